@@ -1,0 +1,1 @@
+"""What concludes: pure functions from tables to tables."""

@@ -1,0 +1,120 @@
+"""What has a name in the field, as frozen values: the entries of a trace's `meta.json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from netprof.schema import SCHEMA_VERSION, UNKNOWN_RANK
+
+
+@dataclass(frozen=True)
+class Clock:
+    """One instant on both clocks, so that traces of several hosts can be laid on one time axis."""
+
+    monotonic_ns: int
+    realtime_ns: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """A process of the job. `start_ticks` tells it from a later process with the same pid."""
+
+    pid: int
+    start_ticks: int
+    command: str = ""
+    netns: int = 0
+    rank: int = UNKNOWN_RANK
+    world_size: int | None = None
+    frameworks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LineRate:
+    """A device's line rate in bits per second, None when nobody knows, and where it came from."""
+
+    bps: float | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """A network device that carries flows of the job; (`netns`, `device`) names it."""
+
+    device: str
+    netns: int
+    line_rate: LineRate
+    mtu_bytes: int = 0
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A probe that was started."""
+
+    name: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class SkippedProbe:
+    """A probe that could not run, why, and what would make it run."""
+
+    name: str
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What the recording did not get. All zero in a clean run."""
+
+    merged_bins: int = 0  # bins whose bytes were added to a neighbour because the ring was full: no byte lost
+    lost_marks: int = 0
+    untracked_flows: int = 0  # flows beyond the table's size: their bytes are not in the trace
+    healed_bytes: int = 0  # payload whose packet no hook saw; recovered from the sequence numbers
+    truncated: bool = False  # the recorder did not finish: the end of the trace is missing
+
+
+@dataclass(frozen=True)
+class ProgramCost:
+    """Run time of one BPF program, measured by the kernel while its statistics were on."""
+
+    name: str
+    runs: int
+    run_time_ns: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What recording cost the machine."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0  # user and system time of the recorder
+    peak_memory_bytes: int = 0
+    trace_bytes: int = 0
+    bpf_sampled_s: float = 0.0  # for how long the kernel measured the programs below
+    programs: tuple[ProgramCost, ...] = ()
+
+
+@dataclass(frozen=True)
+class Meta:
+    """All of `meta.json`."""
+
+    netprof_version: str
+    host: str
+    boot_id: str
+    kernel: str
+    clock: Clock
+    command: tuple[str, ...]
+    bin_ns: int
+    started_ns: int
+    stopped_ns: int | None = None  # None: the recorder never finished
+    stop_reason: str = ""
+    schema_version: int = SCHEMA_VERSION
+    targets: tuple[Target, ...] = ()
+    devices: tuple[Device, ...] = ()
+    probes_started: tuple[Probe, ...] = ()
+    probes_skipped: tuple[SkippedProbe, ...] = ()
+    warnings: tuple[str, ...] = ()
+    losses: Losses = field(default_factory=Losses)
+    cost: Cost = field(default_factory=Cost)

@@ -1,0 +1,91 @@
+"""The trace's tables: the contract between sampling and concluding.
+
+Times are CLOCK_MONOTONIC nanoseconds, sizes bytes; the unit is in the column's name.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA_VERSION = 1
+
+TRANSMIT, RECEIVE = 0, 1
+"""Values of `wire.direction`."""
+
+UNKNOWN_RANK = -1
+
+
+class MarkKind(IntEnum):
+    """Values of `marks.kind`: what happened, and what the row's `arg0..arg2` hold."""
+
+    DDP_FORWARD = 1  # a step's forward pass begins
+    DDP_BACKWARD = 2  # the forward pass is done
+    GRADIENT_READY = 3  # arg0: parameter index (sampled: see meta.json)
+    BUCKET_LAUNCH = 4  # arg0: the bucket's address
+    DDP_WAIT = 5  # the last gradient exists; the job waits for its buckets from here on
+    BUCKET_DONE = 6  # arg0: the bucket's address; it has arrived and is unpacked
+    DDP_STATS = 7  # several a step; the last one after DDP_WAIT is the end of the wait
+    COLLECTIVE_BEGIN = 10  # a collective starts on this thread
+    COLLECTIVE_SIZE = 11  # arg0: elements, arg1: bytes an element; belongs to the begin before it on its thread
+    COLLECTIVE_END = 12  # the collective that began on this thread is done
+    PROCESS_FORK = 100  # arg0: the child's pid
+    PROCESS_EXEC = 101
+    PROCESS_EXIT = 102
+
+
+@lru_cache(maxsize=1)
+def tables() -> dict[str, pa.Schema]:
+    """Return the Arrow schema of every table, by name."""
+    import pyarrow as pa
+
+    u8, u16, u32, u64 = pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()
+    i32, i64, text = pa.int32(), pa.int64(), pa.string()
+    mark_names = ",".join(f"{kind.value}={kind.name.lower()}" for kind in MarkKind)
+    columns: dict[str, dict[str, pa.DataType]] = {
+        "flows": {
+            "flow_id": u32,
+            "family": u8,  # 4 or 6
+            "local_addr": text,
+            "local_port": u16,
+            "remote_addr": text,
+            "remote_port": u16,
+            "protocol": u8,  # 6: TCP
+            "netns": u64,  # inode of the network namespace
+            "device": text,
+            "pid": i32,  # the process that holds the socket
+            "rank": i32,  # UNKNOWN_RANK where nothing says it
+        },
+        "wire": {
+            "flow_id": u32,
+            "direction": u8,
+            "bin_start_ns": i64,
+            "payload_bytes": u64,  # new bytes of the stream: sums to what the sockets report
+            "wire_bytes": u64,  # bytes on the link: link-layer header to payload, retransmissions too
+            "retransmitted_bytes": u64,  # payload seen again (received: or out of order)
+            "packets": u32,
+            "first_ns": i64,
+            "last_ns": i64,
+        },
+        "marks": {"time_ns": i64, "pid": i32, "tid": i32, "kind": u8, "arg0": u64, "arg1": u64, "arg2": u64},
+        "tcp": {"flow_id": u32, "time_ns": i64, "retransmits": u32, "rtt_us": u32, "cwnd": u32, "mss_bytes": u32},
+        "nic": {
+            "device": text,
+            "netns": u64,
+            "time_ns": i64,
+            "tx_bytes": u64,
+            "rx_bytes": u64,
+            "tx_packets": u64,
+            "rx_packets": u64,
+            "tx_drops": u64,
+            "rx_drops": u64,
+            "tx_errors": u64,
+            "rx_errors": u64,
+        },
+    }
+    metadata: dict[str, dict[bytes | str, bytes | str]] = {"marks": {"kinds": mark_names}}
+    return {name: pa.schema(list(fields.items()), metadata=metadata.get(name)) for name, fields in columns.items()}

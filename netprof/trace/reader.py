@@ -1,0 +1,55 @@
+"""Reading a trace: every complete batch, whatever state the recorder left it in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from netprof.errors import TraceError
+from netprof.schema import tables
+from netprof.trace.meta import read_meta
+from netprof.trace.writer import table_path
+
+
+class TraceReader:
+    """A trace opened for reading.
+
+    Raises TraceError when `path` is no trace, is damaged beyond its end, or comes from a newer netprof.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.meta = read_meta(path)
+        self.truncated = self.meta.stopped_ns is None
+        """True when the recorder did not finish, or a table ends inside a batch (known once it was read)."""
+
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the complete record batches of table `name`, in the order recorded; none if the table is absent."""
+        path = table_path(self.path, name)
+        if not path.exists():
+            return
+        expected = tables()[name]
+        with pa.OSFile(str(path), "rb") as file:
+            try:
+                stream = pa.ipc.open_stream(file)
+            except (pa.ArrowInvalid, OSError):
+                self.truncated = True  # killed before the first batch, or not Arrow at all
+                return
+            if not stream.schema.equals(expected):
+                raise TraceError(f"{path} has other columns than its schema version says", "the trace is damaged")
+            while True:
+                try:
+                    batch = stream.read_next_batch()
+                    batch.validate()
+                except StopIteration:
+                    return
+                except (pa.ArrowInvalid, OSError):
+                    self.truncated = True
+                    return
+                yield batch
+
+    def table(self, name: str) -> pa.Table:
+        """Return table `name` whole; empty, with the right columns, if it was not recorded."""
+        return pa.Table.from_batches(list(self.batches(name)), schema=tables()[name])

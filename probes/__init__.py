@@ -1,0 +1,1 @@
+"""What samples: BPF programs and their loader, link counters, symbols, processes."""
