@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+ *
+ * The few kernel types that the programs read. Only the named fields matter: the loader relocates each access
+ * to where the running kernel keeps that field (CO-RE), so no vmlinux.h and no kernel headers are needed.
+ */
+#ifndef NETPROF_KERNEL_TYPES_H
+#define NETPROF_KERNEL_TYPES_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct in6_addr {
+	union {
+		u8 u6_addr8[16];
+	} in6_u;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct sock_common {
+	u32 skc_daddr;
+	u32 skc_rcv_saddr;
+	__be16 skc_dport;
+	u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	u8 sk_shutdown;
+	u16 sk_type;
+	u16 sk_protocol;
+};
+
+struct tcp_sock {
+	u32 rcv_nxt;
+	u32 snd_nxt;
+	u32 snd_una;
+	u32 snd_cwnd;
+	u32 srtt_us;
+	u32 mss_cache;
+	u32 total_retrans;
+	u64 bytes_received;
+} __attribute__((preserve_access_index));
+
+struct net_device {
+	char name[16];
+	int ifindex;
+	unsigned int mtu;
+	unsigned short hard_header_len;
+	possible_net_t nd_net;
+};
+
+struct sk_buff {
+	struct sock *sk;
+	struct net_device *dev;
+	unsigned int len;
+	unsigned int data_len;
+	u16 transport_header;
+	u16 mac_header;
+	unsigned int end; /* sk_buff_data_t: an offset on 64-bit kernels */
+	unsigned char *head;
+	unsigned char *data;
+};
+
+struct skb_shared_info {
+	unsigned short gso_size;
+	unsigned short gso_segs;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+};
+
+struct task_struct {
+	int pid;
+	int tgid;
+	struct signal_struct *signal;
+};
+
+struct file;
+
+struct socket {
+	struct sock *sk;
+};
+
+struct bpf_iter_meta;
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	u32 fd;
+	struct file *file;
+};
+
+#pragma clang attribute pop
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+ *
+ * What Python cannot do fast or at all: drain a BPF ring buffer with the memory ordering every CPU needs, keep
+ * libbpf's messages, and make the calls that libbpf 1.1 has no function for. libbpf travels beside this library.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/bpf.h>
+
+/* libbpf's messages, kept until the caller asks: they hold the verifier's log. */
+static char log_text[1 << 20];
+static size_t log_length;
+
+static int keep_message(enum libbpf_print_level level, const char *format, va_list arguments)
+{
+	if (level == LIBBPF_DEBUG || log_length >= sizeof(log_text) - 1)
+		return 0;
+	int written = vsnprintf(log_text + log_length, sizeof(log_text) - log_length, format, arguments);
+	if (written > 0)
+		log_length += (size_t)written;
+	if (log_length >= sizeof(log_text))
+		log_length = sizeof(log_text) - 1;
+	return written;
+}
+
+void netprof_log_start(void)
+{
+	log_length = 0;
+	log_text[0] = 0;
+	libbpf_set_print(keep_message);
+}
+
+const char *netprof_log(void)
+{
+	return log_text;
+}
+
+/* A ring buffer of fixed-size records, read by one thread. */
+struct netprof_ring {
+	unsigned long *consumer;
+	unsigned long *producer;
+	unsigned char *data;
+	unsigned long size;
+	long page;
+};
+
+void netprof_ring_close(struct netprof_ring *ring)
+{
+	if (ring->consumer)
+		munmap(ring->consumer, ring->page);
+	if (ring->producer)
+		munmap(ring->producer, ring->page + 2 * ring->size);
+	free(ring);
+}
+
+struct netprof_ring *netprof_ring_open(int fd, unsigned long size)
+{
+	struct netprof_ring *ring = calloc(1, sizeof(*ring));
+	if (!ring)
+		return NULL;
+	ring->size = size;
+	ring->page = sysconf(_SC_PAGESIZE);
+	void *consumer = mmap(NULL, ring->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *producer = mmap(NULL, ring->page + 2 * size, PROT_READ, MAP_SHARED, fd, ring->page);
+	ring->consumer = consumer == MAP_FAILED ? NULL : consumer;
+	ring->producer = producer == MAP_FAILED ? NULL : producer;
+	if (!ring->consumer || !ring->producer) {
+		int error = errno;
+		netprof_ring_close(ring);
+		errno = error;
+		return NULL;
+	}
+	ring->data = (unsigned char *)ring->producer + ring->page;
+	return ring;
+}
+
+/* Copy up to `max` records of `record_bytes` to `out`; returns how many. Records of another size are skipped. */
+unsigned long netprof_ring_drain(struct netprof_ring *ring, unsigned int record_bytes, void *out, unsigned long max)
+{
+	unsigned long position = __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE);
+	unsigned long end = __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE);
+	unsigned long count = 0;
+	while (position < end && count < max) {
+		unsigned char *record = ring->data + (position & (ring->size - 1));
+		unsigned int header = __atomic_load_n((unsigned int *)record, __ATOMIC_ACQUIRE);
+		if (header & BPF_RINGBUF_BUSY_BIT)
+			break;
+		unsigned int length = header & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
+		if (!(header & BPF_RINGBUF_DISCARD_BIT) && length == record_bytes)
+			memcpy((unsigned char *)out + count++ * record_bytes, record + BPF_RINGBUF_HDR_SZ, record_bytes);
+		position += (length + BPF_RINGBUF_HDR_SZ + 7) / 8 * 8;
+	}
+	__atomic_store_n(ring->consumer, position, __ATOMIC_RELEASE);
+	return count;
+}
+
+/* BPF_LINK_CREATE for uprobe_multi (kernel 6.6), laid out here because older headers do not know it. */
+struct uprobe_multi_attr {
+	__u32 prog_fd;
+	__u32 target_fd;
+	__u32 attach_type;
+	__u32 flags;
+	__u64 path;
+	__u64 offsets;
+	__u64 ref_ctr_offsets;
+	__u64 cookies;
+	__u32 count;
+	__u32 multi_flags;
+	__u32 pid;
+	__u32 padding;
+};
+
+#define NETPROF_TRACE_UPROBE_MULTI 48
+
+int netprof_uprobe_multi(int program_fd, const char *path, const __u64 *offsets, const __u64 *cookies, __u32 count,
+			 __u32 pid)
+{
+	struct uprobe_multi_attr attr = {
+		.prog_fd = (__u32)program_fd,
+		.attach_type = NETPROF_TRACE_UPROBE_MULTI,
+		.path = (__u64)(unsigned long)path,
+		.offsets = (__u64)(unsigned long)offsets,
+		.cookies = (__u64)(unsigned long)cookies,
+		.count = count,
+		.pid = pid,
+	};
+	return (int)syscall(__NR_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
+}
+
+/* A program's run time and runs while the kernel's statistics were on, and the runs it missed to recursion. */
+int netprof_program_statistics(int program_fd, __u64 *run_time_ns, __u64 *runs, __u64 *missed)
+{
+	struct bpf_prog_info info = {};
+	__u32 length = sizeof(info);
+	int error = bpf_obj_get_info_by_fd(program_fd, &info, &length);
+	if (error)
+		return error;
+	*run_time_ns = info.run_time_ns;
+	*runs = info.run_cnt;
+	*missed = info.recursion_misses;
+	return 0;
+}
