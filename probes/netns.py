@@ -1,0 +1,112 @@
+"""Another process's network namespace: hold it open, and run a function inside it.
+
+Only a short-lived thread ever enters the namespace; the caller's own threads stay where they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from netprof.errors import NetprofError, NotPermittedError
+
+_CLONE_NEWNET = 0x40000000
+
+Result = TypeVar("Result")
+
+
+class NetworkNamespace:
+    """A network namespace, kept alive by an open descriptor even when its last process ends.
+
+    `inode` is its number, as in the trace's `netns` columns. A context manager: leaving it closes the descriptor.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.inode = os.fstat(descriptor).st_ino
+
+    @classmethod
+    def of(cls, pid: int) -> NetworkNamespace:
+        """Open the network namespace of process `pid`. Raises NetprofError, or NotPermittedError."""
+        try:
+            return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        except PermissionError as error:
+            raise NotPermittedError(
+                f"not permitted to look into process {pid}: CAP_SYS_PTRACE is missing",
+                "run as root, or add CAP_SYS_PTRACE",
+            ) from error
+        except OSError as error:
+            raise NetprofError(f"there is no process {pid} any more", "attach again with a pid that runs") from error
+
+    @classmethod
+    def own(cls) -> NetworkNamespace:
+        """Open the network namespace of the calling thread."""
+        return cls(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+
+    def run(self, function: Callable[[], Result]) -> Result:
+        """Call `function` inside the namespace and return what it returns; what it raises is raised here.
+
+        Sockets it opens belong to the namespace for good. Raises NotPermittedError when the kernel refuses entry.
+        """
+        if self.inode == Path("/proc/thread-self/ns/net").stat().st_ino:
+            return function()  # needs no capability
+        visit = _Visit(self._descriptor, function)
+        visit.start()
+        visit.join()
+        return visit.result()
+
+    def close(self) -> None:
+        """Close the descriptor; twice does no harm."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> NetworkNamespace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Visit(threading.Thread, Generic[Result]):
+    """One thread that enters a namespace, calls a function and ends, taking the namespace change with it."""
+
+    def __init__(self, descriptor: int, function: Callable[[], Result]) -> None:
+        super().__init__(name="netprof-netns", daemon=True)
+        self._descriptor = descriptor
+        self._function = function
+        self._results: list[Result] = []
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            _enter(self._descriptor)
+            self._results.append(self._function())
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Result:
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+
+def _enter(descriptor: int) -> None:
+    """Move the calling thread into the network namespace behind `descriptor`."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, _CLONE_NEWNET) == 0:
+        return
+    number = ctypes.get_errno()
+    if isinstance(OSError(number, ""), PermissionError):
+        raise NotPermittedError(
+            "not permitted to enter the job's network namespace: CAP_SYS_ADMIN is missing",
+            "run as root, add CAP_SYS_ADMIN, or run netprof inside the job's namespace",
+        )
+    raise NetprofError(f"cannot enter the job's network namespace: {os.strerror(number)}")
