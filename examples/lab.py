@@ -1,0 +1,256 @@
+"""Hosts on one machine: network namespaces joined by a shaped link. Needs root, `ip` and `tc`.
+
+    with Lab(rate="1gbit") as lab:
+        server = lab[0].popen(["iperf3", "-s"])
+
+Two hosts are joined by a veth pair; more of them, or `switch=True`, by a bridge in a namespace of its own. Leaving
+the `with` kills what still runs inside and removes everything, also after ctrl-C and SIGTERM. What a `kill -9`
+left behind is removed by the next lab on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+NETNS_DIR = Path("/run/netns")
+_PREFIX = "nplab"
+_counter = iter(range(1_000_000))
+
+_LOSS_PROGRAM = """
+static unsigned int (*random_u32)(void) = (void *)7; /* bpf_get_prandom_u32 */
+__attribute__((section("tc"), used)) int lose(void *packet)
+{
+    return random_u32() < LOST ? 2 /* TC_ACT_SHOT */ : -1 /* TC_ACT_UNSPEC */;
+}
+__attribute__((section("license"), used)) char _license[] = "GPL";
+"""
+
+
+def run(*argv: str) -> str:
+    """Run a command and return its stdout. Raises RuntimeError with the command's own words."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@dataclass
+class Host:
+    """One network namespace with a single device towards the others."""
+
+    netns: str
+    device: str
+    ipv4: str
+    ipv6: str
+    processes: list[subprocess.Popen[Any]] = field(default_factory=list)
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """Return `argv` as a command that runs inside this host (it keeps the pid: no process in between)."""
+        return ["nsenter", f"--net={NETNS_DIR / self.netns}", "--", *argv]
+
+    def popen(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a program inside this host; it is killed when the lab ends."""
+        process = subprocess.Popen(self.command(argv), **options)
+        self.processes.append(process)
+        return process
+
+    def run(self, *argv: str) -> str:
+        """Run a command inside this host and return its stdout. Raises RuntimeError."""
+        return run(*self.command(argv))
+
+    def ip(self, *argv: str) -> str:
+        """Run `ip` on this host's namespace. Raises RuntimeError."""
+        return run("ip", "-netns", self.netns, *argv)
+
+    def tc(self, *argv: str) -> str:
+        """Run `tc` on this host's namespace. Raises RuntimeError."""
+        return run("tc", "-netns", self.netns, *argv)
+
+    def counters(self) -> dict[str, int]:
+        """Return the interface's own counters: tx_bytes, rx_bytes, tx_packets, rx_packets, ..."""
+        lines = self.run("cat", "/proc/net/dev").splitlines()
+        numbers = next(line.split(":")[1].split() for line in lines if line.strip().startswith(self.device + ":"))
+        names = {"rx_bytes": 0, "rx_packets": 1, "rx_errors": 2, "rx_drops": 3}
+        names |= {"tx_bytes": 8, "tx_packets": 9, "tx_errors": 10, "tx_drops": 11}
+        return {name: int(numbers[column]) for name, column in names.items()}
+
+
+class Lab:
+    """`hosts` hosts on one link, as a context manager.
+
+    - `rate`, `burst`, `latency`: the token bucket (tbf) on every host's device; no `rate`, no shaping.
+    - `loss_percent`: random loss behind the sender's device, as in a real network: where packets enter the switch,
+      or, on a plain pair, the other host. By a BPF filter, as netem is not in every kernel. Needs clang. With
+      offloads on, a lost packet can be 64 KB.
+    - `offloads=False`: segmentation and receive offloads off, so that packets are MTU-sized everywhere.
+    - `switch=True`: a bridge in a namespace of its own between the hosts (always so for more than two).
+    - `bridged_host=True`: the bridge is inside host 0 and carries its address, as Docker and libvirt do it: every
+      packet passes two devices of that host.
+    """
+
+    def __init__(
+        self,
+        hosts: int = 2,
+        *,
+        rate: str = "",
+        burst: str = "128kb",
+        latency: str = "50ms",
+        loss_percent: float = 0.0,
+        offloads: bool = True,
+        switch: bool = False,
+        bridged_host: bool = False,
+    ) -> None:
+        self.rate, self.burst, self.latency = rate, burst, latency
+        self.loss_percent = loss_percent
+        self.offloads = offloads
+        self.bridged_host = bridged_host
+        self.switched = (switch or hosts > 2) and not bridged_host
+        self.name = f"{_PREFIX}.{os.getpid()}.{_start_ticks(os.getpid())}.{next(_counter)}"
+        self.hosts = [self._host(index) for index in range(hosts)]
+        self._old_handler: Any = None
+
+    def _host(self, index: int) -> Host:
+        bridge = self.bridged_host and index == 0
+        return Host(f"{self.name}.{index}", "br0" if bridge else "eth0", f"10.77.0.{index + 1}", f"fd77::{index + 1}")
+
+    def __getitem__(self, index: int) -> Host:
+        return self.hosts[index]
+
+    def __iter__(self) -> Iterator[Host]:
+        return iter(self.hosts)
+
+    def __enter__(self) -> Lab:
+        remove_leftovers()
+        if threading.current_thread() is threading.main_thread():
+            self._old_handler = signal.signal(signal.SIGTERM, _exit_on_signal)
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill what runs inside, and remove namespaces, devices and qdiscs."""
+        for path in NETNS_DIR.glob(f"{self.name}.*"):
+            _remove_namespace(path.name)
+        for process in (process for host in self.hosts for process in host.processes):
+            process.wait()
+        if self._old_handler is not None:
+            signal.signal(signal.SIGTERM, self._old_handler)
+            self._old_handler = None
+
+    def _build(self) -> None:
+        for host in self.hosts:
+            _add_namespace(host.netns)
+        if self.switched:
+            self._join_by_bridge(f"{self.name}.switch", self.hosts)
+        elif self.bridged_host:
+            self._join_by_bridge(self.hosts[0].netns, self.hosts[1:])
+        else:
+            first, second = self.hosts
+            _add_veth(first.netns, first.device, second.netns, second.device)
+        for host in self.hosts:
+            self._configure(host)
+
+    def _join_by_bridge(self, netns: str, members: Sequence[Host]) -> None:
+        if netns == f"{self.name}.switch":
+            _add_namespace(netns)
+        run("ip", "-netns", netns, "link", "add", "br0", "type", "bridge")
+        run("ip", "-netns", netns, "link", "set", "br0", "up")
+        for index, host in enumerate(members):
+            port = f"port{index}"
+            _add_veth(netns, port, host.netns, host.device)
+            run("ip", "-netns", netns, "link", "set", port, "master", "br0", "up")
+            if not self.offloads:
+                _offloads_off(netns, port)
+            if self.loss_percent:
+                _add_loss(netns, port, self.loss_percent)
+
+    def _configure(self, host: Host) -> None:
+        if not self.offloads and host.device != "br0":
+            _offloads_off(host.netns, host.device)
+        host.ip("address", "add", f"{host.ipv4}/24", "dev", host.device)
+        host.ip("address", "add", f"{host.ipv6}/64", "dev", host.device, "nodad")
+        host.ip("link", "set", host.device, "up")
+        if self.rate:
+            shape = ["rate", self.rate, "burst", self.burst, "latency", self.latency]
+            host.tc("qdisc", "add", "dev", host.device, "root", "handle", "1:", "tbf", *shape)
+        if self.loss_percent and not self.switched and not self.bridged_host:
+            _add_loss(host.netns, host.device, self.loss_percent)
+
+
+def remove_leftovers() -> None:
+    """Remove the namespaces of labs whose process is gone (killed before it could clean up)."""
+    for path in NETNS_DIR.glob(f"{_PREFIX}.*"):
+        pid, ticks = path.name.split(".")[1:3]
+        if _start_ticks(int(pid)) != int(ticks):
+            _remove_namespace(path.name)
+
+
+def _start_ticks(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot: with the pid, it is unique. 0: no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _add_namespace(netns: str) -> None:
+    run("ip", "netns", "add", netns)
+    run("ip", "-netns", netns, "link", "set", "lo", "up")
+
+
+def _add_veth(netns: str, device: str, peer_netns: str, peer: str) -> None:
+    link = ["link", "add", device, "type", "veth", "peer", "name", peer, "netns", peer_netns]
+    run("ip", "-netns", netns, *link)
+
+
+def _offloads_off(netns: str, device: str) -> None:
+    features = ["tso", "off", "gso", "off", "gro", "off", "sg", "off", "tx", "off"]
+    run("nsenter", f"--net={NETNS_DIR / netns}", "--", "ethtool", "-K", device, *features)
+
+
+def _add_loss(netns: str, device: str, percent: float) -> None:
+    """Drop a share of the packets that enter `device`."""
+    lost = f"-DLOST={round(percent / 100 * 2**32)}u"
+    with tempfile.TemporaryDirectory() as folder:
+        program = str(Path(folder) / "loss.o")
+        compiler = ["clang", "-O2", "-target", "bpf", lost, "-x", "c", "-c", "-", "-o", program]
+        subprocess.run(compiler, input=_LOSS_PROGRAM, text=True, check=True)
+        run("tc", "-netns", netns, "qdisc", "add", "dev", device, "clsact")
+        filters = ["filter", "add", "dev", device, "ingress", "bpf", "direct-action", "object-file", program]
+        run("tc", "-netns", netns, *filters, "section", "tc")
+
+
+def _remove_namespace(netns: str) -> None:
+    for pid in subprocess.run(["ip", "netns", "pids", netns], capture_output=True, text=True).stdout.split():
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    # Deleting the name is not enough while a dying process still holds the namespace: its devices go first.
+    for device in ("br0", "eth0", *(f"port{index}" for index in range(64))):
+        done = subprocess.run(["ip", "-netns", netns, "link", "delete", device], capture_output=True)
+        if done.returncode and device.startswith("port"):
+            break
+    subprocess.run(["ip", "netns", "delete", netns], capture_output=True)
