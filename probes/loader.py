@@ -68,6 +68,8 @@ class BpfObject:
     ) -> None:
         self.name = name
         self._links: list[BpfLink] = []
+        self._counters: NDArray[np.uint8] | None = None
+        self._places: dict[str, tuple[int, int]] = {}
         self._library = libbpf()
         path = OBJECTS / f"{name}.bpf.o"
         image = _read_object(path)
@@ -127,6 +129,21 @@ class BpfObject:
         handle = self._library.bpf_program__attach_iter(self._program(program), None)
         return self._keep(handle, program)
 
+    def counters(self, *names: str) -> dict[str, int]:
+        """Return the present values of the object's zero-initialized global integers, by name."""
+        if self._counters is None:
+            descriptor = self.map_fd(".bss")
+            size = int(self._library.bpf_map__value_size(self._map(".bss")))
+            self._counters = map_array(descriptor, size, 1)[0]
+        unknown = set(names) - self._places.keys()
+        if unknown:
+            self._places.update(_symbols(OBJECTS / f"{self.name}.bpf.o", ".bss", unknown))
+        spans = {name: self._places[name] for name in names}
+        return {
+            name: int.from_bytes(self._counters[at : at + size].tobytes(), "little")
+            for name, (at, size) in spans.items()
+        }
+
     def close(self) -> None:
         """Detach everything and unload. May be called twice."""
         for link in self._links:
@@ -166,7 +183,7 @@ class BpfObject:
             return
         size = ctypes.c_size_t()
         address = self._library.bpf_map__initial_value(self._map(".rodata"), ctypes.byref(size))
-        for name, (offset, width) in _constants(path, set(values)).items():
+        for name, (offset, width) in _symbols(path, ".rodata", set(values)).items():
             data = values[name].to_bytes(width, "little")
             ctypes.memmove(address + offset, data, width)
 
@@ -313,20 +330,22 @@ def _read_object(path: Path) -> bytes:
         ) from error
 
 
-def _constants(path: Path, names: set[str]) -> dict[str, tuple[int, int]]:
-    """Return (offset in .rodata, size) of each constant, from the object's symbol table."""
+def _symbols(path: Path, section: str, names: set[str]) -> dict[str, tuple[int, int]]:
+    """Return (offset in its section, size) of each variable, from the object's symbol table."""
     from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
 
     with open(path, "rb") as file:
         elf = ELFFile(file)
-        section = elf.get_section_index(".rodata")
+        index, table = elf.get_section_index(section), elf.get_section_by_name(".symtab")
+        symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else iter(())
         found = {
             symbol.name: (int(symbol["st_value"]), int(symbol["st_size"]))
-            for symbol in elf.get_section_by_name(".symtab").iter_symbols()
-            if symbol["st_shndx"] == section and symbol.name in names
+            for symbol in symbols
+            if symbol["st_shndx"] == index and symbol.name in names
         }
     if names - found.keys():
-        raise KeyError(f"{path.name} has no constant {', '.join(sorted(names - found.keys()))}")
+        raise KeyError(f"{path.name} has no variable {', '.join(sorted(names - found.keys()))}")
     return found
 
 
