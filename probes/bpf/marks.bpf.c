@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* A point in a program's life becomes a record: one program for every function of every framework.
+ *
+ * The attach cookie says which row of `specs` a function is, and the row says which of its arguments to keep. Entry
+ * probes only: a return probe replaces the return address, and a C++ exception that unwinds through it aborts the job.
+ */
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "marks.h"
+
+/* libbpf 1.1 stops at five arguments. */
+#ifndef PT_REGS_PARM6
+#if defined(bpf_target_x86)
+#define PT_REGS_PARM6(x) (__PT_REGS_CAST(x)->r9)
+#elif defined(bpf_target_arm64)
+#define PT_REGS_PARM6(x) (__PT_REGS_CAST(x)->regs[5])
+#endif
+#endif
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MARK_SPECS);
+	__type(key, __u32);
+	__type(value, struct mark_spec);
+} specs SEC(".maps");
+
+/* The job's processes: only they are recorded. Shared with the flow programs, which add forked children. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} targets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} records SEC(".maps");
+
+/* One number: records that found the ring full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} lost SEC(".maps");
+
+/* Read 1, 2, 4 or 8 bytes of the job's memory as an unsigned number. Returns 0, or an error where nothing is there. */
+static __always_inline long read_number(__u64 *number, __u8 size, const void *address)
+{
+	union {
+		__u8 one;
+		__u16 two;
+		__u32 four;
+		__u64 eight;
+	} value = {};
+	long error;
+
+	switch (size) {
+	case 1:
+		error = bpf_probe_read_user(&value.one, 1, address);
+		*number = value.one;
+		return error;
+	case 2:
+		error = bpf_probe_read_user(&value.two, 2, address);
+		*number = value.two;
+		return error;
+	case 4:
+		error = bpf_probe_read_user(&value.four, 4, address);
+		*number = value.four;
+		return error;
+	}
+	error = bpf_probe_read_user(&value.eight, 8, address);
+	*number = value.eight;
+	return error;
+}
+
+/* Keep argument `index` of the function in the record, as the table says. */
+static __always_inline void keep(const __u64 *parameters, struct mark_record *record,
+				 const struct mark_argument *argument, int index)
+{
+	__u64 number = parameters[argument->number & 7];
+
+	if (argument->source == MARK_MEMORY &&
+	    read_number(&number, argument->size, (const void *)(number + argument->offset))) {
+		record->unreadable |= 1 << index;
+		number = 0;
+	}
+	record->arguments[index] = number;
+}
+
+/* All six at once and then an index: a switch over the context is merged by clang into an access that the verifier
+ * refuses. Number 0 stands for no argument.
+ */
+static __always_inline void keep_arguments(struct pt_regs *ctx, struct mark_record *record,
+					   const struct mark_spec *spec)
+{
+	__u64 parameters[8] = {
+		0,
+		PT_REGS_PARM1(ctx),
+		PT_REGS_PARM2(ctx),
+		PT_REGS_PARM3(ctx),
+		PT_REGS_PARM4(ctx),
+		PT_REGS_PARM5(ctx),
+		PT_REGS_PARM6(ctx),
+		0,
+	};
+
+	keep(parameters, record, &spec->arguments[0], 0);
+	keep(parameters, record, &spec->arguments[1], 1);
+	keep(parameters, record, &spec->arguments[2], 2);
+}
+
+static __always_inline void count_lost(void)
+{
+	__u32 first = 0;
+	__u64 *count = bpf_map_lookup_elem(&lost, &first);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+SEC("uprobe")
+int mark(struct pt_regs *ctx)
+{
+	__u64 pid_tid = bpf_get_current_pid_tgid();
+	__u32 pid = pid_tid >> 32, row = bpf_get_attach_cookie(ctx);
+
+	if (!bpf_map_lookup_elem(&targets, &pid))
+		return 0;
+	struct mark_spec *spec = bpf_map_lookup_elem(&specs, &row);
+	if (!spec)
+		return 0;
+	struct mark_record *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+	if (!record) {
+		count_lost();
+		return 0;
+	}
+	record->time_ns = bpf_ktime_get_ns();
+	record->pid = pid;
+	record->tid = (__u32)pid_tid;
+	record->kind = spec->kind;
+	record->unreadable = 0;
+	keep_arguments(ctx, record, spec);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

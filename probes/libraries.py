@@ -1,0 +1,125 @@
+"""The shared libraries that a process has mapped, opened so that nobody can swap the file underneath.
+
+A path in /proc/PID/maps is text that the process chose: it may hold any byte, name a file of another mount namespace,
+a deleted file, or one that was replaced. So a library is opened through /proc/PID/map_files (the very file that is
+mapped, whatever its name), or, without the right to that, through /proc/PID/root and compared with the mapping's device
+and inode. From there on only the descriptor is used, also for attaching (`Library.path`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from netprof.errors import NetprofError, NotPermittedError
+
+_MAPPING = re.compile(
+    rb"(?P<range>[0-9a-f]+-[0-9a-f]+) (?P<mode>[rwxsp-]{4}) [0-9a-f]+ "
+    rb"(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+) (?P<inode>[0-9]+)(?: +(?P<path>.*))?"
+)
+_DELETED = b" (deleted)"
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """An executable mapping of a file: the kernel's address range, the file's device and inode, and its path."""
+
+    address_range: str
+    device: int
+    inode: int
+    path: bytes
+
+    @property
+    def basename(self) -> str:
+        """The file's name, with bytes that are no text made printable."""
+        return self.path.rpartition(b"/")[2].decode("utf-8", "backslashreplace")
+
+
+class Library:
+    """A library file held open. `identity` is the same for two processes that map the same file."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        status = os.fstat(descriptor)
+        self.descriptor = descriptor
+        self.name = name
+        self.identity = (status.st_dev, status.st_ino)
+
+    @property
+    def path(self) -> str:
+        """A path by which the kernel finds the open file itself, whatever happened to its name."""
+        return f"/proc/self/fd/{self.descriptor}"
+
+    def close(self) -> None:
+        """Close the file; attached probes keep working."""
+        os.close(self.descriptor)
+
+
+def executable_mappings(pid: int) -> list[Mapping]:
+    """Return the process's executable file mappings, the first of each file.
+
+    Raises NetprofError when the process is gone, NotPermittedError when it may not be looked at.
+    """
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            lines = file.read().split(b"\n")  # the kernel escapes newlines in paths, and nothing else
+    except PermissionError as error:
+        raise NotPermittedError(f"not allowed to read the memory map of process {pid}", _ROOT_HINT) from error
+    except OSError as error:
+        raise NetprofError(f"process {pid} is gone", "give the pid of a running process") from error
+    first: dict[tuple[int, int], Mapping] = {}
+    for mapping in _parse(lines):
+        first.setdefault((mapping.device, mapping.inode), mapping)
+    return list(first.values())
+
+
+def matches(mapping: Mapping, pattern: str) -> bool:
+    """Say whether the mapped file's name matches a shell pattern such as `libtorch_cpu*.so*`."""
+    return fnmatchcase(mapping.basename, pattern)
+
+
+def open_library(pid: int, mapping: Mapping) -> Library:
+    """Open the file behind a mapping. Raises NetprofError if it cannot be had."""
+    try:
+        return Library(_open_regular(f"/proc/{pid}/map_files/{mapping.address_range}"), mapping.basename)
+    except OSError as error:
+        reason = error
+    try:
+        # Bytes, since a path need not be text; relative to the process's own root and mount namespace.
+        descriptor = _open_regular(b"/proc/%d/root" % pid + mapping.path)
+    except OSError:
+        raise NetprofError(
+            f"cannot open {mapping.basename} of process {pid}: {os.strerror(reason.errno or 0)}", _ROOT_HINT
+        ) from reason
+    status = os.fstat(descriptor)
+    if (status.st_dev, status.st_ino) != (mapping.device, mapping.inode):
+        os.close(descriptor)
+        raise NetprofError(f"the file {mapping.basename} that process {pid} runs was replaced on disk", _ROOT_HINT)
+    return Library(descriptor, mapping.basename)
+
+
+_ROOT_HINT = "run as root, or with CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE"
+
+
+def _parse(lines: list[bytes]) -> Iterator[Mapping]:
+    for line in lines:
+        match = _MAPPING.fullmatch(line)
+        if match is None or b"x" not in match["mode"] or match["inode"] == b"0" or not match["path"]:
+            continue
+        device = os.makedev(int(match["major"], 16), int(match["minor"], 16))
+        path = match["path"].removesuffix(_DELETED).replace(b"\\012", b"\n")
+        yield Mapping(match["range"].decode(), device, int(match["inode"]), path)
+
+
+def _open_regular(path: str | bytes) -> int:
+    """Open for reading what is a regular file: a look first (O_PATH), since opening a device or a pipe does things."""
+    look = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(look).st_mode):
+            raise OSError(0, "not a regular file")
+        return os.open(f"/proc/self/fd/{look}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(look)
