@@ -1,0 +1,181 @@
+"""What /proc says of one process. All of it was written by that process or its user: nothing in it is believed.
+
+psutil reads the same files, but cannot tell a kernel thread or an unreadable environment apart from an empty one, and
+its `children()` reads every process of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+_MAX_BYTES = 8 << 20
+_CHUNK_BYTES = 1 << 16
+_MAX_COMMAND_CHARACTERS = 300
+_ENDED_STATES = "ZXx"
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Stat:
+    """The part of /proc/PID/stat that is used. `start_ticks` is in clock ticks after boot."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    kernel_thread: bool
+    start_ticks: int
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether the process has ended and only waits to be reaped."""
+        return self.state in _ENDED_STATES
+
+
+def parse_stat(data: bytes) -> Stat:
+    """Parse /proc/PID/stat; the name in it may hold blanks and parentheses. Raises ValueError or IndexError."""
+    head, _, tail = data.rpartition(b")")
+    pid, _, name = head.partition(b"(")
+    fields = tail.split()  # fields[0] is field 3 of proc(5)
+    return Stat(
+        pid=int(pid),
+        name=printable(name),
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        kernel_thread=bool(int(fields[6]) & _KERNEL_THREAD),
+        start_ticks=int(fields[19]),
+    )
+
+
+def read_stat(pid: int) -> Stat | None:
+    """Return the state of process `pid`, None if there is no such process."""
+    try:
+        return parse_stat(_read(f"/proc/{pid}/stat"))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def process_of(pid: int) -> int:
+    """Return the process that thread `pid` belongs to (itself, if it is a process). Raises OSError if there is none."""
+    for line in _read(f"/proc/{pid}/status").split(b"\n"):
+        if line.startswith(b"Tgid:"):
+            return int(line[5:])
+    return pid
+
+
+def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
+    """Return those variables among `names` that process `pid` was started with. Raises OSError."""
+    data = b"\0" + _read(f"/proc/{pid}/environ")
+    found: dict[str, str] = {}
+    for name in names:
+        needle = b"\0" + name.encode() + b"="
+        start = data.find(needle)
+        if start >= 0:
+            start += len(needle)
+            end = data.find(b"\0", start)
+            found[name] = printable(data[start : end if end >= 0 else len(data)])
+    return found
+
+
+def command_line(pid: int) -> str:
+    """Return the command line of process `pid` on one line, cut to a length for people; "" if it cannot be read."""
+    try:
+        words = _read(f"/proc/{pid}/cmdline", _CHUNK_BYTES).rstrip(b"\0").replace(b"\0", b" ")
+    except OSError:
+        return ""
+    text = printable(words)
+    return text if len(text) <= _MAX_COMMAND_CHARACTERS else text[: _MAX_COMMAND_CHARACTERS - 1] + "…"
+
+
+def network_namespace(pid: int) -> int:
+    """Return the inode of the network namespace of process `pid`, 0 if it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    except OSError:
+        return 0
+
+
+def mapped(pid: int, fragments: Iterable[bytes]) -> set[bytes]:
+    """Return those of `fragments` that occur in the paths that process `pid` has mapped. Raises OSError."""
+    data = _read(f"/proc/{pid}/maps")
+    return {fragment for fragment in fragments if fragment in data}
+
+
+def children(pid: int) -> list[int]:
+    """Return the child processes that any thread of `pid` has started and that still live."""
+    if not _kernel_lists_children():
+        stats = (read_stat(other) for other in processes())
+        return [stat.pid for stat in stats if stat is not None and stat.parent == pid]
+    found: set[int] = set()
+    for _ in range(_TRIES):
+        complete = True
+        for thread in _names(f"/proc/{pid}/task"):
+            try:
+                found.update(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
+            except OSError:  # the thread has ended: another one inherits its children, perhaps one already looked at
+                complete = False
+        if complete:
+            break
+    return sorted(found)
+
+
+def processes(owners: Container[int] | None = None) -> list[int]:
+    """Return the pid of every process that can be seen, or of those that belong to users with an id in `owners`."""
+    found = []
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if not entry.name.isdigit():
+                continue
+            try:
+                if owners is None or entry.stat(follow_symlinks=False).st_uid in owners:
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # it has ended
+    return found
+
+
+def owner(pid: int) -> int:
+    """Return the user id of process `pid`, -1 if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return -1
+
+
+def printable(raw: bytes) -> str:
+    """Return text that no terminal and no table can trip over: control characters and non-text bytes escaped."""
+    text = raw.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _names(path: str) -> list[str]:
+    """Return the names in a directory; [] if it is gone."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries]
+    except OSError:
+        return []
+
+
+@lru_cache(maxsize=1)
+def _kernel_lists_children() -> bool:
+    return Path(f"/proc/self/task/{os.getpid()}/children").exists()  # needs CONFIG_PROC_CHILDREN
+
+
+def _read(path: str, limit_bytes: int = _MAX_BYTES) -> bytes:
+    """Read a file of /proc up to a limit. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts: list[bytes] = []
+        total = 0
+        while total < limit_bytes and (part := os.read(descriptor, _CHUNK_BYTES)):
+            parts.append(part)
+            total += len(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
