@@ -1,0 +1,168 @@
+"""How netprof is built: BPF programs by clang, the native library by cc, both shipped inside the wheel.
+
+setuptools finds the two commands through pyproject.toml. `python probes/build.py` builds into the checkout instead.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+from setuptools.errors import CompileError, PlatformError
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = "clang llvm libbpf-dev libelf-dev zlib1g-dev gcc libc6-dev"
+_THIS_MODULE = ("netprof.probes", "build")
+_TARGET_ARCH = {"x86_64": "x86", "aarch64": "arm64"}
+_PART_OF_LIBC = ("ld-linux", "libc.", "libdl.", "libgcc_s.", "libm.", "libpthread.", "librt.")
+
+
+class BuildWithBpf(build_py):
+    """`build_py` that also compiles the BPF programs and the native library into the package."""
+
+    def run(self) -> None:
+        """Copy the Python modules, then compile (beside the sources for an editable install)."""
+        super().run()
+        build(HERE if self.editable_mode else Path(self.build_lib) / "netprof" / "probes")
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """Return (package, module, file) of each module; without this one, except for an sdist."""
+        modules: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)  # type: ignore[no-untyped-call]
+        return [found for found in modules if found[:2] != _THIS_MODULE or "sdist" in self.distribution.commands]
+
+
+class PlatformWheel(bdist_wheel):
+    """A wheel for any Python 3 on one kind of machine: compiled, but not against Python."""
+
+    def finalize_options(self) -> None:
+        """Install as platform-dependent although no module is a Python extension."""
+        self.distribution.has_ext_modules = lambda: True  # type: ignore[method-assign]
+        super().finalize_options()
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the wheel's tag: py3-none-PLATFORM."""
+        return "py3", "none", super().get_tag()[2]
+
+
+def build(target: Path) -> None:
+    """Compile into `target`/bpf and `target`/native. Raises PlatformError or CompileError, each one line."""
+    _check_tools()
+    target = target.resolve()  # clang runs in the folder of its source
+    for source in sorted((HERE / "bpf").glob("*.bpf.c")):
+        _compile_bpf(source, target / "bpf" / f"{source.stem}.o")
+    library = target / "native" / "libnetprof.so"
+    _compile_library(sorted((HERE / "native").glob("*.c")), library)
+    _bundle_dependencies(library)
+
+
+def _check_tools() -> None:
+    if platform.machine() not in _TARGET_ARCH:
+        raise PlatformError(f"netprof runs on {' and '.join(_TARGET_ARCH)}, not on {platform.machine()}")
+    missing = [tool for tool in ("clang", _cc()) if not shutil.which(tool)]
+    missing = missing or [name for name in ("libbpf.so", "libelf.so", "libz.so") if not _library_file(name)]
+    if missing:
+        raise PlatformError(f"building netprof needs {', '.join(missing)}: apt-get install {PACKAGES}")
+
+
+def _cc() -> str:
+    return os.environ.get("CC", "cc")
+
+
+def _library_file(name: str) -> Path | None:
+    """Return where the linker finds a library."""
+    path = Path(_output(_cc(), f"-print-file-name={name}"))
+    return path if path.is_absolute() else None
+
+
+def _compile_bpf(source: Path, target: Path) -> None:
+    """Compile one program for the BPF machine, with BTF (for CO-RE) but without DWARF, which is 20 times larger."""
+    flags = ["-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{_TARGET_ARCH[platform.machine()]}"]
+    # The paths in the object are relative, so that it does not depend on where it was built.
+    flags += [f"-fdebug-prefix-map={source.parent}=.", *_multiarch_include()]
+    with _replacing(target) as output:
+        _run("clang", *flags, "-c", source.name, "-o", str(output), cwd=source.parent)
+        if strip := shutil.which("llvm-strip"):
+            _run(strip, "-g", str(output))
+
+
+def _multiarch_include() -> list[str]:
+    """Return where Debian keeps <asm/types.h>, which clang does not search when the target is BPF."""
+    multiarch = _output(_cc(), "-print-multiarch")
+    return ["-idirafter", f"/usr/include/{multiarch}"] if multiarch else []
+
+
+def _compile_library(sources: list[Path], target: Path) -> None:
+    """Link our C against libbpf, which is then looked for beside it (libbpf.a is not PIC on Debian)."""
+    with _replacing(target) as output:
+        _run(
+            *(_cc(), "-shared", "-fPIC", "-O2", "-Wall", "-o", str(output), *map(str, sources)),
+            # Old-style tags: RPATH, unlike RUNPATH, also holds for what libbpf itself needs.
+            *("-lbpf", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags", "-Wl,-s"),
+        )
+
+
+def _bundle_dependencies(library: Path) -> None:
+    """Copy what the library needs beyond libc (libbpf, libelf, libz, ...), with the copyright notices."""
+    notices = library.parent / "licenses"
+    notices.mkdir(exist_ok=True)
+    for line in _output("ldd", str(library)).splitlines():
+        name, _, rest = line.strip().partition(" => ")
+        if not rest or name.startswith(_PART_OF_LIBC):
+            continue
+        found = Path(rest.split(" (")[0])
+        if found.parent != library.parent:
+            with _replacing(library.parent / name) as output:
+                shutil.copyfile(found, output)
+        _copy_notice(name, notices)
+
+
+def _copy_notice(file_name: str, notices: Path) -> None:
+    """Copy the copyright notice of the Debian package that owns a file; on other systems there is none to find."""
+    if not shutil.which("dpkg-query"):
+        return
+    package = _output("dpkg-query", "-S", f"*/{file_name}").partition(":")[0]
+    notice = Path("/usr/share/doc") / package / "copyright"
+    if package and notice.is_file():
+        shutil.copyfile(notice, notices / f"{package}.txt")
+
+
+class _replacing:
+    """A temporary file that becomes `target` at the end, so that no one ever loads half of it."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.folder = tempfile.TemporaryDirectory(dir=target.parent)
+
+    def __enter__(self) -> Path:
+        return Path(self.folder.name) / self.target.name
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        if kind is None:
+            output = Path(self.folder.name) / self.target.name
+            output.chmod(0o644)
+            output.replace(self.target)
+        self.folder.cleanup()
+
+
+def _output(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _run(*argv: str, cwd: Path | None = None) -> None:
+    """Run a compiler; what it says goes to stderr, as it is. Raises CompileError."""
+    if subprocess.run(argv, cwd=cwd, check=False).returncode:
+        raise CompileError(f"{Path(argv[0]).name} failed (see above): {' '.join(argv)}")
+
+
+if __name__ == "__main__":
+    try:
+        build(HERE)
+    except (CompileError, PlatformError) as error:
+        raise SystemExit(f"error: {error}") from None
