@@ -1,0 +1,54 @@
+"""What a reader must know to trust the numbers: losses, assumptions and gaps, a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from netprof.analysis.buckets import Buckets
+from netprof.analysis.collective_summary import CollectiveSummary
+from netprof.analysis.links import LinkSummary
+from netprof.analysis.ranks import RankSummary
+from netprof.model import Losses, Meta
+
+
+def loss_notes(losses: Losses, truncated: bool, unknown_bytes: int) -> Iterator[str]:
+    """Say what the recording lost."""
+    if truncated:
+        yield "the recorder did not finish: the end of the trace is missing"
+    if losses.lost_marks:
+        yield f"{losses.lost_marks} marks were lost: steps that miss one are left out"
+    if losses.merged_bins:
+        yield f"{losses.merged_bins} time bins were merged into a neighbour: no byte is lost, but its time is blurred"
+    if losses.untracked_flows:
+        yield f"{losses.untracked_flows} flows were not tracked: their bytes are missing"
+    if unknown_bytes:
+        yield f"{unknown_bytes} bytes belong to flows that the trace does not describe, and are left out"
+
+
+def iteration_notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    """Say where iterations are missing, or differ between ranks."""
+    damaged = sum(rank.dropped.damaged for rank in ranks)
+    if damaged:
+        yield f"{damaged} steps miss marks in the middle and are left out"
+    counts = {rank.durations.count for rank in ranks if rank.durations}
+    if len(counts) > 1:
+        yield f"the ranks' iteration counts differ: between {min(counts)} and {max(counts)} whole ones"
+
+
+def gap_notes(
+    meta: Meta, links: Sequence[LinkSummary], collectives: CollectiveSummary, buckets: Buckets
+) -> Iterator[str]:
+    """Say what is unknown or assumed, and why."""
+    if any("nccl" in target.frameworks for target in meta.targets):
+        yield "NCCL only enqueues: the host's times are launch times, so phases and scaling factor are not the GPU's"
+    for link in links:
+        if link.line_rate_bps is None and link.tx_bytes + link.rx_bytes:
+            yield f"the line rate of {link.device} is unknown: no utilization; idle means bins without any packet"
+    if collectives.count and collectives.world_size is None:
+        yield "the number of ranks is unknown: no bus bandwidth"
+    unmatched = int((buckets.from_collective == 0).sum())
+    if unmatched:
+        yield f"{unmatched} of {len(buckets)} buckets have no collective of their own: they end when they are unpacked"
+    for probe in meta.probes_skipped:
+        remedy = f" ({probe.remedy})" if probe.remedy else ""
+        yield f"probe {probe.name} was skipped: {probe.reason}{remedy}"

@@ -1,0 +1,117 @@
+"""From a trace to its conclusions, in the order in which they rest on each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netprof.analysis.buckets import find_buckets, outstanding_by_process
+from netprof.analysis.collective_summary import dropped_in_all, summarize_collectives
+from netprof.analysis.collectives import FoundCollectives, find_collectives
+from netprof.analysis.flow_table import read_flows
+from netprof.analysis.flows import summarize_flows
+from netprof.analysis.flows_by_iteration import FlowsByIteration, flow_properties
+from netprof.analysis.intervals import Intervals, interval
+from netprof.analysis.iterations import FoundIterations, Iterations, find_iterations
+from netprof.analysis.links import Timeline, summarize_links
+from netprof.analysis.marks import Marks, read_marks
+from netprof.analysis.nic import nic_totals
+from netprof.analysis.notes import gap_notes, iteration_notes, loss_notes
+from netprof.analysis.ranks import ranks_by_pid, summarize_ranks, world_size
+from netprof.analysis.result import Analysis, Tables
+from netprof.analysis.scaling import scaling
+from netprof.analysis.typical import durations
+from netprof.analysis.verdict import judge
+from netprof.analysis.wire import WireFold
+from netprof.model import Meta
+
+if TYPE_CHECKING:
+    from netprof.trace import TraceReader
+
+
+def analyze(reader: TraceReader, *, baseline_s: float | None = None) -> Analysis:
+    """Conclude from a trace. The `wire` table is read batch by batch, the others whole.
+
+    `baseline_s` is a measured iteration time of one worker alone, in seconds, for the scaling factor.
+    Raises TraceError when the trace is damaged beyond its end.
+    """
+    marks = read_marks(reader.table("marks"))
+    found = find_iterations(marks)
+    flows = read_flows(reader.table("flows"), ranks_by_pid(reader.meta.targets))
+    cells = FlowsByIteration(reference_iterations(found.iterations), len(flows))
+    fold = WireFold(flows, reader.meta.bin_ns, cells)
+    fold.add_all(reader.batches("wire"))
+    tcp, nic = reader.table("tcp"), reader.table("nic")
+    return conclude(reader.meta, marks, found, fold, cells, tcp, nic, truncated=reader.truncated, baseline_s=baseline_s)
+
+
+def conclude(
+    meta: Meta,
+    marks: Marks,
+    found: FoundIterations,
+    fold: WireFold,
+    cells: FlowsByIteration,
+    tcp: Any,
+    nic: Any,
+    *,
+    truncated: bool = False,
+    baseline_s: float | None = None,
+) -> Analysis:
+    """Conclude from tables that are in memory already; what `analyze` and a live view have in common."""
+    collected = find_collectives(marks)
+    collectives, iterations = collected.collectives, found.iterations
+    buckets = find_buckets(marks, iterations, collectives)
+    outstanding = outstanding_by_process(iterations, buckets, collectives)
+    lanes = fold.lanes()
+    recording = recording_interval(meta, marks, fold)
+    timeline = Timeline(iterations, outstanding, ranks_by_pid(meta.targets), recording, meta.bin_ns)
+    links = summarize_links(lanes, meta.devices, timeline, nic_totals(nic, lanes))
+    ranks = summarize_ranks(found, collectives, lanes, meta.targets)
+    summary = summarize_collectives(ranks, links, world_size(meta.targets), _others(collected), collected.unpaired)
+    typical = durations(iterations)
+    notes = (
+        *loss_notes(meta.losses, truncated, fold.unknown_bytes),
+        *iteration_notes(ranks),
+        *gap_notes(meta, links, summary, buckets),
+        *meta.warnings,
+    )
+    return Analysis(
+        meta=meta,
+        truncated=truncated,
+        recording_ns=recording.total_ns,
+        verdict=judge(typical, links),
+        iteration_count=max((rank.durations.count for rank in ranks if rank.durations), default=0),
+        durations=typical,
+        dropped=dropped_in_all(ranks),
+        ranks=ranks,
+        links=links,
+        collectives=summary,
+        scaling=scaling(typical, baseline_s),
+        flows=summarize_flows(fold, tcp),
+        flow_properties=flow_properties(cells, collectives),
+        wire_rows=fold.rows,
+        notes=notes,
+        tables=Tables(marks, iterations, buckets, collectives, outstanding, lanes),
+    )
+
+
+def reference_iterations(iterations: Iterations) -> Iterations:
+    """Return the iterations of the process that has the most: all ranks of a job keep step."""
+    if len(iterations) == 0:
+        return iterations
+    pids, counts = np.unique(iterations.pid, return_counts=True)
+    return iterations.where(iterations.pid == pids[np.argmax(counts)])
+
+
+def recording_interval(meta: Meta, marks: Marks, fold: WireFold) -> Intervals:
+    """Return when was recorded; up to the last event where the recorder did not get to say when it stopped."""
+    if meta.stopped_ns is not None:
+        return interval(meta.started_ns, meta.stopped_ns)
+    span = fold.span_ns()
+    last_mark = int(marks.time_ns[-1]) if len(marks) else meta.started_ns
+    return interval(meta.started_ns, max(last_mark, span[1] if span else meta.started_ns))
+
+
+def _others(collected: FoundCollectives) -> int:
+    return len(collected.collectives) - len(collected.collectives.all_reduces())

@@ -1,0 +1,65 @@
+"""What the analysis returns: everything a view draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from netprof.analysis.bins import Bins
+from netprof.analysis.buckets import Buckets
+from netprof.analysis.collective_summary import CollectiveSummary
+from netprof.analysis.collectives import Collectives
+from netprof.analysis.flow_table import LaneKey
+from netprof.analysis.flows import FlowSummary
+from netprof.analysis.flows_by_iteration import FlowProperties
+from netprof.analysis.intervals import Intervals
+from netprof.analysis.iterations import Dropped, Iterations
+from netprof.analysis.links import LinkSummary
+from netprof.analysis.marks import Marks
+from netprof.analysis.ranks import RankSummary
+from netprof.analysis.scaling import Scaling
+from netprof.analysis.typical import Durations
+from netprof.analysis.verdict import Verdict
+from netprof.model import Meta
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The rows behind the summaries, for views and models that need more than those.
+
+    `outstanding` is per pid; `lanes` are the bins of each (netns, device, pid) and direction.
+    """
+
+    marks: Marks
+    iterations: Iterations
+    buckets: Buckets
+    collectives: Collectives
+    outstanding: Mapping[int, Intervals]
+    lanes: Mapping[tuple[LaneKey, int], Bins]
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """The conclusions from one trace. None means unknown, everywhere.
+
+    `durations` are over the iterations of all ranks together; `iteration_count` is that of the rank with the most.
+    `recording_ns` is the length of the recording, `truncated` whether its end is missing, `notes` are sentences about
+    what the reader must know to trust the rest. `wire_rows` are the rows of the wire table that were read.
+    """
+
+    meta: Meta
+    truncated: bool
+    recording_ns: int
+    verdict: Verdict
+    iteration_count: int
+    durations: Durations | None
+    dropped: Dropped
+    ranks: tuple[RankSummary, ...]
+    links: tuple[LinkSummary, ...]
+    collectives: CollectiveSummary
+    scaling: Scaling | None
+    flows: tuple[FlowSummary, ...]
+    flow_properties: FlowProperties | None
+    wire_rows: int
+    notes: tuple[str, ...]
+    tables: Tables

@@ -1,0 +1,177 @@
+"""Traces whose true answer is known in closed form, written with the real TraceWriter.
+
+Every iteration of every rank is the same unless a test changes it:
+
+    0        20          40   42                      140        150       200 ms
+    forward  | backward  | ddp_wait ................. | ddp_done |  rest   |
+             bucket 0 launched at 30, begun at 31, ended at 90
+             bucket 1 launched at 41, begun at 42, ended at 138 (second worker thread: the two overlap)
+    wire: `BYTES_PER_BIN` in every bin from 50 to 130 ms, both directions, nothing else
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netprof.model import Clock, Cost, Device, LineRate, Losses, Meta, ProgramCost, Target
+from netprof.schema import MarkKind
+from netprof.trace import TraceWriter
+
+MS = 1_000_000
+START_NS = 1_000_000 * MS
+ITERATION_NS = 200 * MS
+FORWARD, BACKWARD, WAIT, DONE = 0, 20 * MS, 42 * MS, 140 * MS
+BUCKETS = ((30 * MS, 31 * MS, 90 * MS), (41 * MS, 42 * MS, 138 * MS))  # launch, begin, end
+ELEMENTS = (1_000_000, 1_500_000)
+BUCKET_BYTES = 4 * sum(ELEMENTS)
+WIRE_FROM, WIRE_TO = 50 * MS, 130 * MS
+RATE_BPS = 1e9
+BYTES_PER_BIN = 125_000  # exactly line rate at 1 ms
+PAYLOAD_PER_BIN = 120_000
+
+K = MarkKind
+
+
+@dataclass
+class Job:
+    """A job to be written as a trace; tests change what they are about before writing it."""
+
+    iterations: int = 10
+    ranks: int = 2
+    world_size: int | None = 2
+    rate_bps: float | None = RATE_BPS
+    one_device: bool = False
+    marks: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    wire: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # flow, direction, bin, payload, wire
+    changes: dict[str, Any] = field(default_factory=dict)  # fields of Meta
+
+    def fill(self) -> Job:
+        """Add the steps of every rank; one more than `iterations`, since the last one has no end."""
+        for rank in range(self.ranks):
+            for step in range(self.iterations + 1):
+                self.step(rank, START_NS + step * ITERATION_NS)
+        return self
+
+    def step(self, rank: int, at: int) -> None:
+        pid, autograd = 100 + rank, 200 + rank
+        self.mark(at + FORWARD, pid, K.DDP_FORWARD)
+        self.mark(at + BACKWARD, pid, K.DDP_BACKWARD)
+        for number, (launch, begin, end) in enumerate(BUCKETS):
+            address, worker = 0xFFFF_8000_0000_0000 + number, 300 + 10 * rank + number
+            self.mark(at + launch, pid, K.BUCKET_LAUNCH, address, tid=autograd)
+            self.mark(at + begin, pid, K.COLLECTIVE_BEGIN, tid=worker)
+            self.mark(at + begin + 1, pid, K.COLLECTIVE_SIZE, ELEMENTS[number], 4, tid=worker)
+            self.mark(at + end, pid, K.COLLECTIVE_END, tid=worker)
+            self.mark(at + max(end, WAIT) + 1000, pid, K.BUCKET_DONE, address, tid=autograd)
+        self.mark(at + WAIT, pid, K.DDP_WAIT, tid=autograd)
+        for stats in (BACKWARD - 1000, WAIT - 1000, DONE):
+            self.mark(at + stats, pid, K.DDP_STATS, tid=autograd)
+        for bin_start in range(at + WIRE_FROM, at + WIRE_TO, MS):
+            for direction in (0, 1):
+                self.wire.append((rank + 1, direction, bin_start, PAYLOAD_PER_BIN, BYTES_PER_BIN))
+
+    def mark(self, time: int, pid: int, kind: int, arg0: int = 0, arg1: int = 0, tid: int | None = None) -> None:
+        self.marks.append((time, pid, pid if tid is None else tid, int(kind), arg0, arg1))
+
+    def without(self, kinds: Iterable[int], pid: int | None = None, between: tuple[int, int] | None = None) -> Job:
+        """Lose marks of these kinds, of one process or in a span of time."""
+        gone = {int(kind) for kind in kinds}
+        low, high = between or (0, 1 << 62)
+        self.marks = [
+            m for m in self.marks if not (m[3] in gone and (pid is None or m[1] == pid) and low <= m[0] < high)
+        ]
+        return self
+
+    def meta(self) -> Meta:
+        devices = ["eth0"] if self.one_device else [f"eth{rank}" for rank in range(self.ranks)]
+        meta = Meta(
+            netprof_version="0.1.0",
+            host="host",
+            boot_id="boot",
+            kernel="6.18",
+            clock=Clock(START_NS, 1_700_000_000_000_000_000),
+            command=("netprof", "attach", "100"),
+            bin_ns=MS,
+            started_ns=START_NS - 10 * MS,
+            stopped_ns=START_NS + (self.iterations + 1) * ITERATION_NS,
+            stop_reason="duration",
+            targets=tuple(
+                Target(100 + rank, 5, "python train.py", 7, rank, self.world_size, ("ddp", "gloo"))
+                for rank in range(self.ranks)
+            ),
+            devices=tuple(Device(name, 7, LineRate(self.rate_bps, "tbf")) for name in devices),
+            losses=Losses(),
+            cost=Cost(2.0, 0.02, 90 << 20, 40_000, 1.0, (ProgramCost("on_transmit", 1000, 100_000),)),
+        )
+        return replace(meta, **self.changes)
+
+    def flows(self) -> dict[str, list[Any]]:
+        ranks = range(self.ranks)
+        return {
+            "flow_id": [rank + 1 for rank in ranks],
+            "family": [4] * self.ranks,
+            "local_addr": [f"10.0.0.{rank + 1}" for rank in ranks],
+            "local_port": [40_000 + rank for rank in ranks],
+            "remote_addr": [f"10.0.0.{(rank + 1) % self.ranks + 1}" for rank in ranks],
+            "remote_port": [50_000 + rank for rank in ranks],
+            "protocol": [6] * self.ranks,
+            "netns": [7] * self.ranks,
+            "device": ["eth0" if self.one_device else f"eth{rank}" for rank in ranks],
+            "pid": [100 + rank for rank in ranks],
+            "rank": list(ranks),
+        }
+
+    def write(self, path: Path) -> Path:
+        """Write the trace and return its path."""
+        writer = TraceWriter(path, self.meta())
+        writer.append("flows", self.flows())
+        writer.append("marks", mark_columns(self.marks))
+        writer.append("wire", wire_columns(self.wire))
+        end = START_NS + self.iterations * ITERATION_NS
+        writer.append("tcp", tcp_columns(self.ranks, end))
+        writer.close(self.meta())
+        return path
+
+
+def mark_columns(rows: list[tuple[int, int, int, int, int, int]]) -> dict[str, Any]:
+    """Return the columns of `marks`."""
+    names = ("time_ns", "pid", "tid", "kind", "arg0", "arg1")
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
+    return {
+        **{name: np.array(columns[name], np.uint64 if name.startswith("arg") else np.int64) for name in names},
+        "arg2": np.zeros(len(rows), np.uint64),
+    }
+
+
+def wire_columns(rows: list[tuple[int, int, int, int, int]]) -> dict[str, Any]:
+    """Return the columns of `wire`; each bin's packets fill it from end to end."""
+    table = np.array(rows, np.int64).reshape(-1, 5)
+    return {
+        "flow_id": table[:, 0],
+        "direction": table[:, 1],
+        "bin_start_ns": table[:, 2],
+        "payload_bytes": table[:, 3],
+        "wire_bytes": table[:, 4],
+        "retransmitted_bytes": np.zeros(len(table), np.int64),
+        "packets": table[:, 4] // 1500 + 1,
+        "first_ns": table[:, 2],
+        "last_ns": table[:, 2] + MS,
+    }
+
+
+def tcp_columns(ranks: int, end_ns: int) -> dict[str, Any]:
+    """Return the columns of `tcp`: two samples a flow, in the wrong order."""
+    flows = list(range(1, ranks + 1))
+    return {
+        "flow_id": flows * 2,
+        "time_ns": [end_ns] * ranks + [START_NS] * ranks,
+        "retransmits": [3] * ranks + [1] * ranks,
+        "rtt_us": [300] * ranks + [100] * ranks,
+        "cwnd": [20] * ranks + [10] * ranks,
+        "mss_bytes": [1448] * 2 * ranks,
+    }
