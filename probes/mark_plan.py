@@ -90,7 +90,7 @@ def _not_found(library: Library, row: Row, candidates: Sequence[Symbol]) -> Skip
     prefix = row.mark.symbol_prefix
     if not candidates:
         return SkippedProbe(row.name, f"{library.name} has no function {prefix}", _UNKNOWN_VERSION)
-    names = ", ".join(symbol.name for symbol in candidates[:3])
+    names = ", ".join(sorted(symbol.name for symbol in candidates)[:3])
     return SkippedProbe(row.name, f"{library.name} has several functions {prefix}: {names}", _UNKNOWN_VERSION)
 
 

@@ -125,9 +125,14 @@ class MarkProbe:
         return int.from_bytes(value or b"", "little")
 
     @property
-    def program_fd(self) -> int:
-        """The BPF program's descriptor, for its run time statistics."""
-        return self._object.program_fd("mark")
+    def method(self) -> str:
+        """The kernel interface in use: `uprobe_multi` or `perf events`."""
+        return self._attacher.method
+
+    @property
+    def object(self) -> BpfObject:
+        """The loaded BPF object, for its programs' run time."""
+        return self._object
 
     @property
     def started(self) -> list[Probe]:
