@@ -1,0 +1,69 @@
+"""Drawing a diagnosis: for people as text, for programs as JSON-ready values. Nothing is checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from netprof.probes.doctor import Check, Status, can_record
+
+_SIGNS = {
+    Status.OK: ("ok", "green"),
+    Status.LIMITED: ("limited", "yellow"),
+    Status.BLOCKED: ("blocked", "bold red"),
+    Status.INFO: ("", "dim"),
+}
+_AREAS = {"machine": "This machine", "user": "This user", "target": "This target"}
+
+
+def render(checks: Sequence[Check], console: Console) -> None:
+    """Print the diagnosis for people."""
+    console.print(to_text(checks))
+
+
+def to_text(checks: Sequence[Check]) -> Text:
+    """Return the diagnosis as rich text: a line a check, its remedy below it, and the conclusion last."""
+    text = Text()
+    width = max((len(check.name) for check in checks), default=0)
+    for area, title in _AREAS.items():
+        members = [check for check in checks if check.area == area]
+        if members:
+            text.append(f"{title}\n", "bold")
+        for check in members:
+            sign, style = _SIGNS[check.status]
+            text.append(f"  {sign:<8} ", style)
+            text.append(f"{check.name:<{width}}  {check.detail}\n")
+            if check.remedy:
+                text.append(f"  {'':<8} {'':<{width}}  → {check.remedy}\n", "cyan")
+    text.append(_conclusion(checks) + "\n", "bold")
+    return text
+
+
+def to_json(checks: Sequence[Check]) -> dict[str, Any]:
+    """Return the diagnosis as JSON-ready values: `can_record`, and `checks` in order."""
+    return {
+        "can_record": can_record(checks),
+        "checks": [
+            {
+                "area": check.area,
+                "name": check.name,
+                "status": check.status.value,
+                "detail": check.detail,
+                "remedy": check.remedy,
+            }
+            for check in checks
+        ],
+    }
+
+
+def _conclusion(checks: Sequence[Check]) -> str:
+    blocked = [check.name for check in checks if check.status is Status.BLOCKED]
+    limited = [check.name for check in checks if check.status is Status.LIMITED]
+    if blocked:
+        return f"netprof cannot record here: {', '.join(blocked)}."
+    if limited:
+        return f"netprof can record here, with limits: {', '.join(limited)}."
+    return "netprof can record here."
