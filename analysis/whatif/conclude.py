@@ -1,0 +1,62 @@
+"""The one sentence under the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.whatif import text
+from netprof.analysis.whatif.replay import Points
+from netprof.analysis.whatif.schedule import Observation
+from netprof.analysis.whatif.sweep import Baselines, Replay, needed_compression
+
+_NEGLIGIBLE = 0.05  # a share of an iteration below which nothing is worth changing
+_MOST = 0.5
+_GOAL = 0.90
+
+
+@dataclass(frozen=True)
+class Standpoint:
+    """The point a conclusion speaks about, and the replay's iteration time there, also with the link fully used."""
+
+    workers: int
+    bandwidth_bps: float
+    model_s: float
+    full_use_s: float | None = None
+    observed: Observation | None = None
+
+
+def conclude(at: Standpoint, replay: Replay, base: Baselines) -> str:
+    """Return the conclusion: what the network costs at `at`, and what would give it back."""
+    total_s = at.observed.iteration_s if at.observed is not None else at.model_s
+    exposed_s = max(total_s - replay.compute_s, 0.0)
+    share, total = text.percent(exposed_s / total_s), text.seconds(total_s)
+    where = f"{at.workers} workers on {text.rate(at.bandwidth_bps)}"
+    if exposed_s < _NEGLIGIBLE * total_s:
+        return (
+            f"The network is not the bottleneck: with {where}, waiting for it takes {share} of an iteration "
+            f"of {total}, and no link, transport or compression can gain more."
+        )
+    start = f"With {where}, waiting for the network takes {share} of an iteration of {total}"
+    if at.full_use_s is None:
+        middle = f"a scaling factor of {text.factor(base.worker_s / total_s)}"
+    elif at.model_s - at.full_use_s >= _MOST * exposed_s:
+        middle = f"most of it is the transport: the same link, fully used, would take {text.seconds(at.full_use_s)}"
+    else:
+        middle = f"it is the link's speed: the same link, fully used, would still take {text.seconds(at.full_use_s)}"
+    return f"{start}; {middle}; {_way_out(at, replay, base)}."
+
+
+def _way_out(at: Standpoint, replay: Replay, base: Baselines) -> str:
+    """Say which compression reaches the goal here, or that none does."""
+    point = Points(np.array([float(at.workers)]), np.array([at.bandwidth_bps]), np.ones(1))
+    needed = float(needed_compression(replay, point, _GOAL, base.worker_s)[0])
+    if needed <= 1:
+        return f"a scaling factor of {_GOAL:.2f} is reached without compression"
+    if np.isinf(needed):
+        return f"neither a faster link nor compression reaches a scaling factor of {_GOAL:.2f} with this transport"
+    return (
+        f"a scaling factor of {_GOAL:.2f} takes gradients {text.ratio(needed)} smaller "
+        f"or a link of {text.rate(at.bandwidth_bps * needed)}"
+    )

@@ -1,0 +1,51 @@
+"""The α–β fit on samples whose α and β are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netprof.analysis.whatif.fit import fit_alpha_beta
+from netprof.analysis.whatif.schedule import CollectiveSamples
+from netprof.errors import NetprofError
+
+
+def samples(*rows: tuple[float, float]) -> CollectiveSamples:
+    return CollectiveSamples(np.array([b for b, _ in rows]), np.array([s for _, s in rows]))
+
+
+def test_an_exact_line_is_found_exactly() -> None:
+    fit = fit_alpha_beta(samples(*((size, 2e-3 + 8e-9 * size) for size in (1e6, 5e6, 25e6) for _ in range(3))))
+    assert fit.latency_s == pytest.approx(2e-3)
+    assert fit.seconds_per_byte == pytest.approx(8e-9)
+    assert fit.median_error == pytest.approx(0, abs=1e-12)
+    assert (fit.samples, fit.sizes, fit.latency_known) == (9, 3, True)
+
+
+def test_one_stall_does_not_tilt_the_line() -> None:
+    rows = [(size, 2e-3 + 8e-9 * size) for size in (1e6, 25e6) for _ in range(9)]
+    fit = fit_alpha_beta(samples(*rows, (25e6, 30.0)))
+    assert fit.seconds_per_byte == pytest.approx(8e-9)
+
+
+def test_the_error_is_the_distance_from_the_line() -> None:
+    fit = fit_alpha_beta(samples((1e6, 1.0), (1e6, 1.0), (1e6, 2.0)))
+    assert not fit.latency_known
+    assert fit.latency_s == 0
+    assert fit.seconds_per_byte == pytest.approx(1e-6)
+    assert fit.median_error == 0
+    bent = fit_alpha_beta(samples((1e6, 1.0), (2e6, 3.0), (3e6, 3.0)))
+    assert bent.worst_size_error > 0.2
+
+
+@pytest.mark.parametrize("rows", [[(1e6, 2.0), (2e6, 1.0)], [(1e6, 0.1), (2e6, 3.0)]])
+def test_neither_coefficient_goes_below_zero(rows: list[tuple[float, float]]) -> None:
+    fit = fit_alpha_beta(samples(*rows))
+    assert fit.latency_s >= 0
+    assert fit.seconds_per_byte >= 0
+
+
+def test_nothing_to_fit_is_an_error_with_a_way_out() -> None:
+    with pytest.raises(NetprofError) as caught:
+        fit_alpha_beta(samples((0.0, 1.0)))
+    assert "--transport ideal" in caught.value.hint

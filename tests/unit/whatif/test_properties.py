@@ -1,0 +1,132 @@
+"""What must hold for every schedule, policy and cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netprof.analysis.whatif.costs import AddTable, MeasuredCost, RingCost, WireRatio
+from netprof.analysis.whatif.fusion import FusionSettings, fuse
+from netprof.analysis.whatif.replay import Points, grid
+from netprof.analysis.whatif.schedule import Buckets, GradientSchedule
+from netprof.analysis.whatif.sweep import Replay, baselines, needed_compression, sweep
+
+POLICIES = ("paper", "horovod", "ddp", "none")
+waits = st.one_of(st.just(0.0), st.floats(1e-7, 0.02))
+sizes = st.integers(0, 80 << 20).map(float)
+schedules = st.lists(st.tuples(waits, sizes), min_size=1, max_size=60).map(
+    lambda rows: GradientSchedule(
+        np.cumsum([wait for wait, _ in rows]), np.array([size for _, size in rows]), compute_s=0.1
+    )
+)
+tables = st.just(AddTable(np.array([40.0, 1e6, 6e8]), np.array([1e-5, 1.1e-5, 2.4e-3])))
+rings = st.builds(RingCost, add=st.one_of(st.none(), tables))
+measured = st.builds(
+    MeasuredCost,
+    latency_s=st.floats(0, 1e-2),
+    rest_s_per_byte=st.floats(0, 1e-8),
+    wire=st.builds(WireRatio, st.floats(0.1, 4), st.integers(2, 64)),
+    tail_s=st.floats(0, 1e-2),
+)
+costs = st.one_of(rings, measured)
+policies = st.sampled_from(POLICIES)
+rates = st.lists(st.floats(1e6, 1e13), min_size=2, max_size=5, unique=True).map(sorted)
+ratios = st.lists(st.floats(1, 1e4), min_size=2, max_size=5, unique=True).map(sorted)
+
+
+def replay(schedule: GradientSchedule, policy: str, cost: RingCost | MeasuredCost, codec: float = 0.0) -> Replay:
+    return Replay(fuse(schedule, policy), cost, schedule.compute_s, schedule.last_ready_s, codec)
+
+
+@given(schedules, policies, costs, rates, ratios, st.integers(2, 512))
+def test_more_never_hurts_and_the_factor_is_a_share(schedule, policy, cost, rates, ratios, workers) -> None:
+    points = grid(np.array([float(workers)]), np.array(rates), np.array(ratios))
+    factor = sweep(replay(schedule, policy, cost), points).scaling_factor.reshape(len(rates), len(ratios))
+    assert (factor > 0).all()
+    assert (factor <= 1).all()
+    assert (np.diff(factor, axis=0) >= 0).all()
+    assert (np.diff(factor, axis=1) >= 0).all()
+
+
+@given(schedules, st.sampled_from(("paper", "ddp", "none")), st.integers(2, 512))
+def test_an_infinite_link_with_free_additions_leaves_no_overhead(schedule, policy, workers) -> None:
+    points = grid(np.array([float(workers)]), np.array([np.inf]), np.array([1.0, 10.0]))
+    assert sweep(replay(schedule, policy, RingCost()), points).overhead_s.tolist() == [0.0, 0.0]
+
+
+@given(schedules, st.floats(1e-4, 1e-1))
+def test_an_infinite_link_leaves_horovod_at_most_its_cycle(schedule, cycle_s) -> None:
+    buckets = fuse(schedule, "horovod", FusionSettings(cycle_s=cycle_s))
+    points = grid(np.array([2.0]), np.array([np.inf]), np.array([1.0]))
+    alone = Replay(buckets, RingCost(), schedule.compute_s, schedule.last_ready_s)
+    assert 0 <= sweep(alone, points).overhead_s[0] <= cycle_s * (1 + 1e-6)
+
+
+@given(schedules, policies)
+def test_no_policy_loses_a_byte_or_sends_one_early(schedule, policy) -> None:
+    buckets = fuse(schedule, policy)
+    assert buckets.bytes.sum() == schedule.bytes.sum()
+    assert (np.diff(buckets.launch_s) >= 0).all()
+    launched = np.array([buckets.bytes[buckets.launch_s <= t].sum() for t in schedule.ready_s])
+    assert (
+        launched <= np.cumsum(schedule.bytes)[np.searchsorted(schedule.ready_s, schedule.ready_s, "right") - 1]
+    ).all()
+
+
+@given(schedules, st.integers(1, 1 << 26))
+def test_horovods_threshold_is_exceeded_only_by_a_gradient_alone(schedule, threshold) -> None:
+    buckets = fuse(schedule, "horovod", FusionSettings(threshold_bytes=threshold))
+    too_large = buckets.bytes[buckets.bytes > threshold]
+    assert np.isin(too_large, schedule.bytes).all()
+
+
+@given(schedules, policies, costs, st.floats(1e6, 1e12), st.integers(2, 64), st.floats(0.2, 0.99))
+def test_the_ratio_needed_is_the_smallest_that_reaches_the_goal(schedule, policy, cost, bps, workers, goal) -> None:
+    alone = replay(schedule, policy, cost)
+    point = Points(np.array([float(workers)]), np.array([bps]), np.ones(1))
+    needed = needed_compression(alone, point, goal, schedule.compute_s)[0]
+
+    def factor(ratio: float) -> float:
+        return float(sweep(alone, Points(point.workers, point.bandwidth_bps, np.array([ratio]))).scaling_factor[0])
+
+    if np.isinf(needed):
+        assert factor(1e15) < goal * (1 + 1e-9)
+    elif needed == 1:
+        assert factor(1.0) >= goal * (1 - 1e-9)
+    else:
+        assert factor(needed) == pytest.approx(goal, rel=1e-6)
+        assert factor(max(1.0, needed * (1 - 1e-3))) < goal
+
+
+@given(schedules, policies, st.floats(1e6, 1e12), st.floats(1e-12, 1e-9))
+def test_a_codec_counts_only_where_something_is_compressed(schedule, policy, bps, codec) -> None:
+    points = grid(np.array([4.0]), np.array([bps]), np.array([1.0, 2.0]))
+    with_codec = sweep(replay(schedule, policy, RingCost(), codec), points).overhead_s
+    without = sweep(replay(schedule, policy, RingCost()), points).overhead_s
+    assert with_codec[0] == without[0]
+    assert with_codec[1] >= without[1]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1, 1e8)), min_size=1, max_size=20), rings)
+def test_the_sweep_is_the_event_loop(rows, cost) -> None:
+    rows.sort()
+    buckets = Buckets(np.array([r[0] for r in rows]), np.array([r[1] for r in rows]))
+    point = Points(np.array([8.0]), np.array([1e9]), np.array([3.0]))
+    fixed, bits = cost.coefficients(buckets.bytes, point.workers)
+    now = 0.0
+    for k, (launch, _) in enumerate(rows):
+        now = max(now, launch) + fixed[k, 0] + bits[k, 0] / 3e9
+    found = sweep(Replay(buckets, cost, 0.1, rows[-1][0]), point).overhead_s[0]
+    assert found == pytest.approx(now - rows[-1][0], rel=1e-9, abs=1e-12)
+
+
+def test_the_one_host_baseline_keeps_what_is_not_the_network() -> None:
+    add = AddTable(np.array([1.0, 1e9]), np.array([1e-3, 1e-3]))
+    alone = Replay(Buckets(np.array([0.0]), np.array([8e6])), RingCost(add), 0.1, 0.0)
+    assert baselines(alone, 1).host_s == 0.1
+    assert baselines(alone, 8).host_s == pytest.approx(0.1 + 7e-3)
+    assert baselines(alone, 8, worker_s=0.09).host_s == pytest.approx(0.09 + 7e-3)
+    assert baselines(alone, 8, host_s=0.2).host_s == 0.2
