@@ -42,9 +42,9 @@ class CollectiveSamples:
 class Observation:
     """What a trace measured, for the `observed` buckets, the `measured` transport and the point marked in the table.
 
-    Times of an iteration count from its begin; they are means over `iterations` typical ones. `wire_bytes_per_byte` is the wire bytes that one host sent or received
-    (whichever is more) per byte of bucket, None where no wire bytes were seen; `tail_s` runs from the last collective's
-    end to the end of the wait (unpacking).
+    Times of an iteration count from its begin; they are means over `iterations` typical ones.
+    `wire_bytes_per_byte` is the wire bytes that one host sent or received (whichever is more) per byte of bucket, None
+    where no wire bytes were seen; `tail_s` runs from the last collective's end to the end of the wait (unpacking).
     """
 
     iteration_s: float
