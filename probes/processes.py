@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.model import Target
@@ -32,14 +32,14 @@ class _Process:
     stat: procfs.Stat
     netns: int
     environment: dict[str, str]
-    _frameworks: tuple[str, ...] | None = field(default=None)
+    known_frameworks: tuple[str, ...] | None = None
 
     @property
     def frameworks(self) -> tuple[str, ...]:
         """The frameworks whose libraries the process has mapped; looked up once."""
-        if self._frameworks is None:
-            self._frameworks = mapped_frameworks(self.stat.pid)
-        return self._frameworks
+        if self.known_frameworks is None:
+            self.known_frameworks = mapped_frameworks(self.stat.pid)
+        return self.known_frameworks
 
 
 def find_job(pids: Sequence[int]) -> list[Target]:
@@ -51,10 +51,23 @@ def find_job(pids: Sequence[int]) -> list[Target]:
     return _targets(_gather([_given(pid) for pid in dict.fromkeys(pids)]))
 
 
-def find_more(targets: Iterable[Target]) -> list[Target]:
-    """Return every process of the job now, starting from those of `targets` that are still there."""
-    found = (_look(target.pid) for target in targets if is_same(target))
-    return _targets(_gather([process for process in found if process is not None]))
+def find_more(targets: Iterable[Target], *, thorough: bool = True) -> list[Target]:
+    """Return every process of the job as it is now, from those of `targets` that are still there.
+
+    Without `thorough` only descendants are looked for, and a target that has a framework is taken to have no other:
+    a fraction of the cost, to be asked several times a second.
+    """
+    job: dict[int, _Process] = {}
+    found = []
+    for target in targets:
+        process = _look(target.pid)
+        if process is not None and process.stat.start_ticks == target.start_ticks:
+            process.known_frameworks = None if thorough else target.frameworks or None
+            found.append(process)
+    _add_trees(found, job)
+    if thorough:
+        _add_same_rendezvous(job)
+    return _targets(job)
 
 
 def is_same(target: Target) -> bool:
@@ -138,11 +151,16 @@ def _gather(given: Sequence[_Process]) -> dict[int, _Process]:
     """Return the whole job, by pid."""
     job: dict[int, _Process] = {}
     _add_trees([_main_process(process) for process in given], job)
+    _add_same_rendezvous(job)
+    return job
+
+
+def _add_same_rendezvous(job: dict[int, _Process]) -> None:
+    """Add the ranks that share a rendezvous with a process of the job, and their descendants."""
     names = {name for process in job.values() if (name := ranks.job_of(process.environment, process.netns))}
     if names:
         owners = {procfs.owner(process.stat.pid) for process in job.values()}
         _add_trees(_same_rendezvous(names, owners, job), job)
-    return job
 
 
 def _main_process(process: _Process) -> _Process:
@@ -150,7 +168,7 @@ def _main_process(process: _Process) -> _Process:
 
     A parent belongs to the job as long as it has PyTorch loaded as well.
     """
-    while process.frameworks and not ranks.job_of(process.environment, process.netns):
+    while not ranks.job_of(process.environment, process.netns) and process.frameworks:
         parent = _look(process.stat.parent)
         if parent is None or not parent.frameworks:
             break

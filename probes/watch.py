@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Iterable
 from types import TracebackType
 
 from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.processes import find_more, is_same
+
+THOROUGH_EVERY_S = 2.0
 
 
 class Watch:
@@ -21,7 +24,8 @@ class Watch:
     def __init__(self, targets: Iterable[Target]) -> None:
         self._poll = select.poll()
         self._alive: dict[int, Target] = {}  # by pid descriptor
-        self._known: set[tuple[int, int]] = set()
+        self._known: dict[tuple[int, int], Target] = {}  # as last seen
+        self._thorough_at_s = 0.0
         for target in targets:
             self._add(target)
 
@@ -39,9 +43,17 @@ class Watch:
         return self._reap(max(0, round(timeout_s * 1000)))
 
     def refresh(self) -> list[Target]:
-        """Look for processes that have joined the job, watch them too, and return them."""
-        new = [target for target in find_more(self.alive()) if _identity(target) not in self._known]
-        return [target for target in new if self._add(target)]
+        """Look at the job again, and return the processes that have joined or changed: executed, loaded a framework.
+
+        Cheap enough for several times a second: ranks elsewhere that join, and a second framework in a process, are
+        looked for only every `THOROUGH_EVERY_S` seconds.
+        """
+        now_s = time.monotonic()
+        thorough = now_s >= self._thorough_at_s
+        if thorough:
+            self._thorough_at_s = now_s + THOROUGH_EVERY_S
+        found = [target for target in find_more(self.alive(), thorough=thorough) if self._is_news(target)]
+        return [target for target in found if self._add(target)]
 
     def close(self) -> None:
         """Close every descriptor."""
@@ -57,9 +69,16 @@ class Watch:
     ) -> None:
         self.close()
 
+    def _is_news(self, target: Target) -> bool:
+        """Tell whether a process is not known, or not as it is now."""
+        return self._known.get(_identity(target)) != target
+
     def _add(self, target: Target) -> bool:
-        """Watch a process; tell whether it is (still) there."""
-        self._known.add(_identity(target))
+        """Watch a process, or note how one has changed; tell whether it is (still) there."""
+        known = _identity(target) in self._known
+        self._known[_identity(target)] = target
+        if known:
+            return self._note_change(target)
         try:
             descriptor = os.pidfd_open(target.pid)
         except ProcessLookupError:
@@ -74,6 +93,13 @@ class Watch:
         self._alive[descriptor] = target
         self._poll.register(descriptor, select.POLLIN)
         return True
+
+    def _note_change(self, target: Target) -> bool:
+        for descriptor, known in self._alive.items():
+            if _identity(known) == _identity(target):
+                self._alive[descriptor] = target
+                return True
+        return False
 
     def _reap(self, timeout_ms: int) -> bool:
         """Forget the processes that have ended; tell whether there were any."""
