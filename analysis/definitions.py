@@ -10,10 +10,15 @@ IDLE_THRESHOLD = 0.01
 
 @dataclass(frozen=True)
 class Definition:
-    """A term of the report and its meaning."""
+    """A term of the report and its meaning; the first sentence is enough for a footnote."""
 
     term: str
     text: str
+
+    @property
+    def footnote(self) -> str:
+        """The first sentence."""
+        return self.text.split(". ")[0].rstrip(".") + "."
 
 
 ITERATION = Definition(
@@ -24,14 +29,14 @@ ITERATION = Definition(
 )
 PHASES = Definition(
     "phases",
-    "Forward: iteration's begin to ddp_backward. Backward: to ddp_wait, when the last gradient exists. Exposed "
-    "communication: to ddp_done, the job does nothing but wait for its buckets. Rest: optimizer, data, evaluation. "
+    "Forward, to ddp_backward; backward, to ddp_wait, when the last gradient exists; exposed communication, to "
+    "ddp_done, the job does nothing but wait for its buckets; rest, optimizer, data, evaluation. "
     "They add up to the iteration exactly. 'Typical' is the mean over the middle half of all iterations by duration.",
 )
 UTILIZATION = Definition(
     "utilization",
-    "The job's wire bytes (headers and retransmissions included) x 8 / (window x line rate), over the iterations and "
-    "over only the time in which a bucket is outstanding. A bin that straddles an edge is split: its bytes "
+    "The job's wire bytes (headers and retransmissions included) x 8 / (window x line rate), over the iterations and, "
+    "as 'while waiting', over only the time in which a bucket is outstanding. A bin that straddles an edge is split: its bytes "
     "are spread evenly between its first and its last packet.",
 )
 OUTSTANDING = Definition(
@@ -41,10 +46,10 @@ OUTSTANDING = Definition(
 )
 IDLE = Definition(
     "idle",
-    "Time in bins in which a link's utilization is below 1 % (in both directions, unless one is named). By cause: no "
-    "gradient (before an iteration's first bucket is launched), gradients waiting (a bucket is outstanding: latency, "
-    "negotiation, copying, a late peer; the avoidable part), nothing outstanding (between buckets), after the last "
-    "byte (optimizer, data). Of several ranks on a link the most urgent state counts, waiting first. The causes add "
+    "Time in bins in which a link's utilization is below 1 % in both directions, by cause: no gradient, before an "
+    "iteration's first bucket is launched; gradients waiting, a bucket is outstanding (latency, negotiation, copying, "
+    "a late peer: the avoidable part); nothing outstanding, between buckets; after the last byte (optimizer, data). "
+    "Of several ranks on a link the most urgent state counts, waiting first. The causes add "
     "up to the idle time exactly; a bin that straddles an edge is split by time.",
 )
 BANDWIDTH = Definition(

@@ -47,6 +47,11 @@ class LinkSummary:
     idle_rx: IdleTime
     nic: NicTotals | None
 
+    @property
+    def idle_basis(self) -> str:
+        """What counts as idle here."""
+        return "utilization below 1 %" if self.line_rate_bps else "bins without a packet"
+
 
 @dataclass(frozen=True)
 class Timeline:

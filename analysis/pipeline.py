@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from netprof.analysis.links import Timeline, summarize_links
 from netprof.analysis.marks import Marks, read_marks
 from netprof.analysis.nic import nic_totals
 from netprof.analysis.notes import gap_notes, iteration_notes, loss_notes
-from netprof.analysis.ranks import ranks_by_pid, summarize_ranks, world_size
+from netprof.analysis.ranks import RankSummary, ranks_by_pid, summarize_ranks, world_size
 from netprof.analysis.result import Analysis, Tables
 from netprof.analysis.scaling import scaling
 from netprof.analysis.typical import durations
@@ -81,7 +82,7 @@ def conclude(
         truncated=truncated,
         recording_ns=recording.total_ns,
         verdict=judge(typical, links),
-        iteration_count=max((rank.durations.count for rank in ranks if rank.durations), default=0),
+        iteration_count=_most_iterations(ranks) if found.dropped else None,
         durations=typical,
         dropped=dropped_in_all(ranks),
         ranks=ranks,
@@ -111,6 +112,10 @@ def recording_interval(meta: Meta, marks: Marks, fold: WireFold) -> Intervals:
     span = fold.span_ns()
     last_mark = int(marks.time_ns[-1]) if len(marks) else meta.started_ns
     return interval(meta.started_ns, max(last_mark, span[1] if span else meta.started_ns))
+
+
+def _most_iterations(ranks: Sequence[RankSummary]) -> int:
+    return max((rank.durations.count for rank in ranks if rank.durations), default=0)
 
 
 def _others(collected: FoundCollectives) -> int:

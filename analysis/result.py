@@ -42,7 +42,8 @@ class Tables:
 class Analysis:
     """The conclusions from one trace. None means unknown, everywhere.
 
-    `durations` are over the iterations of all ranks together; `iteration_count` is that of the rank with the most.
+    `durations` are over the iterations of all ranks together; `iteration_count` is that of the rank with the most,
+    None where no process has DDP marks.
     `recording_ns` is the length of the recording, `truncated` whether its end is missing, `notes` are sentences about
     what the reader must know to trust the rest. `wire_rows` are the rows of the wire table that were read.
     """
@@ -51,7 +52,7 @@ class Analysis:
     truncated: bool
     recording_ns: int
     verdict: Verdict
-    iteration_count: int
+    iteration_count: int | None
     durations: Durations | None
     dropped: Dropped
     ranks: tuple[RankSummary, ...]

@@ -1,0 +1,1 @@
+"""What draws: views compute nothing, they show what the analysis returned."""

@@ -1,0 +1,126 @@
+"""The report on a terminal of any width from 40 columns: the verdict first, then what it rests on."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from netprof.analysis import Analysis, definitions
+from netprof.analysis.verdict import Case
+from netprof.views import console_links, console_recording
+from netprof.views.format import count, duration, rate, ratio, share, size
+from netprof.views.grid import Grid, pairs, show, title
+from netprof.views.safe import safe
+
+_COLOUR = {
+    Case.COMPUTE_BOUND: "green",
+    Case.AT_LINE_RATE: "red",
+    Case.LINK_IDLE: "yellow",
+    Case.BELOW_LINE_RATE: "yellow",
+}
+_PHASE_COLOURS = ("blue", "cyan", "red", "bright_black")
+
+
+def render(analysis: Analysis, console: Console) -> None:
+    """Print the report of `analysis`. Text from the trace is escaped and never read as markup."""
+    _verdict(analysis, console)
+    _iterations(analysis, console)
+    _ranks(analysis, console)
+    console_links.links(analysis, console)
+    _collectives(analysis, console)
+    console_links.flows(analysis, console)
+    console_recording.recording(analysis, console)
+    _definitions(console)
+
+
+def _verdict(analysis: Analysis, console: Console) -> None:
+    verdict = analysis.verdict
+    console.print(Text(safe(verdict.sentence, 1000), style=f"bold {_COLOUR.get(verdict.case, 'default')}"))
+    about = [safe(analysis.meta.host), f"{duration(analysis.recording_ns / 1e9)} recorded"]
+    if analysis.collectives.world_size is not None:
+        about.append(count(analysis.collectives.world_size, "rank"))
+    if analysis.scaling is not None:
+        about.append(f"scaling factor {analysis.scaling.factor:.2f} ({analysis.scaling.basis})")
+    console.print(Text(" · ".join(about), style="dim"))
+
+
+def _iterations(analysis: Analysis, console: Console) -> None:
+    found = analysis.durations
+    if found is None:
+        why = "no DDP marks" if analysis.iteration_count is None else "no whole one in the recording"
+        title(console, "Iterations", f"unknown: {why}")
+        return
+    title(console, "Iterations", f"{analysis.iteration_count or 0} whole ones")
+    spread = f"p10 {duration(found.p10_s)}, p90 {duration(found.p90_s)}, max {duration(found.max_s)}"
+    pairs(console, [("median", f"{duration(found.median_s)}  ({spread})")])
+    names = ("forward", "backward", "exposed comm.", "rest")
+    phases = found.phases
+    values = (phases.forward, phases.backward, phases.exposed_communication, phases.rest)
+    room = max(8, min(40, console.width - 44))
+    parts = [value / phases.total if phases.total else 0.0 for value in values]
+    rows = [
+        (name, duration(value), share(part), _bar(sum(parts[:index]), part, room, colour))
+        for index, (name, value, part, colour) in enumerate(zip(names, values, parts, _PHASE_COLOURS, strict=True))
+    ]
+    show(console, Grid(("phase", "typical", "share", ""), rows, left=frozenset({""}), optional=("",)))
+
+
+def _bar(before: float, part: float, room: int, colour: str) -> Text:
+    """Draw one phase as a block at its place in the iteration, so that the rows read like a timeline."""
+    begin, end = round(before * room), round((before + part) * room)
+    return Text(" " * begin) + Text("█" * (end - begin) or ("▏" if part else ""), style=colour)
+
+
+def _ranks(analysis: Analysis, console: Console) -> None:
+    ranks = [rank for rank in analysis.ranks if rank.durations or rank.bandwidths.count]
+    if len(ranks) < 2:
+        return
+    title(console, "Ranks")
+    rows = [
+        (
+            "?" if rank.rank is None else str(rank.rank),
+            str(rank.pid),
+            str(rank.durations.count) if rank.durations else "-",
+            duration(rank.durations.median_s) if rank.durations else "-",
+            duration(rank.durations.phases.exposed_communication) if rank.durations else "-",
+            rate(rank.bandwidths.bus_bandwidth_bps),
+            ratio(rank.bandwidths.wire_to_algorithm_ratio),
+        )
+        for rank in ranks
+    ]
+    headings = ("rank", "pid", "iterations", "median", "exposed", "bus bandwidth", "wire/alg.")
+    show(console, Grid(headings, rows, optional=("wire/alg.", "pid", "iterations")))
+
+
+def _collectives(analysis: Analysis, console: Console) -> None:
+    summary = analysis.collectives
+    if not summary.count:
+        title(console, "All-reduces", "none with a known size were seen")
+        return
+    title(console, "All-reduces", "of one rank")
+    iterations = analysis.iteration_count
+    each = f"  ({size(summary.bytes / iterations)} an iteration)" if iterations else ""
+    rows = [("seen", f"{summary.count}, {size(summary.bytes)}{each}")]
+    rows.append(("running", duration(summary.running_ns / 1e9)))
+    rows.append(("algorithm bw.", _bandwidth(summary.algorithm_bandwidth_bps, summary.median_algorithm_bandwidth_bps)))
+    bus = _bandwidth(summary.bus_bandwidth_bps, summary.median_bus_bandwidth_bps)
+    rows.append(("bus bandwidth", bus))
+    rows.append(("of line rate", share(summary.line_rate_share)))
+    wire = f"{ratio(summary.wire_to_algorithm_ratio)}  (without headers {ratio(summary.payload_to_algorithm_ratio)})"
+    rows.append(("wire/algorithm", wire))
+    properties = analysis.flow_properties
+    if properties is not None and properties.start_skew_s is not None:
+        equality, completion = ratio(properties.size_equality), ratio(properties.completion)
+        rows.append(("start skew", duration(properties.start_skew_s)))
+        rows.append(("flow sizes", f"{equality} of each other; flows last {completion} of the all-reduces' time"))
+    pairs(console, rows)
+
+
+def _bandwidth(aggregate: float | None, single: float | None) -> str:
+    return f"{rate(aggregate)}  (a single one: {rate(single)})"
+
+
+def _definitions(console: Console) -> None:
+    title(console, "Definitions", "in full in --json")
+    for definition in definitions.ALL:
+        console.print(Text(f"  {definition.term}: ", style="bold dim") + Text(definition.footnote, style="dim"))
