@@ -1,0 +1,71 @@
+# On a fresh Debian or Ubuntu machine, as root: `make demo` or `make test`, nothing before it.
+
+PYTHON ?= python3
+# The CPU build of torch, which tests and demo train with. PyPI's build for x86-64 brings gigabytes of CUDA.
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+SOURCES := pyproject.toml README.md $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]')
+export PATH := $(PATH):/usr/sbin:/sbin
+unexport PYTHONPATH  # tests and demo must see the installed wheel, nothing else
+
+.PHONY: help install inplace lint types contract test demo bench clean prepare
+
+help:  ## what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: .venv/.installed  ## build the wheel and install it into .venv: the program is .venv/bin/netprof
+
+test: lint types contract .venv/.torch  ## lint, types, import contract and every test, against the installed wheel
+	$(BIN)/pytest
+
+demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces; writes out/demo.*
+	$(BIN)/python examples/demo.py
+
+bench: .venv/.torch  ## print the benchmark tables (minutes)
+	set -e; for script in examples/benchmarks/[!_]*.py; do $(BIN)/python $$script; done
+
+lint: .venv/.installed  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.installed  ## mypy --strict
+	$(BIN)/mypy
+
+contract: .venv/.installed  ## who may import whom
+	$(BIN)/lint-imports
+
+inplace: .venv/.tools  ## compile the BPF programs and the native library into the checkout
+	$(BIN)/python probes/build.py
+
+clean:  ## remove everything that was built, .venv too
+	rm -rf .venv build dist out *.egg-info probes/bpf/*.bpf.o probes/native/*.so* probes/native/licenses
+
+prepare:
+	@PYTHON="$(PYTHON)" .ci/prepare
+
+.venv/.made: | prepare
+	"$(PYTHON)" -m venv .venv
+	@touch $@
+
+.venv/.tools: .venv/.made pyproject.toml
+	$(PIP) install 'setuptools>=77'
+	@touch $@
+
+dist/.built: .venv/.made $(SOURCES) | prepare
+	rm -rf build dist
+	$(PIP) wheel --no-deps --wheel-dir dist .
+	@touch $@
+
+.venv/.installed: dist/.built
+	$(PIP) install "$$(ls dist/*.whl)[dev]"
+	$(PIP) install --no-deps --force-reinstall dist/*.whl
+	@touch $@
+
+.venv/.torch: .venv/.installed
+	@# The index for torch alone, and where it cannot be reached, do without it.
+	$(PIP) install --retries 1 --no-deps --extra-index-url $(TORCH_INDEX) '$(TORCH)'
+	$(PIP) install '$(TORCH)'
+	@touch $@
