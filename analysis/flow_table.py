@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.columns import Columns, Int64, column, int64_column
+from netprof.analysis.columns import Columns, Int64, int64_column, text_column
 from netprof.schema import UNKNOWN_RANK
 
 
@@ -67,7 +67,9 @@ def read_flows(table: Any, ranks: dict[int, int]) -> Flows:
     """
     numbers = ("flow_id", "family", "local_port", "remote_port", "protocol", "netns", "pid", "rank")
     columns: dict[str, Any] = {name: int64_column(table, name) for name in numbers}
-    columns |= {name: _text(table, name) for name in ("local_addr", "remote_addr", "device")}
+    columns |= {
+        name: np.array(text_column(table, name), dtype=object) for name in ("local_addr", "remote_addr", "device")
+    }
     order = np.argsort(columns["flow_id"], kind="stable")
     ids = columns["flow_id"][order]
     order = order[np.append(ids[1:] != ids[:-1], True)[: len(ids)]]
@@ -81,10 +83,6 @@ def read_flows(table: Any, ranks: dict[int, int]) -> Flows:
     owner = [owners.get(rank, pid) for rank, pid in zip(known, columns["pid"].tolist(), strict=True)]
     columns["rank"], columns["pid"] = np.array(known, np.int64), np.array(owner, np.int64)
     return Flows(**columns, lane=_lanes(columns))
-
-
-def _text(table: Any, name: str) -> npt.NDArray[Any]:
-    return np.array([str(value) for value in column(table, name)], dtype=object)
 
 
 def _lanes(columns: dict[str, Any]) -> Int64:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.bins import Bins
-from netprof.analysis.columns import column, int64_column
+from netprof.analysis.columns import int64_column, text_column
 from netprof.analysis.flow_table import LaneKey, LinkKey
 from netprof.analysis.intervals import Intervals, interval
 from netprof.schema import RECEIVE, TRANSMIT
@@ -46,7 +46,7 @@ def nic_totals(table: Any, lanes: Mapping[tuple[LaneKey, int], Bins]) -> dict[Li
     `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order.
     """
     netns = int64_column(table, "netns")
-    device = np.array([str(name) for name in column(table, "device")], dtype=object)
+    device = np.array(text_column(table, "device"), dtype=object)
     time_ns = int64_column(table, "time_ns")
     counters = {name: int64_column(table, name) for name in _COUNTERS}
     totals = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 
-LONGEST = 200
+LONGEST = 1000
 """Characters of a foreign text that are shown; a longer one is cut, with an ellipsis."""
 
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
-def safe(text: str, longest: int = LONGEST) -> str:
+def safe_text(text: str, longest: int = LONGEST) -> str:
     """Return one line of `text` in which nothing controls a terminal.
 
     Control, formatting (bidirectional, zero-width), surrogate and unassigned characters and line separators become
