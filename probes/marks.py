@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 
 import numpy as np
@@ -20,7 +21,7 @@ from netprof.probes.libraries import Library, Mapping, executable_mappings, matc
 from netprof.probes.loader import BpfLink, BpfObject, RingBuffer, map_delete, map_lookup, map_update
 from netprof.probes.mark_plan import Plan, Row, number_rows, plan_library
 from netprof.probes.mark_records import MAX_SPECS, RECORD, check_records, columns, pack_spec
-from netprof.probes.uprobes import TRACE_UPROBE_MULTI, Attacher, Place, close_links, supports_multi
+from netprof.probes.uprobes import TRACE_UPROBE_MULTI, Attacher, Place, close_links, refusal, supports_multi
 from netprof.schema import MarkKind
 
 RING_BYTES = 1 << 20
@@ -185,11 +186,17 @@ class MarkProbe:
         if key not in self._steady:
             try:
                 library, plan = self._library(pid, mapping, rows)
-                self._steady[key], self._sampled[key] = self._attach_plan(pid, library, plan)
             except NetprofError as error:
-                self._skipped[SkippedProbe("marks", f"{mapping.basename}: {error.message}", error.hint)] = None
+                self._skipped[SkippedProbe("marks", error.message, error.hint)] = None
                 return
-            self._note(library, plan, names)
+            steady, refused = self._attacher.attach(library.path, plan.steady, pid)
+            sampled, refused_sampled = self._attacher.attach(library.path, plan.sampled, pid)
+            refused |= refused_sampled
+            if refused and not Path(f"/proc/{pid}").exists():  # it ended meanwhile
+                close_links([*steady, *sampled])
+                return
+            self._steady[key], self._sampled[key] = steady, sampled
+            self._note(library, plan, names, refused)
         self._frameworks.setdefault(pid, {}).update(names)
 
     def _library(self, pid: int, mapping: Mapping, rows: Sequence[Row]) -> tuple[Library, Plan]:
@@ -205,24 +212,18 @@ class MarkProbe:
         self._libraries[library.identity] = (library, plan_library(library, rows))
         return self._libraries[library.identity]
 
-    def _attach_plan(self, pid: int, library: Library, plan: Plan) -> tuple[list[BpfLink], list[BpfLink]]:
-        steady = self._attach_places(pid, library, plan.steady)
-        try:
-            return steady, self._attach_places(pid, library, plan.sampled)
-        except NetprofError:
-            close_links(steady)
-            raise
-
-    def _attach_places(self, pid: int, library: Library, places: Sequence[Place]) -> list[BpfLink]:
-        return self._attacher.attach(library.path, places, pid) if places else []
-
-    def _note(self, library: Library, plan: Plan, names: Iterable[str]) -> None:
+    def _note(self, library: Library, plan: Plan, names: Iterable[str], refused: dict[Place, NetprofError]) -> None:
+        """Keep for `started`, `skipped` and `warnings` what came of a library."""
         self._skipped.update(dict.fromkeys(plan.skipped))
         self._warnings.update(dict.fromkeys(plan.warnings))
-        cookies = {place.cookie for place in plan.steady + plan.sampled}
+        for place, error in refused.items():
+            row = self._rows[place.cookie]
+            reason = f"no probe on {row.mark.symbol_prefix} of {library.name}: {refusal(error)}"
+            self._skipped[SkippedProbe(row.name, reason, error.hint)] = None
+        attached = {place.cookie for place in plan.steady + plan.sampled if place not in refused}
         for name in names:
             wanted = [row for row in self._rows if row.framework.name == name]
-            there = sum(row.cookie in cookies for row in wanted)
+            there = sum(row.cookie in attached for row in wanted)
             if there:
                 detail = f"{there} of {len(wanted)} functions of {library.name} ({self._attacher.method})"
                 self._started[Probe(f"marks:{name}", detail)] = None

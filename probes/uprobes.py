@@ -1,15 +1,17 @@
 """Attaching one program to many functions of a library, in the fastest way that the kernel has.
 
 `uprobe_multi` attaches all functions of one process with one link. Its first kernels (6.6 to 6.9) filtered by thread
-instead of by process, so it is used only where that is right. Before, each function needs a perf event, and one with a
-pid sees only that thread; so there the probes are in every process that maps the library, and the program drops the
-hits of others (about half a microsecond each in a process that is not ours).
+instead of by process, so it is used only where that is right. Before, each function needs a perf event of its own,
+which takes about 85 ms to detach, one after the other. So there is one set of them for all processes and not one for
+each rank: the probes are then in every process that maps the library, and the program drops the hits of those that are
+not ours (about half a microsecond each).
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ TRACE_UPROBE_MULTI = 48
 
 _ALL_PROCESSES, _NO_PROCESS = 0, 0xFFFFFFFF
 _CLOSING_THREADS = 16
+_ENOTSUPP = 524  # the kernel's own, without a name in errno
 
 
 @dataclass(frozen=True)
@@ -46,22 +49,33 @@ class Attacher:
         """Name the kernel interface in use."""
         return "uprobe_multi" if self.multi else "perf events"
 
-    def attach(self, path: str, places: Sequence[Place], pid: int) -> list[BpfLink]:
-        """Attach to all `places` of the library at `path` in process `pid`, or to none. Raises NetprofError.
+    def attach(self, path: str, places: Sequence[Place], pid: int) -> tuple[list[BpfLink], dict[Place, NetprofError]]:
+        """Attach to `places` of the library at `path` in process `pid`: the links, and what the kernel refused and why.
 
         Without uprobe_multi the probes are in all processes, whatever `pid` is.
         """
-        if self.multi:
-            offsets, cookies = [place.offset for place in places], [place.cookie for place in places]
-            return [attach_uprobe_multi(self._program_fd, path, offsets, cookies, pid)]
+        if self.multi and places:
+            try:
+                return [self._attach_multi(path, places, pid)], {}
+            except NetprofError:  # one of them is enough for that: the others go in one by one
+                pass
         links: list[BpfLink] = []
-        try:
-            for place in places:
-                links.append(attach_uprobe_perf(self._program, path, place.offset, place.cookie))
-        except NetprofError:
-            close_links(links)
-            raise
-        return links
+        refused: dict[Place, NetprofError] = {}
+        for place in places:
+            try:
+                links.append(self._attach_one(path, place, pid))
+            except NetprofError as error:
+                refused[place] = error
+        return links, refused
+
+    def _attach_one(self, path: str, place: Place, pid: int) -> BpfLink:
+        if self.multi:
+            return self._attach_multi(path, [place], pid)
+        return attach_uprobe_perf(self._program, path, place.offset, place.cookie)
+
+    def _attach_multi(self, path: str, places: Sequence[Place], pid: int) -> BpfLink:
+        offsets, cookies = [place.offset for place in places], [place.cookie for place in places]
+        return attach_uprobe_multi(self._program_fd, path, offsets, cookies, pid)
 
 
 def supports_multi(program_fd: int) -> bool:
@@ -70,7 +84,7 @@ def supports_multi(program_fd: int) -> bool:
     It is asked to attach to a directory. With the feature it refuses the file (EBADF); with the fix it refuses an
     impossible pid before it looks at the file (EINVAL). libbpf decides in the same way.
     """
-    return _refusal(program_fd, _ALL_PROCESSES) == errno.EBADF and _refusal(program_fd, _NO_PROCESS) == errno.EINVAL
+    return _answer(program_fd, _ALL_PROCESSES) == errno.EBADF and _answer(program_fd, _NO_PROCESS) == errno.EINVAL
 
 
 def close_links(links: Sequence[BpfLink]) -> None:
@@ -82,7 +96,13 @@ def close_links(links: Sequence[BpfLink]) -> None:
             closing.result()
 
 
-def _refusal(program_fd: int, pid: int) -> int:
+def refusal(error: NetprofError) -> str:
+    """Say why the kernel refused a place, without the path by which it was attached."""
+    reason = error.message.rpartition(": ")[2]
+    return "it begins with an instruction that cannot be probed" if reason == os.strerror(_ENOTSUPP) else reason
+
+
+def _answer(program_fd: int, pid: int) -> int:
     zero = (ctypes.c_uint64 * 1)(0)
     ctypes.set_errno(0)
     descriptor = libbpf().netprof_uprobe_multi(program_fd, b"/", zero, zero, 1, pid)

@@ -150,6 +150,17 @@ def test_a_forked_child_is_recorded_once_attached(toys: list[Toy], built: Path) 
         assert len(rows(probe, MarkKind.DDP_FORWARD)) == 5
 
 
+def test_a_process_that_becomes_another_program(toys: list[Toy], built: Path, multi: bool) -> None:
+    program = start(toys, built)
+    with MarkProbe([program.pid], frameworks=toy(BEGIN), multi=multi) as probe:
+        program.say("exec")
+        program.say(f"load {built / 'libtoy.so'}")
+        probe.attach(program.pid)
+        program.say("call 5")
+        assert len(rows(probe, MarkKind.DDP_FORWARD)) == 5
+    assert breakpoints(program, built / "libtoy.so") == 0
+
+
 def test_a_library_loaded_after_the_attach_is_found_by_attaching_again(toys: list[Toy], built: Path) -> None:
     program = Toy([str(built / "toy")])
     toys.append(program)
@@ -230,6 +241,19 @@ def test_slow_first_instructions(toys: list[Toy], built: Path) -> None:
     assert Counter(table["kind"].tolist()) == {MarkKind.DDP_FORWARD: 3, MarkKind.BUCKET_LAUNCH: 3}
     for kind in (MarkKind.DDP_FORWARD, MarkKind.BUCKET_LAUNCH):
         assert table["arg0"][table["kind"] == kind].tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(not X86, reason="the function that cannot be probed is x86-64 assembly")
+def test_a_function_that_the_kernel_refuses_leaves_the_others(toys: list[Toy], built: Path, multi: bool) -> None:
+    refused = Mark(MarkKind.DDP_WAIT, "toy_never")
+    program = start(toys, built)
+    with MarkProbe([program.pid], frameworks=toy(BEGIN, refused, LARGE), multi=multi) as probe:
+        program.say("call 3")
+        assert sorted(probe.drain()["kind"].tolist()) == [MarkKind.DDP_FORWARD] * 3 + [MarkKind.COLLECTIVE_SIZE] * 3
+        (skipped,) = probe.skipped
+        assert skipped.name == "marks:toy:ddp_wait"
+        assert "an instruction that cannot be probed" in skipped.reason
+        assert probe.started[0].detail.startswith("2 of 3")
 
 
 def test_symbols_of_a_program_without_dynamic_ones_and_none_at_all(toys: list[Toy], built: Path) -> None:

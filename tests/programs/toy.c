@@ -37,8 +37,12 @@ void toy_twin_b(void)
 }
 
 #ifdef __x86_64__
-/* A first instruction that the kernel must single-step, and one behind endbr64. */
+/* A first instruction that the kernel must single-step, one behind endbr64, and one (with a segment prefix) that it
+ * does not probe.
+ */
 __asm__(".globl toy_slow\n.type toy_slow, @function\ntoy_slow: mov %rdi, %rax\nret\n.size toy_slow, .-toy_slow\n"
 	".globl toy_endbr\n.type toy_endbr, @function\n"
-	"toy_endbr: endbr64\npush %rbp\npop %rbp\nret\n.size toy_endbr, .-toy_endbr\n");
+	"toy_endbr: endbr64\npush %rbp\npop %rbp\nret\n.size toy_endbr, .-toy_endbr\n"
+	".globl toy_never\n.type toy_never, @function\n"
+	"toy_never: .byte 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0\nret\n.size toy_never, .-toy_never\n");
 #endif

@@ -68,6 +68,14 @@ def test_prefixes_find_functions_and_nothing_else(library: Path) -> None:
 
 
 @needs_gcc
+def test_names_across_the_edges_of_what_is_read_at_once(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = find(library, "exported", "nccl_all", "only_local")
+    for chunk_bytes in (1, 7, 64):
+        monkeypatch.setattr("netprof.probes.symbols._CHUNK_BYTES", chunk_bytes)
+        assert find(library, "exported", "nccl_all", "only_local") == whole
+
+
+@needs_gcc
 def test_a_stripped_file_has_its_exported_functions_only(library: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped.so"
     subprocess.run(["strip", "--strip-all", "-o", stripped, library], check=True)
