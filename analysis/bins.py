@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +20,15 @@ MOST_BINS = 1 << 28
 class Bins:
     """Bytes per time bin without gaps: element i is the bin that begins at (first_bin + i) * bin_ns.
 
-    `first_ns` and `last_ns` are offsets of the first and the last packet inside the bin; where a bin holds no
-    packet, `first_ns` exceeds `last_ns`.
+    `lead_ns` is the time from the bin's first packet to the bin's end, `last_ns` the time from the bin's beginning to
+    its last packet; both are 0 in a bin without packets.
     """
 
     bin_ns: int
     first_bin: int
     wire_bytes: npt.NDArray[np.unsignedinteger]
     payload_bytes: npt.NDArray[np.unsignedinteger]
-    first_ns: npt.NDArray[np.uint32]
+    lead_ns: npt.NDArray[np.uint32]
     last_ns: npt.NDArray[np.uint32]
 
     def __len__(self) -> int:
@@ -59,14 +60,14 @@ def combine(lanes: list[Bins]) -> Bins | None:
     first = min(lane.first_bin for lane in lanes)
     count = max(lane.first_bin + len(lane) for lane in lanes) - first
     wire, payload = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
-    first_ns, last_ns = np.full(count, np.iinfo(np.uint32).max, np.uint32), np.zeros(count, np.uint32)
+    lead_ns, last_ns = np.zeros(count, np.uint32), np.zeros(count, np.uint32)
     for lane in lanes:
         part = slice(lane.first_bin - first, lane.first_bin - first + len(lane))
         wire[part] += lane.wire_bytes
         payload[part] += lane.payload_bytes
-        np.minimum(first_ns[part], lane.first_ns, out=first_ns[part])
+        np.maximum(lead_ns[part], lane.lead_ns, out=lead_ns[part])
         np.maximum(last_ns[part], lane.last_ns, out=last_ns[part])
-    return Bins(lanes[0].bin_ns, first, wire, payload, first_ns, last_ns)
+    return Bins(lanes[0].bin_ns, first, wire, payload, lead_ns, last_ns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +82,20 @@ class QuietTime:
         """Return the nanoseconds of `times` that lie in idle bins; exact, so that parts add up to their whole."""
         if len(times) == 0:
             return 0
-        before = np.concatenate(([0], np.cumsum(self.quiet, dtype=np.int32)))
-        return int((self._until(times.end_ns, before) - self._until(times.begin_ns, before)).sum())
+        return int((self._until(times.end_ns) - self._until(times.begin_ns)).sum())
 
-    def _until(self, instants: Int64, before: npt.NDArray[np.int32]) -> Int64:
+    @cached_property
+    def _through(self) -> npt.NDArray[np.int32]:
+        """Idle bins up to the end of each bin."""
+        return np.cumsum(self.quiet, dtype=np.int32)
+
+    def _until(self, instants: Int64) -> Int64:
         """Return the idle nanoseconds before each instant; the instants lie inside the bins held."""
         index = instants // self.bin_ns - self.first_bin
         inside = np.minimum(index, len(self.quiet) - 1)
-        partial = np.where(self.quiet[inside] & (index == inside), instants % self.bin_ns, 0)
-        return before[index].astype(np.int64) * self.bin_ns + partial
+        quiet = self.quiet[inside].astype(np.int64)
+        rest_ns = np.where(index == inside, instants % self.bin_ns, self.bin_ns)
+        return (self._through[inside] - quiet) * self.bin_ns + quiet * rest_ns
 
 
 def quiet_time(lanes: list[tuple[Bins | None, float]], window: Intervals, bin_ns: int) -> QuietTime:
@@ -125,7 +131,8 @@ def _until(bins: Bins, amounts: npt.NDArray[np.unsignedinteger], through: Int64,
     index = instants // bins.bin_ns - bins.first_bin
     inside = np.clip(index, 0, len(bins) - 1)
     held = amounts[inside].astype(np.float64)
-    first, last = bins.first_ns[inside].astype(np.float64), bins.last_ns[inside].astype(np.float64)
+    first = bins.bin_ns - bins.lead_ns[inside].astype(np.float64)
+    last = bins.last_ns[inside].astype(np.float64)
     offset = (instants % bins.bin_ns).astype(np.float64)
     share = np.where(last > first, (offset - first) / np.maximum(last - first, 1), offset > first)
     within = through[inside] - held + held * np.clip(share, 0.0, 1.0)

@@ -36,8 +36,8 @@ PHASES = Definition(
 UTILIZATION = Definition(
     "utilization",
     "The job's wire bytes (headers and retransmissions included) x 8 / (window x line rate), over the iterations and, "
-    "as 'while waiting', over only the time in which a bucket is outstanding. A bin that straddles an edge is split: its bytes "
-    "are spread evenly between its first and its last packet.",
+    "as 'while waiting', over only the time in which a bucket is outstanding. A bin that straddles an edge is split: "
+    "its bytes are spread evenly between its first and its last packet.",
 )
 OUTSTANDING = Definition(
     "outstanding",

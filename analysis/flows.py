@@ -119,7 +119,7 @@ def _transport(tcp: Any) -> dict[int, TransportState]:
     order = np.lexsort((columns["time_ns"], columns["flow_id"]))
     columns = {name: values[order] for name, values in columns.items()}
     ids, first = np.unique(columns["flow_id"], return_index=True)
-    ends = np.append(first[1:], len(order))
+    ends = np.append(first[1:], len(order))[: len(ids)]
     return {
         int(flow): TransportState(
             retransmits=int(columns["retransmits"][end - 1]),

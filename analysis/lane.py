@@ -7,18 +7,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.bins import Bins, check_span
+from netprof.analysis.bins import MOST_BINS, Bins, check_span
 from netprof.analysis.columns import Float64, Int64
 
 _SMALLEST = 1 << 12
-_NO_PACKET = np.iinfo(np.uint32).max
+_LARGEST = np.iinfo(np.uint32).max
 
 
 class GrowingLane:
-    """Bytes per bin of one lane, 16 bytes a bin (24 once a bin holds more than 4 GiB). Bins come in any order."""
+    """Bytes per bin of one lane, 16 bytes a bin (24 once a bin holds more than 4 GiB). Bins come in any order.
 
-    def __init__(self, bin_ns: int) -> None:
+    Room for `expected_bins` is taken at once; the system only hands out the memory that is then used.
+    """
+
+    def __init__(self, bin_ns: int, expected_bins: int = 0) -> None:
         self.bin_ns = bin_ns
+        self._smallest = min(max(expected_bins, _SMALLEST), MOST_BINS)
         self._origin = 0  # the bin of element 0
         self._low = self._high = 0  # elements in use
         self._columns: dict[str, npt.NDArray[Any]] = {}
@@ -31,7 +35,7 @@ class GrowingLane:
         bins: Int64,
         wire_bytes: Float64,
         payload_bytes: Float64,
-        first_ns: npt.NDArray[np.uint32],
+        lead_ns: npt.NDArray[np.uint32],
         last_ns: npt.NDArray[np.uint32],
     ) -> None:
         """Add rows to the bins whose numbers (time over bin width) are given. Raises TraceError on absurd times."""
@@ -42,7 +46,7 @@ class GrowingLane:
         for name, amounts in (("wire_bytes", wire_bytes), ("payload_bytes", payload_bytes)):
             sums: Float64 = np.bincount(index, weights=amounts, minlength=high - low).astype(np.float64, copy=False)
             self._add_amounts(name, part, sums)
-        np.minimum.at(self._columns["first_ns"][part], index, first_ns)
+        np.maximum.at(self._columns["lead_ns"][part], index, lead_ns)
         np.maximum.at(self._columns["last_ns"][part], index, last_ns)
 
     def bins(self) -> Bins:
@@ -54,7 +58,7 @@ class GrowingLane:
     def _add_amounts(self, name: str, part: slice, sums: Float64) -> None:
         values = self._columns[name]
         total = values[part].astype(np.float64) + sums
-        if values.dtype == np.uint32 and total.max() > _NO_PACKET:
+        if values.dtype == np.uint32 and total.max() > _LARGEST:
             values = self._columns[name] = values.astype(np.uint64)
         values[part] = total.astype(values.dtype)
 
@@ -71,14 +75,11 @@ class GrowingLane:
         self._low, self._high = new_low - self._origin, new_high - self._origin
 
     def _move(self, low: int, high: int, room: int) -> None:
-        size = max(_SMALLEST, 2 * room, high - low)
+        size = max(self._smallest, 2 * room, high - low)
         origin = low if not self._columns or low == self._origin + self._low else low - (size - (high - low)) // 2
-        fresh = {"wire_bytes": 0, "payload_bytes": 0, "first_ns": _NO_PACKET, "last_ns": 0}
-        for name, blank in fresh.items():
+        for name in ("wire_bytes", "payload_bytes", "lead_ns", "last_ns"):
             old = self._columns.get(name)
             grown = np.zeros(size, np.uint32 if old is None else old.dtype)
-            if blank:
-                grown.fill(blank)
             if old is not None:
                 begin = self._origin + self._low - origin
                 grown[begin : begin + len(self)] = old[self._low : self._high]

@@ -25,6 +25,7 @@ from netprof.analysis.scaling import scaling
 from netprof.analysis.typical import durations
 from netprof.analysis.verdict import judge
 from netprof.analysis.wire import WireFold
+from netprof.errors import TraceError
 from netprof.model import Meta
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ def analyze(reader: TraceReader, *, baseline_s: float | None = None) -> Analysis
     `baseline_s` is a measured iteration time of one worker alone, in seconds, for the scaling factor.
     Raises TraceError when the trace is damaged beyond its end.
     """
+    if reader.meta.bin_ns <= 0:
+        raise TraceError(f"the trace names a bin width of {reader.meta.bin_ns} ns", "the trace is damaged")
     marks = read_marks(reader.table("marks"))
     found = find_iterations(marks)
     flows = read_flows(reader.table("flows"), ranks_by_pid(reader.meta.targets))
     cells = FlowsByIteration(reference_iterations(found.iterations), len(flows))
-    fold = WireFold(flows, reader.meta.bin_ns, cells)
+    fold = WireFold(flows, reader.meta.bin_ns, cells, _expected_bins(reader.meta))
     fold.add_all(reader.batches("wire"))
     tcp, nic = reader.table("tcp"), reader.table("nic")
     return conclude(reader.meta, marks, found, fold, cells, tcp, nic, truncated=reader.truncated, baseline_s=baseline_s)
@@ -112,6 +115,11 @@ def recording_interval(meta: Meta, marks: Marks, fold: WireFold) -> Intervals:
     span = fold.span_ns()
     last_mark = int(marks.time_ns[-1]) if len(marks) else meta.started_ns
     return interval(meta.started_ns, max(last_mark, span[1] if span else meta.started_ns))
+
+
+def _expected_bins(meta: Meta) -> int:
+    """Return how many time bins the recording has, 0 where it did not get to say when it stopped."""
+    return 0 if meta.stopped_ns is None else (meta.stopped_ns - meta.started_ns) // meta.bin_ns + 2
 
 
 def _most_iterations(ranks: Sequence[RankSummary]) -> int:

@@ -49,14 +49,16 @@ class WireFold:
     (the recorder was killed before it wrote them) are added to `unknown_bytes` and nothing else.
     """
 
-    def __init__(self, flows: Flows, bin_ns: int, by_iteration: FlowsByIteration | None = None) -> None:
+    def __init__(
+        self, flows: Flows, bin_ns: int, by_iteration: FlowsByIteration | None = None, expected_bins: int = 0
+    ) -> None:
         self.flows = flows
         self._by_iteration = by_iteration
         self._keys = flows.lanes
         self.bin_ns = bin_ns
         self.rows = 0
         self.unknown_bytes = 0
-        self._lanes: list[GrowingLane] = [GrowingLane(bin_ns) for _ in range(2 * len(self._keys))]
+        self._lanes: list[GrowingLane] = [GrowingLane(bin_ns, expected_bins) for _ in range(2 * len(self._keys))]
         slots = 2 * len(flows)
         self._sums = {name: np.zeros(slots, np.int64) for name in _NAMES[3:7]}
         self._first = np.full(slots, np.iinfo(np.int64).max)
@@ -113,12 +115,12 @@ class WireFold:
         if len(start) == 0:
             return
         bins = start // self.bin_ns
-        first = np.clip(columns["first_ns"] - start, 0, self.bin_ns).astype(np.uint32)
+        lead = np.clip(start + self.bin_ns - columns["first_ns"], 0, self.bin_ns).astype(np.uint32)
         last = np.clip(columns["last_ns"] - start, 0, self.bin_ns).astype(np.uint32)
         wire, payload = columns["wire_bytes"].astype(np.float64), columns["payload_bytes"].astype(np.float64)
         for index in np.flatnonzero(np.bincount(lane, minlength=len(self._lanes))):
             rows = np.flatnonzero(lane == index)
-            self._lanes[index].add(bins[rows], wire[rows], payload[rows], first[rows], last[rows])
+            self._lanes[index].add(bins[rows], wire[rows], payload[rows], lead[rows], last[rows])
 
 
 def _together(batches: Iterable[Any]) -> Iterator[dict[str, npt.NDArray[Any]]]:

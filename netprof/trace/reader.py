@@ -12,6 +12,8 @@ from netprof.schema import tables
 from netprof.trace.meta import read_meta
 from netprof.trace.writer import table_path
 
+_READ_AHEAD_BYTES = 1 << 20
+
 
 class TraceReader:
     """A trace opened for reading.
@@ -31,9 +33,10 @@ class TraceReader:
         if not path.exists():
             return
         expected = tables()[name]
-        with pa.OSFile(str(path), "rb") as file:
+        options = pa.ipc.IpcReadOptions(use_threads=False)  # batches are small: a hand-over costs more than it gives
+        with pa.BufferedInputStream(pa.OSFile(str(path), "rb"), _READ_AHEAD_BYTES) as file:
             try:
-                stream = pa.ipc.open_stream(file)
+                stream = pa.ipc.open_stream(file, options=options)
             except (pa.ArrowInvalid, OSError):
                 self.truncated = True  # killed before the first batch, or not Arrow at all
                 return

@@ -10,7 +10,7 @@ LONGEST = 1000
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
-def safe_text(text: str, longest: int = LONGEST) -> str:
+def safe(text: str, longest: int = LONGEST) -> str:
     """Return one line of `text` in which nothing controls a terminal.
 
     Control, formatting (bidirectional, zero-width), surrogate and unassigned characters and line separators become
