@@ -127,7 +127,7 @@ class FlowProbe:
     def new_flows(self, *, final: bool = False) -> list[dict[str, Any]]:
         """Return a row of table `flows`, less `rank`, for every flow that showed itself since the last call."""
         flows = self._used()
-        known = (flows["device"] != b"") if not final else (flows["streams"]["started"].any(axis=1))
+        known = (flows["device"] != b"") if not final else (flows["streams"]["bin"] > 0).any(axis=1)
         fresh = np.flatnonzero((flows["id"] != self._published[: len(flows)]) & (flows["id"] != 0) & known)
         if fresh.size and (flows["accepted"][fresh] != 0).any():
             self.find_sockets()

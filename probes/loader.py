@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
@@ -331,22 +332,30 @@ def _read_object(path: Path) -> bytes:
 
 
 def _symbols(path: Path, section: str, names: set[str]) -> dict[str, tuple[int, int]]:
-    """Return (offset in its section, size) of each variable, from the object's symbol table."""
+    """Return (offset in its section, size) of each variable."""
+    table = _symbol_table(path)
+    absent = sorted(name for name in names if (section, name) not in table)
+    if absent:
+        raise KeyError(f"{path.name} has no variable {', '.join(absent)} in {section}")
+    return {name: table[section, name] for name in names}
+
+
+@lru_cache(maxsize=8)
+def _symbol_table(path: Path) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return (offset, size) of every variable of an object, by (section, name)."""
     from elftools.elf.elffile import ELFFile
     from elftools.elf.sections import SymbolTableSection
 
     with open(path, "rb") as file:
         elf = ELFFile(file)
-        index, table = elf.get_section_index(section), elf.get_section_by_name(".symtab")
+        sections = {elf.get_section_index(name): name for name in (".rodata", ".bss")}
+        table = elf.get_section_by_name(".symtab")
         symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else iter(())
-        found = {
-            symbol.name: (int(symbol["st_value"]), int(symbol["st_size"]))
+        return {
+            (sections[symbol["st_shndx"]], symbol.name): (int(symbol["st_value"]), int(symbol["st_size"]))
             for symbol in symbols
-            if symbol["st_shndx"] == index and symbol.name in names
+            if symbol["st_shndx"] in sections
         }
-    if names - found.keys():
-        raise KeyError(f"{path.name} has no variable {', '.join(sorted(names - found.keys()))}")
-    return found
 
 
 def _check(result: int, what: str) -> None:

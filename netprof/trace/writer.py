@@ -14,6 +14,7 @@ import pyarrow as pa
 from netprof.errors import TraceError
 from netprof.model import Meta
 from netprof.schema import tables
+from netprof.trace.columns import to_arrow
 from netprof.trace.meta import META_FILE, write_meta
 
 _SUFFIX = ".arrows"
@@ -50,7 +51,7 @@ class TraceWriter:
         Raises OSError (ENOSPC, say); the table then still ends with its last complete batch.
         """
         schema = tables()[name]
-        arrays = [pa.array(columns[field.name], type=field.type) for field in schema]
+        arrays = [to_arrow(columns[field.name], field.type) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         if batch.num_rows == 0:
             return
@@ -66,9 +67,14 @@ class TraceWriter:
         """Return the bytes written to the tables so far."""
         return sum(stream.size_bytes for stream in self._streams.values())
 
+    def discard(self) -> None:
+        """Remove a trace that never came to hold anything."""
+        _clear_old_trace(self.path)
+        self.path.rmdir()
+
     def close(self, meta: Meta) -> None:
         """End every table and write the final `meta.json`; a full disk costs the end markers, not the data."""
-        (self.path / _BALLAST).unlink(missing_ok=True)
+        (self.path / _BALLAST).unlink(missing_ok=True)  # room for meta.json on a full disk
         for stream in self._streams.values():
             stream.close()
         write_meta(self.path, meta)

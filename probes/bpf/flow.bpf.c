@@ -23,13 +23,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
-#define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
-#define TCP_FIN_WAIT1 4
-#define TCP_FIN_WAIT2 5
 #define TCP_CLOSE 7
 #define TCP_LISTEN 10
-#define RCV_SHUTDOWN 1
+#define SOCK_DONE 1 /* of enum sock_flags: a FIN has arrived */
 #define MAX_HEALED_BYTES (64 << 20)
 
 /* Values of owner.flow that are not a slot. */
@@ -329,7 +326,8 @@ static __always_inline void heal_received(struct flow *flow, u32 slot, struct so
 {
 	struct stream *stream = &flow->streams[RECEIVE];
 	struct amount amount = {};
-	s32 gap = (s32)(acknowledged - stream->next_sequence);
+	u32 fin = (sk->__sk_common.skc_flags >> SOCK_DONE) & 1; /* the peer's FIN takes a number */
+	s32 gap = (s32)(acknowledged - fin - stream->next_sequence);
 
 	if (gap < 0 || (gap == 0 && !stream->holes_bytes))
 		return;
@@ -339,7 +337,7 @@ static __always_inline void heal_received(struct flow *flow, u32 slot, struct so
 	}
 	if (sane_gap(gap)) {
 		heal(sk, &amount, gap, header_bytes, true);
-		stream->next_sequence = acknowledged;
+		stream->next_sequence += gap;
 	}
 	add(flow, slot, RECEIVE, sk, now, &amount);
 }
@@ -457,12 +455,10 @@ int BPF_PROG(packet_sent, struct sk_buff *skb, struct net_device *device)
 	} else {
 		if (payload || header.flags & TCP_FLAG_FIN)
 			account_transmit(flow, sk, &amount, sequence, payload, header_bytes);
-		u8 state = sk->__sk_common.skc_state;
-		if (!flow->streams[RECEIVE].started) {
+		if (!flow->streams[RECEIVE].started)
 			begin_receive(&flow->streams[RECEIVE], sk);
-		} else if (state == TCP_ESTABLISHED || state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2) {
+		else
 			heal_received(flow, slot, sk, now, bpf_ntohl(header.acknowledged), header_bytes);
-		}
 	}
 	add(flow, slot, TRANSMIT, sk, now, &amount);
 	return 0;
@@ -530,8 +526,7 @@ int BPF_PROG(state_changed, struct sock *sk, int old_state, int new_state)
 	owner->flow = UNTRACKED;
 	if (!flow)
 		return 0;
-	u32 received = tcp->rcv_nxt - ((sk->sk_shutdown & RCV_SHUTDOWN) ? 1 : 0); /* the FIN takes a number */
-	heal_received(flow, slot, sk, bpf_ktime_get_ns(), received, 0);
+	heal_received(flow, slot, sk, bpf_ktime_get_ns(), tcp->rcv_nxt, 0);
 	flow->closed = 1;
 	return 0;
 }

@@ -42,6 +42,7 @@ struct sock_common {
 	u16 skc_num;
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
+	unsigned long skc_flags;
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
@@ -49,8 +50,6 @@ struct sock_common {
 
 struct sock {
 	struct sock_common __sk_common;
-	u8 sk_shutdown;
-	u16 sk_type;
 	u16 sk_protocol;
 };
 
@@ -63,7 +62,7 @@ struct tcp_sock {
 	u32 mss_cache;
 	u32 total_retrans;
 	u64 bytes_received;
-} __attribute__((preserve_access_index));
+};
 
 struct net_device {
 	char name[16];

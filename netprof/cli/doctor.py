@@ -1,0 +1,29 @@
+"""`netprof doctor [PID]`: what this machine, this user and this target allow."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from netprof.errors import EXIT_NOT_PERMITTED
+
+
+def doctor(
+    pid: Annotated[int | None, typer.Argument(metavar="[PID]", help="A process that you want to attach to.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say line by line what this machine, this user and this target allow, and how to allow the rest."""
+    from rich.console import Console
+
+    from netprof.probes.doctor import examine
+    from netprof.views.doctor import render, to_json
+
+    findings = examine(pid)
+    if as_json:
+        typer.echo(json.dumps(to_json(findings), indent=1))
+    else:
+        render(findings, Console())
+    if any(finding.prevents for finding in findings):
+        raise typer.Exit(EXIT_NOT_PERMITTED)

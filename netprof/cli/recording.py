@@ -1,0 +1,45 @@
+"""The options that `attach` and `run` share, and what both do with a finished recording."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]")
+]
+Duration = Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.")]
+Iterations = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Stop after N iterations of the slowest rank.")
+]
+Bin = Annotated[str, typer.Option("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.")]
+LineRate = Annotated[
+    str | None, typer.Option(metavar="RATE", help="The link's line rate, as 10gbit, where the driver does not know it.")
+]
+Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flows over this network device.")]
+NoLive = Annotated[bool, typer.Option("--no-live", help="Show no progress while recording.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing trace.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+def print_report(trace: Path, *, as_json: bool, console: Console) -> None:
+    """Analyze a trace and print the report. Raises NetprofError."""
+    from netprof.analysis.pipeline import analyze
+    from netprof.trace import TraceReader
+
+    analysis = analyze(TraceReader(trace))
+    if as_json:
+        from netprof.views.json_report import to_json
+
+        json.dump(to_json(analysis), console.file, indent=1, allow_nan=False)
+        console.file.write("\n")
+    else:
+        from netprof.views.console import render
+
+        render(analysis, console)

@@ -1,0 +1,44 @@
+"""Rows between the probes and the trace: kept for a moment, written together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from netprof.schema import tables
+from netprof.trace import TraceWriter
+
+_ORDER = ("flows", "wire", "marks", "tcp", "nic")  # a flow's row is on disk before its bytes
+
+
+class TableBuffers:
+    """Collects the columns of every table until they are flushed as one batch each."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[Mapping[str, Any]]] = {name: [] for name in _ORDER}
+
+    def add(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Keep rows of `table`: one sequence per column, all of one length."""
+        if len(next(iter(columns.values()))):
+            self._parts[table].append(columns)
+
+    def add_rows(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep rows given one by one."""
+        if rows:
+            self.add(table, {name: [row[name] for row in rows] for name in rows[0]})
+
+    def flush(self, writer: TraceWriter) -> None:
+        """Write what was kept. Raises OSError, after which the rows not yet written are still here."""
+        for name in _ORDER:
+            if self._parts[name]:
+                writer.append(name, _joined(name, self._parts[name]))
+                self._parts[name].clear()
+
+
+def _joined(table: str, parts: list[Mapping[str, Any]]) -> dict[str, Any]:
+    if len(parts) == 1:
+        return dict(parts[0])
+    names = tables()[table].names
+    return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in names}

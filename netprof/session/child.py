@@ -1,0 +1,70 @@
+"""A job that netprof starts itself: held before its first instruction until the probes are ready."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Sequence
+
+from netprof.errors import UsageError
+
+EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = 127, 126
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+
+
+class Child:
+    """A forked process that waits for `release` and then becomes `argv`. Its output, input and environment are ours."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        if not argv:
+            raise UsageError("there is no command to run", "netprof run -- COMMAND [ARGUMENT ...]")
+        reader, self._gate = os.pipe()
+        self.pid = os.fork()
+        self._status: int | None = None
+        if self.pid == 0:
+            os.close(self._gate)
+            _become(argv, reader)
+        os.close(reader)
+
+    def release(self) -> None:
+        """Let the process begin."""
+        os.write(self._gate, b"!")
+        os.close(self._gate)
+
+    def abandon(self) -> None:
+        """End a process that was never released."""
+        os.close(self._gate)  # it reads the end of the pipe and exits
+        os.waitpid(self.pid, 0)
+
+    def exit_code(self, *, block: bool = False) -> int | None:
+        """Return the exit code as a shell would (128 + signal for a killed one), None while it runs."""
+        if self._status is None:
+            try:
+                ended, status = os.waitpid(self.pid, 0 if block else os.WNOHANG)
+            except InterruptedError:
+                return None
+            if ended:
+                self._status = os.waitstatus_to_exitcode(status)
+        if self._status is None:
+            return None
+        return self._status if self._status >= 0 else 128 - self._status
+
+    def send(self, signal_number: int) -> None:
+        """Pass a signal on, unless the process has ended."""
+        if self.exit_code() is None:
+            os.kill(self.pid, signal_number)
+
+
+def _become(argv: Sequence[str], gate: int) -> None:
+    """Wait for the gate to open, then execute `argv`; never returns."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    if os.read(gate, 1) != b"!":
+        os._exit(EXIT_NOT_EXECUTABLE)
+    os.close(gate)
+    try:
+        os.execvp(argv[0], list(argv))  # noqa: S606 - running the person's command is what 'netprof run' is for
+    except OSError as error:
+        os.write(2, f"netprof: cannot run {argv[0]}: {error.strerror}\n".encode(errors="replace"))
+        os._exit(EXIT_NOT_FOUND if error.errno == errno.ENOENT else EXIT_NOT_EXECUTABLE)

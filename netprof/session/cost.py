@@ -1,0 +1,93 @@
+"""What recording costs: the recorder's own CPU time and memory, and the BPF programs' run time."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from netprof.errors import NetprofError
+from netprof.model import Cost, ProgramCost
+from netprof.probes.loader import BpfObject, program_statistics, run_time_statistics
+
+_SAMPLE_S, _PERIOD_S = 0.2, 5.0
+
+
+class BpfCostSampler:
+    """Lets the kernel time our BPF programs for a fifth of a second every five seconds.
+
+    Timing every run would double the cost of the programs that it times.
+    """
+
+    def __init__(self) -> None:
+        self._objects: list[BpfObject] = []
+        self._timing = ExitStack()
+        self._sampling_since: float | None = None
+        self._next_s = time.monotonic()
+        self._sampled_s = 0.0
+
+    def watch(self, bpf_object: BpfObject) -> None:
+        """Include the programs of an object."""
+        self._objects.append(bpf_object)
+
+    def tick(self) -> None:
+        """Begin or end a sample when it is time; called from the recording loop."""
+        now = time.monotonic()
+        if self._sampling_since is None and now >= self._next_s:
+            with suppress(NetprofError):  # without statistics the cost is unknown, the recording is not
+                self._timing.enter_context(run_time_statistics())
+                self._sampling_since = now
+            self._next_s = now + _PERIOD_S
+        elif self._sampling_since is not None and now - self._sampling_since >= _SAMPLE_S:
+            self._end_sample(now)
+
+    def result(self) -> tuple[float, tuple[ProgramCost, ...]]:
+        """Return the seconds sampled and each program's runs and run time within them."""
+        if self._sampling_since is not None:
+            self._end_sample(time.monotonic())
+        costs = []
+        for bpf_object in self._objects:
+            for name in bpf_object.programs():
+                run_time_ns, runs = program_statistics(bpf_object.program_fd(name))
+                costs.append(ProgramCost(name, runs, run_time_ns))
+        return self._sampled_s, tuple(costs)
+
+    def _end_sample(self, now: float) -> None:
+        self._timing.close()
+        self._sampled_s += now - (self._sampling_since or now)
+        self._sampling_since = None
+
+
+class RecorderCost:
+    """The recorder's CPU time and wall time since it began."""
+
+    def __init__(self) -> None:
+        self._wall = time.monotonic()
+        self._cpu = _cpu_s()
+
+    def result(self, trace_bytes: int, bpf: BpfCostSampler) -> Cost:
+        """Return the cost so far; peak memory is the whole process's, from its start."""
+        sampled_s, programs = bpf.result()
+        return Cost(
+            wall_s=time.monotonic() - self._wall,
+            cpu_s=_cpu_s() - self._cpu,
+            peak_memory_bytes=_peak_memory_bytes(),
+            trace_bytes=trace_bytes,
+            bpf_sampled_s=sampled_s,
+            programs=programs,
+        )
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _peak_memory_bytes() -> int:
+    """Peak resident memory of this process; `ru_maxrss` would include the program that started us."""
+    for line in Path(f"/proc/{os.getpid()}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return 0

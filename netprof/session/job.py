@@ -1,0 +1,65 @@
+"""The job while it is recorded: its processes come and go, and take up PyTorch late."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from netprof.model import Target
+from netprof.probes.watch import Watch
+from netprof.schema import UNKNOWN_RANK
+
+_LOOK_AGAIN_S = 0.25
+_EXPECT_FOR_S = 60.0  # a process that was just started may still be importing its framework
+
+
+class Job:
+    """The job's processes, by identity: those found when attaching and those that joined since."""
+
+    def __init__(self, targets: Iterable[Target]) -> None:
+        self._targets = {(target.pid, target.start_ticks): target for target in targets}
+        self._watch = Watch(self._targets.values())
+        self._next_look_s = 0.0
+        self._expect_until_s = 0.0
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Every process that was ever part of the job."""
+        return tuple(self._targets.values())
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until a process ends or the time is up."""
+        self._watch.wait(timeout_s)
+
+    def over(self) -> bool:
+        """Say whether the job is over: every process that trains has ended or, if none ever did, every process."""
+        if any(target.frameworks for target in self._targets.values()):
+            return not self._watch.training()
+        return not self._watch.alive()
+
+    def expect_changes(self) -> None:
+        """Look out for processes that join and for frameworks that get loaded: something was forked or executed."""
+        self._expect_until_s = time.monotonic() + _EXPECT_FOR_S
+
+    def changed(self) -> list[Target]:
+        """Return the processes that joined, or loaded a framework, since the last call."""
+        now_s = time.monotonic()
+        if now_s > self._expect_until_s or now_s < self._next_look_s:
+            return []
+        found = self._watch.refresh()
+        self._next_look_s = now_s + _LOOK_AGAIN_S
+        self._targets.update({(target.pid, target.start_ticks): target for target in found})
+        return found
+
+    def rank_of(self, pid: int) -> int:
+        """Return the rank of the process that has (or last had) `pid`."""
+        ranks = [target.rank for target in self._targets.values() if target.pid == pid]
+        return ranks[-1] if ranks else UNKNOWN_RANK
+
+    def training(self) -> list[Target]:
+        """Return the living processes that train."""
+        return self._watch.training()
+
+    def close(self) -> None:
+        """Let go of the processes."""
+        self._watch.close()

@@ -1,0 +1,60 @@
+"""`netprof run -- CMD`: start a job and record it from its first iteration."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from netprof.probes.capabilities import require_recording
+from netprof.probes.processes import find_job
+from netprof.session.attach import (
+    Outcome,
+    StopRequest,
+    record,
+    stop_on_signals,
+)
+from netprof.session.child import Child
+from netprof.session.options import RecordingOptions
+from netprof.session.recorder import Recorder
+
+
+def run(argv: Sequence[str], options: RecordingOptions, command: Sequence[str]) -> tuple[Outcome, int]:
+    """Run `argv` under the probes; returns the recording and the job's exit code. Raises NetprofError before it starts.
+
+    The terminal's ctrl-C reaches the job by itself; a SIGTERM or SIGHUP sent to netprof is passed on to it.
+    """
+    require_recording()
+    with stop_on_signals() as request:
+        child = Child(argv)
+        try:
+            recorder = Recorder(find_job([child.pid]), options, command)
+            recorder.start()
+        except BaseException:
+            child.abandon()
+            raise
+        recorder.job.expect_changes()
+        child.release()
+        outcome = record(recorder, _ForChild(child, request), lambda progress: None)
+        while (code := child.exit_code(block=True)) is None:
+            _pass_on(child, request)
+        return outcome, code
+
+
+class _ForChild(StopRequest):
+    """Asks the recording to stop when the child has ended, and passes signals on to it until then."""
+
+    def __init__(self, child: Child, request: StopRequest) -> None:
+        super().__init__()
+        self._child = child
+        self._request = request
+
+    def reason(self) -> str:
+        """Return why to stop, or nothing."""
+        _pass_on(self._child, self._request)
+        return "the job ended" if self._child.exit_code() is not None else ""
+
+
+def _pass_on(child: Child, request: StopRequest) -> None:
+    if request.signal_number in (signal.SIGTERM, signal.SIGHUP):
+        child.send(request.signal_number)
+    request.signal_number = 0

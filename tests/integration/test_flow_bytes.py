@@ -1,0 +1,194 @@
+"""The flow probe against what the sockets themselves report: every byte, both directions, on every kind of link."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from lab import Lab
+from traffic import Collector, Peer, Recorded, assert_exact
+
+from netprof.probes.flows import FlowProbe
+from netprof.schema import RECEIVE, TRANSMIT
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+
+LINKS: dict[str, dict[str, Any]] = {
+    "pair": {},
+    "pair-no-offloads": {"offloads": False},
+    "switch": {"switch": True},
+    "bridge-in-host": {"bridged_host": True},
+    "shaped": {"rate": "400mbit"},
+    "lossy": {"loss_percent": 1, "offloads": False},
+    "lossy-switch": {"loss_percent": 1, "switch": True},
+    "shaped-lossy": {"rate": "400mbit", "loss_percent": 0.5},
+}
+
+
+@contextmanager
+def recording(*pids: int, bin_ns: int = 1_000_000) -> Iterator[Collector]:
+    with FlowProbe(bin_ns) as probe:
+        for pid in pids:
+            probe.add_target(pid)
+        probe.start()
+        yield Collector(probe)
+
+
+def transfer(
+    send_on: Callable[..., Any], receive_on: Callable[..., Any], addr: str, *options: str
+) -> tuple[Recorded, Peer, Peer]:
+    """Run a whole transfer, from before the first connection, under the probe."""
+    receiver = Peer(receive_on, "receive", "--addr", addr, "--flows", "2")
+    port = str(receiver.until("listening")["port"])
+    sender = Peer(send_on, "send", "--addr", addr, "--port", port, "--flows", "2", "--wait", "connect", *options)
+    sender.until("ready")
+    with recording(sender.pid, receiver.pid) as collector:
+        sender.go()
+        sender.until("closed")
+        for _ in range(2):
+            receiver.until("closed")
+        recorded = collector.finish()
+    return recorded, sender, receiver
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+@pytest.mark.parametrize("link", LINKS)
+def test_payload_is_what_the_sockets_report(link: str, family: str) -> None:
+    with Lab(**LINKS[link]) as lab:
+        options = ["--bytes", "3000000", "--count", "4", "--period-ms", "20", "--reply", "120000"]
+        recorded, sender, receiver = transfer(lab[0].popen, lab[1].popen, getattr(lab[1], family), *options)
+    finished = sender.events("finished")[0]
+    assert_exact(recorded, finished, sender.pid)
+    closed = {"flows": receiver.events("closed")}
+    for sock in closed["flows"]:  # it closed after its report: what it sent last is in
+        assert sock["tcp"]["bytes_received"] == 12_000_000
+    assert_exact(recorded, closed, receiver.pid)
+    assert recorded.counters["merged_bins"] == recorded.counters["untracked_flows"] == 0
+    if "lossy" in link:
+        assert sum(sock["tcp"]["bytes_retrans"] for sock in finished["flows"]) > 0
+    if link == "lossy":  # no timer-driven device in between: each retransmission passes the hook
+        for sock in finished["flows"]:
+            flow = recorded.flows[sock["local_port"], sock["remote_port"]]
+            assert recorded.total(flow, TRANSMIT, "retransmitted_bytes") == sock["tcp"]["bytes_retrans"]
+
+
+def test_loopback_counts_once() -> None:
+    recorded, sender, receiver = transfer(subprocess.Popen, subprocess.Popen, "127.0.0.1", "--reply", "50000")
+    assert_exact(recorded, sender.events("finished")[0], sender.pid)
+    assert_exact(recorded, {"flows": receiver.events("closed")}, receiver.pid)
+    assert {flow["device"] for flow in recorded.flows.values()} == {"lo"}
+
+
+def test_sockets_older_than_the_attach() -> None:
+    with Lab(rate="1gbit") as lab:
+        receiver = Peer(lab[1].popen, "receive", "--addr", lab[1].ipv4)
+        port = str(receiver.until("listening")["port"])
+        sender = Peer(lab[0].popen, "send", "--addr", lab[1].ipv4, "--port", port, "--wait", "send", "--reply", "9999")
+        sender.until("connected")
+        receiver.until("accepted")
+        with recording(sender.pid, receiver.pid) as collector:
+            sender.go()
+            finished = sender.until("finished")
+            receiver.until("closed")
+            recorded = collector.finish()
+    assert_exact(recorded, finished, sender.pid)
+    assert_exact(recorded, {"flows": receiver.events("closed")}, receiver.pid)
+
+
+def test_attached_in_the_middle_counts_from_there() -> None:
+    with Lab(rate="200mbit") as lab:
+        receiver = Peer(lab[1].popen, "receive", "--addr", lab[1].ipv4)
+        port = str(receiver.until("listening")["port"])
+        options = ["--bytes", "400000", "--count", "60", "--period-ms", "20"]
+        sender = Peer(lab[0].popen, "send", "--addr", lab[1].ipv4, "--port", port, *options)
+        for _ in range(10):
+            last = receiver.until("burst")
+        with recording(sender.pid, receiver.pid) as collector:
+            sender.until("finished")
+            receiver.until("closed")
+            recorded = collector.finish()
+    flow = recorded.flows[last["remote_port"], last["local_port"]]
+    seen = recorded.total(flow, TRANSMIT)
+    assert 40 * 400_000 < seen <= 50 * 400_000  # at least all of those after the attach, none from before
+    other = recorded.flows[last["local_port"], last["remote_port"]]
+    assert 40 * 400_000 < recorded.total(other, RECEIVE) <= 50 * 400_000
+
+
+@pytest.mark.parametrize("child", ["connect", "send"])
+def test_forked_children_belong_to_the_job(child: str) -> None:
+    receiver = Peer(subprocess.Popen, "receive", "--addr", "127.0.0.1")
+    port = str(receiver.until("listening")["port"])
+    sender = Peer(
+        subprocess.Popen, "send", "--addr", "127.0.0.1", "--port", port, "--wait", "connect", "--child", child
+    )
+    sender.until("ready")
+    with recording(sender.pid) as collector:
+        sender.go()
+        finished = sender.until("finished")
+        receiver.until("closed")
+        recorded = collector.finish()
+    owner = finished["pid"] if child == "connect" else sender.pid
+    assert finished["pid"] != sender.pid
+    assert len(recorded.flows) == 1
+    assert_exact(recorded, finished, owner)
+
+
+def test_strangers_are_not_recorded() -> None:
+    receiver = Peer(subprocess.Popen, "receive", "--addr", "127.0.0.1")
+    port = str(receiver.until("listening")["port"])
+    sender = Peer(subprocess.Popen, "send", "--addr", "127.0.0.1", "--port", port, "--wait", "connect")
+    sender.until("ready")
+    bystander = Peer(subprocess.Popen, "receive", "--addr", "127.0.0.1")
+    with recording(bystander.pid) as collector:
+        sender.go()
+        sender.until("closed")
+        recorded = collector.finish()
+    bystander.stop()
+    assert recorded.flows == {}
+    assert len(recorded.wire["flow_id"]) == 0
+
+
+def test_slots_are_used_again() -> None:
+    """A job that opens many short connections never runs out, and no flow inherits another's bytes."""
+    with FlowProbe(1_000_000, max_flows=8) as probe:
+        probe.add_target(os.getpid())
+        probe.start()
+        collector = Collector(probe)
+        totals = []
+        for _ in range(4):
+            receiver = Peer(subprocess.Popen, "receive", "--addr", "127.0.0.1", "--flows", "2")
+            port = str(receiver.until("listening")["port"])
+            sender = Peer(
+                subprocess.Popen, "send", "--addr", "127.0.0.1", "--port", port, "--flows", "2", "--count", "1"
+            )
+            totals.append(sender.until("finished"))
+            sender.until("closed")
+            sender.process.wait()
+            receiver.process.wait()
+            while (probe._used()["closed"] != 0).any():
+                pass
+        recorded = collector.finish()
+    assert recorded.counters["untracked_flows"] == 0
+    assert len(recorded.flows) == 16
+    for finished in totals:
+        assert_exact(recorded, finished, finished["pid"])
+
+
+@pytest.mark.parametrize("link", ["pair-no-offloads", "shaped-no-offloads"])
+def test_wire_bytes_are_the_interface_s_own(link: str) -> None:
+    options: dict[str, Any] = {"offloads": False} | ({"rate": "400mbit"} if "shaped" in link else {})
+    with Lab(**options) as lab:
+        before = [host.counters() for host in lab]
+        data = ["--bytes", "3000000", "--reply", "3000000"]  # so that handshakes and ARP are far below 0.1 %
+        recorded, sender, receiver = transfer(lab[0].popen, lab[1].popen, lab[1].ipv4, *data)
+        after = [host.counters() for host in lab]
+    for side, peer in ((0, sender), (1, receiver)):
+        mine = [flow for flow in recorded.flows.values() if flow["pid"] == peer.pid]
+        for direction, counter in ((TRANSMIT, "tx_bytes"), (RECEIVE, "rx_bytes")):
+            wire = sum(recorded.total(flow, direction, "wire_bytes") for flow in mine)
+            counted = after[side][counter] - before[side][counter]
+            assert wire == pytest.approx(counted, rel=1e-3)
