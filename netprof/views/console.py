@@ -10,7 +10,7 @@ from netprof.analysis.verdict import Case
 from netprof.views import console_links, console_recording
 from netprof.views.format import count, duration, rate, ratio, share, size
 from netprof.views.grid import Grid, pairs, show, title
-from netprof.views.safe import safe
+from netprof.views.safe import safe_text
 
 _COLOUR = {
     Case.COMPUTE_BOUND: "green",
@@ -35,8 +35,8 @@ def render(analysis: Analysis, console: Console) -> None:
 
 def _verdict(analysis: Analysis, console: Console) -> None:
     verdict = analysis.verdict
-    console.print(Text(safe(verdict.sentence, 1000), style=f"bold {_COLOUR.get(verdict.case, 'default')}"))
-    about = [safe(analysis.meta.host), f"{duration(analysis.recording_ns / 1e9)} recorded"]
+    console.print(Text(safe_text(verdict.sentence, 1000), style=f"bold {_COLOUR.get(verdict.case, 'default')}"))
+    about = [safe_text(analysis.meta.host), f"{duration(analysis.recording_ns / 1e9)} recorded"]
     if analysis.collectives.world_size is not None:
         about.append(count(analysis.collectives.world_size, "rank"))
     if analysis.scaling is not None:

@@ -10,7 +10,7 @@ from netprof.analysis.flows import FlowSummary
 from netprof.analysis.links import LinkSummary
 from netprof.views.format import UNKNOWN, duration, rate, share, size
 from netprof.views.grid import Grid, show, title
-from netprof.views.safe import safe
+from netprof.views.safe import safe_text
 
 MOST_FLOWS = 10
 
@@ -42,13 +42,15 @@ def flows(analysis: Analysis, console: Console) -> None:
 
 def name_of(link: LinkSummary, analysis: Analysis) -> str:
     """Return a device's name, with its namespace where the name alone is ambiguous."""
-    name = safe(link.device, 40) or "(no device)"
+    name = safe_text(link.device, 40) or "(no device)"
     same = [other for other in analysis.links if other.device == link.device]
     return f"{name}@{link.netns}" if len(same) > 1 else name
 
 
 def _usage(link: LinkSummary, analysis: Analysis) -> tuple[str, ...]:
-    line_rate = f"{rate(link.line_rate_bps)} ({safe(link.line_rate_source, 40)})" if link.line_rate_bps else UNKNOWN
+    line_rate = (
+        f"{rate(link.line_rate_bps)} ({safe_text(link.line_rate_source, 40)})" if link.line_rate_bps else UNKNOWN
+    )
     return (
         name_of(link, analysis),
         ",".join(map(str, link.ranks)) or "?",
@@ -86,7 +88,7 @@ def _of_window(part_ns: int | None, window_ns: int) -> str:
 
 def _flow(flow: FlowSummary) -> tuple[str, ...]:
     return (
-        f"{safe(flow.local, 60)} → {safe(flow.remote, 60)}",
+        f"{safe_text(flow.local, 60)} → {safe_text(flow.remote, 60)}",
         "?" if flow.rank is None else str(flow.rank),
         size(flow.tx.wire_bytes),
         size(flow.rx.wire_bytes),

@@ -8,7 +8,7 @@ from rich.text import Text
 from netprof.analysis import Analysis
 from netprof.views.format import count, duration, share, size
 from netprof.views.grid import pairs, title
-from netprof.views.safe import safe
+from netprof.views.safe import safe_text
 
 
 def recording(analysis: Analysis, console: Console) -> None:
@@ -16,7 +16,7 @@ def recording(analysis: Analysis, console: Console) -> None:
     title(console, "Recording")
     pairs(console, [("lost", _losses(analysis)), ("left out", _left_out(analysis)), ("cost", _cost(analysis))])
     for note in analysis.notes:
-        console.print(Text("  ! ", style="yellow") + Text(safe(note, 400)))
+        console.print(Text("  ! ", style="yellow") + Text(safe_text(note, 400)))
 
 
 def _losses(analysis: Analysis) -> str:

@@ -10,7 +10,7 @@ LONGEST = 1000
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
-def safe(text: str, longest: int = LONGEST) -> str:
+def safe_text(text: str, longest: int = LONGEST) -> str:
     """Return one line of `text` in which nothing controls a terminal.
 
     Control, formatting (bidirectional, zero-width), surrogate and unassigned characters and line separators become
@@ -19,6 +19,9 @@ def safe(text: str, longest: int = LONGEST) -> str:
     """
     shown = text if len(text) <= longest else text[: longest - 1] + "…"
     return "".join(_visible(character) for character in shown)
+
+
+safe = safe_text
 
 
 def _visible(character: str) -> str:
