@@ -29,7 +29,7 @@ class MarkKind(IntEnum):
     BUCKET_LAUNCH = 4  # arg0: the bucket's address
     DDP_WAIT = 5  # the last gradient exists; the job waits for its buckets from here on
     BUCKET_DONE = 6  # arg0: the bucket's address; it has arrived and is unpacked
-    DDP_STATS = 7  # several a step; the last one after DDP_WAIT is the end of the wait
+    DDP_STATS = 7  # several a step; the first one after DDP_WAIT is the end of the wait
     COLLECTIVE_BEGIN = 10  # a collective starts on this thread
     COLLECTIVE_SIZE = 11  # arg0: elements, arg1: bytes an element; belongs to the begin before it on its thread
     COLLECTIVE_END = 12  # the collective that began on this thread is done
