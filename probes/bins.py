@@ -79,10 +79,11 @@ class BinCollector:
         """Return the columns of table `wire` for new records. `silent` must have been read before `handed_over`."""
         rest = self._beyond_given(handed_over)
         self._handed_over[handed_over["slot"], handed_over["direction"]] = handed_over["bin"]
-        fresh = silent["bin"] > self._handed_over[silent["slot"], silent["direction"]]
-        silent = silent[fresh]
-        self._given[silent["slot"], silent["direction"]] = silent
-        records = np.concatenate([rest, silent])
+        records = rest
+        if len(silent):
+            silent = silent[silent["bin"] > self._handed_over[silent["slot"], silent["direction"]]]
+            self._given[silent["slot"], silent["direction"]] = silent
+            records = np.concatenate([rest, silent])
         same = ("flow_id", "direction", "first_ns", "last_ns", *_AMOUNTS)
         return {"bin_start_ns": records["bin"] * np.uint64(self._bin_ns)} | {name: records[name] for name in same}
 
@@ -95,6 +96,8 @@ class BinCollector:
         given = self._given[records["slot"], records["direction"]]
         again = (given["bin"] == records["bin"]) & (given["flow_id"] == records["flow_id"])
         rest = records.copy()
+        if not again.any():
+            return rest
         for name in _AMOUNTS:
             rest[name][again] -= given[name][again]
         beyond: NDArray[Any] = rest[~again | (rest["wire_bytes"] > 0)]

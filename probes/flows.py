@@ -120,7 +120,7 @@ class FlowProbe:
 
     def drain_lives(self) -> dict[str, NDArray[Any]]:
         """Return forks, execs and exits of the job's processes since the last call, as columns of table `marks`."""
-        records = self._lives.drain().view(LIFE_RECORD)[:, 0].copy()
+        records = self._lives.drain().copy().view(LIFE_RECORD)[:, 0]
         columns = {name: records[name] for name in ("time_ns", "pid", "tid", "kind")}
         return columns | {f"arg{index}": records["arguments"][:, index] for index in range(3)}
 

@@ -27,8 +27,9 @@ from netprof.session.options import RecordingOptions
 from netprof.session.progress import Progress
 from netprof.trace import TraceWriter
 
-TICK_S = 0.1
-_FLUSH_S = 0.5
+TICK_S = 0.1  # how often the NIC is sampled
+_COLLECT_S = 0.2
+_FLUSH_S = 0.8
 _META_S = 2.0
 _SAMPLED_STEPS = 20  # iterations for which every gradient is marked
 
@@ -63,7 +64,7 @@ class Recorder:
         self._bpf_cost.watch(self._flows.object)
         self._marks = self._open_marks()
         self._steps_at_sampling: Mapping[int, int] = {}
-        self._next_flush_s = self._next_meta_s = 0.0
+        self._next_collect_s = self._next_flush_s = self._next_meta_s = 0.0
         self._meta = _first_meta(self.options, command)
         self._writer = TraceWriter(self.options.out, self._meta, force=self.options.force)
 
@@ -102,10 +103,13 @@ class Recorder:
 
     def tick(self) -> None:
         """Take what the kernel has for us. Raises OSError when the trace cannot be written any more."""
-        self._bpf_cost.tick()
-        self._follow_job()
-        self._collect(final=False)
         now_s = time.monotonic()
+        self._bpf_cost.tick()
+        self._buffers.add("nic", self._devices.sample())
+        if now_s >= self._next_collect_s:
+            self._next_collect_s = now_s + _COLLECT_S - TICK_S / 2
+            self._follow_job()
+            self._collect(final=False)
         if now_s >= self._next_flush_s:
             self._next_flush_s = now_s + _FLUSH_S
             self._flows.recycle()
@@ -117,6 +121,8 @@ class Recorder:
     def stop(self, reason: str) -> Meta:
         """Detach, write what is left, and return the trace's final description; a full disk is a warning in it."""
         stopped_ns = time.monotonic_ns()
+        self._buffers.add("nic", self._devices.sample())
+        self._follow_job()
         self._collect(final=True)
         warnings: tuple[str, ...] = ()
         try:
@@ -164,7 +170,6 @@ class Recorder:
         self._buffers.add_rows("flows", [flow for flow in flows if flow["flow_id"] not in self._ignored_flows])
         self._add_wire(wire)
         self._buffers.add("tcp", self._wanted(self._flows.tcp_samples()))
-        self._buffers.add("nic", self._devices.sample())
         if self._marks is not None:
             self._add_marks(self._marks)
 
