@@ -29,8 +29,8 @@ static int __attribute__((noinline)) only_local(void) { return 4; }
 int exported(void) { return only_local(); }
 int exported_too(void) { return 5; }
 int data_exported_3 = 6;
-extern int elsewhere_exported(void);
-int user(void) { return elsewhere_exported(); }
+extern int puts(const char *);
+int user(void) { return puts("defined elsewhere"); }
 """
 
 
@@ -51,17 +51,18 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elf")
     (folder / "x.c").write_text(SOURCE)
     # -O2 lets the linker merge names with the tails of others, as it does for ncclX in pncclX.
-    argv = ["gcc", "-O1", "-shared", "-fPIC", "-Wl,-O2", "-Wl,-z,separate-code", "x.c", "-o", "x.so"]
+    # noseparate-code puts address 0, that of undefined functions, into the executable segment.
+    argv = ["gcc", "-O1", "-shared", "-fPIC", "-Wl,-O2", "-Wl,-z,noseparate-code", "x.c", "-o", "x.so"]
     subprocess.run(argv, cwd=folder, check=True)
     return folder / "x.so"
 
 
 @needs_gcc
 def test_prefixes_find_functions_and_nothing_else(library: Path) -> None:
-    symbols = find(library, "exported", "data_exported", "elsewhere", "nccl_all", "no_such", "only_local")
+    symbols = find(library, "exported", "data_exported", "puts", "nccl_all", "no_such", "only_local")
     assert names(symbols, "exported") == ["exported", "exported_too"]
     assert names(symbols, "data_exported") == []
-    assert names(symbols, "elsewhere") == []
+    assert names(symbols, "puts") == []
     assert names(symbols, "no_such") == []
     assert names(symbols, "nccl_all") == ["nccl_all"], "a name merged into the tail of pnccl_all"
     assert names(symbols, "only_local") == ["only_local"], "a local function, of .symtab alone"
@@ -73,6 +74,17 @@ def test_names_across_the_edges_of_what_is_read_at_once(library: Path, monkeypat
     for chunk_bytes in (1, 7, 64):
         monkeypatch.setattr("netprof.probes.symbols._CHUNK_BYTES", chunk_bytes)
         assert find(library, "exported", "nccl_all", "only_local") == whole
+
+
+@needs_gcc
+def test_addresses_that_are_not_offsets(tmp_path: Path) -> None:
+    (tmp_path / "x.c").write_text("int exported(void) { return 0x1234567; } int main(void) { return exported(); }")
+    subprocess.run(["gcc", "-O0", "-no-pie", "-Wl,-Ttext-segment=0x700000", "x.c", "-o", "x"], cwd=tmp_path, check=True)
+    (symbol,) = find(tmp_path / "x", "exported").functions["exported"]
+    code = (tmp_path / "x").read_bytes()[symbol.offset :][:64]
+    assert code.startswith(symbol.code)
+    if platform.machine() == "x86_64":
+        assert (0x1234567).to_bytes(4, "little") in code
 
 
 @needs_gcc
