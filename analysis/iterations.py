@@ -74,8 +74,8 @@ def find_iterations(marks: Marks) -> FoundIterations:
 
     A step is known by its `ddp_wait`. It begins at the last `ddp_forward` before that; forwards that lead to no
     wait (evaluation, gradient accumulation under `no_sync`) begin nothing and so split nothing. It is done at the
-    first `ddp_stats` after it, the end of torch's `finalize_backward` (a later one, just before the next forward pass,
-    is DDP's logger), and ends where the next step begins.
+    first `ddp_stats` after the wait and its last `bucket_done`, the end of torch's `finalize_backward` (a later one,
+    just before the next forward pass, is DDP's logger), and ends where the next step begins.
     """
     ddp = marks.of(
         MarkKind.DDP_FORWARD,
@@ -100,7 +100,8 @@ def _of_process(pid: int, marks: Marks) -> tuple[Iterations, Dropped]:
     begin, has_begin = _last_before(forward, wait, after=previous_wait)
     backward, has_backward = _last_before(marks.times(MarkKind.DDP_BACKWARD), wait, after=begin)
     limit = np.minimum(_first_after(forward, wait), next_wait)
-    done = _first_after(marks.times(MarkKind.DDP_STATS), wait)
+    arrived, any_arrived = _last_before(marks.times(MarkKind.BUCKET_DONE), limit, after=wait)
+    done = _first_after(marks.times(MarkKind.DDP_STATS), np.where(any_arrived, arrived, wait))
     has_done = done < limit
     end, has_end = _ends(marks, begin, has_begin, wait)
     whole = has_begin & has_backward & has_done & has_end

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--flows", default="64,1", help="numbers of flows, comma-separated (default 64,1)")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the traces")
     options = parser.parse_args()
-    print(f"{'million rows':>12} {'flows':>6} {'trace MB':>9} {'seconds':>8} {'peak MB':>8}")
+    print(f"{'million rows':>12} {'flows':>6} {'trace MB':>9} {'seconds':>8} {'CPU s':>6} {'peak MB':>8}")
     for millions in (float(text) for text in options.rows.split(",")):
         for flows in (int(text) for text in options.flows.split(",")):
             measure(int(millions * 1e6), flows, options.directory)
@@ -52,21 +52,22 @@ def measure(rows: int, flows: int, directory: Path | None) -> None:
         trace = place / "t.netprof"
         write_trace(trace, rows, flows)
         size = sum(file.stat().st_size for file in trace.iterdir())
-        seconds, peak = run_report(trace)
-        print(f"{rows / 1e6:12.0f} {flows:6d} {size / 1e6:9.0f} {seconds:8.2f} {peak / 1e6:8.0f}", flush=True)
+        seconds, cpu_s, peak = run_report(trace)
+        line = f"{rows / 1e6:12.0f} {flows:6d} {size / 1e6:9.0f} {seconds:8.2f} {cpu_s:6.2f} {peak / 1e6:8.0f}"
+        print(line, flush=True)
     finally:
         shutil.rmtree(place)
 
 
-def run_report(trace: Path) -> tuple[float, int]:
-    """Return the seconds and the peak resident bytes of `python -m netprof report TRACE`."""
+def run_report(trace: Path) -> tuple[float, float, int]:
+    """Return the seconds, the CPU seconds and the peak resident bytes of `python -m netprof report TRACE`."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "netprof", "report", str(trace)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"netprof report failed with status {status}")
-    return time.perf_counter() - begin, usage.ru_maxrss * 1024
+    return time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 def write_trace(path: Path, rows: int, flows: int) -> None:

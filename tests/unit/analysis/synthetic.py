@@ -69,7 +69,7 @@ class Job:
             self.mark(at + end, pid, K.COLLECTIVE_END, tid=worker)
             self.mark(at + max(end, WAIT) + 1000, pid, K.BUCKET_DONE, address, tid=autograd)
         self.mark(at + WAIT, pid, K.DDP_WAIT, tid=autograd)
-        for stats in (BACKWARD - 1000, WAIT - 1000, DONE):
+        for stats in (BACKWARD - 1000, WAIT - 1000, DONE, ITERATION_NS - 1000):
             self.mark(at + stats, pid, K.DDP_STATS, tid=autograd)
         for bin_start in range(at + WIRE_FROM, at + WIRE_TO, MS):
             for direction in (0, 1):
