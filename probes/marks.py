@@ -27,6 +27,9 @@ from netprof.schema import MarkKind
 RING_BYTES = 1 << 20
 """Room for 18,000 marks between two drains."""
 
+MAX_LIBRARIES = 64
+"""Different library files of all processes together; each stays open, and a process can map any number."""
+
 _EVERY_PROCESS = 0
 _Key = tuple[int, int, int]  # process, device and inode of a library
 
@@ -209,6 +212,11 @@ class MarkProbe:
         if known is not None:
             library.close()
             return known
+        if len(self._libraries) >= MAX_LIBRARIES:
+            library.close()
+            raise NetprofError(
+                f"the job has more than {MAX_LIBRARIES} libraries of known frameworks", "attach to fewer"
+            )
         self._libraries[library.identity] = (library, plan_library(library, rows))
         return self._libraries[library.identity]
 

@@ -27,7 +27,8 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _FUNCTION_BYTES = 16  # more than the longest instruction
 _CHUNK_BYTES = 4 << 20
 _MAX_NAME_BYTES = 4096
-_MAX_TABLE_BYTES = 128 << 20  # libtorch_cpu.so: 13 MB of symbols and, read in chunks, 76 MB of names
+_MAX_TABLE_BYTES = 128 << 20  # libtorch_cpu.so: 13 MB of symbols
+_MAX_NAMES_BYTES = 1 << 30  # libtorch_cpu.so: 76 MB, read in chunks
 _MAX_OCCURRENCES = 10_000
 
 _SECTION = np.dtype(
@@ -157,6 +158,8 @@ def _search_table(elf: _Elf, table: np.void, prefixes: Sequence[str]) -> dict[st
         raise NetprofError("its ELF symbol table has no names")
     strings = elf.sections[int(table["link"])]
     begin, size = int(strings["offset"]), int(strings["size"])
+    if size > _MAX_NAMES_BYTES:  # a sparse file can claim any size
+        raise NetprofError("its ELF symbol names are too long to read")
     occurrences = _occurrences(elf, begin, size, [prefix.encode() for prefix in prefixes])
     if not any(occurrences):
         return {}

@@ -48,13 +48,17 @@ class Toy:
 
     def say(self, line: str) -> str:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(line.replace("\n", "\1") + "\n")
         self.process.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> str:
+        """Wait for a line of its output."""
+        assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], 30)
-        assert ready, f"no answer to {line!r}"
+        assert ready, "no answer"
         answer = self.process.stdout.readline().strip()
-        assert answer, f"the program ended at {line!r}: {self.process.poll()}"
+        assert answer, f"the program ended: {self.process.poll()}"
         return answer
 
     def end(self) -> int:
@@ -303,6 +307,25 @@ def test_a_library_in_another_mount_namespace(toys: list[Toy], built: Path, tmp_
         assert len(rows(probe, MarkKind.DDP_FORWARD)) == 4
 
 
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_process_with_libraries_without_end(
+    toys: list[Toy], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netprof.probes.marks.MAX_LIBRARIES", 3)
+    program = start(toys, built)
+    for number in range(5):
+        shutil.copy(built / "libtoy.so", tmp_path / f"libtoy{number}.so")
+        program.say(f"load {tmp_path / f'libtoy{number}.so'}")
+    with MarkProbe(frameworks=toy(BEGIN)) as probe:
+        before = _open_files()
+        probe.attach(program.pid)
+        assert "more than 3" in probe.skipped[-1].reason
+        assert _open_files() - before <= 2 * 3  # a file and a link each
+
+
 def test_a_process_that_ended_or_never_was() -> None:
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
@@ -318,6 +341,29 @@ def test_an_ended_process_is_forgotten_on_detach(toys: list[Toy], built: Path) -
         probe.detach(first.pid)
         second.say("call 3")
         assert len(rows(probe, MarkKind.DDP_FORWARD)) == 3
+
+
+CATCHER = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+print("ready", flush=True)
+for line in sys.stdin:
+    print(library.toy_caught(ctypes.c_uint64(int(line))), flush=True)
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the program that throws needs g++ to be compiled")
+def test_exceptions_pass_through_probed_functions(toys: list[Toy], tmp_path: Path, multi: bool) -> None:
+    library = tmp_path / "libtoy.so"
+    subprocess.run(["g++", "-O1", "-shared", "-fPIC", PROGRAMS / "toy_throw.cpp", "-o", library], check=True)
+    program = Toy([sys.executable, "-c", CATCHER, str(library)])
+    toys.append(program)
+    assert program.answer() == "ready"
+    with MarkProbe(
+        [program.pid], frameworks=toy(dataclasses.replace(BEGIN, args=(Register(1),))), multi=multi
+    ) as probe:
+        assert program.say("50") == "25"
+        assert [row[2] for row in rows(probe, MarkKind.DDP_FORWARD)] == list(range(50))
 
 
 def breakpoints(process: Toy, library: Path) -> int:

@@ -170,6 +170,21 @@ def test_a_file_that_is_no_library(library: Path, tmp_path: Path, what: str, dam
 
 
 @needs_gcc
+def test_a_sparse_file_with_names_without_end(library: Path, tmp_path: Path) -> None:
+    image = bytearray(library.read_bytes())
+    with open(library, "rb") as file:
+        elf = ELFFile(file)
+        index = elf.get_section_index(".dynstr")
+        header_at = elf["e_shoff"] + 64 * index
+    image[header_at + 32 : header_at + 40] = struct.pack("<Q", 1 << 42)
+    path = tmp_path / "sparse.so"
+    path.write_bytes(image)
+    os.truncate(path, 1 << 43)
+    with pytest.raises(NetprofError, match="too long"):
+        find(path, "exported")
+
+
+@needs_gcc
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_lying_file_never_crashes_the_reader(library: Path, tmp_path: Path, data: st.DataObject) -> None:
