@@ -37,12 +37,13 @@ def say(text: str) -> None:
 
 def start_job(lab: Lab) -> list[subprocess.Popen[str]]:
     """Start one rank per host and wait until both train. Raises DemoError."""
-    master = f"{lab[0].ipv4}:29500"
-    quiet = {**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"}  # hosts without names make it complain
+    job = {"WORLD_SIZE": str(len(lab.hosts)), "MASTER_ADDR": lab[0].ipv4, "MASTER_PORT": "29500"}
+    job["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # hosts without names make it complain
     ranks = []
     for rank, host in enumerate(lab):
-        where = ["--rank", str(rank), "--world-size", str(len(lab.hosts)), "--master", master]
-        ranks.append(host.popen([sys.executable, str(TRAIN), *where], stdout=subprocess.PIPE, text=True, env=quiet))
+        environment = {**os.environ, **job, "RANK": str(rank)}
+        command = [sys.executable, str(TRAIN)]
+        ranks.append(host.popen(command, stdout=subprocess.PIPE, text=True, env=environment))
     watchdog = threading.Timer(START_TIMEOUT_S, lambda: [process.kill() for process in ranks])
     watchdog.start()
     try:

@@ -3,9 +3,9 @@
     torchrun --nproc-per-node 2 examples/train.py --seconds 30
     python examples/train.py --rank 0 --world-size 2 --master 10.0.0.1:29500     # one per host
 
-Rank, world size and master come from the environment (as torchrun sets it) or from the options. A line `training
-pid=... rank=...` on stdout says that all ranks are connected and the first iteration begins. With `--log FILE` every
-forward pass gets a CSV line of CLOCK_MONOTONIC nanoseconds:
+Rank, world size and master come from the environment, as torchrun sets it (that is where netprof looks for them), or
+from the options. A line `training pid=... rank=...` on stdout says that all ranks are connected and the first iteration
+begins. With `--log FILE` every forward pass gets a CSV line of CLOCK_MONOTONIC nanoseconds:
 
     iteration,kind,begin_ns,forward_done_ns,backward_done_ns,end_ns
 
@@ -169,7 +169,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--gradient-mb", type=float, default=25.2, help="size of the gradients in 10^6 bytes")
     parser.add_argument("--width", type=int, default=1024, help="width of a layer; a layer has width^2 parameters")
     parser.add_argument("--batch", type=int, default=32, help="rows of a batch: compute time grows with it")
-    parser.add_argument("--bucket-cap-mb", type=float, default=25, help="as of DistributedDataParallel, in MiB")
+    parser.add_argument("--bucket-cap-mb", type=float, help="as of DistributedDataParallel, in MiB; default: its own")
     parser.add_argument("--hook", choices=["none", "fp16"], default="none", help="gradient compression")
     parser.add_argument("--no-sync", type=int, default=1, metavar="N", help="accumulate N passes before a step")
     parser.add_argument("--eval-every", type=int, default=0, metavar="N", help="evaluate after every N steps")
