@@ -70,7 +70,7 @@ _UNKNOWN_VERSION = "netprof does not know this version of the library; iteration
 def _plan_row(library: Library, symbols: Symbols, row: Row) -> Plan:
     """Decide on one function: a plan with one place, or with the reason why not.
 
-    A function whose first instruction is single-stepped costs ten times as much. That is bearable a few times an
+    A function whose first instruction is single-stepped costs more than ten times as much. That is bearable a few times an
     iteration and gets a warning; a sampled mark comes once for every parameter and is refused.
     """
     candidates = symbols.functions[row.mark.symbol_prefix]
@@ -97,5 +97,5 @@ def _not_found(library: Library, row: Row, candidates: Sequence[Symbol]) -> Skip
 def _slow(library: Library, function: Symbol, entry: Entry) -> str:
     return (
         f"{function.name} of {library.name} begins with an instruction that the kernel must single-step "
-        f"({entry.instruction}): about 10 µs a call"
+        f"({entry.instruction}): more than 10 µs a call"
     )

@@ -19,6 +19,7 @@ import pytest
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.frameworks import Framework, Mark, Memory, Register
 from netprof.probes.libraries import executable_mappings, open_library
+from netprof.probes.loader import map_lookup, map_update
 from netprof.probes.marks import MarkProbe
 from netprof.schema import MarkKind
 
@@ -143,6 +144,20 @@ def test_all_threads_and_no_other_process(toys: list[Toy], built: Path, multi: b
         seen = rows(probe, MarkKind.DDP_FORWARD)
     assert {pid for pid, *_ in seen} == {ours.pid}
     assert sorted(Counter(tid for _, tid, *_ in seen).values()) == [10, 20]
+
+
+def test_the_map_of_processes_can_belong_to_another_program(toys: list[Toy], built: Path) -> None:
+    first, second = start(toys, built), start(toys, built)
+    with MarkProbe(frameworks=toy(BEGIN)) as owner:
+        targets = owner.object.map_fd("targets")
+        with MarkProbe([first.pid], targets_fd=targets, frameworks=toy(BEGIN), multi=False) as probe:
+            second.say("call 3")
+            assert rows(probe, MarkKind.DDP_FORWARD) == []
+            map_update(targets, second.pid.to_bytes(4, "little"), bytes(4))  # as the owner does at a fork
+            second.say("call 4")
+            assert {row[0] for row in rows(probe, MarkKind.DDP_FORWARD)} == {second.pid}
+            probe.detach(first.pid)
+        assert map_lookup(targets, first.pid.to_bytes(4, "little"), 4) is not None, "the owner says who is in it"
 
 
 def test_a_forked_child_is_recorded_once_attached(toys: list[Toy], built: Path) -> None:
@@ -391,6 +406,7 @@ RECORDER = """
 import sys, time
 from netprof.probes.frameworks import Framework, Mark
 from netprof.probes.libraries import executable_mappings, open_library
+from netprof.probes.loader import map_lookup, map_update
 from netprof.probes.marks import MarkProbe
 from netprof.schema import MarkKind
 probe = MarkProbe([int(sys.argv[1])], frameworks=[Framework("t", "libtoy.so", (Mark(MarkKind.DDP_WAIT, "toy_begin"),))])
