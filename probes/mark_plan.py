@@ -70,8 +70,8 @@ _UNKNOWN_VERSION = "netprof does not know this version of the library; iteration
 def _plan_row(library: Library, symbols: Symbols, row: Row) -> Plan:
     """Decide on one function: a plan with one place, or with the reason why not.
 
-    A function whose first instruction is single-stepped costs more than ten times as much. That is bearable a few times an
-    iteration and gets a warning; a sampled mark comes once for every parameter and is refused.
+    A function whose first instruction is single-stepped costs more than ten times as much. That is bearable a few times
+    an iteration and gets a warning; a sampled mark comes once for every parameter and is refused.
     """
     candidates = symbols.functions[row.mark.symbol_prefix]
     function = choose(candidates, row.mark.symbol_prefix)
