@@ -68,7 +68,7 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
         measured_model_s=standpoint.model_s if standpoint.observed is not None else None,
         full_use_s=standpoint.full_use_s if standpoint.observed is not None else None,
         fit=fit,
-        notes=schedule.notes + notes,
+        notes=schedule.notes + (schedule.gradient_notes if question.policy != "observed" else ()) + notes,
     )
 
 

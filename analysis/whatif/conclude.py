@@ -55,8 +55,15 @@ def _way_out(at: Standpoint, replay: Replay, base: Baselines) -> str:
     if needed <= 1:
         return f"a scaling factor of {_GOAL:.2f} is reached without compression"
     if np.isinf(needed):
-        return f"neither a faster link nor compression reaches a scaling factor of {_GOAL:.2f} with this transport"
+        return f"however fast the link or strong the compression, {_best(at, replay, base)}"
     return (
         f"a scaling factor of {_GOAL:.2f} takes gradients {text.ratio(needed)} smaller "
         f"or a link of {text.rate(at.bandwidth_bps * needed)}"
     )
+
+
+def _best(at: Standpoint, replay: Replay, base: Baselines) -> str:
+    """Say what is left when the network takes no time."""
+    point = Points(np.array([float(at.workers)]), np.array([np.inf]), np.ones(1))
+    best_s = replay.compute_s + float(replay.overhead_s(point)[0])
+    return f"the scaling factor stays below {text.factor(base.worker_s / best_s)}: the rest is not the network's"

@@ -15,7 +15,7 @@ class AlphaBeta:
     """seconds = `latency_s` + `seconds_per_byte`·S, and how far the measured collectives are from it.
 
     `median_error` is the median of |fitted − measured| / measured over all samples, `worst_size_error` the largest such
-    error of any size's median. `latency_known` is False where only one size was seen: then α is taken as zero.
+    error of any size's mean. `latency_known` is False where only one size was seen: then α is taken as zero.
     """
 
     latency_s: float
@@ -28,9 +28,10 @@ class AlphaBeta:
 
 
 def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
-    """Fit α and β, neither below zero, to the median time of each size, weighted by how often the size was seen.
+    """Fit α and β by least squares, neither below zero.
 
-    Medians, so that one stall does not tilt the line. Raises NetprofError without a collective that moved anything.
+    The fitted times add up to the measured ones, so that means over iterations stay means. Give it the samples of
+    typical iterations: a stall counts in full. Raises NetprofError without a collective that moved anything.
     """
     used = (samples.bytes > 0) & (samples.seconds > 0)
     size, seconds = samples.bytes[used], samples.seconds[used]
@@ -39,14 +40,14 @@ def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
             "no collective was timed, so there is no transport to fit", "use --transport ideal for a link fully used"
         )
     distinct, which, count = np.unique(size, return_inverse=True, return_counts=True)
-    median = np.array([np.median(seconds[which == k]) for k in range(len(distinct))])
-    alpha, beta = _line(distinct, median, count.astype(np.float64))
+    mean = np.bincount(which, weights=seconds) / count
+    alpha, beta = _line(distinct, mean, count.astype(np.float64))
     fitted = alpha + beta * distinct
     return AlphaBeta(
         latency_s=alpha,
         seconds_per_byte=beta,
         median_error=float(np.median(np.abs(fitted[which] - seconds) / seconds)),
-        worst_size_error=float(np.max(np.abs(fitted - median) / median)),
+        worst_size_error=float(np.max(np.abs(fitted - mean) / mean)),
         samples=len(size),
         sizes=len(distinct),
         latency_known=len(distinct) > 1,
@@ -54,8 +55,8 @@ def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
 
 
 def _line(x: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[float, float]:
-    """Weighted least squares with both coefficients kept at or above zero."""
-    through_origin = float(np.sum(weight * x * y) / np.sum(weight * x * x))
+    """Weighted least squares with both coefficients kept at or above zero; without an intercept, sums stay exact."""
+    through_origin = float(np.sum(weight * y) / np.sum(weight * x))
     if len(x) == 1:
         return 0.0, through_origin
     mean_x, mean_y = np.average(x, weights=weight), np.average(y, weights=weight)

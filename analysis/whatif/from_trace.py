@@ -55,7 +55,7 @@ def from_trace(
         buckets=rank.mean_buckets(),
         wait_s=rank.wait_s(),
         tail_s=rank.tail_s(),
-        collectives=_samples(analysis.tables.collectives, pid),
+        collectives=rank.samples(),
         line_rate_bps=rate[0],
         line_rate_source=rate[1],
         wire_bytes_per_byte=_wire_ratio(link, analysis),
@@ -63,7 +63,7 @@ def from_trace(
     ready, size, assumed = gradients_of(analysis.tables.marks, iterations, pid, observation.buckets)
     if compute_s is None:
         compute_s = observation.iteration_s - float(np.mean(rank.iterations.exposed_phase_ns)) * _NS
-    return GradientSchedule(ready, size, compute_s, observation, notes + assumed)
+    return GradientSchedule(ready, size, compute_s, observation, notes, gradient_notes=assumed)
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,21 @@ class _Typical:
     buckets: BucketTable
 
     def mean_buckets(self) -> Buckets:
-        """Return when each bucket is launched after the iteration's begin, and its bytes, averaged."""
+        """Return when each bucket could begin after the iteration's begin, and its bytes, averaged.
+
+        That is its launch plus the time it takes to reach the collective's thread: of the first bucket, since a later
+        one may also wait there for the ones before it, which the replay accounts for.
+        """
         shape = (len(self.iterations), -1)
-        launch_s = (self.buckets.launch_ns.reshape(shape) - self.iterations.begin_ns[:, None]) * _NS
+        launch_ns = self.buckets.launch_ns.reshape(shape)
+        hand_over_ns = (self.buckets.begin_ns.reshape(shape) - launch_ns)[:, :1]
+        launch_s = (launch_ns + hand_over_ns - self.iterations.begin_ns[:, None]) * _NS
         return Buckets(launch_s.mean(axis=0), self.buckets.bytes.reshape(shape).mean(axis=0))
+
+    def samples(self) -> CollectiveSamples:
+        """Return the buckets' collectives, each with the share of time that was its own."""
+        own = own_seconds(self.buckets.begin_ns, self.buckets.end_ns)
+        return CollectiveSamples(self.buckets.bytes.astype(np.float64), own)
 
     def wait_s(self) -> float:
         """Return when the last gradient is ready, after the iteration's begin, averaged."""
@@ -129,13 +140,6 @@ def _from_collectives(pid: int, iterations: Iterations, collectives: Collectives
     mine, index = reduces.where(inside), index[inside]
     begin, end = mine.begin_ns, mine.end_ns
     return BucketTable(mine.pid, rows[index], begin, end, begin, end, mine.bytes, np.ones(len(index), np.int64))
-
-
-def _samples(collectives: Collectives, pid: int) -> CollectiveSamples:
-    """Return a rank's all-reduces with the share of time that was each one's own."""
-    mine = collectives.all_reduces()
-    mine = mine.where(mine.pid == pid)
-    return CollectiveSamples(mine.bytes.astype(np.float64), own_seconds(mine.begin_ns, mine.end_ns))
 
 
 def _pace_setter(iterations: Iterations) -> int:

@@ -65,7 +65,8 @@ class GradientSchedule:
     """One iteration's gradients in the order they are ready.
 
     `ready_s` and `bytes` have shape (G,), empty where a trace holds no gradient marks; `compute_s` is the iteration
-    without exposed communication (the paper's batch time). `notes` says what about it is assumed.
+    without exposed communication (the paper's batch time). `notes` says what about it is assumed, `gradient_notes` what
+    about `ready_s` and `bytes`.
     """
 
     ready_s: FloatArray
@@ -73,6 +74,7 @@ class GradientSchedule:
     compute_s: float
     observed: Observation | None = None
     notes: tuple[str, ...] = ()
+    gradient_notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.ready_s.shape != self.bytes.shape:

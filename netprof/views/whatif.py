@@ -9,13 +9,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from netprof.analysis.whatif import text
+from netprof.views.grid import Cell, Grid, pairs, show, title
+from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
+    from netprof.analysis.whatif.schedule import Observation
 
 CSV_COLUMNS = ("workers", "bandwidth_gbps", "compression", "scaling_factor", "overhead_s", "iteration_s")
 
@@ -61,13 +63,15 @@ def to_json(answer: Answer) -> dict[str, Any]:
 
 
 def draw(answer: Answer, console: Console) -> None:
-    """Print the tables, what they rest on, and the conclusion."""
+    """Print the conclusion, the tables for each worker count, and what they rest on."""
+    console.print(Text(safe_text(answer.conclusion), style="bold"))
     for workers in sorted({int(count) for count in answer.sweep.points.workers}):
-        console.print(_grid_table(answer, workers))
-        console.print(_goal_table(answer, workers))
-    for line in _footnotes(answer):
-        console.print(Text(line, style="dim"))
-    console.print(Text(answer.conclusion, style="bold"))
+        title(console, f"{workers} workers", "scaling factor and iteration time, by link and compression")
+        show(console, _predictions(answer, workers))
+        title(console, f"{workers} workers", "smallest compression that reaches a scaling factor")
+        show(console, _needed(answer, workers))
+    title(console, "Rests on")
+    pairs(console, [(label, safe_text(value)) for label, value in _basis(answer)])
 
 
 def _rows(answer: Answer) -> list[dict[str, float]]:
@@ -88,98 +92,99 @@ def _exact(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
-def _grid_table(answer: Answer, workers: int) -> Table:
-    """Rows are links, columns compression ratios, a cell the scaling factor over the iteration time."""
+def _predictions(answer: Answer, workers: int) -> Grid:
+    """Two rows a link, the scaling factor and the iteration time; a column a compression ratio."""
     points, result = answer.sweep.points, answer.sweep
-    ratios = sorted(set(points.compression.tolist()))
-    table = Table(title=f"{workers} workers: scaling factor, iteration time", title_justify="left", title_style="bold")
-    table.add_column("link")
-    for ratio in ratios:
-        table.add_column("plain" if ratio == 1 else text.ratio(ratio), justify="right")
-    links = sorted(set(points.bandwidth_bps[points.workers == workers].tolist()))
-    marked = _measured_rows(answer, workers)
-    for bandwidth in sorted({*links, *([marked[0]] if marked else [])}):
-        if marked and bandwidth == marked[0]:
-            for label, iteration_s, style in marked[1]:
-                cell = _cell(answer.base.worker_s / iteration_s, iteration_s)
-                table.add_row(label, cell, *[""] * (len(ratios) - 1), style=style)
-        if bandwidth in links:
-            chosen = (points.workers == workers) & (points.bandwidth_bps == bandwidth)
-            order = points.compression[chosen].argsort()
-            values = zip(result.scaling_factor[chosen][order], result.iteration_s[chosen][order], strict=True)
-            table.add_row(text.rate(bandwidth), *(_cell(float(s), float(t)) for s, t in values))
-    return table
-
-
-def _measured_rows(answer: Answer, workers: int) -> tuple[float, list[tuple[str, float, str]]] | None:
-    """Return the measured link and its rows (label, iteration time, style); None where nothing was measured there."""
+    mine = points.workers == workers
+    ratios = sorted(set(points.compression[mine].tolist()))
+    rows: list[list[Cell]] = []
     observed = answer.observed
-    if observed is None or observed.line_rate_bps is None or observed.workers != workers:
-        return None
-    name = text.rate(observed.line_rate_bps)
-    rows = [(f"▶ {name}, measured", observed.iteration_s, "bold green")]
+    marked = observed.line_rate_bps if observed is not None and observed.workers == workers else None
+    for bandwidth in sorted({*points.bandwidth_bps[mine].tolist(), *([marked] if marked else [])}):
+        if observed is not None and bandwidth == marked:
+            rows += _measured(answer, observed, len(ratios) - 1)
+        chosen = mine & (points.bandwidth_bps == bandwidth)
+        if chosen.any():
+            order = points.compression[chosen].argsort()
+            factors, times = result.scaling_factor[chosen][order], result.iteration_s[chosen][order]
+            rows += _pair(text.rate(bandwidth), factors.tolist(), times.tolist())
+    return Grid(["link", *("plain" if ratio == 1 else text.ratio(ratio) for ratio in ratios)], rows)
+
+
+def _measured(answer: Answer, observed: Observation, others: int) -> list[list[Cell]]:
+    """Return the rows of the measured point, and of the same link fully used."""
+    name, blank = text.rate(observed.line_rate_bps or math.inf), [""] * others
+    base_s = answer.base.worker_s
+    rows = _pair(f"▶ {name} measured", [base_s / observed.iteration_s], [observed.iteration_s], "bold green")
     if answer.full_use_s is not None:
-        rows.append((f"{name}, fully used", answer.full_use_s, ""))
-    return observed.line_rate_bps, rows
+        rows += _pair(f"{name} fully used", [base_s / answer.full_use_s], [answer.full_use_s])
+    return [[*row, *blank] for row in rows]
 
 
-def _cell(scaling: float, iteration_s: float) -> Text:
-    return Text.assemble(text.factor(scaling), "\n", (text.seconds(iteration_s), "dim"))
+def _pair(label: str, factors: list[float], times_s: list[float], style: str = "") -> list[list[Cell]]:
+    first: list[Cell] = [Text(label, style=style), *(Text(text.factor(value), style=style) for value in factors)]
+    second: list[Cell] = [Text("  iteration", style="dim"), *(Text(text.seconds(value), style=style or "dim") for value in times_s)]
+    return [first, second]
 
 
-def _goal_table(answer: Answer, workers: int) -> Table:
-    """Rows are links, columns scaling factors, a cell the smallest compression ratio that reaches it."""
+def _needed(answer: Answer, workers: int) -> Grid:
+    """A row a link, a column a scaling factor, a cell the smallest compression ratio that reaches it."""
     mine = [goal for goal in answer.goals if goal.workers == workers]
     wanted = sorted({goal.scaling_factor for goal in mine})
-    table = Table(
-        title=f"{workers} workers: smallest compression that reaches",
-        title_justify="left",
-        title_style="bold",
-    )
-    table.add_column("link")
-    for factor in wanted:
-        table.add_column(f"{factor:.2f}", justify="right")
+    rows: list[list[Cell]] = []
     for bandwidth in sorted({goal.bandwidth_bps for goal in mine}):
-        cells = [goal.compression for goal in mine if goal.bandwidth_bps == bandwidth]
-        table.add_row(text.rate(bandwidth), *("none does" if c is None else _ratio(c) for c in cells))
-    return table
+        found = {goal.scaling_factor: goal.compression for goal in mine if goal.bandwidth_bps == bandwidth}
+        rows.append([text.rate(bandwidth), *(_ratio(found[factor]) for factor in wanted)])
+    return Grid(["link", *(f"{factor:.2f}" for factor in wanted)], rows)
 
 
-def _ratio(compression: float) -> str:
+def _ratio(compression: float | None) -> str:
+    if compression is None:
+        return "none does"
     return "plain" if compression <= 1 else text.ratio(compression)
 
 
-def _footnotes(answer: Answer) -> list[str]:
-    """Say what the numbers rest on."""
-    base, observed, lines = answer.base, answer.observed, []
-    how = {True: "measured", False: "modelled"}
-    lines.append(
-        f"Baselines: one worker {text.seconds(base.worker_s)} ({how[base.worker_measured]}), "
-        f"one host {text.seconds(base.host_s)} ({how[base.host_measured]}). Buckets: {answer.policy}."
-    )
-    if answer.wire_source == "observed" and observed is not None and observed.wire_bytes_per_byte is not None:
-        lines.append(f"Wire bytes: observed, {observed.wire_bytes_per_byte:.3f} per byte of bucket and host.")
-    else:
-        lines.append("Wire bytes: the ring algorithm's, 2(N-1)/N per byte of bucket (none were observed).")
-    if answer.fit is not None:
-        lines.append(_fit_note(answer))
+def _basis(answer: Answer) -> list[tuple[str, str]]:
+    """Return what the numbers rest on, by name."""
+    observed = answer.observed
+    rows = [("buckets", answer.policy), ("wire bytes", _wire(answer)), ("transport", _transport(answer))]
     if observed is not None and answer.measured_model_s is not None:
-        off = answer.measured_model_s / observed.iteration_s - 1
-        lines.append(
-            f"Measured: {text.seconds(observed.iteration_s)} (mean of the middle {observed.iterations} iterations) on "
-            f"{text.rate(observed.line_rate_bps or math.inf)} ({observed.line_rate_source}); the model gives "
-            f"{text.seconds(answer.measured_model_s)} there, {off * 100:+.1f} %."
+        off = (answer.measured_model_s / observed.iteration_s - 1) * 100
+        rows.append(
+            (
+                "measured",
+                f"{text.seconds(observed.iteration_s)} on {text.rate(observed.line_rate_bps or math.inf)} "
+                f"({observed.line_rate_source}), mean of the middle {observed.iterations} iterations; "
+                f"the model gives {text.seconds(answer.measured_model_s)} there ({off:+.1f} %)",
+            )
         )
-    return lines + [f"Note: {note}." for note in answer.notes]
+    rows.append(("one worker", _baseline(answer, answer.base.worker_s, answer.base.worker_measured)))
+    rows.append(("one host", _baseline(answer, answer.base.host_s, answer.base.host_measured)))
+    return rows + [("note", note) for note in answer.notes]
 
 
-def _fit_note(answer: Answer) -> str:
+def _wire(answer: Answer) -> str:
+    observed = answer.observed
+    if answer.wire_source == "observed" and observed is not None and observed.wire_bytes_per_byte is not None:
+        return f"observed: {observed.wire_bytes_per_byte:.3f} per byte of bucket, of the busiest host"
+    return "the ring algorithm's, 2(N-1)/N per byte of bucket: none were observed"
+
+
+def _transport(answer: Answer) -> str:
     fit = answer.fit
-    assert fit is not None
-    alpha = text.seconds(fit.latency_s) if fit.latency_known else "unknown (one size only), taken as 0"
-    speed = "infinite" if fit.seconds_per_byte == 0 else f"{1e-9 / fit.seconds_per_byte:.3g} GB/s"
+    if fit is None:
+        return "ideal: the link is always full"
+    latency = text.seconds(fit.latency_s) if fit.latency_known else "unknown (all of one size), taken as 0"
+    speed = "infinite" if fit.seconds_per_byte == 0 else text.rate(8 / fit.seconds_per_byte)
+    sizes = f"{fit.sizes} size{'' if fit.sizes == 1 else 's'}"
     return (
-        f"Transport: measured, latency {alpha}, bandwidth {speed} of buffer, fitted to {fit.samples} collectives of "
-        f"{fit.sizes} sizes; median error {text.percent(fit.median_error)}, "
-        f"worst size {text.percent(fit.worst_size_error)}."
+        f"measured: latency {latency}, {speed} of buffer, fitted to {fit.samples} collectives of {sizes}; "
+        f"error {text.percent(fit.median_error)} in the median, {text.percent(fit.worst_size_error)} of the worst size"
     )
+
+
+def _baseline(answer: Answer, seconds: float, measured: bool) -> str:
+    words = f"{text.seconds(seconds)} an iteration, {'measured' if measured else 'modelled'}"
+    if answer.observed is None or answer.measured_model_s is None:
+        return words
+    return f"{words}; against it the measured scaling factor is {text.factor(seconds / answer.observed.iteration_s)}"
