@@ -123,7 +123,10 @@ def _measured(answer: Answer, observed: Observation, others: int) -> list[list[C
 
 def _pair(label: str, factors: list[float], times_s: list[float], style: str = "") -> list[list[Cell]]:
     first: list[Cell] = [Text(label, style=style), *(Text(text.factor(value), style=style) for value in factors)]
-    second: list[Cell] = [Text("  iteration", style="dim"), *(Text(text.seconds(value), style=style or "dim") for value in times_s)]
+    second: list[Cell] = [
+        Text("  iteration", style="dim"),
+        *(Text(text.seconds(value), style=style or "dim") for value in times_s),
+    ]
     return [first, second]
 
 
