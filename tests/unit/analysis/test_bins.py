@@ -1,0 +1,156 @@
+"""Folding the wire table, and questions to the bins, against sums over the rows themselves."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netprof.analysis.bins import combine, quiet_time
+from netprof.analysis.flow_table import LaneKey, LinkKey, read_flows
+from netprof.analysis.intervals import NOTHING, interval, merge
+from netprof.analysis.lane import GrowingLane
+from netprof.analysis.wire import WireFold
+from netprof.errors import TraceError
+
+BIN = 1000
+
+
+def flow_table(rows):
+    """Rows of (flow_id, netns, device, pid, rank)."""
+    count = len(rows)
+    names = ("flow_id", "netns", "device", "pid", "rank")
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
+    same = {"family": 4, "local_port": 1, "remote_port": 2, "protocol": 6, "local_addr": "a", "remote_addr": "b"}
+    return columns | {name: [value] * count for name, value in same.items()}
+
+
+def wire(rows):
+    """Rows of (flow, direction, bin number, bytes, offset of the first packet, of the last)."""
+    table = np.array(rows, np.int64).reshape(-1, 6)
+    start = table[:, 2] * BIN
+    return {
+        "flow_id": table[:, 0],
+        "direction": table[:, 1],
+        "bin_start_ns": start,
+        "payload_bytes": table[:, 3] // 2,
+        "wire_bytes": table[:, 3],
+        "retransmitted_bytes": table[:, 3] // 10,
+        "packets": np.ones(len(table), np.int64),
+        "first_ns": start + table[:, 4],
+        "last_ns": start + table[:, 5],
+    }
+
+
+FLOWS = [(3, 7, "eth0", 100, 0), (8, 7, "eth0", 101, 1), (9, 8, "eth0", 101, 1)]
+row = st.tuples(
+    st.sampled_from([3, 8, 9, 77]),
+    st.integers(0, 1),
+    st.integers(0, 50),
+    st.integers(0, 10_000),
+    st.just(0),
+    st.just(999),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(row, max_size=60), st.integers(1, 5), st.randoms())
+def test_the_fold_adds_up_every_row_once_in_any_order_and_any_batches(rows, batches, random):
+    random.shuffle(rows)
+    fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
+    for part in np.array_split(np.arange(len(rows)), batches):
+        fold.add(wire([rows[index] for index in part]))
+    assert fold.rows == len(rows)
+    assert fold.unknown_bytes == sum(r[3] for r in rows if r[0] == 77)
+    for position, (flow, netns, device, pid, _) in enumerate(FLOWS):
+        for direction in (0, 1):
+            mine = [r for r in rows if r[:2] == (flow, direction)]
+            totals = fold.totals(direction)
+            assert totals.wire_bytes[position] == sum(r[3] for r in mine)
+            assert totals.payload_bytes[position] == sum(r[3] // 2 for r in mine)
+            assert totals.retransmitted_bytes[position] == sum(r[3] // 10 for r in mine)
+            lane = fold.lanes().get((LaneKey(LinkKey(netns, device), pid), direction))
+            assert (lane is None) == (not mine)
+            for number in {r[2] for r in mine}:
+                held = lane.wire_bytes[number - lane.first_bin]
+                assert held == sum(r[3] for r in mine if r[2] == number)
+
+
+@given(st.lists(row, min_size=1, max_size=40), st.integers(0, 50_000), st.integers(0, 50_000))
+@settings(deadline=None)
+def test_bytes_in_parts_of_time_add_up_to_the_whole(rows, first_cut, second_cut):
+    fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
+    fold.add(wire(rows))
+    low, high = sorted((first_cut, second_cut))
+    for lane in fold.lanes().values():
+        parts = [lane.wire_bytes_in(interval(a, b)) for a, b in ((-5, low), (low, high), (high, 60_000))]
+        assert sum(parts) == pytest.approx(float(lane.wire_bytes.sum()), rel=1e-12)
+        assert all(part >= 0 for part in parts)
+
+
+def test_a_bin_that_straddles_an_edge_is_split_between_its_first_and_last_packet():
+    lane = GrowingLane(BIN)
+    lane.add(
+        np.array([10]), np.array([800.0]), np.array([400.0]), np.array([600], np.uint32), np.array([900], np.uint32)
+    )
+    bins = lane.bins()  # packets from 10_400 to 10_900
+    assert bins.wire_bytes_in(interval(0, 10_400)) == 0
+    assert bins.wire_bytes_in(interval(0, 10_650)) == 400
+    assert bins.payload_bytes_in(interval(10_650, 10_775)) == 100
+    assert bins.wire_bytes_in(interval(0, 10_900)) == 800
+    assert bins.wire_bytes_in(interval(10_900, 99_000)) == 0
+
+
+def test_a_lane_grows_to_both_sides_and_past_four_gigabytes_in_a_bin():
+    lane = GrowingLane(BIN)
+    large = float(3 << 30)
+    for number in (50_000, 10, 50_000, 200_000):
+        one = np.zeros(1, np.uint32)
+        lane.add(np.array([number]), np.array([large]), np.array([1.0]), one, one)
+    bins = lane.bins()
+    assert bins.first_bin == 10
+    assert len(bins) == 200_000 - 10 + 1
+    assert bins.wire_bytes[50_000 - 10] == 2 * large
+    assert bins.wire_bytes.sum() == 4 * large
+
+
+def test_times_too_far_apart_are_refused_in_one_line():
+    fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
+    fold.add(wire([(3, 0, 1, 5, 0, 0)]))
+    with pytest.raises(TraceError, match="span"):
+        fold.add(wire([(3, 0, 1 << 40, 5, 0, 0)]))
+
+
+def test_quiet_time_is_exact_at_every_edge_and_needs_every_lane_to_be_quiet():
+    fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
+    fold.add(wire([(3, 0, 2, 100, 0, 999), (3, 1, 4, 100, 0, 999), (3, 0, 6, 9, 0, 999)]))
+    lanes = fold.lanes()
+    tx, rx = (lanes[(LaneKey(LinkKey(7, "eth0"), 100), direction)] for direction in (0, 1))
+    window = interval(500, 9_500)
+    both = quiet_time([(tx, 10.0), (rx, 10.0)], window, BIN)
+    assert both.within(window) == 9_000 - 2_000
+    assert both.within(interval(1_900, 3_100)) == 200
+    assert both.within(merge(np.array([2_100, 4_000]), np.array([2_900, 5_001]))) == 1
+    assert both.within(NOTHING) == 0
+    assert quiet_time([(tx, 10.0), (None, 10.0)], window, BIN).within(window) == 8_000
+    assert quiet_time([(tx, 0.0)], window, BIN).within(window) == 7_000  # no line rate: nine bytes are not nothing
+
+
+def test_combined_lanes_hold_the_sum():
+    fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
+    fold.add(wire([(3, 0, 2, 100, 100, 200), (8, 0, 2, 50, 300, 400), (8, 0, 9, 7, 0, 0)]))
+    lanes = [fold.lanes()[(LaneKey(LinkKey(7, "eth0"), pid), 0)] for pid in (100, 101)]
+    both = combine(lanes)
+    assert both.first_bin == 2
+    assert both.wire_bytes.tolist() == [150, 0, 0, 0, 0, 0, 0, 7]
+    assert both.wire_bytes_in(interval(2_000, 2_250)) == 75
+    assert combine([]) is None
+    assert combine(lanes[:1]) is lanes[0]
+
+
+def test_flows_take_their_rank_from_the_process_and_their_process_from_the_rank():
+    rows = [(1, 7, "eth0", 100, -1), (2, 7, "eth0", 555, 0), (3, 7, "eth0", 900, -1), (3, 8, "eth1", 100, 0)]
+    flows = read_flows(flow_table(rows), {100: 0})
+    assert flows.rank.tolist() == [0, 0, 0]  # the second was forked from rank 0; the third was described twice
+    assert flows.pid.tolist() == [100, 100, 100]
+    assert flows.device.tolist() == ["eth0", "eth0", "eth1"]
+    assert flows.positions(np.array([3, 4, 1])).tolist() == [2, -1, 0]
