@@ -1,0 +1,363 @@
+"""Finding a job among real processes that look like one: what /proc shows is what a real job shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netprof.errors import NetprofError, NotPermittedError, UsageError
+from netprof.model import Target
+from netprof.probes import procfs
+from netprof.probes.processes import check_same, find_job, is_same
+from netprof.probes.ranks import Place, job_of, place_of
+from netprof.probes.watch import Watch
+from netprof.schema import UNKNOWN_RANK
+
+PROGRAM = Path(__file__).parent.parent / "programs" / "process_tree.py"
+Tree = dict[str, Any]
+Pids = dict[str, int]
+Start = Callable[..., Pids]
+_ports = iter(range(40_000, 50_000))
+
+
+def node(label: str, *children: Tree, **options: Any) -> Tree:
+    return {"label": label, "children": children, **options}
+
+
+def rank(number: int, port: int, *children: Tree, address: str = "10.99.0.1", **more: str) -> Tree:
+    environment = {
+        "RANK": str(number),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(number),
+        **rendezvous(port, address),
+        **more,
+    }
+    return node(f"rank{number}", *children, torch=True, environment=environment)
+
+
+def rendezvous(port: int, address: str = "10.99.0.1") -> dict[str, str]:
+    return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+
+
+def count(tree: Tree) -> int:
+    return 1 + sum(count(child) for child in tree["children"])
+
+
+@pytest.fixture
+def port() -> int:
+    return next(_ports) + os.getpid() % 1000 * 10
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start trees of processes, return {label: pid} once all of them are ready; kill everything afterwards."""
+    pids: list[int] = []
+    roots: list[subprocess.Popen[bytes]] = []
+
+    def start_tree(tree: Tree, prefix: tuple[str, ...] = ()) -> Pids:
+        reader, writer = os.pipe()
+        clean = {name: value for name, value in os.environ.items() if "RANK" not in name and "SLURM" not in name}
+        environment = {**clean, **tree.get("environment", {})}
+        command = [*prefix, sys.executable, str(PROGRAM), json.dumps(tree), str(writer)]
+        roots.append(subprocess.Popen(command, env=environment, pass_fds=[writer]))
+        os.close(writer)
+        with open(reader) as lines:
+            words = [lines.readline().split() for _ in range(count(tree))]
+        found = {label: int(pid) for label, pid in words}
+        pids.extend(found.values())
+        return found
+
+    yield start_tree
+    for pid in pids:
+        if procfs.command_line(pid).find(PROGRAM.name) >= 0:
+            os.kill(pid, signal.SIGKILL)
+    for root in roots:
+        root.kill()
+        root.wait()
+
+
+def by_pid(targets: list[Target]) -> dict[int, Target]:
+    return {target.pid: target for target in targets}
+
+
+def training_ranks(targets: list[Target]) -> list[int]:
+    return [target.rank for target in targets if target.frameworks]
+
+
+def torchrun(port: int) -> Tree:
+    loader = node("loader", fork=True)
+    return node(
+        "torchrun", rank(0, port, loader, TORCHELASTIC_RUN_ID="7"), rank(1, port, TORCHELASTIC_RUN_ID="7"), torch=True
+    )
+
+
+@pytest.mark.parametrize("given", ["torchrun", "rank0", "rank1", "loader"])
+def test_any_process_of_the_job_leads_to_all_its_ranks(start: Start, port: int, given: str) -> None:
+    pids = start(torchrun(port))
+    found = by_pid(find_job([pids[given]]))
+    assert {pids["rank0"], pids["rank1"], pids["loader"]} <= found.keys() <= set(pids.values())
+    assert training_ranks(list(found.values())) == [0, 1]
+    first = found[pids["rank0"]]
+    assert (first.rank, first.world_size, first.frameworks) == (0, 2, ("torch",))
+    assert first.start_ticks == procfs.parse_stat(Path(f"/proc/{first.pid}/stat").read_bytes()).start_ticks > 0
+    assert first.netns == Path("/proc/self/ns/net").stat().st_ino
+    assert PROGRAM.name in first.command
+
+
+def test_a_launcher_and_a_data_loader_do_not_train(start: Start, port: int) -> None:
+    pids = start(torchrun(port))
+    found = by_pid(find_job([pids["torchrun"]]))
+    assert found.keys() == set(pids.values())
+    assert (found[pids["torchrun"]].frameworks, found[pids["torchrun"]].rank) == ((), UNKNOWN_RANK)
+    assert (found[pids["loader"]].frameworks, found[pids["loader"]].rank) == ((), 0)
+
+
+def test_a_launcher_in_a_pod_with_a_rank_of_its_own_is_not_rank_0(start: Start, port: int) -> None:
+    pod = {"RANK": "0", "WORLD_SIZE": "1", **rendezvous(port)}
+    pids = start(node("launcher", rank(0, port), rank(1, port), torch=True, environment=pod))
+    found = find_job([pids["launcher"]])
+    assert training_ranks(found) == [0, 1]
+    assert by_pid(found)[pids["launcher"]].frameworks == ()
+
+
+def test_ranks_started_one_by_one_are_found_by_their_rendezvous(start: Start, port: int) -> None:
+    mine = [start(rank(number, port))[f"rank{number}"] for number in (0, 1)]
+    other_port = start(rank(0, port + 1))["rank0"]
+    other_run = start(rank(1, port, TORCHELASTIC_RUN_ID="another"))["rank1"]
+    shell = start(node("shell", environment=rendezvous(port)))["shell"]
+    found = {target.pid for target in find_job([mine[1]])}
+    assert found == set(mine)
+    assert not found & {other_port, other_run, shell}
+
+
+def test_a_thread_leads_to_its_process_and_to_what_it_started(start: Start) -> None:
+    pids = start(node("main", node("child"), threaded=True))
+    threads = {int(task.name) for task in Path(f"/proc/{pids['main']}/task").iterdir()}
+    (thread,) = threads - {pids["main"]}
+    assert [target.pid for target in find_job([thread])] == sorted(pids.values())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_a_loopback_rendezvous_means_a_job_only_within_its_namespace(start: Start, port: int) -> None:
+    here = start(rank(0, port, address="127.0.0.1"))["rank0"]
+    elsewhere = start(rank(0, port, address="127.0.0.1"), ("unshare", "--net"))["rank0"]
+    routed_here = start(rank(0, port, address="10.99.0.1"))["rank0"]
+    routed_there = start(rank(1, port, address="10.99.0.1"), ("unshare", "--net"))["rank1"]
+    assert [target.pid for target in find_job([here])] == [here]
+    assert [target.pid for target in find_job([elsewhere])] == [elsewhere]
+    targets = find_job([routed_here])
+    assert [target.pid for target in targets] == [routed_here, routed_there]
+    assert targets[0].netns != targets[1].netns
+
+
+def test_a_job_without_rendezvous_is_found_from_any_forked_process(start: Start) -> None:
+    """As torch.multiprocessing.spawn starts it, with ranks that no environment names."""
+    loader = node("loader", fork=True, comm="pt_data_worker")
+    pids = start(node("main", node("first", loader, torch=True, fork=True), node("second", fork=True), torch=True))
+    for given in ("main", "second", "first"):
+        found = by_pid(find_job([pids[given]]))
+        assert found.keys() == set(pids.values())
+        assert {pid for pid, target in found.items() if target.frameworks} == set(pids.values()) - {pids["loader"]}
+        assert {target.rank for target in found.values()} == {UNKNOWN_RANK}
+
+
+def test_a_batch_scripts_slurm_rank_is_not_given_to_what_it_spawns(start: Start) -> None:
+    batch = {"SLURM_JOB_ID": "41", "SLURM_PROCID": "3", "SLURM_NTASKS": "8"}
+    pids = start(node("main", node("spawned", torch=True), torch=True, environment=batch))
+    found = by_pid(find_job([pids["main"]]))
+    assert (found[pids["main"]].rank, found[pids["main"]].world_size) == (3, 8)
+    assert found[pids["spawned"]].rank == UNKNOWN_RANK
+    assert found[pids["spawned"]].frameworks == ("torch",)
+
+
+def test_a_process_without_any_framework_is_a_target_all_the_same(start: Start) -> None:
+    pids = start(node("plain"))
+    (target,) = find_job([pids["plain"]])
+    assert (target.rank, target.world_size, target.frameworks) == (UNKNOWN_RANK, None, ())
+
+
+def test_netprof_started_from_the_jobs_shell_is_no_rank(start: Start, port: int) -> None:
+    pids = start(rank(0, port))
+    find = "from netprof.probes.processes import find_job"
+    script = f"import sys; {find}; print([target.pid for target in find_job([int(sys.argv[1])])])"
+    environment = {**os.environ, **rank(1, port)["environment"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", script, str(pids["rank0"])]
+    seen = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert json.loads(seen) == [pids["rank0"]]
+
+
+def test_a_hostile_name_and_command_line_do_no_harm(start: Start) -> None:
+    name = ") S 1 1 (\n\x1b[2J"
+    pids = start(node("\x1b[31mred\x00", comm=name))
+    pid = next(iter(pids.values()))
+    stat = procfs.read_stat(pid)
+    assert stat is not None
+    assert (stat.pid, stat.parent) == (pid, os.getpid())
+    assert stat.name == r") S 1 1 (\n\x1b[2J"
+    (target,) = find_job([pid])
+    assert target.start_ticks == stat.start_ticks
+    assert target.command.isprintable()
+    assert len(target.command) <= 300
+
+
+@pytest.mark.parametrize("pid", [0, -5, 1 << 40])
+def test_a_number_that_is_no_pid_is_a_usage_error(pid: int) -> None:
+    with pytest.raises(UsageError, match="is not a pid"):
+        find_job([pid])
+
+
+def test_a_pid_of_no_process() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with pytest.raises(NetprofError, match=f"there is no process {ended.pid}") as raised:
+        find_job([ended.pid])
+    assert (raised.value.exit_code, bool(raised.value.hint)) == (1, True)
+
+
+def test_a_zombie_has_ended() -> None:
+    with subprocess.Popen(["true"]) as zombie:
+        until(lambda: Path(f"/proc/{zombie.pid}/stat").read_text().split()[2] == "Z")
+        with pytest.raises(NetprofError, match="has ended"):
+            find_job([zombie.pid])
+
+
+@pytest.mark.skipif(
+    "kthreadd" not in Path("/proc/2/comm").read_text() if Path("/proc/2").exists() else True,
+    reason="no kernel threads to be seen",
+)
+def test_a_thread_of_the_kernel() -> None:
+    with pytest.raises(NetprofError, match="thread of the kernel"):
+        find_job([2])
+
+
+def test_netprof_does_not_profile_itself() -> None:
+    with pytest.raises(UsageError, match="netprof itself"):
+        find_job([os.getpid()])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is needed")
+def test_another_users_process_names_the_missing_capability(start: Start) -> None:
+    """Really as an unprivileged user, in a process that main's error handling sees."""
+    pids = start(node("plain"))
+    script = """
+import sys
+from netprof.errors import NetprofError
+from netprof.probes.processes import find_job
+try:
+    find_job([int(sys.argv[1])])
+except NetprofError as error:
+    print(error.message)
+    sys.exit(error.exit_code)
+"""
+    unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*unprivileged, sys.executable, "-c", script, str(pids["plain"])],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == NotPermittedError.exit_code == 3, done.stderr
+    assert "CAP_SYS_PTRACE" in done.stdout
+
+
+def test_a_reused_pid_and_an_ended_process_are_told_apart(start: Start) -> None:
+    pids = start(node("plain"))
+    (target,) = find_job([pids["plain"]])
+    check_same([target])
+    assert is_same(target)
+    with pytest.raises(NetprofError, match="now belongs to another process"):
+        check_same([replace(target, start_ticks=target.start_ticks - 1)])
+    os.kill(target.pid, signal.SIGKILL)
+    until(lambda: not is_same(target))
+    with pytest.raises(NetprofError, match="ended while netprof was attaching"):
+        check_same([target])
+
+
+def test_a_watch_sees_processes_join_and_end(start: Start, port: int) -> None:
+    first = start(torchrun(port))
+    with Watch(find_job([first["rank0"]])) as watch:
+        assert {target.pid for target in watch.training()} == {first["rank0"], first["rank1"]}
+        assert len(watch.alive()) == 3
+        late = start(rank(2, port, TORCHELASTIC_RUN_ID="7"))["rank2"]
+        assert [target.pid for target in watch.refresh()] == [late]
+        assert watch.refresh() == []
+        assert not watch.wait(0)
+        os.kill(first["rank1"], signal.SIGKILL)
+        assert watch.wait(10)
+        assert first["rank1"] not in {target.pid for target in watch.alive()}
+        assert {target.pid for target in watch.training()} == {first["rank0"], late}
+
+
+def test_a_watch_does_not_take_up_a_process_with_a_reused_pid(start: Start) -> None:
+    pids = start(node("plain"))
+    (target,) = find_job([pids["plain"]])
+    with Watch([replace(target, start_ticks=target.start_ticks - 1)]) as watch:
+        assert watch.alive() == []
+
+
+def test_what_a_watched_process_becomes_is_news(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    tree = node("python", torch=True)
+    script = 'read line < "$1"; export RANK=1 WORLD_SIZE=2; exec "$2" "$3" "$4" 1'
+    command = ["sh", "-c", script, "sh", str(gate), sys.executable, str(PROGRAM), json.dumps(tree)]
+    shell = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        with Watch(find_job([shell.pid])) as watch:
+            assert watch.training() == []
+            gate.write_text("go\n")
+            assert shell.stdout is not None
+            assert shell.stdout.readline().split() == ["python", str(shell.pid)]
+            (news,) = watch.refresh()
+            assert (news.pid, news.rank, news.frameworks) == (shell.pid, 1, ("torch",))
+            assert watch.training() == [news]
+    finally:
+        shell.kill()
+        shell.communicate()
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, Place(3, 8, 1)),
+        ({"RANK": "3"}, Place(3)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, Place(2, 4)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, Place(0, 2)),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "0"}, Place(1, 2, 0)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6"}, Place(5, 6, inherited=True)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6", "RANK": "40", "WORLD_SIZE": "48"}, Place(40, 48)),
+        ({"RANK": "-1"}, Place()),
+        ({"RANK": "٣"}, Place()),
+        ({"RANK": "9" * 40, "WORLD_SIZE": "x"}, Place()),
+        ({}, Place()),
+    ],
+)
+def test_places_by_launcher(environment: dict[str, str], place: Place) -> None:
+    assert place_of(environment) == place
+
+
+def test_jobs_are_told_apart_by_their_rendezvous() -> None:
+    torch = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
+    assert job_of(torch, 1) == job_of(torch, 2) != job_of({**torch, "MASTER_PORT": "29501"}, 1)
+    local = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    assert job_of(local, 1) != job_of(local, 2)
+    assert job_of({"MASTER_ADDR": "node0"}, 1) is None
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Wait for a condition that is on its way."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
