@@ -1,0 +1,328 @@
+"""Whole traces whose every number is known in closed form, and everything that may be unknown."""
+
+from dataclasses import replace
+
+import pytest
+from synthetic import (
+    BACKWARD,
+    BUCKET_BYTES,
+    BUCKETS,
+    BYTES_PER_BIN,
+    DONE,
+    ELEMENTS,
+    ITERATION_NS,
+    MS,
+    PAYLOAD_PER_BIN,
+    RATE_BPS,
+    START_NS,
+    WAIT,
+    WIRE_FROM,
+    WIRE_TO,
+    Job,
+    K,
+)
+
+from netprof.analysis import analyze
+from netprof.analysis.verdict import Case
+from netprof.errors import TraceError
+from netprof.model import Losses, SkippedProbe, Target
+from netprof.trace import TraceReader, TraceWriter
+
+BUSY_BINS = (WIRE_TO - WIRE_FROM) // MS
+LAUNCH, LAST_END = BUCKETS[0][0], BUCKETS[1][2]
+
+
+@pytest.fixture
+def analyzed(tmp_path):
+    """Write a job and analyze it."""
+    return lambda job: analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+
+
+def test_iterations_and_phases(analyzed):
+    found = analyzed(Job(iterations=10).fill())
+    assert found.iteration_count == 10
+    assert found.durations.count == 20  # two ranks
+    assert found.durations.median_s == found.durations.p90_s == 0.2
+    phases = found.durations.phases
+    assert phases.forward == pytest.approx(BACKWARD / 1e9)
+    assert phases.backward == pytest.approx((WAIT - BACKWARD) / 1e9)
+    assert phases.exposed_communication == pytest.approx((DONE - WAIT) / 1e9)
+    assert phases.rest == pytest.approx((ITERATION_NS - DONE) / 1e9)
+    assert phases.total == pytest.approx(0.2, rel=1e-12)
+    assert found.scaling.factor == pytest.approx(1 - (DONE - WAIT) / ITERATION_NS)
+    assert [rank.rank for rank in found.ranks] == [0, 1]
+    assert found.dropped.incomplete == 2
+    assert found.dropped.damaged == 0
+    assert found.notes == ()
+
+
+def test_the_scaling_factor_against_a_single_worker(tmp_path):
+    reader = TraceReader(Job().fill().write(tmp_path / "t"))
+    assert analyze(reader, baseline_s=0.15).scaling.factor == pytest.approx(0.75)
+
+
+def test_utilization_of_each_link_over_iterations_and_while_waiting(analyzed):
+    found = analyzed(Job(iterations=10).fill())
+    assert [link.device for link in found.links] == ["eth0", "eth1"]
+    for link in found.links:
+        assert link.window == "iterations"
+        assert link.window_ns == 10 * ITERATION_NS
+        assert link.outstanding_ns == 10 * (LAST_END - LAUNCH)
+        assert link.tx_bytes == link.rx_bytes == 10 * BUSY_BINS * BYTES_PER_BIN
+        assert link.utilization_tx == pytest.approx(BUSY_BINS * MS / ITERATION_NS)
+        assert link.utilization_outstanding_rx == pytest.approx(BUSY_BINS * MS / (LAST_END - LAUNCH))
+
+
+def test_idle_time_by_cause(analyzed):
+    for link in analyzed(Job(iterations=10).fill()).links:
+        for idle in (link.idle, link.idle_tx, link.idle_rx):
+            assert idle.no_gradient_ns == 10 * LAUNCH
+            assert idle.gradients_waiting_ns == 10 * (WIRE_FROM - LAUNCH + LAST_END - WIRE_TO)
+            assert idle.nothing_outstanding_ns == 0
+            assert idle.after_last_byte_ns == 10 * (ITERATION_NS - LAST_END)
+            assert idle.total_ns == 10 * (ITERATION_NS - BUSY_BINS * MS)
+
+
+def test_idle_between_buckets_when_the_second_is_launched_after_the_first_has_ended(analyzed):
+    job = Job(iterations=4)
+    for rank in range(2):
+        for step in range(5):
+            at = START_NS + step * ITERATION_NS
+            job.step(rank, at)
+            old, new = at + BUCKETS[1][0], at + 100 * MS
+            job.marks = [(new, *m[1:]) if m[0] == old and m[3] == K.BUCKET_LAUNCH else m for m in job.marks]
+            old, new = at + BUCKETS[1][1], at + 101 * MS
+            job.marks = [(new + m[0] - old, *m[1:]) if old <= m[0] <= old + 1 and m[3] >= 10 else m for m in job.marks]
+    job.wire = [row for row in job.wire if not 90 <= (row[2] - START_NS) % ITERATION_NS // MS < 100]
+    link = analyzed(job).links[0]
+    assert link.idle.nothing_outstanding_ns == 4 * 10 * MS
+    assert link.outstanding_ns == 4 * (90 - 30 + 138 - 100) * MS
+
+
+def test_a_link_that_two_ranks_share_waits_if_either_does(analyzed):
+    job = Job(iterations=10, one_device=True).fill()
+    shift = 10 * MS
+    job.marks = [(m[0] + shift, *m[1:]) if m[1] == 101 else m for m in job.marks]  # the second rank is late
+    found = analyzed(job)
+    (link,) = found.links
+    assert link.ranks == (0, 1)
+    assert link.window_ns == 10 * ITERATION_NS + shift
+    assert link.outstanding_ns == 10 * (LAST_END + shift - LAUNCH)
+    assert link.tx_bytes == 2 * 10 * BUSY_BINS * BYTES_PER_BIN
+    assert link.utilization_tx > 0.7
+    idle = link.idle
+    parts = (idle.no_gradient_ns, idle.gradients_waiting_ns, idle.nothing_outstanding_ns, idle.after_last_byte_ns)
+    assert sum(parts) == idle.total_ns
+    assert idle.gradients_waiting_ns == 10 * (WIRE_FROM - LAUNCH + LAST_END + shift - WIRE_TO)
+
+
+def test_all_reduce_bandwidths(analyzed):
+    found = analyzed(Job(iterations=10).fill()).collectives
+    running_ns = 10 * (BUCKETS[1][2] - BUCKETS[0][1])
+    assert found.count == 20
+    assert found.bytes == 10 * BUCKET_BYTES
+    assert found.running_ns == running_ns
+    assert found.algorithm_bandwidth_bps == pytest.approx(10 * BUCKET_BYTES * 8e9 / running_ns)
+    assert found.bus_bandwidth_bps == pytest.approx(found.algorithm_bandwidth_bps)  # 2(n-1)/n is 1 for n = 2
+    assert found.line_rate_share == pytest.approx(found.bus_bandwidth_bps / RATE_BPS)
+    single = [4 * size * 8e9 / (end - begin) for size, (_, begin, end) in zip(ELEMENTS, BUCKETS, strict=True)]
+    assert found.median_algorithm_bandwidth_bps == pytest.approx(sum(single) / 2)
+    assert found.wire_to_algorithm_ratio == pytest.approx(BUSY_BINS * BYTES_PER_BIN / BUCKET_BYTES)
+    assert found.payload_to_algorithm_ratio == pytest.approx(BUSY_BINS * PAYLOAD_PER_BIN / BUCKET_BYTES)
+    assert found.wire_bytes_per_iteration == BUSY_BINS * BYTES_PER_BIN
+
+
+def test_the_factor_of_four_ranks(analyzed):
+    found = analyzed(Job(ranks=4, world_size=4).fill()).collectives
+    assert found.bus_bandwidth_bps == pytest.approx(1.5 * found.algorithm_bandwidth_bps)
+    assert found.wire_to_algorithm_ratio == pytest.approx(BUSY_BINS * BYTES_PER_BIN / (1.5 * BUCKET_BYTES))
+    assert found.count == 20
+
+
+def test_flows(analyzed):
+    job = Job(iterations=10, one_device=True).fill()
+    found = analyzed(job)
+    first = found.flows[0]
+    assert (first.local, first.remote, first.rank, first.device) == ("10.0.0.1:40000", "10.0.0.2:50000", 0, "eth0")
+    assert first.tx.wire_bytes == first.rx.wire_bytes == 11 * BUSY_BINS * BYTES_PER_BIN
+    assert first.tx.share == 0.5
+    lasted_ns = 10 * ITERATION_NS + BUSY_BINS * MS
+    assert first.tx.rate_bps == pytest.approx(first.tx.wire_bytes * 8e9 / lasted_ns)
+    assert first.tcp.retransmits == 3
+    assert first.tcp.rtt_us == 200
+    properties = found.flow_properties
+    assert properties.iterations == 10
+    assert properties.data_flows == 2
+    assert properties.start_skew_s == 0
+    assert properties.size_equality == 1
+    assert properties.completion == pytest.approx(BUSY_BINS * MS / (BUCKETS[1][2] - BUCKETS[0][1]))
+
+
+def test_a_late_and_smaller_flow_shows_in_the_flow_properties(analyzed):
+    job = Job(iterations=10).fill()
+    job.wire = [r for r in job.wire if r[0] == 1 or (r[2] - START_NS) % ITERATION_NS >= WIRE_FROM + 20 * MS]
+    properties = analyzed(job).flow_properties
+    assert properties.start_skew_s == pytest.approx(0.020)
+    assert properties.size_equality == pytest.approx((BUSY_BINS - 20) / BUSY_BINS)
+
+
+def nulls(found):
+    return {name for name, value in vars(found).items() if value is None}
+
+
+def test_without_a_line_rate_nothing_is_a_share_of_a_guess(analyzed):
+    found = analyzed(Job(rate_bps=None).fill())
+    assert nulls(found.links[0]) >= {
+        "line_rate_bps",
+        "utilization_tx",
+        "utilization_rx",
+        "utilization_outstanding_tx",
+        "utilization_outstanding_rx",
+    }
+    assert found.collectives.line_rate_share is None
+    assert found.collectives.bus_bandwidth_bps is not None
+    assert found.links[0].idle.total_ns == 10 * (ITERATION_NS - BUSY_BINS * MS)  # bins without any packet
+    assert found.links[0].idle_basis == "bins without a packet"
+    assert found.verdict.case is Case.LINE_RATE_UNKNOWN
+    assert "--line-rate" in found.verdict.sentence
+    assert any("line rate of eth0 is unknown" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("sizes", [(None, None), (2, 4)])
+def test_without_one_world_size_there_is_no_bus_bandwidth(analyzed, sizes):
+    job = Job().fill()
+    job.changes["targets"] = tuple(
+        replace(target, world_size=size) for target, size in zip(job.meta().targets, sizes, strict=True)
+    )
+    found = analyzed(job)
+    assert nulls(found.collectives) == {
+        "world_size",
+        "bus_bandwidth_bps",
+        "median_bus_bandwidth_bps",
+        "line_rate_share",
+        "wire_to_algorithm_ratio",
+        "payload_to_algorithm_ratio",
+    }
+    assert found.collectives.algorithm_bandwidth_bps is not None
+    assert any("number of ranks is unknown" in note for note in found.notes)
+
+
+def test_without_marks_iterations_are_unknown_and_the_recording_is_the_window(analyzed):
+    job = Job(iterations=10).fill()
+    job.marks = []
+    found = analyzed(job)
+    assert found.iteration_count is None
+    assert found.durations is None
+    assert found.scaling is None
+    assert found.flow_properties is None
+    link = found.links[0]
+    assert link.window == "recording"
+    assert link.window_ns == found.recording_ns == 11 * ITERATION_NS + 10 * MS
+    assert link.utilization_tx == pytest.approx(11 * BUSY_BINS * MS / link.window_ns)
+    assert nulls(link) == {
+        "outstanding_ns",
+        "tx_bytes_outstanding",
+        "rx_bytes_outstanding",
+        "utilization_outstanding_tx",
+        "utilization_outstanding_rx",
+        "nic",
+    }
+    assert link.idle.total_ns == link.window_ns - 11 * BUSY_BINS * MS
+    assert link.idle.gradients_waiting_ns is None
+    assert found.verdict.case is Case.ITERATIONS_UNKNOWN
+
+
+def test_without_collective_marks_there_are_phases_but_no_bandwidth(analyzed):
+    found = analyzed(Job().fill().without([K.COLLECTIVE_BEGIN, K.COLLECTIVE_SIZE, K.COLLECTIVE_END]))
+    assert found.durations.exposed_share == pytest.approx(0.49)
+    assert found.collectives.count == 0
+    assert found.collectives.algorithm_bandwidth_bps is None
+    assert found.collectives.wire_to_algorithm_ratio is None
+    assert any("have no collective of their own" in note for note in found.notes)
+
+
+def test_without_traffic(analyzed):
+    job = Job().fill()
+    job.wire = []
+    found = analyzed(job)
+    assert found.flows == ()
+    assert found.verdict.case is Case.NO_TRAFFIC
+    assert found.links[0].utilization_tx == 0
+
+
+def test_an_empty_trace(tmp_path):
+    meta = Job(ranks=0).meta()
+    TraceWriter(tmp_path / "t", meta).close(meta)
+    found = analyze(TraceReader(tmp_path / "t"))
+    assert found.verdict.case is Case.NO_DATA
+    assert found.links == ()
+    assert found.ranks == ()
+    assert found.iteration_count is None
+
+
+def test_a_recorder_that_was_killed(tmp_path):
+    job = Job(iterations=10).fill()
+    job.changes["stopped_ns"] = None
+    path = job.write(tmp_path / "t")
+    wire = path / "wire.arrows"
+    wire.write_bytes(wire.read_bytes()[:-40])
+    found = analyze(TraceReader(path))
+    assert found.truncated
+    assert found.iteration_count == 10
+    assert any("did not finish" in note for note in found.notes)
+
+
+def test_a_flow_that_the_trace_does_not_describe_is_left_out_and_said(analyzed):
+    job = Job().fill()
+    job.wire.append((99, 0, START_NS, 1000, 1066))
+    found = analyzed(job)
+    assert any("1066 bytes belong to flows that the trace does not describe" in note for note in found.notes)
+    assert sum(flow.tx.wire_bytes for flow in found.flows) == sum(r[4] for r in job.wire if r[1] == 0) - 1066
+
+
+def test_losses_gaps_and_differing_counts_are_said(analyzed):
+    job = Job(iterations=10).fill()
+    job.marks = [mark for mark in job.marks if mark[1] == 100 or mark[0] < START_NS + 8 * ITERATION_NS + MS]
+    job.without([K.DDP_WAIT], pid=100, between=(START_NS + 3 * ITERATION_NS, START_NS + 4 * ITERATION_NS))
+    job.changes["losses"] = Losses(merged_bins=3, lost_marks=2, untracked_flows=1)
+    job.changes["probes_skipped"] = (SkippedProbe("tcp", "no permission", "CAP_BPF"),)
+    job.changes["warnings"] = ("something odd",)
+    notes = "\n".join(analyzed(job).notes)
+    for part in (
+        "2 marks were lost",
+        "3 time bins were merged",
+        "1 flows were not tracked",
+        "miss marks in the middle",
+        "probe tcp was skipped: no permission (CAP_BPF)",
+        "something odd",
+    ):
+        assert part in notes
+
+
+def test_ranks_with_differing_counts_each_have_their_own(analyzed):
+    job = Job(iterations=10).fill()
+    job.marks = [mark for mark in job.marks if mark[1] == 100 or mark[0] < START_NS + 6 * ITERATION_NS + MS]
+    found = analyzed(job)
+    assert [rank.durations.count for rank in found.ranks] == [10, 6]
+    assert found.iteration_count == 10
+    assert any("between 6 and 10" in note for note in found.notes)
+    assert found.links[1].window_ns == 6 * ITERATION_NS
+
+
+def test_nccl_times_are_called_launch_times(analyzed):
+    job = Job(ranks=1).fill()
+    job.changes["targets"] = (Target(100, 5, "train", 7, 0, 2, ("ddp", "nccl")),)
+    assert any("launch times" in note for note in analyzed(job).notes)
+
+
+def test_a_bin_width_of_nothing_is_damage(tmp_path):
+    job = Job()
+    job.changes["bin_ns"] = 0
+    with pytest.raises(TraceError, match="bin width"):
+        analyze(TraceReader(job.write(tmp_path / "t")))
+
+
+def test_a_trace_without_a_tcp_table(tmp_path):
+    path = Job().fill().write(tmp_path / "t")
+    (path / "tcp.arrows").unlink()
+    assert all(flow.tcp is None for flow in analyze(TraceReader(path)).flows)
