@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -58,9 +59,23 @@ def start_job(lab: Lab) -> list[subprocess.Popen[str]]:
 def record(pids: list[int], duration: str, trace: Path) -> None:
     """Attach netprof to the running job; it prints its report. Raises DemoError."""
     command = [str(NETPROF), "attach", *map(str, pids), "--duration", duration, "--out", str(trace)]
-    done = subprocess.run([*command, "--force", "--no-live"], check=False)
-    if done.returncode:
-        raise DemoError(f"netprof attach ended with exit code {done.returncode}")
+    process = subprocess.Popen([*command, "--force", "--no-live"])
+    try:
+        code = process.wait()
+    except BaseException:  # ctrl-C, SIGTERM
+        let_finish(process)
+        raise
+    if code:
+        raise DemoError(f"netprof attach ended with exit code {code}")
+
+
+def let_finish(process: subprocess.Popen[bytes]) -> None:
+    """Wait until an interrupted netprof has completed its trace (ctrl-C reached it too, SIGTERM did not)."""
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=20)
 
 
 def summarize(trace: Path, target: Path) -> dict[str, Any]:
