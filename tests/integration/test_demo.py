@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -41,6 +42,11 @@ class Demo:
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End what a failed test left of the demo and its job."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def left_behind(self) -> list[str]:
         """Name the namespaces and processes of this demo that are still there."""
@@ -126,10 +132,13 @@ class TestInterrupted:
         self, checkout: Path, tmp_path: Path, number: signal.Signals, whole_group: bool, code: int
     ) -> None:
         demo = Demo(checkout, tmp_path / "out", "60s")
-        demo.wait_until_recording()
-        assert demo.left_behind()
-        os.killpg(demo.process.pid, number) if whole_group else demo.process.send_signal(number)
-        demo.process.communicate(timeout=60)
-        assert demo.process.returncode == code
-        assert not demo.left_behind()
-        assert not (tmp_path / "out" / "demo.json").exists()
+        try:
+            demo.wait_until_recording()
+            assert demo.left_behind()
+            os.killpg(demo.process.pid, number) if whole_group else demo.process.send_signal(number)
+            demo.process.communicate(timeout=60)
+            assert demo.process.returncode == code
+            assert not demo.left_behind()
+            assert not (tmp_path / "out" / "demo.json").exists()
+        finally:
+            demo.kill()
