@@ -1,0 +1,95 @@
+"""What must hold for any trace: causes add up, shares are shares, the order of rows is nothing."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic import BYTES_PER_BIN, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
+
+from netprof.analysis.flow_table import read_flows
+from netprof.analysis.flows_by_iteration import FlowsByIteration
+from netprof.analysis.iterations import find_iterations
+from netprof.analysis.marks import read_marks
+from netprof.analysis.pipeline import conclude, reference_iterations
+from netprof.analysis.wire import WireFold
+from netprof.schema import tables
+
+
+@st.composite
+def jobs(draw):
+    """Ranks that step at their own pace on one or two devices; wire bytes anywhere, never above line rate."""
+    ranks = draw(st.integers(1, 3))
+    job = Job(iterations=6, ranks=ranks, one_device=draw(st.booleans()))
+    for rank in range(ranks):
+        at = START_NS + draw(st.integers(0, 20 * MS))
+        for _ in range(draw(st.integers(2, 6))):
+            forward, backward, exposed, rest = (draw(st.integers(1000, 20 * MS)) for _ in range(4))
+            launch, length = at + forward + draw(st.integers(1, backward)), draw(st.integers(1, exposed))
+            wait, pid = at + forward + backward, 100 + rank
+            for time, kind, tid in (
+                (at, K.DDP_FORWARD, pid),
+                (at + forward, K.DDP_BACKWARD, pid),
+                (launch, K.BUCKET_LAUNCH, pid),
+                (launch + 1, K.COLLECTIVE_BEGIN, 300 + rank),
+                (wait + length - 1, K.COLLECTIVE_END, 300 + rank),
+                (wait, K.DDP_WAIT, pid),
+                (wait + length, K.BUCKET_DONE, pid),
+                (wait + exposed + 1, K.DDP_STATS, pid),
+            ):
+                if draw(st.integers(0, 30)):
+                    job.mark(time, pid, kind, 1, 4, tid=tid)
+            at = wait + exposed + rest + 2
+    share = BYTES_PER_BIN // (ranks if job.one_device else 1)
+    bins = st.tuples(st.integers(1, ranks), st.integers(0, 1), st.integers(0, 400), st.integers(0, share))
+    for flow, direction, number, amount in draw(st.lists(bins, max_size=80, unique_by=lambda row: row[:3])):
+        job.wire.append((flow, direction, START_NS + number * MS, amount, amount))
+    return job
+
+
+def concluded(job):
+    """The analysis of a job without writing it: as the live view does it."""
+    marks = read_marks(mark_columns(job.marks))
+    found = find_iterations(marks)
+    flows = read_flows(job.flows(), {})
+    cells = FlowsByIteration(reference_iterations(found.iterations), len(flows))
+    fold = WireFold(flows, MS, cells)
+    fold.add(wire_columns(job.wire))
+    nic = tables()["nic"].empty_table()
+    return conclude(job.meta(), marks, found, fold, cells, tcp_columns(job.ranks, START_NS), nic)
+
+
+@settings(max_examples=150, deadline=None)
+@given(jobs())
+def test_causes_add_up_and_shares_are_shares(job):
+    for link in concluded(job).links:
+        for idle in (link.idle, link.idle_tx, link.idle_rx):
+            assert 0 <= idle.total_ns <= link.window_ns
+            if link.window == "iterations":
+                causes = (
+                    idle.no_gradient_ns,
+                    idle.gradients_waiting_ns,
+                    idle.nothing_outstanding_ns,
+                    idle.after_last_byte_ns,
+                )
+                assert sum(causes) == idle.total_ns
+                assert idle.gradients_waiting_ns <= link.outstanding_ns <= link.window_ns
+        for usage in (link.utilization_tx, link.utilization_rx):
+            assert 0 <= usage <= 1 + MS * 2 / max(link.window_ns, MS)
+        assert link.idle.total_ns <= min(link.idle_tx.total_ns, link.idle_rx.total_ns)
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs(), st.integers(0, 1 << 30))
+def test_the_order_of_rows_is_nothing(job, seed):
+    first = concluded(job)
+    times = {mark[0] for mark in job.marks}
+    random = np.random.default_rng(seed)
+    if len(times) == len(job.marks):  # at one and the same time, the order recorded is all there is
+        random.shuffle(job.marks)
+    random.shuffle(job.wire)
+    again = concluded(job)
+    assert again.verdict == first.verdict
+    assert again.durations == first.durations
+    assert again.links == first.links
+    assert again.ranks == first.ranks
+    assert again.collectives == first.collectives
+    assert again.flow_properties == first.flow_properties

@@ -1,0 +1,95 @@
+"""Each verdict, from a trace that deserves it, and that it names its evidence."""
+
+import pytest
+from synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, WIRE_FROM, WIRE_TO, Job, K
+
+from netprof.analysis import analyze
+from netprof.analysis.verdict import Case
+from netprof.trace import TraceReader
+
+
+@pytest.fixture
+def verdict(tmp_path):
+    return lambda job: analyze(TraceReader(job.write(tmp_path / "t.netprof"))).verdict
+
+
+def filled(begin, end, every=1, **about):
+    """A job whose link is at line rate from `begin` to `end` of each iteration, in every so-many-th bin."""
+    job = Job(**about).fill()
+    job.wire = [
+        (rank + 1, direction, START_NS + step * ITERATION_NS + at, BYTES_PER_BIN - 5000, BYTES_PER_BIN)
+        for rank in range(job.ranks)
+        for step in range(job.iterations + 1)
+        for at in range(begin, end, every * MS)
+        for direction in (0, 1)
+    ]
+    return job
+
+
+def test_at_line_rate(verdict):
+    found = verdict(filled(33 * MS, 136 * MS))  # 103 of the 108 ms from launch to end
+    assert found.case is Case.AT_LINE_RATE
+    assert found.sentence == (
+        "partly communication-bound: 49 % of an iteration is exposed communication and eth0 runs at 95 % of line rate "
+        "meanwhile: a faster link or fewer bytes would help, not a better transport"
+    )
+
+
+def test_idle_while_gradients_wait(verdict):
+    found = verdict(filled(100 * MS, 136 * MS))
+    assert found.case is Case.LINK_IDLE
+    assert "eth0 is idle 67 % of the time that gradients wait" in found.sentence
+
+
+def test_neither_idle_nor_full(verdict):
+    found = verdict(Job().fill())
+    assert found.case is Case.BELOW_LINE_RATE
+    assert "only 74 % of line rate while gradients wait (idle 26 %)" in found.sentence
+
+
+def test_compute_bound(verdict):
+    job = Job().fill()
+    moved = {START_NS + step * ITERATION_NS + WAIT for step in range(job.iterations + 1)}
+    later = DONE - WAIT - 10 * MS
+    job.marks = [(m[0] + later, *m[1:]) if m[0] in moved and m[3] == K.DDP_WAIT else m for m in job.marks]
+    found = verdict(job)
+    assert found.case is Case.COMPUTE_BOUND
+    assert found.sentence == (
+        "compute-bound: only 5 % of an iteration is exposed communication and eth0 averages 40 % of line rate: "
+        "a faster network would gain at most those 5 %"
+    )
+
+
+def test_mostly_exposed_is_not_only_partly_bound(verdict):
+    job = filled(WIRE_FROM, WIRE_TO)
+    moved = {START_NS + step * ITERATION_NS + WAIT for step in range(job.iterations + 1)}
+    job.marks = [(m[0] - 10 * MS, *m[1:]) if m[0] in moved and m[3] == K.DDP_WAIT else m for m in job.marks]
+    assert verdict(job).sentence.startswith("communication-bound: 54 %")
+
+
+def test_the_busiest_link_is_the_one_that_is_named(verdict):
+    job = filled(33 * MS, 136 * MS)
+    job.wire = [row for row in job.wire if row[0] == 2 or row[2] % (2 * MS)]
+    assert "eth1 runs at 95 %" in verdict(job).sentence
+
+
+def test_line_rate_unknown_but_idle(verdict):
+    found = verdict(filled(100 * MS, 136 * MS, rate_bps=None))
+    assert found.case is Case.LINE_RATE_UNKNOWN
+    assert "no packet moves in 67 % of the time that gradients wait" in found.sentence
+
+
+def test_iterations_and_line_rate_unknown(verdict):
+    job = Job(rate_bps=None).fill()
+    job.marks = []
+    found = verdict(job)
+    assert found.case is Case.ITERATIONS_UNKNOWN
+    assert "only bytes per flow" in found.sentence
+
+
+def test_no_traffic(verdict):
+    job = Job().fill()
+    job.wire = []
+    found = verdict(job)
+    assert found.case is Case.NO_TRAFFIC
+    assert "no traffic of the job was seen" in found.sentence
