@@ -9,7 +9,7 @@ from netprof.analysis import Analysis, definitions
 from netprof.analysis.verdict import Case
 from netprof.views import console_links, console_recording
 from netprof.views.format import count, duration, rate, ratio, share, size
-from netprof.views.grid import Grid, pairs, show, title
+from netprof.views.grid import Grid, bullets, pairs, show, title
 from netprof.views.safe import safe_text
 
 _COLOUR = {
@@ -122,5 +122,5 @@ def _bandwidth(aggregate: float | None, single: float | None) -> str:
 
 def _definitions(console: Console) -> None:
     title(console, "Definitions", "in full in --json")
-    for definition in definitions.ALL:
-        console.print(Text(f"  {definition.term}: ", style="bold dim") + Text(definition.footnote, style="dim"))
+    rows = [Text(f"{d.term}: ", style="bold dim") + Text(d.footnote, style="dim not bold") for d in definitions.ALL]
+    bullets(console, [(Text("·", style="dim"), row) for row in rows])

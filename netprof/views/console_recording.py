@@ -7,7 +7,7 @@ from rich.text import Text
 
 from netprof.analysis import Analysis
 from netprof.views.format import count, duration, share, size
-from netprof.views.grid import pairs, title
+from netprof.views.grid import bullets, pairs, title
 from netprof.views.safe import safe_text
 
 
@@ -15,8 +15,7 @@ def recording(analysis: Analysis, console: Console) -> None:
     """Print losses, cost and notes; they are part of every report."""
     title(console, "Recording")
     pairs(console, [("lost", _losses(analysis)), ("left out", _left_out(analysis)), ("cost", _cost(analysis))])
-    for note in analysis.notes:
-        console.print(Text("  ! ", style="yellow") + Text(safe_text(note, 400)))
+    bullets(console, [(Text("!", style="yellow"), Text(safe_text(note, 400))) for note in analysis.notes])
 
 
 def _losses(analysis: Analysis) -> str:
@@ -27,7 +26,7 @@ def _losses(analysis: Analysis) -> str:
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
         "the end of the trace" if analysis.truncated else "",
     ]
-    healed = f" ({size(losses.healed_bytes)} healed from sequence numbers)" if losses.healed_bytes else ""
+    healed = f"; {size(losses.healed_bytes)} unseen, recovered from sequence numbers" if losses.healed_bytes else ""
     return (", ".join(part for part in parts if part) or "nothing") + healed
 
 

@@ -31,6 +31,16 @@ def title(console: Console, text: str, about: str = "") -> None:
     console.print(Text(text, style="bold") + Text(f"  {about}" if about else "", style="dim"))
 
 
+def bullets(console: Console, rows: Sequence[tuple[Text, Text]]) -> None:
+    """Print texts behind a mark each; long ones wrap under themselves."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for mark, text in rows:
+        table.add_row(mark, text)
+    console.print(_indented(table))
+
+
 def show(console: Console, grid: Grid) -> None:
     """Print a grid. Cells are never read as markup."""
     for given_up in range(len(grid.optional) + 1):

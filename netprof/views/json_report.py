@@ -46,7 +46,8 @@ whole iterations where those are known |
 | `collectives.unpaired_marks` | begins and ends without a partner |
 | `flow_properties` | `iterations` looked at, and medians: `data_flows`, `start_skew_s`, `size_equality`, `completion` |
 | `scaling_factor`, `scaling_basis` | compute share of the typical iteration, and what it rests on |
-| `ranks[]` | per process: `rank`, `pid`, `device`, `iterations.*` as above, `collectives.*` as above, `tx_bytes` |
+| `ranks[]` | per process: `rank`, `pid`, `device`, `iterations.*` as above, `collectives.*` as above and with \
+`{wire,payload,algorithm}_bytes`, what the ratios are of, `tx_bytes` |
 | `flows[]` | per flow, the largest first: `flow_id`, `local`, `remote`, `device`, `netns`, `pid`, `rank`, \
 `{tx,rx}.{payload_bytes,wire_bytes,retransmitted_bytes,packets,rate_bps,share}`, \
 `tcp.{retransmits,rtt_us,cwnd,mss_bytes}` |

@@ -21,9 +21,6 @@ def safe_text(text: str, longest: int = LONGEST) -> str:
     return "".join(_visible(character) for character in shown)
 
 
-safe = safe_text
-
-
 def _visible(character: str) -> str:
     if unicodedata.category(character) not in _INVISIBLE:
         return character

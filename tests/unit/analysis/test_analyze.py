@@ -225,7 +225,6 @@ def test_without_marks_iterations_are_unknown_and_the_recording_is_the_window(an
         "rx_bytes_outstanding",
         "utilization_outstanding_tx",
         "utilization_outstanding_rx",
-        "nic",
     }
     assert link.idle.total_ns == link.window_ns - 11 * BUSY_BINS * MS
     assert link.idle.gradients_waiting_ns is None

@@ -1,0 +1,86 @@
+"""The report as text: snapshots at pinned widths, hostile names, and widths in between.
+
+A snapshot that is meant to change is rewritten with NETPROF_UPDATE_SNAPSHOTS=1 and looked at before it is committed.
+"""
+
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from synthetic import Job
+
+from netprof.analysis import analyze
+from netprof.model import Device, LineRate, Losses
+from netprof.trace import TraceReader
+from netprof.views.console import render
+
+SNAPSHOTS = Path(__file__).parents[2] / "snapshots"
+HOSTILE = "\x1b]0;owned\x07[red]name[/red]\u202egnp\n[link=file:///x]"
+
+
+def text(job, path, width, **console):
+    file = io.StringIO()
+    render(analyze(TraceReader(job.write(path / f"{width}.netprof"))), Console(file=file, width=width, **console))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def one_rank():
+    """No line rate, no world size, losses, a truncated end: everything that a report has to admit."""
+    job = Job(ranks=1, world_size=None, rate_bps=None).fill()
+    job.changes["stopped_ns"] = None
+    job.changes["losses"] = Losses(merged_bins=4, lost_marks=2, healed_bytes=4096)
+    return job
+
+
+def no_marks():
+    job = Job().fill()
+    job.marks = []
+    return job
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [("two_ranks", lambda: Job().fill()), ("unknowns", one_rank), ("no_marks", no_marks)],
+)
+def test_snapshot(name, job, width, tmp_path):
+    drawn = text(job(), tmp_path, width)
+    snapshot = SNAPSHOTS / f"report_{name}_{width}.txt"
+    if os.environ.get("NETPROF_UPDATE_SNAPSHOTS"):
+        snapshot.write_text(drawn, encoding="utf-8")
+    assert drawn == snapshot.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [40, 47, 60, 79, 100, 200])
+def test_no_line_is_wider_than_the_terminal(width, tmp_path):
+    for index, job in enumerate((Job(ranks=4, world_size=4).fill(), one_rank())):
+        place = tmp_path / str(index)
+        place.mkdir()
+        assert max(map(len, text(job, place, width).splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_hostile_names_stay_text(width, tmp_path):
+    job = Job(ranks=1).fill()
+    meta = job.meta()
+    job.changes["host"] = HOSTILE
+    job.changes["devices"] = (Device("eth0", 7, LineRate(1e9, HOSTILE)), Device(HOSTILE, 7, LineRate(None, HOSTILE)))
+    job.changes["warnings"] = (HOSTILE,)
+    job.changes["targets"] = (replace(meta.targets[0], command=HOSTILE),)
+    drawn = text(job, tmp_path, width, force_terminal=True, color_system=None)
+    assert "\x1b" not in drawn
+    assert "\x07" not in drawn
+    assert "\u202e" not in drawn
+    joined = "".join(drawn.split())
+    assert "\\x1b]0;owned\\x07[red]name[/red]\\u202egnp" in joined
+
+
+def test_losses_and_cost_are_in_every_report(tmp_path):
+    for width, job in ((80, Job(ranks=0)), (81, no_marks()), (82, Job().fill())):
+        drawn = text(job, tmp_path, width)
+        assert "lost " in drawn
+        assert "cost " in drawn
+        assert "20.0 ms CPU (1.0 % of a core)" in drawn
