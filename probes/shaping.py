@@ -99,8 +99,8 @@ def _htb(qdisc: TrafficControl, classes: Sequence[TrafficControl]) -> Shaping:
     leaves = [entry for entry in tree.values() if entry.handle not in parents]
     if not leaves:
         return Shaping(remark="an htb qdisc without classes limits nothing")
-    if _direct_packets(qdisc) > (1 - _NEARLY_ALL) * qdisc.sent_packets:
-        return Shaping(remark="most traffic, or much of it, bypasses the classes of its htb qdisc")
+    if _bypassed(qdisc, tree):
+        return Shaping(remark="traffic bypasses the classes of its htb qdisc")
     for leaf in leaves:
         if len(leaves) > 1 and _carries_nearly_all(leaf, qdisc):
             share = 100 * leaf.sent_bytes / qdisc.sent_bytes
@@ -134,10 +134,13 @@ def _htb_ceil_bps(entry: TrafficControl) -> float:
     return (number(options.get(_HTB_CEIL64, b"")) or number(parms)) * 8.0
 
 
-def _direct_packets(qdisc: TrafficControl) -> int:
-    """Return how many packets no class of an htb took."""
+def _bypassed(qdisc: TrafficControl, tree: dict[int, TrafficControl]) -> bool:
+    """Tell whether an htb sends packets that no class took: they did so far or, where little was sent, they would."""
     glob = attributes(qdisc.options).get(_HTB_INIT, b"")
-    return int(struct.unpack_from("=I", glob, 16)[0]) if len(glob) >= 20 else 0
+    default, _, direct_packets = struct.unpack_from("=III", glob, 8) if len(glob) >= 20 else (0, 0, 0)
+    if qdisc.sent_bytes < _ENOUGH_BYTES:
+        return qdisc.handle | default not in tree
+    return bool(direct_packets > (1 - _NEARLY_ALL) * qdisc.sent_packets)
 
 
 def _carries_nearly_all(part: TrafficControl, whole: TrafficControl) -> bool:

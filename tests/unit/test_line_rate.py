@@ -98,9 +98,10 @@ def test_a_multiqueue_root_without_a_handle() -> None:
 
 
 def test_an_htb_root_class_gets_its_rate_and_a_leaf_its_ceil() -> None:
+    top = htb_class(handle(1, 0x10), ROOT, GBIT_BYTES, 4 * GBIT_BYTES)
+    assert shaping([htb(handle(1))], [top]).bps == GBIT
     top = htb_class(handle(1, 1), ROOT, GBIT_BYTES, 4 * GBIT_BYTES)
     leaf = htb_class(handle(1, 0x10), handle(1, 1), GBIT_BYTES // 10, GBIT_BYTES // 2)
-    assert shaping([htb(handle(1))], [top]).bps == GBIT
     assert shaping([htb(handle(1))], [top, leaf]).bps == GBIT / 2
 
 
@@ -121,10 +122,18 @@ def test_the_htb_class_that_carries_everything_counts() -> None:
 
 def test_an_htb_that_lets_traffic_bypass_its_classes_limits_nothing() -> None:
     leaf = htb_class(handle(1, 0x10), ROOT, GBIT_BYTES, GBIT_BYTES)
-    found = shaping([htb(handle(1), direct_packets=500, packets=1000)], [leaf])
+    found = shaping([htb(handle(1), direct_packets=500, packets=1000, sent=10**7)], [leaf])
     assert found.bps is None
     assert "bypasses" in found.remark
-    assert shaping([htb(handle(1), direct_packets=5, packets=1000)], [leaf]).bps == GBIT
+    assert shaping([htb(handle(1), direct_packets=5, packets=1000, sent=10**7)], [leaf]).bps == GBIT
+
+
+def test_an_htb_that_sent_little_is_judged_by_its_default_class() -> None:
+    default = htb_class(handle(1, 0x10), ROOT, GBIT_BYTES, GBIT_BYTES)
+    other = htb_class(handle(1, 0x11), ROOT, GBIT_BYTES, GBIT_BYTES)
+    few = htb(handle(1), direct_packets=3, packets=4, sent=300)  # of before there were classes
+    assert shaping([few], [default]).bps == GBIT
+    assert "bypasses" in shaping([few], [other]).remark
 
 
 def test_a_discipline_that_netprof_cannot_read_is_named() -> None:
