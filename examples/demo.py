@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lab import Lab
+from lab import Lab, LabError
 
 LINE_RATE_BPS = 1e9
 START_TIMEOUT_S = 180
@@ -159,7 +159,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         demo(args.duration, args.out)
-    except DemoError as error:
+    except (DemoError, LabError) as error:
         say(f"error: {error}")
         return 1
     except KeyboardInterrupt:

@@ -35,11 +35,15 @@ __attribute__((section("license"), used)) char _license[] = "GPL";
 """
 
 
+class LabError(RuntimeError):
+    """This machine does not let us build the laboratory."""
+
+
 def run(*argv: str) -> str:
-    """Run a command and return its stdout. Raises RuntimeError with the command's own words."""
+    """Run a command and return its stdout. Raises LabError with the command's own words."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
+        raise LabError(f"{' '.join(argv)}: {done.stderr.strip()}")
     return done.stdout
 
 
@@ -64,15 +68,15 @@ class Host:
         return process
 
     def run(self, *argv: str) -> str:
-        """Run a command inside this host and return its stdout. Raises RuntimeError."""
+        """Run a command inside this host and return its stdout. Raises LabError."""
         return run(*self.command(argv))
 
     def ip(self, *argv: str) -> str:
-        """Run `ip` on this host's namespace. Raises RuntimeError."""
+        """Run `ip` on this host's namespace. Raises LabError."""
         return run("ip", "-netns", self.netns, *argv)
 
     def tc(self, *argv: str) -> str:
-        """Run `tc` on this host's namespace. Raises RuntimeError."""
+        """Run `tc` on this host's namespace. Raises LabError."""
         return run("tc", "-netns", self.netns, *argv)
 
     def counters(self) -> dict[str, int]:
