@@ -10,6 +10,9 @@ from netprof.analysis.links import LinkSummary
 from netprof.analysis.ranks import RankSummary
 from netprof.model import Losses, Meta
 
+OTHER_TRAFFIC = 0.05
+"""Share of a device's bytes that may be another's, or a counter's way of counting headers, before it is mentioned."""
+
 
 def loss_notes(losses: Losses, truncated: bool, unknown_bytes: int) -> Iterator[str]:
     """Say what the recording lost."""
@@ -44,6 +47,7 @@ def gap_notes(
     for link in links:
         if link.line_rate_bps is None and link.tx_bytes + link.rx_bytes:
             yield f"the line rate of {link.device} is unknown: no utilization; idle means bins without any packet"
+        yield from _nic_notes(link)
     if collectives.count and collectives.world_size is None:
         yield "the number of ranks is unknown: no bus bandwidth"
     unmatched = int((buckets.from_collective == 0).sum())
@@ -52,3 +56,16 @@ def gap_notes(
     for probe in meta.probes_skipped:
         remedy = f" ({probe.remedy})" if probe.remedy else ""
         yield f"probe {probe.name} was skipped: {probe.reason}{remedy}"
+
+
+def _nic_notes(link: LinkSummary) -> Iterator[str]:
+    """Say where the device itself counted what matters to the job: other traffic, drops, errors."""
+    nic = link.nic
+    if nic is None:
+        return
+    counted, own = nic.tx_bytes + nic.rx_bytes, nic.job_tx_bytes + nic.job_rx_bytes
+    if own and counted - own > OTHER_TRAFFIC * counted:
+        yield f"{(counted - own) / counted:.0%} of the bytes that {link.device} counted are not the job's"
+    dropped, errors = nic.tx_drops + nic.rx_drops, nic.tx_errors + nic.rx_errors
+    if dropped or errors:
+        yield f"{link.device} counted {dropped} dropped packets and {errors} errors"

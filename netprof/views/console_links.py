@@ -9,7 +9,7 @@ from netprof.analysis import Analysis
 from netprof.analysis.flows import FlowSummary
 from netprof.analysis.links import LinkSummary
 from netprof.views.format import UNKNOWN, duration, rate, share, size
-from netprof.views.grid import Grid, show, title
+from netprof.views.grid import Grid, pairs, show, title
 from netprof.views.safe import safe_text
 
 MOST_FLOWS = 10
@@ -21,9 +21,11 @@ def links(analysis: Analysis, console: Console) -> None:
         title(console, "Links", "no traffic of the job was seen")
         return
     title(console, "Links", "share of line rate; 'waiting': while a bucket is outstanding")
-    columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting", "of NIC")
+    columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting")
     usage = [_usage(link, analysis) for link in analysis.links]
-    show(console, Grid(columns, usage, left=frozenset({"ranks"}), optional=("of NIC", "ranks")))
+    show(console, Grid(columns, usage, left=frozenset({"ranks"}), optional=("ranks",)))
+    sources = dict.fromkeys(safe_text(link.line_rate_source) for link in analysis.links if link.line_rate_bps)
+    pairs(console, [("line rate from", source) for source in sources])
     title(console, "Idle link time", "share of all time, by what the job was doing")
     headings = ("link", "idle", "no gradient", "waiting", "between", "after last")
     show(console, Grid(headings, [_idle(link, analysis) for link in analysis.links]))
@@ -41,45 +43,39 @@ def flows(analysis: Analysis, console: Console) -> None:
 
 
 def name_of(link: LinkSummary, analysis: Analysis) -> str:
-    """Return a device's name, with its namespace where the name alone is ambiguous."""
+    """Return a device's name; where another network namespace has one of that name, with its ranks or its inode."""
     name = safe_text(link.device, 40) or "(no device)"
-    same = [other for other in analysis.links if other.device == link.device]
-    return f"{name}@{link.netns}" if len(same) > 1 else name
+    if sum(other.device == link.device for other in analysis.links) < 2:
+        return name
+    return f"{name} of {_ranks(link)}" if link.ranks else f"{name}@{link.netns}"
+
+
+def _ranks(link: LinkSummary) -> str:
+    return ("rank " if len(link.ranks) == 1 else "ranks ") + ",".join(map(str, link.ranks))
 
 
 def _usage(link: LinkSummary, analysis: Analysis) -> tuple[str, ...]:
-    line_rate = (
-        f"{rate(link.line_rate_bps)} ({safe_text(link.line_rate_source, 40)})" if link.line_rate_bps else UNKNOWN
-    )
     return (
         name_of(link, analysis),
         ",".join(map(str, link.ranks)) or "?",
-        line_rate,
+        rate(link.line_rate_bps),
         share(link.utilization_tx),
         share(link.utilization_rx),
         share(link.utilization_outstanding_tx),
         share(link.utilization_outstanding_rx),
-        _share_of_nic(link),
     )
 
 
-def _share_of_nic(link: LinkSummary) -> str:
-    """The job's part of what the device itself counted, both directions."""
-    if link.nic is None:
-        return UNKNOWN
-    counted = link.nic.tx_bytes + link.nic.rx_bytes
-    return share((link.nic.job_tx_bytes + link.nic.job_rx_bytes) / counted) if counted else "no bytes"
-
-
 def _idle(link: LinkSummary, analysis: Analysis) -> tuple[str | Text, ...]:
-    idle, window = link.idle, link.window_ns
-    causes = (
+    idle = link.idle
+    parts = (
+        idle.total_ns,
         idle.no_gradient_ns,
         idle.gradients_waiting_ns,
         idle.nothing_outstanding_ns,
         idle.after_last_byte_ns,
     )
-    return (name_of(link, analysis), *(_of_window(part, window) for part in (idle.total_ns, *causes)))
+    return (name_of(link, analysis), *(_of_window(part, link.window_ns) for part in parts))
 
 
 def _of_window(part_ns: int | None, window_ns: int) -> str:

@@ -33,6 +33,8 @@ def title(console: Console, text: str, about: str = "") -> None:
 
 def bullets(console: Console, rows: Sequence[tuple[Text, Text]]) -> None:
     """Print texts behind a mark each; long ones wrap under themselves."""
+    if not rows:
+        return
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -54,6 +56,8 @@ def show(console: Console, grid: Grid) -> None:
 
 def pairs(console: Console, rows: Sequence[tuple[str, Cell]]) -> None:
     """Print labelled lines, the labels in one column; long values wrap under themselves."""
+    if not rows:
+        return
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

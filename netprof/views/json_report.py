@@ -33,7 +33,8 @@ link_idle, below_line_rate |
 idle time by cause; adds up to the total |
 | `links[].idle_basis` | "utilization below 1 %", or without a line rate "bins without a packet" |
 | `links[].nic` | increase of the device's own counters from its first to its last sample: `window_s`, `samples`, \
-`{tx,rx}_{bytes,packets,drops,errors}`, and `job_{tx,rx}_bytes`, the job's part of the bytes; null: not sampled |
+`{tx,rx}_{bytes,packets,drops,errors}`, and `job_{tx,rx}_bytes`, the job's part of the bytes (many \
+devices count a packet that is segmented later with one header, some 4 % less than the wire); null: not sampled |
 | `collectives.count`, `.bytes` | all-reduces and the sum of their buffers, of the rank that has the most; inside \
 whole iterations where those are known |
 | `collectives.running_s` | time in which any all-reduce runs, mean of the ranks |

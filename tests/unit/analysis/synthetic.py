@@ -46,6 +46,8 @@ class Job:
     world_size: int | None = 2
     rate_bps: float | None = RATE_BPS
     one_device: bool = False
+    other_traffic: float = 0.0
+    drops: int = 0
     marks: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
     wire: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # flow, direction, bin, payload, wire
     changes: dict[str, Any] = field(default_factory=dict)  # fields of Meta
@@ -127,7 +129,7 @@ class Job:
         }
 
     def nic(self) -> dict[str, Any]:
-        """Two samples of every device; a tenth of what it moved in between was not the job's."""
+        """Two samples of every device, which moved what the job moved and `other_traffic` as much again."""
         names = [device.device for device in self.meta().devices]
         moved = [
             sum(r[4] for r in self.wire if r[1] == 0 and r[0] <= self.ranks and self.flows()["device"][r[0] - 1] == n)
@@ -138,7 +140,8 @@ class Job:
             name: [0] * 2 * len(names)
             for name in ("tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
         }
-        counted = [0] * len(names) + [amount * 10 // 9 for amount in moved]
+        columns["tx_drops"] = [0] * len(names) + [self.drops] * len(names)
+        counted = [0] * len(names) + [round(amount * (1 + self.other_traffic)) for amount in moved]
         return columns | {
             "device": names * 2,
             "netns": [7] * 2 * len(names),

@@ -308,6 +308,12 @@ def test_ranks_with_differing_counts_each_have_their_own(analyzed):
     assert found.links[1].window_ns == 6 * ITERATION_NS
 
 
+def test_other_traffic_and_drops_on_the_device_are_said(analyzed):
+    notes = analyzed(Job(other_traffic=0.25, drops=7).fill()).notes
+    assert "20% of the bytes that eth0 counted are not the job's" in notes
+    assert "eth1 counted 7 dropped packets and 0 errors" in notes
+
+
 def test_nccl_times_are_called_launch_times(analyzed):
     job = Job(ranks=1).fill()
     job.changes["targets"] = (Target(100, 5, "train", 7, 0, 2, ("ddp", "nccl")),)
