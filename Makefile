@@ -25,7 +25,7 @@ demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces
 	$(BIN)/python examples/demo.py
 
 bench: .venv/.torch  ## print the benchmark tables (minutes)
-	set -e; for script in examples/benchmarks/[!_]*.py; do $(BIN)/python $$script; done
+	set -e; for script in examples/benchmarks/[!_]*.py; do PYTHONPATH=examples $(BIN)/python $$script; done
 
 lint: .venv/.installed  ## ruff
 	$(BIN)/ruff check .
