@@ -43,5 +43,5 @@ def parse_rate_bps(text: str) -> float:
 def _split(text: str, wanted: str) -> tuple[float, str]:
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise UsageError(f"'{text}' is not {wanted}")
+        raise UsageError(f"'{text}' is not {wanted.partition(' such')[0]}", f"write {wanted}")
     return float(match[1]), match[2].lower()

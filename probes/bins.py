@@ -95,10 +95,10 @@ class BinCollector:
     def _beyond_given(self, records: NDArray[Any]) -> NDArray[Any]:
         given = self._given[records["slot"], records["direction"]]
         again = (given["bin"] == records["bin"]) & (given["flow_id"] == records["flow_id"])
-        rest = records.copy()
+        rest: NDArray[Any] = records.copy()
         if not again.any():
             return rest
         for name in _AMOUNTS:
             rest[name][again] -= given[name][again]
-        beyond: NDArray[Any] = rest[~again | (rest["wire_bytes"] > 0)]
-        return beyond
+        remaining: NDArray[Any] = rest[~again | (rest["wire_bytes"] > 0)]
+        return remaining

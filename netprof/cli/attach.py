@@ -17,7 +17,7 @@ from netprof.cli.recording import (
     LineRate,
     NoLive,
     Out,
-    print_report,
+    finish,
 )
 from netprof.errors import EXIT_INTERRUPTED
 
@@ -53,7 +53,6 @@ def attach(
     talk = Console(stderr=True)
     with recording_progress(talk, show=not no_live) as watcher:
         outcome = record_job(pids, options, sys.argv, watcher)
-    talk.print(f"{outcome.meta.stop_reason}; the trace is {options.out}", markup=False, highlight=False)
-    print_report(options.out, as_json=as_json, console=Console())
+    finish(outcome, options.out, as_json=as_json, talk=talk, console=Console())
     if outcome.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netprof.views.safe import safe_text
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from netprof.session.attach import Outcome
 
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]")
@@ -26,6 +30,15 @@ Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flow
 NoLive = Annotated[bool, typer.Option("--no-live", help="Show no progress while recording.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing trace.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+def finish(outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, console: Console) -> None:
+    """Say why the recording ended and where it is, then print the report. Raises what cut the recording short."""
+    ending = f"{outcome.meta.stop_reason}; the trace is {trace}"
+    talk.print(safe_text(ending), markup=False, highlight=False, soft_wrap=True)
+    print_report(trace, as_json=as_json, console=console)
+    if outcome.failure is not None:
+        raise outcome.failure
 
 
 def print_report(trace: Path, *, as_json: bool, console: Console) -> None:

@@ -16,6 +16,7 @@ from netprof.cli.recording import (
     Iterations,
     LineRate,
     Out,
+    finish,
     print_report,
 )
 
@@ -50,8 +51,7 @@ def run(
     )
     outcome, exit_code = record_command(command, options, sys.argv)
     talk = Console(stderr=True)
-    talk.print(f"{outcome.meta.stop_reason}; the trace is {options.out}", markup=False, highlight=False)
-    print_report(options.out, as_json=False, console=talk)
+    finish(outcome, options.out, as_json=False, talk=talk, console=talk)
     if json_file is not None:
         with json_file.open("w", encoding="utf-8") as file:
             print_report(options.out, as_json=True, console=Console(file=file))

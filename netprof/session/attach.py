@@ -38,10 +38,11 @@ class StopRequest:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished recording: its description, and whether a person cut it short."""
+    """A finished recording: its description, whether a person cut it short, and what went wrong if something did."""
 
     meta: Meta
     interrupted: bool
+    failure: NetprofError | None
 
 
 Watcher = Callable[[Progress], None]
@@ -65,7 +66,7 @@ def attach(pids: Sequence[int], options: RecordingOptions, command: Sequence[str
 
 def record(recorder: Recorder, request: StopRequest, watcher: Watcher) -> Outcome:
     """Tick until there is a reason to stop; whatever happens, the trace is finished."""
-    reason = "an error in netprof"
+    reason, failure = "an error in netprof", None
     try:
         while not (found := _reason_to_stop(recorder, request)):
             recorder.job.wait(TICK_S)
@@ -74,9 +75,13 @@ def record(recorder: Recorder, request: StopRequest, watcher: Watcher) -> Outcom
         reason = found
     except OSError as error:
         reason = f"the trace cannot be written: {error.strerror}"
+        failure = NetprofError(
+            f"the recording stopped early: {reason}",
+            "make room or choose another place with --out; what is there is whole",
+        )
     finally:
         meta = recorder.stop(reason)
-    return Outcome(meta, interrupted=reason == INTERRUPTED)
+    return Outcome(meta, reason == INTERRUPTED, failure)
 
 
 @contextmanager

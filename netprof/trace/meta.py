@@ -23,10 +23,22 @@ def write_meta(directory: Path, meta: Meta) -> None:
     partial = directory / (META_FILE + ".partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        json.dump(dataclasses.asdict(meta), file, indent=1)
-        file.write("\n")
-    partial.replace(directory / META_FILE)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump(dataclasses.asdict(meta), file, indent=1)
+            file.write("\n")
+        give_to_user(partial)
+        partial.replace(directory / META_FILE)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def give_to_user(path: Path) -> None:
+    """Under sudo, hand a new file to the person who called it."""
+    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() == 0 and user.isdigit() and group.isdigit():
+        os.chown(path, int(user), int(group), follow_symlinks=False)
 
 
 def read_meta(directory: Path) -> Meta:

@@ -15,7 +15,7 @@ from netprof.errors import TraceError
 from netprof.model import Meta
 from netprof.schema import tables
 from netprof.trace.columns import to_arrow
-from netprof.trace.meta import META_FILE, write_meta
+from netprof.trace.meta import META_FILE, give_to_user, write_meta
 
 _SUFFIX = ".arrows"
 _BALLAST = ".ballast"  # given back when the disk is full, so that the last meta.json still fits
@@ -87,7 +87,7 @@ class _Stream:
         self.size_bytes = 0
         self._pending: list[bytes] = []
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-        _give_to_user(path)
+        give_to_user(path)
         sink = pa.PythonFile(_Sink(self._pending), mode="w")
         options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
         self._writer = pa.ipc.new_stream(sink, schema, options=options)
@@ -138,7 +138,7 @@ def _make_room(path: Path, force: bool) -> None:
         _clear_old_trace(path)
     else:
         path.mkdir(parents=True, mode=0o755)
-        _give_to_user(path)
+        give_to_user(path)
 
 
 def _clear_old_trace(path: Path) -> None:
@@ -158,10 +158,3 @@ def _reserve(path: Path) -> None:
         os.write(descriptor, bytes(_BALLAST_BYTES))
     finally:
         os.close(descriptor)
-
-
-def _give_to_user(path: Path) -> None:
-    """Under sudo, hand a new file to the person who called it."""
-    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() == 0 and user.isdigit() and group.isdigit():
-        os.chown(path, int(user), int(group), follow_symlinks=False)

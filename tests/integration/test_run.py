@@ -1,0 +1,78 @@
+"""`netprof run -- CMD`: from the first iteration on; exit code and output are the job's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training import TRAIN, netprof
+
+from netprof.analysis.pipeline import analyze
+from netprof.trace import TraceReader
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
+NETPROF = [sys.executable, "-m", "netprof"]
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
+def test_exit_code_and_output_are_the_job_s(script: str, code: int, tmp_path: Path) -> None:
+    job = f"printf 'to stdout'; printf 'to stderr' >&2; {script}"
+    done = netprof("run", "--out", str(tmp_path / "t"), "--", "sh", "-c", job)
+    assert done.returncode == code
+    assert done.stdout == "to stdout"
+    assert done.stderr.startswith("to stderr")
+    assert TraceReader(tmp_path / "t").meta.stop_reason == "the job ended"
+
+
+def test_a_command_that_is_not_there(tmp_path: Path) -> None:
+    done = netprof("run", "--out", str(tmp_path / "t"), "--", "no-such-program")
+    assert done.returncode == 127
+    assert done.stderr.startswith("netprof: cannot run no-such-program")
+
+
+def test_without_a_command() -> None:
+    assert netprof("run").returncode == 2
+
+
+def test_the_job_sees_nothing_of_it(tmp_path: Path) -> None:
+    """Same environment, same standard input, no file of ours, default signals."""
+    look = "import os,signal,sys; print(sorted(os.listdir('/proc/self/fd')), signal.getsignal(2), "
+    look += "sys.stdin.read(), sorted(os.environ))"
+    direct = subprocess.run([sys.executable, "-c", look], input="typed", capture_output=True, text=True, check=True)
+    command = [*NETPROF, "run", "--out", str(tmp_path / "t"), "--", sys.executable, "-c", look]
+    under = subprocess.run(command, input="typed", capture_output=True, text=True, check=True)
+    assert under.stdout == direct.stdout
+
+
+def test_every_iteration_from_the_first(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the job is a PyTorch one")
+    log, trace = tmp_path / "log.csv", tmp_path / "t.netprof"
+    job = [sys.executable, str(TRAIN), "--rank", "0", "--world-size", "1", "--master", "127.0.0.1:29518"]
+    job += ["--iterations", "30", "--gradient-mb", "2", "--width", "256", "--log", str(log)]
+    done = netprof("run", "--out", str(trace), "--json", str(tmp_path / "r.json"), "--", *job)
+    assert done.returncode == 0, done.stderr
+    logged = np.loadtxt(log, delimiter=",", skiprows=1, usecols=(2, 3), dtype=np.int64)
+    found = analyze(TraceReader(trace)).tables.iterations
+    assert len(logged) == 30
+    assert len(found) == 29  # the last one has no next one that would end it
+    assert ((found.begin_ns > logged[:-1, 0]) & (found.begin_ns < logged[:-1, 1])).all()
+    assert json.loads((tmp_path / "r.json").read_text())["iterations"]["count"] == 29
+
+
+def test_a_signal_is_passed_on(tmp_path: Path) -> None:
+    job = "trap 'echo got TERM; exit 5' TERM; echo ready; while true; do sleep 0.05; done"
+    command = [*NETPROF, "run", "--out", str(tmp_path / "t"), "--", "sh", "-c", job]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=20)[0] == "got TERM\n"
+    assert process.returncode == 5

@@ -1,0 +1,32 @@
+"""The BPF programs that a process holds, and whether the kernel still has them: to see that nothing of ours stays."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+from pathlib import Path
+
+_BPF = {"x86_64": 321, "aarch64": 280}[platform.machine()]
+_PROG_GET_FD_BY_ID = 13
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def programs_of(pid: int) -> set[int]:
+    """Return the ids of the BPF programs that a process has loaded or linked."""
+    text = "".join(path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir())
+    return {int(number) for number in re.findall(r"^prog_id:\s*(\d+)$", text, re.MULTILINE)}
+
+
+def still_loaded(programs: set[int]) -> set[int]:
+    """Return those of the programs that the kernel has not unloaded."""
+    return {program for program in programs if _exists(program)}
+
+
+def _exists(program: int) -> bool:
+    attribute = ctypes.create_string_buffer(program.to_bytes(4, "little"), 128)
+    descriptor = int(_libc.syscall(_BPF, _PROG_GET_FD_BY_ID, attribute, len(attribute)))
+    if descriptor >= 0:
+        os.close(descriptor)
+    return descriptor >= 0

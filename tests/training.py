@@ -1,0 +1,78 @@
+"""A real DDP job for a test to profile: examples/train.py, one rank per host or all on loopback."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TRAIN = Path(__file__).parent.parent / "examples" / "train.py"
+
+
+class TrainingJob:
+    """The running ranks of a job; `log(rank)` is what each said of itself."""
+
+    def __init__(
+        self, popen: Sequence[Callable[..., Any]], master: str, directory: Path, options: Sequence[str]
+    ) -> None:
+        self.directory = directory
+        addr, _, port = master.rpartition(":")
+        self.ranks = []
+        for rank, start in enumerate(popen):
+            place = {"RANK": str(rank), "WORLD_SIZE": str(len(popen)), "MASTER_ADDR": addr, "MASTER_PORT": port}
+            environment = os.environ | place | {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+            command = [sys.executable, str(TRAIN), "--log", str(directory / f"rank{rank}.csv"), *options]
+            self.ranks.append(start(command, env=environment, stdout=subprocess.PIPE, text=True))
+        for rank in self.ranks:
+            assert rank.stdout.readline().startswith("training"), "the job did not start"
+
+    @property
+    def pids(self) -> list[int]:
+        return [rank.pid for rank in self.ranks]
+
+    def wait(self) -> list[int]:
+        return [rank.wait(120) for rank in self.ranks]
+
+    def stop(self) -> None:
+        for rank in self.ranks:
+            rank.kill()
+        self.wait()
+
+    def log(self, rank: int) -> dict[str, np.ndarray]:
+        """Return the whole lines of a rank's log, as columns."""
+        text = (self.directory / f"rank{rank}.csv").read_text()
+        rows = list(csv.DictReader(text[: text.rfind("\n")].splitlines()))
+        numbers = ("iteration", "begin_ns", "forward_done_ns", "backward_done_ns", "end_ns")
+        columns: dict[str, np.ndarray] = {name: np.array([int(row[name]) for row in rows]) for name in numbers}
+        return columns | {"kind": np.array([row["kind"] for row in rows])}
+
+
+@contextmanager
+def training(
+    popen: Sequence[Callable[..., Any]], directory: Path, *options: str, master: str = "127.0.0.1:29517"
+) -> Iterator[TrainingJob]:
+    """Run a job for the block; `popen` starts each rank where it belongs."""
+    job = TrainingJob(popen, master, directory, options)
+    try:
+        yield job
+    finally:
+        job.stop()
+
+
+def netprof(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the program as a person would."""
+    return subprocess.run(
+        [sys.executable, "-m", "netprof", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        **options,
+    )
