@@ -150,25 +150,36 @@ def _look(pid: int) -> _Process | None:
 def _gather(given: Sequence[_Process]) -> dict[int, _Process]:
     """Return the whole job, by pid."""
     job: dict[int, _Process] = {}
-    _add_trees([_main_process(process) for process in given], job)
+    for process in given:
+        tree: dict[int, _Process] = {}
+        _add_trees([process], tree)
+        if not _rendezvous(tree):
+            _add_trees([_main_process(process)], tree)
+        job.update(tree)
     _add_same_rendezvous(job)
     return job
 
 
 def _add_same_rendezvous(job: dict[int, _Process]) -> None:
     """Add the ranks that share a rendezvous with a process of the job, and their descendants."""
-    names = {name for process in job.values() if (name := ranks.job_of(process.environment, process.netns))}
+    names = _rendezvous(job)
     if names:
         owners = {procfs.owner(process.stat.pid) for process in job.values()}
         _add_trees(_same_rendezvous(names, owners, job), job)
 
 
-def _main_process(process: _Process) -> _Process:
-    """Climb from a process without a rendezvous of its own (one that was forked, say) to the one that started it all.
+def _rendezvous(job: dict[int, _Process]) -> set[tuple[str, ...]]:
+    """Return the rendezvous that the environments of a job's processes name."""
+    return {name for process in job.values() if (name := ranks.job_of(process.environment, process.netns))}
 
-    A parent belongs to the job as long as it has PyTorch loaded as well.
+
+def _main_process(process: _Process) -> _Process:
+    """Climb from a process that was forked by a rank or with it, and names no rendezvous, to where its job began.
+
+    A parent belongs to the job as long as it has PyTorch loaded as well, and is not what netprof was started by.
     """
-    while not ranks.job_of(process.environment, process.netns) and process.frameworks:
+    not_the_job = _ancestors_of_netprof()
+    while process.frameworks and process.stat.parent not in not_the_job:
         parent = _look(process.stat.parent)
         if parent is None or not parent.frameworks:
             break

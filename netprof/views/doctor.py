@@ -38,7 +38,7 @@ def to_text(checks: Sequence[Check]) -> Text:
             text.append(f"{check.name:<{width}}  {check.detail}\n")
             if check.remedy:
                 text.append(f"  {'':<8} {'':<{width}}  → {check.remedy}\n", "cyan")
-    text.append(_conclusion(checks) + "\n", "bold")
+    text.append(_conclusion(checks), "bold")
     return text
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from netprof.probes.watch import Watch
 from netprof.schema import UNKNOWN_RANK
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "process_tree.py"
+HOST = f"node0-{os.getpid()}"  # so that other runs of these tests are other jobs
 Tree = dict[str, Any]
 Pids = dict[str, int]
 Start = Callable[..., Pids]
@@ -34,7 +36,7 @@ def node(label: str, *children: Tree, **options: Any) -> Tree:
     return {"label": label, "children": children, **options}
 
 
-def rank(number: int, port: int, *children: Tree, address: str = "10.99.0.1", **more: str) -> Tree:
+def rank(number: int, port: int, *children: Tree, address: str = HOST, **more: str) -> Tree:
     environment = {
         "RANK": str(number),
         "WORLD_SIZE": "2",
@@ -45,7 +47,7 @@ def rank(number: int, port: int, *children: Tree, address: str = "10.99.0.1", **
     return node(f"rank{number}", *children, torch=True, environment=environment)
 
 
-def rendezvous(port: int, address: str = "10.99.0.1") -> dict[str, str]:
+def rendezvous(port: int, address: str = HOST) -> dict[str, str]:
     return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
 
 
@@ -55,7 +57,7 @@ def count(tree: Tree) -> int:
 
 @pytest.fixture
 def port() -> int:
-    return next(_ports) + os.getpid() % 1000 * 10
+    return next(_ports)
 
 
 @pytest.fixture
@@ -151,8 +153,8 @@ def test_a_thread_leads_to_its_process_and_to_what_it_started(start: Start) -> N
 def test_a_loopback_rendezvous_means_a_job_only_within_its_namespace(start: Start, port: int) -> None:
     here = start(rank(0, port, address="127.0.0.1"))["rank0"]
     elsewhere = start(rank(0, port, address="127.0.0.1"), ("unshare", "--net"))["rank0"]
-    routed_here = start(rank(0, port, address="10.99.0.1"))["rank0"]
-    routed_there = start(rank(1, port, address="10.99.0.1"), ("unshare", "--net"))["rank1"]
+    routed_here = start(rank(0, port, address=HOST))["rank0"]
+    routed_there = start(rank(1, port, address=HOST), ("unshare", "--net"))["rank1"]
     assert [target.pid for target in find_job([here])] == [here]
     assert [target.pid for target in find_job([elsewhere])] == [elsewhere]
     targets = find_job([routed_here])
@@ -169,6 +171,38 @@ def test_a_job_without_rendezvous_is_found_from_any_forked_process(start: Start)
         assert found.keys() == set(pids.values())
         assert {pid for pid, target in found.items() if target.frameworks} == set(pids.values()) - {pids["loader"]}
         assert {target.rank for target in found.values()} == {UNKNOWN_RANK}
+
+
+def test_a_launcher_started_by_something_with_torch_keeps_its_job_to_itself(start: Start, port: int) -> None:
+    """As a parameter search does it: each torchrun is a job of its own."""
+    first = node("first", rank(0, port), torch=True)
+    second = node("second", rank(1, port + 1), torch=True)
+    pids = start(node("search", first, second, torch=True))
+    assert {target.pid for target in find_job([pids["first"]])} == {pids["first"], pids["rank0"]}
+
+
+def test_climbing_to_the_main_process_ends_below_netprof() -> None:
+    """The process that looks, and has torch loaded itself, is never the job's."""
+    find = "import os, sys; from netprof.probes.processes import find_job"
+    found = "[target.pid for target in find_job([child.pid])] == [child.pid]"
+    script = f"""
+{find}
+import json, mmap, pathlib, subprocess
+path = pathlib.Path(sys.argv[1]) / "libtorch_cpu.so"
+path.write_bytes(bytes(4096))
+file = open(path, "rb")
+held = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)
+tree = json.dumps(dict(label="child", torch=True))
+with subprocess.Popen([sys.executable, sys.argv[2], tree, "1"], stdout=subprocess.PIPE) as child:
+    child.stdout.readline()
+    print({found})
+    child.kill()
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-c", script, directory, str(PROGRAM)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_a_batch_scripts_slurm_rank_is_not_given_to_what_it_spawns(start: Start) -> None:

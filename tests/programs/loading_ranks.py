@@ -1,0 +1,27 @@
+"""A rank for torchrun to start: it joins the others over gloo, gets a batch from a data loader's process, and waits."""
+
+import os
+import time
+
+import torch
+import torch.distributed
+from torch.utils.data import DataLoader, Dataset
+
+
+class Numbers(Dataset):
+    """Endless, and slow enough for its worker to stay."""
+
+    def __len__(self):
+        return 1 << 30
+
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return torch.tensor(index)
+
+
+if __name__ == "__main__":
+    torch.distributed.init_process_group("gloo")
+    batches = iter(DataLoader(Numbers(), num_workers=1))
+    next(batches)
+    print("ready", torch.distributed.get_rank(), os.getpid(), flush=True)
+    time.sleep(120)

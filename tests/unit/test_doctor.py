@@ -1,0 +1,217 @@
+"""What is allowed: seen from processes that really lack the rights, not from a mock."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from netprof.errors import NotPermittedError
+from netprof.probes import capabilities, machine
+from netprof.probes.capabilities import remedy_for_refusal, remedy_for_rights, require_recording
+from netprof.probes.doctor import Check, Status, can_record, examine
+from netprof.probes.machine import PROGRAM_KINDS
+from netprof.views.doctor import render, to_json
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="rights can only be dropped by root")
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
+REQUIRE = """
+import sys
+from netprof.errors import NetprofError
+from netprof.probes.capabilities import require_recording
+try:
+    require_recording()
+except NetprofError as error:
+    print(error.message)
+    print(error.hint)
+    sys.exit(error.exit_code)
+"""
+EXAMINE = """
+import json, sys
+from netprof.probes.doctor import examine
+from netprof.views.doctor import to_json
+print(json.dumps(to_json(examine(int(sys.argv[1]) if len(sys.argv) > 1 else None))))
+"""
+
+
+def run(script: str, prefix: Sequence[str] = (), *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [*prefix, sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def without(*names: str) -> tuple[str, ...]:
+    """Return a prefix that takes capabilities away from root for good."""
+    dropped = ",".join(f"-{name}" for name in names)
+    return ("setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}")
+
+
+def examined(prefix: Sequence[str] = (), *arguments: str) -> dict[str, dict[str, str]]:
+    done = run(EXAMINE, prefix, *arguments)
+    assert done.returncode == 0, done.stderr
+    return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+@ROOT
+@pytest.mark.parametrize(
+    ("prefix", "missing"),
+    [
+        (NOBODY, "CAP_BPF and CAP_PERFMON missing"),
+        (without("sys_admin", "perfmon"), "CAP_PERFMON missing"),
+        (without("sys_admin", "bpf"), "CAP_BPF missing"),
+    ],
+)
+def test_a_user_without_the_rights_gets_exit_code_3_and_their_names(prefix: Sequence[str], missing: str) -> None:
+    done = run(REQUIRE, prefix)
+    assert done.returncode == NotPermittedError.exit_code == 3, done.stderr
+    message, hint = done.stdout.splitlines()
+    assert message == f"not permitted to record: {missing}"
+    assert hint
+
+
+@ROOT
+def test_capabilities_suffice_without_being_all_of_root() -> None:
+    assert run(REQUIRE, without("sys_admin", "sys_ptrace", "net_admin", "sys_resource")).returncode == 0
+
+
+@ROOT
+def test_root_of_a_user_namespace_is_told_apart() -> None:
+    done = run(REQUIRE, ("unshare", "--user", "--map-root-user"))
+    assert done.returncode == 3
+    assert "user namespace" in done.stdout
+
+
+@ROOT
+def test_a_pid_namespace_is_refused_since_pids_mean_others_there() -> None:
+    done = run(REQUIRE, ("unshare", "--pid", "--fork", "--mount-proc"))
+    assert done.returncode == 3
+    assert "PID namespace" in done.stdout
+    assert "--pid=host" in done.stdout
+
+
+def test_an_old_kernel_and_one_without_type_information(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine.platform, "release", lambda: "5.14.0-427.el9.x86_64")
+    with pytest.raises(NotPermittedError, match=r"kernel 5\.14\.0-427\.el9\.x86_64 is too old"):
+        require_recording()
+    monkeypatch.setattr(machine.platform, "release", lambda: "5.15.0-91-generic")
+    monkeypatch.setattr(capabilities, "KERNEL_BTF", tmp_path / "vmlinux")
+    with pytest.raises(NotPermittedError, match="no type information"):
+        require_recording()
+
+
+@ROOT
+def test_everything_is_allowed_here() -> None:
+    checks = examine()
+    assert can_record(checks)
+    assert {check.name for check in checks if check.status is Status.OK} >= {
+        "kernel", "type information", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "socket_filter program",
+        "kprobe program", "tracing program", "flow probe", "mark probe",
+    }  # fmt: skip
+    assert not [check for check in checks if check.prevents and not check.remedy]
+
+
+@ROOT
+def test_what_nobody_may_do_is_said_line_by_line() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        checks = examined(NOBODY, str(process.pid))
+        process.kill()
+    assert checks["CAP_BPF"]["status"] == checks["CAP_PERFMON"]["status"] == "blocked"
+    assert checks["CAP_SYS_PTRACE"]["status"] == "limited"
+    assert checks["tracing program"]["status"] == "blocked"
+    assert "Operation not permitted" in checks["tracing program"]["detail"]
+    assert checks["process"]["status"] == "blocked"
+    assert "CAP_SYS_PTRACE" in checks["process"]["detail"]
+    assert all(check["remedy"] for check in checks.values() if check["status"] in ("blocked", "limited"))
+    assert "flow probe" not in checks  # pointless to try
+
+
+@ROOT
+def test_one_missing_right_is_traced_to_the_programs_it_is_for() -> None:
+    checks = examined(without("sys_admin", "perfmon"))
+    assert checks["socket_filter program"]["status"] == "ok"
+    assert checks["kprobe program"]["status"] == checks["tracing program"]["status"] == "blocked"
+
+
+@ROOT
+def test_a_target_in_another_network_namespace() -> None:
+    with subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        allowed = examined((), str(process.pid))
+        limited = examined(without("sys_admin"), str(process.pid))
+        process.kill()
+    assert allowed["process"]["status"] == allowed["network namespace"]["status"] == "ok"
+    assert limited["network namespace"]["status"] == "limited"
+    assert "--line-rate" in limited["network namespace"]["remedy"]
+    assert (allowed["frameworks"]["status"], allowed["ranks here"]["status"]) == ("limited", "limited")
+
+
+def test_a_target_that_is_not_there() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (check,) = [check for check in examine(ended.pid) if check.area == "target"]
+    assert check.prevents
+    assert str(ended.pid) in check.detail
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        ("kubernetes", "add securityContext.capabilities.add: [BPF, PERFMON] to the pod"),
+        ("docker", "start the container with --cap-add=BPF --cap-add=PERFMON, or --privileged"),
+    ],
+)
+def test_containers_are_told_their_own_flags(monkeypatch: pytest.MonkeyPatch, kind: str, remedy: str) -> None:
+    monkeypatch.setattr(machine, "container", lambda: kind)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert remedy_for_rights(("CAP_BPF", "CAP_PERFMON")).startswith(remedy)
+
+
+def test_a_person_without_sudo_is_told_to_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "container", lambda: "")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert remedy_for_rights(("CAP_BPF",)) == "run it with sudo"
+
+
+def test_refusals_are_traced_to_their_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = PROGRAM_KINDS[1]
+    monkeypatch.setattr(machine, "effective_capabilities", lambda: frozenset({"CAP_BPF", "CAP_PERFMON"}))
+    monkeypatch.setattr(machine, "lockdown", lambda: "none")
+    monkeypatch.setattr(machine, "seccomp_filtered", lambda: False)
+    assert "security module" in remedy_for_refusal(kind, 1)
+    monkeypatch.setattr(machine, "seccomp_filtered", lambda: True)
+    assert "seccomp" in remedy_for_refusal(kind, 1)
+    monkeypatch.setattr(machine, "lockdown", lambda: "confidentiality")
+    assert "lockdown" in remedy_for_refusal(kind, 1)
+    assert "boot a kernel" in remedy_for_refusal(kind, 22)
+
+
+def test_the_view_prints_every_check_and_its_remedy() -> None:
+    checks = [
+        Check("machine", "kernel", Status.OK, "6.18 [bold]"),
+        Check("user", "CAP_BPF", Status.BLOCKED, "to load BPF programs", "run it with sudo"),
+        Check("target", "frameworks", Status.LIMITED, "none loaded", "attach later"),
+    ]
+    console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    render(checks, console)
+    assert console.export_text() == (
+        "This machine\n"
+        "  ok       kernel      6.18 [bold]\n"
+        "This user\n"
+        "  blocked  CAP_BPF     to load BPF programs\n"
+        "                       → run it with sudo\n"
+        "This target\n"
+        "  limited  frameworks  none loaded\n"
+        "                       → attach later\n"
+        "netprof cannot record here: CAP_BPF.\n"
+    )
+    document = to_json(checks)
+    assert document["can_record"] is False
+    assert [check["status"] for check in document["checks"]] == ["ok", "blocked", "limited"]
+    assert to_json(checks[:1])["can_record"] is True
