@@ -20,7 +20,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import time
 from typing import TextIO
 
@@ -193,4 +192,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
