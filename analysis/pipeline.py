@@ -31,6 +31,8 @@ from netprof.model import Meta
 if TYPE_CHECKING:
     from netprof.trace import TraceReader
 
+_MOST_EXPECTED_BINS = 1 << 24
+
 
 def analyze(reader: TraceReader, *, baseline_s: float | None = None) -> Analysis:
     """Conclude from a trace. The `wire` table is read batch by batch, the others whole.
@@ -118,8 +120,10 @@ def recording_interval(meta: Meta, marks: Marks, fold: WireFold) -> Intervals:
 
 
 def _expected_bins(meta: Meta) -> int:
-    """Return how many time bins the recording has, 0 where it did not get to say when it stopped."""
-    return 0 if meta.stopped_ns is None else (meta.stopped_ns - meta.started_ns) // meta.bin_ns + 2
+    """Return how many time bins to make room for at once; more than meta.json is trusted with come by growing."""
+    if meta.stopped_ns is None:
+        return 0
+    return min((meta.stopped_ns - meta.started_ns) // meta.bin_ns + 2, _MOST_EXPECTED_BINS)
 
 
 def _most_iterations(ranks: Sequence[RankSummary]) -> int:

@@ -25,7 +25,7 @@ from synthetic import (
 from netprof.analysis import analyze
 from netprof.analysis.verdict import Case
 from netprof.errors import TraceError
-from netprof.model import Losses, SkippedProbe, Target
+from netprof.model import LineRate, Losses, SkippedProbe, Target
 from netprof.trace import TraceReader, TraceWriter
 
 BUSY_BINS = (WIRE_TO - WIRE_FROM) // MS
@@ -164,6 +164,36 @@ def test_a_late_and_smaller_flow_shows_in_the_flow_properties(analyzed):
     properties = analyzed(job).flow_properties
     assert properties.start_skew_s == pytest.approx(0.020)
     assert properties.size_equality == pytest.approx((BUSY_BINS - 20) / BUSY_BINS)
+
+
+def test_a_trickle_is_no_data_flow(analyzed):
+    job = Job(iterations=10).fill()
+    job.wire = [(*r[:3], 10, 76) if r[0] == 2 else r for r in job.wire]
+    properties = analyzed(job).flow_properties
+    assert properties.data_flows == 1
+    assert properties.start_skew_s is None
+    assert properties.size_equality is None
+
+
+def test_a_pause_does_not_change_the_typical_iteration_but_the_mean(analyzed):
+    job = Job(iterations=10).fill()
+    pause = START_NS + 5 * ITERATION_NS - MS
+    job.marks = [(m[0] + 5000 * MS, *m[1:]) if m[0] > pause else m for m in job.marks]
+    found = analyzed(job).durations
+    assert found.phases.rest == pytest.approx((ITERATION_NS - DONE) / 1e9)
+    assert found.phases.total == pytest.approx(found.median_s) == pytest.approx(0.2)
+    assert found.max_s == pytest.approx(5.2)
+    assert found.mean_s == pytest.approx(0.7)
+
+
+def test_one_unknown_line_rate_of_two_leaves_the_share_unknown(analyzed):
+    job = Job().fill()
+    first, second = job.meta().devices
+    job.changes["devices"] = (first, replace(second, line_rate=LineRate(None, "unknown")))
+    found = analyzed(job)
+    assert found.collectives.bus_bandwidth_bps is not None
+    assert found.collectives.line_rate_share is None
+    assert found.links[0].utilization_tx is not None
 
 
 def nulls(found):

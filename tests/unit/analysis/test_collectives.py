@@ -64,6 +64,15 @@ def test_begins_and_ends_without_a_partner_are_counted_and_dropped():
     assert found.unpaired == 4
 
 
+def test_an_end_does_not_close_a_begin_of_another_thread():
+    job = Job()
+    job.mark(10, 1, K.COLLECTIVE_BEGIN, tid=8)  # the recording ends inside it
+    job.mark(20, 1, K.COLLECTIVE_END, tid=9)  # the recording began inside it
+    found = find_collectives(read_marks(mark_columns(job.marks)))
+    assert len(found.collectives) == 0
+    assert found.unpaired == 2
+
+
 def test_buckets_end_with_their_collective():
     iterations, buckets, _ = parts(Job(iterations=2, ranks=2).fill())
     assert len(buckets) == 8

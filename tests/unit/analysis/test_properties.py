@@ -1,5 +1,8 @@
 """What must hold for any trace: causes add up, shares are shares, the order of rows is nothing."""
 
+import contextlib
+import json
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +14,9 @@ from netprof.analysis.iterations import find_iterations
 from netprof.analysis.marks import read_marks
 from netprof.analysis.pipeline import conclude, reference_iterations
 from netprof.analysis.wire import WireFold
+from netprof.errors import TraceError
 from netprof.schema import tables
+from netprof.views.json_report import to_json
 
 
 @st.composite
@@ -75,6 +80,25 @@ def test_causes_add_up_and_shares_are_shares(job):
         for usage in (link.utilization_tx, link.utilization_rx):
             assert 0 <= usage <= 1 + MS * 2 / max(link.window_ns, MS)
         assert link.idle.total_ns <= min(link.idle_tx.total_ns, link.idle_rx.total_ns)
+
+
+anything = st.one_of(st.integers(0, 400 * MS), st.integers(0, (1 << 63) - 1 - START_NS))
+chaos = st.lists(
+    st.tuples(anything, st.integers(100, 102), st.sampled_from([*map(int, K), 200]), st.integers(0, 2)), max_size=60
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    chaos, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 255), anything, st.just(5), st.just(9)), max_size=20)
+)
+def test_nonsense_is_concluded_from_or_refused_but_never_crashes(marks, wire):
+    job = Job(ranks=2, iterations=2)
+    for time, pid, kind, number in marks:
+        job.mark(START_NS + time, pid, kind, number, (1 << 64) - 1 if number == 2 else 4, tid=number)
+    job.wire = [(flow, direction, START_NS + time, *amounts) for flow, direction, time, *amounts in wire]
+    with contextlib.suppress(TraceError):
+        json.dumps(to_json(concluded(job)), allow_nan=False)
 
 
 @settings(max_examples=60, deadline=None)
