@@ -196,6 +196,18 @@ def test_one_unknown_line_rate_of_two_leaves_the_share_unknown(analyzed):
     assert found.links[0].utilization_tx is not None
 
 
+def test_ranks_that_only_talk_over_loopback_do_not_hide_the_line_rate(analyzed):
+    job = Job().fill()
+    first, second = job.meta().devices
+    job.changes["devices"] = (first, replace(second, device="lo", line_rate=LineRate(None, "loopback")))
+    flows = job.flows()
+    flows["device"] = ["eth0", "lo"]
+    job.flows = lambda: flows
+    found = analyzed(job)
+    assert {rank.link.device for rank in found.ranks} == {"eth0", "lo"}
+    assert found.collectives.line_rate_share == pytest.approx(found.collectives.bus_bandwidth_bps / RATE_BPS)
+
+
 def nulls(found):
     return {name for name, value in vars(found).items() if value is None}
 
