@@ -2,8 +2,8 @@
 
 The job is the given processes, their descendants, and every process of the same user that was started with the same
 rendezvous (MASTER_ADDR and MASTER_PORT and the like) as one of them. Descendants come from /proc/PID/task/*/children
-and the others' environments are read only where the user is the same: 2.5 µs for a stranger's process, 11 µs for one
-of the user's own.
+and the others' environments are read only where the user is the same: 5 µs of CPU for a stranger's process, 19 µs for
+one of the user's own.
 """
 
 from __future__ import annotations
@@ -209,17 +209,14 @@ def _same_rendezvous(
     """
     found = []
     own = _ancestors_of_netprof()
+    wanted = {f"{name[0]}={name[1]}".encode() for name in names}
     for pid in procfs.processes(owners):
-        if pid in job or pid in own:
-            continue
-        try:
-            environment = procfs.read_environment(pid, ranks.VARIABLES)
-        except OSError:
-            continue
-        if not environment or ranks.job_of(environment, procfs.network_namespace(pid)) not in names:
+        if pid in job or pid in own or not procfs.was_started_with(pid, wanted):
             continue
         process = _look(pid)
-        if process is not None and (ranks.rank_variables(process.environment) or process.frameworks):
+        if process is None or ranks.job_of(process.environment, process.netns) not in names:
+            continue
+        if ranks.rank_variables(process.environment) or process.frameworks:
             found.append(process)
     return found
 

@@ -82,6 +82,15 @@ def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def was_started_with(pid: int, assignments: Iterable[bytes]) -> bool:
+    """Tell whether process `pid` was started with one of `assignments` (NAME=value); no, if it may not be looked at."""
+    try:
+        data = b"\0" + _read(f"/proc/{pid}/environ") + b"\0"
+    except OSError:
+        return False
+    return any(b"\0" + assignment + b"\0" in data for assignment in assignments)
+
+
 def command_line(pid: int) -> str:
     """Return the command line of process `pid` on one line, cut to a length for people; "" if it cannot be read."""
     try:

@@ -63,6 +63,7 @@ def rank_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
 def job_of(environment: Mapping[str, str], netns: int) -> tuple[str, ...] | None:
     """Return what all ranks of a job, and only they, have in common; None where the environment names no job.
 
+    It begins with the name and the value of a variable.
     A rendezvous on a loopback address tells a job apart only within its network namespace `netns`.
     """
     for names in _JOBS:
