@@ -20,6 +20,7 @@ from netprof.probes.loader import (
     map_update,
     run_iterator,
 )
+from netprof.probes.rtnetlink import device_name
 
 FLOW = np.dtype(
     [
@@ -195,7 +196,7 @@ def _row(flow: Any) -> dict[str, Any]:
         "remote_port": int(flow["remote_port"]),
         "protocol": 6,
         "netns": int(flow["netns"]),
-        "device": bytes(flow["device"]).split(b"\0")[0].decode(errors="replace"),
+        "device": device_name(bytes(flow["device"]).split(b"\0")[0]),
         "pid": int(flow["pid"]),
     }
 
