@@ -15,6 +15,8 @@ from netprof.errors import TraceError
 MOST_BINS = 1 << 28
 """Bins in one lane that are believed: three days of 1 ms bins. Times further apart are taken for damage."""
 
+_BLOCK = 1 << 20
+
 
 @dataclass(frozen=True, eq=False)
 class Bins:
@@ -122,12 +124,11 @@ def check_span(bins: int) -> None:
 def _bytes_in(bins: Bins, amounts: npt.NDArray[np.unsignedinteger], times: Intervals) -> float:
     if len(bins) == 0 or len(times) == 0:
         return 0.0
-    before = np.cumsum(amounts, dtype=np.int64)
-    return float((_until(bins, amounts, before, times.end_ns) - _until(bins, amounts, before, times.begin_ns)).sum())
+    return float((_until(bins, amounts, times.end_ns) - _until(bins, amounts, times.begin_ns)).sum())
 
 
-def _until(bins: Bins, amounts: npt.NDArray[np.unsignedinteger], through: Int64, instants: Int64) -> Float64:
-    """Return the bytes before each instant; `through[i]` are the bytes up to the end of bin i."""
+def _until(bins: Bins, amounts: npt.NDArray[np.unsignedinteger], instants: Int64) -> Float64:
+    """Return the bytes before each instant."""
     index = instants // bins.bin_ns - bins.first_bin
     inside = np.clip(index, 0, len(bins) - 1)
     held = amounts[inside].astype(np.float64)
@@ -135,5 +136,17 @@ def _until(bins: Bins, amounts: npt.NDArray[np.unsignedinteger], through: Int64,
     last = bins.last_ns[inside].astype(np.float64)
     offset = (instants % bins.bin_ns).astype(np.float64)
     share = np.where(last > first, (offset - first) / np.maximum(last - first, 1), offset > first)
-    within = through[inside] - held + held * np.clip(share, 0.0, 1.0)
-    return np.where(index < 0, 0.0, np.where(index >= len(bins), float(through[-1]), within))
+    share = np.where(index < 0, 0.0, np.where(index >= len(bins), 1.0, np.clip(share, 0.0, 1.0)))
+    return _before(amounts, inside) + held * share
+
+
+def _before(amounts: npt.NDArray[np.unsignedinteger], index: Int64) -> Int64:
+    """Return the sum of all amounts before each index; a block at a time, so that no long running sum is kept."""
+    result = np.zeros(len(index), np.int64)
+    total = 0
+    for begin in range(0, int(index.max()) + 1, _BLOCK):
+        sums = np.concatenate(([0], np.cumsum(amounts[begin : begin + _BLOCK], dtype=np.int64)))
+        here = (index >= begin) & (index < begin + _BLOCK)
+        result[here] = total + sums[index[here] - begin]
+        total += int(sums[-1])
+    return result

@@ -113,6 +113,22 @@ def test_a_lane_grows_to_both_sides_and_past_four_gigabytes_in_a_bin():
     assert bins.wire_bytes.sum() == 4 * large
 
 
+def test_bytes_of_a_lane_longer_than_a_block_are_those_of_its_rows():
+    random = np.random.default_rng(5)
+    numbers = np.unique(random.integers(0, 3_000_000, 5000))
+    amounts = random.integers(1, 1000, len(numbers)).astype(np.float64)
+    point = np.full(len(numbers), 500, np.uint32)
+    lane = GrowingLane(BIN)
+    lane.add(numbers, amounts, amounts, point, point)  # one packet in the middle of each bin
+    edges = np.sort(random.integers(0, 3_000_000, 40)) * BIN
+    times = merge(edges[0::2], edges[1::2])
+    inside = sum(
+        amounts[(numbers * BIN >= begin) & (numbers * BIN < end)].sum()
+        for begin, end in zip(times.begin_ns, times.end_ns, strict=True)
+    )
+    assert lane.bins().wire_bytes_in(times) == inside
+
+
 def test_times_too_far_apart_are_refused_in_one_line():
     fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
     fold.add(wire([(3, 0, 1, 5, 0, 0)]))
