@@ -110,6 +110,9 @@ def needed_compression(replay: Replay, points: Points, scaling_factor: float, wo
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(spare_s > 0, after_bits / spare_s, np.inf)
     ratio = np.where((after_bits == 0) & (spare_s >= 0), 0.0, ratio)
-    needed = np.max(ratio, axis=0)[which] / points.bandwidth_bps
+    needed_bps = np.max(ratio, axis=0)[which]
+    needed = np.where(
+        np.isinf(needed_bps), np.inf, needed_bps / np.where(np.isinf(needed_bps), 1.0, points.bandwidth_bps)
+    )
     needed = np.where(limit_s < 0, np.inf, np.maximum(needed, 1.0))
     return np.where(reached, 1.0, needed)

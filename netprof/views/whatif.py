@@ -53,10 +53,8 @@ def to_json(answer: Answer) -> dict[str, Any]:
         },
         "fit": None if answer.fit is None else dataclasses.asdict(answer.fit),
         "baselines": dataclasses.asdict(answer.base),
-        "points": [
-            {name: None if math.isinf(value) else value for name, value in row.items()} for row in _rows(answer)
-        ],
-        "compression_needed": [dataclasses.asdict(goal) for goal in answer.goals],
+        "points": [_finite(row) for row in _rows(answer)],
+        "compression_needed": [_finite(dataclasses.asdict(goal)) for goal in answer.goals],
         "conclusion": answer.conclusion,
         "notes": list(answer.notes),
     }
@@ -86,6 +84,10 @@ def _rows(answer: Answer) -> list[dict[str, float]]:
         "iteration_s": result.iteration_s.tolist(),
     }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if value is not None and math.isinf(value) else value for name, value in row.items()}
 
 
 def _exact(value: float) -> str:

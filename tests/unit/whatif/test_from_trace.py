@@ -254,3 +254,13 @@ def test_a_log_needs_a_batch_time(tmp_path: Path) -> None:
         run(str(tmp_path / "missing"), "--batch-time", "1")
     with pytest.raises(TraceError, match="not a netprof trace"):
         run(str(tmp_path))
+
+
+def test_loopback_is_no_link(tmp_path: Path) -> None:
+    job = Job().fill()
+    flows = job.flows()
+    flows["device"] = ["lo", "lo"]
+    job.flows = lambda: flows
+    found = schedule(job, tmp_path).observed
+    assert found is not None
+    assert found.wire_bytes_per_byte is None
