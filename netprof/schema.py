@@ -20,8 +20,35 @@ TRANSMIT, RECEIVE = 0, 1
 UNKNOWN_RANK = -1
 
 
+class CollectiveKind(IntEnum):
+    """Which collective it is: `arg2` of COLLECTIVE_SIZE, and what the NCCL marks are named after.
+
+    The size is that of the whole buffer, over all ranks; of GATHER and SCATTER it is one rank's part.
+    """
+
+    ALL_REDUCE = 0
+    ALL_GATHER = 1
+    REDUCE_SCATTER = 2
+    BROADCAST = 3
+    REDUCE = 4
+    ALL_TO_ALL = 5
+    GATHER = 6
+    SCATTER = 7
+    BARRIER = 8
+    SEND = 9
+    RECEIVE = 10
+
+
 class MarkKind(IntEnum):
-    """Values of `marks.kind`: what happened, and what the row's `arg0..arg2` hold."""
+    """Values of `marks.kind`: what happened, and what the row's `arg0..arg2` hold.
+
+    The DDP marks name the reducer, one for each wrapped model, by its address: in arg0 of DDP_FORWARD, DDP_BACKWARD,
+    DDP_WAIT and DDP_STATS, in arg1 of GRADIENT_READY, BUCKET_LAUNCH and BUCKET_DONE.
+
+    The NCCL marks of collectives hold arg0: elements (of the smaller buffer, as NCCL counts them), arg1: the stream's
+    address << 8 | ncclDataType_t, arg2: the communicator's address. NCCL only enqueues there: none of its marks says
+    when anything began on the wire or ended.
+    """
 
     DDP_FORWARD = 1  # a step's forward pass begins
     DDP_BACKWARD = 2  # the forward pass is done
@@ -31,8 +58,29 @@ class MarkKind(IntEnum):
     BUCKET_DONE = 6  # arg0: the bucket's address; it has arrived and is unpacked
     DDP_STATS = 7  # several a step; the first one after DDP_WAIT is the end of the wait
     COLLECTIVE_BEGIN = 10  # a collective starts on this thread
-    COLLECTIVE_SIZE = 11  # arg0: elements, arg1: bytes an element; belongs to the begin before it on its thread
+    COLLECTIVE_SIZE = 11  # arg0: elements, arg1: bytes an element, arg2: CollectiveKind; of the begin before it here
     COLLECTIVE_END = 12  # the collective that began on this thread is done
+    SEND_POSTED = 13  # arg0: bytes; a point-to-point message is handed over, its end is not seen
+    RECEIVE_POSTED = 14  # arg0: bytes
+    REDUCE_SCATTER_ASKED = 15  # the job wants a reduce-scatter; gloo's all-reduces that follow do its work
+    NCCL_ALL_REDUCE = 20
+    NCCL_ALL_GATHER = 21
+    NCCL_REDUCE_SCATTER = 22
+    NCCL_BROADCAST = 23
+    NCCL_REDUCE = 24
+    NCCL_ALL_TO_ALL = 25
+    NCCL_GATHER = 26
+    NCCL_SCATTER = 27
+    NCCL_SEND = 29
+    NCCL_RECEIVE = 30
+    NCCL_GROUP_BEGIN = 31
+    NCCL_GROUP_END = 32  # what the group holds is handed to the streams here
+    NCCL_COMM_INIT = 33  # arg0: ranks of the communicator, arg1: where its address will be written
+    NCCL_COMM_SPLIT = 34  # arg0: the communicator that is split, into parts of a size that nothing says
+    NCCL_COMM_SHRINK = 35  # arg0: the communicator, arg1: how many of its ranks the new one leaves out
+    NCCL_COMM_END = 36  # arg0: the communicator; its address may be another one's from here on
+    OPTIMIZER_STEP = 40  # Optimizer.step begins
+    BACKWARD = 41  # a backward pass begins: the autograd engine is entered
     PROCESS_FORK = 100  # arg0: the child's pid
     PROCESS_EXEC = 101
     PROCESS_EXIT = 102

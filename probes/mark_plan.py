@@ -76,10 +76,10 @@ def _plan_row(library: Library, symbols: Symbols, row: Row) -> Plan:
     candidates = symbols.functions[row.mark.symbol_prefix]
     function = choose(candidates, row.mark.symbol_prefix)
     if function is None:
-        return Plan(skipped=(_not_found(library, row, candidates),))
+        return Plan() if row.mark.newer and not candidates else Plan(skipped=(_not_found(library, row, candidates),))
     entry = examine_entry(function.code, symbols.machine)
     place = Place(function.offset + entry.skip_bytes, row.cookie)
-    if entry.emulated:
+    if entry.emulated or row.mark.seldom:
         return Plan(sampled=(place,)) if row.mark.sampled else Plan(steady=(place,))
     if row.mark.sampled:
         return Plan(skipped=(SkippedProbe(row.name, _slow(library, function, entry), "nothing: it is left out"),))

@@ -9,57 +9,100 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from netprof.probes.frameworks import Mark, Memory, Register
-from netprof.probes.frameworks.table import MAX_ARGUMENTS
-from netprof.schema import MarkKind
+from netprof.probes.frameworks.table import MAX_ARGUMENTS, Argument, Chain, Constant, Mark, Memory, Pair, Register
 
-MAX_SPECS = 64
+MAX_SPECS = 128
 
 RECORD = np.dtype(
     {
-        "names": ["time_ns", "pid", "tid", "kind", "unreadable", "args"],
-        "formats": ["<i8", "<i4", "<i4", "u1", "u1", ("<u8", MAX_ARGUMENTS)],
-        "offsets": [0, 8, 12, 16, 17, 24],
+        "names": ["time_ns", "pid", "tid", "kind", "unreadable", "row", "args"],
+        "formats": ["<i8", "<i4", "<i4", "u1", "u1", "<u2", ("<u8", MAX_ARGUMENTS)],
+        "offsets": [0, 8, 12, 16, 17, 18, 24],
         "itemsize": 24 + 8 * MAX_ARGUMENTS,
     }
 )
 
-_NONE, _REGISTER, _MEMORY = 0, 1, 2
-_ARGUMENT = struct.Struct("<BBBxi")
-_KIND = struct.Struct("<B3x")
+_NONE, _REGISTER, _MEMORY, _CHAIN, _PAIR = 0, 1, 2, 3, 4
+_ARGUMENT = struct.Struct("<BBBBi")
+_SPEC = struct.Struct("<BB2x")
+_IN_REGISTERS = 6
+
+_Records = npt.NDArray[np.void]
+_Good = npt.NDArray[np.bool_]
 
 
 def pack_spec(mark: Mark) -> bytes:
     """Return the `struct mark_spec` of a table's row."""
     arguments = [_pack_argument(argument) for argument in mark.args]
-    arguments += [_ARGUMENT.pack(_NONE, 0, 0, 0)] * (MAX_ARGUMENTS - len(arguments))
-    return _KIND.pack(mark.kind) + b"".join(arguments)
+    arguments += [_pack_argument(Constant(0))] * (MAX_ARGUMENTS - len(arguments))
+    return _SPEC.pack(mark.kind, _needs_stack(mark)) + b"".join(arguments)
 
 
-def check_records(
-    records: npt.NDArray[np.void], marks: Sequence[Mark]
-) -> tuple[npt.NDArray[np.void], Counter[MarkKind]]:
-    """Throw away the records whose arguments cannot be what the table says; returns the rest, and how many of a kind.
+def check_records(records: _Records, marks: Sequence[Mark]) -> tuple[_Records, Counter[int]]:
+    """Finish the records of the table's rows `marks`; returns those that count, and how many of a row were thrown away.
 
-    A record fails where memory could not be read, or holds a value that its field never has.
+    Events that a row's `only` does not name are dropped. A record is thrown away where memory could not be read, or
+    holds a value that its field never has: the library lays out its data otherwise than the table says.
     """
-    good = records["unreadable"] == 0
-    for mark in marks:
-        for index, argument in enumerate(mark.args):
-            if isinstance(argument, Memory) and argument.valid:
-                values = np.array(argument.valid, dtype=np.uint64)
-                good &= (records["kind"] != mark.kind) | np.isin(records["args"][:, index], values)
-    rejected = Counter({MarkKind(kind): count for kind, count in Counter(records["kind"][~good].tolist()).items()})
-    return records[good], rejected
+    wanted, good = np.ones(len(records), bool), records["unreadable"] == 0
+    for row in np.unique(records["row"]).tolist():
+        rows = np.flatnonzero(records["row"] == row)
+        wanted[rows] = _is_named(records[rows], marks[row])
+        good[rows] &= _can_be(records["args"][rows], marks[row])
+        _fill_in(records["args"], rows, marks[row])
+    return records[wanted & good], Counter(records["row"][wanted & ~good].tolist())
 
 
-def columns(records: npt.NDArray[np.void]) -> dict[str, npt.NDArray[np.generic]]:
+def columns(records: _Records) -> dict[str, npt.NDArray[np.generic]]:
     """Turn records into the columns of the trace's `marks` table."""
     table = {name: np.ascontiguousarray(records[name]) for name in ("time_ns", "pid", "tid", "kind")}
     return table | {f"arg{index}": np.ascontiguousarray(records["args"][:, index]) for index in range(MAX_ARGUMENTS)}
 
 
-def _pack_argument(argument: Register | Memory) -> bytes:
+def _is_named(records: _Records, mark: Mark) -> _Good:
+    """Tell which records hold the texts that the mark is told by; one whose text cannot be read is another's."""
+    named = np.ones(len(records), bool)
+    for index, text in enumerate(mark.only):
+        bits = 8 * len(text.encode())
+        head = records["args"][:, index] & np.uint64((1 << bits) - 1)
+        named &= head == np.uint64(int.from_bytes(text.encode(), "little"))
+        named &= records["unreadable"] >> index & 1 == 0
+    return named
+
+
+def _can_be(values: npt.NDArray[np.uint64], mark: Mark) -> _Good:
+    """Tell which records hold values that their fields can have."""
+    good = np.ones(len(values), bool)
+    for index, argument in enumerate(mark.args):
+        if isinstance(argument, Memory) and argument.valid:
+            good &= np.isin(values[:, index], np.array(argument.valid, dtype=np.uint64))
+        if isinstance(argument, Chain) and argument.below:
+            good &= values[:, index] < np.uint64(argument.below)
+    return good
+
+
+def _fill_in(values: npt.NDArray[np.uint64], rows: npt.NDArray[np.intp], mark: Mark) -> None:
+    """Write what the row itself says: its constants, and nothing where a text was."""
+    for index, argument in enumerate(mark.args):
+        if index < len(mark.only):
+            values[rows, index] = 0
+        elif isinstance(argument, Constant):
+            values[rows, index] = argument.value
+
+
+def _needs_stack(mark: Mark) -> bool:
+    numbers = [a.number for a in mark.args if isinstance(a, Register)]
+    numbers += [number for a in mark.args if isinstance(a, Pair) for number in (a.low, a.high)]
+    return max(numbers, default=0) > _IN_REGISTERS
+
+
+def _pack_argument(argument: Argument) -> bytes:
     if isinstance(argument, Register):
-        return _ARGUMENT.pack(_REGISTER, argument.number, 0, 0)
-    return _ARGUMENT.pack(_MEMORY, argument.register, argument.size, argument.offset)
+        return _ARGUMENT.pack(_REGISTER, argument.number, argument.size, 0, 0)
+    if isinstance(argument, Memory):
+        return _ARGUMENT.pack(_MEMORY, argument.register, argument.size, 0, argument.offset)
+    if isinstance(argument, Chain):
+        return _ARGUMENT.pack(_CHAIN, argument.register, argument.size, argument.then, argument.offset)
+    if isinstance(argument, Pair):
+        return _ARGUMENT.pack(_PAIR, argument.low, 8, argument.high, 0)
+    return _ARGUMENT.pack(_NONE, 0, 0, 0, 0)

@@ -22,7 +22,6 @@ from netprof.probes.loader import BpfLink, BpfObject, RingBuffer, map_delete, ma
 from netprof.probes.mark_plan import Plan, Row, number_rows, plan_library
 from netprof.probes.mark_records import MAX_SPECS, RECORD, check_records, columns, pack_spec
 from netprof.probes.uprobes import TRACE_UPROBE_MULTI, Attacher, Place, close_links, refusal, supports_multi
-from netprof.schema import MarkKind
 
 RING_BYTES = 1 << 20
 """Room for 18,000 marks between two drains."""
@@ -62,7 +61,7 @@ class MarkProbe:
         self._started: dict[Probe, None] = {}
         self._skipped: dict[SkippedProbe, None] = {}
         self._warnings: dict[str, None] = {}
-        self._rejected: Counter[MarkKind] = Counter()
+        self._rejected: Counter[int] = Counter()  # by row
         self._object, self._attacher = _load(targets_fd, ring_bytes, multi)
         try:
             for row in self._rows:
@@ -151,12 +150,13 @@ class MarkProbe:
             patterns = ", ".join(sorted({row.framework.library for row in self._rows}))
             reason = f"no process of the job has the library of a known framework ({patterns})"
             skipped.append(SkippedProbe("marks", reason, "attach to the processes that train; flows need no framework"))
-        for kind, count in self._rejected.items():
-            name = next(row.name for row in self._rows if row.mark.kind == kind)
+        for cookie, count in self._rejected.items():
+            row = self._rows[cookie]
             reason = (
-                f"{count} records hold values that cannot be: this version of the library lays out its data otherwise"
+                f"{count} records of {row.mark.symbol_prefix} hold values that cannot be: this version of the library "
+                "lays out its data otherwise"
             )
-            skipped.append(SkippedProbe(name, reason, "tell netprof's authors the version of the library"))
+            skipped.append(SkippedProbe(row.name, reason, "tell netprof's authors the version of the library"))
         return skipped
 
     @property

@@ -78,27 +78,53 @@ static __always_inline long read_number(__u64 *number, __u8 size, const void *ad
 	return error;
 }
 
-/* Keep argument `index` of the function in the record, as the table says. */
+/* Arguments 7 and 8: in registers on arm64, above the return address on x86-64. Returns 0, or an error. */
+static __always_inline long read_stacked(struct pt_regs *ctx, __u64 *two)
+{
+#if defined(bpf_target_arm64)
+	two[0] = __PT_REGS_CAST(ctx)->regs[6];
+	two[1] = __PT_REGS_CAST(ctx)->regs[7];
+	return 0;
+#else
+	return bpf_probe_read_user(two, 16, (const void *)(PT_REGS_SP(ctx) + 8));
+#endif
+}
+
+/* Keep argument `index` of the function in the record, as the table says. A pointer chain is read here and not by user
+ * space, since what it leads to (a string, a buffer) is gone by the time that user space looks.
+ */
 static __always_inline void keep(const __u64 *parameters, struct mark_record *record,
 				 const struct mark_argument *argument, int index)
 {
-	__u64 number = parameters[argument->number & 7];
+	__u64 number = parameters[argument->number & 15];
+	__u8 source = argument->source, size = argument->size, extra = argument->extra;
+	long error = 0;
 
-	if (argument->source == MARK_MEMORY &&
-	    read_number(&number, argument->size, (const void *)(number + argument->offset))) {
+	if (source == MARK_CHAIN) {
+		error = read_number(&number, 8, (const void *)(number + argument->offset));
+		if (!error)
+			error = read_number(&number, size, (const void *)(number + extra));
+	} else if (source == MARK_MEMORY) {
+		error = read_number(&number, size, (const void *)(number + argument->offset));
+	} else if (source == MARK_PAIR) {
+		number = (number & 0xff) | parameters[extra & 15] << 8;
+	} else if (size && size < 8) {
+		number &= (1ULL << (size & 7) * 8) - 1;
+	}
+	if (error) {
 		record->unreadable |= 1 << index;
 		number = 0;
 	}
 	record->arguments[index] = number;
 }
 
-/* All six at once and then an index: a switch over the context is merged by clang into an access that the verifier
+/* All of them at once and then an index: a switch over the context is merged by clang into an access that the verifier
  * refuses. Number 0 stands for no argument.
  */
 static __always_inline void keep_arguments(struct pt_regs *ctx, struct mark_record *record,
 					   const struct mark_spec *spec)
 {
-	__u64 parameters[8] = {
+	__u64 parameters[16] = {
 		0,
 		PT_REGS_PARM1(ctx),
 		PT_REGS_PARM2(ctx),
@@ -106,9 +132,10 @@ static __always_inline void keep_arguments(struct pt_regs *ctx, struct mark_reco
 		PT_REGS_PARM4(ctx),
 		PT_REGS_PARM5(ctx),
 		PT_REGS_PARM6(ctx),
-		0,
 	};
 
+	if (spec->stack && read_stacked(ctx, &parameters[7]))
+		record->unreadable |= 1 << 7;
 	keep(parameters, record, &spec->arguments[0], 0);
 	keep(parameters, record, &spec->arguments[1], 1);
 	keep(parameters, record, &spec->arguments[2], 2);
@@ -143,6 +170,7 @@ int mark(struct pt_regs *ctx)
 	record->pid = pid;
 	record->tid = (__u32)pid_tid;
 	record->kind = spec->kind;
+	record->row = row;
 	record->unreadable = 0;
 	keep_arguments(ctx, record, spec);
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);

@@ -1,10 +1,26 @@
 """One table per framework: which function means what. A new framework is a new table here, and no new C."""
 
+from netprof.probes.frameworks.autograd import AUTOGRAD
 from netprof.probes.frameworks.ddp import DDP
 from netprof.probes.frameworks.gloo import GLOO
-from netprof.probes.frameworks.table import Framework, Mark, Memory, Register
+from netprof.probes.frameworks.nccl import NCCL
+from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory, Pair, Register
 
-FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO)
+FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, NCCL)
 """All that netprof looks for in a process."""
 
-__all__ = ["DDP", "FRAMEWORKS", "GLOO", "Framework", "Mark", "Memory", "Register"]
+__all__ = [
+    "AUTOGRAD",
+    "DDP",
+    "FRAMEWORKS",
+    "GLOO",
+    "NCCL",
+    "Argument",
+    "Chain",
+    "Constant",
+    "Framework",
+    "Mark",
+    "Memory",
+    "Pair",
+    "Register",
+]

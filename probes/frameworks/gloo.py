@@ -1,23 +1,62 @@
 """Gloo: PyTorch's collectives on CPUs. They run to completion on a worker thread, so that begin and end are true times.
 
-`gloo::allreduce` is called between the two on the same thread and knows the size. The offsets in its options were the
-same in libtorch 2.1.2 to 2.13.0 (x86-64); an element size that no type has shows a version where they moved.
+Between the two, on the same thread, torch calls the function of libgloo that does the work: it says which collective it
+is, and its options the size of the buffer: the whole of it, over all ranks, where ranks hold different parts (of a
+gather and a scatter one rank's part). Torch does not use a reduce-scatter of gloo's: it runs an all-reduce of the whole
+buffer and keeps a part. So that is what is recorded, and beside it that a reduce-scatter was asked for. Point-to-point
+messages are posted by the caller and have no end that a function of their own would show.
+
+The offsets in the options are those of x86-64. gloo::allreduce's were the same in libtorch 2.1.2 to 2.13.0, the others
+were looked at in 2.13.0. An element or a buffer of a size that cannot be shows a version where they moved.
 """
 
 from __future__ import annotations
 
-from netprof.probes.frameworks.table import Framework, Mark, Memory
-from netprof.schema import MarkKind
+from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory
+from netprof.schema import CollectiveKind, MarkKind
 
-_ELEMENTS = Memory(register=1, offset=80, size=8)
-_ELEMENT_BYTES = Memory(register=1, offset=88, size=8, valid=(1, 2, 4, 8, 16))
+_ELEMENT_SIZES = (1, 2, 4, 8, 16)
+_LARGEST_BUFFER = 1 << 44  # bytes: more than a machine has; an address is above it
+_IN, _OUT = 16, 24  # unique_ptr<UnboundBuffer> in most options
+_OUT_OF_SCATTER = 40  # after a vector of them
+_BUFFER_SIZE = 16  # in an UnboundBuffer
+
+
+def _size(kind: CollectiveKind, function: str, *size: Argument, seldom: bool = False) -> Mark:
+    return Mark(MarkKind.COLLECTIVE_SIZE, f"_ZN4gloo{function}", (*size, Constant(kind)), seldom=seldom)
+
+
+def _elements(offset: int) -> tuple[Argument, Argument]:
+    """Return elements and element size, side by side at `offset` of the options."""
+    return Memory(1, offset, 8), Memory(1, offset + 8, 8, valid=_ELEMENT_SIZES)
+
+
+def _buffer(offset: int) -> tuple[Argument, Argument]:
+    """Return the bytes of the buffer whose pointer is at `offset` of the options."""
+    return Chain(1, offset, _BUFFER_SIZE, below=_LARGEST_BUFFER), Constant(1)
+
+
+_POSTED = Chain(register=3, offset=0, then=_BUFFER_SIZE, below=_LARGEST_BUFFER)
 
 GLOO = Framework(
     name="gloo",
     library="libtorch_cpu*.so*",
     marks=(
         Mark(MarkKind.COLLECTIVE_BEGIN, "_ZN4c10d16ProcessGroupGloo9AsyncWork7executeE"),
-        Mark(MarkKind.COLLECTIVE_SIZE, "_ZN4gloo9allreduceERKN", (_ELEMENTS, _ELEMENT_BYTES)),
+        _size(CollectiveKind.ALL_REDUCE, "9allreduceERKN", *_elements(80)),
+        _size(CollectiveKind.ALL_GATHER, "9allgatherERN", *_buffer(_OUT)),
+        _size(CollectiveKind.ALL_GATHER, "10allgathervERN", *_buffer(_OUT)),
+        _size(CollectiveKind.BROADCAST, "9broadcastERN", *_elements(32)),
+        _size(CollectiveKind.REDUCE, "6reduceERN", *_elements(32), seldom=True),
+        _size(CollectiveKind.ALL_TO_ALL, "8alltoallERN", *_buffer(_IN)),
+        _size(CollectiveKind.ALL_TO_ALL, "9alltoallvERN", *_buffer(_IN)),
+        _size(CollectiveKind.GATHER, "6gatherERN", *_buffer(_IN)),
+        _size(CollectiveKind.SCATTER, "7scatterERN", *_buffer(_OUT_OF_SCATTER)),
+        _size(CollectiveKind.BARRIER, "7barrierERN", Constant(0), Constant(0)),
         Mark(MarkKind.COLLECTIVE_END, "_ZN4c10d16ProcessGroupGloo9AsyncWork14finishWorkGlooEv"),
+        Mark(MarkKind.REDUCE_SCATTER_ASKED, "_ZN4c10d16ProcessGroupGloo31reduce_scatter_tensor_coalescedE", newer=True),
+        Mark(MarkKind.REDUCE_SCATTER_ASKED, "_ZN4c10d16ProcessGroupGloo14reduce_scatterE"),
+        Mark(MarkKind.SEND_POSTED, "_ZN4c10d16ProcessGroupGloo8SendWorkC2E", (_POSTED,)),
+        Mark(MarkKind.RECEIVE_POSTED, "_ZN4c10d16ProcessGroupGloo8RecvWorkC2E", (_POSTED,)),
     ),
 )

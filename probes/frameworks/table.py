@@ -11,17 +11,25 @@ from dataclasses import dataclass
 from netprof.schema import MarkKind
 
 MAX_ARGUMENTS = 3
+_SIZES = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
 class Register:
-    """The function's argument `number` (1 to 6) itself: an integer or a pointer."""
+    """The function's argument `number` (1 to 8) itself: its lower `size` bytes, an integer or a pointer.
+
+    An `int` needs `size=4`: what the caller leaves in the upper half of its register is anybody's guess. On x86-64
+    arguments 7 and 8 are on the stack.
+    """
 
     number: int
+    size: int = 8
 
     def __post_init__(self) -> None:
-        if not 1 <= self.number <= 6:
-            raise ValueError(f"argument {self.number} is not in a register")
+        if not 1 <= self.number <= 8:
+            raise ValueError(f"argument {self.number} is not in a register, nor among the first on the stack")
+        if self.size not in _SIZES:
+            raise ValueError(f"{self} cannot be read")
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,52 @@ class Memory:
     valid: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 1 <= self.register <= 6 or self.size not in (1, 2, 4, 8):
+        if not 1 <= self.register <= 6 or self.size not in _SIZES:
             raise ValueError(f"{self} cannot be read")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """An unsigned integer of `size` bytes, `then` bytes (0 to 255) after the pointer that lies at a `Memory`.
+
+    What is behind a pointer in an object: the characters of a `std::string`, the size of a buffer that it owns.
+    `below` is the check of a size: one that is not smaller is thrown away, as by `Memory.valid`; 0: any.
+    """
+
+    register: int
+    offset: int
+    then: int
+    size: int = 8
+    below: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.register <= 6 or self.size not in _SIZES or not 0 <= self.then <= 255:
+            raise ValueError(f"{self} cannot be read")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two arguments in one number: the lowest byte of argument `low`, and above it the pointer in argument `high`.
+
+    Nothing is lost for a `low` below 256 and a `high` below 2**56, as every address of a program is.
+    """
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.low <= 8 or not 1 <= self.high <= 8:
+            raise ValueError(f"{self} cannot be read")
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number that the function's name says: which collective it is, for instance."""
+
+    value: int
+
+
+Argument = Register | Memory | Chain | Pair | Constant
 
 
 @dataclass(frozen=True)
@@ -47,17 +99,25 @@ class Mark:
     """A function whose entry is an event: the row's `kind`, and what becomes its `arg0..arg2`.
 
     The function is found by the beginning of its mangled name, since the end moves with compilers and versions.
-    `sampled` marks come so often that they are dropped after some iterations.
+    `sampled` marks come so often that they are dropped after some iterations. `seldom` says that a call goes with so
+    much work that even a slow probe (10 µs) is nothing beside it. `newer` functions are missing from older versions of
+    the library, which then needs no mention. `only` keeps the events whose first arguments are these texts, of up to 8
+    characters each, and drops the texts: a function that is called for many things is one event among them.
     """
 
     kind: MarkKind
     symbol_prefix: str
-    args: tuple[Register | Memory, ...] = ()
+    args: tuple[Argument, ...] = ()
     sampled: bool = False
+    seldom: bool = False
+    newer: bool = False
+    only: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.args) > MAX_ARGUMENTS or not self.symbol_prefix:
             raise ValueError(f"{self.kind.name} needs a symbol and has room for {MAX_ARGUMENTS} arguments")
+        if len(self.only) > len(self.args) or any(not 0 < len(text.encode()) <= 8 for text in self.only):
+            raise ValueError(f"{self.kind.name} is told by the texts in its first arguments, of up to 8 bytes each")
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,52 @@ import numpy as np
 import pytest
 
 from netprof.probes import frameworks
-from netprof.probes.frameworks import FRAMEWORKS, Framework, Mark, Memory, Register
+from netprof.probes.frameworks import (
+    FRAMEWORKS,
+    GLOO,
+    NCCL,
+    Argument,
+    Chain,
+    Constant,
+    Framework,
+    Mark,
+    Memory,
+    Pair,
+    Register,
+)
+from netprof.probes.frameworks.nccl import ELEMENT_BYTES
 from netprof.probes.mark_plan import number_rows
 from netprof.probes.mark_records import MAX_SPECS, RECORD, check_records, columns, pack_spec
-from netprof.schema import MarkKind, tables
+from netprof.schema import CollectiveKind, MarkKind, tables
 
 HEADER = Path(frameworks.__file__).parents[1] / "bpf" / "marks.h"
 
 
 def test_every_kind_of_the_schema_that_a_program_can_emit_is_in_one_table() -> None:
-    kinds = [mark.kind for framework in FRAMEWORKS for mark in framework.marks]
+    kinds = [kind for framework in FRAMEWORKS for kind in {mark.kind for mark in framework.marks}]
     assert sorted(kinds) == sorted(kind for kind in MarkKind if kind < MarkKind.PROCESS_FORK)
+
+
+def test_no_function_is_in_two_rows() -> None:
+    functions = [(framework.library, mark.symbol_prefix) for framework in FRAMEWORKS for mark in framework.marks]
+    assert len(set(functions)) == len(functions)
+
+
+def test_gloo_has_a_row_for_every_collective_that_it_runs() -> None:
+    kinds = {mark.args[2] for mark in GLOO.marks if mark.kind == MarkKind.COLLECTIVE_SIZE}
+    absent = {CollectiveKind.REDUCE_SCATTER, CollectiveKind.SEND, CollectiveKind.RECEIVE}
+    assert kinds == {Constant(kind) for kind in CollectiveKind if kind not in absent}
+
+
+def test_nccl_keeps_count_datatype_stream_and_communicator() -> None:
+    for mark in NCCL.marks:
+        if MarkKind.NCCL_ALL_REDUCE <= mark.kind <= MarkKind.NCCL_RECEIVE:
+            count, pair, communicator = mark.args
+            assert isinstance(count, Register)
+            assert isinstance(pair, Pair)
+            assert isinstance(communicator, Register)
+            assert (pair.low, pair.high) == (count.number + 1, communicator.number + 1), "as in every signature"
+    assert sorted(ELEMENT_BYTES) == list(range(12)), "ncclNumTypes of nccl.h 2.32.3"
 
 
 def test_only_the_mark_of_each_parameter_is_sampled() -> None:
@@ -37,7 +72,7 @@ def test_layouts_are_those_of_the_header() -> None:
     assert f"#define MARK_SPECS {MAX_SPECS} " in text
     record = re.search(r"struct mark_record \{(.*?)\};", text, re.DOTALL)
     assert record is not None
-    sizes = {"__u64": 8, "__u32": 4, "__u8": 1}
+    sizes = {"__u64": 8, "__u32": 4, "__u16": 2, "__u8": 1}
     at, offsets = 0, {}
     for kind, name, count in re.findall(r"(__u\d+) (\w+)(?:\[(\w+)\])?;", record[1]):
         offsets[name] = at
@@ -54,11 +89,32 @@ def test_packing_a_spec() -> None:
     packed = pack_spec(mark)
     assert packed[:4] == bytes([MarkKind.COLLECTIVE_SIZE, 0, 0, 0])
     assert packed[4:12] == bytes([2, 1, 4, 0]) + (-8).to_bytes(4, "little", signed=True)
-    assert packed[12:20] == bytes([1, 6, 0, 0, 0, 0, 0, 0])
+    assert packed[12:20] == bytes([1, 6, 8, 0, 0, 0, 0, 0])
     assert packed[20:] == bytes(8)
 
 
-@pytest.mark.parametrize("number", [0, 7])
+@pytest.mark.parametrize(
+    ("argument", "packed"),
+    [
+        (Register(2, size=4), [1, 2, 4, 0, 0, 0, 0, 0]),
+        (Chain(1, offset=24, then=16), [3, 1, 8, 16, 24, 0, 0, 0]),
+        (Pair(low=4, high=7), [4, 4, 8, 7, 0, 0, 0, 0]),
+        (Constant(3), [0] * 8),
+    ],
+)
+def test_packing_an_argument(argument: Argument, packed: list[int]) -> None:
+    assert pack_spec(Mark(MarkKind.DDP_WAIT, "f", (argument,)))[4:12] == bytes(packed)
+
+
+@pytest.mark.parametrize(
+    ("argument", "on_the_stack"),
+    [(Register(6), 0), (Register(7), 1), (Pair(low=4, high=6), 0), (Pair(low=4, high=7), 1), (Memory(6, 0, 8), 0)],
+)
+def test_the_stack_is_read_only_for_arguments_beyond_the_sixth(argument: Argument, on_the_stack: int) -> None:
+    assert pack_spec(Mark(MarkKind.DDP_WAIT, "f", (argument,)))[1] == on_the_stack
+
+
+@pytest.mark.parametrize("number", [0, 9])
 def test_arguments_that_are_in_no_register(number: int) -> None:
     with pytest.raises(ValueError, match="register"):
         Register(number)
@@ -67,8 +123,11 @@ def test_arguments_that_are_in_no_register(number: int) -> None:
 
 
 def test_sizes_that_no_integer_has_and_marks_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="cannot be read"):
-        Memory(1, 0, 3)
+    for impossible in (lambda: Memory(1, 0, 3), lambda: Register(1, 3), lambda: Chain(1, 0, 256), lambda: Pair(0, 1)):
+        with pytest.raises(ValueError, match="cannot be read"):
+            impossible()
+    with pytest.raises(ValueError, match="texts"):
+        Mark(MarkKind.DDP_WAIT, "f", (Chain(1, 0, 0),), only=("nine char",))
     with pytest.raises(ValueError, match="arguments"):
         Mark(MarkKind.DDP_WAIT, "f", (Register(1),) * 4)
     with pytest.raises(ValueError, match="symbol"):
@@ -80,12 +139,46 @@ def test_records_are_believed_only_where_the_table_allows_their_values() -> None
     wait = Mark(MarkKind.DDP_WAIT, "g")
     records = np.zeros(5, dtype=RECORD)
     records["kind"] = [size.kind, size.kind, wait.kind, size.kind, wait.kind]
+    records["row"] = [0, 0, 1, 0, 1]
     records["args"][:, 1] = [4, 5, 5, 8, 0]
     records["unreadable"] = [0, 0, 0, 1, 0]
     records["time_ns"] = range(5)
     good, rejected = check_records(records, [size, wait])
     assert good["time_ns"].tolist() == [0, 2, 4]
-    assert rejected == {MarkKind.COLLECTIVE_SIZE: 2}
+    assert rejected == {0: 2}
+
+
+def test_a_buffer_that_cannot_be_so_large_is_not_believed() -> None:
+    records = np.zeros(2, dtype=RECORD)
+    records["args"][:, 0] = [100, 101]
+    good, rejected = check_records(records, [Mark(MarkKind.SEND_POSTED, "f", (Chain(1, 0, 16, below=101),))])
+    assert good["args"][:, 0].tolist() == [100]
+    assert rejected == {0: 1}
+
+
+def test_rows_of_one_kind_each_fill_in_their_own_constant() -> None:
+    marks = [
+        Mark(MarkKind.COLLECTIVE_SIZE, name, (Constant(9), Register(1), Constant(n))) for n, name in enumerate("fg")
+    ]
+    records = np.zeros(3, dtype=RECORD)
+    records["row"], records["args"] = [1, 0, 1], 7
+    good, rejected = check_records(records, marks)
+    assert good["args"].tolist() == [[9, 7, 1], [9, 7, 0], [9, 7, 1]]
+    assert not rejected
+
+
+def test_of_a_function_called_for_many_things_only_the_named_one_counts() -> None:
+    step = Mark(MarkKind.OPTIMIZER_STEP, "f", (Chain(2, 0, 0), Chain(2, 0, 8)), only=("Optimize", "r.step#"))
+    texts = [b"Optimizer.step#SGD", b"Optimizer.zero_grad", b"MyOptimizer.step#x", b"Optimizer.step#A"]
+    records = np.zeros(5, dtype=RECORD)
+    for record, text in zip(records, texts, strict=False):
+        record["args"][:2] = np.frombuffer(text.ljust(16, b"\0")[:16], "<u8")
+    records["time_ns"] = range(5)
+    records["unreadable"][4] = 0b10  # a short text at the end of a page: another's
+    good, rejected = check_records(records, [step])
+    assert good["time_ns"].tolist() == [0, 3]
+    assert not good["args"].any(), "nothing of the job's texts is kept"
+    assert not rejected
 
 
 def test_columns_are_those_of_the_trace() -> None:
@@ -96,5 +189,5 @@ def test_columns_are_those_of_the_trace() -> None:
 
 
 def test_a_new_framework_is_a_table() -> None:
-    nccl = Framework("nccl", "libnccl.so*", (Mark(MarkKind.COLLECTIVE_BEGIN, "ncclAllReduce", (Register(3),)),))
-    assert number_rows((*FRAMEWORKS, nccl))[-1].name == "marks:nccl:collective_begin"
+    mine = Framework("mine", "libmine.so*", (Mark(MarkKind.COLLECTIVE_BEGIN, "all_reduce", (Register(3),)),))
+    assert number_rows((*FRAMEWORKS, mine))[-1].name == "marks:mine:collective_begin"

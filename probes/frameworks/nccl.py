@@ -1,0 +1,81 @@
+"""NCCL: what is enqueued, with its size, communicator and stream. Plain C, so the same in every version that has it.
+
+A call returns when the operation is in its stream's queue (or, inside a group, on the group's list): neither its entry
+nor its return is the beginning or the end of a transfer, and nothing here is presented as one.
+
+Signatures: nccl.h of 2.32.3. First instructions of that version's library: `push` everywhere but in the two functions
+that create communicators with a configuration, which are called once. `ncclBcast` calls `ncclBroadcast`, so only that
+one is probed. The functions with a `Config` of 2.32 do not call the ones without.
+"""
+
+from __future__ import annotations
+
+from netprof.probes.frameworks.table import Framework, Mark, Pair, Register
+from netprof.schema import MarkKind
+
+ELEMENT_BYTES = {
+    0: 1,  # ncclInt8
+    1: 1,  # ncclUint8
+    2: 4,  # ncclInt32
+    3: 4,  # ncclUint32
+    4: 8,  # ncclInt64
+    5: 8,  # ncclUint64
+    6: 2,  # ncclFloat16
+    7: 4,  # ncclFloat32
+    8: 8,  # ncclFloat64
+    9: 2,  # ncclBfloat16
+    10: 1,  # ncclFloat8e4m3
+    11: 1,  # ncclFloat8e5m2
+}
+"""Bytes of an element by ncclDataType_t."""
+
+
+def _enqueued(kind: MarkKind, function: str, count: int, datatype: int, communicator: int) -> tuple[Mark, Mark]:
+    """Return the marks of a collective and of its variant with a configuration; the stream follows the communicator."""
+    args = (Register(count), Pair(low=datatype, high=communicator + 1), Register(communicator))
+    return Mark(kind, function, args, newer=True), Mark(kind, f"{function}Config", args, newer=True)
+
+
+def _message(kind: MarkKind, function: str) -> Mark:
+    return Mark(kind, function, (Register(2), Pair(low=3, high=6), Register(5)))
+
+
+def _created(function: str, ranks: int = 2, handle: int = 1, newer: bool = False) -> Mark:
+    return Mark(
+        MarkKind.NCCL_COMM_INIT, function, (Register(ranks, size=4), Register(handle)), seldom=True, newer=newer
+    )
+
+
+NCCL = Framework(
+    name="nccl",
+    library="libnccl.so*",
+    marks=(
+        *_enqueued(MarkKind.NCCL_ALL_REDUCE, "ncclAllReduce", count=3, datatype=4, communicator=6),
+        *_enqueued(MarkKind.NCCL_ALL_GATHER, "ncclAllGather", count=3, datatype=4, communicator=5),
+        *_enqueued(MarkKind.NCCL_REDUCE_SCATTER, "ncclReduceScatter", count=3, datatype=4, communicator=6),
+        *_enqueued(MarkKind.NCCL_BROADCAST, "ncclBroadcast", count=3, datatype=4, communicator=6),
+        *_enqueued(MarkKind.NCCL_REDUCE, "ncclReduce", count=3, datatype=4, communicator=7),
+        *_enqueued(MarkKind.NCCL_ALL_TO_ALL, "ncclAlltoAll", count=3, datatype=4, communicator=5),
+        *_enqueued(MarkKind.NCCL_GATHER, "ncclGather", count=3, datatype=4, communicator=6),
+        *_enqueued(MarkKind.NCCL_SCATTER, "ncclScatter", count=3, datatype=4, communicator=6),
+        _message(MarkKind.NCCL_SEND, "ncclSend"),
+        _message(MarkKind.NCCL_RECEIVE, "ncclRecv"),
+        Mark(MarkKind.NCCL_GROUP_BEGIN, "ncclGroupStart"),
+        Mark(MarkKind.NCCL_GROUP_END, "ncclGroupEnd"),
+        _created("ncclCommInitRank"),
+        _created("ncclCommInitRankConfig", newer=True),
+        _created("ncclCommInitRankScalable", newer=True),
+        _created("ncclCommInitAll"),
+        _created("ncclCommGrow", handle=5, newer=True),
+        Mark(MarkKind.NCCL_COMM_SPLIT, "ncclCommSplit", (Register(1), Register(4)), seldom=True, newer=True),
+        Mark(
+            MarkKind.NCCL_COMM_SHRINK,
+            "ncclCommShrink",
+            (Register(1), Register(3, size=4), Register(4)),
+            seldom=True,
+            newer=True,
+        ),
+        Mark(MarkKind.NCCL_COMM_END, "ncclCommDestroy", (Register(1),), seldom=True),
+        Mark(MarkKind.NCCL_COMM_END, "ncclCommAbort", (Register(1),), seldom=True),
+    ),
+)
