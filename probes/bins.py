@@ -15,7 +15,6 @@ STREAM = np.dtype(
         ("retransmitted_bytes", "u8"),
         ("first_ns", "u8"),
         ("last_ns", "u8"),
-        ("stuck_bin", "u8"),
         ("packets", "u4"),
         ("next_sequence", "u4"),
         ("holes_bytes", "u4"),

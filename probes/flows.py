@@ -43,6 +43,7 @@ FLOW = np.dtype(
         ("mss_bytes", "u4"),
         ("accepted", "u4"),
         ("sampled_ns", "u8"),
+        ("stuck_bins", "u8", 2),
         ("streams", STREAM, 2),
     ]
 )

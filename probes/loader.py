@@ -374,7 +374,7 @@ def _kernel_refusal(what: str, error: int) -> NetprofError:
     if error in (errno.EPERM, errno.EACCES) and not _verifier_line(log):
         return NotPermittedError(
             f"{what}: {os.strerror(error)}",
-            "run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; 'netprof doctor' says which is missing",
+            "run as root, or with CAP_BPF and CAP_PERFMON; 'netprof doctor' says which is missing",
             detail=log,
         )
     reason = _verifier_line(log) or os.strerror(error)

@@ -145,6 +145,7 @@ static __always_inline void identify(struct flow *flow, struct sock *sk, u32 pid
 	flow->device[0] = 0;
 	flow->closed = 0;
 	flow->sampled_ns = 0;
+	flow->stuck_bins[TRANSMIT] = flow->stuck_bins[RECEIVE] = 0;
 	__builtin_memset(flow->local_addr, 0, 16);
 	__builtin_memset(flow->remote_addr, 0, 16);
 	if (flow->family == AF_INET6) {
@@ -189,8 +190,8 @@ static __always_inline bool hand_over(struct flow *flow, struct stream *stream, 
 {
 	struct bin_record *record = bpf_ringbuf_reserve(&bins, sizeof(*record), 0);
 	if (!record) {
-		if (stream->stuck_bin != bin) {
-			stream->stuck_bin = bin;
+		if (flow->stuck_bins[direction & 1] != bin) {
+			flow->stuck_bins[direction & 1] = bin;
 			__sync_fetch_and_add(&merged_bins, 1);
 		}
 		return false;
@@ -212,11 +213,8 @@ static __always_inline bool hand_over(struct flow *flow, struct stream *stream, 
 	return true;
 }
 
-static __always_inline void sample_tcp(struct flow *flow, struct sock *sk, u64 now)
+static __always_inline void sample_tcp(struct flow *flow, struct tcp_sock *tcp, u64 now)
 {
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	if (!tcp)
-		return;
 	flow->retransmits = tcp->total_retrans;
 	flow->rtt_us = tcp->srtt_us >> 3;
 	flow->cwnd = tcp->snd_cwnd;
@@ -231,8 +229,7 @@ struct amount {
 	u32 packets;
 };
 
-static __always_inline void add(struct flow *flow, u32 slot, u32 direction, struct sock *sk, u64 now,
-				const struct amount *amount)
+static __always_inline void add(struct flow *flow, u32 slot, u32 direction, u64 now, const struct amount *amount)
 {
 	struct stream *stream = &flow->streams[direction];
 	u64 bin = now / bin_ns;
@@ -339,7 +336,7 @@ static __always_inline void heal_received(struct flow *flow, u32 slot, struct so
 		heal(sk, &amount, gap, header_bytes, true);
 		stream->next_sequence += gap;
 	}
-	add(flow, slot, RECEIVE, sk, now, &amount);
+	add(flow, slot, RECEIVE, now, &amount);
 }
 
 /* The acknowledgement on a packet we receive says what has left: heal what no hook saw leaving. */
@@ -359,7 +356,7 @@ static __always_inline void heal_transmitted(struct flow *flow, u32 slot, struct
 	}
 	heal(sk, &amount, gap, header_bytes, true);
 	stream->next_sequence = acknowledged;
-	add(flow, slot, TRANSMIT, sk, now, &amount);
+	add(flow, slot, TRANSMIT, now, &amount);
 }
 
 /* Bytes from one kernel address to another; in 64 bits, since some verifiers know the operands as pointers. */
@@ -397,11 +394,11 @@ static __always_inline u32 segments_of(struct sk_buff *skb)
 	return segments ? segments : 1;
 }
 
-static __always_inline bool is_ours(struct sock *sk, const struct tcp_header *header, bool transmit)
+/* Is this a TCP header, and this socket's? A tunnel keeps the socket but wraps the packet in another. */
+static __always_inline bool is_ours(struct sock *sk, const struct tcp_header *header)
 {
-	__be16 local = bpf_htons(sk->__sk_common.skc_num), remote = sk->__sk_common.skc_dport;
-	return transmit ? header->source == local && header->destination == remote
-			: header->source == remote && header->destination == local;
+	return header->source == bpf_htons(sk->__sk_common.skc_num) &&
+	       header->destination == sk->__sk_common.skc_dport;
 }
 
 /* Count a flow on one device only: a stacked device (bond, VLAN) shows each packet again beneath. */
@@ -431,7 +428,7 @@ int BPF_PROG(packet_sent, struct sk_buff *skb, struct net_device *device)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	unsigned char *transport = skb->head + skb->transport_header;
-	if (!read_header(&header, transport) || !is_ours(sk, &header, true))
+	if (!read_header(&header, transport) || !is_ours(sk, &header))
 		return 0;
 	struct flow *flow = owner->flow ? flow_at(owner->flow - 1) : new_flow(sk, owner);
 	if (!flow)
@@ -460,42 +457,44 @@ int BPF_PROG(packet_sent, struct sk_buff *skb, struct net_device *device)
 		else
 			heal_received(flow, slot, sk, now, bpf_ntohl(header.acknowledged), header_bytes);
 	}
-	add(flow, slot, TRANSMIT, sk, now, &amount);
+	add(flow, slot, TRANSMIT, now, &amount);
 	return 0;
 }
 
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(packet_received, struct sock *sk, struct sk_buff *skb)
 {
-	struct tcp_header header;
 	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
 
 	if (!owner || owner->flow == UNTRACKED)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	unsigned char *data = skb->data;
-	if (!read_header(&header, data) || !is_ours(sk, &header, false))
-		return 0;
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	struct flow *flow = owner->flow ? flow_at(owner->flow - 1) : new_flow(sk, owner);
-	if (!flow)
+	if (!flow || !tcp)
 		return 0;
 	u32 slot = owner->flow - 1;
 	struct stream *stream = &flow->streams[RECEIVE];
-	u32 tcp_bytes = (header.offset >> 4) * 4;
-	u32 lower_bytes = distance(skb->head, data) - skb->mac_header;
-	u32 payload = skb->len > tcp_bytes ? skb->len - tcp_bytes : 0;
-	u32 header_bytes = lower_bytes + tcp_bytes;
-	u32 sequence = bpf_ntohl(header.sequence);
-	u32 packets = segments_of(skb); /* always looked at: a backlog merges small packets too */
-	struct amount amount = { .wire = skb->len + lower_bytes + (packets - 1) * header_bytes, .packets = packets };
+	/* TCP's own notes on the packet: the header itself is often not in this CPU's cache yet. */
+	struct tcp_skb_cb *notes = (void *)skb->cb;
+	u32 sequence = notes->seq, length = skb->len;
+	u32 payload = notes->end_seq - sequence - (notes->tcp_flags & TCP_FLAG_FIN);
+	u32 lower_bytes = distance(skb->head, skb->data) - skb->mac_header;
+	u32 header_bytes = lower_bytes + length - payload;
+	struct amount amount = { .wire = length + lower_bytes, .packets = 1 };
+
+	if (payload == 0 || payload > tcp->advmss) { /* merged on the way or in the backlog; two small ones go unnoticed */
+		amount.packets = segments_of(skb);
+		amount.wire += (amount.packets - 1) * header_bytes;
+	}
 	if (!stream->started)
 		begin_receive(stream, sk);
 	if (payload)
 		account_receive(stream, &amount, sequence, payload);
 	if (stream->bin != now / bin_ns)
-		sample_tcp(flow, sk, now);
-	add(flow, slot, RECEIVE, sk, now, &amount);
-	heal_transmitted(flow, slot, sk, now, bpf_ntohl(header.acknowledged), header_bytes);
+		sample_tcp(flow, tcp, now);
+	add(flow, slot, RECEIVE, now, &amount);
+	heal_transmitted(flow, slot, sk, now, notes->ack_seq, header_bytes);
 	return 0;
 }
 

@@ -8,7 +8,8 @@
 #define TRANSMIT 0
 #define RECEIVE 1
 
-/* One direction of a flow: the bin that is filling, and where in the stream it stands. */
+/* One direction of a flow: the bin that is filling, and where in the stream it stands. One cache line: the two
+ * directions run on different CPUs. */
 struct stream {
 	u64 bin; /* time / bin_ns */
 	u64 payload_bytes;
@@ -16,7 +17,6 @@ struct stream {
 	u64 retransmitted_bytes;
 	u64 first_ns;
 	u64 last_ns;
-	u64 stuck_bin; /* the last bin that could not be handed over: the ring was full */
 	u32 packets;
 	u32 next_sequence; /* one past the highest sequence number seen */
 	u32 holes_bytes;   /* received: counted as new while jumping over them, not yet seen to arrive */
@@ -43,6 +43,7 @@ struct flow {
 	u32 mss_bytes;
 	u32 accepted; /* the owner is the listener's process until confirmed */
 	u64 sampled_ns; /* when the four numbers above were read */
+	u64 stuck_bins[2]; /* the last bin that could not be handed over: the ring was full */
 	struct stream streams[2];
 };
 

@@ -60,6 +60,7 @@ struct tcp_sock {
 	u32 snd_cwnd;
 	u32 srtt_us;
 	u32 mss_cache;
+	u16 advmss;
 	u32 total_retrans;
 	u64 bytes_received;
 };
@@ -82,6 +83,14 @@ struct sk_buff {
 	unsigned int end; /* sk_buff_data_t: an offset on 64-bit kernels */
 	unsigned char *head;
 	unsigned char *data;
+	char cb[48];
+};
+
+struct tcp_skb_cb {
+	u32 seq;
+	u32 end_seq;
+	u8 tcp_flags; /* 16 bits from 6.17 on; the loader widens the read */
+	u32 ack_seq;
 };
 
 struct skb_shared_info {

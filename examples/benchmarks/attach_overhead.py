@@ -1,0 +1,154 @@
+"""How much longer an iteration takes with netprof attached. Needs root, torch, and as quiet a machine as can be had.
+
+    python examples/benchmarks/attach_overhead.py [--pairs 60]
+
+Two jobs: one DDP rank alone (compute only, the worst case for marks per second), and two ranks that really exchange
+gradients. In each pair of windows of 40 iterations, one runs with netprof's recorder attached and one without, in ABBA
+order; the table shows the median of the ratios with a 95 % bootstrap interval. `sampling` is a window in which every
+gradient is marked (netprof does so for the first 20 iterations only), `steady` the state after that. `A/A` is the same
+with nothing attached in either window: how much of a ratio is noise. `torch.profiler` is PyTorch's own profiler on the
+same job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _pairs import Ratio, ratio_of_pairs
+
+from netprof.probes.processes import find_job
+from netprof.session.options import RecordingOptions
+from netprof.session.recorder import TICK_S, Recorder
+
+WINDOW = 40
+SETTLE = 5
+SHAPES = {"1 rank": (1, ["384", "24", "96"]), "2 ranks": (2, ["384", "16", "96"])}
+
+
+class Job:
+    """The running ranks; all run the same windows at the same time."""
+
+    def __init__(self, ranks: int, shape: list[str], port: int) -> None:
+        place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        place |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, str(Path(__file__).parent / "_job.py"), *shape]
+        pipes: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.DEVNULL,
+            "text": True,
+        }
+        self.ranks = [
+            subprocess.Popen(command, env=os.environ | place | {"RANK": str(rank)}, **pipes) for rank in range(ranks)
+        ]
+        self.pids = [int(self._answer(rank).split()[1]) for rank in self.ranks]
+
+    def window(self, count: int, mode: str = "plain") -> float:
+        """Run `count` iterations; returns the median time of one, ns."""
+        for rank in self.ranks:
+            rank.stdin.write(f"{mode} {count}\n")
+            rank.stdin.flush()
+        return max(float(self._answer(rank)) for rank in self.ranks)
+
+    def stop(self) -> None:
+        for rank in self.ranks:
+            rank.kill()
+            rank.wait()
+
+    def _answer(self, rank: Any) -> str:
+        return str(rank.stdout.readline())
+
+
+def recorder_process(pids: list[int], orders: Any) -> None:
+    """Attach and detach on request, in a process of its own, as `netprof attach` would be."""
+    with tempfile.TemporaryDirectory() as directory:
+        while (order := orders.recv()) == "attach":
+            options = RecordingOptions(out=Path(directory) / "t.netprof", force=True)
+            recorder = Recorder(find_job(pids), options, [])
+            recorder.start()
+            orders.send("attached")
+            while not orders.poll():
+                recorder.job.wait(TICK_S)
+                recorder.tick()
+            order = orders.recv()
+            meta = recorder.stop(order)
+            orders.send(json.dumps({"cpu_s": meta.cost.cpu_s, "wall_s": meta.cost.wall_s}))
+
+
+class Attachment:
+    """A recorder that can be attached for a window."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.orders, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.get_context("fork").Process(target=recorder_process, args=(pids, theirs))
+        self.process.start()
+
+    def around(self, work: Callable[[], float]) -> float:
+        self.orders.send("attach")
+        self.orders.recv()
+        value = work()
+        self.orders.send("detach")
+        self.orders.recv()
+        return value
+
+    def stop(self) -> None:
+        self.orders.send("end")
+        self.process.join()
+
+
+def measure(job: Job, pairs: int) -> dict[str, Ratio]:
+    """Return the ratios of every row of the table."""
+    attachment = Attachment(job.pids)
+
+    def plain() -> float:
+        job.window(SETTLE)
+        return job.window(WINDOW)
+
+    def steady() -> float:
+        job.window(25)  # the sampled marks are dropped after 20
+        time.sleep(0.35)
+        return plain()
+
+    def with_recorder(work: Callable[[], float]) -> Callable[[bool], float]:
+        return lambda present: attachment.around(work) if present else plain()
+
+    ratios = {
+        "A/A, nothing attached": ratio_of_pairs(lambda _: plain(), pairs),
+        "netprof, steady": ratio_of_pairs(with_recorder(steady), pairs),
+        "netprof, sampling": ratio_of_pairs(with_recorder(lambda: job.window(18)), pairs),
+        "torch.profiler": ratio_of_pairs(
+            lambda on: job.window(WINDOW, "profile") if on else plain(), max(10, pairs // 4)
+        ),
+    }
+    attachment.stop()
+    return ratios
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=60)
+    options = parser.parse_args()
+    print(f"{'job':8} {'iteration':>10}  {'attached':22} iteration time, with / without")
+    for index, (name, (ranks, shape)) in enumerate(SHAPES.items()):
+        job = Job(ranks, shape, 29540 + index)
+        try:
+            iteration_ms = float(np.median([job.window(WINDOW) for _ in range(3)])) / 1e6
+            for label, ratio in measure(job, options.pairs).items():
+                print(f"{name:8} {iteration_ms:7.1f} ms  {label:22} {ratio}", flush=True)
+        finally:
+            job.stop()
+
+
+if __name__ == "__main__":
+    main()
