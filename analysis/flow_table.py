@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,11 +60,12 @@ class Flows(Columns):
         return np.where(self.flow_id[index] == flow_id, index, -1)
 
 
-def read_flows(table: Any, ranks: dict[int, int]) -> Flows:
+def read_flows(table: Any, ranks: dict[int, int], workers: Collection[int] = frozenset()) -> Flows:
     """Return the `flows` table (Arrow, DataFrame or mapping) by flow id; a later row of the same id replaces it.
 
-    `ranks` maps pids to ranks, for the flows whose row does not say. A flow that carries a rank but belongs to
-    another process than the rank's own (a child that it forked) is counted to the rank's process.
+    `ranks` maps pids to ranks, for the flows whose row does not say. `workers` are the pids that train: a flow of
+    another process of the same rank (a child that it forked) is counted to the worker, unless the rank has had
+    several (a job that was restarted).
     """
     numbers = ("flow_id", "family", "local_port", "remote_port", "protocol", "netns", "pid", "rank")
     columns: dict[str, Any] = {name: int64_column(table, name) for name in numbers}
@@ -74,15 +76,23 @@ def read_flows(table: Any, ranks: dict[int, int]) -> Flows:
     ids = columns["flow_id"][order]
     order = order[np.append(ids[1:] != ids[:-1], True)[: len(ids)]]
     columns = {name: values[order] for name, values in columns.items()}
-    owners = {rank: pid for pid, rank in ranks.items() if rank != UNKNOWN_RANK}
     stated = columns["rank"].tolist()
     known = [
         rank if rank != UNKNOWN_RANK else ranks.get(pid, rank)
         for rank, pid in zip(stated, columns["pid"].tolist(), strict=True)
     ]
-    owner = [owners.get(rank, pid) for rank, pid in zip(known, columns["pid"].tolist(), strict=True)]
+    owner = _owners(columns["pid"].tolist(), known, ranks, workers)
     columns["rank"], columns["pid"] = np.array(known, np.int64), np.array(owner, np.int64)
     return Flows(**columns, lane=_lanes(columns))
+
+
+def _owners(pids: list[int], flow_ranks: list[int], ranks: dict[int, int], workers: Collection[int]) -> list[int]:
+    """Return the process that each flow is counted to: its own, or the one worker of its rank."""
+    of_rank: dict[int, list[int]] = {}
+    for pid in workers:
+        of_rank.setdefault(ranks.get(pid, UNKNOWN_RANK), []).append(pid)
+    alone = {rank: found[0] for rank, found in of_rank.items() if rank != UNKNOWN_RANK and len(found) == 1}
+    return [pid if pid in workers else alone.get(rank, pid) for pid, rank in zip(pids, flow_ranks, strict=True)]
 
 
 def _lanes(columns: dict[str, Any]) -> Int64:

@@ -27,6 +27,7 @@ from netprof.analysis.verdict import judge
 from netprof.analysis.wire import WireFold
 from netprof.errors import TraceError
 from netprof.model import Meta
+from netprof.schema import MarkKind
 
 if TYPE_CHECKING:
     from netprof.trace import TraceReader
@@ -44,7 +45,7 @@ def analyze(reader: TraceReader, *, baseline_s: float | None = None) -> Analysis
         raise TraceError(f"the trace names a bin width of {reader.meta.bin_ns} ns", "the trace is damaged")
     marks = read_marks(reader.table("marks"))
     found = find_iterations(marks)
-    flows = read_flows(reader.table("flows"), ranks_by_pid(reader.meta.targets))
+    flows = read_flows(reader.table("flows"), ranks_by_pid(reader.meta.targets), workers(marks))
     cells = FlowsByIteration(reference_iterations(found.iterations), len(flows))
     fold = WireFold(flows, reader.meta.bin_ns, cells, _expected_bins(reader.meta))
     fold.add_all(reader.batches("wire"))
@@ -100,6 +101,11 @@ def conclude(
         notes=notes,
         tables=Tables(marks, iterations, buckets, collectives, outstanding, lanes),
     )
+
+
+def workers(marks: Marks) -> frozenset[int]:
+    """Return the processes that train: those with marks of a framework."""
+    return frozenset(np.unique(marks.pid[marks.kind < MarkKind.PROCESS_FORK]).tolist())
 
 
 def reference_iterations(iterations: Iterations) -> Iterations:

@@ -50,13 +50,14 @@ def judge(durations: Durations | None, links: Sequence[LinkSummary]) -> Verdict:
         return Verdict(Case.COMPUTE_BOUND, _compute_bound(exposed, busy))
     bound = "communication-bound" if exposed >= EXPOSED_RULES else "partly communication-bound"
     evidence = f"{bound}: {percent(exposed)} of an iteration is exposed communication"
-    if not busy:
+    waiting = [link for link in busy if link.outstanding_ns]
+    if not waiting:
         return Verdict(
             Case.NO_TRAFFIC,
-            f"{evidence}, but no traffic of the job was seen: it goes another way (shared memory, RDMA, another "
+            f"{evidence}, but no traffic of its ranks was seen: it goes another way (shared memory, RDMA, another "
             "process), so nothing can be said about the link",
         )
-    link = max(busy, key=_bytes_waiting)
+    link = max(waiting, key=_bytes_waiting)
     usage = waiting_utilization(link)
     idle = waiting_idle_share(link)
     if usage is None:

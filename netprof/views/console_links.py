@@ -13,6 +13,8 @@ from netprof.views.grid import Grid, pairs, show, title
 from netprof.views.safe import safe_text
 
 MOST_FLOWS = 10
+HARDLY_ANY = 0.001
+"""Share of the job's bytes below which a link is not shown: a control connection over loopback, say."""
 
 
 def links(analysis: Analysis, console: Console) -> None:
@@ -20,15 +22,25 @@ def links(analysis: Analysis, console: Console) -> None:
     if not analysis.links:
         title(console, "Links", "no traffic of the job was seen")
         return
-    title(console, "Links", "share of line rate; 'waiting': while a bucket is outstanding")
+    shown = _main_links(analysis)
+    left_out = len(analysis.links) - len(shown)
+    about = f"; {left_out} with hardly any traffic left out" if left_out else ""
+    title(console, "Links", f"share of line rate; 'waiting': while a bucket is outstanding{about}")
     columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting")
-    usage = [_usage(link, analysis) for link in analysis.links]
+    usage = [_usage(link, analysis) for link in shown]
     show(console, Grid(columns, usage, left=frozenset({"ranks"}), optional=("ranks",)))
-    sources = dict.fromkeys(safe_text(link.line_rate_source) for link in analysis.links if link.line_rate_bps)
+    sources = dict.fromkeys(safe_text(link.line_rate_source) for link in shown if link.line_rate_bps)
     pairs(console, [("line rate from", source) for source in sources])
     title(console, "Idle link time", "share of all time, by what the job was doing")
     headings = ("link", "idle", "no gradient", "waiting", "between", "after last")
-    show(console, Grid(headings, [_idle(link, analysis) for link in analysis.links]))
+    show(console, Grid(headings, [_idle(link, analysis) for link in shown]))
+
+
+def _main_links(analysis: Analysis) -> list[LinkSummary]:
+    """Return the links that carry at least HARDLY_ANY of the job's bytes; all of them if none carries any."""
+    total = sum(link.tx_bytes + link.rx_bytes for link in analysis.links)
+    main = [link for link in analysis.links if total and link.tx_bytes + link.rx_bytes >= HARDLY_ANY * total]
+    return main or list(analysis.links)
 
 
 def flows(analysis: Analysis, console: Console) -> None:
@@ -44,10 +56,13 @@ def flows(analysis: Analysis, console: Console) -> None:
 
 def name_of(link: LinkSummary, analysis: Analysis) -> str:
     """Return a device's name; where another network namespace has one of that name, with its ranks or its inode."""
+    others = [other for other in analysis.links if other.device == link.device and other is not link]
     name = safe_text(link.device, 40) or "(no device)"
-    if sum(other.device == link.device for other in analysis.links) < 2:
+    if not others:
         return name
-    return f"{name} of {_ranks(link)}" if link.ranks else f"{name}@{link.netns}"
+    if link.ranks and all(other.ranks != link.ranks for other in others):
+        return f"{name} of {_ranks(link)}"
+    return f"{name}@{link.netns}"
 
 
 def _ranks(link: LinkSummary) -> str:
@@ -88,8 +103,8 @@ def _flow(flow: FlowSummary) -> tuple[str, ...]:
         "?" if flow.rank is None else str(flow.rank),
         size(flow.tx.wire_bytes),
         size(flow.rx.wire_bytes),
-        rate(flow.tx.rate_bps),
+        rate(flow.tx.rate_bps) if flow.tx.rate_bps is not None else "-",
         share(flow.tx.share),
         size(flow.tx.retransmitted_bytes),
-        duration(flow.tcp.rtt_us / 1e6) if flow.tcp else UNKNOWN,
+        duration(flow.tcp.rtt_us / 1e6) if flow.tcp else "-",
     )

@@ -165,8 +165,14 @@ def test_combined_lanes_hold_the_sum():
 
 def test_flows_take_their_rank_from_the_process_and_their_process_from_the_rank():
     rows = [(1, 7, "eth0", 100, -1), (2, 7, "eth0", 555, 0), (3, 7, "eth0", 900, -1), (3, 8, "eth1", 100, 0)]
-    flows = read_flows(flow_table(rows), {100: 0})
+    flows = read_flows(flow_table(rows), {100: 0}, {100})
     assert flows.rank.tolist() == [0, 0, 0]  # the second was forked from rank 0; the third was described twice
     assert flows.pid.tolist() == [100, 100, 100]
     assert flows.device.tolist() == ["eth0", "eth0", "eth1"]
     assert flows.positions(np.array([3, 4, 1])).tolist() == [2, -1, 0]
+
+
+def test_a_restarted_rank_keeps_the_flows_of_each_of_its_processes():
+    rows = [(1, 7, "eth0", 100, 0), (2, 7, "eth0", 200, 0), (3, 7, "eth0", 555, 0)]
+    flows = read_flows(flow_table(rows), {100: 0, 200: 0, 555: 0}, {100, 200})
+    assert flows.pid.tolist() == [100, 200, 555]

@@ -92,4 +92,12 @@ def test_no_traffic(verdict):
     job.wire = []
     found = verdict(job)
     assert found.case is Case.NO_TRAFFIC
-    assert "no traffic of the job was seen" in found.sentence
+    assert "no traffic of its ranks was seen" in found.sentence
+
+
+def test_traffic_of_other_processes_than_the_ranks_says_nothing_about_the_wait(verdict):
+    job = Job().fill()
+    flows = job.flows()
+    flows["pid"], flows["rank"] = [900, 901], [-1, -1]
+    job.flows = lambda: flows
+    assert verdict(job).case is Case.NO_TRAFFIC

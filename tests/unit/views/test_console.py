@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from synthetic import Job
+from synthetic import START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.model import Device, LineRate, Losses
@@ -84,3 +84,23 @@ def test_losses_and_cost_are_in_every_report(tmp_path):
         assert "lost " in drawn
         assert "cost " in drawn
         assert "20.0 ms CPU (1.0 % of a core)" in drawn
+
+
+def test_a_link_with_hardly_any_traffic_is_left_out_and_said(tmp_path):
+    job = Job().fill()
+    job.wire = [row for row in job.wire if row[0] == 1] + [(2, 0, START_NS, 66, 66)]
+    drawn = text(job, tmp_path, 120)
+    assert "1 with hardly any traffic left out" in drawn
+    assert "eth1" not in drawn.split("Flows")[0]
+
+
+def test_devices_of_one_name_are_told_apart(tmp_path):
+    job = Job().fill()
+    first, second = job.meta().devices
+    job.changes["devices"] = (replace(first, device="eth0"), replace(second, device="eth0", netns=8))
+    flows = job.flows() | {"device": ["eth0", "eth0"], "netns": [7, 8]}
+    job.flows = lambda: flows
+    assert "eth0 of rank 1" in text(job, tmp_path, 100)
+    job.changes["targets"] = tuple(replace(target, rank=0) for target in job.meta().targets)
+    flows["rank"] = [0, 0]  # restarted elsewhere: the rank no longer tells them apart
+    assert "eth0@8" in text(job, tmp_path, 101)
