@@ -138,16 +138,21 @@ class Capture:
         self._offset_ns = time.monotonic_ns() - time.time_ns()
 
     def packets(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return (monotonic ns, payload bytes) of every data packet that left, in order; ends the capture."""
-        found = []
+        """Return (monotonic ns, new payload bytes) of every packet that left with new data; ends the capture."""
+        found, next_sequence = [], 0
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
                 data, extra, _flags, address = self._socket.recvmsg(96, 64, socket.MSG_TRUNC)
-                payload = _tcp_payload_bytes(data)
-                if address[2] == socket.PACKET_OUTGOING and payload:
+                sequence, payload = _tcp_payload(data)
+                if address[2] != socket.PACKET_OUTGOING or not payload:
+                    continue
+                end = sequence + payload
+                fresh = (end - next_sequence) % 2**32 if found else payload
+                if fresh < 2**31 and fresh:  # not a retransmission
+                    next_sequence = end
                     seconds, nanoseconds = struct.unpack("qq", extra[0][2])
-                    found.append((seconds * 1_000_000_000 + nanoseconds + self._offset_ns, payload))
+                    found.append((seconds * 1_000_000_000 + nanoseconds + self._offset_ns, fresh))
         self._socket.close()
         times, sizes = np.array(found, dtype=np.int64).T
         return times, sizes
@@ -156,10 +161,12 @@ class Capture:
 _SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
 
 
-def _tcp_payload_bytes(frame: bytes) -> int:
-    """Return the TCP payload of an Ethernet frame with IPv4, 0 for anything else."""
+def _tcp_payload(frame: bytes) -> tuple[int, int]:
+    """Return the sequence number and payload bytes of an Ethernet frame with IPv4 and TCP, (0, 0) for any other."""
     if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_TCP:
-        return 0
+        return 0, 0
     ip_header = (frame[14] & 15) * 4
     tcp_header = (frame[14 + ip_header + 12] >> 4) * 4
-    return int(struct.unpack_from("!H", frame, 16)[0]) - ip_header - tcp_header
+    (total,) = struct.unpack_from("!H", frame, 16)
+    (sequence,) = struct.unpack_from("!I", frame, 14 + ip_header + 4)
+    return sequence, total - ip_header - tcp_header
