@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,17 @@ def pytest_report_header() -> str:
 def checkout() -> Path:
     """The folder with pyproject.toml."""
     return CHECKOUT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def same_netprof_in_child_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let `python -m netprof` find the netprof under test, not the checkout that happens to be the working folder."""
+    folder, path = Path.cwd(), os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(netprof.__file__).absolute().parent.parent)
+    os.chdir(tmp_path_factory.mktemp("working_folder"))
+    yield
+    os.chdir(folder)
+    if path is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = path
