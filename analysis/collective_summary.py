@@ -19,7 +19,7 @@ class CollectiveSummary:
     Every rank takes part in an all-reduce, so `count` and `bytes` are those of the rank that recorded the most.
     Bandwidths and ratios are over all ranks. None: unknown, because there was no all-reduce, or for the bus
     bandwidths, share and ratios, because the number of ranks (or the line rate) is unknown. `other_count` are
-    collectives of unknown kind, `unpaired_marks` begins and ends without a partner.
+    collectives of another or an unknown kind, `unpaired_marks` begins and ends without a partner.
     """
 
     world_size: int | None

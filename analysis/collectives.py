@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.columns import UNKNOWN, Columns, Int64
+from netprof.analysis.columns import UNKNOWN, Bool, Columns, Int64
 from netprof.analysis.marks import Marks
-from netprof.schema import MarkKind
+from netprof.schema import CollectiveKind, MarkKind
 
 
 @dataclass(frozen=True, eq=False)
 class Collectives(Columns):
     """Collectives that a rank saw begin and end, by begin; ns, bytes.
 
-    `bytes` is the size of the buffer, UNKNOWN where no size was recorded. Only gloo's all-reduce reports a size,
-    so the sized ones are the all-reduces and the others are of an unknown kind (barrier, broadcast, ...).
+    `bytes` is the size of the buffer and `kind` a CollectiveKind; both are UNKNOWN where no size was recorded.
     """
 
     pid: Int64
@@ -24,6 +23,7 @@ class Collectives(Columns):
     begin_ns: Int64
     end_ns: Int64
     bytes: Int64
+    kind: Int64
 
     @property
     def duration_ns(self) -> Int64:
@@ -32,7 +32,7 @@ class Collectives(Columns):
 
     def all_reduces(self) -> Collectives:
         """Return those that are known to be all-reduces."""
-        return self.where(self.bytes != UNKNOWN)
+        return self.where((self.bytes != UNKNOWN) & (self.kind == CollectiveKind.ALL_REDUCE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,20 +62,24 @@ def find_collectives(marks: Marks) -> FoundCollectives:
     closed, first = np.unique(owner[ends], return_index=True)
     end_row = np.full(len(begins), -1)
     end_row[closed] = ends[first]
-    size = _sizes(rows, owner, same, end_row)
+    size, kind = _sizes(rows, owner, same, end_row)
     whole = end_row >= 0
-    found = Collectives(begins.pid, begins.tid, begins.time_ns, rows.time_ns[end_row] if len(rows) else end_row, size)
+    found = Collectives(
+        begins.pid, begins.tid, begins.time_ns, rows.time_ns[end_row] if len(rows) else end_row, size, kind
+    )
     found = found.where(whole)
     end_count = int((rows.kind == MarkKind.COLLECTIVE_END).sum())
     unpaired = int((~whole).sum()) + end_count - int(whole.sum())
     return FoundCollectives(found.where(np.argsort(found.begin_ns, kind="stable")), unpaired)
 
 
-def _sizes(rows: Marks, owner: Int64, same: np.ndarray[tuple[int], np.dtype[np.bool_]], end_row: Int64) -> Int64:
-    """Return each begin's bytes: the sum of the sizes recorded between it and its end, UNKNOWN if there is none."""
+def _sizes(rows: Marks, owner: Int64, same: Bool, end_row: Int64) -> tuple[Int64, Int64]:
+    """Return each begin's bytes, the sum of the sizes between it and its end, and the kind that the first one names."""
     size_rows = np.flatnonzero(same & (rows.kind == MarkKind.COLLECTIVE_SIZE))
     size_rows = size_rows[size_rows < end_row[owner[size_rows]]]
     total = np.zeros(len(end_row), np.int64)
     np.add.at(total, owner[size_rows], rows.arg0[size_rows] * rows.arg1[size_rows])
-    seen = np.bincount(owner[size_rows], minlength=len(end_row)) > 0
-    return np.where(seen & (total >= 0), total, UNKNOWN)
+    sized, first = np.unique(owner[size_rows], return_index=True)
+    kind = np.full(len(end_row), UNKNOWN)
+    kind[sized] = rows.arg2[size_rows[first]]
+    return np.where((kind != UNKNOWN) & (total >= 0), total, UNKNOWN), kind

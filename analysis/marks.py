@@ -21,6 +21,7 @@ class Marks(Columns):
     kind: Int64
     arg0: Int64
     arg1: Int64
+    arg2: Int64
 
     def of(self, *kinds: MarkKind) -> Marks:
         """Return the marks of these kinds."""
@@ -34,6 +35,6 @@ class Marks(Columns):
 
 def read_marks(table: Any) -> Marks:
     """Return the `marks` table (Arrow, DataFrame or mapping of columns, rows in any order) sorted by time."""
-    names = ("time_ns", "pid", "tid", "kind", "arg0", "arg1")
+    names = ("time_ns", "pid", "tid", "kind", "arg0", "arg1", "arg2")
     marks = Marks(**{name: int64_column(table, name) for name in names})
     return marks.where(np.argsort(marks.time_ns, kind="stable"))

@@ -43,7 +43,7 @@ whole iterations where those are known |
 | `collectives.line_rate_share` | aggregate bus bandwidth over line rate |
 | `collectives.{wire,payload}_to_algorithm_ratio` | bytes sent over the 2(n-1)/n x S that the algorithm needs |
 | `collectives.wire_bytes_per_iteration` | sent per iteration and rank |
-| `collectives.other_count` | collectives whose kind and size are unknown |
+| `collectives.other_count` | collectives that are no all-reduces, or may not be |
 | `collectives.unpaired_marks` | begins and ends without a partner |
 | `flow_properties` | `iterations` looked at, and medians: `data_flows`, `start_skew_s`, `size_equality`, `completion` |
 | `scaling_factor`, `scaling_basis` | compute share of the typical iteration, and what it rests on |

@@ -169,7 +169,7 @@ def mark_columns(rows: list[tuple[int, int, int, int, int, int]]) -> dict[str, A
     columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
     return {
         **{name: np.array(columns[name], np.uint64 if name.startswith("arg") else np.int64) for name in names},
-        "arg2": np.zeros(len(rows), np.uint64),
+        "arg2": np.array([row[6] if len(row) > 6 else 0 for row in rows], np.uint64),
     }
 
 

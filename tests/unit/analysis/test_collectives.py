@@ -8,6 +8,7 @@ from netprof.analysis.collectives import find_collectives
 from netprof.analysis.columns import UNKNOWN
 from netprof.analysis.iterations import find_iterations
 from netprof.analysis.marks import read_marks
+from netprof.schema import CollectiveKind
 
 
 def parts(job):
@@ -42,6 +43,23 @@ def test_one_thread_id_in_two_processes_is_two_threads():
     assert found.collectives.duration_ns.tolist() == [30, 10]
     assert found.collectives.bytes.tolist() == [UNKNOWN, UNKNOWN]
     assert len(found.collectives.all_reduces()) == 0
+
+
+def test_only_all_reduces_are_all_reduces():
+    job = Job(iterations=2, ranks=1).fill()
+    for step in range(3):  # the buffers are broadcast in the forward pass
+        at = START_NS + step * ITERATION_NS + 5 * MS
+        job.marks += [
+            (at, 100, 300, int(K.COLLECTIVE_BEGIN), 0, 0),
+            (at + 1, 100, 300, int(K.COLLECTIVE_SIZE), 1000, 4, int(CollectiveKind.BROADCAST)),
+            (at + MS, 100, 300, int(K.COLLECTIVE_END), 0, 0),
+        ]
+    _, buckets, collectives = parts(job)
+    assert len(collectives) == 9
+    assert collectives.kind.tolist() == [3, 0, 0] * 3
+    assert collectives.bytes.tolist()[0] == 4000
+    assert len(collectives.all_reduces()) == 6
+    assert buckets.from_collective.tolist() == [1] * 4
 
 
 def test_begins_and_ends_without_a_partner_are_counted_and_dropped():
