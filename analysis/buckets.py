@@ -11,6 +11,7 @@ from netprof.analysis.columns import UNKNOWN, Bool, Columns, Int64, concatenate
 from netprof.analysis.intervals import Intervals, merge
 from netprof.analysis.iterations import Iterations
 from netprof.analysis.marks import Marks
+from netprof.analysis.reducers import main_steps
 from netprof.schema import MarkKind
 
 
@@ -40,6 +41,7 @@ def find_buckets(marks: Marks, iterations: Iterations, collectives: Collectives)
     and none begins before its launch: gloo starts them in the order of the launches. A bucket whose done mark is
     missing ends at `ddp_done`, which comes after all of them.
     """
+    marks, _ = main_steps(marks)
     parts = []
     for pid in np.unique(iterations.pid):
         rows = np.flatnonzero(iterations.pid == pid)

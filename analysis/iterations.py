@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from netprof.analysis.columns import Bool, Columns, Int64, concatenate, empty
 from netprof.analysis.marks import Marks
+from netprof.analysis.reducers import main_steps
 from netprof.schema import MarkKind
 
 _NEVER, _ALWAYS = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -63,10 +64,14 @@ class Dropped:
 
 @dataclass(frozen=True, eq=False)
 class FoundIterations:
-    """All whole iterations of all processes, and what was dropped of each process (by pid)."""
+    """All whole iterations of all processes, and what was dropped of each process (by pid).
+
+    `turns` are the processes in which several DDP models train in turn, and how many (`reducers.main_steps`).
+    """
 
     iterations: Iterations
     dropped: dict[int, Dropped]
+    turns: dict[int, int] = field(default_factory=dict)
 
 
 def find_iterations(marks: Marks) -> FoundIterations:
@@ -77,6 +82,7 @@ def find_iterations(marks: Marks) -> FoundIterations:
     first `ddp_stats` after the wait and its last `bucket_done`, the end of torch's `finalize_backward` (a later one,
     just before the next forward pass, is DDP's logger), and ends where the next step begins.
     """
+    marks, turns = main_steps(marks)
     ddp = marks.of(
         MarkKind.DDP_FORWARD,
         MarkKind.DDP_BACKWARD,
@@ -87,7 +93,8 @@ def find_iterations(marks: Marks) -> FoundIterations:
     )
     found = {int(pid): _of_process(int(pid), ddp.where(ddp.pid == pid)) for pid in np.unique(ddp.pid)}
     parts = [iterations for iterations, _ in found.values()]
-    return FoundIterations(concatenate(Iterations, parts), {pid: dropped for pid, (_, dropped) in found.items()})
+    dropped = {pid: dropped for pid, (_, dropped) in found.items()}
+    return FoundIterations(concatenate(Iterations, parts), dropped, turns)
 
 
 def _of_process(pid: int, marks: Marks) -> tuple[Iterations, Dropped]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from netprof.analysis.buckets import Buckets
 from netprof.analysis.collective_summary import CollectiveSummary
@@ -28,8 +28,13 @@ def loss_notes(losses: Losses, truncated: bool, unknown_bytes: int) -> Iterator[
         yield f"{unknown_bytes} bytes belong to flows that the trace does not describe, and are left out"
 
 
-def iteration_notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Say where iterations are missing, or differ between ranks."""
+def iteration_notes(ranks: Sequence[RankSummary], turns: Mapping[int, int]) -> Iterator[str]:
+    """Say where iterations are missing, differ between ranks, or are those of one model among several."""
+    if turns:
+        yield (
+            f"{max(turns.values())} models train in turn: iterations, phases and buckets are those of the one with the "
+            "most steps; waiting for the others counts as its rest"
+        )
     damaged = sum(rank.dropped.damaged for rank in ranks)
     if damaged:
         yield f"{damaged} steps miss marks in the middle and are left out"

@@ -79,7 +79,7 @@ def conclude(
     typical = durations(iterations)
     notes = (
         *loss_notes(meta.losses, truncated, fold.unknown_bytes),
-        *iteration_notes(ranks),
+        *iteration_notes(ranks, found.turns),
         *gap_notes(meta, links, summary, buckets),
         *meta.warnings,
     )

@@ -126,6 +126,56 @@ def test_ranks_may_have_different_counts():
     assert len(begins(found, 101)) == 2
 
 
+def two_models(job):
+    """A discriminator and a generator whose steps take turns, the second's forward inside the first's step."""
+    for step in range(5):
+        at = START_NS + step * ITERATION_NS
+        for offset, kind, reducer in (
+            (0, K.DDP_FORWARD, 1),
+            (10, K.DDP_FORWARD, 2),
+            (20, K.DDP_BACKWARD, 1),
+            (25, K.DDP_BACKWARD, 2),
+            (30, K.BUCKET_LAUNCH, 1),
+            (40, K.DDP_WAIT, 1),
+            (50, K.BUCKET_DONE, 1),
+            (51, K.DDP_STATS, 1),
+            (60, K.BUCKET_LAUNCH, 2),
+            (70, K.DDP_WAIT, 2),
+            (80, K.BUCKET_DONE, 2),
+            (81, K.DDP_STATS, 2),
+        ):
+            if kind in (K.BUCKET_LAUNCH, K.BUCKET_DONE):
+                job.mark(at + offset * MS, 100, kind, 77, reducer)
+            else:
+                job.mark(at + offset * MS, 100, kind, reducer)
+    return job
+
+
+def test_of_models_that_take_turns_the_first_ones_steps_are_the_iterations():
+    found = find(two_models(Job()))
+    assert begins(found) == steps(0, 1, 2, 3)
+    assert set(found.iterations.exposed_phase_ns.tolist()) == {11 * MS}
+    assert set(found.iterations.forward_phase_ns.tolist()) == {20 * MS}
+    assert found.turns == {100: 2}
+    assert found.dropped[100].damaged == 0
+
+
+def test_a_model_that_was_wrapped_again_is_followed_by_its_successor():
+    job = Job(iterations=5, ranks=1).fill()
+    cut = START_NS + 3 * ITERATION_NS
+    job.marks = [
+        (
+            *m[:4],
+            m[4] if m[3] >= 10 or m[3] in (4, 6) else int(m[0] >= cut),
+            int(m[0] >= cut) if m[3] in (4, 6) else m[5],
+        )
+        for m in job.marks
+    ]
+    found = find(job)
+    assert begins(found) == steps(0, 1, 2, 3, 4)
+    assert found.turns == {}
+
+
 @st.composite
 def random_jobs(draw):
     """Steps with random phases, some marks lost, some evaluations."""
