@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import netprof
 from netprof.errors import NotPermittedError
 from netprof.probes import capabilities, machine
 from netprof.probes.capabilities import remedy_for_refusal, remedy_for_rights, require_recording
@@ -41,6 +42,8 @@ print(json.dumps(to_json(examine(int(sys.argv[1]) if len(sys.argv) > 1 else None
 
 
 def run(script: str, prefix: Sequence[str] = (), *arguments: str) -> subprocess.CompletedProcess[str]:
+    if prefix and subprocess.run([*prefix, "test", "-r", netprof.__file__], check=False).returncode:
+        pytest.skip(f"{prefix[0]} is refused here, or netprof lies in a folder that only root may read")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [*prefix, sys.executable, "-c", script, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
