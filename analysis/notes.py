@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from netprof.analysis.buckets import Buckets
@@ -35,6 +36,9 @@ def iteration_notes(ranks: Sequence[RankSummary], turns: Mapping[int, int]) -> I
             f"{max(turns.values())} models train in turn: iterations, phases and buckets are those of the one with the "
             "most steps; waiting for the others counts as its rest"
         )
+    named = Counter(rank.rank for rank in ranks if rank.rank is not None and rank.durations)
+    if any(count > 1 for count in named.values()):
+        yield "several training processes say that they are the same rank: a restarted job, or two jobs in one trace"
     damaged = sum(rank.dropped.damaged for rank in ranks)
     if damaged:
         yield f"{damaged} steps miss marks in the middle and are left out"

@@ -356,6 +356,12 @@ def test_other_traffic_and_drops_on_the_device_are_said(analyzed):
     assert "eth1 counted 7 dropped packets and 0 errors" in notes
 
 
+def test_two_training_processes_of_one_rank_are_said(analyzed):
+    job = Job().fill()
+    job.changes["targets"] = tuple(replace(target, rank=0) for target in job.meta().targets)
+    assert any("the same rank" in note for note in analyzed(job).notes)
+
+
 def test_nccl_times_are_called_launch_times(analyzed):
     job = Job(ranks=1).fill()
     job.changes["targets"] = (Target(100, 5, "train", 7, 0, 2, ("ddp", "nccl")),)
