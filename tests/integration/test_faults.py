@@ -18,6 +18,7 @@ from lab import Lab
 from traffic import Peer
 from training import TrainingJob, netprof, training
 
+import netprof as netprof_package
 from netprof.analysis.pipeline import analyze
 from netprof.trace import TraceReader
 
@@ -87,8 +88,9 @@ def test_not_permitted(tmp_path: Path, sleeper: subprocess.Popen[str]) -> None:
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
     python = ["env", f"PYTHONPATH={os.pathsep.join(sys.path)}", os.path.realpath(sys.executable), "-m", "netprof"]
     command = [*nobody, *python, "attach", str(sleeper.pid), "--out", "/tmp/never.netprof"]
-    reachable = subprocess.run([*nobody, "test", "-x", os.path.realpath(sys.executable)], check=False).returncode == 0
-    if not reachable:  # an interpreter in root's home: drop the capabilities but stay root
+    files = (os.path.realpath(sys.executable), netprof_package.__file__)
+    if any(subprocess.run([*nobody, "test", "-r", file], check=False).returncode for file in files):
+        # Python or netprof lies in root's home: drop the capabilities but stay root.
         command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *python, *command[len(nobody) + len(python) :]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     one_line(done, 3, "CAP_BPF")
