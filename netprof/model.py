@@ -48,6 +48,22 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """A GPU that processes of the job use, as NVML numbers and describes it.
+
+    `pids` are those processes and `found_by` says how they were told; `sources` name each metric's origin.
+    """
+
+    index: int
+    name: str = ""
+    uuid: str = ""
+    memory_bytes: int = 0
+    pids: tuple[int, ...] = ()
+    found_by: str = ""
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Probe:
     """A probe that was started."""
 
@@ -113,6 +129,7 @@ class Meta:
     schema_version: int = SCHEMA_VERSION
     targets: tuple[Target, ...] = ()
     devices: tuple[Device, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     probes_started: tuple[Probe, ...] = ()
     probes_skipped: tuple[SkippedProbe, ...] = ()
     warnings: tuple[str, ...] = ()

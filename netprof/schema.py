@@ -86,6 +86,32 @@ class MarkKind(IntEnum):
     PROCESS_EXIT = 102
 
 
+class GpuMetric(IntEnum):
+    """Values of `gpu.metric`: what `gpu.value` is, with its unit.
+
+    A row's value is the mean over the `period_ns` before `time_ns`; a period of 0 is an instant. Rates of bytes times
+    their periods are the bytes moved.
+    """
+
+    BUSY_PERCENT = 1  # share of time in which any kernel ran; says nothing about how much of the GPU it used
+    MEMORY_BUSY_PERCENT = 2  # share of time in which the GPU's memory was read or written
+    MEMORY_USED_BYTES = 3
+    POWER_W = 4
+    SM_CLOCK_MHZ = 5
+    MEMORY_CLOCK_MHZ = 6
+    THROTTLE_REASONS = 7  # bits: nvmlClocksEventReasons
+    PCIE_TX_BYTES_PER_S = 8  # from the GPU
+    PCIE_RX_BYTES_PER_S = 9
+    NVLINK_TX_BYTES_PER_S = 10  # all links together, without protocol overhead
+    NVLINK_RX_BYTES_PER_S = 11
+    PROCESS_BUSY_PERCENT = 12  # of process `gpu.pid`; all other metrics are the whole GPU's and have pid 0
+    PROCESS_MEMORY_BUSY_PERCENT = 13
+    SM_ACTIVE_PERCENT = 20  # share of the multiprocessors that were busy (GPM)
+    SM_OCCUPANCY_PERCENT = 21  # active warps against the most there can be (GPM)
+    TENSOR_ACTIVE_PERCENT = 22  # share of time in which the multiprocessors did tensor operations (GPM)
+    DRAM_BANDWIDTH_PERCENT = 23  # share of the memory's theoretical bandwidth (GPM)
+
+
 @lru_cache(maxsize=1)
 def tables() -> dict[str, pa.Schema]:
     """Return the Arrow schema of every table, by name."""
@@ -134,6 +160,17 @@ def tables() -> dict[str, pa.Schema]:
             "tx_errors": u64,
             "rx_errors": u64,
         },
+        "gpu": {
+            "gpu": u16,  # NVML's index
+            "pid": i32,  # 0: the GPU as a whole
+            "metric": u8,
+            "time_ns": i64,  # the end of what the value is the mean of
+            "period_ns": i64,
+            "value": pa.float64(),
+        },
     }
-    metadata: dict[str, dict[bytes | str, bytes | str]] = {"marks": {"kinds": mark_names}}
+    metadata: dict[str, dict[bytes | str, bytes | str]] = {
+        "marks": {"kinds": mark_names},
+        "gpu": {"metrics": ",".join(f"{metric.value}={metric.name.lower()}" for metric in GpuMetric)},
+    }
     return {name: pa.schema(list(fields.items()), metadata=metadata.get(name)) for name, fields in columns.items()}
