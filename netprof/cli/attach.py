@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.live import watching
 from netprof.cli.recording import (
     Bin,
     Device,
@@ -39,7 +40,6 @@ def attach(
 
     from netprof.session.attach import attach as record_job
     from netprof.session.options import RecordingOptions
-    from netprof.views.progress import recording_progress
 
     options = RecordingOptions.parse(
         out=out,
@@ -51,7 +51,7 @@ def attach(
         force=force,
     )
     talk = Console(stderr=True)
-    with recording_progress(talk, show=not no_live) as watcher:
+    with watching(options.out, talk, show=not no_live) as watcher:
         outcome = record_job(pids, options, sys.argv, watcher)
     finish(outcome, options.out, as_json=as_json, talk=talk, console=Console())
     if outcome.interrupted:

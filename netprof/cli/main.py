@@ -12,6 +12,7 @@ import typer
 from netprof import __version__
 from netprof.cli.attach import attach
 from netprof.cli.doctor import doctor
+from netprof.cli.live import live
 from netprof.cli.report import report
 from netprof.cli.run import run
 from netprof.cli.whatif import whatif
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command()(attach)
 app.command(context_settings=_PASS_ON)(run)
+app.command()(live)
 app.command()(report)
 app.command()(whatif)
 app.command()(doctor)

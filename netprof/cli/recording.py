@@ -27,7 +27,7 @@ LineRate = Annotated[
     str | None, typer.Option(metavar="RATE", help="The link's line rate, as 10gbit, where the driver does not know it.")
 ]
 Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flows over this network device.")]
-NoLive = Annotated[bool, typer.Option("--no-live", help="Show no progress while recording.")]
+NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing trace.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 

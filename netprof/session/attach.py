@@ -13,7 +13,6 @@ from netprof.model import Meta
 from netprof.probes.capabilities import require_recording
 from netprof.probes.processes import check_same, find_job
 from netprof.session.options import RecordingOptions
-from netprof.session.progress import Progress
 from netprof.session.recorder import TICK_S, Recorder
 
 INTERRUPTED = "interrupted"
@@ -45,8 +44,8 @@ class Outcome:
     failure: NetprofError | None
 
 
-Watcher = Callable[[Progress], None]
-"""Called after every tick with what was counted so far."""
+Watcher = Callable[[Recorder], str | None]
+"""Called before the first tick and after every one; returns why to stop, if the person asked for that."""
 
 
 def attach(pids: Sequence[int], options: RecordingOptions, command: Sequence[str], watcher: Watcher) -> Outcome:
@@ -68,10 +67,9 @@ def record(recorder: Recorder, request: StopRequest, watcher: Watcher) -> Outcom
     """Tick until there is a reason to stop; whatever happens, the trace is finished."""
     reason, failure = "an error in netprof", None
     try:
-        while not (found := _reason_to_stop(recorder, request)):
+        while not (found := watcher(recorder) or _reason_to_stop(recorder, request)):
             recorder.job.wait(TICK_S)
             recorder.tick()
-            watcher(recorder.progress)
         reason = found
     except OSError as error:
         reason = f"the trace cannot be written: {error.strerror}"

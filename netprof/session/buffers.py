@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,12 @@ _ORDER = ("flows", "wire", "marks", "tcp", "nic")  # a flow's row is on disk bef
 
 
 class TableBuffers:
-    """Collects the columns of every table until they are flushed as one batch each."""
+    """Collects the columns of every table until they are flushed as one batch each.
+
+    `observer`, where one is set, is given every batch of rows as it comes in.
+    """
+
+    observer: Callable[[str, Mapping[str, Any]], None] | None = None
 
     def __init__(self) -> None:
         self._parts: dict[str, list[Mapping[str, Any]]] = {name: [] for name in _ORDER}
@@ -23,6 +28,8 @@ class TableBuffers:
         """Keep rows of `table`: one sequence per column, all of one length."""
         if len(next(iter(columns.values()))):
             self._parts[table].append(columns)
+            if self.observer is not None:
+                self.observer(table, columns)
 
     def add_rows(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep rows given one by one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +43,7 @@ class Recorder:
     def __init__(self, targets: Sequence[Target], options: RecordingOptions, command: Sequence[str]) -> None:
         self.options = options
         self.progress = Progress()
+        self.collected_ns = 0  # everything that happened until then (CLOCK_MONOTONIC) was handed over
         self._cost = RecorderCost()
         self._resources = ExitStack()
         try:
@@ -96,6 +97,15 @@ class Recorder:
         self._resources.close()
         self._writer.discard()
 
+    def observe(self, observer: Callable[[str, Mapping[str, Any]], None]) -> None:
+        """From now on also give every batch of rows, with its table's name, to `observer`; it must be quick."""
+        self._buffers.observer = observer
+
+    @property
+    def meta(self) -> Meta:
+        """The trace's description as of the last time it was written."""
+        return self._meta
+
     @property
     def started_ns(self) -> int:
         """When the last probe was attached (CLOCK_MONOTONIC)."""
@@ -110,13 +120,15 @@ class Recorder:
             self._next_collect_s = now_s + _COLLECT_S - TICK_S / 2
             self._follow_job()
             self._collect(final=False)
+            self.collected_ns = round(now_s * 1e9)
         if now_s >= self._next_flush_s:
             self._next_flush_s = now_s + _FLUSH_S
             self._flows.recycle()
             self._buffers.flush(self._writer)
         if now_s >= self._next_meta_s:
             self._next_meta_s = now_s + _META_S
-            self._writer.update_meta(self._described())
+            self._meta = self._described()
+            self._writer.update_meta(self._meta)
 
     def stop(self, reason: str) -> Meta:
         """Detach, write what is left, and return the trace's final description; a full disk is a warning in it."""

@@ -1,62 +1,82 @@
-"""The line that shows how far a recording is, on stderr while it runs."""
+"""How a recording goes where there is no terminal for a live view: one line a second."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+import threading
+from collections.abc import Callable
+from types import TracebackType
 
 from rich.console import Console
-from rich.status import Status
 from rich.text import Text
 
-_EVERY_S = 0.25
+from netprof.analysis.recent import Recent
+from netprof.views.format import count, duration, rate, share
+from netprof.views.safe import safe_text
+
+EVERY_S = 1.0
 
 
-class Counts(Protocol):
-    """What a recording has counted so far."""
+class LineDisplay:
+    """Prints a line a second about what `look` returns, from entering the `with` block to leaving it.
 
-    marks: int
-    transmitted_bytes: int
-    received_bytes: int
+    `failure` holds what went wrong, if that ended the lines; nobody can ask to stop here.
+    """
 
-    @property
-    def iterations(self) -> int:
-        """Whole iterations."""
+    stopping = False
+
+    def __init__(self, console: Console, look: Callable[[], Recent | None]) -> None:
+        self._console, self._look = console, look
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="netprof-progress", daemon=True)
+        self.failure: BaseException | None = None
+
+    def __enter__(self) -> LineDisplay:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leaving.set()
+        self._thread.join(EVERY_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._leaving.wait(EVERY_S):
+                if (recent := self._look()) is not None:
+                    self._console.print(Text(line(recent)), soft_wrap=True)
+        except BaseException as error:
+            self.failure = error
 
 
-@contextmanager
-def recording_progress(console: Console, *, show: bool) -> Iterator[Callable[[Counts], None]]:
-    """Give a function to call with the counts; it draws on a terminal, and stays silent elsewhere or unless `show`."""
-    if not show or not console.is_terminal:
-        yield lambda counts: None
-        return
-    began_s = time.monotonic()
-    with console.status("attaching", spinner="dots") as status:
-        yield _Line(status, began_s)
+def line(recent: Recent) -> str:
+    """Return how it goes, in one line."""
+    seconds = (recent.through_ns - recent.meta.started_ns) / 1e9
+    parts = [f"{seconds:.0f} s", _iterations(recent)]
+    if recent.analysis is not None:
+        moving = [link for link in recent.analysis.links if link.tx_bytes + link.rx_bytes > 0]
+        busiest = max(moving, key=lambda link: link.tx_bytes + link.rx_bytes, default=None)
+        if busiest is not None:
+            sent = _usage(busiest.tx_bytes, busiest.utilization_tx, busiest.window_ns)
+            received = _usage(busiest.rx_bytes, busiest.utilization_rx, busiest.window_ns)
+            parts.append(f"{safe_text(busiest.device, 40)} sends {sent}, receives {received}")
+    lost = recent.meta.losses.lost_marks + recent.meta.losses.merged_bins + recent.meta.losses.untracked_flows
+    if lost:
+        parts.append(f"{count(lost, 'loss', 'losses')}")
+    return " · ".join(parts)
 
 
-class _Line:
-    """Redraws the status line a few times a second."""
+def _iterations(recent: Recent) -> str:
+    if not len(recent.trail):
+        return "no iterations seen yet"
+    last = recent.trail.end_ns.argmax()
+    took_s = float(recent.trail.duration_ns[last]) / 1e9
+    exposed = float(recent.trail.exposed_phase_ns[last] / recent.trail.duration_ns[last])
+    number = int(recent.trail.number.max())
+    return f"iteration {number}: {duration(took_s)}, {share(exposed)} exposed communication"
 
-    def __init__(self, status: Status, began_s: float) -> None:
-        self._status = status
-        self._began_s = began_s
-        self._next_s = began_s
-        self._before = (began_s, 0, 0)
 
-    def __call__(self, counts: Counts) -> None:
-        now_s = time.monotonic()
-        if now_s < self._next_s:
-            return
-        self._next_s = now_s + _EVERY_S
-        then_s, sent, received = self._before
-        span_s = max(now_s - then_s, 1e-9)
-        self._before = (now_s, counts.transmitted_bytes, counts.received_bytes)
-        steps = f"{counts.iterations} iterations" if counts.marks else "no iterations seen yet"
-        rates = (counts.transmitted_bytes - sent) * 8 / span_s, (counts.received_bytes - received) * 8 / span_s
-        text = (
-            f"recording {now_s - self._began_s:.0f} s · {steps} · ↑ {rates[0] / 1e6:.0f} ↓ {rates[1] / 1e6:.0f} Mbit/s"
-        )
-        self._status.update(Text(f"{text} · ctrl-C stops"))
+def _usage(wire_bytes: float, utilization: float | None, window_ns: int) -> str:
+    if utilization is not None:
+        return f"{share(utilization)} of line rate"
+    return rate(wire_bytes * 8e9 / window_ns) if window_ns else rate(None)

@@ -1,0 +1,71 @@
+"""Rows on their way from the recorder to a live view: handed over without waiting, and bounded if nobody fetches."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from netprof.model import Meta
+from netprof.schema import MarkKind
+
+Rows = Mapping[str, Any]
+"""Columns of one table, all of one length."""
+
+_MOST_ROWS = 500_000
+_KEPT_WHOLE = frozenset({"flows"})  # without a flow's row its bytes cannot be told from others
+
+
+class Inbox:
+    """Keeps rows until they are fetched by another thread; of more than half a million the oldest are dropped.
+
+    `steps` counts the `ddp_wait` marks of each process; dropped rows are counted too.
+    """
+
+    def __init__(self, meta: Meta) -> None:
+        self._lock = threading.Lock()
+        self._rows: deque[tuple[str, Rows]] = deque()
+        self._kept: list[tuple[str, Rows]] = []
+        self._held = 0
+        self._meta = meta
+        self._through_ns = meta.started_ns
+        self.steps: Counter[int] = Counter()
+
+    def add(self, table: str, columns: Rows) -> None:
+        """Take rows of `table`; they must not change any more."""
+        if table == "marks":
+            kinds = np.asarray(columns["kind"])
+            self.steps.update(np.asarray(columns["pid"])[kinds == MarkKind.DDP_WAIT].tolist())
+        with self._lock:
+            if table in _KEPT_WHOLE:
+                self._kept.append((table, columns))
+                return
+            self._rows.append((table, columns))
+            self._held += _length(columns)
+            while self._held > _MOST_ROWS and len(self._rows) > 1:
+                self._held -= _length(self._rows.popleft()[1])
+
+    def describe(self, meta: Meta) -> None:
+        """Take the recording's newest description."""
+        self._meta = meta
+
+    def reached(self, time_ns: int) -> None:
+        """Say that everything up to `time_ns` has been added."""
+        self._through_ns = max(self._through_ns, time_ns)
+
+    def fetch(self) -> tuple[Meta, int, list[tuple[str, Rows]]]:
+        """Return the newest description, how far the recording has come, and the rows added since the last call."""
+        with self._lock:
+            rows = self._kept + list(self._rows)
+            through_ns = self._through_ns
+            self._kept = []
+            self._rows.clear()
+            self._held = 0
+        return self._meta, through_ns, rows
+
+
+def _length(columns: Rows) -> int:
+    return len(next(iter(columns.values())))

@@ -1,0 +1,92 @@
+"""From an inbox of fresh rows to what a live view shows, at a bounded cost."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from netprof.analysis.ranks import ranks_by_pid
+from netprof.analysis.recent import Recent, empty_trail, glance
+from netprof.analysis.result import Analysis
+from netprof.session.live_inbox import Inbox, Rows
+from netprof.session.live_window import LONGEST_NS, Window
+
+_S = 10**9
+_WINDOW_NS = (10 * _S, 30 * _S)  # a hundred iterations, but not less nor more than this
+_FEWEST_ITERATIONS = 5  # unless this many do not fit into it
+_GLANCE_NS, _GLANCE_ITERATIONS = 4 * _S, 5
+_CONCLUDE_EVERY_S = 1.0
+_CONCLUDE_SHARE = 0.015  # of a core, at most, goes into conclusions
+_CATCH_UP_ROUNDS = 3
+
+
+class LiveState:
+    """Turns what an inbox holds into `Recent`; used by one thread.
+
+    The last seconds are looked at on every call. Conclusions over the whole window follow once a second or, where
+    they take long, so seldom that they stay within 1.5 % of a core.
+    """
+
+    def __init__(self, inbox: Inbox, bin_ns: int) -> None:
+        self._inbox = inbox
+        self._window = Window(bin_ns)
+        self._trail = empty_trail()
+        self._analysis: Analysis | None = None
+        self._next_s = 0.0
+        self._concluded = 0
+
+    def look(self) -> Recent:
+        """Return what is going on now. Raises TraceError for rows that cannot be believed."""
+        meta, through_ns, fresh = self._inbox.fetch()
+        self._window.set_ranks(meta)
+        for table, rows in fresh:
+            self._window.add(table, rows)
+        window_ns = self._window_ns()
+        self._window.trim(through_ns, window_ns)
+        since_ns = through_ns - min(window_ns, self._glance_ns())
+        seen = glance(meta, self._window.marks(since_ns), self._inbox.steps, self._trail, self._window.lanes(since_ns))
+        self._trail = seen.trail
+        window_ns = min(window_ns, self._window.longest_ns, through_ns - meta.started_ns)
+        if fresh and time.monotonic() >= self._next_s:
+            began_s = time.thread_time()
+            self._analysis = self._window.conclude(meta, through_ns - window_ns, through_ns)
+            self._concluded += 1
+            self._pace(time.thread_time() - began_s)
+        return Recent(
+            meta=meta,
+            through_ns=through_ns,
+            window_ns=window_ns,
+            trail=seen.trail,
+            ranks=ranks_by_pid(meta.targets),
+            links=seen.links,
+            last_bandwidths=seen.last_bandwidths,
+            analysis=self._analysis,
+            gpus=_latest_by_gpu(self._window.newest("gpu")),
+        )
+
+    def _pace(self, took_s: float) -> None:
+        least_s = _CONCLUDE_EVERY_S / 2 if self._concluded < _CATCH_UP_ROUNDS else _CONCLUDE_EVERY_S
+        self._next_s = time.monotonic() + max(least_s, took_s / _CONCLUDE_SHARE)
+
+    def _window_ns(self) -> int:
+        """Return how far back to look: about a hundred iterations, in seconds that a person can relate to."""
+        typical_ns = self._typical_ns()
+        shortest, longest = _WINDOW_NS
+        wanted = min(max(100 * typical_ns, shortest), longest) if typical_ns else longest
+        return min(max(wanted, (_FEWEST_ITERATIONS + 1) * typical_ns), LONGEST_NS)
+
+    def _glance_ns(self) -> int:
+        return max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns())
+
+    def _typical_ns(self) -> int:
+        return int(np.median(self._trail.duration_ns)) if len(self._trail) else 0
+
+
+def _latest_by_gpu(rows: Rows | None) -> dict[str, dict[str, float]]:
+    """Return the last sample of every GPU, whatever numbers it consists of."""
+    if rows is None:
+        return {}
+    numbers = {name: np.asarray(rows[name]) for name in rows if name not in ("gpu", "time_ns")}
+    numbers = {name: values for name, values in numbers.items() if values.dtype.kind in "iuf"}
+    return {str(gpu): {name: float(v[i]) for name, v in numbers.items()} for i, gpu in enumerate(rows["gpu"])}

@@ -1,0 +1,103 @@
+"""The live view at work: a thread of its own, so that a slow terminal never holds up the recording."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+
+from rich.console import Console
+
+from netprof.analysis.recent import Recent
+from netprof.views.live.draw import draw, shown_zoom
+from netprof.views.live.screen import Screen
+from netprof.views.live.state import ViewState, press
+from netprof.views.live.terminal import Terminal, waking_pipe
+
+FRAME_S = 0.2
+_PATIENCE_S = 2.0  # for a terminal that does not take what is written to it
+
+Look = Callable[[], Recent | None]
+
+
+class LiveDisplay:
+    """Shows what `look` returns, five times a second, from entering the `with` block to leaving it.
+
+    `stopping` is set once the person asks to stop. Should drawing fail, `failure` says how, the terminal is given back
+    and the program goes on without a view. `notice` returns a word for the title, or nothing.
+    """
+
+    def __init__(self, console: Console, look: Look, source: str, notice: Callable[[], str] = str) -> None:
+        self._console, self._look, self._notice = console, look, notice
+        self._state = ViewState(source)
+        self._shown: Recent | None = None
+        self._screen = Screen(console)
+        output_fd = console.file.fileno()
+        self._terminal = Terminal(output_fd, sys.stdin.fileno() if sys.stdin.isatty() else None)
+        self._resources = ExitStack()
+        self._thread = threading.Thread(target=self._run, name="netprof-live", daemon=True)
+        self._leaving = threading.Event()
+        self.failure: BaseException | None = None
+        self.frames = 0
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the person asked to stop."""
+        return self._state.stopping
+
+    def __enter__(self) -> LiveDisplay:
+        self._wake_fd, self._waker_fd = self._resources.enter_context(waking_pipe())
+        self._resources.enter_context(self._terminal)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leaving.set()
+        os.write(self._waker_fd, b"!")
+        self._thread.join(_PATIENCE_S)
+        self._resources.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._leaving.is_set() and not self.stopping:
+                self._frame()
+        except BaseException as error:
+            self.failure = error
+            self._terminal.leave()
+
+    def _frame(self) -> None:
+        due_s = time.monotonic() + FRAME_S
+        recent = self._look()
+        if not self._state.paused:
+            self._shown = recent
+        self._draw()
+        while not self._leaving.is_set() and not self.stopping and (left_s := due_s - time.monotonic()) > 0:
+            if self._press(self._terminal.keys(left_s, self._wake_fd)):
+                self._draw()
+
+    def _draw(self) -> None:
+        if self._terminal.lost:
+            self._terminal.lost = False
+            self._screen.forget()
+        width, height = self._terminal.size()
+        rows = draw(self._shown, self._with_notice(), width, height)
+        if self._terminal.entered:
+            self._screen.put(rows, width)
+            self.frames += 1
+
+    def _with_notice(self) -> ViewState:
+        return replace(self._state, notice=self._notice())
+
+    def _press(self, keys: list[str]) -> bool:
+        before = self._state
+        for key in keys:
+            width, _ = self._terminal.size()
+            self._state = press(self._state, key, shown_zoom(self._shown, self._state, width))
+        return self._state != before

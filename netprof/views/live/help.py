@@ -1,0 +1,44 @@
+"""What the keys do, and what is seen."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from netprof.analysis.recent import HISTORY, Recent
+from netprof.views.format import duration
+from netprof.views.live.iterations import legend
+from netprof.views.live.links import CAUSES
+from netprof.views.live.rows import row
+
+_KEYS = (
+    ("q", "stop and print the report (ctrl-C stops too)"),
+    ("p", "let the display stand still; recording goes on"),
+    ("1 2 3, tab", "overview, flows, iterations"),
+    ("+ - 0", "finer or coarser columns in the strips; 0 chooses by the iteration"),
+    ("? esc", "this help"),
+)
+
+
+def help_rows(recent: Recent | None) -> list[Text]:
+    """Return the help."""
+    bin_width = duration(recent.meta.bin_ns / 1e9) if recent is not None else "a bin"
+    rows = [row((f"  {keys:<12}", "bold"), text) for keys, text in _KEYS]
+    rows += [row(), row("  bar of an iteration: ", legend())]
+    rows.append(row(f"  trend: the last {HISTORY} iterations, the slowest of those that share a cell"))
+    rows.append(row("  now: the time since the last whole iteration ended"))
+    rows.append(row(f"  strips: bins of {bin_width}; the height is a column's mean, the colour its fullest bin"))
+    rows.append(
+        row(
+            "    ",
+            ("▅", "green"),
+            " 80 % of line rate or more  ",
+            ("▅", "yellow"),
+            " 30 %  ",
+            ("▅", "blue"),
+            " less  · idle",
+        )
+    )
+    rows.append(row("  why the link is idle, as far as whole iterations tell (? is not known yet):"))
+    rows += [row(f"    {letter} ", (name, style)) for letter, name, style in CAUSES]
+    rows.append(row("  verdict, shares, flows: over the last seconds that are named there; the report is over all"))
+    return rows

@@ -1,0 +1,149 @@
+"""Iterations: one row a rank in the overview, and the view in which the last ones are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.text import Text
+
+from netprof.analysis.recent import HISTORY, Recent, Trail
+from netprof.views.format import count, duration, share
+from netprof.views.live.rows import Part, heading, right, row, spark, stacked
+
+PHASES = (("forward", "░", "blue"), ("backward", "▒", "cyan"), ("exposed", "█", "red"), ("rest", "·", "bright_black"))
+_NUMBERS = 41  # cells before the trend
+_STUCK = 3.0  # times its usual time an iteration may take before that is pointed out
+
+
+def legend() -> Text:
+    """Return what the glyphs of the phases mean."""
+    parts: list[Part | str] = []
+    for name, glyph, style in PHASES:
+        parts += [(glyph * 2, style), (f" {name}  ", "dim")]
+    return row(*parts)
+
+
+def rank_rows(recent: Recent, width: int, most: int) -> list[Text]:
+    """Return the section of the overview: a heading and a row for each rank, `most` rows in all."""
+    pids = _order(recent)
+    if not pids:
+        return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
+    low, high = _scale(recent.trail)
+    trend_width = min(HISTORY, max(8, (width - _NUMBERS) * 2 // 5))
+    bar_width = width - _NUMBERS - trend_width - 2
+    scale = f"▁{duration(low)} █{duration(high)}"
+    numbers = f"{'rank':>4} {'number':>8} {'last':>8} {'median':>8} {'now':>7}  "
+    trend = f"{_trend_title(trend_width, scale)[:trend_width]:<{trend_width}}"
+    rows = [row((numbers, "dim"), (trend, "dim"), "  ", legend())]
+    shown = pids if len(pids) + 1 <= most else pids[: max(0, most - 2)]
+    rows += [_rank_row(recent, pid, trend_width, bar_width, (low, high)) for pid in shown]
+    if len(shown) < len(pids):
+        rows.append(row((f"  … and {count(len(pids) - len(shown), 'more rank')} (view 3)", "dim")))
+    return rows
+
+
+def iterations_view(recent: Recent, width: int, height: int) -> list[Text]:
+    """Return the view of iterations: spread and slowest ones, then the last ones, newest first."""
+    if not len(recent.trail):
+        return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
+    rows = [*_summary(recent), row(), heading("Last iterations", legend())]
+    order = np.argsort(-recent.trail.begin_ns, kind="stable")[: max(0, height - len(rows) - 1)]
+    names = f"{'number':>8} {'rank':>5} {'duration':>9} {'forward':>9} {'backward':>9} {'exposed':>9} {'rest':>9}  "
+    rows.append(row((names, "dim")))
+    slowest = recent.trail.duration_ns.max()
+    for index in order:
+        one = recent.trail.where(np.array([index]))
+        bar = _bar(one, round((width - len(names)) * float(one.duration_ns[0] / slowest)))
+        rows.append(row(_numbers(recent, one), bar))
+    return rows
+
+
+def _order(recent: Recent) -> list[int]:
+    pids = np.unique(recent.trail.pid).tolist()
+    return sorted(pids, key=lambda pid: (recent.ranks.get(pid, 1 << 31), pid))
+
+
+def rank_name(recent: Recent, pid: int) -> str:
+    """Return a process's rank, or a question mark."""
+    return str(recent.ranks.get(pid, "?"))
+
+
+def _scale(trail: Trail) -> tuple[float, float]:
+    """Return the shortest and the longest duration; at least a tenth apart, so that noise does not look like news."""
+    low, high = float(trail.duration_ns.min()) / 1e9, float(trail.duration_ns.max()) / 1e9
+    return low, max(high, low * 1.1)
+
+
+def _trend_title(width: int, scale: str) -> str:
+    each = -(-HISTORY // width)
+    about = f"last {HISTORY}" if each == 1 else f"last {HISTORY}, worst of {each}"
+    full = f"{about} {scale}"
+    return full if len(full) <= width else scale if len(scale) <= width else "trend"
+
+
+def _rank_row(recent: Recent, pid: int, trend_width: int, bar_width: int, scale: tuple[float, float]) -> Text:
+    own = recent.trail.of(pid)
+    last = own.where(np.array([len(own) - 1]))
+    median_ns = float(np.median(own.duration_ns))
+    running_ns = max(0, recent.through_ns - int(own.end_ns[-1]))
+    stuck = running_ns > _STUCK * median_ns + 1e9
+    return row(
+        (f"{rank_name(recent, pid):>4}", "bold"),
+        f" {'#' + str(int(last.number[0])):>8} ",
+        (right(duration(float(last.duration_ns[0]) / 1e9), 8), "bold"),
+        f" {right(duration(median_ns / 1e9), 8)} ",
+        (right(duration(running_ns / 1e9), 7), "bold yellow" if stuck else "dim"),
+        "  ",
+        (_trend((own.duration_ns / 1e9).tolist(), trend_width, scale), "green"),
+        "  ",
+        _bar(last, bar_width),
+    )
+
+
+def _trend(seconds: Sequence[float], width: int, scale: tuple[float, float]) -> str:
+    """Draw the durations, the slowest of as many as share a cell; the newest at the right."""
+    each = -(-HISTORY // width)
+    pad = -len(seconds) % each
+    padded = np.concatenate((np.zeros(pad), np.asarray(seconds)))
+    worst = padded.reshape(-1, each).max(axis=1)[-width:] if len(padded) else padded
+    return f"{spark(worst.tolist(), *scale):>{width}}"
+
+
+def _bar(one: Trail, width: int) -> Text:
+    total = max(int(one.duration_ns[0]), 1)
+    return stacked(
+        ((value / total, glyph, style) for value, (_, glyph, style) in zip(_phases_ns(one), PHASES, strict=True)), width
+    )
+
+
+def _phases_ns(one: Trail) -> tuple[float, ...]:
+    phases = (one.forward_phase_ns, one.backward_phase_ns, one.exposed_phase_ns, one.rest_phase_ns)
+    return tuple(float(phase[0]) for phase in phases)
+
+
+def _numbers(recent: Recent, one: Trail) -> Text:
+    parts = [f"{right(duration(value / 1e9), 9)} " for value in _phases_ns(one)]
+    return row(
+        f"{'#' + str(int(one.number[0])):>8} {rank_name(recent, int(one.pid[0])):>5} ",
+        (right(duration(float(one.duration_ns[0]) / 1e9), 9), "bold"),
+        " ",
+        "".join(parts),
+        " ",
+    )
+
+
+def _summary(recent: Recent) -> list[Text]:
+    """Return each rank's spread over the window of the analysis."""
+    if recent.analysis is None:
+        return []
+    names = f"{'rank':>4} {'seen':>6} {'median':>9} {'p10':>9} {'p90':>9} {'slowest':>9} {'exposed':>9}"
+    rows = [heading("Spread", f"last {recent.window_ns / 1e9:.0f} s"), row((names, "dim"))]
+    for rank in recent.analysis.ranks:
+        found = rank.durations
+        if found is None:
+            continue
+        values = (found.median_s, found.p10_s, found.p90_s, found.max_s)
+        shown = " ".join(right(duration(value), 9) for value in values)
+        rows.append(row(f"{rank_name(recent, rank.pid):>4} {found.count:>6} {shown} {share(found.exposed_share):>9}"))
+    return rows

@@ -1,0 +1,156 @@
+"""Links: a strip each way that scrolls with time, why it was idle, and both against line rate."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.text import Text
+
+from netprof.analysis.bins import Bins
+from netprof.analysis.links import LinkSummary
+from netprof.analysis.recent import LinkNow, Recent
+from netprof.analysis.strip import Strip, causes, is_idle, strip
+from netprof.analysis.verdict import AT_LINE_RATE
+from netprof.views.format import UNKNOWN, count, duration, rate
+from netprof.views.live.rows import EIGHTHS, Part, cells, heading, row
+from netprof.views.safe import safe_text
+
+CAUSES = (
+    ("g", "no gradient", "blue"),
+    ("w", "waiting", "red"),
+    ("b", "between", "magenta"),
+    ("a", "after last", "bright_black"),
+)
+LABEL = 24
+"""Cells before a strip."""
+
+
+def link_rows(recent: Recent, width: int, most: int, zoom: int) -> list[Text]:
+    """Return the section of the overview in at most `most` rows; `zoom` is the bins in a column of the strips."""
+    links = by_traffic(recent)
+    if not links:
+        return [heading("Links", "no traffic of the job has been seen yet")]
+    each = _rows_each(len(links), most - 1)
+    fitting = max(1, (most - 2) // each if len(links) * each > most - 1 else len(links))
+    rows = [_heading(recent, zoom, width)]
+    for link in links[:fitting]:
+        rows += _link(recent, link, width, zoom, each)
+    if fitting < len(links):
+        rows.append(row((f"  … and {count(len(links) - fitting, 'more link')}", "dim")))
+    return rows[:most]
+
+
+def by_traffic(recent: Recent) -> list[LinkNow]:
+    """Return the links that carried a byte of the job lately, the busiest first; of equals the lower rank."""
+    moved = {id(link): _bytes(link.transmitted) + _bytes(link.received) for link in recent.links}
+    most = max(moved.values(), default=0)
+    shown = [link for link in recent.links if moved[id(link)] > most / 1000]
+    return sorted(shown, key=lambda link: (link.ranks or (1 << 31,), -moved[id(link)]))
+
+
+def link_name(recent: Recent, link: LinkNow) -> str:
+    """Return a device's name; with its ranks where another network namespace has one of that name."""
+    name = safe_text(link.key.device, 24) or "(no device)"
+    if sum(other.key.device == link.key.device for other in recent.links) < 2:
+        return name
+    ranks = ",".join(map(str, link.ranks))
+    return f"{name} of rank {ranks}" if ranks else f"{name}@{link.key.netns}"
+
+
+def _bytes(bins: Bins | None) -> int:
+    return int(bins.wire_bytes.sum()) if bins is not None else 0
+
+
+def _rows_each(links: int, room: int) -> int:
+    """Return how many rows every link gets: name, two strips, why idle; the strips; the name and one strip."""
+    return next((each for each in (4, 3) if links * each <= room), 3)
+
+
+def _heading(recent: Recent, zoom: int, width: int) -> Text:
+    column = duration(zoom * recent.meta.bin_ns / 1e9)
+    parts: list[Part | str] = [("Links", "bold"), (f"  a column is {column}: height mean, colour peak", "dim")]
+    idle: list[Part | str] = [("  idle:", "dim")]
+    for letter, name, style in CAUSES:
+        idle += [" ", (letter, style), (f" {name}", "dim")]
+    whole = row(*parts, *idle)
+    return whole if whole.cell_len <= width else row(("Links", "bold"), (f"  a column is {column}", "dim"), *idle)
+
+
+def _link(recent: Recent, link: LinkNow, width: int, zoom: int, each: int) -> list[Text]:
+    summary = _summary(recent, link)
+    columns = max(1, width - LABEL)
+    bin_ns = recent.meta.bin_ns
+    first_bin = (recent.through_ns // (bin_ns * zoom) - columns) * zoom  # whole columns: they move, never change
+    sides = [strip(bins, first_bin, zoom, columns, bin_ns) for bins in (link.transmitted, link.received)]
+    idle = is_idle(sides, link.line_rate.bps)
+    scale = link.line_rate.bps or max(float(side.peak_bps.max()) for side in sides) or 1.0
+    rows = [_title(recent, link, summary, scale)]
+    usage = (
+        (summary.utilization_tx, summary.utilization_outstanding_tx) if summary else (None, None),
+        (summary.utilization_rx, summary.utilization_outstanding_rx) if summary else (None, None),
+    )
+    for arrow, side, (all_time, waiting) in zip("↑↓", sides, usage, strict=True):
+        rows.append(row(_label(arrow, all_time, waiting, side), _strip(side, scale)))
+    if each >= 4:
+        why = causes(link.states, first_bin * bin_ns, zoom * bin_ns, columns)
+        rows.append(row((f"{'why idle':>{LABEL - 1}} ", "dim"), _why(idle, why)))
+    return rows
+
+
+def _summary(recent: Recent, link: LinkNow) -> LinkSummary | None:
+    links = recent.analysis.links if recent.analysis is not None else ()
+    return next((one for one in links if (one.netns, one.device) == link.key), None)
+
+
+def _title(recent: Recent, link: LinkNow, summary: LinkSummary | None, scale: float) -> Text:
+    known = link.line_rate.bps is not None
+    source = safe_text(link.line_rate.source, 40).partition(":")[0]
+    speed = f"{rate(link.line_rate.bps)} ({source})" if known else f"line rate {UNKNOWN}, height is of {rate(scale)}"
+    parts: list[Part | str] = [(f" {link_name(recent, link)}", "bold cyan"), (f"  {speed}", "dim")]
+    if summary is not None:
+        parts += [("  idle ", "dim"), _percent(summary.idle.total_ns, summary.window_ns)]
+        idle = summary.idle
+        amounts = (
+            idle.no_gradient_ns,
+            idle.gradients_waiting_ns,
+            idle.nothing_outstanding_ns,
+            idle.after_last_byte_ns,
+        )
+        for amount, (letter, _, style) in zip(amounts, CAUSES, strict=True):
+            if amount is not None:
+                parts += ["  ", (letter, f"bold {style}"), f" {_percent(amount, summary.window_ns)}"]
+    return row(*parts)
+
+
+def _label(arrow: str, all_time: float | None, waiting: float | None, side: Strip) -> Text:
+    now = rate(float(side.mean_bps.mean()))
+    if all_time is None:
+        return row(f" {arrow} ", (f"{now:>{LABEL - 4}} ", ""))
+    busy = f"waiting {waiting * 100:3.0f} %" if waiting is not None else ""
+    return row(f" {arrow} ", (f"{all_time * 100:3.0f} %", "bold"), (f"  {busy:<{LABEL - 10}}", "dim"))
+
+
+def _strip(side: Strip, scale: float) -> Text:
+    mean, peak = np.minimum(side.mean_bps / scale, 1.0), side.peak_bps / scale
+    level = np.where(side.peak_bps > 0, np.maximum(1, np.round(mean * 8)), 0).astype(int)
+    glyphs = [EIGHTHS[height] if height else "·" for height in level.tolist()]
+    styles = [_colour(share) for share in peak.tolist()]
+    return cells(glyphs, styles)
+
+
+def _colour(peak: float) -> str:
+    if peak < 0.01:
+        return "bright_black"
+    return "green" if peak >= AT_LINE_RATE else "yellow" if peak >= 0.3 else "blue"
+
+
+def _why(idle: object, why: object) -> Text:
+    glyphs, styles = [], []
+    for is_quiet, cause in zip(idle, why, strict=True):  # type: ignore[call-overload]
+        letter, _, style = CAUSES[int(cause)] if is_quiet and cause >= 0 else ("?" if is_quiet else " ", "", "dim")
+        glyphs.append(letter)
+        styles.append(style)
+    return cells(glyphs, styles)
+
+
+def _percent(part_ns: int, whole_ns: int) -> str:
+    return f"{part_ns / whole_ns * 100:.0f} %" if whole_ns else UNKNOWN

@@ -1,0 +1,66 @@
+"""The overview: verdict, ranks, links, all-reduces, GPUs and the largest flows, as far as they fit."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from netprof.analysis.recent import Recent
+from netprof.analysis.verdict import Case
+from netprof.views.format import UNKNOWN, rate, share
+from netprof.views.live.flows import flow_rows
+from netprof.views.live.gpus import gpu_rows
+from netprof.views.live.iterations import rank_rows
+from netprof.views.live.links import by_traffic, link_rows
+from netprof.views.live.rows import Part, row, wrapped
+from netprof.views.safe import safe_text
+
+_COLOUR = {
+    Case.COMPUTE_BOUND: "bold green",
+    Case.AT_LINE_RATE: "bold red",
+    Case.LINK_IDLE: "bold yellow",
+    Case.BELOW_LINE_RATE: "bold yellow",
+}
+
+
+def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
+    """Return the rows of the overview, at most `height`: what fits, the most telling parts first."""
+    top = verdict_rows(recent, width, 2 if height < 30 else 3)
+    spaced = height >= 34
+    ranks = rank_rows(recent, width, max(2, min(9, (height - len(top)) // 3)))
+    room = height - len(top) - len(ranks) - 1
+    links = link_rows(recent, width, min(room, 1 + 4 * max(1, len(by_traffic(recent)))), zoom)
+    sections = [top, ranks, links, [all_reduce_row(recent)]]
+    for extra in (gpu_rows(recent, width, 1 + len(recent.gpus)), flow_rows(recent, width, 9)):
+        room = height - sum(len(section) + spaced for section in sections)
+        if extra and room >= 2:
+            sections.append(extra[:room])
+    rows: list[Text] = []
+    for section in sections:
+        rows += section + ([row()] if spaced else [])
+    return rows
+
+
+def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
+    """Return the verdict over the window, or that it is too early for one."""
+    if recent.analysis is None:
+        return wrapped("waiting for the first traffic and iterations", width, "dim", 1)
+    verdict = recent.analysis.verdict
+    text = f"{safe_text(verdict.sentence)} (last {recent.window_ns / 1e9:.0f} s)"
+    return wrapped(text, width, _COLOUR.get(verdict.case, "bold"), most)
+
+
+def all_reduce_row(recent: Recent) -> Text:
+    """Return the bus bandwidth of the all-reduces, over the last iteration and over the window, against line rate."""
+    found = recent.analysis.collectives if recent.analysis is not None else None
+    if found is None or not found.count:
+        return row(("All-reduce", "bold"), ("  none with a known size yet", "dim"))
+    last = [b.bus_bandwidth_bps for b in recent.last_bandwidths.values() if b.bus_bandwidth_bps is not None]
+    parts: list[Part | str] = [("All-reduce", "bold"), ("  bus bandwidth: last iteration ", "dim")]
+    parts += [
+        (rate(min(last)) if last else UNKNOWN, "bold"),
+        ("  window ", "dim"),
+        (rate(found.bus_bandwidth_bps), "bold"),
+    ]
+    parts += [(f" = {share(found.line_rate_share)} of line rate", "")]
+    parts += [("  median of single ones ", "dim"), rate(found.median_bus_bandwidth_bps)]
+    return row(*parts)

@@ -1,0 +1,90 @@
+"""Rows of text of an exact width: the building blocks of every part of the live view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from rich.text import Text
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+Part = tuple[str, str]
+"""A text and its style."""
+
+
+def row(*parts: Part | Text | str) -> Text:
+    """Put parts side by side in one row. Nothing is read as markup."""
+    made = Text(no_wrap=True, end="")
+    for part in parts:
+        if isinstance(part, Text):
+            made.append_text(part)
+        elif isinstance(part, tuple):
+            made.append(part[0], part[1] or None)
+        else:
+            made.append(part)
+    return made
+
+
+def cells(glyphs: Sequence[str], styles: Sequence[str]) -> Text:
+    """Return one glyph a cell, neighbours of one style joined."""
+    made = Text(no_wrap=True, end="")
+    for style, group in groupby(zip(glyphs, styles, strict=True), key=lambda pair: pair[1]):
+        made.append("".join(glyph for glyph, _ in group), style or None)
+    return made
+
+
+def fitted(text: Text, width: int) -> Text:
+    """Return the row cut with an ellipsis, or filled with blanks, to exactly `width` cells."""
+    if text.cell_len != width:
+        text = text.copy()
+        text.truncate(width, overflow="ellipsis", pad=True)
+    return text
+
+
+def left(text: str, width: int) -> str:
+    """Return text at the left of a column (cut to its width if it must be)."""
+    shown = Text(text)
+    shown.truncate(width, overflow="ellipsis", pad=True)
+    return shown.plain
+
+
+def right(text: str, width: int) -> str:
+    """Return text at the right of a column."""
+    return left(text, width) if len(text) > width else " " * (width - len(text)) + text
+
+
+def heading(name: str, about: str | Text = "") -> Text:
+    """Return the row above a section."""
+    return row((name, "bold"), "  ", about if isinstance(about, Text) else (about, "dim"))
+
+
+def wrapped(text: str, width: int, style: str, most: int) -> list[Text]:
+    """Return a sentence broken between words into at most `most` rows; the last one ends in an ellipsis if cut."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    kept = lines[:most]
+    if len(lines) > most:
+        kept[-1] = f"{kept[-1]} {lines[most]}"
+    return [fitted(row((line, style)), width) for line in kept]
+
+
+def stacked(parts: Iterable[tuple[float, str, str]], width: int) -> Text:
+    """Return shares of one bar, each (share, glyph, style); rounding moves edges, never the whole."""
+    made, before, end = Text(no_wrap=True, end=""), 0.0, 0
+    for share, glyph, style in parts:
+        begin, before = end, before + share
+        end = max(begin, min(width, round(before * width)))
+        made.append(glyph * (end - begin), style)
+    return made
+
+
+def spark(values: Sequence[float], low: float, high: float) -> str:
+    """Return a value a cell, by height between `low` (▁) and `high` (█)."""
+    span = max(high - low, 1e-12)
+    return "".join(EIGHTHS[1 + round(7 * min(1.0, max(0.0, (value - low) / span)))] for value in values)

@@ -1,0 +1,84 @@
+"""What the person chose to look at, and what each key changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+_ZOOMS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+"""Bins in a column of the strips."""
+
+
+class View(Enum):
+    """The views, in the order of their number keys."""
+
+    OVERVIEW = "overview"
+    FLOWS = "flows"
+    ITERATIONS = "iterations"
+
+
+VIEWS = tuple(View)
+
+
+@dataclass(frozen=True)
+class ViewState:
+    """The state of the display: what is shown, and whether it stands still; `source` says what it is shown of.
+
+    `zoom` is the number of bins in a strip's column, None to choose it by the length of an iteration.
+    """
+
+    source: str
+    view: View = View.OVERVIEW
+    paused: bool = False
+    help: bool = False
+    zoom: int | None = None
+    notice: str = ""
+    stopping: bool = False
+
+
+def press(state: ViewState, key: str, shown_zoom: int = 10) -> ViewState:
+    """Return the state after a key; a key that means nothing changes nothing.
+
+    `shown_zoom` is the zoom now on screen, from which + and - go on.
+    """
+    if state.help and key in ("escape", "?", "h"):
+        return replace(state, help=False)
+    if key in ("?", "h"):
+        return replace(state, help=True)
+    if key in ("q", "Q"):
+        return replace(state, stopping=True)
+    if key == "p":
+        return replace(state, paused=not state.paused)
+    if key in ("+", "=", "-", "0"):
+        return replace(state, zoom=_zoom(key, shown_zoom))
+    view = _view(state.view, key)
+    return state if view is None else replace(state, view=view, help=False)
+
+
+def choose_zoom(state: ViewState, columns: int, iteration_bins: float) -> int:
+    """Return the bins in a column: what the person chose, else so that about three iterations are seen."""
+    if state.zoom is not None:
+        return state.zoom
+    wanted = 3 * iteration_bins / max(columns, 1) if iteration_bins else 10
+    return min(_ZOOMS, key=lambda zoom: abs(zoom - wanted))
+
+
+def _zoom(key: str, shown: int) -> int | None:
+    if key == "0":
+        return None
+    finer = [zoom for zoom in _ZOOMS if zoom < shown]
+    coarser = [zoom for zoom in _ZOOMS if zoom > shown]
+    if key == "-":
+        return coarser[0] if coarser else _ZOOMS[-1]
+    return finer[-1] if finer else _ZOOMS[0]
+
+
+def _view(now: View, key: str) -> View | None:
+    at = VIEWS.index(now)
+    if key in ("tab", "right"):
+        return VIEWS[(at + 1) % len(VIEWS)]
+    if key in ("backtab", "left"):
+        return VIEWS[(at - 1) % len(VIEWS)]
+    if key.isdigit() and 1 <= int(key) <= len(VIEWS):
+        return VIEWS[int(key) - 1]
+    return None
