@@ -3,10 +3,11 @@
 from netprof.probes.frameworks.autograd import AUTOGRAD
 from netprof.probes.frameworks.ddp import DDP
 from netprof.probes.frameworks.gloo import GLOO
+from netprof.probes.frameworks.horovod import HOROVOD
 from netprof.probes.frameworks.nccl import NCCL
 from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory, Pair, Register
 
-FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, NCCL)
+FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, HOROVOD, NCCL)
 """All that netprof looks for in a process."""
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "DDP",
     "FRAMEWORKS",
     "GLOO",
+    "HOROVOD",
     "NCCL",
     "Argument",
     "Chain",

@@ -12,7 +12,7 @@ were looked at in 2.13.0. An element or a buffer of a size that cannot be shows 
 
 from __future__ import annotations
 
-from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory
+from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory, Register
 from netprof.schema import CollectiveKind, MarkKind
 
 _ELEMENT_SIZES = (1, 2, 4, 8, 16)
@@ -42,7 +42,8 @@ GLOO = Framework(
     name="gloo",
     library="libtorch_cpu*.so*",
     marks=(
-        Mark(MarkKind.COLLECTIVE_BEGIN, "_ZN4c10d16ProcessGroupGloo9AsyncWork7executeE"),
+        Mark(MarkKind.COLLECTIVE_ENQUEUE, "_ZN4c10d16ProcessGroupGloo7enqueueE", (Memory(2, 0, 8),)),
+        Mark(MarkKind.COLLECTIVE_BEGIN, "_ZN4c10d16ProcessGroupGloo9AsyncWork7executeE", (Memory(1, 0, 8),)),
         _size(CollectiveKind.ALL_REDUCE, "9allreduceERKN", *_elements(80)),
         _size(CollectiveKind.ALL_GATHER, "9allgatherERN", *_buffer(_OUT)),
         _size(CollectiveKind.ALL_GATHER, "10allgathervERN", *_buffer(_OUT)),
@@ -53,7 +54,8 @@ GLOO = Framework(
         _size(CollectiveKind.GATHER, "6gatherERN", *_buffer(_IN)),
         _size(CollectiveKind.SCATTER, "7scatterERN", *_buffer(_OUT_OF_SCATTER)),
         _size(CollectiveKind.BARRIER, "7barrierERN", Constant(0), Constant(0)),
-        Mark(MarkKind.COLLECTIVE_END, "_ZN4c10d16ProcessGroupGloo9AsyncWork14finishWorkGlooEv"),
+        Mark(MarkKind.COLLECTIVE_END, "_ZN4c10d16ProcessGroupGloo9AsyncWork14finishWorkGlooEv", (Register(1),)),
+        Mark(MarkKind.WORK_WAIT, "_ZN4c10d4Work4waitE", (Register(1),)),
         Mark(MarkKind.REDUCE_SCATTER_ASKED, "_ZN4c10d16ProcessGroupGloo31reduce_scatter_tensor_coalescedE", newer=True),
         Mark(MarkKind.REDUCE_SCATTER_ASKED, "_ZN4c10d16ProcessGroupGloo14reduce_scatterE"),
         Mark(MarkKind.SEND_POSTED, "_ZN4c10d16ProcessGroupGloo8SendWorkC2E", (_POSTED,)),
