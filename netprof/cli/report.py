@@ -1,20 +1,83 @@
-"""`netprof report TRACE`: what a recording says."""
+"""`netprof report TRACE`: what a recording says, printed or written in other formats."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from netprof.cli.recording import Json, print_report
+from netprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from netprof.views.reporters import Reporter
 
 
 def report(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="The directory that attach or run made.")],
     as_json: Json = False,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write a file; its suffix says the format. May be repeated."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one self-contained page of charts; - prints it.")
+    ] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev or chrome://tracing.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every table and result as CSV.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write every table and result as Parquet.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that exist.")] = False,
 ) -> None:
-    """Print where the iterations and the link of a recorded job went."""
-    from rich.console import Console
+    """Print where the iterations and the link of a recorded job went, or write it in other formats."""
+    named = {"html": html, "perfetto": perfetto, "csv": csv, "parquet": parquet}
+    wanted = {name: path for name, path in named.items() if path is not None}
+    if not wanted and not out:
+        from rich.console import Console
 
-    print_report(trace, as_json=as_json, console=Console())
+        print_report(trace, as_json=as_json, console=Console())
+        return
+    _write(trace, _targets(wanted, out or [], as_json), force)
+
+
+def _targets(named: dict[str, Path], out: list[Path], as_json: bool) -> list[tuple[Reporter, Path]]:
+    """Return what to write where. Raises UsageError where two reports want standard output or one file."""
+    from netprof.views.output import STDOUT
+    from netprof.views.reporters import by_name, by_suffix
+
+    targets = [(by_name(name), path) for name, path in named.items()]
+    for path in out:
+        if path == STDOUT:
+            raise UsageError("-o - does not say which format is wanted", "use --html -, --perfetto - or --json")
+        targets.append((by_suffix(path), path))
+    if as_json:
+        targets.append((by_name("json"), STDOUT))
+    paths = [path for _, path in targets]
+    for path in paths:
+        if paths.count(path) > 1:
+            place = "standard output" if path == STDOUT else str(path)
+            raise UsageError(f"two reports cannot both go to {place}", "give each a place of its own")
+    return targets
+
+
+def _write(trace: Path, targets: list[tuple[Reporter, Path]], force: bool) -> None:
+    """Analyze a trace once and write each report. Raises NetprofError."""
+    from netprof.views.output import STDOUT, check, write
+
+    for reporter, path in targets:
+        check(reporter, path, force)
+
+    from netprof.analysis.pipeline import analyze
+    from netprof.trace import TraceReader
+    from netprof.views.reporters import Report
+
+    reader = TraceReader(trace)
+    done = Report(analyze(reader), reader)
+    for reporter, path in targets:
+        write(reporter, done, path)
+        if path != STDOUT:
+            typer.echo(f"wrote {path}", err=True)

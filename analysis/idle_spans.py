@@ -1,0 +1,60 @@
+"""When a link was idle and why, as spans of time: what `links[].idle` adds up, to be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from netprof.analysis.bins import QuietTime, combine, quiet_time
+from netprof.analysis.columns import Int64
+from netprof.analysis.definitions import IDLE_THRESHOLD
+from netprof.analysis.idle import link_states
+from netprof.analysis.intervals import Intervals, merge
+from netprof.analysis.links import LinkSummary
+from netprof.analysis.result import Tables
+from netprof.schema import RECEIVE, TRANSMIT
+
+CAUSES = ("no_gradient", "gradients_waiting", "nothing_outstanding", "after_last_byte")
+UNEXPLAINED = "idle"
+"""The one cause that is given where no iteration of the link's ranks is known."""
+
+
+def idle_spans(tables: Tables, link: LinkSummary, bin_ns: int, recording: Intervals) -> Mapping[str, Intervals]:
+    """Return when `link` was idle in both directions, by cause (`definitions.IDLE`).
+
+    The spans are disjoint and as long together as the summary's `idle`. `recording` is the window where no iteration
+    of the link's ranks is known.
+    """
+    states = link_states(tables.iterations, tables.outstanding, link.pids)
+    window = states.window if len(states.window) else recording
+    threshold_bytes = IDLE_THRESHOLD * (link.line_rate_bps or 0.0) * bin_ns / 8e9
+    lanes = [
+        combine(
+            [bins for (lane, way), bins in tables.lanes.items() if lane.link == (link.netns, link.device) and way == d]
+        )
+        for d in (TRANSMIT, RECEIVE)
+    ]
+    quiet = _spans(quiet_time([(lane, threshold_bytes) for lane in lanes], window, bin_ns))
+    if not len(states.window):
+        return {UNEXPLAINED: quiet & recording}
+    return {cause: quiet & getattr(states, cause) for cause in CAUSES}
+
+
+def covered_until(times: Intervals, at_ns: Int64) -> Int64:
+    """Return for each instant how many nanoseconds of `times` lie before it; shape as `at_ns`."""
+    if len(times) == 0:
+        return np.zeros(np.shape(at_ns), np.int64)
+    length = times.end_ns - times.begin_ns
+    before = np.concatenate(([0], np.cumsum(length)))
+    index = np.searchsorted(times.begin_ns, at_ns, "right")
+    current = np.maximum(index - 1, 0)
+    beyond = np.maximum(times.end_ns[current] - at_ns, 0)
+    return np.asarray(before[index] - np.where(index > 0, beyond, 0), np.int64)
+
+
+def _spans(quiet: QuietTime) -> Intervals:
+    """Return the runs of idle bins as intervals."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], quiet.quiet, [False])).astype(np.int8)))
+    at_ns: Int64 = (edges + quiet.first_bin) * quiet.bin_ns
+    return merge(at_ns[::2], at_ns[1::2])

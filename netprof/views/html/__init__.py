@@ -1,0 +1,5 @@
+"""The offline report: one HTML file that holds its data, its charts and its definitions, and loads nothing."""
+
+from netprof.views.html.page import render
+
+__all__ = ["render"]

@@ -1,0 +1,180 @@
+"""The data of the page's other charts: anatomy, distributions, bandwidth against size, flows, what-if."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netprof.analysis.anatomy import Anatomy, anatomy
+from netprof.analysis.per_iteration import IterationRows, bandwidth_by_size, iteration_rows, slowest
+from netprof.errors import NetprofError
+from netprof.views.html.timeline import link_label, rank_label
+from netprof.views.safe import safe_text
+
+if TYPE_CHECKING:
+    from netprof.analysis.flow_table import LinkKey
+    from netprof.analysis.ranks import RankSummary
+    from netprof.analysis.result import Analysis
+    from netprof.analysis.whatif.answer import Series
+    from netprof.analysis.whatif.curves import Curves
+    from netprof.views.html.timeline import Idle
+
+_MOST_POINTS = 2000
+_MOST_RANKS = 16  # ranks drawn one by one in the charts over iterations
+_MOST_FLOWS = 24
+SLOWEST = 8
+
+
+def anatomies(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> list[dict[str, Any]]:
+    """Return the anatomy of each rank's typical iteration; seconds."""
+    found = []
+    for rank in _training(analysis):
+        spans = idle.get(rank.link, {}) if rank.link else {}
+        typical = anatomy(analysis.tables, rank.pid, rank.link, spans, analysis.meta.bin_ns)
+        if typical is not None:
+            found.append(_anatomy(analysis, rank, typical))
+    return found
+
+
+def _anatomy(analysis: Analysis, rank: RankSummary, typical: Anatomy) -> dict[str, Any]:
+    profile = typical.profile
+    link = next((link for link in analysis.links if (link.netns, link.device) == rank.link), None)
+    document: dict[str, Any] = {
+        "label": rank_label(rank),
+        "iterations": typical.iterations,
+        "ends": {name: dataclasses.asdict(getattr(typical, name)) for name in ("backward", "wait", "done", "end")},
+        "buckets": [dataclasses.asdict(bucket) for bucket in typical.buckets],
+        "link": link_label(link) if link else None,
+        "rate_bps": link.line_rate_bps if link else None,
+        "profile": None,
+    }
+    if profile is not None:
+        document["profile"] = {
+            "edges_s": _numbers(profile.edges_s),
+            "tx_bps": [_numbers(row) for row in profile.tx_bps],
+            "rx_bps": [_numbers(row) for row in profile.rx_bps],
+            "idle": {cause: _numbers(share) for cause, share in profile.idle.items()},
+        }
+    return document
+
+
+def distributions(analysis: Analysis) -> list[dict[str, Any]]:
+    """Return per rank the iterations over the run; of very many, evenly spread ones and the slowest."""
+    found = []
+    for rank in _training(analysis):
+        rows = rows_of(analysis, rank)
+        kept = _some(rows)
+        chosen = rows.where(kept)
+        found.append(
+            {
+                "label": rank_label(rank),
+                "count": len(rows),
+                "number": (kept + 1).tolist(),
+                "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in chosen.begin_ns.tolist()],
+                "duration_s": _numbers(chosen.duration_s),
+                "exposed_s": _numbers(chosen.exposed_communication_s),
+                "bus_bps": _numbers(chosen.bus_bandwidth_bps),
+            }
+        )
+    return found
+
+
+def rows_of(analysis: Analysis, rank: RankSummary) -> IterationRows:
+    """Return a rank's iterations, a row each."""
+    tables = analysis.tables
+    return iteration_rows(tables.iterations, tables.collectives, rank.pid, analysis.collectives.world_size)
+
+
+def reference_rank(analysis: Analysis) -> RankSummary | None:
+    """Return the rank with the most iterations, the first of several."""
+    return max(_training(analysis), key=lambda rank: rank.durations.count if rank.durations else 0, default=None)
+
+
+def bandwidths(analysis: Analysis) -> dict[str, Any]:
+    """Return bandwidth against size per rank, with the aggregate and the line rate beside it.
+
+    It is the bus bandwidth, or the algorithm bandwidth where the number of ranks is unknown (then without line rate).
+    """
+    bus = analysis.collectives.bus_bandwidth_bps is not None
+    ranks = []
+    for rank in [rank for rank in analysis.ranks if rank.bandwidths.count][:_MOST_RANKS]:
+        table = bandwidth_by_size(analysis.tables.collectives, rank.pid, analysis.collectives.world_size)
+        columns = {field.name: _numbers(getattr(table, field.name)) for field in dataclasses.fields(table)}
+        aggregate = rank.bandwidths.bus_bandwidth_bps if bus else rank.bandwidths.algorithm_bandwidth_bps
+        ranks.append({"label": rank_label(rank), "aggregate_bps": aggregate, **columns})
+    used = {rank.link for rank in analysis.ranks if rank.bandwidths.count}
+    rates = [link.line_rate_bps for link in analysis.links if (link.netns, link.device) in used and link.line_rate_bps]
+    return {"ranks": ranks, "rate_bps": min(rates, default=None) if bus else None}
+
+
+def flows(analysis: Analysis) -> list[dict[str, Any]]:
+    """Return the largest flows' bytes each way."""
+    return [
+        {
+            "label": safe_text(f"{flow.local} → {flow.remote}", 100),
+            "device": safe_text(flow.device, 60),
+            "rank": flow.rank,
+            "tx_bytes": flow.tx.wire_bytes,
+            "rx_bytes": flow.rx.wire_bytes,
+            "retransmitted_bytes": flow.tx.retransmitted_bytes,
+        }
+        for flow in analysis.flows[:_MOST_FLOWS]
+    ]
+
+
+def whatif(analysis: Analysis) -> tuple[dict[str, Any] | None, Curves | None, str]:
+    """Return the curves for the chart, the answer for the text, and why there is none where there is none."""
+    from netprof.analysis.whatif.curves import whatif_curves
+
+    try:
+        curves = whatif_curves(analysis)
+    except NetprofError as error:
+        return None, None, error.message
+    observed = curves.answer.observed
+    return (
+        {
+            "workers": curves.workers,
+            "measured": [_series(series) for series in curves.measured],
+            "ideal": [_series(series) for series in curves.ideal],
+            "rate_bps": observed.line_rate_bps if observed else None,
+            "iteration_s": observed.iteration_s if observed else None,
+            "scaling_factor": curves.answer.base.worker_s / observed.iteration_s if observed else None,
+        },
+        curves,
+        curves.reason,
+    )
+
+
+def _series(series: Series) -> dict[str, Any]:
+    return {
+        "compression": series.compression,
+        "bandwidth_bps": list(series.bandwidth_bps),
+        "scaling_factor": _numbers(series.scaling_factor),
+        "iteration_s": _numbers(series.iteration_s),
+    }
+
+
+def _training(analysis: Analysis) -> list[RankSummary]:
+    return [rank for rank in analysis.ranks if rank.durations is not None][:_MOST_RANKS]
+
+
+def _some(rows: IterationRows) -> Any:
+    if len(rows) <= _MOST_POINTS:
+        return np.arange(len(rows))
+    spread = np.linspace(0, len(rows) - 1, _MOST_POINTS).astype(np.int64)
+    return np.union1d(spread, slowest(rows, SLOWEST))
+
+
+def _numbers(values: Any) -> list[float | int | None]:
+    """Return plain numbers, None for what is not finite, floats to seven digits."""
+    return [_number(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
+
+
+def _number(value: float | int) -> float | int | None:
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.7g}") if math.isfinite(value) else None

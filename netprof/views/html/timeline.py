@@ -1,0 +1,154 @@
+"""The timeline's data: utilization of every link, and each rank's phases, buckets and collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.analysis.flow_table import LinkKey
+from netprof.analysis.pyramid import Cells, link_cells
+from netprof.schema import RECEIVE, TRANSMIT
+from netprof.views.html.pack import pack_integers, pack_scaled, pack_times
+from netprof.views.safe import safe_text
+
+if TYPE_CHECKING:
+    from netprof.analysis.columns import Int64
+    from netprof.analysis.intervals import Intervals
+    from netprof.analysis.links import LinkSummary
+    from netprof.analysis.ranks import RankSummary
+    from netprof.analysis.result import Analysis
+
+Idle = Mapping[str, "Intervals"]
+
+_CELL_BUDGET_BYTES = 10 << 20  # of all links together, before compression
+_FINE_CELLS = 1 << 20  # up to this many cells in all are kept to 1/65535 of the peak, more to 1/255
+_MOST_EVENTS = 400_000  # rows of buckets, of collectives and of idle spans drawn one by one; of more, the first ones
+_LABEL = 60
+_NAMED = 4
+
+
+def timeline(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
+    """Return what the timeline draws; times are microseconds after `origin_ns`, rates bits per second."""
+    origin_ns = analysis.meta.started_ns
+    room = _room(analysis)
+    return {
+        "origin_ns": str(origin_ns),
+        "length_us": analysis.recording_ns / 1e3,
+        "bin_us": analysis.meta.bin_ns / 1e3,
+        "links": [_link(analysis, link, idle[LinkKey(link.netns, link.device)], room) for link in analysis.links],
+        "ranks": [_rank(analysis, rank) for rank in analysis.ranks if _has_events(analysis, rank)],
+    }
+
+
+def link_label(link: LinkSummary) -> str:
+    """Return a link's name for a person: the device and whose flows it carries."""
+    name, numbers = ("rank", link.ranks) if link.ranks else ("pid", link.pids)
+    who = f"{name} {', '.join(map(str, numbers))}" if len(numbers) <= _NAMED else f"{len(numbers)} {name}s"
+    return safe_text(link.device, _LABEL) + (f" · {who}" if numbers else "")
+
+
+def rank_label(rank: RankSummary) -> str:
+    """Return a process's name for a person."""
+    return f"pid {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
+
+
+def _has_events(analysis: Analysis, rank: RankSummary) -> bool:
+    return rank.durations is not None or bool((analysis.tables.collectives.pid == rank.pid).any())
+
+
+def _room(analysis: Analysis) -> int:
+    """Return how many cells each lane may have."""
+    return max(1024, _CELL_BUDGET_BYTES // max(1, 2 * len(analysis.links)))
+
+
+def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[str, Any]:
+    key = LinkKey(link.netns, link.device)
+    cells = [_fitting(analysis, key, direction, room) for direction in (TRANSMIT, RECEIVE)]
+    rates = [_peak_bps(lane) for lane in cells]
+    largest = max([rate for rate in rates if rate is not None], default=0.0)
+    many = sum(len(lane) for lane in cells if lane is not None) * len(analysis.links) > _FINE_CELLS
+    levels = 255 if many else 65535
+    origin_ns = analysis.meta.started_ns
+    return {
+        "label": link_label(link),
+        "rate_bps": link.line_rate_bps,
+        "rate_source": safe_text(link.line_rate_source, _LABEL),
+        "peak_bps": largest,
+        "levels": levels,
+        "tx": _lane(cells[0], largest, levels, origin_ns),
+        "rx": _lane(cells[1], largest, levels, origin_ns),
+        "idle": {cause: _spans(spans.begin_ns, spans.end_ns, origin_ns) for cause, spans in idle.items()},
+        "pids": list(link.pids),
+    }
+
+
+def _fitting(analysis: Analysis, key: LinkKey, direction: int, room: int) -> Cells | None:
+    """Return a lane's cells; where bins have to share one, its peaks take room too."""
+    lanes = analysis.tables.lanes
+    cells = link_cells(lanes, key, direction, room)
+    return cells if cells is None or cells.cell_ns == cells.bin_ns else link_cells(lanes, key, direction, room // 2)
+
+
+def _peak_bps(cells: Cells | None) -> float | None:
+    return None if cells is None or len(cells) == 0 else float(cells.peak_bytes.max()) * 8e9 / cells.bin_ns
+
+
+def _lane(cells: Cells | None, largest_bps: float, levels: int, origin_ns: int) -> dict[str, Any] | None:
+    if cells is None:
+        return None
+    mean_bps = cells.total_bytes.astype(np.float64) * (8e9 / cells.cell_ns)
+    lane: dict[str, Any] = {
+        "first_us": (cells.first_ns - origin_ns) / 1e3,
+        "cell_us": cells.cell_ns / 1e3,
+        "count": len(cells),
+        "mean": pack_scaled(mean_bps, largest_bps, levels),
+    }
+    if cells.cell_ns != cells.bin_ns:
+        lane["peak"] = pack_scaled(cells.peak_bytes.astype(np.float64) * (8e9 / cells.bin_ns), largest_bps, levels)
+    return lane
+
+
+def _rank(analysis: Analysis, rank: RankSummary) -> dict[str, Any]:
+    tables, origin_ns = analysis.tables, analysis.meta.started_ns
+    most = _MOST_EVENTS // max(1, len(analysis.ranks))
+    own = tables.iterations.where(tables.iterations.pid == rank.pid)
+    edges = ("begin_ns", "backward_ns", "wait_ns", "done_ns", "end_ns")
+    buckets = tables.buckets.where(tables.buckets.pid == rank.pid)
+    buckets = buckets.where(np.argsort(buckets.launch_ns, kind="stable"))
+    drawn = buckets.where(np.arange(min(len(buckets), most)))
+    collectives = tables.collectives.where(tables.collectives.pid == rank.pid)
+    shown = collectives.where(np.arange(min(len(collectives), most)))
+    waits = tables.outstanding.get(rank.pid)
+    return {
+        "label": rank_label(rank),
+        "pid": rank.pid,
+        "iterations": {name: pack_times(getattr(own, name), origin_ns) for name in edges},
+        "buckets": {name: pack_times(getattr(drawn, name), origin_ns) for name in _BUCKET_TIMES}
+        | {"bytes": pack_integers(drawn.bytes), "number": pack_integers(_numbers(drawn.iteration))},
+        "collectives": _spans(shown.begin_ns, shown.end_ns, origin_ns)
+        | {"bytes": pack_integers(shown.bytes), "row": pack_integers(_rows(shown.tid))},
+        "outstanding": None if waits is None else _spans(waits.begin_ns, waits.end_ns, origin_ns),
+        "not_drawn": {"buckets": len(buckets) - len(drawn), "collectives": len(collectives) - len(shown)},
+    }
+
+
+_BUCKET_TIMES = ("launch_ns", "begin_ns", "end_ns", "unpacked_ns")
+
+
+def _spans(begin_ns: Int64, end_ns: Int64, origin_ns: int) -> dict[str, Any]:
+    return {"begin": pack_times(begin_ns, origin_ns), "end": pack_times(end_ns, origin_ns)}
+
+
+def _numbers(iteration: Int64) -> npt.NDArray[np.int64]:
+    """Return each bucket's number in its iteration, from 0; rows are by launch, so those of an iteration adjoin."""
+    count = np.arange(len(iteration))
+    new = np.concatenate(([True], np.diff(iteration) != 0)) if len(iteration) else np.zeros(0, bool)
+    return np.asarray(count - np.maximum.accumulate(np.where(new, count, 0)), np.int64)
+
+
+def _rows(tid: Int64) -> npt.NDArray[np.int64]:
+    """Return a row per thread, in order of the thread's id."""
+    return np.asarray(np.unique(tid, return_inverse=True)[1], np.int64).reshape(-1)

@@ -1,0 +1,187 @@
+"""The recording as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open.
+
+Every rank is a process: its iterations with their phases inside, its buckets from launch to unpacking and its
+collectives, each on tracks on which slices nest. Every link is a process too, with a counter each way in percent of
+line rate (Gbit/s where that is unknown) and, where a link had to be made coarser, one with the peaks.
+Times are microseconds after the recording's begin, to the nanosecond.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from netprof.analysis.flow_table import LinkKey
+from netprof.analysis.pyramid import Cells, link_cells
+from netprof.schema import RECEIVE, TRANSMIT
+from netprof.views.safe import safe_text
+
+if TYPE_CHECKING:
+    from netprof.analysis.columns import Int64
+    from netprof.analysis.links import LinkSummary
+    from netprof.analysis.ranks import RankSummary
+    from netprof.analysis.result import Analysis
+
+_MOST_CELLS = 1 << 19  # of all counters together; a line of JSON each
+_ITERATIONS, _BUCKETS, _COLLECTIVES = 1, 100, 1000  # the first track of each kind
+_LINK_PIDS = 1 << 30  # far above any process
+_PHASES = (
+    ("forward", "begin_ns", "backward_ns"),
+    ("backward", "backward_ns", "wait_ns"),
+    ("exposed communication", "wait_ns", "done_ns"),
+    ("rest", "done_ns", "end_ns"),
+)
+_FLUSH_EVENTS = 4096
+
+Event = dict[str, Any]
+
+
+def write(analysis: Analysis, out: IO[bytes]) -> None:
+    """Write the JSON to a binary stream, a piece at a time. Raises OSError."""
+    about = {
+        "tool": "netprof",
+        "version": safe_text(analysis.meta.netprof_version),
+        "host": safe_text(analysis.meta.host),
+    }
+    out.write(b'{"traceEvents":[\n')
+    first, waiting = True, []
+    for event in events(analysis):
+        waiting.append(("" if first else ",\n") + json.dumps(event, separators=(",", ":"), allow_nan=False))
+        first = False
+        if len(waiting) >= _FLUSH_EVENTS:
+            out.write("".join(waiting).encode())
+            waiting.clear()
+    out.write("".join(waiting).encode())
+    out.write(b'\n],"displayTimeUnit":"ms","otherData":' + json.dumps(about).encode() + b"}\n")
+
+
+def events(analysis: Analysis) -> Iterator[Event]:
+    """Yield the trace's events: slices of every rank, then counters of every link."""
+    for rank in analysis.ranks:
+        yield from _rank(analysis, rank)
+    room = _MOST_CELLS // max(1, 2 * len(analysis.links))
+    for index, link in enumerate(analysis.links):
+        yield from _link(analysis, link, _LINK_PIDS + index, room)
+
+
+def _rank(analysis: Analysis, rank: RankSummary) -> Iterator[Event]:
+    tables, pid = analysis.tables, rank.pid
+    name = f"rank {rank.rank}" if rank.rank is not None else f"pid {pid}"
+    yield _name("process_name", pid, 0, name)
+    yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": rank.rank or 0}}
+    time = _Clock(analysis.meta.started_ns)
+    own = tables.iterations.where(tables.iterations.pid == pid)
+    if len(own):
+        yield _name("thread_name", pid, _ITERATIONS, "iterations")
+    columns = {
+        name: getattr(own, name).tolist() for name in ("begin_ns", "backward_ns", "wait_ns", "done_ns", "end_ns")
+    }
+    for row in range(len(own)):
+        yield time.slice(
+            f"iteration {row + 1}", "iteration", pid, _ITERATIONS, columns["begin_ns"][row], columns["end_ns"][row]
+        )
+        for phase, begin, end in _PHASES:
+            yield time.slice(phase, "phase", pid, _ITERATIONS, columns[begin][row], columns[end][row])
+    yield from _buckets(analysis, pid, time)
+    yield from _collectives(analysis, pid, time)
+
+
+def _buckets(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
+    buckets = analysis.tables.buckets.where(analysis.tables.buckets.pid == pid)
+    buckets = buckets.where(np.argsort(buckets.launch_ns, kind="stable"))
+    last = np.maximum(buckets.unpacked_ns, buckets.end_ns)
+    tracks = tracks_of(buckets.launch_ns, last)
+    yield from _track_names(pid, _BUCKETS, "buckets", tracks)
+    rows = zip(
+        tracks,
+        buckets.launch_ns.tolist(),
+        buckets.begin_ns.tolist(),
+        buckets.end_ns.tolist(),
+        last.tolist(),
+        buckets.bytes.tolist(),
+        buckets.from_collective.tolist(),
+        strict=True,
+    )
+    for track, launch, begin, end, done, size, known in rows:
+        tid = _BUCKETS + track
+        details = {"bytes": size} if size >= 0 else {}
+        yield time.slice("bucket", "bucket", pid, tid, launch, done, details)
+        if known:
+            yield time.slice("launched, waiting", "bucket", pid, tid, launch, begin)
+            yield time.slice("in its collective", "bucket", pid, tid, begin, end)
+
+
+def _collectives(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
+    found = analysis.tables.collectives.where(analysis.tables.collectives.pid == pid)
+    tracks = tracks_of(found.begin_ns, found.end_ns)
+    yield from _track_names(pid, _COLLECTIVES, "collectives", tracks)
+    rows = zip(
+        tracks, found.begin_ns.tolist(), found.end_ns.tolist(), found.bytes.tolist(), found.tid.tolist(), strict=True
+    )
+    for track, begin, end, size, thread in rows:
+        name, details = (
+            ("all_reduce", {"bytes": size, "thread": thread}) if size >= 0 else ("collective", {"thread": thread})
+        )
+        yield time.slice(name, "collective", pid, _COLLECTIVES + track, begin, end, details)
+
+
+def tracks_of(begin_ns: Int64, end_ns: Int64) -> list[int]:
+    """Return a track for each slice: the lowest that is free. Slices come by begin, and none overlap on a track."""
+    free_from: list[int] = []
+    tracks = []
+    for begin, end in zip(begin_ns.tolist(), end_ns.tolist(), strict=True):
+        track = next((index for index, free in enumerate(free_from) if free <= begin), len(free_from))
+        if track == len(free_from):
+            free_from.append(end)
+        free_from[track] = end
+        tracks.append(track)
+    return tracks
+
+
+def _track_names(pid: int, first: int, name: str, tracks: Iterable[int]) -> Iterator[Event]:
+    for track in range(max(tracks, default=-1) + 1):
+        yield _name("thread_name", pid, first + track, name if track == 0 else f"{name} {track + 1}")
+
+
+def _link(analysis: Analysis, link: LinkSummary, pid: int, room: int) -> Iterator[Event]:
+    yield _name("process_name", pid, 0, f"link {safe_text(link.device, 60)} ({link.netns})")
+    unit, scale = ("% of line rate", link.line_rate_bps / 100) if link.line_rate_bps else ("Gbit/s", 1e9)
+    for direction, name in ((TRANSMIT, "sent"), (RECEIVE, "received")):
+        cells = link_cells(analysis.tables.lanes, LinkKey(link.netns, link.device), direction, room)
+        if cells is None:
+            continue
+        yield from _counter(analysis, pid, f"{name}, {unit}", cells, cells.total_bytes * (8e9 / cells.cell_ns) / scale)
+        if cells.cell_ns > cells.bin_ns:
+            peak = cells.peak_bytes * (8e9 / cells.bin_ns) / scale
+            yield from _counter(analysis, pid, f"{name} at peak, {unit}", cells, peak)
+
+
+def _counter(analysis: Analysis, pid: int, name: str, cells: Cells, values: Any) -> Iterator[Event]:
+    """Yield a counter's samples: one wherever the value changes, and zero after the last cell."""
+    values = np.append(np.round(values, 4), 0.0)
+    changes = np.flatnonzero(np.diff(values, prepend=-1.0))
+    at_us = (cells.first_ns + changes * cells.cell_ns - analysis.meta.started_ns) / 1e3
+    for time_us, value in zip(at_us.tolist(), values[changes].tolist(), strict=True):
+        yield {"ph": "C", "name": name, "pid": pid, "ts": time_us, "args": {"value": value}}
+
+
+class _Clock:
+    """Turns the trace's times into the format's."""
+
+    def __init__(self, origin_ns: int) -> None:
+        self._origin_ns = origin_ns
+
+    def slice(
+        self, name: str, category: str, pid: int, tid: int, begin_ns: int, end_ns: int, details: Event | None = None
+    ) -> Event:
+        """Return a complete event; whole nanoseconds, so that neighbours meet exactly."""
+        event = {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid}
+        event |= {"ts": (begin_ns - self._origin_ns) / 1e3, "dur": (end_ns - begin_ns) / 1e3}
+        return event | ({"args": details} if details else {})
+
+
+def _name(kind: str, pid: int, tid: int, name: str) -> Event:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
