@@ -1,0 +1,144 @@
+"""Iterations of a job that no framework mark tells about, from the rhythm of what it exchanges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.bins import Bins
+from netprof.analysis.columns import UNKNOWN, Int64
+from netprof.analysis.inference.boundaries import (
+    Boundaries,
+    bursts_per_iteration,
+    every,
+    find_boundaries,
+    silences_before,
+)
+from netprof.analysis.inference.onsets import (
+    BUSY_SHARES,
+    Onsets,
+    onsets_of_bins,
+    onsets_of_collectives,
+)
+from netprof.analysis.inference.recurrence import FEWEST, choose, find_recurrences
+
+LEAST_CONFIDENCE = 0.5
+"""Below it, no period is reported: one would be wrong as often as right."""
+SURE = 0.9
+"""From this confidence on, no other way to look at the same job is tried."""
+_PAUSE = 5.0  # an iteration so many medians long holds a pause
+_AS_IRREGULAR_AS_CHANCE = 0.8  # spread of the iterations' durations; events at random have 1.24, a jitter of 50 % 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class InferredIterations:
+    """Iterations as inferred: ns, ascending; an iteration runs from the onset of its communication to the next one's.
+
+    `period_ns` is the mean of the iterations without a pause (those of at most five medians). `source` says what was
+    looked at. `confidence` (0 to 1) is how surely the number of iterations is right within 1 %: the product of
+
+    - the share of boundaries that a silence marks,
+    - the share of the traffic that repeats,
+    - how clear it is that a burst is an iteration and not one of its equal buckets, or the reverse,
+    - how little of it chance explains, and 1 - 2/n: of few iterations, edges and a pause are a large part.
+    """
+
+    source: str
+    begin_ns: Int64
+    end_ns: Int64
+    period_ns: float
+    confidence: float
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    @property
+    def duration_ns(self) -> Int64:
+        """From one onset to the next."""
+        return self.end_ns - self.begin_ns
+
+
+@dataclass(frozen=True)
+class NoPeriod:
+    """No iteration could be inferred from `source`, and why."""
+
+    source: str
+    reason: str
+
+
+Inference = InferredIterations | NoPeriod
+
+
+def infer_from_collectives(begin_ns: Int64, end_ns: Int64, sizes: Int64, source: str = "collectives") -> Inference:
+    """Infer the iterations of one process from its collectives: when each ran, and its bytes (UNKNOWN: not known)."""
+    return infer(onsets_of_collectives(begin_ns, end_ns, sizes), source)
+
+
+def infer_from_launches(time_ns: Int64, sizes: Int64 | None = None, source: str = "launches") -> Inference:
+    """Infer iterations from when one process launched its collectives, and their bytes where known."""
+    known = np.full(len(time_ns), UNKNOWN) if sizes is None else sizes
+    return infer(onsets_of_collectives(time_ns, time_ns, known), source)
+
+
+def infer_from_bins(bins: Bins, source: str = "bytes") -> Inference:
+    """Infer iterations from the bytes that one process moved in one direction."""
+    best: Inference | None = None
+    for share in BUSY_SHARES:
+        found = infer(onsets_of_bins(bins, share), source)
+        if confidence_of(found) >= SURE:
+            return found
+        if best is None or confidence_of(found) > confidence_of(best):
+            best = found
+    assert best is not None
+    return best
+
+
+def confidence_of(found: Inference) -> float:
+    """Return the confidence of what was found, 0 where nothing was."""
+    return found.confidence if isinstance(found, InferredIterations) else 0.0
+
+
+def infer(onsets: Onsets, source: str) -> Inference:
+    """Infer iterations from bursts: the amount after which silences recur, then the boundaries that amount apart."""
+    if len(onsets) <= FEWEST:
+        return NoPeriod(source, f"only {len(onsets)} bursts between silences")
+    recurrence = choose(find_recurrences(onsets))
+    if recurrence is None:
+        return NoPeriod(source, "no amount repeats between the silences")
+    kept = onsets.at_least(recurrence.silence_ns)
+    boundaries = find_boundaries(kept, recurrence)
+    k, sure = bursts_per_iteration(silences_before(kept, boundaries)[1:])
+    boundaries = every(k, boundaries, silences_before(kept, boundaries))
+    if boundaries.follows.sum() < FEWEST:
+        return NoPeriod(source, f"only {int(boundaries.follows.sum())} whole repetitions")
+    time_ns = np.rint(onsets.time_at(boundaries.moved)).astype(np.int64)
+    on_silence = boundaries.row >= 0
+    time_ns[on_silence] = kept.onset_ns[boundaries.row[on_silence]]
+    whole = np.flatnonzero(boundaries.follows)
+    begin_ns, end_ns = time_ns[whole - 1], time_ns[whole]
+    duration_ns = end_ns - begin_ns
+    if _spread(duration_ns) > _AS_IRREGULAR_AS_CHANCE:
+        return NoPeriod(source, "equal bursts, but as irregular in time as chance")
+    confidence = sure * _confidence(onsets, boundaries, k * recurrence.amount, recurrence.evidence)
+    if confidence < LEAST_CONFIDENCE:
+        return NoPeriod(source, f"the best candidate has a confidence of {confidence:.2f}")
+    return InferredIterations(source, begin_ns, end_ns, float(_without_pauses(duration_ns).mean()), confidence)
+
+
+def _confidence(onsets: Onsets, boundaries: Boundaries, amount: float, evidence: float) -> float:
+    """Return the confidence but for the doubt about equal buckets; see InferredIterations."""
+    count = int(boundaries.follows.sum())
+    on_silence = float((boundaries.row >= 0).mean())
+    repeated = min(1.0, count * amount / float(onsets.moved[-1] - onsets.moved[0]))
+    return on_silence * repeated * float(-np.expm1(-evidence / 10)) * (1 - 2 / count)
+
+
+def _spread(duration_ns: Int64) -> float:
+    """Return a standard deviation over the median, from the 10th and 90th percentile of those without a pause."""
+    low, middle, high = np.percentile(_without_pauses(duration_ns), [10, 50, 90])
+    return float((high - low) / (2 * 1.2816 * middle)) if middle > 0 else np.inf
+
+
+def _without_pauses(duration_ns: Int64) -> Int64:
+    return duration_ns[duration_ns <= _PAUSE * np.median(duration_ns)]
