@@ -1,0 +1,88 @@
+"""Runs inside another kernel: do the programs load, are the bytes exact, do uprobes fire? See `run`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+
+from netprof.errors import NetprofError
+from netprof.probes.flows import FlowProbe
+from netprof.probes.frameworks import Framework, Mark
+from netprof.probes.marks import MarkProbe
+from netprof.schema import MarkKind
+
+CALLS = 7
+
+
+def say(text: str) -> None:
+    print(f"check: {text}", flush=True)
+
+
+def transfer(source: socket.socket, target: socket.socket, count: int) -> None:
+    """Move `count` bytes from one socket to another."""
+    sender = threading.Thread(target=source.sendall, args=(bytes(count),))
+    sender.start()
+    left = count
+    while left:
+        left -= len(target.recv(min(left, 1 << 16)))
+    sender.join()
+
+
+def reported(sock: socket.socket) -> tuple[int, int]:
+    """Return the new bytes sent and the bytes received, by TCP_INFO."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    received, sent, again = (struct.unpack_from("Q", info, offset)[0] for offset in (128, 200, 208))
+    return sent - again, received
+
+
+def flows_are_exact() -> bool:
+    """Compare old and new connections with what their sockets report."""
+    with FlowProbe(1_000_000) as probe, socket.create_server(("127.0.0.1", 0)) as listener:
+        old = socket.create_connection(listener.getsockname())
+        old_peer, _ = listener.accept()
+        probe.add_target(os.getpid())
+        probe.start()
+        new = socket.create_connection(listener.getsockname())
+        new_peer, _ = listener.accept()
+        transfer(new, new_peer, 10_000_000)
+        transfer(old, old_peer, 5_000_000)
+        transfer(new_peer, new, 333_333)
+        time.sleep(0.3)
+        wire, totals = probe.drain(final=True), Counter[tuple[int, int]]()
+        for flow, direction, count in zip(wire["flow_id"], wire["direction"], wire["payload_bytes"], strict=True):
+            totals[int(flow), int(direction)] += int(count)
+        ids = {(flow["local_port"], flow["remote_port"]): flow["flow_id"] for flow in probe.new_flows(final=True)}
+        socks = (old, old_peer, new, new_peer)
+        flows = [ids[sock.getsockname()[1], sock.getpeername()[1]] for sock in socks]
+        return all((totals[f, 0], totals[f, 1]) == reported(s) for f, s in zip(flows, socks, strict=True))
+
+
+def marks_fire() -> tuple[bool, str]:
+    """Probe a function of libc in this process and call it."""
+    framework = Framework("libc", "libc.so.6", (Mark(MarkKind.DDP_FORWARD, "getppid", ()),))
+    with MarkProbe([os.getpid()], frameworks=(framework,)) as probe:
+        for _ in range(CALLS):
+            os.getppid()
+        time.sleep(0.1)
+        return len(probe.drain()["time_ns"]) == CALLS, probe.method
+
+
+def main() -> None:
+    say(f"kernel {os.uname().release}")
+    try:
+        exact = flows_are_exact()
+        say(f"flows: {'exact' if exact else 'WRONG'}")
+        fired, method = marks_fire()
+        say(f"marks: {'all' if fired else 'MISSING'} ({method})")
+    except NetprofError as error:
+        say(f"refused: {error.message}; {error.detail[-1000:]}")
+    else:
+        say("all good" if exact and fired else "NOT GOOD")
+
+
+if __name__ == "__main__":
+    main()
