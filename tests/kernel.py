@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -15,8 +16,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def programs_of(pid: int) -> set[int]:
     """Return the ids of the BPF programs that a process has loaded or linked."""
-    text = "".join(path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir())
-    return {int(number) for number in re.findall(r"^prog_id:\s*(\d+)$", text, re.MULTILINE)}
+    found = set()
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, as the one that lists this folder
+            found.update(re.findall(r"^prog_id:\s*(\d+)$", path.read_text(), re.MULTILINE))
+    return {int(number) for number in found}
 
 
 def still_loaded(programs: set[int]) -> set[int]:

@@ -1,0 +1,101 @@
+"""Every bin becomes a row once: handed over by the kernel, read in place, or both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netprof.probes.bins import BIN_RECORD, STREAM, BinCollector
+
+BIN_NS, SLOTS = 1_000, 4
+
+
+class Kernel:
+    """What the BPF programs do, in Python: one filling bin per stream, handed over when the next one begins."""
+
+    def __init__(self) -> None:
+        self.streams = np.zeros((SLOTS, 2), dtype=STREAM)
+        self.ids = np.arange(1, SLOTS + 1, dtype=np.uint32)
+        self.ring: list[Any] = []
+        self.sent: dict[tuple[int, int, int], int] = {}
+
+    def packet(self, slot: int, direction: int, time_ns: int, size: int) -> None:
+        stream = self.streams[slot, direction]
+        number = time_ns // BIN_NS
+        if stream["bin"] != number:
+            if stream["packets"]:
+                self._hand_over(slot, direction)
+            self.streams[slot, direction]["bin"] = number
+        for name, amount in (("payload_bytes", size), ("wire_bytes", size + 66), ("packets", 1)):
+            self.streams[slot, direction][name] += amount
+        key = (slot + 1, direction, number * BIN_NS)
+        self.sent[key] = self.sent.get(key, 0) + size
+
+    def drain(self) -> np.ndarray:
+        records = np.array(self.ring, dtype=BIN_RECORD)
+        self.ring.clear()
+        return records
+
+    def _hand_over(self, slot: int, direction: int) -> None:
+        stream = self.streams[slot, direction]
+        record = np.zeros((), dtype=BIN_RECORD)
+        record["flow_id"], record["slot"], record["direction"] = self.ids[slot], slot, direction
+        for name in ("bin", "payload_bytes", "wire_bytes", "packets"):
+            record[name] = stream[name]
+        self.ring.append(record)
+        self.streams[slot, direction] = np.zeros((), dtype=STREAM)
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, SLOTS - 1), st.integers(0, 1), st.integers(0, 5_000), st.integers(1, 9), st.booleans()),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_every_byte_in_its_bin_once(steps: list[tuple[int, int, int, int, bool]]) -> None:
+    kernel, collector, got = Kernel(), BinCollector(BIN_NS, SLOTS), {}
+
+    def collect(now_ns: int, ahead: int = 0) -> None:
+        silent = collector.silent(kernel.ids, kernel.streams, now_ns // BIN_NS + ahead)
+        columns = collector.columns(kernel.drain(), silent)
+        names = ("flow_id", "direction", "bin_start_ns", "payload_bytes")
+        rows = zip(*(columns[name].tolist() for name in names), strict=True)
+        for flow, direction, start, size in rows:
+            got[flow, direction, start] = got.get((flow, direction, start), 0) + size
+
+    now_ns = 10_000
+    for slot, direction, wait_ns, size, drain in steps:
+        now_ns += wait_ns
+        kernel.packet(slot, direction, now_ns, size)
+        if drain:
+            collect(now_ns)
+    collect(now_ns, ahead=4)
+    collect(now_ns, ahead=4)
+    assert got == kernel.sent
+
+
+def test_a_woken_flow_adds_only_what_is_new_to_a_bin_already_given() -> None:
+    kernel, collector = Kernel(), BinCollector(BIN_NS, SLOTS)
+    kernel.packet(0, 0, 10_000, 5)
+    first = collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 20))
+    assert first["payload_bytes"].tolist() == [5]
+    kernel.packet(0, 0, 10_500, 2)  # late, into the very bin that was read in place
+    kernel.packet(0, 0, 30_000, 1)
+    second = collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 30))
+    assert (second["payload_bytes"].tolist(), second["bin_start_ns"].tolist()) == ([2], [10_000])
+
+
+def test_a_recycled_slot_owes_nothing_to_its_last_flow() -> None:
+    kernel, collector = Kernel(), BinCollector(BIN_NS, SLOTS)
+    kernel.packet(0, 0, 10_000, 5)
+    collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 20))
+    collector.forget(0)
+    kernel.streams[0] = np.zeros(2, dtype=STREAM)
+    kernel.ids[0] = 99
+    kernel.packet(0, 0, 10_000, 7)
+    rows = collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 20))
+    assert (rows["flow_id"].tolist(), rows["payload_bytes"].tolist()) == ([99], [7])

@@ -1,0 +1,176 @@
+"""Traces that are whole, cut off anywhere, damaged, foreign or hostile."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netprof.errors import TraceError
+from netprof.model import Clock, Cost, Device, LineRate, Losses, Meta, Probe, ProgramCost, SkippedProbe, Target
+from netprof.schema import SCHEMA_VERSION, tables
+from netprof.trace import TraceReader, TraceWriter
+from netprof.trace.columns import to_arrow
+from netprof.trace.meta import read_meta
+
+META = Meta(
+    netprof_version="0",
+    host="<script>",
+    boot_id="b",
+    kernel="k",
+    clock=Clock(1, 2),
+    command=("netprof", "attach"),
+    bin_ns=1_000_000,
+    started_ns=3,
+    targets=(Target(7, 8, "python", 9, 0, None, ("torch",)),),
+    devices=(Device("eth0", 9, LineRate(None, "unknown")), Device("eth1", 9, LineRate(1e9, "ethtool"), 1500, "veth")),
+    probes_started=(Probe("flows"),),
+    probes_skipped=(SkippedProbe("marks", "stripped", "install symbols"),),
+    warnings=("slow",),
+    losses=Losses(lost_marks=3),
+    cost=Cost(1.5, 0.25, programs=(ProgramCost("mark", 1, 2),)),
+)
+
+
+def marks(count: int, first: int = 0) -> dict[str, Any]:
+    numbers = np.arange(first, first + count)
+    return dict.fromkeys(tables()["marks"].names, numbers % 250) | {"time_ns": numbers}
+
+
+def write(path: Path, batches: int = 3, rows: int = 100) -> TraceWriter:
+    writer = TraceWriter(path, META)
+    for batch in range(batches):
+        writer.append("marks", marks(rows, batch * rows))
+    return writer
+
+
+def test_what_goes_in_comes_out(tmp_path: Path) -> None:
+    final = dataclasses.replace(META, stopped_ns=99, stop_reason="the job ended")
+    writer = write(tmp_path / "t")
+    flows = {field.name: ["ä\x1b[1m", "b"] if str(field.type) == "string" else [1, 2] for field in tables()["flows"]}
+    writer.append("flows", flows)
+    writer.close(final)
+    reader = TraceReader(tmp_path / "t")
+    assert reader.meta == final
+    assert reader.table("marks").column("time_ns").to_pylist() == list(range(300))
+    assert reader.table("flows").column("device").to_pylist() == ["ä\x1b[1m", "b"]
+    assert reader.table("wire").num_rows == 0
+    assert not reader.truncated
+    assert {entry.name for entry in (tmp_path / "t").iterdir()} == {"meta.json", "marks.arrows", "flows.arrows"}
+    assert all(entry.stat().st_mode & 0o022 == 0 for entry in (tmp_path / "t").iterdir())
+
+
+def test_a_recorder_killed_at_any_moment_leaves_a_trace(tmp_path: Path) -> None:
+    """Cut the table at every length: every complete batch is read, and the trace says that its end is missing."""
+    write(tmp_path / "t")
+    path = tmp_path / "t" / "marks.arrows"
+    whole = path.read_bytes()
+    rows = []
+    for length in range(0, len(whole) + 1, 7):
+        path.write_bytes(whole[:length])
+        reader = TraceReader(tmp_path / "t")
+        table = reader.table("marks")
+        assert table.column("time_ns").to_pylist() == list(range(table.num_rows))
+        assert reader.truncated
+        rows.append(table.num_rows)
+    assert set(rows) == {0, 100, 200, 300} or set(rows) == {0, 100, 200}
+    assert rows == sorted(rows)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_damaged_table_is_an_error_or_shorter_never_a_crash(tmp_path_factory: Any, data: Any) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "t"
+    write(path, batches=2, rows=20).close(META)
+    content = bytearray((path / "marks.arrows").read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (path / "marks.arrows").write_bytes(content)
+    try:
+        assert TraceReader(path).table("marks").num_rows <= 40
+    except TraceError as error:
+        assert error.message  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not readable"),
+        ("[1, 2]", "not a netprof trace"),
+        ("{}", "not a netprof trace"),
+        ('{"schema_version": true, "a": 1', "not readable"),
+        (json.dumps(dataclasses.asdict(META) | {"schema_version": SCHEMA_VERSION + 1}), "schema"),
+        (json.dumps(dataclasses.asdict(META) | {"bin_ns": "wide"}), "damaged"),
+        (json.dumps(dataclasses.asdict(META) | {"targets": [7]}), "damaged"),
+        (json.dumps({"schema_version": 1}), "damaged"),
+        ("[" * 100_000, "not readable"),
+    ],
+)
+def test_meta_that_is_not_ours(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text(text)
+    with pytest.raises(TraceError, match=words):
+        read_meta(tmp_path)
+
+
+def test_not_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "absent", tmp_path / "file", tmp_path):
+        with pytest.raises(TraceError, match="not a netprof trace") as caught:
+            TraceReader(path)
+        assert caught.value.exit_code == 1
+
+
+def test_an_older_meta_without_later_fields_is_read(tmp_path: Path) -> None:
+    document = dataclasses.asdict(META)
+    for later in ("warnings", "cost", "losses"):
+        del document[later]
+    document["something_new"] = 1
+    (tmp_path / "meta.json").write_text(json.dumps(document))
+    assert read_meta(tmp_path) == dataclasses.replace(META, warnings=(), cost=Cost(), losses=Losses())
+
+
+def test_a_full_disk_undoes_the_batch_that_did_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = write(tmp_path / "t", batches=1)
+    real_write, room = os.write, 50
+
+    def small_disk(descriptor: int, data: Any) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(28, "No space left on device")
+        written = real_write(descriptor, bytes(data)[:room])
+        room -= written
+        return written
+
+    monkeypatch.setattr(os, "write", small_disk)
+    with pytest.raises(OSError, match="No space"):
+        writer.append("marks", marks(100, 100))
+    monkeypatch.undo()
+    writer.append("marks", marks(100, 100))  # somebody made room
+    writer.close(META)
+    assert TraceReader(tmp_path / "t").table("marks").column("time_ns").to_pylist() == list(range(200))
+
+
+def test_the_sudo_user_owns_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give files away")
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "1234")
+    write(tmp_path / "t").close(META)
+    assert {entry.stat().st_uid for entry in [tmp_path / "t", *(tmp_path / "t").iterdir()]} == {1234}
+
+
+@given(st.lists(st.text()), st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_columns(texts: list[str], numbers: list[int]) -> None:
+    import pyarrow as pa
+
+    shown = [text.encode("utf-8", "replace").decode() for text in texts]
+    assert to_arrow(texts, pa.string()).to_pylist() == shown
+    assert to_arrow(numbers, pa.int64()).to_pylist() == numbers
+    to_arrow(texts, pa.string()).validate(full=True)
