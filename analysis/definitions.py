@@ -27,6 +27,15 @@ ITERATION = Definition(
     "lead to no ddp_done (evaluation, gradient accumulation) belong to the iteration that they follow. The first and "
     "the last one are left out where the recording cuts them.",
 )
+INFERRED = Definition(
+    "inferred iteration",
+    "Without marks of a framework, iterations are inferred: what a job exchanges in each is the same, so the silences "
+    "between its bursts recur after a constant amount, however its time jitters. An iteration begins at the onset of "
+    "the burst that follows the longest of them. The period is the mean of all but pauses (over five medians). The "
+    "confidence is how surely their number is right within 1 %: the shares of iterations that begin at a silence and "
+    "of the traffic that repeats, less for doubt about chance, equal buckets and few iterations.",
+)
+"""Part of a report only where iterations are inferred."""
 PHASES = Definition(
     "phases",
     "Forward, backward, exposed communication (the job only waits for its buckets), and the rest (optimizer, data, "

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from netprof.analysis.buckets import Buckets
 from netprof.analysis.collective_summary import CollectiveSummary
+from netprof.analysis.inferred import InferenceOutcome
 from netprof.analysis.links import LinkSummary
 from netprof.analysis.ranks import RankSummary
 from netprof.model import Losses, Meta
@@ -45,6 +46,19 @@ def iteration_notes(ranks: Sequence[RankSummary], turns: Mapping[int, int]) -> I
     counts = {rank.durations.count for rank in ranks if rank.durations}
     if len(counts) > 1:
         yield f"the ranks' iteration counts differ: between {min(counts)} and {max(counts)} whole ones"
+
+
+def inference_notes(outcome: InferenceOutcome) -> Iterator[str]:
+    """Say that iterations are inferred, or why they could not be."""
+    found = outcome.summary
+    if found is not None:
+        yield (
+            f"no mark tells of iterations: they are inferred from {found.method}, with a confidence of "
+            f"{found.confidence:.2f}; where their phases lie is unknown"
+        )
+    elif outcome.failures:
+        more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
+        yield f"no mark tells of iterations, and no period was found: {outcome.failures[0]}{more}"
 
 
 def gap_notes(

@@ -13,12 +13,13 @@ from netprof.analysis.collectives import FoundCollectives, find_collectives
 from netprof.analysis.flow_table import read_flows
 from netprof.analysis.flows import summarize_flows
 from netprof.analysis.flows_by_iteration import FlowsByIteration, flow_properties
+from netprof.analysis.inferred import InferenceOutcome, infer_iterations
 from netprof.analysis.intervals import Intervals, interval
 from netprof.analysis.iterations import FoundIterations, Iterations, find_iterations
 from netprof.analysis.links import Timeline, summarize_links
 from netprof.analysis.marks import Marks, read_marks
 from netprof.analysis.nic import nic_totals
-from netprof.analysis.notes import gap_notes, iteration_notes, loss_notes
+from netprof.analysis.notes import gap_notes, inference_notes, iteration_notes, loss_notes
 from netprof.analysis.ranks import RankSummary, ranks_by_pid, summarize_ranks, world_size
 from netprof.analysis.result import Analysis, Tables
 from netprof.analysis.scaling import scaling
@@ -50,7 +51,18 @@ def analyze(reader: TraceReader, *, baseline_s: float | None = None) -> Analysis
     fold = WireFold(flows, reader.meta.bin_ns, cells, _expected_bins(reader.meta))
     fold.add_all(reader.batches("wire"))
     tcp, nic = reader.table("tcp"), reader.table("nic")
-    return conclude(reader.meta, marks, found, fold, cells, tcp, nic, truncated=reader.truncated, baseline_s=baseline_s)
+    return conclude(
+        reader.meta,
+        marks,
+        found,
+        fold,
+        cells,
+        tcp,
+        nic,
+        truncated=reader.truncated,
+        baseline_s=baseline_s,
+        infer=True,
+    )
 
 
 def conclude(
@@ -64,8 +76,12 @@ def conclude(
     *,
     truncated: bool = False,
     baseline_s: float | None = None,
+    infer: bool = False,
 ) -> Analysis:
-    """Conclude from tables that are in memory already; what `analyze` and a live view have in common."""
+    """Conclude from tables that are in memory already; what `analyze` and a live view have in common.
+
+    With `infer`, iterations are inferred where no mark tells of any; a live window is too short and too often for it.
+    """
     collected = find_collectives(marks)
     collectives, iterations = collected.collectives, found.iterations
     buckets = find_buckets(marks, iterations, collectives)
@@ -77,9 +93,13 @@ def conclude(
     ranks = summarize_ranks(found, collectives, lanes, meta.targets)
     summary = summarize_collectives(ranks, links, world_size(meta.targets), _others(collected), collected.unpaired)
     typical = durations(iterations)
+    outcome = InferenceOutcome(None)
+    if infer and not found.dropped:
+        outcome = infer_iterations(marks, collectives, lanes, ranks_by_pid(meta.targets))
     notes = (
         *loss_notes(meta.losses, truncated, fold.unknown_bytes),
         *iteration_notes(ranks, found.turns),
+        *inference_notes(outcome),
         *gap_notes(meta, links, summary, buckets),
         *meta.warnings,
     )
@@ -87,9 +107,10 @@ def conclude(
         meta=meta,
         truncated=truncated,
         recording_ns=recording.total_ns,
-        verdict=judge(typical, links),
+        verdict=judge(typical, links, outcome.summary),
         iteration_count=_most_iterations(ranks) if found.dropped else None,
         durations=typical,
+        inferred=outcome.summary,
         dropped=dropped_in_all(ranks),
         ranks=ranks,
         links=links,

@@ -12,6 +12,7 @@ from netprof.analysis.collectives import Collectives
 from netprof.analysis.flow_table import LaneKey
 from netprof.analysis.flows import FlowSummary
 from netprof.analysis.flows_by_iteration import FlowProperties
+from netprof.analysis.inferred import InferredSummary
 from netprof.analysis.intervals import Intervals
 from netprof.analysis.iterations import Dropped, Iterations
 from netprof.analysis.links import LinkSummary
@@ -44,6 +45,7 @@ class Analysis:
 
     `durations` are over the iterations of all ranks together; `iteration_count` is that of the rank with the most,
     None where no process has DDP marks.
+    `inferred` are iterations where no mark tells of any: everything that rests on marks stays unknown then.
     `recording_ns` is the length of the recording, `truncated` whether its end is missing, `notes` are sentences about
     what the reader must know to trust the rest. `wire_rows` are the rows of the wire table that were read.
     """
@@ -54,6 +56,7 @@ class Analysis:
     verdict: Verdict
     iteration_count: int | None
     durations: Durations | None
+    inferred: InferredSummary | None
     dropped: Dropped
     ranks: tuple[RankSummary, ...]
     links: tuple[LinkSummary, ...]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from netprof.analysis.inferred import InferredSummary
 from netprof.analysis.links import LinkSummary
 from netprof.analysis.typical import Durations
 
@@ -40,11 +41,13 @@ class Verdict:
     sentence: str
 
 
-def judge(durations: Durations | None, links: Sequence[LinkSummary]) -> Verdict:
+def judge(
+    durations: Durations | None, links: Sequence[LinkSummary], inferred: InferredSummary | None = None
+) -> Verdict:
     """Judge by EXPOSED_MATTERS, then AT_LINE_RATE, then LINK_IDLE, on the link that is busiest while gradients wait."""
     busy = [link for link in links if link.tx_bytes + link.rx_bytes > 0]
     if durations is None:
-        return _without_iterations(busy)
+        return _without_iterations(busy, inferred)
     exposed = durations.exposed_share
     if exposed < EXPOSED_MATTERS:
         return Verdict(Case.COMPUTE_BOUND, _compute_bound(exposed, busy))
@@ -123,10 +126,17 @@ def _rate_unknown(evidence: str, link: LinkSummary, idle: float | None) -> str:
     return f"{text}, so whether the link is the limit cannot be said"
 
 
-def _without_iterations(busy: Sequence[LinkSummary]) -> Verdict:
+def _inferred(found: InferredSummary) -> str:
+    return (
+        f"{found.count} iterations of {found.period_s * 1e3:.3g} ms are inferred from {found.method} (confidence "
+        f"{found.confidence:.2f}), their phases are unknown"
+    )
+
+
+def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary | None) -> Verdict:
     if not busy:
         return Verdict(Case.NO_DATA, "nothing to judge: neither iterations nor traffic of the job were seen")
-    text = "iterations are unknown (no DDP marks)"
+    text = "iterations are unknown (no DDP marks)" if inferred is None else _inferred(inferred)
     link = max(busy, key=lambda link: max(link.utilization_tx or 0.0, link.utilization_rx or 0.0))
     known = [u for u in (link.utilization_tx, link.utilization_rx) if u is not None]
     if not known:

@@ -6,11 +6,23 @@ what was moved: there the silences recur exactly (`recurrence`), and the longest
 """
 
 from netprof.analysis.inference.infer import (
+    SURE,
+    Inference,
     InferredIterations,
     NoPeriod,
+    confidence_of,
     infer_from_bins,
     infer_from_collectives,
     infer_from_launches,
 )
 
-__all__ = ["InferredIterations", "NoPeriod", "infer_from_bins", "infer_from_collectives", "infer_from_launches"]
+__all__ = [
+    "SURE",
+    "Inference",
+    "InferredIterations",
+    "NoPeriod",
+    "confidence_of",
+    "infer_from_bins",
+    "infer_from_collectives",
+    "infer_from_launches",
+]

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from netprof.analysis import Analysis, definitions
+from netprof.analysis.inferred import InferredSummary
 from netprof.analysis.verdict import Case
 from netprof.views import console_links, console_recording
 from netprof.views.format import count, duration, rate, ratio, share, size
@@ -30,7 +31,7 @@ def render(analysis: Analysis, console: Console) -> None:
     _collectives(analysis, console)
     console_links.flows(analysis, console)
     console_recording.recording(analysis, console)
-    _definitions(console)
+    _definitions(console, analysis.inferred is not None)
 
 
 def _verdict(analysis: Analysis, console: Console) -> None:
@@ -46,6 +47,9 @@ def _verdict(analysis: Analysis, console: Console) -> None:
 
 def _iterations(analysis: Analysis, console: Console) -> None:
     found = analysis.durations
+    if analysis.inferred is not None:
+        _inferred(analysis.inferred, console)
+        return
     if found is None:
         why = "no DDP marks" if analysis.iteration_count is None else "no whole one in the recording"
         title(console, "Iterations", f"unknown: {why}")
@@ -63,6 +67,16 @@ def _iterations(analysis: Analysis, console: Console) -> None:
         for index, (name, value, part, colour) in enumerate(zip(names, values, parts, _PHASE_COLOURS, strict=True))
     ]
     show(console, Grid(("phase", "typical", "share", ""), rows, left=frozenset({""}), optional=("",)))
+
+
+def _inferred(found: InferredSummary, console: Console) -> None:
+    title(console, "Iterations", f"{found.count} inferred ones, confidence {found.confidence:.2f}")
+    spread = f"p10 {duration(found.p10_s)}, p90 {duration(found.p90_s)}, max {duration(found.max_s)}"
+    rows = [("median", f"{duration(found.median_s)}  ({spread})")]
+    rows.append(("period", f"{duration(found.period_s)}  (mean without pauses)"))
+    rows.append(("inferred from", safe_text(found.method)))
+    rows.append(("phases", "unknown: nothing but the rhythm was seen"))
+    pairs(console, rows)
 
 
 def _bar(before: float, part: float, room: int, colour: str) -> Text:
@@ -120,7 +134,8 @@ def _bandwidth(aggregate: float | None, single: float | None) -> str:
     return f"{rate(aggregate)}  (a single one: {rate(single)})"
 
 
-def _definitions(console: Console) -> None:
+def _definitions(console: Console, inferred: bool) -> None:
     title(console, "Definitions", "in full in --json")
-    rows = [Text(f"{d.term}: ", style="bold dim") + Text(d.footnote, style="dim not bold") for d in definitions.ALL]
+    shown = (definitions.INFERRED, *definitions.ALL[1:]) if inferred else definitions.ALL
+    rows = [Text(f"{d.term}: ", style="bold dim") + Text(d.footnote, style="dim not bold") for d in shown]
     bullets(console, [(Text("·", style="dim"), row) for row in rows])

@@ -13,7 +13,9 @@ utilizations are fractions of 1. **null means unknown**, never zero. Keys are on
 | `verdict_case` | its kind: no_data, iterations_unknown, no_traffic, compute_bound, line_rate_unknown, at_line_rate, \
 link_idle, below_line_rate |
 | `iterations.count` | whole iterations of the rank that has the most; null: no marks |
-| `iterations.inferred` | false: found from the framework's own marks |
+| `iterations.inferred` | false: found from the framework's own marks; true: inferred (`definitions`), phases null |
+| `iterations.{confidence,period_s,method}` | of inferred ones: how surely the count is right within 1 % (0 to 1), \
+mean duration without pauses, what they were inferred from |
 | `iterations.{median,mean,p10,p90,min,max}_s` | duration, over all ranks |
 | `iterations.typical_s` | mean duration of the middle half of the iterations |
 | `iterations.phases_s.{forward,backward,exposed_communication,rest}` | of the typical one; add up to `typical_s` |
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from netprof.analysis.collective_summary import CollectiveSummary
     from netprof.analysis.flows import FlowSummary
     from netprof.analysis.idle import IdleTime
+    from netprof.analysis.inferred import InferredSummary
     from netprof.analysis.iterations import Dropped
     from netprof.analysis.links import LinkSummary
     from netprof.analysis.nic import NicTotals
@@ -101,7 +104,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
         "world_size": analysis.collectives.world_size,
         "verdict": analysis.verdict.sentence,
         "verdict_case": analysis.verdict.case.value,
-        "iterations": _iterations(analysis.iteration_count, analysis.durations, analysis.dropped),
+        "iterations": _iterations(analysis.iteration_count, analysis.durations, analysis.dropped, analysis.inferred),
         "links": [_link(link) for link in analysis.links],
         "collectives": _collectives(analysis.collectives),
         "flow_properties": _as_dict(analysis.flow_properties),
@@ -116,16 +119,20 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "skipped": [dataclasses.asdict(probe) for probe in meta.probes_skipped],
         },
         "notes": list(analysis.notes),
-        "definitions": {definition.term: definition.text for definition in definitions.ALL},
+        "definitions": {d.term: d.text for d in (*definitions.ALL, definitions.INFERRED)},
     }
 
 
-def _iterations(count: int | None, durations: Durations | None, dropped: Dropped) -> dict[str, Any]:
+def _iterations(
+    count: int | None, durations: Durations | None, dropped: Dropped, inferred: InferredSummary | None = None
+) -> dict[str, Any]:
     phases = durations.phases if durations else None
+    statistics = durations or inferred
     return {
-        "count": count,
-        "inferred": False,
-        **{name: getattr(durations, name) if durations else None for name in _STATISTICS},
+        "count": inferred.count if inferred else count,
+        "inferred": inferred is not None,
+        **{name: getattr(inferred, name) if inferred else None for name in ("confidence", "period_s", "method")},
+        **{name: getattr(statistics, name) if statistics else None for name in _STATISTICS},
         "typical_s": phases.total if phases else None,
         "phases_s": {name: getattr(phases, name) if phases else None for name in _PHASES},
         "exposed_communication_share": durations.exposed_share if durations else None,

@@ -76,8 +76,31 @@ def test_numbers_are_those_of_the_job(document):
     assert report["cost"]["programs"][0]["run_time_ns_per_run"] == 100
 
 
+def test_iterations_from_marks_are_not_called_inferred(document):
+    found = document(Job().fill())["iterations"]
+    assert found["inferred"] is False
+    assert found["confidence"] is found["period_s"] is found["method"] is None
+
+
+def test_inferred_iterations_are_labelled_so(document):
+    job = Job(iterations=20).fill()
+    job.marks = []
+    report = document(job)
+    found = report["iterations"]
+    assert found["inferred"] is True
+    assert found["count"] == 20
+    assert found["period_s"] == found["median_s"] == pytest.approx(0.2)
+    assert 0.8 < found["confidence"] < 1
+    assert found["method"] == "the period of the bytes that rank 0 sent"
+    assert set(found["phases_s"].values()) == {None}
+    assert found["exposed_communication_share"] is None
+    assert "inferred" in report["verdict"]
+    assert any("inferred" in note for note in report["notes"])
+    assert "inferred iteration" in report["definitions"]
+
+
 def test_the_unknown_is_null_and_its_key_is_there(document):
-    job = Job(rate_bps=None, world_size=None).fill()
+    job = Job(iterations=2, rate_bps=None, world_size=None).fill()
     job.marks = []
     report = document(job)
     unknown = (
