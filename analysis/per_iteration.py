@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +62,30 @@ def _bus_bandwidths(own: Iterations, reduces: Collectives, factor: float | None)
 def slowest(rows: IterationRows, count: int) -> Int64:
     """Return the indices of the `count` longest iterations, the longest first."""
     return np.argsort(-rows.duration_s, kind="stable")[:count]
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """How often each rank's values fall between `edges`, shape (bins + 1,); `counts` has shape (ranks, bins)."""
+
+    edges: Float64
+    counts: Int64
+
+
+def histogram(ranks: Sequence[Float64], most_bins: int = 48) -> Histogram | None:
+    """Count every rank's finite values in common bins (at most `most_bins`); None without a value."""
+    finite = [values[np.isfinite(values)] for values in ranks]
+    together = np.concatenate(finite) if finite else np.zeros(0)
+    if len(together) == 0:
+        return None
+    low, high = float(together.min()), float(together.max())
+    if high - low <= 1e-9 * abs(high):  # all alike: one bar around them
+        edges = np.array([low - 0.005 * abs(low or 1.0), high + 0.005 * abs(high or 1.0)])
+    else:
+        spread = np.subtract(*np.percentile(together, [75, 25]))
+        width = max(2 * spread / len(together) ** (1 / 3), (high - low) / most_bins)  # Freedman and Diaconis
+        edges = np.linspace(low, high, max(1, round((high - low) / width)) + 1)
+    return Histogram(edges, np.array([np.histogram(values, edges)[0] for values in finite], np.int64))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 "use strict";
 // The plotly charts. Each function draws one from the data; all are drawn again when the theme changes.
 const Charts = {
-  config: { displaylogo: false, responsive: true, displayModeBar: "hover", modeBarButtons: [["toImage", "zoomIn2d", "zoomOut2d", "resetScale2d"]] },
+  config: { displaylogo: false, responsive: true, displayModeBar: false },
   dashes: ["solid", "dash", "dot", "dashdot"],
   symbols: ["circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon"],
 
@@ -45,7 +45,7 @@ const Charts = {
 
   anatomy(data, names) {
     const c = Style.colours, [unit, unitName] = Charts.unit([data.ends.end.median], Charts.times);
-    const traces = [], rows = ["phases", ...data.buckets.map((b, k) => `bucket ${k + 1}`)];
+    const traces = [], rows = ["phases", ...data.buckets.map(Charts.bucketRow)];
     Charts.anatomyPhases(traces, data, names, unit, unitName);
     Charts.anatomyBuckets(traces, data, unit, unitName);
     const gantt = 40 + Math.max(46, Math.min(rows.length * 26, 420)), shapes = [], notes = [];
@@ -57,7 +57,7 @@ const Charts = {
     const total = gantt + (link ? link + gap : 0) + (idle ? idle + gap : 0);
     const domain = (top, height) => [1 - (top + height) / total, 1 - top / total];
     const layout = {
-      height: total + 86, barmode: "overlay", showlegend: true, shapes, bargap: 0.22, margin: { l: 92, r: 16, t: 14, b: 44 },
+      height: total + 86, barmode: "overlay", showlegend: true, shapes, bargap: 0.22, margin: { l: 128, r: 16, t: 14, b: 44 },
       legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, itemclick: false, itemdoubleclick: false },
       xaxis: { domain: [0, 1], title: { text: `${unitName} after the iteration's begin` }, anchor: idle ? "y3" : link ? "y2" : "y", range: [0, Math.max(data.ends.end.p90, data.ends.end.median) / unit * 1.01], showspikes: true, spikemode: "across", spikethickness: 1, spikecolor: c.dim, spikedash: "solid" },
       yaxis: { domain: domain(0, gantt), categoryorder: "array", categoryarray: [...rows].reverse(), fixedrange: true, showgrid: false },
@@ -67,9 +67,10 @@ const Charts = {
     if (idle) Charts.anatomyIdle(traces, layout, data, names, unit, domain(gantt + gap + link + gap, idle));
     return Charts.draw("anatomy-plot", traces, layout);
   },
+  bucketRow(bucket, k) { return `bucket ${k + 1} · ${bucket.bytes === null ? "size unknown" : Numbers.size(bucket.bytes)}`; },
   bar(kind, name, legend, unit, unitName) {
     return {
-      type: "bar", orientation: "h", name, y: [], base: [], x: [], customdata: [], showlegend: legend, legendgroup: kind, textposition: "inside", insidetextanchor: "middle",
+      type: "bar", orientation: "h", name, y: [], base: [], x: [], customdata: [], showlegend: legend, legendgroup: kind,
       marker: { color: Style.colours[kind], pattern: Charts.pattern(kind), line: { width: 0 } },
       hovertemplate: `%{customdata}<extra>${name}</extra>`,
     };
@@ -100,9 +101,9 @@ const Charts = {
     const unpack = Charts.bar("unpack", "arrived, not unpacked", true, unit, unitName);
     const points = [], launches = [];
     data.buckets.forEach((bucket, k) => {
-      const row = `bucket ${k + 1}`, size = bucket.bytes === null ? "size unknown" : Numbers.size(bucket.bytes);
+      const row = Charts.bucketRow(bucket, k);
       const begin = bucket.begin || bucket.launch;
-      const put = (trace, from, to) => Charts.put(trace, row, from, Math.max(from, to), unit, `${row}, ${size}<br>${Numbers.duration(Math.max(0, to - from))}, from ${Numbers.duration(from)} to ${Numbers.duration(to)}`);
+      const put = (trace, from, to) => Charts.put(trace, row, from, Math.max(from, to), unit, `${row}<br>${Numbers.duration(Math.max(0, to - from))}, from ${Numbers.duration(from)} to ${Numbers.duration(to)}`);
       if (bucket.ready) put(ready, bucket.ready.median, bucket.launch.median);
       put(queued, bucket.launch.median, begin.median);
       put(wire, begin.median, bucket.end.median);
@@ -110,7 +111,6 @@ const Charts = {
       points.push([row, bucket.end]);
       launches.push([row, bucket.launch]);
     });
-    wire.text = data.buckets.map((b) => (b.bytes === null ? "" : Numbers.size(b.bytes)));
     for (const trace of [ready, queued, wire, unpack]) if (trace.x.some((x) => x > 0)) traces.push(trace);
     if (!points.length) return;
     traces.push(Charts.whiskers(points, unit), Charts.whiskers(launches, unit));
@@ -169,22 +169,22 @@ const Charts = {
     element.removeAllListeners("plotly_click");
     element.on("plotly_click", ({ points }) => Main.jump(timeline, points[0].customdata[1], points[0].customdata[2]));
   },
-  distributions(data) {
-    const colours = Charts.rankColours(), [unit, name] = Charts.unit(data.flatMap((rank) => rank.duration_s), Charts.times), traces = [];
-    const bus = data.flatMap((rank) => rank.bus_bps.filter((bps) => bps !== null)), [rate, rateName] = Charts.unit(bus, Charts.rates);
-    data.forEach((rank, i) => {
-      const common = { type: "histogram", name: rank.label, legendgroup: rank.label, histfunc: "count", marker: { color: colours[i % colours.length], pattern: { shape: ["", "/", "\\", "."][i % 4], fgcolor: Style.colours.hatch, size: 6, fillmode: "overlay", fgopacity: 1 } } };
-      traces.push({ ...common, x: rank.duration_s.map((s) => s / unit), bingroup: 1, showlegend: data.length > 1, hovertemplate: `%{y} iterations of %{x} ${name}<extra>${rank.label}</extra>` });
-      traces.push({ ...common, x: rank.exposed_s.map((s) => s / unit), bingroup: 2, xaxis: "x2", yaxis: "y2", showlegend: false, hovertemplate: `%{y} iterations with %{x} ${name} exposed<extra>${rank.label}</extra>` });
-      if (bus.length) traces.push({ ...common, x: rank.bus_bps.map((b) => (b === null ? null : b / rate)), bingroup: 3, xaxis: "x3", yaxis: "y3", showlegend: false, hovertemplate: `%{y} iterations at %{x} ${rateName}<extra>${rank.label}</extra>` });
-    });
-    const layout = { height: 420, barmode: "group", bargap: 0.08, margin: { l: 44, r: 16, t: 12, b: 40 } }, rows = bus.length ? 3 : 2, gap = 0.17;
-    const titles = [`iteration, ${name}`, `exposed communication, ${name}`, `bus bandwidth, ${rateName}`], high = (1 - gap * (rows - 1)) / rows;
-    for (let row = 0; row < rows; row++) {
-      const id = row ? String(row + 1) : "", top = 1 - row * (high + gap);
-      layout["xaxis" + id] = { anchor: "y" + id, title: { text: titles[row], standoff: 4 } };
+  distributions(data, labels) {
+    const colours = Charts.rankColours(), traces = [], metrics = ["iteration", "exposed", "bus"].filter((metric) => metric in data);
+    const names = { iteration: "iteration", exposed: "exposed communication", bus: "bus bandwidth" }, gap = 0.17, high = (1 - gap * (metrics.length - 1)) / metrics.length;
+    const layout = { height: 420, barmode: "group", bargap: 0.08, margin: { l: 44, r: 16, t: 12, b: 40 } };
+    metrics.forEach((metric, row) => {
+      const { edges, counts } = data[metric], [unit, unitName] = Charts.unit(edges, metric === "bus" ? Charts.rates : Charts.times);
+      const id = row ? String(row + 1) : "", top = 1 - row * (high + gap), show = metric === "bus" ? Numbers.rate : Numbers.duration;
+      layout["xaxis" + id] = { anchor: "y" + id, title: { text: `${names[metric]}, ${unitName}`, standoff: 4 } };
       layout["yaxis" + id] = { anchor: "x" + id, domain: [top - high, top], nticks: 4, rangemode: "tozero" };
-    }
+      counts.forEach((own, i) => traces.push({
+        type: "bar", name: labels[i], legendgroup: labels[i], showlegend: row === 0 && labels.length > 1, xaxis: "x" + id, yaxis: "y" + id, y: own,
+        x: own.map((_, k) => (edges[k] + edges[k + 1]) / 2 / unit), customdata: own.map((_, k) => `${show(edges[k])} to ${show(edges[k + 1])}`),
+        marker: { color: colours[i % colours.length], pattern: { shape: ["", "/", "\\", "."][i % 4], fgcolor: Style.colours.hatch, size: 6, fillmode: "overlay", fgopacity: 1 } },
+        hovertemplate: `%{y} iterations of %{customdata}<extra>${labels[i]}</extra>`,
+      }));
+    });
     Charts.draw("spread-plot", traces, layout);
   },
   bandwidth(data) {
@@ -204,8 +204,7 @@ const Charts = {
       annotations.push({ xref: "paper", x: side, xanchor: side ? "right" : "left", y: bps / unit, yanchor: "bottom", text, showarrow: false, font: { color: c.ink, size: 12 } });
     };
     if (data.rate_bps) level(data.rate_bps, `line rate ${Numbers.rate(data.rate_bps)}`, "dash", 1);
-    const known = data.ranks.map((r) => r.aggregate_bps).filter((b) => b !== null);
-    if (known.length) { const mean = known.reduce((a, b) => a + b, 0) / known.length; level(mean, `all together ${Numbers.rate(mean)}`, "dot", 0); }
+    if (data.aggregate_bps !== null) level(data.aggregate_bps, `all together ${Numbers.rate(data.aggregate_bps)}`, "dot", 0);
     const sizes = data.ranks.flatMap((r) => r.bytes), low = Math.min(...sizes), high = Math.max(...sizes);
     Charts.draw("bandwidth-plot", traces, {
       height: 330, shapes, annotations, showlegend: data.ranks.length > 1, legend: { orientation: "h", y: 1.04, yanchor: "bottom", x: 0 },

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netprof.analysis.anatomy import Anatomy, anatomy
-from netprof.analysis.per_iteration import IterationRows, bandwidth_by_size, iteration_rows, slowest
+from netprof.analysis.per_iteration import IterationRows, bandwidth_by_size, histogram, iteration_rows, slowest
 from netprof.errors import NetprofError
 from netprof.views.html.timeline import link_label, rank_label
 from netprof.views.safe import safe_text
@@ -62,7 +62,7 @@ def _anatomy(analysis: Analysis, rank: RankSummary, typical: Anatomy) -> dict[st
     return document
 
 
-def distributions(analysis: Analysis) -> list[dict[str, Any]]:
+def iterations(analysis: Analysis) -> list[dict[str, Any]]:
     """Return per rank the iterations over the run; of very many, evenly spread ones and the slowest."""
     found = []
     for rank in _training(analysis):
@@ -77,10 +77,25 @@ def distributions(analysis: Analysis) -> list[dict[str, Any]]:
                 "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in chosen.begin_ns.tolist()],
                 "duration_s": _numbers(chosen.duration_s),
                 "exposed_s": _numbers(chosen.exposed_communication_s),
-                "bus_bps": _numbers(chosen.bus_bandwidth_bps),
             }
         )
     return found
+
+
+def distributions(analysis: Analysis) -> dict[str, Any]:
+    """Return histograms over all iterations; `iteration` and `exposed` in seconds, `bus` in bits per second."""
+    rows = [rows_of(analysis, rank) for rank in _training(analysis)]
+    values = {
+        "iteration": [row.duration_s for row in rows],
+        "exposed": [row.exposed_communication_s for row in rows],
+        "bus": [row.bus_bandwidth_bps for row in rows],
+    }
+    counted = {name: histogram(ranks) for name, ranks in values.items()}
+    return {
+        name: {"edges": _numbers(found.edges), "counts": found.counts.tolist()}
+        for name, found in counted.items()
+        if found is not None
+    }
 
 
 def rows_of(analysis: Analysis, rank: RankSummary) -> IterationRows:
@@ -99,16 +114,20 @@ def bandwidths(analysis: Analysis) -> dict[str, Any]:
 
     It is the bus bandwidth, or the algorithm bandwidth where the number of ranks is unknown (then without line rate).
     """
-    bus = analysis.collectives.bus_bandwidth_bps is not None
+    together = analysis.collectives
+    bus = together.bus_bandwidth_bps is not None
     ranks = []
     for rank in [rank for rank in analysis.ranks if rank.bandwidths.count][:_MOST_RANKS]:
         table = bandwidth_by_size(analysis.tables.collectives, rank.pid, analysis.collectives.world_size)
         columns = {field.name: _numbers(getattr(table, field.name)) for field in dataclasses.fields(table)}
-        aggregate = rank.bandwidths.bus_bandwidth_bps if bus else rank.bandwidths.algorithm_bandwidth_bps
-        ranks.append({"label": rank_label(rank), "aggregate_bps": aggregate, **columns})
+        ranks.append({"label": rank_label(rank), **columns})
     used = {rank.link for rank in analysis.ranks if rank.bandwidths.count}
     rates = [link.line_rate_bps for link in analysis.links if (link.netns, link.device) in used and link.line_rate_bps]
-    return {"ranks": ranks, "rate_bps": min(rates, default=None) if bus else None}
+    return {
+        "ranks": ranks,
+        "aggregate_bps": together.bus_bandwidth_bps if bus else together.algorithm_bandwidth_bps,
+        "rate_bps": min(rates, default=None) if bus else None,
+    }
 
 
 def flows(analysis: Analysis) -> list[dict[str, Any]]:

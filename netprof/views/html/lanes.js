@@ -93,8 +93,10 @@ class LinkLane extends Lane {
       }
     }
     context.globalAlpha = 1;
-    context.fillStyle = Style.colours.exposed;
-    for (const [i, sign] of beyond) context.fillRect(scale.left + i, sign < 0 ? y : y + this.height - 3, 1.5, 3);
+    for (const [i, sign] of beyond) {
+      context.fillStyle = sign < 0 ? Style.colours.tx : Style.colours.rx;
+      context.fillRect(scale.left + i, sign < 0 ? y : y + this.height - 2, 1, 2);
+    }
     context.fillStyle = Style.colours.dim;
     context.fillRect(scale.left, Math.round(middle) - 0.5, scale.width, 1);
     if (this.link.rate_bps) this.drawRate(context, middle, unit, scale);

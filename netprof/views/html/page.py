@@ -54,6 +54,7 @@ def render(analysis: Analysis) -> str:
     data = {
         "timeline": timeline.timeline(analysis, idle),
         "anatomies": charts.anatomies(analysis, idle),
+        "iterations": charts.iterations(analysis),
         "distributions": charts.distributions(analysis),
         "bandwidths": charts.bandwidths(analysis),
         "flows": charts.flows(analysis),
