@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -13,6 +16,27 @@ from netprof.trace.meta import read_meta
 from netprof.trace.writer import table_path
 
 _READ_AHEAD_BYTES = 1 << 20
+
+_DAMAGE = (pa.ArrowException, OSError, MemoryError)
+"""What Arrow raises for bytes that make no sense; a damaged length may ask for more memory than there is."""
+
+
+class _Bounded(io.RawIOBase):
+    """A file that is never asked for more than it has: Arrow would first allocate what a damaged length names."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._size = os.fstat(raw.fileno()).st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self._raw.tell())
+        return self._raw.read(left if size < 0 else min(size, left))
 
 
 class TraceReader:
@@ -34,10 +58,10 @@ class TraceReader:
             return
         expected = tables()[name]
         options = pa.ipc.IpcReadOptions(use_threads=False)  # batches are small: a hand-over costs more than it gives
-        with pa.BufferedInputStream(pa.OSFile(str(path), "rb"), _READ_AHEAD_BYTES) as file:
+        with open(path, "rb", buffering=_READ_AHEAD_BYTES) as raw, pa.PythonFile(_Bounded(raw), mode="r") as file:
             try:
                 stream = pa.ipc.open_stream(file, options=options)
-            except (pa.ArrowInvalid, OSError):
+            except _DAMAGE:
                 self.truncated = True  # killed before the first batch, or not Arrow at all
                 return
             if not stream.schema.equals(expected):
@@ -48,7 +72,7 @@ class TraceReader:
                     batch.validate()
                 except StopIteration:
                     return
-                except (pa.ArrowInvalid, OSError):
+                except _DAMAGE:
                     self.truncated = True
                     return
                 yield batch
