@@ -18,7 +18,7 @@ from netprof.model import Gpu, Probe, SkippedProbe
 from netprof.probes.gpu_nvml import OpenGpu, open_gpus, open_nvml
 from netprof.probes.gpu_of_job import Use, gpus_of_job
 from netprof.probes.gpu_readers import Reading
-from netprof.probes.gpu_sampled import SampledGpu
+from netprof.probes.gpu_sampled import Missing, SampledGpu
 
 POLL_S = 0.02
 """The fast thread's period: 50 Hz, the most that is asked of NVML."""
@@ -229,17 +229,15 @@ def _described(sampled: SampledGpu, use: Use) -> Gpu:
 
 
 def _missing(sampled: dict[int, SampledGpu]) -> list[SkippedProbe]:
-    """Return a line for each (reason, GPUs): the metrics that are not there for that reason on those GPUs."""
-    reasons: dict[tuple[str, str], dict[int, list[str]]] = {}
+    """Return a line for each set of GPUs and reason: the metrics that they lack for it."""
+    gpus: dict[Missing, list[int]] = {}
     for index, gpu in sorted(sampled.items()):
         for missing in gpu.missing.copy():
-            reasons.setdefault((missing.reason, missing.remedy), {}).setdefault(index, []).append(missing.what)
-    lines = []
-    for (reason, remedy), by_gpu in reasons.items():
-        alike: dict[tuple[str, ...], list[int]] = {}
-        for index, what in by_gpu.items():
-            alike.setdefault(tuple(what), []).append(index)
-        for what_all, indices in alike.items():
-            names = ", ".join(map(str, indices))
-            lines.append(SkippedProbe("gpu:metrics", f"GPU {names}: no {', '.join(what_all)}: {reason}", remedy))
-    return lines
+            gpus.setdefault(missing, []).append(index)
+    lines: dict[tuple[tuple[int, ...], str, str], list[str]] = {}
+    for missing, indices in gpus.items():
+        lines.setdefault((tuple(indices), missing.reason, missing.remedy), []).append(missing.what)
+    return [
+        SkippedProbe("gpu:metrics", f"GPU {', '.join(map(str, indices))}: no {', '.join(what)}: {reason}", remedy)
+        for (indices, reason, remedy), what in lines.items()
+    ]

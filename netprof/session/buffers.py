@@ -10,7 +10,7 @@ import numpy as np
 from netprof.schema import tables
 from netprof.trace import TraceWriter
 
-_ORDER = ("flows", "wire", "marks", "tcp", "nic")  # a flow's row is on disk before its bytes
+_ORDER = ("flows", "wire", "marks", "tcp", "nic", "gpu")  # a flow's row is on disk before its bytes
 
 
 class TableBuffers:

@@ -17,6 +17,7 @@ from netprof import __version__
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Clock, Losses, Meta, Probe, SkippedProbe, Target
 from netprof.probes.flows import FlowProbe
+from netprof.probes.gpu import GpuProbe
 from netprof.probes.marks import MarkProbe
 from netprof.schema import MarkKind
 from netprof.session.buffers import TableBuffers
@@ -64,6 +65,7 @@ class Recorder:
         self._flows = self._resources.enter_context(FlowProbe(self.options.bin_ns))
         self._bpf_cost.watch(self._flows.object)
         self._marks = self._open_marks()
+        self._gpus = self._resources.enter_context(GpuProbe())
         self._steps_at_sampling: Mapping[int, int] = {}
         self._next_collect_s = self._next_flush_s = self._next_meta_s = 0.0
         self._meta = _first_meta(self.options, command)
@@ -87,6 +89,8 @@ class Recorder:
                 self._flows.add_target(target.pid)
             self._flows.start()
             self._attach_marks(self.job.targets)
+            self._gpus.follow([target.pid for target in self.job.targets])
+            self._gpus.start()
         except BaseException:
             self.abandon()
             raise
@@ -159,6 +163,8 @@ class Recorder:
         for target in changed:
             self._flows.add_target(target.pid)
         self._attach_marks(changed)
+        if changed:
+            self._gpus.follow([target.pid for target in self.job.targets])
 
     def _attach_marks(self, targets: Sequence[Target]) -> None:
         training = [target for target in targets if target.frameworks]
@@ -184,6 +190,9 @@ class Recorder:
         self._buffers.add("tcp", self._wanted(self._flows.tcp_samples()))
         if self._marks is not None:
             self._add_marks(self._marks)
+        if final:
+            self._gpus.stop()
+        self._buffers.add("gpu", self._gpus.drain())
 
     def _take_up(self, flow: dict[str, Any]) -> None:
         flow["rank"] = self.job.rank_of(flow["pid"])
@@ -226,8 +235,11 @@ class Recorder:
             self._meta,
             targets=self.job.targets,
             devices=self._devices.devices,
-            probes_started=tuple(started + (marks.started if marks else [])),
-            probes_skipped=tuple(self._skipped + self._devices.skipped + (marks.skipped if marks else [])),
+            gpus=self._gpus.gpus,
+            probes_started=tuple(started + self._gpus.started + (marks.started if marks else [])),
+            probes_skipped=tuple(
+                self._skipped + self._devices.skipped + self._gpus.skipped + (marks.skipped if marks else [])
+            ),
             warnings=tuple(marks.warnings if marks else []),
             losses=Losses(
                 merged_bins=counters["merged_bins"],

@@ -258,13 +258,14 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, process_sample
     BEGIN(device);
     char key[TEXT];
     snprintf(key, sizeof key, "%d.pids", device->index);
+    unsigned int busy = gpu_number(device, "process_util", 40);
     const char *text = script(key);
     unsigned int room = samples ? *count : 0, found = 0;
     long long tick_us = now_us() / GRID_US * GRID_US;
     while (text && *text && tick_us > (long long)seen_us) {
         unsigned int pid = strtoul(text, (char **)&text, 10);
         if (found < room)
-            samples[found] = (process_sample_t){pid, tick_us, gpu_number(device, "process_util", 40), 12, 0, 0};
+            samples[found] = (process_sample_t){pid, tick_us, busy, 12, 0, 0};
         found++;
         text += *text == ',';
     }
