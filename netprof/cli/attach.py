@@ -24,7 +24,7 @@ from netprof.errors import EXIT_INTERRUPTED
 
 
 def attach(
-    pids: Annotated[list[int], typer.Argument(metavar="PID...", help="Any process of the job, or several.")],
+    pids: Annotated[list[int], typer.Argument(metavar="PID", help="Any process of the job, or several.")],
     out: Out = None,
     duration: Duration = None,
     iterations: Iterations = None,

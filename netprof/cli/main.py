@@ -25,6 +25,7 @@ app = typer.Typer(
     name="netprof",
     help="Is the network the bottleneck of a running training job, and if not, what does the link wait for?",
     no_args_is_help=True,
+    rich_markup_mode=None,  # drawing the help with rich takes longer to import than everything else together
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
