@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,8 +51,15 @@ def find_buckets(marks: Marks, iterations: Iterations, collectives: Collectives)
     return concatenate(Buckets, parts)
 
 
-def outstanding_by_process(iterations: Iterations, buckets: Buckets, collectives: Collectives) -> dict[int, Intervals]:
+def outstanding_by_process(
+    iterations: Iterations,
+    buckets: Buckets,
+    collectives: Collectives,
+    known: Mapping[int, Intervals] | None = None,
+) -> dict[int, Intervals]:
     """Return for each process with iterations when a bucket is outstanding (`definitions.OUTSTANDING`).
+
+    `known` says it of processes that have no DDP buckets (`communication.outstanding_without_ddp`).
 
     Where no bucket was recorded the all-reduces within the iterations stand in, and where there are none of those
     either, the exposed communication itself: the job waits for buckets then, by definition.
@@ -62,6 +70,8 @@ def outstanding_by_process(iterations: Iterations, buckets: Buckets, collectives
         own = iterations.where(iterations.pid == pid)
         mine, reduced = buckets.where(buckets.pid == pid), reduces.where(reduces.pid == pid)
         times = merge(mine.launch_ns, mine.end_ns) if len(mine) else merge(reduced.begin_ns, reduced.end_ns)
+        if not len(mine) and known and int(pid) in known:
+            times = known[int(pid)]
         result[int(pid)] = _fill(own, times & merge(own.begin_ns, own.end_ns))
     return result
 

@@ -43,6 +43,30 @@ PHASES = Definition(
     "iteration, and add up to the iteration exactly. 'Typical' is the mean over the middle half of all iterations by "
     "duration.",
 )
+STEPS = Definition(
+    "iteration without DDP",
+    "From the first backward pass after an optimizer step to the next such pass. Where a forward pass begins is "
+    "unknown: forward, optimizer and data are in the rest. Exposed communication is the time in which a thread waits "
+    "for a collective, wherever in the iteration; what was backward pass and what was rest is counted without it.",
+)
+KINDS = Definition(
+    "bus bandwidth of a kind",
+    "S/t times 2(n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter, all-to-all, gather and scatter "
+    "with S the total over ranks, 1 for broadcast, reduce, send and receive, as in nccl-tests. t is the time in which "
+    "any collective of that kind runs.",
+)
+HOROVOD = Definition(
+    "Horovod's time",
+    "What is enqueued and not done is outstanding. Of that time, performing is packing into the fusion buffer, "
+    "transfer and unpacking, on Horovod's background thread; all else is negotiation: waiting for other ranks to "
+    "enqueue the same, for the cycle, and for the thread.",
+)
+NCCL = Definition(
+    "NCCL's enqueue times",
+    "A call of NCCL only enqueues, so its time is neither the beginning nor the end of a transfer. A launch is a burst "
+    "of such calls, its wire time from the first to the last packet that the process sent before the next launch, to "
+    "a time bin. What moves without packets (NVLink, shared memory, RDMA) is not in it.",
+)
 UTILIZATION = Definition(
     "utilization",
     "The job's wire bytes x 8 / (window x line rate), headers and retransmissions included. Given over the iterations "
@@ -96,3 +120,6 @@ ALL = (
     SCALING,
     FLOW_PROPERTIES,
 )
+
+BY_FRAMEWORK = (STEPS, KINDS, HOROVOD, NCCL)
+"""What is only printed where the job has it."""

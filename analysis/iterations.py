@@ -67,11 +67,13 @@ class FoundIterations:
     """All whole iterations of all processes, and what was dropped of each process (by pid).
 
     `turns` are the processes in which several DDP models train in turn, and how many (`reducers.main_steps`).
+    `stepped` are the processes whose iterations are told by the optimizer's steps (`definitions.STEPS`).
     """
 
     iterations: Iterations
     dropped: dict[int, Dropped]
     turns: dict[int, int] = field(default_factory=dict)
+    stepped: tuple[int, ...] = ()
 
 
 def find_iterations(marks: Marks) -> FoundIterations:

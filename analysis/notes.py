@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from netprof.analysis.buckets import Buckets
 from netprof.analysis.collective_summary import CollectiveSummary
+from netprof.analysis.communication import Communication
 from netprof.analysis.inferred import InferenceOutcome
 from netprof.analysis.links import LinkSummary
 from netprof.analysis.ranks import RankSummary
@@ -59,6 +60,26 @@ def inference_notes(outcome: InferenceOutcome) -> Iterator[str]:
     elif outcome.failures:
         more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
         yield f"no mark tells of iterations, and no period was found: {outcome.failures[0]}{more}"
+
+
+def communication_notes(communication: Communication, stepped: Sequence[int]) -> Iterator[str]:
+    """Say what is particular about jobs without DDP, and about what NCCL and gloo make of what they are asked."""
+    if stepped:
+        yield (
+            "no DDP: iterations go from one backward pass after an optimizer step to the next; the forward pass is not "
+            "seen, it is part of the rest, as are optimizer and data"
+        )
+    if communication.reduce_scatters_asked:
+        yield (
+            f"{communication.reduce_scatters_asked} reduce-scatters ran as all-reduces, which move twice the bytes: "
+            "PyTorch has no other way with gloo"
+        )
+    for summary in communication.nccl:
+        if summary.bytes is None:
+            yield (
+                f"process {summary.pid}: some of NCCL's sizes are unknown, since nothing says how many ranks a "
+                "communicator has (it was created before the recording, or by a split): they are left out"
+            )
 
 
 def gap_notes(

@@ -9,20 +9,22 @@ import numpy as np
 
 from netprof.analysis.buckets import find_buckets, outstanding_by_process
 from netprof.analysis.collective_summary import dropped_in_all, summarize_collectives
-from netprof.analysis.collectives import FoundCollectives, find_collectives
+from netprof.analysis.collectives import FoundCollectives
+from netprof.analysis.communication import all_collectives, outstanding_without_ddp, summarize_communication
 from netprof.analysis.flow_table import read_flows
 from netprof.analysis.flows import summarize_flows
 from netprof.analysis.flows_by_iteration import FlowsByIteration, flow_properties
 from netprof.analysis.inferred import InferenceOutcome, infer_iterations
 from netprof.analysis.intervals import Intervals, interval
-from netprof.analysis.iterations import FoundIterations, Iterations, find_iterations
+from netprof.analysis.iterations import FoundIterations, Iterations
 from netprof.analysis.links import Timeline, summarize_links
 from netprof.analysis.marks import Marks, read_marks
 from netprof.analysis.nic import nic_totals
-from netprof.analysis.notes import gap_notes, inference_notes, iteration_notes, loss_notes
+from netprof.analysis.notes import communication_notes, gap_notes, inference_notes, iteration_notes, loss_notes
 from netprof.analysis.ranks import RankSummary, ranks_by_pid, summarize_ranks, world_size
 from netprof.analysis.result import Analysis, Tables
 from netprof.analysis.scaling import scaling
+from netprof.analysis.steps import find_all_iterations
 from netprof.analysis.typical import durations
 from netprof.analysis.verdict import judge
 from netprof.analysis.wire import WireFold
@@ -45,7 +47,7 @@ def analyze(reader: TraceReader, *, baseline_s: float | None = None) -> Analysis
     if reader.meta.bin_ns <= 0:
         raise TraceError(f"the trace names a bin width of {reader.meta.bin_ns} ns", "the trace is damaged")
     marks = read_marks(reader.table("marks"))
-    found = find_iterations(marks)
+    found = find_all_iterations(marks)
     flows = read_flows(reader.table("flows"), ranks_by_pid(reader.meta.targets), workers(marks))
     cells = FlowsByIteration(reference_iterations(found.iterations), len(flows))
     fold = WireFold(flows, reader.meta.bin_ns, cells, _expected_bins(reader.meta))
@@ -82,16 +84,19 @@ def conclude(
 
     With `infer`, iterations are inferred where no mark tells of any; a live window is too short and too often for it.
     """
-    collected = find_collectives(marks)
+    collected = all_collectives(marks)
     collectives, iterations = collected.collectives, found.iterations
     buckets = find_buckets(marks, iterations, collectives)
-    outstanding = outstanding_by_process(iterations, buckets, collectives)
+    without_ddp = outstanding_without_ddp(marks, collectives, found.stepped)
+    outstanding = outstanding_by_process(iterations, buckets, collectives, without_ddp)
     lanes = fold.lanes()
     recording = recording_interval(meta, marks, fold)
     timeline = Timeline(iterations, outstanding, ranks_by_pid(meta.targets), recording, meta.bin_ns)
     links = summarize_links(lanes, meta.devices, timeline, nic_totals(nic, lanes))
     ranks = summarize_ranks(found, collectives, lanes, meta.targets)
     summary = summarize_collectives(ranks, links, world_size(meta.targets), _others(collected), collected.unpaired)
+    recorded_until_ns = int(recording.end_ns[-1]) if len(recording) else meta.started_ns
+    communication = summarize_communication(marks, lanes, world_size(meta.targets), recorded_until_ns)
     typical = durations(iterations)
     outcome = InferenceOutcome(None)
     if infer and not found.dropped:
@@ -100,6 +105,7 @@ def conclude(
         *loss_notes(meta.losses, truncated, fold.unknown_bytes),
         *iteration_notes(ranks, found.turns),
         *inference_notes(outcome),
+        *communication_notes(communication, found.stepped),
         *gap_notes(meta, links, summary, buckets),
         *meta.warnings,
     )
@@ -115,6 +121,8 @@ def conclude(
         ranks=ranks,
         links=links,
         collectives=summary,
+        communication=communication,
+        stepped=found.stepped,
         scaling=scaling(typical, baseline_s),
         flows=summarize_flows(fold, tcp),
         flow_properties=flow_properties(cells, collectives),

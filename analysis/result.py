@@ -9,6 +9,7 @@ from netprof.analysis.bins import Bins
 from netprof.analysis.buckets import Buckets
 from netprof.analysis.collective_summary import CollectiveSummary
 from netprof.analysis.collectives import Collectives
+from netprof.analysis.communication import Communication
 from netprof.analysis.flow_table import LaneKey
 from netprof.analysis.flows import FlowSummary
 from netprof.analysis.flows_by_iteration import FlowProperties
@@ -46,6 +47,7 @@ class Analysis:
     `durations` are over the iterations of all ranks together; `iteration_count` is that of the rank with the most,
     None where no process has DDP marks.
     `inferred` are iterations where no mark tells of any: everything that rests on marks stays unknown then.
+    `stepped` are the processes whose iterations are told by optimizer steps, since they have no DDP marks.
     `recording_ns` is the length of the recording, `truncated` whether its end is missing, `notes` are sentences about
     what the reader must know to trust the rest. `wire_rows` are the rows of the wire table that were read.
     """
@@ -61,6 +63,8 @@ class Analysis:
     ranks: tuple[RankSummary, ...]
     links: tuple[LinkSummary, ...]
     collectives: CollectiveSummary
+    communication: Communication
+    stepped: tuple[int, ...]
     scaling: Scaling | None
     flows: tuple[FlowSummary, ...]
     flow_properties: FlowProperties | None

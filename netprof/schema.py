@@ -120,6 +120,11 @@ class GpuMetric(IntEnum):
     DRAM_BANDWIDTH_PERCENT = 23  # share of the memory's theoretical bandwidth (GPM)
 
 
+NCCL_ELEMENT_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+"""Bytes of an element by ncclDataType_t: int8, uint8, int32, uint32, int64, uint64, float16, float32, float64,
+bfloat16, float8e4m3, float8e5m2 (nccl.h of 2.32.3)."""
+
+
 @lru_cache(maxsize=1)
 def tables() -> dict[str, pa.Schema]:
     """Return the Arrow schema of every table, by name."""

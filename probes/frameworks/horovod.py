@@ -1,9 +1,9 @@
 """Horovod on PyTorch: what the job hands over, what is agreed upon, and what gloo then transfers.
 
 A tensor is enqueued, waits until every rank has it and the cycle comes round (negotiation), becomes part of a response
-of one or many tensors, is packed into the fusion buffer, transferred, unpacked and done. All of it but the enqueuing and
-the waiting happens on Horovod's background thread, one response after the other, so those times are true times. (With
-the NCCL backend the transfer is NCCL's: it is enqueued there.)
+of one or many tensors, is packed into the fusion buffer, transferred, unpacked and done. All of that but enqueuing and
+waiting happens on Horovod's background thread, one response after the other, so those times are true times. (With the
+NCCL backend the transfer is NCCL's: it is enqueued there.)
 
 Looked at in 0.28.1. `HandleManager` begins with the last handle given away. A response begins with its type, then a
 vector of the tensors' names. `GlooAlgorithms<T>` has the element type in its name and the count in a register.

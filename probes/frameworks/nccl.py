@@ -13,22 +13,6 @@ from __future__ import annotations
 from netprof.probes.frameworks.table import Framework, Mark, Pair, Register
 from netprof.schema import MarkKind
 
-ELEMENT_BYTES = {
-    0: 1,  # ncclInt8
-    1: 1,  # ncclUint8
-    2: 4,  # ncclInt32
-    3: 4,  # ncclUint32
-    4: 8,  # ncclInt64
-    5: 8,  # ncclUint64
-    6: 2,  # ncclFloat16
-    7: 4,  # ncclFloat32
-    8: 8,  # ncclFloat64
-    9: 2,  # ncclBfloat16
-    10: 1,  # ncclFloat8e4m3
-    11: 1,  # ncclFloat8e5m2
-}
-"""Bytes of an element by ncclDataType_t."""
-
 
 def _enqueued(kind: MarkKind, function: str, count: int, datatype: int, communicator: int) -> tuple[Mark, Mark]:
     """Return the marks of a collective and of its variant with a configuration; the stream follows the communicator."""
