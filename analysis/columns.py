@@ -22,6 +22,7 @@ UNKNOWN = -1
 """What an integer column holds where nothing is known; no size, time or pid is negative."""
 
 _NUMPY_TYPES = {f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_NUMPY_TYPES["double"] = np.dtype(np.float64)
 
 T = TypeVar("T", bound="Columns")
 
@@ -35,7 +36,7 @@ class Columns:
 
     def where(self: T, rows: Bool | Int64) -> T:
         """Return the rows that a mask or an index array selects, in its order."""
-        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in dataclasses.fields(self)})
+        return type(self)(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
     def frame(self) -> pd.DataFrame:
         """Return the same columns as a pandas DataFrame (pandas is imported only here)."""

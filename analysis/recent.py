@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +12,16 @@ from netprof.analysis.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.bins import Bins, combine
 from netprof.analysis.buckets import find_buckets, outstanding_by_process
 from netprof.analysis.collectives import Collectives, find_collectives
-from netprof.analysis.columns import Int64, concatenate
+from netprof.analysis.columns import Int64, column, concatenate, int64_column
 from netprof.analysis.flow_table import LaneKey, LinkKey
 from netprof.analysis.idle import States, link_states
-from netprof.analysis.iterations import Iterations, find_iterations
+from netprof.analysis.iterations import Iterations
 from netprof.analysis.links import UNKNOWN_RATE
 from netprof.analysis.marks import Marks
-from netprof.analysis.ranks import ranks_by_pid, world_size
+from netprof.analysis.ranks import ranks_by_pid
 from netprof.analysis.result import Analysis
-from netprof.model import LineRate, Meta, Target
-from netprof.schema import RECEIVE, TRANSMIT, MarkKind
+from netprof.model import LineRate, Meta
+from netprof.schema import RECEIVE, TRANSMIT, GpuMetric, MarkKind
 
 HISTORY = 100
 """Iterations of each process that are remembered."""
@@ -55,7 +56,7 @@ class Recent:
 
     `through_ns` is how far the recording has come. `analysis` is over the `window_ns` before that, or less where it
     is made less often; None until there is something to conclude from. `last_bandwidths` are the all-reduces of each
-    process's last whole iteration. `gpus` are the latest samples of table `gpu`, by GPU and column, where one exists.
+    process's last whole iteration. `gpus` are the latest values of table `gpu` for each GPU as a whole.
     """
 
     meta: Meta
@@ -66,48 +67,69 @@ class Recent:
     links: tuple[LinkNow, ...]
     last_bandwidths: Mapping[int, Bandwidths]
     analysis: Analysis | None
-    gpus: Mapping[str, Mapping[str, float]]
+    gpus: Mapping[int, Mapping[GpuMetric, float]]
 
 
 @dataclass(frozen=True, eq=False)
-class Glance:
-    """The part of `Recent` that is looked at several times a second."""
+class Doings:
+    """What the ranks on each link were doing lately, and the all-reduces of each process's last whole iteration."""
 
-    trail: Trail
-    links: tuple[LinkNow, ...]
+    states: Mapping[LinkKey, States]
     last_bandwidths: Mapping[int, Bandwidths]
 
 
-def glance(
-    meta: Meta,
-    marks: Marks,
-    steps: Mapping[int, int],
-    trail: Trail,
-    lanes: Mapping[tuple[LaneKey, int], Bins],
-) -> Glance:
-    """Look at the last seconds: `marks` and `lanes` are of that time, `steps` counts each process's `ddp_wait` so far.
+NO_DOINGS = Doings({}, {})
+"""Nothing known yet."""
 
-    `trail` is what the glance before returned.
-    """
-    found = find_iterations(marks).iterations
+
+def doings(found: Iterations, marks: Marks, pids: Mapping[LinkKey, Sequence[int]], world_size: int | None) -> Doings:
+    """Return what the processes on each link did in the time of `marks`, in which `found` are the whole iterations."""
     collectives = find_collectives(marks).collectives
-    trail = _continue(trail, found, marks, steps)
     outstanding = outstanding_by_process(found, find_buckets(marks, found, collectives), collectives)
-    pids = {key.link: {k.pid for k, _ in lanes if k.link == key.link} for key, _ in lanes}
+    states = {key: link_states(found, outstanding, own) for key, own in pids.items()}
+    return Doings(
+        states={key: value for key, value in states.items() if len(value.window)},
+        last_bandwidths=_last_bandwidths(found, collectives, world_size),
+    )
+
+
+def links_now(meta: Meta, lanes: Mapping[tuple[LaneKey, int], Bins], known: Doings) -> tuple[LinkNow, ...]:
+    """Return the last seconds of every device that the recording watches or that carried a byte in them."""
+    pids = pids_by_link(lanes)
     rates = {LinkKey(device.netns, device.device): device.line_rate for device in meta.devices}
     ranks = ranks_by_pid(meta.targets)
-    links = tuple(
+    return tuple(
         LinkNow(
             key=key,
             ranks=tuple(sorted({ranks[pid] for pid in pids.get(key, ()) if pid in ranks})),
             line_rate=rates.get(key, UNKNOWN_RATE),
             transmitted=_way(lanes, key, TRANSMIT),
             received=_way(lanes, key, RECEIVE),
-            states=_states(link_states(found, outstanding, sorted(pids.get(key, ())))),
+            states=known.states.get(key),
         )
         for key in dict.fromkeys([*rates, *pids])
     )
-    return Glance(trail, links, _last_bandwidths(trail, collectives, meta.targets))
+
+
+def pids_by_link(lanes: Mapping[tuple[LaneKey, int], Bins]) -> dict[LinkKey, list[int]]:
+    """Return the processes that moved a byte over each device."""
+    found: dict[LinkKey, list[int]] = {}
+    for key, _ in lanes:
+        if key.pid not in found.setdefault(key.link, []):
+            found[key.link].append(key.pid)
+    return found
+
+
+def latest_of_gpus(table: Any) -> dict[int, dict[GpuMetric, float]]:
+    """Return each GPU's latest value of every metric that is the whole GPU's; `table` are rows of table `gpu`."""
+    gpu, pid, metric = (int64_column(table, name) for name in ("gpu", "pid", "metric"))
+    value = column(table, "value")
+    known = {int(one) for one in GpuMetric}
+    latest: dict[int, dict[GpuMetric, float]] = {}
+    for row in np.argsort(int64_column(table, "time_ns"), kind="stable"):
+        if pid[row] == 0 and metric[row] in known:
+            latest.setdefault(int(gpu[row]), {})[GpuMetric(int(metric[row]))] = float(value[row])
+    return dict(sorted(latest.items()))
 
 
 def empty_trail() -> Trail:
@@ -115,8 +137,11 @@ def empty_trail() -> Trail:
     return Trail(**{name: np.zeros(0, np.int64) for name in Trail.__dataclass_fields__})
 
 
-def _continue(trail: Trail, found: Iterations, marks: Marks, steps: Mapping[int, int]) -> Trail:
-    """Put what was found at the end of the trail; where both know an iteration, the newer look is right."""
+def continue_trail(trail: Trail, found: Iterations, marks: Marks, steps: Mapping[int, int]) -> Trail:
+    """Put the iterations found in `marks` at the end of the trail; where both know one, the newer look is right.
+
+    `steps` counts each process's `ddp_wait` marks since the attach.
+    """
     parts = []
     for pid in dict.fromkeys([*np.unique(trail.pid).tolist(), *np.unique(found.pid).tolist()]):
         new, old = found.where(found.pid == pid), trail.of(pid)
@@ -135,15 +160,10 @@ def _way(lanes: Mapping[tuple[LaneKey, int], Bins], link: LinkKey, direction: in
     return combine([bins for (key, way), bins in lanes.items() if key.link == link and way == direction])
 
 
-def _states(states: States) -> States | None:
-    return states if len(states.window) else None
-
-
-def _last_bandwidths(trail: Trail, collectives: Collectives, targets: Sequence[Target]) -> dict[int, Bandwidths]:
-    size = world_size(targets)
+def _last_bandwidths(found: Iterations, collectives: Collectives, size: int | None) -> dict[int, Bandwidths]:
     result = {}
     for pid in np.unique(collectives.pid).tolist():
-        last = trail.of(pid).where(slice(-1, None))  # type: ignore[arg-type]
+        last = found.where(np.flatnonzero(found.pid == pid)[-1:])
         if len(last):
             result[pid] = rank_bandwidths(collectives.where(collectives.pid == pid), last, size, None)
     return result

@@ -6,26 +6,39 @@ import time
 
 import numpy as np
 
-from netprof.analysis.ranks import ranks_by_pid
-from netprof.analysis.recent import Recent, empty_trail, glance
+from netprof.analysis.iterations import find_iterations
+from netprof.analysis.ranks import ranks_by_pid, world_size
+from netprof.analysis.recent import (
+    NO_DOINGS,
+    Recent,
+    continue_trail,
+    doings,
+    empty_trail,
+    latest_of_gpus,
+    links_now,
+    pids_by_link,
+)
 from netprof.analysis.result import Analysis
-from netprof.session.live_inbox import Inbox, Rows
+from netprof.session.live_inbox import Inbox
 from netprof.session.live_window import LONGEST_NS, Window
 
 _S = 10**9
 _WINDOW_NS = (10 * _S, 30 * _S)  # a hundred iterations, but not less nor more than this
 _FEWEST_ITERATIONS = 5  # unless this many do not fit into it
 _GLANCE_NS, _GLANCE_ITERATIONS = 4 * _S, 5
-_CONCLUDE_EVERY_S = 1.0
-_CONCLUDE_SHARE = 0.015  # of a core, at most, goes into conclusions
+_DOINGS_EVERY, _TRIM_EVERY = 3, 8  # looks
+_CONCLUDE_EVERY_S = 1.5
+_CONCLUDE_SHARE = 0.01  # of a core, at most, goes into conclusions
 _CATCH_UP_ROUNDS = 3
+_GPU_NS, _GPU = 2 * _S, ("gpu", "pid", "metric", "time_ns", "value")
 
 
 class LiveState:
     """Turns what an inbox holds into `Recent`; used by one thread.
 
-    The last seconds are looked at on every call. Conclusions over the whole window follow once a second or, where
-    they take long, so seldom that they stay within 1.5 % of a core.
+    Iterations and the bytes of the last seconds are looked at on every call, and on every third what the ranks were
+    doing meanwhile. Conclusions over the whole window follow every one and a half seconds or, where they take long, so
+    seldom that they stay within 1 % of a core.
     """
 
     def __init__(self, inbox: Inbox, bin_ns: int) -> None:
@@ -33,6 +46,8 @@ class LiveState:
         self._window = Window(bin_ns)
         self._trail = empty_trail()
         self._analysis: Analysis | None = None
+        self._doings = NO_DOINGS
+        self._looks = 0
         self._next_s = 0.0
         self._concluded = 0
 
@@ -43,10 +58,15 @@ class LiveState:
         for table, rows in fresh:
             self._window.add(table, rows)
         window_ns = self._window_ns()
-        self._window.trim(through_ns, window_ns)
+        if self._looks % _TRIM_EVERY == 0:
+            self._window.trim(through_ns, window_ns)
         since_ns = through_ns - min(window_ns, self._glance_ns())
-        seen = glance(meta, self._window.marks(since_ns), self._inbox.steps, self._trail, self._window.lanes(since_ns))
-        self._trail = seen.trail
+        marks, lanes = self._window.marks(since_ns), self._window.lanes(since_ns)
+        found = find_iterations(marks).iterations
+        self._trail = continue_trail(self._trail, found, marks, self._inbox.steps)
+        self._looks += 1
+        if self._looks % _DOINGS_EVERY == 1:
+            self._doings = doings(found, marks, pids_by_link(lanes), world_size(meta.targets))
         window_ns = min(window_ns, self._window.longest_ns, through_ns - meta.started_ns)
         if fresh and time.monotonic() >= self._next_s:
             began_s = time.thread_time()
@@ -57,12 +77,12 @@ class LiveState:
             meta=meta,
             through_ns=through_ns,
             window_ns=window_ns,
-            trail=seen.trail,
+            trail=self._trail,
             ranks=ranks_by_pid(meta.targets),
-            links=seen.links,
-            last_bandwidths=seen.last_bandwidths,
+            links=links_now(meta, lanes, self._doings),
+            last_bandwidths=self._doings.last_bandwidths,
             analysis=self._analysis,
-            gpus=_latest_by_gpu(self._window.newest("gpu")),
+            gpus=latest_of_gpus(self._window.columns("gpu", through_ns - _GPU_NS, _GPU)),
         )
 
     def _pace(self, took_s: float) -> None:
@@ -81,12 +101,3 @@ class LiveState:
 
     def _typical_ns(self) -> int:
         return int(np.median(self._trail.duration_ns)) if len(self._trail) else 0
-
-
-def _latest_by_gpu(rows: Rows | None) -> dict[str, dict[str, float]]:
-    """Return the last sample of every GPU, whatever numbers it consists of."""
-    if rows is None:
-        return {}
-    numbers = {name: np.asarray(rows[name]) for name in rows if name not in ("gpu", "time_ns")}
-    numbers = {name: values for name, values in numbers.items() if values.dtype.kind in "iuf"}
-    return {str(gpu): {name: float(v[i]) for name, v in numbers.items()} for i, gpu in enumerate(rows["gpu"])}

@@ -28,6 +28,7 @@ _PART_BINS, _PART_NS = 4000, 4 * 10**9
 _WIRE = "wire"
 _NOT_NEEDED = (MarkKind.GRADIENT_READY,)  # no conclusion rests on them, and they are half of all marks
 _MOST_FLOWS = 4096
+_KEEP_NS = {"gpu": 5 * 10**9}  # only the latest values are shown, and there may be thousands a second
 _COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
 
 _Part = tuple[int, WireFold]
@@ -66,8 +67,8 @@ class Window:
         self.longest_ns = min(LONGEST_NS, max(1, _BIN_BUDGET // max(1, lanes)) * self.bin_ns)
         oldest_ns = through_ns - min(keep_ns, self.longest_ns)
         for table, parts in self._rows.items():
-            name = self.time_of[table]
-            self._rows[table] = [part for part in parts if part[name][-1] >= oldest_ns]
+            name, since_ns = self.time_of[table], max(oldest_ns, through_ns - _KEEP_NS.get(table, keep_ns))
+            self._rows[table] = [part for part in parts if part[name][-1] >= since_ns]
         self._parts = _since(self._parts, oldest_ns)
 
     def set_ranks(self, meta: Meta) -> None:
@@ -110,11 +111,6 @@ class Window:
         joined = {name: _join([part[name] for part in parts]) for name in names}
         recent = np.asarray(joined[self.time_of[table]], np.int64) >= since_ns
         return joined if recent.all() else {name: _select(values, recent) for name, values in joined.items()}
-
-    def newest(self, table: str) -> Rows | None:
-        """Return the last rows added to a table."""
-        parts = self._rows.get(table)
-        return parts[-1] if parts else None
 
     def _keep(self, table: str, rows: Rows) -> None:
         if len(rows[self.time_of[table]]):

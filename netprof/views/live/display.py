@@ -19,14 +19,14 @@ from netprof.views.live.screen import Screen
 from netprof.views.live.state import ViewState, press
 from netprof.views.live.terminal import Terminal, waking_pipe
 
-FRAME_S = 0.2
+FRAME_S = 0.24
 _PATIENCE_S = 2.0  # for a terminal that does not take what is written to it
 
 Look = Callable[[], Recent | None]
 
 
 class LiveDisplay:
-    """Shows what `look` returns, five times a second, from entering the `with` block to leaving it.
+    """Shows what `look` returns, four times a second, from entering the `with` block to leaving it.
 
     `stopping` is set once the person asks to stop. Should drawing fail, `failure` says how, the terminal is given back
     and the program goes on without a view. `notice` returns a word for the title, or nothing.

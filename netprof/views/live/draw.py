@@ -46,7 +46,7 @@ def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> l
         return overview(recent, width, height, shown_zoom(recent, state, width))
     top = [*verdict_rows(recent, width, 2), row()]
     if state.view is View.FLOWS:
-        return top + flow_rows(recent, width, height - len(top), "Flows")
+        return top + flow_rows(recent, width, height - len(top), everything=True)
     return top + iterations_view(recent, width, height - len(top))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rich.text import Text
 
 from netprof.analysis.flows import FlowSummary
 from netprof.analysis.recent import Recent
+from netprof.analysis.result import Analysis
 from netprof.views.format import UNKNOWN, count, duration, rate, share, size
 from netprof.views.live.rows import heading, left, right, row
 from netprof.views.safe import safe_text
@@ -13,18 +16,35 @@ from netprof.views.safe import safe_text
 _COLUMNS = (("sent", 9), ("received", 9), ("rate ↑", 12), ("rate ↓", 12), ("resent", 8), ("rtt", 8), ("of link", 8))
 _NARROW = (0, 2, 4, 5)
 _RANK, _LEAST_NAME = 5, 24
+LEAST = 1e-3
 
 
-def flow_rows(recent: Recent, width: int, most: int, name: str = "Top flows") -> list[Text]:
-    """Return a heading and a row for each of the largest flows of the window, `most` rows in all."""
-    flows = recent.analysis.flows if recent.analysis is not None else ()
+def flow_rows(recent: Recent, width: int, most: int, *, everything: bool = False) -> list[Text]:
+    """Return a heading and a row for each of the largest flows of the window, `most` rows in all.
+
+    Without `everything` flows that carry less than LEAST of what the largest one carries are left out.
+    """
+    if recent.analysis is None:
+        return [heading("Flows", "none yet")]
+    return list(_rows(recent.analysis, width, most, everything))
+
+
+@lru_cache(maxsize=8)  # conclusions change less often than the screen
+def _rows(analysis: Analysis, width: int, most: int, everything: bool) -> tuple[Text, ...]:
+    name = "Flows" if everything else "Top flows"
+    flows = analysis.flows
+    if not everything and flows:
+        worth_a_row = LEAST * (flows[0].tx.wire_bytes + flows[0].rx.wire_bytes)
+        flows = tuple(flow for flow in flows if flow.tx.wire_bytes + flow.rx.wire_bytes >= worth_a_row)
     if not flows:
-        return [heading(name, "none yet")]
+        return (heading(name, "none yet"),)
     chosen = _chosen(width)
     name_width = width - _RANK - 1 - sum(_COLUMNS[index][1] + 1 for index in chosen)
     shown = flows[: max(0, most - 1)]
-    about = f"of {count(len(flows), 'flow')}, last {recent.window_ns / 1e9:.0f} s" if len(shown) < len(flows) else ""
-    title = left(f"{name}  {about or f'last {recent.window_ns / 1e9:.0f} s'}", name_width)
+    about = (
+        f"of {count(len(flows), 'flow')}, last {analysis.recording_ns / 1e9:.0f} s" if len(shown) < len(flows) else ""
+    )
+    title = left(f"{name}  {about or f'last {analysis.recording_ns / 1e9:.0f} s'}", name_width)
     numbers = "".join(" " + right(_COLUMNS[index][0], _COLUMNS[index][1]) for index in chosen)
     rows = [
         row(
@@ -34,7 +54,7 @@ def flow_rows(recent: Recent, width: int, most: int, name: str = "Top flows") ->
             (numbers, "dim"),
         )
     ]
-    return rows + [_flow(flow, name_width, chosen) for flow in shown]
+    return (*rows, *(_flow(flow, name_width, chosen) for flow in shown))
 
 
 def _chosen(width: int) -> tuple[int, ...]:

@@ -1,36 +1,48 @@
-"""GPUs: the latest sample of each, where any are recorded."""
+"""GPUs: the latest values of each, where any are recorded."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 from rich.text import Text
 
 from netprof.analysis.recent import Recent
-from netprof.views.format import rate
-from netprof.views.live.rows import heading, row, stacked
-from netprof.views.safe import safe_text
+from netprof.schema import GpuMetric
+from netprof.views.format import size
+from netprof.views.live.rows import Part, heading, row, stacked
 
 _BAR = 20
+_ABOUT = "busy: any kernel ran; each the latest value, a mean over its own period"
 
 
 def gpu_rows(recent: Recent, width: int, most: int) -> list[Text]:
     """Return a heading and a row for each GPU; nothing where no GPU is recorded."""
     if not recent.gpus:
         return []
-    rows = [heading("GPUs", "latest sample")]
-    for name, values in list(recent.gpus.items())[: most - 1]:
-        busy = values.get("sm_percent", 0.0) / 100
-        bar = stacked([(busy, "█", "green"), (1 - busy, "·", "bright_black")], min(_BAR, max(4, width // 6)))
-        rows.append(row(f" {safe_text(name, 20):<6} ", bar, "  ", " · ".join(_value(*item) for item in values.items())))
-    return rows
+    rows = [heading("GPUs", _ABOUT)]
+    return rows + [_gpu(number, values, width) for number, values in list(recent.gpus.items())[: most - 1]]
 
 
-def _value(name: str, value: float) -> str:
-    """Write a column as its name says its unit."""
-    label, _, unit = name.rpartition("_")
-    if unit == "percent":
-        return f"{label} {value:.0f} %"
-    if unit == "w":
-        return f"{label} {value:.0f} W"
-    if unit == "bps":
-        return f"{label} {rate(value)}"
-    return f"{name} {value:.4g}"
+def _gpu(number: int, values: Mapping[GpuMetric, float], width: int) -> Text:
+    parts: list[Part | Text | str] = [f"{number:>4}  "]
+    busy = values.get(GpuMetric.BUSY_PERCENT)
+    if busy is not None:
+        bar = [(busy / 100, "█", "green"), (1 - busy / 100, "·", "bright_black")]
+        parts += [stacked(bar, min(_BAR, max(4, width // 6))), f" {busy:3.0f} % busy"]
+    for metric, text in _TEXTS.items():
+        if metric in values:
+            parts.append(f"  {text(values[metric])}")
+    return row(*parts)
+
+
+_TEXTS: dict[GpuMetric, Callable[[float], str]] = {
+    GpuMetric.SM_ACTIVE_PERCENT: lambda value: f"SM {value:.0f} %",
+    GpuMetric.TENSOR_ACTIVE_PERCENT: lambda value: f"tensor {value:.0f} %",
+    GpuMetric.MEMORY_USED_BYTES: lambda value: f"{size(value)} used",
+    GpuMetric.POWER_W: lambda value: f"{value:.0f} W",
+    GpuMetric.PCIE_TX_BYTES_PER_S: lambda value: f"PCIe ↑ {size(value)}/s",
+    GpuMetric.PCIE_RX_BYTES_PER_S: lambda value: f"↓ {size(value)}/s",
+    GpuMetric.NVLINK_TX_BYTES_PER_S: lambda value: f"NVLink ↑ {size(value)}/s",
+    GpuMetric.NVLINK_RX_BYTES_PER_S: lambda value: f"↓ {size(value)}/s",
+    GpuMetric.SM_CLOCK_MHZ: lambda value: f"{value:.0f} MHz",
+}

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from netprof.analysis.recent import HISTORY, Recent, Trail
 from netprof.views.format import count, duration, share
-from netprof.views.live.rows import Part, heading, right, row, spark, stacked
+from netprof.views.live.rows import Part, brief, heading, right, row, spark, stacked
 
 PHASES = (("forward", "░", "blue"), ("backward", "▒", "cyan"), ("exposed", "█", "red"), ("rest", "·", "bright_black"))
-_NUMBERS = 41  # cells before the trend
+_NUMBERS = 38  # cells before the trend
 _STUCK = 3.0  # times its usual time an iteration may take before that is pointed out
 
 
@@ -24,6 +24,14 @@ def legend() -> Text:
     return row(*parts)
 
 
+def _short_legend() -> Text:
+    names = ("fwd", "bwd", "exposed", "rest")
+    parts: list[Part | str] = []
+    for name, (_, glyph, style) in zip(names, PHASES, strict=True):
+        parts += [" " if parts else "", (glyph, style), (name, "dim")]
+    return row(*parts)
+
+
 def rank_rows(recent: Recent, width: int, most: int) -> list[Text]:
     """Return the section of the overview: a heading and a row for each rank, `most` rows in all."""
     pids = _order(recent)
@@ -32,10 +40,10 @@ def rank_rows(recent: Recent, width: int, most: int) -> list[Text]:
     low, high = _scale(recent.trail)
     trend_width = min(HISTORY, max(8, (width - _NUMBERS) * 2 // 5))
     bar_width = width - _NUMBERS - trend_width - 2
-    scale = f"▁{duration(low)} █{duration(high)}"
-    numbers = f"{'rank':>4} {'number':>8} {'last':>8} {'median':>8} {'now':>7}  "
+    scale = f"▁{brief(low)} █{brief(high)}"
+    numbers = f"{'rank':>4} {'number':>8} {'last':>7} {'median':>7} {'now':>7} "
     trend = f"{_trend_title(trend_width, scale)[:trend_width]:<{trend_width}}"
-    rows = [row((numbers, "dim"), (trend, "dim"), "  ", legend())]
+    rows = [row((numbers, "dim"), (trend, "dim"), "  ", _short_legend() if bar_width < legend().cell_len else legend())]
     shown = pids if len(pids) + 1 <= most else pids[: max(0, most - 2)]
     rows += [_rank_row(recent, pid, trend_width, bar_width, (low, high)) for pid in shown]
     if len(shown) < len(pids):
@@ -91,10 +99,10 @@ def _rank_row(recent: Recent, pid: int, trend_width: int, bar_width: int, scale:
     return row(
         (f"{rank_name(recent, pid):>4}", "bold"),
         f" {'#' + str(int(last.number[0])):>8} ",
-        (right(duration(float(last.duration_ns[0]) / 1e9), 8), "bold"),
-        f" {right(duration(median_ns / 1e9), 8)} ",
-        (right(duration(running_ns / 1e9), 7), "bold yellow" if stuck else "dim"),
-        "  ",
+        (right(brief(float(last.duration_ns[0]) / 1e9), 7), "bold"),
+        f" {right(brief(median_ns / 1e9), 7)} ",
+        (right(brief(running_ns / 1e9), 7), "bold yellow" if stuck else "dim"),
+        " ",
         (_trend((own.duration_ns / 1e9).tolist(), trend_width, scale), "green"),
         "  ",
         _bar(last, bar_width),

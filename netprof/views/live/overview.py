@@ -6,12 +6,11 @@ from rich.text import Text
 
 from netprof.analysis.recent import Recent
 from netprof.analysis.verdict import Case
-from netprof.views.format import UNKNOWN, rate, share
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.gpus import gpu_rows
 from netprof.views.live.iterations import rank_rows
 from netprof.views.live.links import by_traffic, link_rows
-from netprof.views.live.rows import Part, row, wrapped
+from netprof.views.live.rows import Part, brief_rate, heading, percent, row, stacked, wrapped
 from netprof.views.safe import safe_text
 
 _COLOUR = {
@@ -29,7 +28,7 @@ def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     ranks = rank_rows(recent, width, max(2, min(9, (height - len(top)) // 3)))
     room = height - len(top) - len(ranks) - 1
     links = link_rows(recent, width, min(room, 1 + 4 * max(1, len(by_traffic(recent)))), zoom)
-    sections = [top, ranks, links, [all_reduce_row(recent)]]
+    sections = [top, ranks, links, all_reduce_rows(recent, width, spaced)]
     for extra in (gpu_rows(recent, width, 1 + len(recent.gpus)), flow_rows(recent, width, 9)):
         room = height - sum(len(section) + spaced for section in sections)
         if extra and room >= 2:
@@ -49,18 +48,43 @@ def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
     return wrapped(text, width, _COLOUR.get(verdict.case, "bold"), most)
 
 
-def all_reduce_row(recent: Recent) -> Text:
-    """Return the bus bandwidth of the all-reduces, over the last iteration and over the window, against line rate."""
+def all_reduce_rows(recent: Recent, width: int, tall: bool) -> list[Text]:
+    """Return the bus bandwidth of the all-reduces against line rate: in one row, or `tall` with bars."""
     found = recent.analysis.collectives if recent.analysis is not None else None
     if found is None or not found.count:
-        return row(("All-reduce", "bold"), ("  none with a known size yet", "dim"))
+        return [heading("All-reduce", "none with a known size yet")]
     last = [b.bus_bandwidth_bps for b in recent.last_bandwidths.values() if b.bus_bandwidth_bps is not None]
-    parts: list[Part | str] = [("All-reduce", "bold"), ("  bus bandwidth: last iteration ", "dim")]
-    parts += [
-        (rate(min(last)) if last else UNKNOWN, "bold"),
-        ("  window ", "dim"),
-        (rate(found.bus_bandwidth_bps), "bold"),
-    ]
-    parts += [(f" = {share(found.line_rate_share)} of line rate", "")]
-    parts += [("  median of single ones ", "dim"), rate(found.median_bus_bandwidth_bps)]
-    return row(*parts)
+    share, whole = found.line_rate_share, found.bus_bandwidth_bps
+    line_rate = whole / share if share and whole else None
+    values = {
+        "last": min(last, default=None),
+        "window": found.bus_bandwidth_bps,
+        "median": found.median_bus_bandwidth_bps,
+    }
+    if not tall:
+        parts: list[Part | str] = [("All-reduce", "bold")]
+        for name, value in values.items():
+            parts += [(f"  {name} ", "dim"), (brief_rate(value), "bold")]
+            if name == "window" and line_rate:
+                parts.append(f" = {percent(share)}" + (" of line rate" if width >= 90 else ""))
+        return [row(*parts)]
+    against = f"of a line rate of {brief_rate(line_rate)}" if line_rate else "line rate unknown"
+    rows = [heading("All-reduce", f"bus bandwidth, {against}")]
+    for name, value in values.items():
+        rows.append(_bandwidth(f"{name:<8}{_MEANING[name]:<34}", value, line_rate, width))
+    return rows
+
+
+_MEANING = {
+    "last": "all of the last iteration",
+    "window": "all of the window",
+    "median": "single ones (overlapping: a share)",
+}
+
+
+def _bandwidth(name: str, value: float | None, line_rate: float | None, width: int) -> Text:
+    if value is None or line_rate is None:
+        return row((f" {name} ", "dim"), brief_rate(value))
+    share = min(1.0, value / line_rate)
+    bar = stacked([(share, "█", "green"), (1 - share, "·", "bright_black")], max(8, min(50, width - 68)))
+    return row((f" {name} ", "dim"), bar, (f"  {brief_rate(value):>10}", "bold"), f"  {percent(value / line_rate)}")

@@ -7,6 +7,8 @@ from itertools import groupby
 
 from rich.text import Text
 
+from netprof.views.format import UNKNOWN
+
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 Part = tuple[str, str]
@@ -52,6 +54,33 @@ def left(text: str, width: int) -> str:
 def right(text: str, width: int) -> str:
     """Return text at the right of a column."""
     return left(text, width) if len(text) > width else " " * (width - len(text)) + text
+
+
+def brief(seconds: float) -> str:
+    """Return a duration in three digits: 193 ms, 1.93 s, 12.0 s; at most 7 cells up to an hour."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= 0.9995 * unit:
+            return f"{_three(seconds / unit)} {name}"
+    return "0 ms" if seconds < 1e-9 else f"{seconds * 1e9:.0f} ns"
+
+
+def brief_rate(bps: float | None) -> str:
+    """Return a rate in three digits: 858 Mbit/s."""
+    if bps is None:
+        return UNKNOWN
+    for unit, name in ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if bps >= 0.9995 * unit:
+            return f"{_three(bps / unit)} {name}"
+    return f"{bps:.0f} bit/s"
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a whole percentage."""
+    return UNKNOWN if share is None else f"{share * 100:.0f} %"
+
+
+def _three(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def heading(name: str, about: str | Text = "") -> Text:

@@ -1,7 +1,7 @@
 """Putting rows on the screen: only those that changed.
 
 rich's own Live sends the whole screen each time (measured: 16 ms of CPU and 24 kB at 120x40, 50 ms at 200x60), which
-at five times a second is more than the recording itself costs; rows that stay the same cost nothing here. What a row
+at four times a second is more than the recording itself costs; rows that stay the same cost nothing here. What a row
 looks like, colours and NO_COLOR included, is left to rich.
 """
 
