@@ -11,8 +11,7 @@ from netprof.analysis.bins import Bins, combine
 from netprof.analysis.buckets import Buckets
 from netprof.analysis.columns import UNKNOWN, Float64, Int64
 from netprof.analysis.flow_table import LinkKey
-from netprof.analysis.idle_spans import covered_until
-from netprof.analysis.intervals import Intervals
+from netprof.analysis.intervals import Intervals, covered_until
 from netprof.analysis.iterations import Iterations
 from netprof.analysis.result import Tables
 from netprof.analysis.typical import middle_half

@@ -41,18 +41,6 @@ def idle_spans(tables: Tables, link: LinkSummary, bin_ns: int, recording: Interv
     return {cause: quiet & getattr(states, cause) for cause in CAUSES}
 
 
-def covered_until(times: Intervals, at_ns: Int64) -> Int64:
-    """Return for each instant how many nanoseconds of `times` lie before it; shape as `at_ns`."""
-    if len(times) == 0:
-        return np.zeros(np.shape(at_ns), np.int64)
-    length = times.end_ns - times.begin_ns
-    before = np.concatenate(([0], np.cumsum(length)))
-    index = np.searchsorted(times.begin_ns, at_ns, "right")
-    current = np.maximum(index - 1, 0)
-    beyond = np.maximum(times.end_ns[current] - at_ns, 0)
-    return np.asarray(before[index] - np.where(index > 0, beyond, 0), np.int64)
-
-
 def _spans(quiet: QuietTime) -> Intervals:
     """Return the runs of idle bins as intervals."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], quiet.quiet, [False])).astype(np.int8)))

@@ -64,6 +64,18 @@ def union(sets: Sequence[Intervals]) -> Intervals:
     return merge(np.concatenate([s.begin_ns for s in sets]), np.concatenate([s.end_ns for s in sets]))
 
 
+def covered_until(times: Intervals, at_ns: Int64) -> Int64:
+    """Return for each instant how many nanoseconds of `times` lie before it; shape as `at_ns`."""
+    if len(times) == 0:
+        return np.zeros(np.shape(at_ns), np.int64)
+    length = times.end_ns - times.begin_ns
+    before = np.concatenate(([0], np.cumsum(length)))
+    index = np.searchsorted(times.begin_ns, at_ns, "right")
+    current = np.maximum(index - 1, 0)
+    beyond = np.maximum(times.end_ns[current] - at_ns, 0)
+    return np.asarray(before[index] - np.where(index > 0, beyond, 0), np.int64)
+
+
 def _combine(a: Intervals, b: Intervals, keep: object) -> Intervals:
     """Cut both sets at every edge of either, and keep the pieces for which `keep(in a, in b)`."""
     edges = np.unique(np.concatenate((a.begin_ns, a.end_ns, b.begin_ns, b.end_ns)))

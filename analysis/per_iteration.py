@@ -10,8 +10,7 @@ import numpy as np
 from netprof.analysis.bandwidth import all_reduce_factor
 from netprof.analysis.collectives import Collectives
 from netprof.analysis.columns import Columns, Float64, Int64
-from netprof.analysis.idle_spans import covered_until
-from netprof.analysis.intervals import merge
+from netprof.analysis.intervals import covered_until, merge
 from netprof.analysis.iterations import Iterations
 
 

@@ -10,10 +10,13 @@ import numpy as np
 from netprof.analysis.buckets import find_buckets, outstanding_by_process
 from netprof.analysis.collective_summary import dropped_in_all, summarize_collectives
 from netprof.analysis.collectives import FoundCollectives
+from netprof.analysis.columns import empty
 from netprof.analysis.communication import all_collectives, outstanding_without_ddp, summarize_communication
 from netprof.analysis.flow_table import read_flows
 from netprof.analysis.flows import summarize_flows
 from netprof.analysis.flows_by_iteration import FlowsByIteration, flow_properties
+from netprof.analysis.gpu import gpu_notes, summarize_gpus
+from netprof.analysis.gpu_samples import GpuSamples, read_gpu_samples
 from netprof.analysis.inferred import InferenceOutcome, infer_iterations
 from netprof.analysis.intervals import Intervals, interval
 from netprof.analysis.iterations import FoundIterations, Iterations
@@ -64,6 +67,7 @@ def analyze(reader: TraceReader, *, baseline_s: float | None = None) -> Analysis
         truncated=reader.truncated,
         baseline_s=baseline_s,
         infer=True,
+        gpu=reader.table("gpu"),
     )
 
 
@@ -79,6 +83,7 @@ def conclude(
     truncated: bool = False,
     baseline_s: float | None = None,
     infer: bool = False,
+    gpu: Any = None,
 ) -> Analysis:
     """Conclude from tables that are in memory already; what `analyze` and a live view have in common.
 
@@ -98,6 +103,8 @@ def conclude(
     recorded_until_ns = int(recording.end_ns[-1]) if len(recording) else meta.started_ns
     communication = summarize_communication(marks, lanes, world_size(meta.targets), recorded_until_ns)
     typical = durations(iterations)
+    samples = empty(GpuSamples) if gpu is None else read_gpu_samples(gpu)
+    gpus = summarize_gpus(samples, meta.gpus, iterations, ranks_by_pid(meta.targets), recording)
     outcome = InferenceOutcome(None)
     if infer and not found.dropped:
         outcome = infer_iterations(marks, collectives, lanes, ranks_by_pid(meta.targets))
@@ -107,6 +114,7 @@ def conclude(
         *inference_notes(outcome),
         *communication_notes(communication, found.stepped),
         *gap_notes(meta, links, summary, buckets),
+        *gpu_notes(gpus),
         *meta.warnings,
     )
     return Analysis(
@@ -129,6 +137,7 @@ def conclude(
         wire_rows=fold.rows,
         notes=notes,
         tables=Tables(marks, iterations, buckets, collectives, outstanding, lanes),
+        gpus=gpus,
     )
 
 

@@ -13,6 +13,7 @@ from netprof.analysis.communication import Communication
 from netprof.analysis.flow_table import LaneKey
 from netprof.analysis.flows import FlowSummary
 from netprof.analysis.flows_by_iteration import FlowProperties
+from netprof.analysis.gpu import GpuSummary
 from netprof.analysis.inferred import InferredSummary
 from netprof.analysis.intervals import Intervals
 from netprof.analysis.iterations import Dropped, Iterations
@@ -71,3 +72,4 @@ class Analysis:
     wire_rows: int
     notes: tuple[str, ...]
     tables: Tables
+    gpus: tuple[GpuSummary, ...] = ()
