@@ -8,7 +8,7 @@ from rich.text import Text
 from netprof.analysis import Analysis, definitions
 from netprof.analysis.inferred import InferredSummary
 from netprof.analysis.verdict import Case
-from netprof.views import console_links, console_recording
+from netprof.views import console_communication, console_links, console_recording
 from netprof.views.format import count, duration, rate, ratio, share, size
 from netprof.views.grid import Grid, bullets, pairs, show, title
 from netprof.views.safe import safe_text
@@ -29,9 +29,10 @@ def render(analysis: Analysis, console: Console) -> None:
     _ranks(analysis, console)
     console_links.links(analysis, console)
     _collectives(analysis, console)
+    console_communication.communication(analysis, console)
     console_links.flows(analysis, console)
     console_recording.recording(analysis, console)
-    _definitions(console, analysis.inferred is not None)
+    _definitions(analysis, console)
 
 
 def _verdict(analysis: Analysis, console: Console) -> None:
@@ -54,7 +55,8 @@ def _iterations(analysis: Analysis, console: Console) -> None:
         why = "no DDP marks" if analysis.iteration_count is None else "no whole one in the recording"
         title(console, "Iterations", f"unknown: {why}")
         return
-    title(console, "Iterations", f"{analysis.iteration_count or 0} whole ones")
+    told = ", told by the optimizer's steps" if analysis.stepped else ""
+    title(console, "Iterations", f"{analysis.iteration_count or 0} whole ones{told}")
     spread = f"p10 {duration(found.p10_s)}, p90 {duration(found.p90_s)}, max {duration(found.max_s)}"
     pairs(console, [("median", f"{duration(found.median_s)}  ({spread})")])
     names = ("forward", "backward", "exposed comm.", "rest")
@@ -66,6 +68,8 @@ def _iterations(analysis: Analysis, console: Console) -> None:
         (name, duration(value), share(part), _bar(sum(parts[:index]), part, room, colour))
         for index, (name, value, part, colour) in enumerate(zip(names, values, parts, _PHASE_COLOURS, strict=True))
     ]
+    if analysis.stepped:  # where the forward pass begins is unknown
+        rows = [*rows[1:-1], ("rest + forward", *rows[-1][1:])]
     show(console, Grid(("phase", "typical", "share", ""), rows, left=frozenset({""}), optional=("",)))
 
 
@@ -134,8 +138,11 @@ def _bandwidth(aggregate: float | None, single: float | None) -> str:
     return f"{rate(aggregate)}  (a single one: {rate(single)})"
 
 
-def _definitions(console: Console, inferred: bool) -> None:
+def _definitions(analysis: Analysis, console: Console) -> None:
     title(console, "Definitions", "in full in --json")
-    shown = (definitions.INFERRED, *definitions.ALL[1:]) if inferred else definitions.ALL
+    iteration = (
+        definitions.INFERRED if analysis.inferred else definitions.STEPS if analysis.stepped else definitions.ALL[0]
+    )
+    shown = [iteration, *definitions.ALL[1:], *console_communication.definitions(analysis)]
     rows = [Text(f"{d.term}: ", style="bold dim") + Text(d.footnote, style="dim not bold") for d in shown]
     bullets(console, [(Text("·", style="dim"), row) for row in rows])

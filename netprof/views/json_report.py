@@ -16,6 +16,8 @@ link_idle, below_line_rate |
 | `iterations.inferred` | false: found from the framework's own marks; true: inferred (`definitions`), phases null |
 | `iterations.{confidence,period_s,method}` | of inferred ones: how surely the count is right within 1 % (0 to 1), \
 mean duration without pauses, what they were inferred from |
+| `iterations.source` | what tells them: "ddp", "optimizer steps" (`phases_s.forward` is then null: it is part \
+of `rest`), "inferred"; null: unknown |
 | `iterations.{median,mean,p10,p90,min,max}_s` | duration, over all ranks |
 | `iterations.typical_s` | mean duration of the middle half of the iterations |
 | `iterations.phases_s.{forward,backward,exposed_communication,rest}` | of the typical one; add up to `typical_s` |
@@ -47,6 +49,14 @@ whole iterations where those are known |
 | `collectives.wire_bytes_per_iteration` | sent per iteration and rank |
 | `collectives.other_count` | collectives that are no all-reduces, or may not be |
 | `collectives.unpaired_marks` | begins and ends without a partner |
+| `collectives.by_kind[]` | over the whole recording: `backend`, `kind`, `count` and `bytes` of the process with the \
+most, `timing` ("measured", "enqueue times only", "times of posting only"), and where it is measured `running_ns`, \
+`{algorithm,bus}_bandwidth_bps` |
+| `horovod[]` | per process: `enqueued`, `responses`, `tensors_per_response`, and `outstanding_ns` as the sum of \
+`{negotiating,packing,transferring,unpacking}_ns` |
+| `nccl[]` | per process, of what was enqueued: `operations`, `launches` that were followed by packets, \
+`communicators`, `ranks` and `ranks_source`, `bytes`, `median_wire_time_s`, `wire_bandwidth_bps`, \
+`wire_to_algorithm_ratio` |
 | `flow_properties` | `iterations` looked at, and medians: `data_flows`, `start_skew_s`, `size_equality`, `completion` |
 | `scaling_factor`, `scaling_basis` | compute share of the typical iteration, and what it rests on |
 | `ranks[]` | per process: `rank`, `pid`, `device`, `iterations.*` as above, `collectives.*` as above and with \
@@ -65,6 +75,7 @@ whole iterations where those are known |
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis import definitions
@@ -104,13 +115,17 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
         "world_size": analysis.collectives.world_size,
         "verdict": analysis.verdict.sentence,
         "verdict_case": analysis.verdict.case.value,
-        "iterations": _iterations(analysis.iteration_count, analysis.durations, analysis.dropped, analysis.inferred),
+        "iterations": _iterations(analysis.iteration_count, analysis.durations, analysis.dropped, analysis.inferred)
+        | {"source": _source(analysis)}
+        | _phases(analysis.durations, forward=not analysis.stepped),
         "links": [_link(link) for link in analysis.links],
-        "collectives": _collectives(analysis.collectives),
+        "collectives": _collectives(analysis.collectives) | {"by_kind": _all(analysis.communication.kinds)},
+        "horovod": _all(analysis.communication.horovod),
+        "nccl": _all(analysis.communication.nccl),
         "flow_properties": _as_dict(analysis.flow_properties),
         "scaling_factor": analysis.scaling.factor if analysis.scaling else None,
         "scaling_basis": analysis.scaling.basis if analysis.scaling else None,
-        "ranks": [_rank(rank) for rank in analysis.ranks],
+        "ranks": [_rank(rank, forward=rank.pid not in analysis.stepped) for rank in analysis.ranks],
         "flows": [_flow(flow) for flow in analysis.flows],
         "losses": dataclasses.asdict(meta.losses) | {"truncated": analysis.truncated},
         "cost": _cost(analysis),
@@ -119,8 +134,28 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "skipped": [dataclasses.asdict(probe) for probe in meta.probes_skipped],
         },
         "notes": list(analysis.notes),
-        "definitions": {d.term: d.text for d in (*definitions.ALL, definitions.INFERRED)},
+        "definitions": {d.term: d.text for d in (*definitions.ALL, definitions.INFERRED, *definitions.BY_FRAMEWORK)},
     }
+
+
+def _source(analysis: Analysis) -> str | None:
+    """Return what tells the iterations."""
+    if analysis.inferred is not None:
+        return "inferred"
+    if analysis.durations is None:
+        return None
+    return "optimizer steps" if analysis.stepped else "ddp"
+
+
+def _phases(durations: Durations | None, *, forward: bool) -> dict[str, Any]:
+    """Return the phases; without marks of the forward pass, that is unknown and part of the rest."""
+    phases = durations.phases if durations else None
+    known = {name: getattr(phases, name) if phases else None for name in _PHASES}
+    return {"phases_s": known if forward else known | {"forward": None}}
+
+
+def _all(summaries: Sequence[Any]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(summary) for summary in summaries]
 
 
 def _iterations(
@@ -134,7 +169,6 @@ def _iterations(
         **{name: getattr(inferred, name) if inferred else None for name in ("confidence", "period_s", "method")},
         **{name: getattr(statistics, name) if statistics else None for name in _STATISTICS},
         "typical_s": phases.total if phases else None,
-        "phases_s": {name: getattr(phases, name) if phases else None for name in _PHASES},
         "exposed_communication_share": durations.exposed_share if durations else None,
         **dataclasses.asdict(dropped),
     }
@@ -187,12 +221,13 @@ def _collectives(summary: CollectiveSummary) -> dict[str, Any]:
     return document | {"running_s": document.pop("running_ns") / 1e9}
 
 
-def _rank(rank: RankSummary) -> dict[str, Any]:
+def _rank(rank: RankSummary, *, forward: bool) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "pid": rank.pid,
         "device": rank.link.device if rank.link else None,
-        "iterations": _iterations(rank.durations.count if rank.durations else None, rank.durations, rank.dropped),
+        "iterations": _iterations(rank.durations.count if rank.durations else None, rank.durations, rank.dropped)
+        | _phases(rank.durations, forward=forward),
         "collectives": _bandwidths(rank.bandwidths),
         "tx_bytes": rank.tx_bytes,
     }
