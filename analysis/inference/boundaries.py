@@ -14,6 +14,7 @@ from netprof.analysis.inference.recurrence import Recurrence
 MOST_EQUAL_BUCKETS = 8
 """Equal bursts of which one iteration may consist. More bursts between longer pauses are taken for iterations."""
 _LONGER = 1.5  # the silence between iterations is at least so many times the one between their equal buckets
+_NO_SPREAD = 1e-6  # silences that differ by less than 0.1 % are the same
 _REACH = 0.05  # a boundary is looked for within this share of an iteration's amount
 _MOST_MISSED = 3  # boundaries in a row without a silence, after which the job is taken to do something else
 _LEARN_FROM = 8192  # onsets that the phase is learnt from, at most
@@ -32,20 +33,23 @@ class Boundaries(Columns):
 
 
 def find_boundaries(onsets: Onsets, recurrence: Recurrence) -> Boundaries:
-    """Return the boundaries, at the phase with the longest silences: where a job computes and nothing is in flight."""
-    moved = onsets.moved.tolist()
-    anchor = _anchor(onsets, recurrence)
-    ahead = _walk(moved, anchor, recurrence.amount)
-    mirrored = [-value for value in reversed(moved)]
-    behind = _walk(mirrored, len(moved) - 1 - anchor, recurrence.amount)
-    last = len(moved) - 1
-    before = [(last - row if row >= 0 else -1, -at) for row, at, _ in reversed(behind)]
-    # walking backwards, a mark says that the iteration *after* the boundary is whole: shift it by one
-    joined = [follows for _, _, follows in reversed(behind)][:-1]
-    rows = [row for row, _ in before] + [row for row, _, _ in ahead[1:]]
-    at = [value for _, value in before] + [value for _, value, _ in ahead[1:]]
-    follows = [False, *joined, *(flag for _, _, flag in ahead[1:])]
-    return Boundaries(np.array(rows, np.int64), np.array(at, np.float64), np.array(follows, bool))
+    """Return the boundaries, at the phase with the longest silences: where a job computes and nothing is in flight.
+
+    They lie at onsets of the recurrence's scale, or, where a jittering silence was too short for that, at any other
+    that is as exactly an amount away.
+    """
+    clear = np.flatnonzero(onsets.silence_ns >= recurrence.silence_ns)
+    clear = np.union1d(clear, [0])
+    anchor = int(clear[_anchor(onsets.where(clear), recurrence)])
+    last = len(onsets) - 1
+    ahead = _Walk(onsets.moved, clear, recurrence).run(anchor)
+    behind = _Walk(-onsets.moved[::-1], last - clear[::-1], recurrence).run(last - anchor)
+    behind = [(last - row if row >= 0 else -1, -at, follows) for row, at, follows in reversed(behind)]
+    # walking backwards, a step says that the iteration after the boundary is whole: shift it by one
+    follows = [False, *(flag for _, _, flag in behind[:-1]), *(flag for _, _, flag in ahead[1:])]
+    path = [*behind, *ahead[1:]]
+    row, moved = np.array([row for row, _, _ in path], np.int64), np.array([at for _, at, _ in path], np.float64)
+    return Boundaries(row, moved, np.array(follows, bool))
 
 
 def silences_before(onsets: Onsets, boundaries: Boundaries) -> Int64:
@@ -80,7 +84,7 @@ def bursts_per_iteration(silence_ns: Int64) -> tuple[int, float]:
     level = np.clip(level, *np.percentile(level, [1, 99])) if count else level
     level = level - level.mean() if count else level
     power = float((level * level).mean()) if count else 0.0
-    if power == 0 or count < 4 * MOST_EQUAL_BUCKETS:
+    if power < _NO_SPREAD or count < 4 * MOST_EQUAL_BUCKETS:
         return 1, 1.0
     lags = range(1, 2 * MOST_EQUAL_BUCKETS + 1)
     alike = {lag: float((level[:-lag] * level[lag:]).mean()) / power for lag in lags}
@@ -116,42 +120,51 @@ def _anchor(onsets: Onsets, recurrence: Recurrence) -> int:
     return int(max(groups, key=lambda rows: len(rows) * float(np.median(silence[rows])))[0])
 
 
-def _walk(moved: list[float], start: int, amount: float) -> list[tuple[int, float, bool]]:
-    """Go from onset to onset an amount apart; (row or -1, moved, whether an iteration lies before) of each boundary."""
-    path = [(start, moved[start], False)]
-    at, missed = moved[start], 0
-    while at + amount <= moved[-1] + _REACH * amount:
-        row = _nearest(moved, at + amount)
-        if abs(moved[row] - at - amount) <= _REACH * amount:
-            at, missed = moved[row], 0
+class _Walk:
+    """Goes from onset to onset, an amount apart."""
+
+    def __init__(self, moved: Float64, clear: Int64, recurrence: Recurrence) -> None:
+        self.moved: list[float] = moved.tolist()
+        self.rows: list[int] = clear.tolist()
+        self.clear: list[float] = moved[clear].tolist()
+        self.amount = recurrence.amount
+        self.exactly = 2 * recurrence.tolerance * recurrence.amount
+
+    def run(self, start: int) -> list[tuple[int, float, bool]]:
+        """Return (row or -1, moved, whether an iteration lies before it) of each boundary from the onset `start`."""
+        path = [(start, self.moved[start], False)]
+        at, missed = self.moved[start], 0
+        while at + self.amount <= self.moved[-1] + self.exactly:
+            row = self.find(at + self.amount)
+            missed = missed + 1 if row < 0 else 0
+            at = self.moved[row] if row >= 0 else at + self.amount
             path.append((row, at, True))
-            continue
-        at, missed = at + amount, missed + 1
-        path.append((-1, at, True))
-        if missed > _MOST_MISSED:
-            del path[-missed:]
-            again = _resume(moved, path[-1][1], amount)
-            if again is None:
-                return path
-            at, missed = moved[again], 0
-            path.append((again, at, False))
-    while path[-1][0] < 0:
-        path.pop()
-    return path
+            if missed > _MOST_MISSED:
+                del path[-missed:]
+                row = self.resume(path[-1][1])
+                if row < 0:
+                    break
+                at, missed = self.moved[row], 0
+                path.append((row, at, False))
+        while path[-1][0] < 0:
+            path.pop()
+        return path
 
+    def find(self, target: float) -> int:
+        """Return the onset at `target`, -1 if there is none."""
+        near = _nearest(self.clear, target)
+        if abs(self.clear[near] - target) <= _REACH * self.amount:
+            return self.rows[near]
+        near = _nearest(self.moved, target)
+        return near if abs(self.moved[near] - target) <= self.exactly else -1
 
-def _resume(moved: list[float], after: float, amount: float) -> int | None:
-    """Return the first onset after `after` from which two iterations in a row follow."""
-    for row in range(bisect_left(moved, after) + 1, len(moved)):
-        at = moved[row]
-        for step in (1, 2):
-            near = _nearest(moved, at + amount)
-            if abs(moved[near] - at - amount) > _REACH * amount / step:
-                break
-            at = moved[near]
-        else:
-            return row
-    return None
+    def resume(self, after: float) -> int:
+        """Return the first clear onset after `after` from which two iterations in a row follow, -1 without any."""
+        for index in range(bisect_left(self.clear, after) + 1, len(self.clear)):
+            first = self.find(self.clear[index] + self.amount)
+            if first >= 0 and self.find(self.moved[first] + self.amount) >= 0:
+                return self.rows[index]
+        return -1
 
 
 def _nearest(moved: list[float], target: float) -> int:

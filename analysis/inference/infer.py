@@ -21,7 +21,7 @@ from netprof.analysis.inference.onsets import (
     onsets_of_bins,
     onsets_of_collectives,
 )
-from netprof.analysis.inference.recurrence import FEWEST, choose, find_recurrences
+from netprof.analysis.inference.recurrence import FEWEST, Recurrence, choose, find_recurrences
 
 LEAST_CONFIDENCE = 0.5
 """Below it, no period is reported: one would be wrong as often as right."""
@@ -38,7 +38,7 @@ class InferredIterations:
     `period_ns` is the mean of the iterations without a pause (those of at most five medians). `source` says what was
     looked at. `confidence` (0 to 1) is how surely the number of iterations is right within 1 %: the product of
 
-    - the share of boundaries that a silence marks,
+    - the share of boundaries that a silence marks, and the root of the share of all silences that recur,
     - the share of the traffic that repeats,
     - how clear it is that a burst is an iteration and not one of its equal buckets, or the reverse,
     - how little of it chance explains, and 1 - 2/n: of few iterations, edges and a pause are a large part.
@@ -106,32 +106,34 @@ def infer(onsets: Onsets, source: str) -> Inference:
     recurrence = choose(find_recurrences(onsets))
     if recurrence is None:
         return NoPeriod(source, "no amount repeats between the silences")
-    kept = onsets.at_least(recurrence.silence_ns)
-    boundaries = find_boundaries(kept, recurrence)
-    k, sure = bursts_per_iteration(silences_before(kept, boundaries)[1:])
-    boundaries = every(k, boundaries, silences_before(kept, boundaries))
+    boundaries = find_boundaries(onsets, recurrence)
+    silence_ns = silences_before(onsets, boundaries)
+    k, sure = bursts_per_iteration(silence_ns[1:])
+    boundaries = every(k, boundaries, silence_ns)
     if boundaries.follows.sum() < FEWEST:
         return NoPeriod(source, f"only {int(boundaries.follows.sum())} whole repetitions")
     time_ns = np.rint(onsets.time_at(boundaries.moved)).astype(np.int64)
     on_silence = boundaries.row >= 0
-    time_ns[on_silence] = kept.onset_ns[boundaries.row[on_silence]]
+    time_ns[on_silence] = onsets.onset_ns[boundaries.row[on_silence]]
     whole = np.flatnonzero(boundaries.follows)
     begin_ns, end_ns = time_ns[whole - 1], time_ns[whole]
     duration_ns = end_ns - begin_ns
     if _spread(duration_ns) > _AS_IRREGULAR_AS_CHANCE:
         return NoPeriod(source, "equal bursts, but as irregular in time as chance")
-    confidence = sure * _confidence(onsets, boundaries, k * recurrence.amount, recurrence.evidence)
+    confidence = sure * _confidence(onsets, boundaries, k, recurrence)
     if confidence < LEAST_CONFIDENCE:
         return NoPeriod(source, f"the best candidate has a confidence of {confidence:.2f}")
     return InferredIterations(source, begin_ns, end_ns, float(_without_pauses(duration_ns).mean()), confidence)
 
 
-def _confidence(onsets: Onsets, boundaries: Boundaries, amount: float, evidence: float) -> float:
+def _confidence(onsets: Onsets, boundaries: Boundaries, bursts: int, recurrence: Recurrence) -> float:
     """Return the confidence but for the doubt about equal buckets; see InferredIterations."""
     count = int(boundaries.follows.sum())
     on_silence = float((boundaries.row >= 0).mean())
-    repeated = min(1.0, count * amount / float(onsets.moved[-1] - onsets.moved[0]))
-    return on_silence * repeated * float(-np.expm1(-evidence / 10)) * (1 - 2 / count)
+    moved = float(onsets.moved[-1] - onsets.moved[0])
+    repeated = min(1.0, count * bursts * recurrence.amount / moved)
+    by_chance = float(np.exp(-recurrence.evidence / 10))
+    return on_silence * repeated * float(np.sqrt(min(recurrence.score, 1.0))) * (1 - by_chance) * (1 - 2 / count)
 
 
 def _spread(duration_ns: Int64) -> float:

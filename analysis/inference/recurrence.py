@@ -111,7 +111,7 @@ def _scales(onsets: Onsets) -> list[float]:
     if len(silence) < FEWEST:
         return []
     ordered = np.sort(silence)
-    grid = np.geomspace(ordered[0], ordered[-1], _SCALES)
+    grid = np.floor(np.geomspace(ordered[0], ordered[-1], _SCALES))
     counts = len(ordered) - np.searchsorted(ordered, grid, "left")
     chosen, last = [], np.inf
     for threshold, count in zip(grid.tolist(), counts.tolist(), strict=True):
