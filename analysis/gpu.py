@@ -46,8 +46,9 @@ class PhaseMean:
 class MetricSummary:
     """One metric over the window, weighted by time; its unit is in the metric's name.
 
-    A sample comes every `interval_ns` and is the mean over `mean_over_ns` (0: an instant); nothing shorter than the
-    longer of the two, `resolution_ns`, can be told apart. `bytes` are what a rate moved in the window, in the time for
+    A sample comes every `interval_ns` and is the mean over `mean_over_ns` (0: an instant); power that is read more
+    often than it is measured is repeated for `held_ns`. Nothing shorter than the longest of the three,
+    `resolution_ns`, can be told apart. `bytes` are what a rate moved in the window, in the time for
     which there are samples. `phases` are by name of the phase, empty where the job's iterations are unknown.
     """
 
@@ -55,6 +56,7 @@ class MetricSummary:
     samples: int
     interval_ns: int | None
     mean_over_ns: int
+    held_ns: int
     mean: float
     minimum: float
     maximum: float
@@ -64,7 +66,7 @@ class MetricSummary:
     @property
     def resolution_ns(self) -> int:
         """The shortest time that the metric can tell apart."""
-        return max(self.interval_ns or 0, self.mean_over_ns)
+        return max(self.interval_ns or 0, self.mean_over_ns, self.held_ns)
 
 
 @dataclass(frozen=True)
@@ -172,17 +174,19 @@ def _metric(
     if len(values) == 0:
         return None
     mean = float(np.average(series.value, weights=weights))
+    held_ns = series.held_ns() if metric is GpuMetric.POWER_W else 0  # other values may rightly stay as they are
     is_rate = metric.name.endswith("_BYTES_PER_S")
     return MetricSummary(
         metric=metric,
         samples=len(values),
         interval_ns=series.interval_ns,
         mean_over_ns=series.mean_over_ns,
+        held_ns=held_ns,
         mean=mean,
         minimum=float(values.min()),
         maximum=float(values.max()),
         bytes=float((series.value * weights).sum() / 1e9) if is_rate else None,
-        phases={name: _phase_mean(series.inside(times)) for name, times in phases.items()},
+        phases={name: _phase_mean(series.inside(times, held_ns)) for name, times in phases.items()},
     )
 
 

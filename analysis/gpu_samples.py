@@ -56,6 +56,15 @@ class Series:
         """The median time that a value is the mean of; 0 where values are instants."""
         return int(np.median(self.period_ns))
 
+    def held_ns(self) -> int:
+        """Return the median time between changes of the value; 0 where it changes with every sample, or never.
+
+        A sensor that is read more often than it measures repeats itself.
+        """
+        changes = self.time_ns[1:][np.diff(self.value) != 0]
+        held = int(np.median(np.diff(changes))) if len(changes) > 1 else 0
+        return held if held > 1.5 * (self.interval_ns or 0) else 0
+
     def spans(self) -> tuple[Int64, Int64]:
         """Return from when to when each value stands: for its period, an instant since the sample before."""
         interval_ns = self.interval_ns or 0
@@ -68,8 +77,11 @@ class Series:
         begin, end = self.spans()
         return covered_until(times, end) - covered_until(times, begin)
 
-    def inside(self, times: Intervals) -> Float64:
-        """Return the values that are of `times` and nothing else: the whole period, or the instant, lies in there."""
-        begin = np.where(self.period_ns > 0, self.time_ns - self.period_ns, self.time_ns - 1)
+    def inside(self, times: Intervals, held_ns: int = 0) -> Float64:
+        """Return the values that are of `times` and nothing else: the whole period, or the instant, lies in there.
+
+        An instant's value may be as old as `held_ns`: that time must lie in there too.
+        """
+        begin = np.where(self.period_ns > 0, self.time_ns - self.period_ns, self.time_ns - max(held_ns, 1))
         covered = covered_until(times, self.time_ns) - covered_until(times, begin)
         return np.asarray(self.value[covered == self.time_ns - begin], np.float64)

@@ -8,7 +8,7 @@ from rich.text import Text
 from netprof.analysis import Analysis, definitions
 from netprof.analysis.inferred import InferredSummary
 from netprof.analysis.verdict import Case
-from netprof.views import console_communication, console_links, console_recording
+from netprof.views import console_communication, console_gpu, console_links, console_recording
 from netprof.views.format import count, duration, rate, ratio, share, size
 from netprof.views.grid import Grid, bullets, pairs, show, title
 from netprof.views.safe import safe_text
@@ -31,6 +31,7 @@ def render(analysis: Analysis, console: Console) -> None:
     _collectives(analysis, console)
     console_communication.communication(analysis, console)
     console_links.flows(analysis, console)
+    console_gpu.gpus(analysis, console)
     console_recording.recording(analysis, console)
     _definitions(analysis, console)
 

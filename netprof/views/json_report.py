@@ -64,6 +64,16 @@ most, `timing` ("measured", "enqueue times only", "times of posting only"), and 
 | `flows[]` | per flow, the largest first: `flow_id`, `local`, `remote`, `device`, `netns`, `pid`, `rank`, \
 `{tx,rx}.{payload_bytes,wire_bytes,retransmitted_bytes,packets,rate_bps,share}`, \
 `tcp.{retransmits,rtt_us,cwnd,mss_bytes}` |
+| `gpus[]` | the GPUs that the job uses and that were sampled: `gpu` (NVML's index), `name`, `uuid`, `memory_bytes`, \
+`pids`, `ranks`, `found_by`, `sources` of the metrics, `window` and `window_s` as of links |
+| `gpus[].metrics.{busy_percent,power_w,...}` | by metric, its unit in the name: `mean` over the window weighted by \
+time, `min`, `max`, `samples`; a sample every `interval_s` that is the mean over `mean_over_s` (0: an instant; \
+power that NVML repeats between its own measurements: `held_s`), so \
+nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved in the time sampled; \
+`phases.{forward,backward,exposed_communication,rest}.{mean,samples}` of the samples that lie wholly in one phase \
+(fewer than 3: null) |
+| `gpus[].processes[]` | `pid` and the same `metrics` of that process alone |
+| `gpus[].throttled` | share of samples that give each reason for lower clocks |
 | `losses` | what the recording missed: `merged_bins`, `lost_marks`, `untracked_flows`, `healed_bytes`, `truncated` |
 | `cost` | what recording cost: `wall_s`, `cpu_s`, `cpu_share`, `peak_memory_bytes`, `trace_bytes`, `bpf_sampled_s`, \
 `programs[].{name,runs,run_time_ns,run_time_ns_per_run}` |
@@ -79,6 +89,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis import definitions
+from netprof.views.json_gpu import gpu_to_json
 
 if TYPE_CHECKING:
     from netprof.analysis.bandwidth import Bandwidths
@@ -127,6 +138,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
         "scaling_basis": analysis.scaling.basis if analysis.scaling else None,
         "ranks": [_rank(rank, forward=rank.pid not in analysis.stepped) for rank in analysis.ranks],
         "flows": [_flow(flow) for flow in analysis.flows],
+        "gpus": [gpu_to_json(gpu) for gpu in analysis.gpus],
         "losses": dataclasses.asdict(meta.losses) | {"truncated": analysis.truncated},
         "cost": _cost(analysis),
         "probes": {
