@@ -26,6 +26,8 @@ const Charts = {
     if (layout.height) element.style.height = layout.height + "px";
     return Plotly.react(element, traces, Charts.layout(layout), Charts.config);
   },
+  // Plotly reads a little HTML in its texts: what comes from the trace is text only.
+  plain(text) { return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;"); },
   // A unit that suits the largest of the values, and its factor.
   unit(values, units) {
     const most = values.reduce((top, value) => (value > top ? value : top), 0);
@@ -132,7 +134,7 @@ const Charts = {
         customdata: p[key + "_bps"][1].map((bps) => Numbers.rate(bps)), hovertemplate: `%{customdata}<extra>${name}</extra>` });
     }
     layout.yaxis2 = { domain, fixedrange: true, title: { text: known ? "% of line rate" : "bit/s" }, tickvals: known ? [-100, -50, 0, 50, 100] : undefined, ticktext: known ? ["100", "50", "0", "50", "100"] : undefined, range: known ? [-112, 112] : undefined };
-    notes.push({ text: data.link, xref: "paper", yref: "paper", x: 0, y: domain[1], yanchor: "bottom", xanchor: "left", showarrow: false, font: { size: 12, color: c.dim } });
+    notes.push({ text: Charts.plain(data.link), xref: "paper", yref: "paper", x: 0, y: domain[1], yanchor: "bottom", xanchor: "left", showarrow: false, font: { size: 12, color: c.dim } });
     if (known) for (const at of [-100, 100]) layout.shapes.push({ type: "line", xref: "paper", yref: "y2", x0: 0, x1: 1, y0: at, y1: at, line: { color: c.rate, width: 1, dash: "dash" } });
   },
   anatomyIdle(traces, layout, data, names, unit, domain) {
@@ -222,15 +224,14 @@ const Charts = {
     const rows = data.map((f, i) => `${i + 1}  ${f.label}`);
     for (const [key, label, kind, sign] of [["tx_bytes", "sent", "tx", 1], ["rx_bytes", "received", "rx", -1]]) {
       traces.push({
-        type: "bar", orientation: "h", name: label, y: rows, x: data.map((f) => sign * f[key] / unit), customdata: data.map((f) => [Numbers.size(f[key]), f.device, Numbers.size(f.retransmitted_bytes)]),
+        type: "bar", orientation: "h", name: label, y: rows, x: data.map((f) => sign * f[key] / unit), customdata: data.map((f) => [Numbers.size(f[key]), Charts.plain(f.device), Numbers.size(f.retransmitted_bytes)]),
         marker: { color: Style.colours[kind], pattern: kind === "rx" ? Charts.pattern("backward") : undefined }, hovertemplate: `%{customdata[0]} ${label} over %{customdata[1]}<br>%{customdata[2]} retransmitted<extra></extra>`,
       });
     }
     traces.push({ type: "bar", orientation: "h", name: "of it retransmitted", y: rows, x: data.map((f) => f.retransmitted_bytes / unit), marker: { color: Style.colours.exposed, pattern: Charts.pattern("exposed_communication") }, hoverinfo: "skip", showlegend: data.some((f) => f.retransmitted_bytes > 0) });
-    const escaped = rows.map((row) => row.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;"));
     Charts.draw("flows-plot", traces, {
       height: 110 + 26 * rows.length, barmode: "overlay", bargap: 0.3, margin: { l: 60, r: 16, t: 12, b: 40 },
-      xaxis: { title: { text: `${name}, received to the left, sent to the right` } }, yaxis: { type: "category", autorange: "reversed", tickvals: rows, ticktext: escaped, fixedrange: true, showgrid: false },
+      xaxis: { title: { text: `${name}, received to the left, sent to the right` } }, yaxis: { type: "category", autorange: "reversed", tickvals: rows, ticktext: rows.map(Charts.plain), fixedrange: true, showgrid: false },
     });
   },
   whatif(data) {

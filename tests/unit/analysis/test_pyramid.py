@@ -1,0 +1,64 @@
+"""A coarser look at a link loses no byte and no peak."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netprof.analysis.bins import Bins
+from netprof.analysis.flow_table import LaneKey, LinkKey
+from netprof.analysis.pyramid import aggregate, bins_per_cell, link_cells
+
+BIN_NS = 1_000_000
+
+
+def lane(amounts: list[int], first_bin: int = 0) -> Bins:
+    values = np.array(amounts, np.uint32)
+    nothing = np.zeros(len(values), np.uint32)
+    return Bins(BIN_NS, first_bin, values, values, nothing, nothing)
+
+
+@given(
+    st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=300), st.integers(0, 1000), st.sampled_from([1, 2, 8, 64])
+)
+def test_every_cell_holds_the_sum_and_the_peak_of_its_bins(amounts: list[int], first: int, factor: int) -> None:
+    cells = aggregate(lane(amounts, first), factor)
+    assert cells.cell_ns == factor * BIN_NS
+    assert cells.first_ns % cells.cell_ns == 0
+    for index in range(len(cells)):
+        low = cells.first_ns // BIN_NS + index * factor - first
+        held = amounts[max(low, 0) : max(low + factor, 0)]
+        assert cells.total_bytes[index] == sum(held)
+        assert cells.peak_bytes[index] == max(held, default=0)
+    assert cells.total_bytes.sum() == sum(amounts)
+
+
+@given(st.integers(1, 10**9), st.integers(2, 10**6))
+def test_cells_are_as_fine_as_their_number_allows(count: int, most: int) -> None:
+    factor = bins_per_cell(count, most)
+    assert -(-count // factor) + 1 <= most or factor == 1
+    assert factor == 1 or count > (factor // 2) * (most - 1)
+
+
+def test_the_lanes_of_a_link_are_added_and_others_left_out() -> None:
+    here, there = LinkKey(1, "eth0"), LinkKey(2, "eth0")
+    lanes = {
+        (LaneKey(here, 10), 0): lane([1, 2], 5),
+        (LaneKey(here, 11), 0): lane([10], 6),
+        (LaneKey(here, 10), 1): lane([99]),
+        (LaneKey(there, 12), 0): lane([99]),
+    }
+    cells = link_cells(lanes, here, 0, 100)
+    assert cells is not None
+    assert cells.total_bytes.tolist() == [1, 12]
+    assert cells.first_ns == 5 * BIN_NS
+    assert link_cells(lanes, there, 1, 100) is None
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_an_absurd_budget_still_gives_cells(most: int) -> None:
+    cells = link_cells({(LaneKey(LinkKey(1, "a"), 1), 0): lane([1] * 10)}, LinkKey(1, "a"), 0, most)
+    assert cells is not None
+    assert cells.total_bytes.sum() == 10

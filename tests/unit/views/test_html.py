@@ -1,0 +1,230 @@
+"""The page as a file: complete, self-contained, its numbers exact, and nothing in it obeys the trace."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import html.parser
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import MS, START_NS, Job
+
+from netprof.analysis import Analysis, analyze, definitions
+from netprof.model import Target
+from netprof.trace import TraceReader
+from netprof.views.html import render
+from netprof.views.html.pack import json_for_script, pack_integers, pack_scaled, pack_times
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[31m\u202e"
+TYPES = {"u1": "u1", "u2": "<u2", "i4": "<i4", "f8": "<f8"}
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would see: the elements with their attributes, scripts apart, and all text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._stack: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+        self._stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._stack.append("/" + tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._stack and self._stack[-1] == "script":
+            self.scripts[-1] += data
+        elif not self._stack or self._stack[-1] != "style":
+            self.text += data
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.scripts[0])
+
+
+def analysed(job: Job, path: Path) -> Analysis:
+    return analyze(TraceReader(job.write(path / "t.netprof")))
+
+
+def unpack(packed: dict[str, Any]) -> np.ndarray:
+    values = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), TYPES[packed["type"]])
+    if "unit" in packed:
+        return values * packed["unit"]
+    return np.cumsum(values) if packed["delta"] else values
+
+
+@pytest.fixture
+def analysis(tmp_path: Path) -> Analysis:
+    return analysed(Job().fill(), tmp_path)
+
+
+def test_the_page_is_whole(analysis: Analysis) -> None:
+    page = Page(render(analysis))
+    assert analysis.verdict.sentence in page.text
+    for section in ("timeline", "anatomy", "iterations", "bandwidth", "flows", "whatif", "recording", "definitions"):
+        assert any(attributes.get("id") == section for tag, attributes in page.elements if tag == "section"), section
+    for definition in definitions.ALL:
+        assert definition.text in page.text
+    assert "lost marks" in page.text
+    assert "Cost of recording" in page.text
+
+
+def test_nothing_is_loaded_from_anywhere(analysis: Analysis) -> None:
+    page = Page(render(analysis))
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "iframe", "object", "embed", "base"), tag
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    assert not re.search(r"url\(|@import", render(analysis).split("</style>")[0])
+
+
+def test_the_policy_lets_only_these_scripts_run(analysis: Analysis) -> None:
+    page = Page(render(analysis))
+    policy = next(a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a) or ""
+    assert "default-src 'none'" in policy
+    assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
+    digests = re.findall(r"'sha256-([^']+)'", policy)
+    assert digests == [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in page.scripts[1:]]
+
+
+def test_the_timeline_holds_every_iteration_bucket_and_collective_to_the_microsecond(analysis: Analysis) -> None:
+    data, tables = Page(render(analysis)).data["timeline"], analysis.tables
+    for rank, pid in zip(data["ranks"], (100, 101), strict=True):
+        own = tables.iterations.where(tables.iterations.pid == pid)
+        for name, packed in rank["iterations"].items():
+            expected = (getattr(own, name) - analysis.meta.started_ns) / 1000
+            np.testing.assert_allclose(unpack(packed), expected, atol=1.0)
+        assert len(unpack(rank["buckets"]["launch_ns"])) == 20
+        assert unpack(rank["buckets"]["number"]).tolist() == [0, 1] * 10
+        assert len(unpack(rank["collectives"]["begin"])) == 22
+        assert set(unpack(rank["collectives"]["row"])) == {0, 1}
+
+
+def test_the_timeline_holds_every_byte_of_every_bin(analysis: Analysis) -> None:
+    data = Page(render(analysis)).data["timeline"]
+    for link in data["links"]:
+        for direction in ("tx", "rx"):
+            lane = link[direction]
+            rates = unpack(lane["mean"])
+            assert lane["count"] == len(rates) == 10 * 200 + 80
+            at_us = lane["first_us"] + lane["cell_us"] * np.arange(len(rates))
+            within_ms = (at_us - (START_NS - analysis.meta.started_ns) / 1000) / 1000 % 200
+            busy = (within_ms > 49.5) & (within_ms < 129.5)
+            np.testing.assert_allclose(rates[busy], 1e9, rtol=1e-4)
+            assert not rates[~busy].any()
+
+
+def test_a_lonely_packet_is_seen_from_afar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for few cells a single small bin among silent ones keeps its peak, and is not rounded away."""
+    monkeypatch.setattr("netprof.views.html.timeline._CELL_BUDGET_BYTES", 4096)
+    monkeypatch.setattr("netprof.views.html.timeline._FINE_CELLS", 10)
+    job = Job().fill()
+    quiet = START_NS + 20_000 * 200 * MS
+    job.wire.append((1, 0, quiet, 50, 66))
+    job.changes["stopped_ns"] = quiet + 1000 * MS
+    link = Page(render(analysed(job, tmp_path))).data["timeline"]["links"][0]
+    assert link["levels"] == 255
+    assert link["tx"]["cell_us"] > 1000
+    peak = unpack(link["tx"]["peak"])
+    assert peak.max() == pytest.approx(1e9)
+    assert peak[-1] >= 66 * 8 * 1000
+    assert unpack(link["tx"]["mean"])[-1] > 0
+
+
+@pytest.mark.parametrize("place", ["host", "kernel", "command", "target", "device", "stop", "warning", "address"])
+def test_names_are_text(place: str, tmp_path: Path) -> None:
+    job = Job().fill()
+    target = dataclasses.replace(job.meta().targets[0], command=HOSTILE)
+    changes: dict[str, dict[str, Any]] = {
+        "host": {"host": HOSTILE},
+        "kernel": {"kernel": HOSTILE},
+        "command": {"command": ("netprof", HOSTILE)},
+        "target": {"targets": (target, *job.meta().targets[1:])},
+        "stop": {"stop_reason": HOSTILE},
+        "warning": {"warnings": (HOSTILE,)},
+    }
+    job.changes |= changes.get(place, {})
+    if place in ("device", "address"):
+        column = "local_addr" if place == "address" else "device"
+        flows = job.flows() | {column: [HOSTILE] * 2}
+        job.flows = lambda: flows  # type: ignore[method-assign]
+    text = render(analysed(job, tmp_path))
+    page = Page(text)
+    assert "<script>alert" not in text
+    assert not any(tag == "img" for tag, _ in page.elements)
+    assert not re.search("[\x1b\u202e]", text)
+    assert len(page.scripts) == 8
+    everything = page.text + json.dumps(page.data)
+    assert "<img src=x onerror=alert(1)>\\x1b[31m\\u202e" in everything.replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job(rate_bps=None),
+        Job(world_size=None),
+        Job(ranks=1, world_size=1),
+        Job(iterations=0),
+        Job(changes={"targets": (), "stop_reason": "", "stopped_ns": None}),
+        Job(changes={"targets": (Target(100, 5),)}),
+    ],
+    ids=["no rate", "no world size", "alone", "one step", "no targets", "no rank"],
+)
+@pytest.mark.parametrize("without", ["nothing", "marks", "wire"])
+def test_what_is_unknown_is_said(job: Job, without: str, tmp_path: Path) -> None:
+    job = dataclasses.replace(job, marks=[], wire=[]).fill()
+    if without != "nothing":
+        getattr(job, without).clear()
+    page = Page(render(analysed(job, tmp_path)))
+    assert "nan" not in page.text.lower()
+    assert "None" not in page.text
+    if without == "marks":
+        assert "no DDP marks" in page.text
+    if without == "wire":
+        assert "No traffic" in page.text
+
+
+@given(st.lists(st.integers(-(2**50), 2**50), max_size=50))
+def test_packed_integers_come_back(values: list[int]) -> None:
+    assert unpack(pack_integers(np.array(values, np.int64))).tolist() == values
+
+
+@given(st.lists(st.integers(0, 2**51), max_size=50), st.integers(0, 2**51))
+def test_packed_times_come_back(values: list[int], origin: int) -> None:
+    packed = pack_times(np.array(values, np.int64), origin)
+    assert unpack(packed).tolist() == [(value - origin) // 1000 for value in values]
+
+
+@given(st.lists(st.floats(0, 1e12), min_size=1, max_size=50), st.sampled_from([255, 65535]))
+def test_scaled_values_round_up_by_less_than_a_level(values: list[float], levels: int) -> None:
+    array = np.array(values)
+    largest = float(array.max())
+    back = unpack(pack_scaled(array, largest, levels))
+    unit = largest / levels if largest else 1.0
+    assert (back >= array - 1e-9 * largest).all()
+    assert (back - array <= unit * (1 + 1e-9)).all()
+
+
+@given(st.text() | st.just("</script>") | st.just("<!--"))
+def test_json_cannot_leave_its_element(text: str) -> None:
+    shown = json_for_script({"text": text})
+    assert not set(shown) & set("<>&")
+    assert shown.isascii()
+    assert json.loads(shown) == {"text": text}

@@ -1,0 +1,105 @@
+"""CSV and Parquet, read back: every table is there, every row, and a spreadsheet runs nothing."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from synthetic import Job
+
+from netprof.analysis import analyze
+from netprof.schema import tables
+from netprof.trace import TraceReader
+from netprof.views.reporters import Report
+from netprof.views.tables import results, write_csv, write_parquet
+
+
+def report_on(job: Job, path: Path) -> Report:
+    reader = TraceReader(job.write(path / "t.netprof"))
+    return Report(analyze(reader), reader)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    return report_on(Job().fill(), tmp_path)
+
+
+def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_path: Path) -> None:
+    for write, suffix in ((write_csv, "csv"), (write_parquet, "parquet")):
+        folder = tmp_path / suffix
+        folder.mkdir()
+        write(report, folder)
+        expected = {*tables(), *(name for name, _ in results(report.analysis))}
+        assert {file.stem for file in folder.glob(f"*.{suffix}")} == expected
+        assert (folder / "report.json").stat().st_size > 1000
+        assert len(list(folder.iterdir())) == len(expected) + 1
+
+
+def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
+    write_csv(report, tmp_path)
+    for name, schema in tables().items():
+        recorded = report.trace.table(name).to_pylist()
+        found = rows_of(tmp_path / f"{name}.csv")
+        assert len(found) == len(recorded)
+        if found:
+            assert list(found[0]) == schema.names
+            assert found[-1] == {column: str(value) for column, value in recorded[-1].items()}
+
+
+def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> None:
+    write_csv(report, tmp_path)
+    analysis = report.analysis
+    iterations = rows_of(tmp_path / "iterations.csv")
+    assert [int(row["begin_ns"]) for row in iterations] == analysis.tables.iterations.begin_ns.tolist()
+    summary = rows_of(tmp_path / "iteration_summary.csv")
+    assert len(summary) == len(iterations)
+    assert float(summary[0]["exposed_communication_s"]) == pytest.approx(0.098, abs=1e-5)
+    idle = rows_of(tmp_path / "idle.csv")
+    waited = sum(int(r["end_ns"]) - int(r["begin_ns"]) for r in idle if r["cause"] == "gradients_waiting")
+    assert waited == sum(link.idle.gradients_waiting_ns or 0 for link in analysis.links)
+    bins = rows_of(tmp_path / "utilization.csv")
+    assert sum(int(row["wire_bytes"]) for row in bins) == sum(
+        int(r["wire_bytes"]) for r in rows_of(tmp_path / "wire.csv")
+    )
+    assert {row["utilization"] for row in bins} == {"1"}
+    links = rows_of(tmp_path / "links.csv")
+    assert float(links[1]["idle_s.no_gradient"]) == analysis.links[1].idle.no_gradient_ns / 1e9  # type: ignore[operator]
+
+
+def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:
+    write_parquet(report, tmp_path)
+    for name, schema in tables().items():
+        table = pq.read_table(tmp_path / f"{name}.parquet")
+        assert table.schema.names == schema.names
+        assert table.schema.types == schema.types
+        assert table.to_pylist() == report.trace.table(name).to_pylist()
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2", "@SUM(A1)"])
+def test_a_formula_in_a_name_stays_text_in_csv(text: str, tmp_path: Path) -> None:
+    job = Job().fill()
+    flows = job.flows() | {"device": [text, "eth1"]}
+    job.flows = lambda: flows  # type: ignore[method-assign]
+    report = report_on(job, tmp_path)
+    write_csv(report, tmp_path)
+    assert rows_of(tmp_path / "flows.csv")[0]["device"] == "'" + text
+    write_parquet(report, tmp_path)
+    assert pq.read_table(tmp_path / "flows.parquet")["device"][0].as_py() == text
+
+
+@pytest.mark.parametrize("lost", ["marks", "wire"])
+def test_empty_tables_are_written_too(lost: str, tmp_path: Path) -> None:
+    job = Job(rate_bps=None, world_size=None).fill()
+    getattr(job, lost).clear()
+    report = report_on(job, tmp_path)
+    write_csv(report, tmp_path)
+    write_parquet(report, tmp_path)
+    assert rows_of(tmp_path / "links.csv")[0]["line_rate_bps"] == ""
+    assert rows_of(tmp_path / f"{lost}.csv") == []
