@@ -13,16 +13,20 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from training import netprof
 
 from netprof.probes.frameworks import NCCL
 from netprof.probes.instructions import examine_entry
 from netprof.probes.marks import MarkProbe
 from netprof.probes.symbols import X86_64, choose, find_functions
 from netprof.schema import MarkKind
+from netprof.trace import TraceReader
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")
@@ -126,6 +130,63 @@ def test_two_copies_of_the_library_in_one_process(trainers: list[Trainer], stub:
     expected = Counter(tuple(row) for row in first["rows"] + second["rows"])
     expected |= Counter({("NCCL_GROUP_BEGIN", 0, 0, 0): 2, ("NCCL_GROUP_END", 0, 0, 0): 2})
     assert Counter(rows) == expected
+
+
+@needs_root
+@needs_gcc
+def test_a_training_rhythm_from_attach_to_report(trainers: list[Trainer], stub: Path, tmp_path: Path) -> None:
+    trainer = Trainer([stub], RANK="0", WORLD_SIZE="2")
+    trainers.append(trainer)
+    trainer.say("init 2")
+    with ThreadPoolExecutor() as pool:
+        training = pool.submit(trainer.say, "train 250")
+        trace = tmp_path / "t.netprof"
+        done = netprof("attach", str(trainer.pid), "--duration", "2s", "--json", "--no-live", "--out", str(trace))
+        assert done.returncode == 0, done.stderr
+        log = training.result()
+    report, reader = json.loads(done.stdout), TraceReader(trace)
+    enqueue_ns = np.array(log["enqueue_ns"])
+    inside = (enqueue_ns > reader.meta.started_ns) & (enqueue_ns < (reader.meta.stopped_ns or 0))
+    assert inside.sum() > 40
+    (kind,) = report["collectives"]["by_kind"]
+    assert abs(kind["count"] - 2 * inside.sum()) <= 2, "only the edges are cut"
+    assert kind["bytes"] == kind["count"] // 2 * log["bytes"]
+    assert (kind["backend"], kind["kind"], kind["timing"]) == ("nccl", "all-reduce", "enqueue times only")
+    assert kind["running_ns"] is kind["bus_bandwidth_bps"] is None, "nothing is known of when it ran"
+    (summary,) = report["nccl"]
+    assert (summary["pid"], summary["ranks"], summary["ranks_source"]) == (trainer.pid, [2], "environment")
+    assert summary["launches"] == pytest.approx(inside.sum(), abs=1)
+    assert 1 < summary["wire_to_algorithm_ratio"] < 1.02
+    _check_words(report, trace)
+
+
+def _check_words(report: dict[str, Any], trace: Path) -> None:
+    """Nothing may present an enqueue time as the time of a transfer."""
+    assert any("NCCL only enqueues" in note for note in report["notes"])
+    assert report["iterations"]["source"] in ("inferred", None)
+    assert any(probe["name"] == "marks:nccl" for probe in report["probes"]["started"])
+    text = netprof("report", str(trace)).stdout
+    assert "enqueue times only" in text
+    assert "what was enqueued" in text
+
+
+@needs_root
+@needs_gcc
+def test_a_library_without_symbols_is_said_and_the_flows_are_recorded(stub: Path, tmp_path: Path) -> None:
+    source = tmp_path / "empty.c"
+    source.write_text("static int nothing; int *somewhere(void) { return &nothing; }")
+    library = tmp_path / "libnccl.so.2"
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    program = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", program, str(library)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with MarkProbe([process.pid]) as probe:
+            reasons = {skipped.name: skipped.reason for skipped in probe.skipped}
+            assert probe.started == []
+        process.communicate()
+    assert "libnccl.so.2 has no function ncclGroupStart" in reasons["marks:nccl:nccl_group_begin"]
 
 
 def real_library() -> Path | None:

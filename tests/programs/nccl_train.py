@@ -101,18 +101,18 @@ def call_each(nccl: Nccl) -> dict[str, Any]:
 
 
 def train(nccl: Nccl, communicator: int, iterations: int) -> dict[str, Any]:
-    """Run iterations; returns when each began, and the bytes that each enqueued."""
-    begin_ns = []
+    """Run iterations; returns when each began to enqueue, and the bytes that each enqueued."""
+    enqueue_ns = []
     for _ in range(iterations):
-        begin_ns.append(time.monotonic_ns())
         time.sleep(0.02)
+        enqueue_ns.append(time.monotonic_ns())
         nccl.lib.ncclGroupStart()
         for count, datatype in BUCKETS:
             nccl.lib.ncclAllReduce(None, None, count, datatype, SUM, communicator, 0x1000)
         nccl.lib.ncclGroupEnd()
         nccl.lib.stub_synchronize()
     bytes_each = sum(count * {FLOAT32: 4, BFLOAT16: 2}[datatype] for count, datatype in BUCKETS)
-    return {"begin_ns": begin_ns, "bytes": bytes_each}
+    return {"enqueue_ns": enqueue_ns, "bytes": bytes_each}
 
 
 def main() -> None:
