@@ -8,6 +8,7 @@
 
 #include <linux/bpf.h>
 #include <linux/types.h>
+#include <stdbool.h>
 
 typedef __u8 u8;
 typedef __u16 u16;

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+ *
+ * A stream's current bin: what is added to it, and how it goes to user space once time moves on.
+ */
+#ifndef NETPROF_FLOW_BINS_H
+#define NETPROF_FLOW_BINS_H
+
+#include "flow_state.h"
+
+/* Hand the stream's finished bin to user space and begin the next; false when the ring is full. */
+static __always_inline bool hand_over(struct flow *flow, struct stream *stream, u32 slot, u32 direction, u64 bin)
+{
+	struct bin_record *record = bpf_ringbuf_reserve(&bins, sizeof(*record), 0);
+	if (!record) {
+		if (flow->stuck_bins[direction & 1] != bin) {
+			flow->stuck_bins[direction & 1] = bin;
+			__sync_fetch_and_add(&merged_bins, 1);
+		}
+		return false;
+	}
+	record->flow_id = flow->id;
+	record->slot = slot;
+	record->direction = direction;
+	record->bin = stream->bin;
+	record->payload_bytes = stream->payload_bytes;
+	record->wire_bytes = stream->wire_bytes;
+	record->retransmitted_bytes = stream->retransmitted_bytes;
+	record->first_ns = stream->first_ns;
+	record->last_ns = stream->last_ns;
+	record->packets = stream->packets;
+	stream->bin = bin;
+	stream->payload_bytes = stream->wire_bytes = stream->retransmitted_bytes = 0;
+	stream->packets = 0;
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	return true;
+}
+
+static __always_inline void sample_tcp(struct flow *flow, struct tcp_sock *tcp, u64 now)
+{
+	flow->retransmits = tcp->total_retrans;
+	flow->rtt_us = tcp->srtt_us >> 3;
+	flow->cwnd = tcp->snd_cwnd;
+	flow->mss_bytes = tcp->mss_cache;
+	flow->sampled_ns = now;
+}
+
+struct amount {
+	u32 payload;
+	u32 retransmitted;
+	u32 wire;
+	u32 packets;
+};
+
+static __always_inline void add(struct flow *flow, u32 slot, u32 direction, u64 now, const struct amount *amount)
+{
+	struct stream *stream = &flow->streams[direction];
+	u64 bin = now / bin_ns;
+
+	if (stream->bin != bin) {
+		if (!stream->packets)
+			stream->bin = bin;
+		else
+			hand_over(flow, stream, slot, direction, bin);
+	}
+	if (!stream->packets)
+		stream->first_ns = now;
+	stream->last_ns = now;
+	stream->payload_bytes += amount->payload;
+	stream->retransmitted_bytes += amount->retransmitted;
+	stream->wire_bytes += amount->wire;
+	stream->packets += amount->packets;
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+ *
+ * Bytes by TCP sequence number: what is new, what was seen before, and what went by unseen and is healed.
+ */
+#ifndef NETPROF_FLOW_SEQUENCE_H
+#define NETPROF_FLOW_SEQUENCE_H
+
+#include "flow_bins.h"
+
+/* Add `bytes` that went by unseen, as full segments with headers like this packet's. */
+static __always_inline void heal(struct sock *sk, struct amount *amount, u32 bytes, u32 header_bytes, bool payload)
+{
+	u32 segment = TCP_FIELD(sk, mss_cache);
+	u32 packets = segment ? (bytes + segment - 1) / segment : 1;
+
+	if (payload)
+		amount->payload += bytes;
+	amount->wire += bytes + packets * header_bytes;
+	amount->packets += packets;
+	__sync_fetch_and_add(&healed_bytes, bytes);
+}
+
+static __always_inline bool sane_gap(s32 gap)
+{
+	return gap > 0 && gap <= MAX_HEALED_BYTES;
+}
+
+/* Transmit: what of [sequence, sequence + payload) is new, what was sent before. */
+static __always_inline void account_transmit(struct flow *flow, struct sock *sk, struct amount *amount, u32 sequence,
+					     u32 payload, u32 header_bytes)
+{
+	struct stream *stream = &flow->streams[TRANSMIT];
+	u32 end = sequence + payload;
+
+	if (!stream->started) {
+		stream->next_sequence = sequence;
+		stream->started = 1;
+	}
+	s32 ahead = (s32)(end - stream->next_sequence);
+	if (ahead <= 0) {
+		amount->retransmitted = payload;
+		return;
+	}
+	s32 gap = (s32)(sequence - stream->next_sequence);
+	if (gap <= 0) {
+		amount->payload = ahead;
+		amount->retransmitted = payload - ahead;
+	} else {
+		amount->payload = payload;
+		if (flow->known_at_attach && (s32)(flow->attach_sequence - stream->next_sequence) > 0)
+			gap = (s32)(sequence - flow->attach_sequence); /* the rest left before the attach */
+		if (sane_gap(gap))
+			heal(sk, amount, gap, header_bytes, true);
+	}
+	stream->next_sequence = end;
+}
+
+/* Receive: the same by arrival; what is jumped over may still arrive late. */
+static __always_inline void account_receive(struct stream *stream, struct amount *amount, u32 sequence, u32 payload)
+{
+	u32 end = sequence + payload;
+	s32 ahead = (s32)(end - stream->next_sequence);
+
+	if (ahead <= 0) {
+		amount->retransmitted = payload;
+		stream->holes_bytes -= payload < stream->holes_bytes ? payload : stream->holes_bytes;
+		return;
+	}
+	s32 gap = (s32)(sequence - stream->next_sequence);
+	amount->payload = ahead;
+	if (gap > 0)
+		stream->holes_bytes += gap;
+	else
+		amount->retransmitted = payload - ahead;
+	stream->next_sequence = end;
+}
+
+/* The acknowledgement on a packet we send says what has arrived: heal what no hook saw arriving. */
+static __always_inline void heal_received(struct flow *flow, u32 slot, struct sock *sk, u64 now, u32 acknowledged,
+					  u32 header_bytes)
+{
+	struct stream *stream = &flow->streams[RECEIVE];
+	struct amount amount = {};
+	u32 fin = (sk->__sk_common.skc_flags >> SOCK_DONE) & 1; /* the peer's FIN takes a number */
+	s32 gap = (s32)(acknowledged - fin - stream->next_sequence);
+
+	if (gap < 0 || (gap == 0 && !stream->holes_bytes))
+		return;
+	if (stream->holes_bytes) {
+		heal(sk, &amount, stream->holes_bytes, header_bytes, false);
+		stream->holes_bytes = 0;
+	}
+	if (sane_gap(gap)) {
+		heal(sk, &amount, gap, header_bytes, true);
+		stream->next_sequence += gap;
+	}
+	add(flow, slot, RECEIVE, now, &amount);
+}
+
+/* The acknowledgement on a packet we receive says what has left: heal what no hook saw leaving. */
+static __always_inline void heal_transmitted(struct flow *flow, u32 slot, struct sock *sk, u64 now, u32 acknowledged,
+					     u32 header_bytes)
+{
+	struct stream *stream = &flow->streams[TRANSMIT];
+	struct amount amount = {};
+	s32 gap = (s32)(acknowledged - stream->next_sequence);
+
+	if (!stream->started || !sane_gap(gap))
+		return;
+	if (flow->known_at_attach && (s32)(flow->attach_sequence - stream->next_sequence) > 0) {
+		gap = (s32)(acknowledged - flow->attach_sequence);
+		if (!sane_gap(gap))
+			return;
+	}
+	heal(sk, &amount, gap, header_bytes, true);
+	stream->next_sequence = acknowledged;
+	add(flow, slot, TRANSMIT, now, &amount);
+}
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+ *
+ * Processes of the job that are born, become another program, or end.
+ */
+#ifndef NETPROF_PROCESS_LIFE_H
+#define NETPROF_PROCESS_LIFE_H
+
+#include <bpf/bpf_tracing.h>
+#include "flow_state.h"
+
+static __always_inline void tell(u32 kind, u32 pid, u32 tid, u64 argument)
+{
+	struct life_record *record = bpf_ringbuf_reserve(&lives, sizeof(*record), 0);
+	if (!record) {
+		__sync_fetch_and_add(&lost_events, 1);
+		return;
+	}
+	record->time_ns = bpf_ktime_get_ns();
+	record->pid = pid;
+	record->tid = tid;
+	record->kind = kind;
+	record->padding = 0;
+	record->arguments[0] = argument;
+	record->arguments[1] = record->arguments[2] = 0;
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+}
+
+/* A process that the job forks belongs to the job. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(process_forked, struct task_struct *parent, struct task_struct *child)
+{
+	u32 parent_pid = parent->tgid, child_pid = child->tgid, one = 1;
+	if (parent_pid == child_pid || !bpf_map_lookup_elem(&targets, &parent_pid))
+		return 0;
+	bpf_map_update_elem(&targets, &child_pid, &one, BPF_ANY);
+	tell(LIFE_FORK, parent_pid, parent->pid, child_pid);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(process_executed, struct task_struct *task)
+{
+	u32 pid = task->tgid;
+	if (bpf_map_lookup_elem(&targets, &pid))
+		tell(LIFE_EXEC, pid, task->pid, 0);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(process_exited, struct task_struct *task)
+{
+	u32 pid = task->tgid;
+	if (!bpf_map_lookup_elem(&targets, &pid) || task->signal->live.counter > 0)
+		return 0;
+	bpf_map_delete_elem(&targets, &pid);
+	tell(LIFE_EXIT, pid, task->pid, 0);
+	return 0;
+}
+
+#endif
