@@ -7,6 +7,8 @@
  * ours and costs one lookup. Bytes are counted by TCP sequence number, so a packet that no hook saw (timer-driven
  * transmission on some virtual machines) is healed by the next one, or by the acknowledgement that covers it.
  */
+#include "kernel_types.h"
+
 #include <bpf/bpf_tracing.h>
 
 #include "flow_sequence.h"

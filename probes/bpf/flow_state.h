@@ -5,10 +5,11 @@
 #ifndef NETPROF_FLOW_STATE_H
 #define NETPROF_FLOW_STATE_H
 
+#include "kernel_types.h"
+
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
-#include "kernel_types.h"
 #include "flow.h"
 
 #define AF_INET 2

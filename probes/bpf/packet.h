@@ -5,9 +5,10 @@
 #ifndef NETPROF_PACKET_H
 #define NETPROF_PACKET_H
 
+#include "kernel_types.h"
+
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
-#include "kernel_types.h"
 
 /* The first bytes of a TCP header. */
 struct tcp_header {

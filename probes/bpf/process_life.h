@@ -5,8 +5,9 @@
 #ifndef NETPROF_PROCESS_LIFE_H
 #define NETPROF_PROCESS_LIFE_H
 
-#include <bpf/bpf_tracing.h>
 #include "flow_state.h"
+
+#include <bpf/bpf_tracing.h>
 
 static __always_inline void tell(u32 kind, u32 pid, u32 tid, u64 argument)
 {
