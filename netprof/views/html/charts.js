@@ -91,6 +91,7 @@ const Charts = {
     const ends = [["forward", null, "backward"], ["backward", "backward", "wait"], ["exposed_communication", "wait", "done"], ["rest", "done", "end"]];
     for (const [phase, begin, end] of ends) {
       const trace = Charts.bar(phase, names.phases[phase], true, unit, unitName), from = begin ? data.ends[begin].median : 0, to = data.ends[end].median;
+      if (!(phase in names.phases)) continue;
       Charts.put(trace, "phases", from, to, unit, `${Numbers.duration(to - from)}, to ${Numbers.duration(to)}<br>p10 ${Numbers.duration(data.ends[end].p10)}, p90 ${Numbers.duration(data.ends[end].p90)}`);
       traces.push(trace);
     }
@@ -123,7 +124,7 @@ const Charts = {
   },
   anatomyLink(traces, layout, data, unit, domain, notes) {
     const c = Style.colours, p = data.profile, x = p.edges_s.slice(0, -1).map((s) => s / unit);
-    const known = data.rate_bps, scale = known ? known / 100 : Charts.unit(p.tx_bps[2].concat(p.rx_bps[2]), Charts.rates)[0];
+    const known = data.rate_bps, [scale, scaleName] = known ? [known / 100, "% of line rate"] : Charts.unit(p.tx_bps[2].concat(p.rx_bps[2]), Charts.rates);
     for (const [key, sign, name] of [["tx", 1, "sent"], ["rx", -1, "received"]]) {
       const [low, middle, high] = p[key + "_bps"].map((row) => row.map((bps) => sign * bps / scale));
       const common = { x, xaxis: "x", yaxis: "y2", type: "scatter", mode: "lines" };
@@ -133,7 +134,7 @@ const Charts = {
       traces.push({ ...common, y: middle, name, line: { ...line, width: 1.6, dash: sign > 0 ? "solid" : "dot" }, fill: "none", showlegend: true,
         customdata: p[key + "_bps"][1].map((bps) => Numbers.rate(bps)), hovertemplate: `%{customdata}<extra>${name}</extra>` });
     }
-    layout.yaxis2 = { domain, fixedrange: true, title: { text: known ? "% of line rate" : "bit/s" }, tickvals: known ? [-100, -50, 0, 50, 100] : undefined, ticktext: known ? ["100", "50", "0", "50", "100"] : undefined, range: known ? [-112, 112] : undefined };
+    layout.yaxis2 = { domain, fixedrange: true, title: { text: scaleName }, tickvals: known ? [-100, -50, 0, 50, 100] : undefined, ticktext: known ? ["100", "50", "0", "50", "100"] : undefined, range: known ? [-112, 112] : undefined };
     notes.push({ text: Charts.plain(data.link), xref: "paper", yref: "paper", x: 0, y: domain[1], yanchor: "bottom", xanchor: "left", showarrow: false, font: { size: 12, color: c.dim } });
     if (known) for (const at of [-100, 100]) layout.shapes.push({ type: "line", xref: "paper", yref: "y2", x0: 0, x1: 1, y0: at, y1: at, line: { color: c.rate, width: 1, dash: "dash" } });
   },
@@ -157,9 +158,9 @@ const Charts = {
     data.forEach((rank, i) => {
       const few = data.length <= 4;
       for (const [key, label, symbol] of [["duration_s", "iteration", "circle"], ["exposed_s", "exposed", "triangle-down-open"]]) {
-        if (key === "exposed_s" && !few) continue;
+        if (key === "exposed_s" && (!few || rank[key].every((s) => s === null))) continue;
         traces.push({
-          type: "scatter", mode: "markers", name: data.length > 1 ? `${rank.label}: ${label}` : label, x: rank.begin_us.map((us) => us / 1e6), y: rank[key].map((s) => s / unit),
+          type: "scatter", mode: "markers", name: data.length > 1 ? `${rank.label}: ${label}` : label, x: rank.begin_us.map((us) => us / 1e6), y: rank[key].map((s) => (s === null ? null : s / unit)),
           customdata: rank.number.map((n, k) => [n, rank.begin_us[k], rank.duration_s[k] * 1e6]),
           marker: { color: colours[i % colours.length], symbol: key === "duration_s" ? Charts.symbols[i % Charts.symbols.length] : symbol, size: 6, opacity: 0.8 },
           hovertemplate: `iteration %{customdata[0]}: %{y:.2f} ${name}<extra>${rank.label}, ${label}</extra>`,

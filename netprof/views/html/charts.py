@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netprof.analysis.anatomy import Anatomy, anatomy
-from netprof.analysis.per_iteration import IterationRows, bandwidth_by_size, histogram, iteration_rows, slowest
+from netprof.analysis.per_iteration import IterationRows, bandwidth_by_size, histogram, iteration_rows
 from netprof.errors import NetprofError
 from netprof.views.html.timeline import link_label, rank_label
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
+    from netprof.analysis.columns import Float64, Int64
     from netprof.analysis.flow_table import LinkKey
+    from netprof.analysis.inference import InferredIterations
     from netprof.analysis.ranks import RankSummary
     from netprof.analysis.result import Analysis
     from netprof.analysis.whatif.answer import Series
@@ -67,7 +69,7 @@ def iterations(analysis: Analysis) -> list[dict[str, Any]]:
     found = []
     for rank in _training(analysis):
         rows = rows_of(analysis, rank)
-        kept = _some(rows)
+        kept = _some(rows.duration_s)
         chosen = rows.where(kept)
         found.append(
             {
@@ -79,7 +81,23 @@ def iterations(analysis: Analysis) -> list[dict[str, Any]]:
                 "exposed_s": _numbers(chosen.exposed_communication_s),
             }
         )
+    if analysis.inferred is not None:
+        found.append(_inferred(analysis, analysis.inferred.iterations))
     return found
+
+
+def _inferred(analysis: Analysis, iterations: InferredIterations) -> dict[str, Any]:
+    """Return inferred iterations as those of a rank, of which only begin and duration are known."""
+    seconds = iterations.duration_ns / 1e9
+    kept = _some(seconds)
+    return {
+        "label": "inferred",
+        "count": len(iterations),
+        "number": (kept + 1).tolist(),
+        "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in iterations.begin_ns[kept].tolist()],
+        "duration_s": _numbers(seconds[kept]),
+        "exposed_s": [None] * len(kept),
+    }
 
 
 def distributions(analysis: Analysis) -> dict[str, Any]:
@@ -90,6 +108,8 @@ def distributions(analysis: Analysis) -> dict[str, Any]:
         "exposed": [row.exposed_communication_s for row in rows],
         "bus": [row.bus_bandwidth_bps for row in rows],
     }
+    if analysis.inferred is not None:
+        values["iteration"].append(analysis.inferred.iterations.duration_ns / 1e9)
     counted = {name: histogram(ranks) for name, ranks in values.items()}
     return {
         name: {"edges": _numbers(found.edges), "counts": found.counts.tolist()}
@@ -181,11 +201,12 @@ def _training(analysis: Analysis) -> list[RankSummary]:
     return [rank for rank in analysis.ranks if rank.durations is not None][:_MOST_RANKS]
 
 
-def _some(rows: IterationRows) -> Any:
-    if len(rows) <= _MOST_POINTS:
-        return np.arange(len(rows))
-    spread = np.linspace(0, len(rows) - 1, _MOST_POINTS).astype(np.int64)
-    return np.union1d(spread, slowest(rows, SLOWEST))
+def _some(seconds: Float64) -> Int64:
+    """Return which of many iterations to draw: evenly spread ones and the longest."""
+    if len(seconds) <= _MOST_POINTS:
+        return np.arange(len(seconds))
+    spread = np.linspace(0, len(seconds) - 1, _MOST_POINTS).astype(np.int64)
+    return np.union1d(spread, np.argsort(-seconds, kind="stable")[:SLOWEST])
 
 
 def _numbers(values: Any) -> list[float | int | None]:

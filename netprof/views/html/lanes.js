@@ -5,7 +5,7 @@ const Style = {
   read() {
     const style = getComputedStyle(document.documentElement);
     const names = ["ground", "paper", "ink", "dim", "line", "soft", "accent", "forward", "backward", "exposed", "rest", "tx", "rx",
-      "rate", "no_gradient", "gradients_waiting", "nothing_outstanding", "after_last_byte", "idle", "ready", "queued",
+      "rate", "inferred", "no_gradient", "gradients_waiting", "nothing_outstanding", "after_last_byte", "idle", "ready", "queued",
       "wire", "unpack", "shade", "hatch"];
     for (const name of names) Style.colours[name] = style.getPropertyValue("--" + name).trim();
     Style.colours.exposed_communication = Style.colours.exposed;
@@ -16,7 +16,7 @@ const Style = {
   textures: {
     forward: "plain", backward: "rising", exposed_communication: "falling", rest: "dots",
     no_gradient: "plain", gradients_waiting: "falling", nothing_outstanding: "dots", after_last_byte: "rising",
-    idle: "plain", queued: "rising", wire: "plain", unpack: "dots", ready: "plain",
+    idle: "plain", inferred: "rising", queued: "rising", wire: "plain", unpack: "dots", ready: "plain",
   },
   fill(context, kind) {
     const ratio = window.devicePixelRatio || 1;
@@ -224,7 +224,7 @@ class PhaseLane extends SpanLane {
     super(rank.label, 24, [
       ["forward", new Spans(t.begin_ns, t.backward_ns)], ["backward", new Spans(t.backward_ns, t.wait_ns)],
       ["exposed_communication", new Spans(t.wait_ns, t.done_ns)], ["rest", new Spans(t.done_ns, t.end_ns)],
-    ], names, true);
+    ].filter(([kind]) => kind in names), names, true);
     this.iterations = new Spans(t.begin_ns, t.end_ns);
   }
   draw(context, y, scale) {
@@ -245,6 +245,15 @@ class PhaseLane extends SpanLane {
     if (i < 0) return [];
     const length = this.iterations.end[i] - this.iterations.begin[i];
     return [`iteration ${i + 1} of ${this.iterations.length}: ${Numbers.micros(length)}`];
+  }
+}
+
+// Iterations that no mark tells of: only where they begin is known.
+class InferredLane extends SpanLane {
+  constructor(spans) {
+    const iterations = new Spans(spans.begin, spans.end);
+    super("inferred iterations", 16, [["inferred", iterations]], { inferred: "inferred iteration" }, false);
+    this.iterations = iterations;
   }
 }
 

@@ -43,7 +43,7 @@ const Main = {
     Main.timeline.draw();
     Main.timeline.legend();
     Main.drawAnatomy();
-    if (data.iterations.length) { Charts.overRun(data.iterations, Main.timeline); Charts.distributions(data.distributions, data.iterations.map((rank) => rank.label)); }
+    if (data.iterations.some((rank) => rank.count)) { Charts.overRun(data.iterations, Main.timeline); Charts.distributions(data.distributions, data.iterations.map((rank) => rank.label)); }
     if (data.bandwidths.ranks.some((rank) => rank.bytes.length)) Charts.bandwidth(data.bandwidths);
     if (data.flows.length) Charts.flows(data.flows);
     if (data.whatif) Charts.whatif(data.whatif);

@@ -27,7 +27,7 @@ def pack_integers(values: npt.NDArray[np.int64]) -> dict[str, Any]:
 
 def pack_scaled(values: npt.NDArray[np.float64], largest: float, levels: int) -> dict[str, Any]:
     """Return values from 0 to `largest` on `levels` levels, rounded up: what is not zero is never drawn as zero."""
-    unit = largest / levels if largest > 0 else 1.0
+    unit = largest / levels if largest >= 1 else 1.0
     kind = np.uint8 if levels < 1 << 8 else np.uint16
     quantized = np.minimum(np.ceil(values / unit), levels).astype(kind)
     return {"type": "u1" if kind is np.uint8 else "u2", "unit": unit, "data": _compressed(quantized)}

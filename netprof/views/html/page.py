@@ -20,10 +20,13 @@ from netprof.views.html.pack import json_for_script
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import jinja2
 
     from netprof.analysis.links import LinkSummary
     from netprof.analysis.result import Analysis
+    from netprof.schema import GpuMetric
 
 SCRIPTS = ("numbers.js", "data.js", "lanes.js", "timeline.js", "charts.js", "main.js")
 CAUSE_NAMES = {
@@ -39,6 +42,7 @@ PHASE_NAMES = {
     "exposed_communication": "exposed communication",
     "rest": "rest",
 }
+_STEPPED_NAMES = {"backward": "backward", "exposed_communication": "exposed communication", "rest": "rest + forward"}
 _MOST_FLOW_ROWS = 200
 
 
@@ -51,6 +55,7 @@ def render(analysis: Analysis) -> str:
         for link in analysis.links
     }
     whatif, curves, whatif_note = charts.whatif(analysis)
+    phase_names = _STEPPED_NAMES if analysis.stepped else PHASE_NAMES
     data = {
         "timeline": timeline.timeline(analysis, idle),
         "anatomies": charts.anatomies(analysis, idle),
@@ -60,7 +65,7 @@ def render(analysis: Analysis) -> str:
         "flows": charts.flows(analysis),
         "whatif": whatif,
         "causes": CAUSE_NAMES,
-        "phases": PHASE_NAMES,
+        "phases": phase_names,
     }
     scripts = [get_plotlyjs(), *(_read(name) for name in SCRIPTS)]
     environment = _environment()
@@ -74,10 +79,11 @@ def render(analysis: Analysis) -> str:
         data=data,
         curves=curves,
         whatif_note=whatif_note,
-        definitions=definitions.ALL,
+        definitions=_definitions(analysis),
         causes=CAUSES,
         cause_names=CAUSE_NAMES,
-        phase_names=PHASE_NAMES,
+        phase_names=phase_names,
+        unknown=_why_unknown(analysis),
         flow_rows=analysis.flows[:_MOST_FLOW_ROWS],
         policy=_policy(scripts),
         style=markup(_read("style.css")),
@@ -108,6 +114,8 @@ def _environment() -> jinja2.Environment:
         "trusted": Markup,  # our own files and JSON, never text from a trace
         "link_label": timeline.link_label,
         "rank_label": timeline.rank_label,
+        "gpu_metric": _gpu_metric,
+        "gpu_value": _gpu_value,
     }
     return environment
 
@@ -131,6 +139,27 @@ def _recording(analysis: Analysis) -> Any:
     return interval(begin_ns, begin_ns + analysis.recording_ns)
 
 
+def _definitions(analysis: Analysis) -> Sequence[definitions.Definition]:
+    """Return the definitions of what is on the page, the iteration's first."""
+    first = (
+        definitions.INFERRED if analysis.inferred else definitions.STEPS if analysis.stepped else definitions.ITERATION
+    )
+    found = analysis.communication
+    extra = (
+        (definitions.KINDS, found.kinds),
+        (definitions.HOROVOD, found.horovod),
+        (definitions.NCCL, found.nccl),
+    )
+    return (first, *definitions.ALL[1:], *(definition for definition, shown in extra if shown))
+
+
+def _why_unknown(analysis: Analysis) -> str:
+    """Return why there are no iterations with phases."""
+    if analysis.inferred is not None:
+        return "the iterations are inferred, and where their phases lie is not"
+    return "no DDP marks were recorded" if analysis.iteration_count is None else "no whole iteration was recorded"
+
+
 def _recorded(analysis: Analysis) -> str:
     """Return when the recording began, in UTC; nothing where the clock pair cannot be meant."""
     clock = analysis.meta.clock
@@ -144,6 +173,10 @@ def _recorded(analysis: Analysis) -> str:
 def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
     """Return the headline numbers: name, value, and what it is set against."""
     figures = []
+    if analysis.inferred is not None:
+        guessed = analysis.inferred
+        about = f"inferred, confidence {guessed.confidence:.2f}"
+        figures.append(("median iteration", formats.duration(guessed.median_s), about))
     if analysis.durations is not None:
         found = analysis.durations
         spread = f"p10 {formats.duration(found.p10_s)}, p90 {formats.duration(found.p90_s)}"
@@ -159,11 +192,33 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
             usage = max(busiest.utilization_tx, busiest.utilization_rx or 0.0)
             figures.append(("link utilization", formats.share(usage), f"of {formats.rate(busiest.line_rate_bps)}"))
     if analysis.collectives.bus_bandwidth_bps is not None:
-        share = formats.share(analysis.collectives.line_rate_share)
-        figures.append(("bus bandwidth", formats.rate(analysis.collectives.bus_bandwidth_bps), f"{share} of line rate"))
+        share = analysis.collectives.line_rate_share
+        about = "line rate unknown" if share is None else f"{formats.share(share)} of line rate"
+        figures.append(("bus bandwidth", formats.rate(analysis.collectives.bus_bandwidth_bps), about))
     if analysis.scaling is not None:
         figures.append(("scaling factor", f"{analysis.scaling.factor:.2f}", analysis.scaling.basis))
     return figures
+
+
+def _gpu_metric(metric: GpuMetric) -> str:
+    """Return a metric's name for a person: without its unit."""
+    name = metric.name.lower()
+    for unit in ("_bytes_per_s", "_percent", "_bytes", "_mhz", "_w"):
+        name = name.removesuffix(unit)
+    words = {"sm": "SM", "pcie": "PCIe", "nvlink": "NVLink", "dram": "DRAM"}
+    return " ".join(words.get(word, word) for word in name.split("_"))
+
+
+def _gpu_value(value: float | None, metric: GpuMetric) -> str:
+    """Return a metric's value with the unit that its name says."""
+    if value is None:
+        return "–"
+    if metric.name.endswith("_BYTES_PER_S"):
+        return f"{formats.size(value)}/s"
+    if metric.name.endswith("_BYTES"):
+        return formats.size(value)
+    units = {"PERCENT": " %", "W": " W", "MHZ": " MHz"}
+    return f"{value:.1f}" + units.get(metric.name.rpartition("_")[2], "")
 
 
 def _busiest(analysis: Analysis) -> LinkSummary | None:

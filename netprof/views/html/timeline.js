@@ -34,6 +34,7 @@ class Timeline {
     groups.push({ link: null, lane: null, ranks: [...left] });
     this.lanes = [];
     this.phases = [];
+    this.addInferred(this.data.inferred);
     let shown = 0;
     this.hidden = 0;
     for (const { link, lane, ranks } of groups) {
@@ -50,6 +51,12 @@ class Timeline {
         this.addRank(rank);
       }
     }
+  }
+  addInferred(spans) {
+    if (!spans || !spans.begin.length) return;
+    const lane = new InferredLane(spans);
+    this.phases.push(lane);
+    this.add(lane, 9);
   }
   add(lane, space) { this.lanes.push({ lane, space }); }
   addRank(rank) {
@@ -278,7 +285,8 @@ class Timeline {
   legend() {
     const box = document.getElementById("timeline-legend");
     box.replaceChildren();
-    const entries = [["tx", "sent"], ["rx", "received"], ...Object.entries(this.names.phases)];
+    const inferred = this.data.inferred ? [["inferred", "iteration, inferred"]] : Object.entries(this.names.phases);
+    const entries = [["tx", "sent"], ["rx", "received"], ...inferred];
     const causes = new Set(this.data.links.flatMap((link) => Object.keys(link.idle).filter((c) => link.idle[c].begin.length)));
     for (const cause of causes) entries.push([cause, "idle: " + this.names.causes[cause]]);
     entries.push(["queued", "bucket launched, waiting"], ["wire", "in its collective"], ["unpack", "arrived, not unpacked"]);

@@ -40,7 +40,15 @@ def timeline(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]
         "bin_us": analysis.meta.bin_ns / 1e3,
         "links": [_link(analysis, link, idle[LinkKey(link.netns, link.device)], room) for link in analysis.links],
         "ranks": [_rank(analysis, rank) for rank in analysis.ranks if _has_events(analysis, rank)],
+        "inferred": _inferred(analysis),
     }
+
+
+def _inferred(analysis: Analysis) -> dict[str, Any] | None:
+    if analysis.inferred is None:
+        return None
+    found = analysis.inferred.iterations
+    return _spans(found.begin_ns, found.end_ns, analysis.meta.started_ns)
 
 
 def link_label(link: LinkSummary) -> str:
