@@ -206,31 +206,52 @@ class Counters(Reader):
             self.what, self.source = "PCIe bytes", "fields PCIE_COUNT_BYTES, counters"
             self._ids, self._bytes, self.every = ((_PCIE_TX, 0), (_PCIE_RX, 0)), 1, 2
             self._metrics = (GpuMetric.PCIE_TX_BYTES_PER_S, GpuMetric.PCIE_RX_BYTES_PER_S)
-        self._before: list[tuple[int, int]] = []
+        self._before: list[_Count] = []
 
     def read(self) -> list[Reading]:
         """Return what is new. Raises NVMLError."""
         values = self.fields(*self._ids)
         polled_ns = time.monotonic_ns()
-        now = [(_stamp(value, polled_ns), int(_value(value.value, value.valueType))) for value in values]
-        before, self._before = self._before, now
+        now = [_count(value, polled_ns) for value in values]
+        if not self._before:
+            self._before = now
+            return []
         readings = []
-        for metric, old, new, value in zip(self._metrics, before, now, values, strict=False):
-            rate = self._rate(old, new, narrow=value.valueType == _UNSIGNED_INT)
-            if rate is not None:
-                readings.append(Reading(metric, new[0], new[0] - old[0], rate))
+        for place, (metric, old, new) in enumerate(zip(self._metrics, self._before, now, strict=True)):
+            elapsed_ns = new.stamp_ns - old.stamp_ns
+            if elapsed_ns <= 0:
+                continue  # NVML repeats its last answer
+            self._before[place] = new
+            moved = self._moved(old, new, elapsed_ns)
+            if moved is not None:
+                readings.append(Reading(metric, new.time_ns, elapsed_ns, moved * 1e9 / elapsed_ns))
         return readings
 
-    def _rate(self, old: tuple[int, int], new: tuple[int, int], *, narrow: bool) -> float | None:
-        """Return bytes a second; None where no time passed, or a counter may have wrapped more than once."""
-        elapsed_ns, moved = new[0] - old[0], new[1] - old[1]
-        if elapsed_ns <= 0 or (narrow and self._bytes == 1 and elapsed_ns > _WRAPS_AFTER_NS):
+    def _moved(self, old: _Count, new: _Count, elapsed_ns: int) -> int | None:
+        """Return the bytes; None where the counter was set to zero, or may have wrapped more than once."""
+        if new.narrow and self._bytes == 1 and elapsed_ns > _WRAPS_AFTER_NS:
             return None
-        if moved < 0:
-            if not narrow:
-                return None  # set to zero: a reset
-            moved += _WRAP
-        return moved * self._bytes * 1e9 / elapsed_ns
+        moved = new.units - old.units
+        if moved < 0 and not new.narrow:
+            return None
+        return (moved if moved >= 0 else moved + _WRAP) * self._bytes
+
+
+@dataclass(frozen=True)
+class _Count:
+    """A counter's state. `stamp_ns` is on whatever clock NVML stamps with: a difference of two has no error of ours."""
+
+    units: int
+    narrow: bool  # it has 32 bits
+    stamp_ns: int
+    time_ns: int  # on CLOCK_MONOTONIC
+
+
+def _count(value: Any, polled_ns: int) -> _Count:
+    """Return a counter from its field; its time is when we asked, where NVML does not say."""
+    stamp_us = int(value.timestamp)
+    stamp_ns, time_ns = (stamp_us * 1000, to_monotonic_ns(stamp_us)) if stamp_us else (polled_ns, polled_ns)
+    return _Count(int(_value(value.value, value.valueType)), value.valueType == _UNSIGNED_INT, stamp_ns, time_ns)
 
 
 class PcieThroughput(Reader):
@@ -287,8 +308,3 @@ class Processes(Reader):
 def _value(union: Any, kind: int) -> float:
     """Return a value of NVML by its type."""
     return float(getattr(union, _VALUE_FIELDS.get(int(kind), "ullVal")))
-
-
-def _stamp(value: Any, polled_ns: int) -> int:
-    """Return when a field's value was taken; when we asked, where NVML does not say."""
-    return to_monotonic_ns(int(value.timestamp)) if value.timestamp else polled_ns
