@@ -14,6 +14,7 @@ from netprof.analysis.inference.infer import (
     infer_from_bins,
     infer_from_collectives,
     infer_from_launches,
+    period_of,
 )
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "infer_from_bins",
     "infer_from_collectives",
     "infer_from_launches",
+    "period_of",
 ]

@@ -27,7 +27,8 @@ LEAST_CONFIDENCE = 0.5
 """Below it, no period is reported: one would be wrong as often as right."""
 SURE = 0.9
 """From this confidence on, no other way to look at the same job is tried."""
-_PAUSE = 5.0  # an iteration so many medians long holds a pause
+_PAUSE = 5.0  # an iteration longer than so many medians holds a pause
+_BLUR = 5.0  # of the confidence is lost for each part of an amount by which it is uncertain
 _AS_IRREGULAR_AS_CHANCE = 0.8  # spread of the iterations' durations; events at random have 1.24, a jitter of 50 % 0.5
 
 
@@ -35,10 +36,11 @@ _AS_IRREGULAR_AS_CHANCE = 0.8  # spread of the iterations' durations; events at 
 class InferredIterations:
     """Iterations as inferred: ns, ascending; an iteration runs from the onset of its communication to the next one's.
 
-    `period_ns` is the mean of the iterations without a pause (those of at most five medians). `source` says what was
+    `period_ns` is the mean without pauses (`period_of`). `source` says what was
     looked at. `confidence` (0 to 1) is how surely the number of iterations is right within 1 %: the product of
 
-    - the share of boundaries that a silence marks, and the root of the share of all silences that recur,
+    - the share of boundaries that a silence marks,
+    - how exact the recurrence is: the root of the share of silences that recur, less five times its tolerance,
     - the share of the traffic that repeats,
     - how clear it is that a burst is an iteration and not one of its equal buckets, or the reverse,
     - how little of it chance explains, and 1 - 2/n: of few iterations, edges and a pause are a large part.
@@ -123,7 +125,7 @@ def infer(onsets: Onsets, source: str) -> Inference:
     confidence = sure * _confidence(onsets, boundaries, k, recurrence)
     if confidence < LEAST_CONFIDENCE:
         return NoPeriod(source, f"the best candidate has a confidence of {confidence:.2f}")
-    return InferredIterations(source, begin_ns, end_ns, float(_without_pauses(duration_ns).mean()), confidence)
+    return InferredIterations(source, begin_ns, end_ns, period_of(duration_ns), confidence)
 
 
 def _confidence(onsets: Onsets, boundaries: Boundaries, bursts: int, recurrence: Recurrence) -> float:
@@ -133,13 +135,22 @@ def _confidence(onsets: Onsets, boundaries: Boundaries, bursts: int, recurrence:
     moved = float(onsets.moved[-1] - onsets.moved[0])
     repeated = min(1.0, count * bursts * recurrence.amount / moved)
     by_chance = float(np.exp(-recurrence.evidence / 10))
-    return on_silence * repeated * float(np.sqrt(min(recurrence.score, 1.0))) * (1 - by_chance) * (1 - 2 / count)
+    exact = float(np.sqrt(min(recurrence.score, 1.0))) * (1 - _BLUR * recurrence.tolerance)
+    return on_silence * repeated * exact * (1 - by_chance) * (1 - 2 / count)
 
 
 def _spread(duration_ns: Int64) -> float:
     """Return a standard deviation over the median, from the 10th and 90th percentile of those without a pause."""
     low, middle, high = np.percentile(_without_pauses(duration_ns), [10, 50, 90])
     return float((high - low) / (2 * 1.2816 * middle)) if middle > 0 else np.inf
+
+
+def period_of(duration_ns: Int64) -> float:
+    """Return the mean duration of the iterations without a pause (at most five medians), ns.
+
+    A mean, since from begin to begin and from onset to onset it is the same; medians differ where iterations jitter.
+    """
+    return float(_without_pauses(duration_ns).mean())
 
 
 def _without_pauses(duration_ns: Int64) -> Int64:

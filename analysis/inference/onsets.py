@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.bins import Bins
-from netprof.analysis.columns import UNKNOWN, Columns, Float64, Int64
+from netprof.analysis.columns import UNKNOWN, Bool, Columns, Float64, Int64
 
 BUSY_SHARES = (0.05, 0.25, 0.5)
 """A bin is silent below a share of the bin in which a byte typically travels (the byte-weighted mean bin).
@@ -61,7 +61,7 @@ def onsets_of_bins(bins: Bins, busy_share: float = BUSY_SHARES[0]) -> Onsets:
         return NO_ONSETS
     typical = float((payload * payload).sum()) / total
     busy = payload >= busy_share * typical
-    floor = float(payload[~busy].mean()) if not busy.all() else 0.0
+    floor = _background(payload, busy)
     amount = np.where(busy, payload - floor, 0.0) if floor > _BACKGROUND * typical else payload
     starts = np.flatnonzero(busy & np.concatenate(([True], ~busy[:-1])))
     stops = np.flatnonzero(busy & np.concatenate((~busy[1:], [True])))
@@ -72,6 +72,15 @@ def onsets_of_bins(bins: Bins, busy_share: float = BUSY_SHARES[0]) -> Onsets:
     end_ns = (bins.first_bin + stops) * bins.bin_ns + bins.last_ns[stops].astype(np.int64)
     silence_ns = np.concatenate(([0], np.maximum(onset_ns[1:] - end_ns[:-1], 0)))
     return Onsets(onset_ns, silence_ns, moved)
+
+
+def _background(payload: Float64, busy: Bool) -> float:
+    """Return what the mean silent bin holds, if most hold something; bins beside a burst may hold part of it."""
+    silent = ~busy
+    silent[1:] &= ~busy[:-1]
+    silent[:-1] &= ~busy[1:]
+    amounts = payload[silent]
+    return float(amounts.mean()) if len(amounts) and np.median(amounts) > 0 else 0.0
 
 
 def onsets_of_collectives(begin_ns: Int64, end_ns: Int64, sizes: Int64) -> Onsets:

@@ -31,6 +31,7 @@ from netprof.analysis.inference import (
     infer_from_bins,
     infer_from_collectives,
     infer_from_launches,
+    period_of,
 )
 
 Inference = InferredIterations | NoPeriod
@@ -162,14 +163,9 @@ def judge(played: Played, infer: Callable[[Played], Inference]) -> Outcome:
         return Outcome(None, False, 0.0, 0.0)
     true_ns = np.diff(played.begin_ns)
     first, last = np.searchsorted(played.begin_ns, [found.begin_ns[0], found.end_ns[-1]], "right") - 1
-    period_error = abs(found.period_ns / period(true_ns[first:last]) - 1)
+    period_error = abs(found.period_ns / period_of(true_ns[first:last]) - 1)
     count_error = abs(len(found) - len(true_ns))
     return Outcome(found.confidence, count_error <= max(1, len(true_ns) // 100), count_error, period_error)
-
-
-def period(duration_ns: np.ndarray) -> float:
-    """The period by the same definition as the inferred one: the mean without pauses."""
-    return float(duration_ns[duration_ns <= 5 * np.median(duration_ns)].mean())
 
 
 def show(name: str, outcomes: list[Outcome]) -> None:

@@ -18,6 +18,7 @@ from netprof.analysis.inference import (
     infer_from_bins,
     infer_from_collectives,
     infer_from_launches,
+    period_of,
 )
 
 BUCKETS = [(8.0,), (4.0, 4.0), (1.0, 6.0, 3.0), (2.0,) * 4, (1.0, 3.0, 3.0, 3.0, 3.0, 1.5), (1.0,) * 8]
@@ -27,10 +28,6 @@ SOURCES = {
     "launches": lambda played: infer_from_launches(played.bucket_begin_ns),
 }
 STEADY = Rhythm(pause_ms=900.0, heartbeat_ms=100.0)
-
-
-def period_ns(duration_ns):
-    return duration_ns[duration_ns <= 5 * np.median(duration_ns)].mean()
 
 
 def check(played, found, edge_ns=0.0):
@@ -44,7 +41,7 @@ def check(played, found, edge_ns=0.0):
     true_ns = np.diff(played.begin_ns)
     assert abs(len(found) - len(true_ns)) <= max(1, len(true_ns) // 100)
     first, last = np.searchsorted(played.begin_ns, [found.begin_ns[0], found.end_ns[-1]], "right") - 1
-    true_period_ns = period_ns(true_ns[first:last])
+    true_period_ns = period_of(true_ns[first:last])
     assert found.period_ns == pytest.approx(true_period_ns, abs=0.01 * true_period_ns + edge_ns / len(found))
     assert (np.diff(np.searchsorted(played.begin_ns, found.begin_ns, "right")) == 1).mean() > 0.95
     assert (found.end_ns[:-1] == found.begin_ns[1:]).mean() > 0.95
@@ -110,6 +107,12 @@ def test_a_recording_that_begins_and_ends_inside_iterations():
     first_bucket_ns = played.bucket_begin_ns[::3]
     onsets = ((first_bucket_ns > from_ns) & (first_bucket_ns < to_ns)).sum()
     assert onsets - 3 <= len(found) <= onsets - 1
+
+
+def test_the_period_is_a_mean_without_pauses():
+    steady = np.full(99, 100 * MS)
+    assert period_of(np.append(steady, 501 * MS)) == 100 * MS
+    assert period_of(np.append(steady, 200 * MS)) == 101 * MS
 
 
 def test_retransmissions_do_not_count():
