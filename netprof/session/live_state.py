@@ -19,8 +19,9 @@ from netprof.analysis.recent import (
     pids_by_link,
 )
 from netprof.analysis.result import Analysis
+from netprof.model import Meta
 from netprof.session.live_inbox import Inbox
-from netprof.session.live_window import LONGEST_NS, Window
+from netprof.session.live_window import LONGEST_NS, Lanes, Window
 
 _S = 10**9
 _WINDOW_NS = (10 * _S, 30 * _S)  # a hundred iterations, but not less nor more than this
@@ -57,22 +58,12 @@ class LiveState:
         self._window.set_ranks(meta)
         for table, rows in fresh:
             self._window.add(table, rows)
-        window_ns = self._window_ns()
+        lanes = self._glance(meta, through_ns)
+        window_ns = min(self._window_ns(), self._window.longest_ns, through_ns - meta.started_ns)
         if self._looks % _TRIM_EVERY == 0:
-            self._window.trim(through_ns, window_ns)
-        since_ns = through_ns - min(window_ns, self._glance_ns())
-        marks, lanes = self._window.marks(since_ns), self._window.lanes(since_ns)
-        found = find_iterations(marks).iterations
-        self._trail = continue_trail(self._trail, found, marks, self._inbox.steps)
-        self._looks += 1
-        if self._looks % _DOINGS_EVERY == 1:
-            self._doings = doings(found, marks, pids_by_link(lanes), world_size(meta.targets))
-        window_ns = min(window_ns, self._window.longest_ns, through_ns - meta.started_ns)
+            self._window.trim(through_ns, window_ns, self._marks_ns(through_ns, window_ns))
         if fresh and time.monotonic() >= self._next_s:
-            began_s = time.thread_time()
-            self._analysis = self._window.conclude(meta, through_ns - window_ns, through_ns)
-            self._concluded += 1
-            self._pace(time.thread_time() - began_s)
+            self._conclude(meta, through_ns, window_ns)
         return Recent(
             meta=meta,
             through_ns=through_ns,
@@ -85,7 +76,25 @@ class LiveState:
             gpus=latest_of_gpus(self._window.columns("gpu", through_ns - _GPU_NS, _GPU)),
         )
 
-    def _pace(self, took_s: float) -> None:
+    def _glance(self, meta: Meta, through_ns: int) -> Lanes:
+        """Continue the trail and, now and then, see what the ranks are doing; returns the lanes of the last seconds."""
+        span_ns = max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns())
+        lanes = self._window.lanes(through_ns - span_ns)
+        marks = self._window.marks(through_ns - self._marks_ns(through_ns, span_ns))
+        found = find_iterations(marks).iterations
+        alive = self._trail.where(self._trail.end_ns > through_ns - LONGEST_NS)
+        self._trail = continue_trail(alive, found, marks, self._inbox.steps)
+        if self._looks % _DOINGS_EVERY == 0:
+            self._doings = doings(found, marks, pids_by_link(lanes), world_size(meta.targets))
+        self._looks += 1
+        return lanes
+
+    def _conclude(self, meta: Meta, through_ns: int, window_ns: int) -> None:
+        """Conclude over the window, and set the time of the next conclusion by what this one cost."""
+        began_s = time.thread_time()
+        self._analysis = self._window.conclude(meta, through_ns - window_ns, through_ns)
+        took_s = time.thread_time() - began_s
+        self._concluded += 1
         least_s = _CONCLUDE_EVERY_S / 2 if self._concluded < _CATCH_UP_ROUNDS else _CONCLUDE_EVERY_S
         self._next_s = time.monotonic() + max(least_s, took_s / _CONCLUDE_SHARE)
 
@@ -96,8 +105,15 @@ class LiveState:
         wanted = min(max(100 * typical_ns, shortest), longest) if typical_ns else longest
         return min(max(wanted, (_FEWEST_ITERATIONS + 1) * typical_ns), LONGEST_NS)
 
-    def _glance_ns(self) -> int:
-        return max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns())
+    def _marks_ns(self, through_ns: int, least_ns: int) -> int:
+        """Return how far back marks matter: as far as each process's last known iteration began, if that is more.
+
+        An iteration may take longer than the ones before it, or than we thought that any would.
+        """
+        if not len(self._trail):
+            return LONGEST_NS
+        last = min(int(self._trail.of(pid).begin_ns[-1]) for pid in np.unique(self._trail.pid).tolist())
+        return min(max(least_ns, through_ns - last + 1), LONGEST_NS)
 
     def _typical_ns(self) -> int:
         return int(np.median(self._trail.duration_ns)) if len(self._trail) else 0

@@ -31,6 +31,9 @@ _MOST_FLOWS = 4096
 _KEEP_NS = {"gpu": 5 * 10**9}  # only the latest values are shown, and there may be thousands a second
 _COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
 
+Lanes = dict[tuple[LaneKey, int], Bins]
+"""Bins of each lane and direction."""
+
 _Part = tuple[int, WireFold]
 """The time of a piece's first row, and the piece."""
 
@@ -61,13 +64,15 @@ class Window:
         elif table in self.time_of:
             self._keep(table, _needed(rows) if table == "marks" else rows)
 
-    def trim(self, through_ns: int, keep_ns: int) -> None:
-        """Forget what is older than `keep_ns`, or than the memory set aside for bins allows."""
+    def trim(self, through_ns: int, keep_ns: int, keep_marks_ns: int = 0) -> None:
+        """Forget what is older than `keep_ns` (`keep_marks_ns` for marks), or than the memory for bins allows."""
         lanes = 2 * len(self._flows.lanes) if self._flows is not None else 1
         self.longest_ns = min(LONGEST_NS, max(1, _BIN_BUDGET // max(1, lanes)) * self.bin_ns)
         oldest_ns = through_ns - min(keep_ns, self.longest_ns)
         for table, parts in self._rows.items():
             name, since_ns = self.time_of[table], max(oldest_ns, through_ns - _KEEP_NS.get(table, keep_ns))
+            if table == "marks":
+                since_ns = min(since_ns, through_ns - keep_marks_ns)
             self._rows[table] = [part for part in parts if part[name][-1] >= since_ns]
         self._parts = _since(self._parts, oldest_ns)
 
@@ -81,7 +86,7 @@ class Window:
         """Return the marks since then."""
         return read_marks(self.columns("marks", since_ns, ("time_ns", "pid", "tid", "kind", "arg0", "arg1", "arg2")))
 
-    def lanes(self, since_ns: int) -> dict[tuple[LaneKey, int], Bins]:
+    def lanes(self, since_ns: int) -> Lanes:
         """Return the lanes since then; they may begin up to one piece earlier."""
         return self._fold(since_ns).lanes()
 

@@ -51,11 +51,9 @@ def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> l
 
 
 def _title(recent: Recent | None, state: ViewState, width: int) -> Text:
-    elapsed = (recent.through_ns - recent.meta.started_ns) / 1e9 if recent is not None else 0.0
-    parts: list[Part | Text | str] = [
-        (" netprof ", "bold reverse"),
-        f" {safe_text(state.source, 60)} · {elapsed:.0f} s",
-    ]
+    elapsed_s = (recent.through_ns - recent.meta.started_ns) // 10**9 if recent is not None else 0
+    clock = (f" {elapsed_s // 60}:{elapsed_s % 60:02}  ", "bold")
+    parts: list[Part | Text | str] = [(" netprof ", "bold reverse"), clock, safe_text(state.source, 60)]
     if state.notice:
         parts.append((f" · {safe_text(state.notice, 60)}", "bold yellow"))
     if state.paused:

@@ -15,7 +15,7 @@ from netprof.views.safe import safe_text
 
 _COLUMNS = (("sent", 9), ("received", 9), ("rate ↑", 12), ("rate ↓", 12), ("resent", 8), ("rtt", 8), ("of link", 8))
 _NARROW = (0, 2, 4, 5)
-_RANK, _LEAST_NAME = 5, 24
+_RANK, _LEAST_NAME = 5, 40
 LEAST = 1e-3
 
 
@@ -59,7 +59,7 @@ def _rows(analysis: Analysis, width: int, most: int, everything: bool) -> tuple[
 
 def _chosen(width: int) -> tuple[int, ...]:
     every = tuple(range(len(_COLUMNS)))
-    needed = _LEAST_NAME + 22 + _RANK + sum(_COLUMNS[index][1] + 1 for index in every)
+    needed = _LEAST_NAME + _RANK + 1 + sum(_COLUMNS[index][1] + 1 for index in every)
     return every if width >= needed else _NARROW
 
 

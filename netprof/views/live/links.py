@@ -104,7 +104,7 @@ def _summary(recent: Recent, link: LinkNow) -> LinkSummary | None:
 def _title(recent: Recent, link: LinkNow, summary: LinkSummary | None, scale: float) -> Text:
     known = link.line_rate.bps is not None
     source = safe_text(link.line_rate.source, 40).partition(":")[0]
-    speed = f"{rate(link.line_rate.bps)} ({source})" if known else f"line rate {UNKNOWN}, height is of {rate(scale)}"
+    speed = f"{rate(link.line_rate.bps)} ({source})" if known else f"line rate {UNKNOWN}, █ {rate(scale)}"
     parts: list[Part | str] = [(f" {link_name(recent, link)}", "bold cyan"), (f"  {speed}", "dim")]
     if summary is not None:
         parts += [("  idle ", "dim"), _percent(summary.idle.total_ns, summary.window_ns)]
@@ -117,7 +117,7 @@ def _title(recent: Recent, link: LinkNow, summary: LinkSummary | None, scale: fl
         )
         for amount, (letter, _, style) in zip(amounts, CAUSES, strict=True):
             if amount is not None:
-                parts += ["  ", (letter, f"bold {style}"), f" {_percent(amount, summary.window_ns)}"]
+                parts += ["  ", (letter, f"bold {style}"), f" {_percent(amount, summary.window_ns).removesuffix(' %')}"]
     return row(*parts)
 
 

@@ -23,7 +23,7 @@ _COLOUR = {
 
 def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     """Return the rows of the overview, at most `height`: what fits, the most telling parts first."""
-    top = verdict_rows(recent, width, 2 if height < 30 else 3)
+    top = verdict_rows(recent, width, 2)
     spaced = height >= 34
     ranks = rank_rows(recent, width, max(2, min(9, (height - len(top)) // 3)))
     room = height - len(top) - len(ranks) - 1
@@ -36,6 +36,8 @@ def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     rows: list[Text] = []
     for section in sections:
         rows += section + ([row()] if spaced else [])
+    if len(rows) < height:
+        rows[: len(top)] = verdict_rows(recent, width, 3)
     return rows
 
 
@@ -54,6 +56,9 @@ def all_reduce_rows(recent: Recent, width: int, tall: bool) -> list[Text]:
     if found is None or not found.count:
         return [heading("All-reduce", "none with a known size yet")]
     last = [b.bus_bandwidth_bps for b in recent.last_bandwidths.values() if b.bus_bandwidth_bps is not None]
+    if found.bus_bandwidth_bps is None:
+        known = f"algorithm bandwidth {brief_rate(found.algorithm_bandwidth_bps)}"
+        return [heading("All-reduce", f"{known}; bus bandwidth unknown, as is the number of ranks")]
     share, whole = found.line_rate_share, found.bus_bandwidth_bps
     line_rate = whole / share if share and whole else None
     values = {

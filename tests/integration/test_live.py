@@ -1,0 +1,236 @@
+"""The live view as a person meets it: in a real terminal (tmux), on a real job, and given back on every way out."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from training import TrainingJob, netprof, training
+
+from netprof.trace import TraceReader
+
+pytest.importorskip("torch", reason="the job to watch is a PyTorch one")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root"),
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed: the live view cannot be driven"),
+]
+SMALL = ["--gradient-mb", "2", "--width", "256", "--batch", "32", "--data-ms", "20"]
+PATIENCE_S = 60.0
+
+
+class Tmux:
+    """A terminal of a given size with a shell in it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.socket = str(directory / "tmux")
+        self.directory = directory
+        self("new-session", "-d", "-x", "120", "-y", "40", "bash --norc --noprofile")
+        self.type("PS1='ready> '; cd " + shlex.quote(str(directory)))
+
+    def __call__(self, *arguments: str) -> str:
+        command = ["tmux", "-S", self.socket, "-f", "/dev/null", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def press(self, *keys: str) -> None:
+        self("send-keys", *keys)
+
+    def type(self, line: str) -> None:
+        self("send-keys", "-l", line)
+        self.press("Enter")
+
+    def screen(self, *options: str) -> str:
+        return self("capture-pane", "-p", *options)
+
+    def until(self, what: str | Callable[[str], object]) -> str:
+        """Wait until the screen shows a text or satisfies a function; returns the screen."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
+            screen = self.screen()
+            if what in screen if isinstance(what, str) else what(screen):
+                return screen
+            time.sleep(0.1)
+        raise AssertionError(f"the screen never showed {what}:\n{screen}")
+
+    def resize(self, columns: int, lines: int) -> None:
+        self("resize-window", "-x", str(columns), "-y", str(lines))
+
+    def settings(self, name: str) -> str:
+        """Return what `stty -a` says of the terminal."""
+        path = self.directory / name
+        self.type(f"stty -a > {name}; echo wrote {name}")
+        self.until(lambda screen: re.search(rf"^wrote {name}$", screen, re.MULTILINE))
+        return path.read_text()
+
+    def run(self, *arguments: str, environment: str = "") -> None:
+        program = shlex.join([sys.executable, "-m", "netprof", *arguments])
+        self.type(
+            f"clear; {environment} PYTHONPATH={shlex.quote(os.environ.get('PYTHONPATH', ''))} {program}; echo rc=$?"
+        )
+
+    def child(self) -> int:
+        """Return the pid of the program that runs in the terminal."""
+        shell = int(self("display-message", "-p", "#{pane_pid}"))
+        return psutil.Process(shell).children()[0].pid
+
+    def exit_code(self) -> int:
+        screen = self.until(lambda screen: re.search(r"^rc=\d+$", screen, re.MULTILINE))
+        match = re.search(r"^rc=(\d+)$", screen, re.MULTILINE)
+        assert match is not None
+        return int(match[1])
+
+    def everything(self) -> str:
+        return self.screen("-S", "-", "-J")
+
+
+@pytest.fixture
+def tmux(tmp_path: Path) -> Iterator[Tmux]:
+    terminal = Tmux(tmp_path)
+    yield terminal
+    terminal("kill-server")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[TrainingJob]:
+    with training([subprocess.Popen] * 2, tmp_path, *SMALL, master="127.0.0.1:29533") as running:
+        yield running
+
+
+def iteration(screen: str) -> int:
+    """Return the number of rank 0's last iteration, -1 while none is shown."""
+    match = re.search(r"^\s+0\s+#(\d+)", screen, re.MULTILINE)
+    return int(match[1]) if match else -1
+
+
+def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path) -> None:
+    before = tmux.settings("before")
+    tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
+    first = iteration(tmux.until(lambda screen: iteration(screen) > 0))
+    screen = tmux.until(lambda screen: iteration(screen) > first + 2)
+    assert "recording live.netprof" in screen
+    assert "Top flows" in tmux.until("why idle")
+
+    tmux.press("2")
+    assert "received" in tmux.until("Flows  last")
+    tmux.press("Tab")
+    tmux.until("Last iterations")
+    tmux.press("?")
+    tmux.until("let the display stand still")
+    tmux.press("1")
+    tmux.until("Links")
+
+    tmux.press("p")
+    paused = iteration(tmux.until("PAUSED"))
+    time.sleep(1.5)
+    assert iteration(tmux.screen()) == paused
+    tmux.press("p")
+    tmux.until(lambda screen: iteration(screen) > paused)
+
+    for columns, lines in ((80, 24), (200, 60), (120, 40)):
+        tmux.resize(columns, lines)
+        screen = tmux.until(lambda screen, columns=columns, lines=lines: fills(screen, columns, lines))
+        moving = iteration(screen)
+        tmux.until(lambda screen, moving=moving: iteration(screen) > moving)
+
+    tmux.press("q")
+    assert tmux.exit_code() == 0
+    report = tmux.everything()
+    assert "stopped; the trace is live.netprof" in report
+    assert "whole ones" in report
+    assert tmux.settings("after") == before
+    assert tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").split() == ["0", "1"]
+    meta = TraceReader(tmp_path / "live.netprof").meta
+    assert meta.stop_reason == "stopped"
+    assert all(process.poll() is None for process in job.ranks)
+
+
+def fills(screen: str, columns: int, lines: int) -> bool:
+    """Say whether the view is drawn for this size: the footer in the last row, its keys at the right edge."""
+    rows = screen.rstrip("\n").split("\n")
+    return len(rows) == lines and len(rows[0].rstrip()) == columns - 1 and rows[-1].endswith("tab view")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 130), (signal.SIGINT, 130), (signal.SIGHUP, 130), (signal.SIGQUIT, 131), (signal.SIGUSR1, 138)],
+)
+def test_signals_give_the_terminal_back(number: int, code: int, job: TrainingJob, tmux: Tmux) -> None:
+    before = tmux.settings("before")
+    tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
+    tmux.until(lambda screen: iteration(screen) > 0)
+    os.kill(tmux.child(), number)
+    assert tmux.exit_code() == code
+    assert tmux.settings("after") == before
+    assert tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").split() == ["0", "1"]
+
+
+def test_a_crash_gives_the_terminal_back_and_the_recording_goes_on(
+    job: TrainingJob, tmux: Tmux, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import netprof.views.live.overview as overview\n"
+        "calls = iter(range(1000))\n"
+        "original = overview.overview\n"
+        "import netprof.views.live.draw as draw\n"
+        "def broken(*arguments):\n"
+        "    if next(calls) > 12:\n"
+        "        raise RuntimeError('on purpose')\n"
+        "    return original(*arguments)\n"
+        "draw.overview = broken\n"
+    )
+    before = tmux.settings("before")
+    os.environ["PYTHONPATH"], path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", os.environ.get("PYTHONPATH", "")
+    try:
+        tmux.run("attach", str(job.pids[0]), "--out", "live.netprof", "--duration", "8s")
+    finally:
+        os.environ["PYTHONPATH"] = path
+    assert "the recording goes on" in tmux.until("RuntimeError: on purpose")
+    assert tmux.exit_code() == 0
+    assert tmux.settings("after") == before
+    assert TraceReader(tmp_path / "live.netprof").meta.stop_reason == "the duration was reached"
+
+
+def test_somebody_elses_recording_is_followed(job: TrainingJob, tmux: Tmux, tmp_path: Path) -> None:
+    before = tmux.settings("before")
+    trace = tmp_path / "live.netprof"
+    command = [sys.executable, "-m", "netprof", "attach", str(job.pids[0]), "--out", str(trace), "--no-live"]
+    recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        while not (trace / "marks.arrows").exists():
+            time.sleep(0.1)
+        tmux.run("live", "live.netprof")
+        first = iteration(tmux.until(lambda screen: iteration(screen) > 0))
+        assert "following live.netprof" in tmux.until(lambda screen: iteration(screen) > first)
+        recorder.send_signal(signal.SIGINT)
+        assert tmux.exit_code() == 0
+    finally:
+        recorder.kill()
+        recorder.wait()
+    assert "interrupted; the trace is live.netprof" in tmux.everything()
+    assert tmux.settings("after") == before
+
+
+def test_no_colour_where_none_is_wanted(job: TrainingJob, tmux: Tmux) -> None:
+    tmux.run("attach", str(job.pids[0]), "--out", "live.netprof", environment="NO_COLOR=1")
+    tmux.until(lambda screen: iteration(screen) > 0)
+    assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|9[0-7]|38;)[0-9;]*m", tmux.screen("-e"))
+    tmux.press("q")
+    assert tmux.exit_code() == 0
+
+
+def test_without_a_terminal_there_is_a_line_a_second(job: TrainingJob, tmp_path: Path) -> None:
+    done = netprof("attach", str(job.pids[0]), "--out", str(tmp_path / "t.netprof"), "--duration", "4s")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if re.match(r"\d+ s · ", line)]
+    assert 2 <= len(lines) <= 5
+    assert re.search(r"iteration \d+: [\d.]+ ms, [\d.]+ % exposed communication", lines[-1])
+    assert "\x1b" not in done.stderr

@@ -1,0 +1,100 @@
+"""Following a trace that grows: whole batches as they come, half ones later, damage said."""
+
+from dataclasses import replace
+
+import pytest
+from synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_columns
+
+from netprof.errors import TraceError
+from netprof.session.live_follow import TraceSource
+from netprof.trace import TraceWriter
+
+
+class Growing:
+    """A trace to which iterations are added."""
+
+    def __init__(self, path, iterations=20):
+        self.job = Job(iterations=iterations).fill()
+        self.path = path
+        self.meta = replace(self.job.meta(), stopped_ns=None, stop_reason="")
+        self.writer = TraceWriter(path, self.meta)
+        self.writer.append("flows", self.job.flows())
+        self.done = 0
+
+    def grow(self, iterations):
+        begin, end = (START_NS + count * ITERATION_NS for count in (self.done, self.done + iterations))
+        self.done += iterations
+        self.writer.append("marks", mark_columns([row for row in self.job.marks if begin <= row[0] < end]))
+        self.writer.append("wire", wire_columns([row for row in self.job.wire if begin <= row[2] < end]))
+
+
+@pytest.fixture
+def growing(tmp_path):
+    return Growing(tmp_path / "t.netprof")
+
+
+def test_it_sees_what_is_added(growing):
+    source = TraceSource(growing.path)
+    assert len(source.look().trail) == 0
+    for _ in range(5):
+        growing.grow(4)
+        recent = source.look()
+        assert recent.trail.number.max() == growing.done - 1
+    assert source.ended == ""
+    assert source.silent_s < 60
+
+
+def test_a_batch_that_is_half_written_is_read_when_it_is_whole(growing):
+    growing.grow(4)
+    source = TraceSource(growing.path)
+    source.look()
+    marks = growing.path / "marks.arrows"
+    before = marks.stat().st_size
+    growing.grow(4)
+    whole = marks.read_bytes()
+    for cut in (before + 1, before + 7, before + 9, before + 300, len(whole) - 1):
+        marks.write_bytes(whole[:cut])
+        assert source.look().trail.number.max() == 3
+    marks.write_bytes(whole)
+    assert source.look().trail.number.max() == 7
+
+
+def test_the_end_is_noticed(growing):
+    growing.grow(4)
+    source = TraceSource(growing.path)
+    growing.writer.close(replace(growing.meta, stopped_ns=START_NS + 4 * ITERATION_NS, stop_reason="the job ended"))
+    source._next_meta_s = 0.0
+    assert source.look().meta.stop_reason == source.ended == "the job ended"
+
+
+def test_a_long_past_is_counted_but_not_kept(tmp_path):
+    growing = Growing(tmp_path / "t.netprof", iterations=600)
+    for _ in range(120):
+        growing.grow(5)
+    recent = TraceSource(growing.path).look()
+    assert recent.trail.of(100).number.tolist() == list(range(500, 600))
+    assert recent.analysis.iteration_count == pytest.approx(100, abs=2)
+
+
+def test_what_is_no_trace_is_said(tmp_path, growing):
+    with pytest.raises(TraceError, match="not a netprof trace"):
+        TraceSource(tmp_path / "nothing")
+    growing.grow(4)
+    (growing.path / "marks.arrows").write_bytes((growing.path / "wire.arrows").read_bytes())
+    with pytest.raises(TraceError, match="other columns"):
+        TraceSource(growing.path).look()
+
+
+def test_a_table_of_noise_is_followed_in_vain_but_harmlessly(growing):
+    (growing.path / "marks.arrows").write_bytes(bytes(range(256)) * 64)
+    assert len(TraceSource(growing.path).look().trail) == 0
+
+
+def test_damage_inside_a_batch_is_said(growing):
+    growing.grow(4)
+    wire = growing.path / "wire.arrows"
+    data = bytearray(wire.read_bytes())
+    data[-200:-100] = b"\xff" * 100
+    wire.write_bytes(data)
+    with pytest.raises(TraceError, match="damaged"):
+        TraceSource(growing.path).look()

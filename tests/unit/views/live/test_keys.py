@@ -1,0 +1,65 @@
+"""Keys: what a terminal sends, and what each changes."""
+
+import pytest
+
+from netprof.views.live.state import View, ViewState, choose_zoom, press
+from netprof.views.live.terminal import read_keys
+
+START = ViewState("x")
+
+
+def after(keys, state=START):
+    for key in keys:
+        state = press(state, key)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("sent", "keys"),
+    [
+        (b"q", ["q"]),
+        (b"\t", ["tab"]),
+        (b"\x1b[Z", ["backtab"]),
+        (b"\x1b", ["escape"]),
+        (b"\x1b[C\x1b[D12", ["right", "left", "1", "2"]),
+        (b"\x1b[15~q", ["q"]),  # F5
+        (b"\x1b[1;5Aq", ["q"]),
+        (b"\x1bOPq", ["q"]),
+        (b"\xc3\xa9\x00\x7fp", ["p"]),
+        (b"\x1b[<0;10;10", []),
+    ],
+)
+def test_reading(sent, keys):
+    assert list(read_keys(sent)) == keys
+
+
+def test_views_go_round_and_have_numbers():
+    assert [after(["tab"] * count).view for count in range(4)] == [*View, View.OVERVIEW]
+    assert after(["backtab"]).view is View.ITERATIONS
+    assert [after([key]).view for key in "123"] == list(View)
+    assert after(["9", "x", "é"]) == START
+
+
+def test_stop_pause_and_help():
+    assert after(["q"]).stopping
+    assert after(["p"]).paused
+    assert not after(["p", "p"]).paused
+    assert after(["?"]).help
+    assert not after(["?", "?"]).help
+    assert not after(["?", "escape"]).help
+    assert after(["?", "2"]) == after(["2"])
+
+
+def test_zoom_goes_on_from_what_is_shown():
+    assert press(START, "-", 10).zoom == 20
+    assert press(START, "+", 10).zoom == 5
+    assert press(START, "+", 1).zoom == 1
+    assert press(START, "-", 1000).zoom == 1000
+    assert press(press(START, "-", 10), "0").zoom is None
+
+
+def test_about_three_iterations_are_seen():
+    assert choose_zoom(START, 60, 200) == 10
+    assert choose_zoom(START, 60, 0) == 10
+    assert choose_zoom(START, 60, 1e9) == 1000
+    assert choose_zoom(press(START, "-", 2), 60, 200) == 5

@@ -1,0 +1,154 @@
+"""What the view is given: the same conclusions as the report's, over a window that slides, from rows in pieces."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_columns
+
+from netprof.analysis import analyze
+from netprof.analysis.flow_table import read_flows
+from netprof.analysis.recent_fold import RecentFold
+from netprof.analysis.wire import WireFold
+from netprof.schema import MarkKind
+from netprof.session.live_inbox import Inbox
+from netprof.session.live_state import LiveState
+from netprof.session.live_window import Window
+from netprof.trace import TraceReader
+
+
+def feed(job, inbox, state, step_ns=250 * MS):
+    """Hand a job's rows over as a recorder would, piece by piece; yields after each look."""
+    inbox.add("flows", job.flows())
+    marks = mark_columns(sorted(job.marks))
+    wire = wire_columns(job.wire)
+    end_ns = START_NS + (job.iterations + 1) * ITERATION_NS
+    for now_ns in range(START_NS, end_ns + step_ns, step_ns):
+        for table, columns, times in (("marks", marks, marks["time_ns"]), ("wire", wire, wire["first_ns"])):
+            rows = (times >= now_ns - step_ns) & (times < now_ns)
+            if rows.any():
+                inbox.add(table, {name: values[rows] for name, values in columns.items()})
+        inbox.reached(now_ns)
+        yield state.look()
+
+
+@pytest.fixture
+def live():
+    def start(job):
+        inbox = Inbox(replace(job.meta(), stopped_ns=None))
+        return inbox, LiveState(inbox, MS)
+
+    return start
+
+
+def test_conclusions_are_those_of_the_report(live, tmp_path):
+    job = Job().fill()
+    state = live(job)[1]
+    inbox = state._inbox
+    for _ in feed(job, inbox, state):
+        state._next_s = 0.0  # conclude every time
+    recent = state.look()
+    state._inbox.add(
+        "marks", mark_columns([(START_NS + 11 * ITERATION_NS, 999, 999, int(MarkKind.PROCESS_EXIT), 0, 0)])
+    )
+    report = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    found = recent.analysis
+    assert found.iteration_count == report.iteration_count == 10
+    assert found.verdict == report.verdict
+    assert found.durations == report.durations
+    for ours, theirs in zip(found.links, report.links, strict=True):
+        assert ours.idle == theirs.idle
+        assert (ours.tx_bytes, ours.rx_bytes) == (theirs.tx_bytes, theirs.rx_bytes)
+    assert [flow.tx for flow in found.flows] == [flow.tx for flow in report.flows]
+    assert found.collectives.bus_bandwidth_bps == report.collectives.bus_bandwidth_bps
+
+
+def test_iterations_are_numbered_and_none_is_missed(live):
+    job = Job(iterations=150).fill()
+    inbox, state = live(job)
+    for recent in feed(job, inbox, state, 190 * MS):
+        for pid in (100, 101):
+            own = recent.trail.of(pid)
+            assert (np.diff(own.number) == 1).all()
+            assert (own.duration_ns == ITERATION_NS).all()
+    assert recent.trail.of(100).number.tolist() == list(range(51, 151))
+
+
+def test_memory_and_work_do_not_grow_with_the_recording(live):
+    job = Job(iterations=400, ranks=1).fill()
+    inbox, state = live(job)
+    rows = []
+    for recent in feed(job, inbox, state, 500 * MS):
+        state._next_s = 0.0
+        rows.append(recent.analysis.wire_rows if recent.analysis else 0)
+    assert max(rows[60:]) <= 1.3 * rows[60]
+    assert recent.window_ns == 100 * ITERATION_NS
+    begins = np.arange(401) * ITERATION_NS + START_NS
+    since_ns = recent.through_ns - recent.window_ns
+    assert recent.analysis.iteration_count == ((begins[:-1] >= since_ns) & (begins[1:] <= recent.through_ns)).sum()
+    assert state._window.marks(0).time_ns[0] > START_NS + 250 * ITERATION_NS
+
+
+def test_slow_iterations_stretch_the_window(live):
+    job = Job(iterations=8, ranks=1)
+    for step in range(9):
+        job.step(0, START_NS + step * 20 * 1000 * MS)
+    job.iterations = 8 * 100 + 1  # of synthetic's 200 ms, for the end
+    inbox, state = live(job)
+    recent = None
+    for recent in feed(job, inbox, state, 1000 * MS):  # noqa: B007 - the last one counts
+        state._next_s = 0.0
+    assert recent.window_ns == 120 * 10**9
+    assert recent.analysis.iteration_count == 5
+
+
+def test_folds_put_together_are_one_fold():
+    job = Job(ranks=3).fill()
+    flows = read_flows(job.flows(), {})
+    wire = wire_columns(job.wire)
+    whole, parts = WireFold(flows, MS), [WireFold(flows, MS) for _ in range(4)]
+    whole.add(wire)
+    order = np.random.default_rng(0).permutation(len(wire["flow_id"]))
+    for part, rows in zip(parts, np.array_split(order, 4), strict=True):
+        part.add({name: values[rows] for name, values in wire.items()})
+    joined = RecentFold(flows, MS, parts)
+    assert joined.rows == whole.rows
+    assert joined.span_ns() == whole.span_ns()
+    for direction in (0, 1):
+        for name in ("wire_bytes", "payload_bytes", "packets", "first_ns", "last_ns"):
+            assert (getattr(joined.totals(direction), name) == getattr(whole.totals(direction), name)).all()
+    assert joined.lanes().keys() == whole.lanes().keys()
+    for key, bins in whole.lanes().items():
+        other = joined.lanes()[key]
+        assert other.first_bin == bins.first_bin
+        assert (other.wire_bytes == bins.wire_bytes).all()
+        assert (other.lead_ns == bins.lead_ns).all()
+
+
+def test_a_flow_that_comes_later_is_known_from_then_on():
+    job = Job(ranks=2).fill()
+    wire = wire_columns(job.wire)
+    window = Window(MS)
+    flows = job.flows()
+    for flow in (0, 1):
+        window.add("flows", {name: [values[flow]] for name, values in flows.items()})
+        mine = wire["flow_id"] == flow + 1
+        window.add("wire", {name: values[mine] for name, values in wire.items()})
+    analysis = window.conclude(job.meta(), START_NS, START_NS + 11 * ITERATION_NS)
+    assert [flow.flow_id for flow in analysis.flows] == [1, 2]
+    assert analysis.wire_rows == len(wire["flow_id"])
+
+
+def test_a_view_that_does_not_fetch_loses_old_rows_not_memory():
+    job = Job(ranks=1).fill()
+    inbox = Inbox(job.meta())
+    inbox.add("flows", job.flows())
+    wire = wire_columns(job.wire * 20)
+    for _ in range(40):
+        inbox.add("wire", wire)
+        inbox.add("marks", mark_columns(job.marks))
+    _, _, rows = inbox.fetch()
+    assert sum(len(next(iter(columns.values()))) for _, columns in rows) <= 500_001
+    assert rows[0][0] == "flows"
+    assert inbox.steps[100] == 40 * 11
+    assert inbox.fetch()[2] == []
