@@ -47,7 +47,9 @@ class Check:
 
 def examine(pid: int | None = None) -> list[Check]:
     """Check this machine and this user, and the process `pid` where one is given. Raises nothing foreseeable."""
-    checks = [*_machine(), *_user(), *_trials()]
+    from netprof.probes.doctor_gpu import check_gpus
+
+    checks = [*_machine(), *check_gpus(), *_user(), *_trials()]
     if pid is not None:
         from netprof.probes.doctor_target import check_target
 

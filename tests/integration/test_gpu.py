@@ -323,6 +323,23 @@ def test_a_driver_that_does_not_work(
     assert probe.rows == []
 
 
+def test_doctor_names_the_gpus_what_they_lack_and_the_jobs(machine: Machine) -> None:
+    machine.has(f"gpus 2\n1.pids {os.getpid()}\nfail.field.138 3\nfail.gpm.60 3\nfail.gpm.61 3\n")
+    done = netprof("doctor", str(os.getpid()), "--json", env=machine.environment)
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["GPUs"]["detail"] == "2 (Stub GPU), driver 580.00.stub"
+    assert checks["metrics of GPU 0"]["detail"] == "no NVLink bytes: Not Supported"
+    assert checks["GPU 1"]["detail"].startswith(f"used by {os.getpid()}: NVML lists")
+    assert "GPU 0" not in checks
+    machine.has("init 9\n")
+    done = netprof("doctor", "--json", env=machine.environment)
+    (check,) = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "GPUs"]
+    assert (check["status"], check["detail"]) == (
+        "info",
+        "NVML does not start: Driver Not Loaded: GPU activity is not sampled",
+    )
+
+
 def _has_driver() -> bool:
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
