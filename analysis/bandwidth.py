@@ -8,9 +8,10 @@ import numpy as np
 
 from netprof.analysis.bins import Bins
 from netprof.analysis.collectives import Collectives
-from netprof.analysis.columns import Bool, Float64
+from netprof.analysis.columns import UNKNOWN, Bool, Float64
 from netprof.analysis.intervals import merge
 from netprof.analysis.iterations import Iterations
+from netprof.schema import CollectiveKind
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ def rank_bandwidths(
     Wire bytes are taken over the whole iterations, not only while a collective runs: the end of a collective on one
     rank only says that its last bytes are in the socket buffer.
     """
-    reduces = collectives.all_reduces()
     if len(iterations):
-        reduces = reduces.where(_inside(reduces, iterations))
+        collectives = collectives.where(_inside(collectives, iterations))
+    reduces = collectives.all_reduces()
     factor = all_reduce_factor(world_size)
     size = int(reduces.bytes.sum())
     running_ns = merge(reduces.begin_ns, reduces.end_ns).total_ns
@@ -85,13 +86,26 @@ def rank_bandwidths(
         median_bus_bandwidth_bps=_times(median, factor),
         wire_bytes=sent.wire_bytes_in(window) if sent is not None and measured else None,
         payload_bytes=sent.payload_bytes_in(window) if sent is not None and measured else None,
-        algorithm_bytes=_times(float(size), factor) if len(window) else None,
+        algorithm_bytes=_needed(collectives, world_size) if len(window) else None,
     )
 
 
-def _inside(reduces: Collectives, iterations: Iterations) -> Bool:
-    index = np.searchsorted(iterations.begin_ns, reduces.begin_ns, "right") - 1
-    return np.asarray((index >= 0) & (reduces.begin_ns < iterations.end_ns[np.maximum(index, 0)]))
+def _needed(collectives: Collectives, world_size: int | None) -> float | None:
+    """Return what a rank has to send for all of its collectives of known size (`definitions.WIRE_RATIO`).
+
+    Of what has a root, that is the mean of the ranks: n-1 of them have to get (or give) the buffer, whoever sends it.
+    """
+    if world_size is None or world_size < 2:
+        return None
+    sized = collectives.where(collectives.bytes != UNKNOWN)
+    share = (world_size - 1) / world_size
+    factors = np.where(sized.kind == CollectiveKind.ALL_REDUCE, 2 * share, share)
+    return float((sized.bytes * factors).sum())
+
+
+def _inside(collectives: Collectives, iterations: Iterations) -> Bool:
+    index = np.searchsorted(iterations.begin_ns, collectives.begin_ns, "right") - 1
+    return np.asarray((index >= 0) & (collectives.begin_ns < iterations.end_ns[np.maximum(index, 0)]))
 
 
 def _times(value: float | None, factor: float | None) -> float | None:

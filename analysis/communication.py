@@ -23,7 +23,8 @@ from netprof.schema import TRANSMIT, MarkKind
 class Communication:
     """What each backend was seen to do; empty where it was not seen.
 
-    `reduce_scatters_asked` are those that gloo ran as all-reduces, which is what `kinds` counts them as.
+    `reduce_scatters_asked` are those that gloo ran as all-reduces, which is what `kinds` counts them as; of the process
+    with the most.
     """
 
     kinds: tuple[KindSummary, ...] = ()
@@ -61,8 +62,13 @@ def summarize_communication(
         kinds=summarize_kinds(marks, timed, operations, world_size),
         horovod=horovod_summaries(marks),
         nccl=summarize_nccl(operations, marks, sent, end_ns),
-        reduce_scatters_asked=int((marks.kind == MarkKind.REDUCE_SCATTER_ASKED).sum()),
+        reduce_scatters_asked=_asked(marks),
     )
+
+
+def _asked(marks: Marks) -> int:
+    _, counts = np.unique(marks.pid[marks.kind == MarkKind.REDUCE_SCATTER_ASKED], return_counts=True)
+    return int(counts.max(initial=0))
 
 
 def _sent(lanes: Mapping[tuple[LaneKey, int], Bins], pid: int) -> Bins | None:

@@ -95,7 +95,8 @@ BANDWIDTH = Definition(
 WIRE_RATIO = Definition(
     "wire/algorithm",
     "Bytes sent over the 2(n-1)/n x S that a bandwidth-optimal all-reduce needs. They are the wire bytes of a rank's "
-    "flows during its iterations; above 1 are headers, retransmissions, another algorithm or other traffic.",
+    "flows during its iterations; its other collectives add (n-1)/n x S each. Above 1 are headers, retransmissions, "
+    "another algorithm or other traffic.",
 )
 SCALING = Definition(
     "scaling factor",

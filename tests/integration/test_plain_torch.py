@@ -1,0 +1,150 @@
+"""`netprof attach` on jobs without DDP: fully sharded, averaging by hand; and gloo's collectives, each by its kind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from training import netprof
+
+from netprof.analysis.pipeline import analyze
+from netprof.probes.marks import MarkProbe
+from netprof.schema import CollectiveKind, MarkKind
+from netprof.trace import TraceReader
+
+pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
+
+TRAIN = Path(__file__).parents[2] / "examples" / "fsdp_train.py"
+OPS = Path(__file__).parents[1] / "programs" / "gloo_ops.py"
+LAYERS, LAYER_BYTES = 8, 4 * (512 * 512 + 512)
+
+
+@contextmanager
+def ranks(script: Path, port: int, *options: str, **streams: Any) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start two ranks on loopback, for the block."""
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(script), *options],
+            env=os.environ | place | {"RANK": str(rank), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            stdout=subprocess.PIPE,
+            text=True,
+            **streams,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for each in running:
+            assert each.stdout is not None
+            assert each.stdout.readline().startswith("training"), "the job did not start"
+        yield running
+    finally:
+        for each in running:
+            each.kill()
+            each.wait(30)
+
+
+def read_log(path: Path) -> dict[str, np.ndarray]:
+    text = path.read_text()
+    rows = list(csv.DictReader(text[: text.rfind("\n")].splitlines()))
+    return {name: np.array([int(row[name]) for row in rows]) for name in rows[0]}
+
+
+@pytest.fixture(scope="module", params=["sharded", "by-hand"])
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, dict[str, Any]]:
+    """A recorded job: how it trains, the folder with its trace and logs, and the report."""
+    folder = tmp_path_factory.mktemp(request.param)
+    options = ["--how", request.param, "--gradient-mb", "8.4", "--seconds", "100", "--csv", str(folder / "{rank}.csv")]
+    if request.param == "by-hand":
+        options += ["--accumulate", "3"]
+    with ranks(TRAIN, 29883, *options) as running:
+        pids = [str(each.pid) for each in running]
+        trace = folder / "t.netprof"
+        done = netprof("attach", *pids, "--duration", "5s", "--json", "--no-live", "--out", str(trace))
+        assert done.returncode == 0, done.stderr
+        (folder / "pids").write_text("\n".join(pids))
+    return request.param, folder, json.loads(done.stdout)
+
+
+def test_iterations_and_phases_are_those_that_the_job_logged(job: tuple[str, Path, dict[str, Any]]) -> None:
+    how, folder, report = job
+    reader = TraceReader(folder / "t.netprof")
+    found = analyze(reader).tables.iterations
+    assert report["iterations"]["source"] == "optimizer steps"
+    assert report["iterations"]["phases_s"]["forward"] is None
+    for rank, pid in enumerate((folder / "pids").read_text().split()):
+        own, log = found.where(found.pid == int(pid)), read_log(folder / f"{rank}.csv")
+        which = np.searchsorted(log["backward_ns"], own.begin_ns, "right") - 1
+        assert (np.diff(which) == 1).all(), "an iteration is missing or was found twice"
+        assert (own.begin_ns < log["step_ns"][which]).all()
+        inside = (log["backward_ns"] > reader.meta.started_ns) & (log["step_done_ns"] < (reader.meta.stopped_ns or 0))
+        assert len(own) >= inside.sum() - 2, "only the edges are cut"
+        assert len(own) > 10
+        true_ns = np.diff(log["backward_ns"])[which]
+        assert np.median(np.abs(own.duration_ns - true_ns)) < max(50_000, 1e-3 * np.median(true_ns))
+        assert (own.exposed_phase_ns > 0).all()
+        phases = own.backward_phase_ns + own.exposed_phase_ns + own.rest_phase_ns
+        assert (phases == own.duration_ns).all()
+        if how == "by-hand":  # nothing waits outside of backward and average(), but for the question whether time is up
+            before_step = (log["step_ns"] - log["backward_ns"])[which]
+            quiet = log["iteration"][which] % 10 != 9
+            assert (own.exposed_phase_ns[quiet] < before_step[quiet]).all()
+
+
+def test_collectives_are_counted_by_kind(job: tuple[str, Path, dict[str, Any]]) -> None:
+    how, folder, report = job
+    tables = analyze(TraceReader(folder / "t.netprof")).tables
+    pid = int((folder / "pids").read_text().split()[0])
+    own, collectives = (table.where(table.pid == pid) for table in (tables.iterations, tables.collectives))
+    inside = (collectives.begin_ns > own.begin_ns[0]) & (collectives.begin_ns < own.end_ns[-1])
+    collectives, count = collectives.where(inside), len(own)
+    reduces = collectives.where(collectives.kind == CollectiveKind.ALL_REDUCE)
+    gathers = collectives.where(collectives.kind == CollectiveKind.ALL_GATHER)
+    assert reduces.bytes.sum() == count * LAYERS * LAYER_BYTES
+    kinds = {each["kind"]: each for each in report["collectives"]["by_kind"]}
+    reduce = kinds["all-reduce"]
+    assert reduce["bus_bandwidth_bps"] == pytest.approx(reduce["algorithm_bandwidth_bps"])  # 2(n-1)/n of two
+    if how == "sharded":
+        # Every layer is gathered for its forward and again for its backward pass.
+        assert gathers.bytes.sum() == pytest.approx(2 * count * LAYERS * LAYER_BYTES, rel=1.5 / count)
+        assert kinds["all-gather"]["bus_bandwidth_bps"] == pytest.approx(
+            kinds["all-gather"]["algorithm_bandwidth_bps"] / 2
+        )
+        assert any("reduce-scatters ran as all-reduces" in note for note in report["notes"])
+    else:
+        assert len(gathers) == 0
+        assert len(reduces) == count * LAYERS * 2
+    assert 1 < report["collectives"]["payload_to_algorithm_ratio"] < 1.02
+
+
+def test_every_collective_of_gloo_with_its_size() -> None:
+    with ranks(OPS, 29884, stdin=subprocess.PIPE) as running:
+        with MarkProbe([each.pid for each in running]) as probe:
+            for each in running:
+                assert each.stdin is not None
+                each.stdin.write("go\n")
+                each.stdin.flush()
+            outputs = [each.communicate(timeout=60)[0] for each in running]
+            table = probe.drain()
+            assert probe.skipped == []
+        assert all(each.returncode == 0 for each in running)
+    for each, output in zip(running, outputs, strict=True):
+        rows = np.flatnonzero((table["pid"] == each.pid) & (table["kind"] == MarkKind.COLLECTIVE_SIZE))
+        rows = rows[np.argsort(table["time_ns"][rows], kind="stable")]
+        found = [
+            [CollectiveKind(table["arg2"][row]).name, int(table["arg0"][row] * table["arg1"][row])] for row in rows
+        ]
+        assert [pair for pair in found if pair[0] != "BARRIER"] == json.loads(output)["collectives"]
+        for kind, name in ((MarkKind.SEND_POSTED, "sent"), (MarkKind.RECEIVE_POSTED, "received")):
+            posted = table["arg0"][(table["pid"] == each.pid) & (table["kind"] == kind)]
+            assert posted.tolist() == json.loads(output)[name]

@@ -1,0 +1,45 @@
+"""One rank of two that calls every collective of gloo once, after a line on its input, and prints the calls as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+
+COUNT = 1000
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    print("training", flush=True)
+    sys.stdin.readline()
+    part, whole = torch.ones(COUNT), torch.ones(COUNT * size)
+    parts = [torch.ones(COUNT) for _ in range(size)]
+    one, all_of_it = 4 * COUNT, 4 * COUNT * size
+    calls = [
+        (lambda: dist.all_reduce(part), "ALL_REDUCE", one),
+        (lambda: dist.all_reduce(torch.ones(COUNT, dtype=torch.bfloat16)), "ALL_REDUCE", 2 * COUNT),
+        (lambda: dist.all_gather_into_tensor(whole, part), "ALL_GATHER", all_of_it),
+        (lambda: dist.all_gather(parts, part), "ALL_GATHER", all_of_it),
+        (lambda: dist.reduce_scatter_tensor(part, whole), "ALL_REDUCE", all_of_it),
+        (lambda: dist.broadcast(part, 0), "BROADCAST", one),
+        (lambda: dist.reduce(part, 0), "REDUCE", one),
+        (lambda: dist.all_to_all_single(torch.empty(COUNT * size), whole), "ALL_TO_ALL", all_of_it),
+        (lambda: dist.gather(part, parts if rank == 0 else None, 0), "GATHER", one),
+        (lambda: dist.scatter(part, parts if rank == 0 else None, 0), "SCATTER", one),
+    ]
+    for call, _, _ in calls:
+        call()
+        dist.barrier()
+    (dist.send(part, 1) if rank == 0 else dist.recv(part, 0))
+    dist.barrier()
+    posted = {"sent": [one], "received": []} if rank == 0 else {"sent": [], "received": [one]}
+    print(json.dumps({"collectives": [[kind, amount] for _, kind, amount in calls]} | posted), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
