@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import signal
 import socket
 import time
@@ -44,6 +45,7 @@ class Job:
         self.inputs = torch.randn(args.batch, args.width)
         self.targets = torch.randn(args.batch, args.width)
         self.loss = float("nan")
+        self.jitter = random.Random(args.seed)
 
     def iterate(self, iteration: int) -> None:
         """Train for one optimizer step, and evaluate where it is time to."""
@@ -64,8 +66,12 @@ class Job:
             self.optimizer.zero_grad()
         self.loss = loss.item()
         if self.args.data_ms:
-            time.sleep(self.args.data_ms / 1e3)
+            time.sleep(self._data_s())
         self._write(iteration, "sync" if last else "local", begin_ns, forward_done_ns, backward_done_ns)
+
+    def _data_s(self) -> float:
+        """Return how long the next batch takes to load; drawn alike on every rank."""
+        return max(0.0, self.args.data_ms / 1e3 * (1 + self.args.data_jitter * self.jitter.gauss(0, 1)))
 
     def _evaluate(self, iteration: int) -> None:
         self.model.eval()
@@ -173,6 +179,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--no-sync", type=int, default=1, metavar="N", help="accumulate N passes before a step")
     parser.add_argument("--eval-every", type=int, default=0, metavar="N", help="evaluate after every N steps")
     parser.add_argument("--data-ms", type=float, default=0.0, help="time that loading a batch takes")
+    parser.add_argument("--data-jitter", type=float, default=0.0, help="standard deviation of that, as a share of it")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
