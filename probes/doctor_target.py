@@ -12,6 +12,7 @@ from netprof.probes import procfs
 from netprof.probes.capabilities import remedy_for_rights
 from netprof.probes.doctor import Check, Status, verdict
 from netprof.probes.doctor_gpu import check_gpus_of
+from netprof.probes.doctor_marks import check_marks
 from netprof.probes.machine import effective_capabilities
 from netprof.probes.processes import find_job, mapped_frameworks
 
@@ -31,7 +32,14 @@ def check_target(pid: int) -> list[Check]:
     target = next((target for target in targets if target.pid == process), None)
     if target is None:
         return [Check(_AREA, "process", Status.BLOCKED, f"process {pid} has ended", "give a pid that runs")]
-    return [*_process(target), *_namespaces(target), *_job(targets), *_frameworks(targets), *check_gpus_of(targets)]
+    return [
+        *_process(target),
+        *_namespaces(target),
+        *_job(targets),
+        *_frameworks(targets),
+        *check_marks(targets),
+        *check_gpus_of(targets),
+    ]
 
 
 def _process(target: Target) -> Iterator[Check]:

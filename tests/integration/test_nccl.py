@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -187,6 +188,16 @@ def test_a_library_without_symbols_is_said_and_the_flows_are_recorded(stub: Path
             assert probe.started == []
         process.communicate()
     assert "libnccl.so.2 has no function ncclGroupStart" in reasons["marks:nccl:nccl_group_begin"]
+
+
+@needs_root
+@needs_gcc
+def test_doctor_says_which_functions_it_found(trainers: list[Trainer], stub: Path) -> None:
+    trainer = Trainer([stub])
+    trainers.append(trainer)
+    text = " ".join(netprof("doctor", str(trainer.pid)).stdout.split())
+    assert "marks of nccl" in text
+    assert re.search(r"\d+ of \d+ functions found in libnccl.so.2; \d+ came with later versions", text)
 
 
 def real_library() -> Path | None:
