@@ -11,11 +11,12 @@ import numpy as np
 from netprof.analysis.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.bins import Bins, combine
 from netprof.analysis.buckets import find_buckets, outstanding_by_process
-from netprof.analysis.collectives import Collectives, find_collectives
+from netprof.analysis.collectives import Collectives
 from netprof.analysis.columns import Int64, column, concatenate, int64_column
+from netprof.analysis.communication import all_collectives, outstanding_without_ddp
 from netprof.analysis.flow_table import LaneKey, LinkKey
 from netprof.analysis.idle import States, link_states
-from netprof.analysis.iterations import Iterations
+from netprof.analysis.iterations import FoundIterations, Iterations
 from netprof.analysis.links import UNKNOWN_RATE
 from netprof.analysis.marks import Marks
 from netprof.analysis.ranks import ranks_by_pid
@@ -82,14 +83,19 @@ NO_DOINGS = Doings({}, {})
 """Nothing known yet."""
 
 
-def doings(found: Iterations, marks: Marks, pids: Mapping[LinkKey, Sequence[int]], world_size: int | None) -> Doings:
-    """Return what the processes on each link did in the time of `marks`, in which `found` are the whole iterations."""
-    collectives = find_collectives(marks).collectives
-    outstanding = outstanding_by_process(found, find_buckets(marks, found, collectives), collectives)
-    states = {key: link_states(found, outstanding, own) for key, own in pids.items()}
+def doings(found: FoundIterations, marks: Marks, pids: Mapping[LinkKey, Sequence[int]], size: int | None) -> Doings:
+    """Return what the processes on each link did in the time of `marks`, in which iterations were `found`.
+
+    `size` is the number of ranks.
+    """
+    iterations, collectives = found.iterations, all_collectives(marks).collectives
+    without_ddp = outstanding_without_ddp(marks, collectives, found.stepped)
+    buckets = find_buckets(marks, iterations, collectives)
+    outstanding = outstanding_by_process(iterations, buckets, collectives, without_ddp)
+    states = {key: link_states(iterations, outstanding, own) for key, own in pids.items()}
     return Doings(
         states={key: value for key, value in states.items() if len(value.window)},
-        last_bandwidths=_last_bandwidths(found, collectives, world_size),
+        last_bandwidths=_last_bandwidths(iterations, collectives, size),
     )
 
 
@@ -147,13 +153,18 @@ def continue_trail(trail: Trail, found: Iterations, marks: Marks, steps: Mapping
         new, old = found.where(found.pid == pid), trail.of(pid)
         if len(new):
             old = old.where(old.begin_ns < new.begin_ns[0])
-            waits = marks.where(marks.pid == pid).times(MarkKind.DDP_WAIT)
-            later = len(waits) - np.searchsorted(waits, new.wait_ns, "right")
-            number = steps.get(pid, len(waits)) - later
+            number = _numbers(new, old, marks.where(marks.pid == pid).times(MarkKind.DDP_WAIT), steps.get(pid, 0))
             numbered = Trail(**{name: getattr(new, name) for name in Iterations.__dataclass_fields__}, number=number)
             old = concatenate(Trail, [old, numbered])
         parts.append(old.where(np.arange(max(0, len(old) - HISTORY), len(old))))
     return concatenate(Trail, parts)
+
+
+def _numbers(new: Iterations, old: Trail, waits: Int64, steps: int) -> Int64:
+    """Number iterations by their process's `ddp_wait` marks, `steps` so far; where it has none, go on counting."""
+    if steps:
+        return np.asarray(steps - (len(waits) - np.searchsorted(waits, new.wait_ns, "right")))
+    return np.arange(len(new)) + (int(old.number[-1]) + 1 if len(old) else 1)
 
 
 def _way(lanes: Mapping[tuple[LaneKey, int], Bins], link: LinkKey, direction: int) -> Bins | None:

@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 
-from netprof.analysis.iterations import find_iterations
 from netprof.analysis.ranks import ranks_by_pid, world_size
 from netprof.analysis.recent import (
     NO_DOINGS,
@@ -19,6 +18,7 @@ from netprof.analysis.recent import (
     pids_by_link,
 )
 from netprof.analysis.result import Analysis
+from netprof.analysis.steps import find_all_iterations
 from netprof.model import Meta
 from netprof.session.live_inbox import Inbox
 from netprof.session.live_window import LONGEST_NS, Lanes, Window
@@ -81,9 +81,9 @@ class LiveState:
         span_ns = max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns())
         lanes = self._window.lanes(through_ns - span_ns)
         marks = self._window.marks(through_ns - self._marks_ns(through_ns, span_ns))
-        found = find_iterations(marks).iterations
+        found = find_all_iterations(marks)
         alive = self._trail.where(self._trail.end_ns > through_ns - LONGEST_NS)
-        self._trail = continue_trail(alive, found, marks, self._inbox.steps)
+        self._trail = continue_trail(alive, found.iterations, marks, self._inbox.steps)
         if self._looks % _DOINGS_EVERY == 0:
             self._doings = doings(found, marks, pids_by_link(lanes), world_size(meta.targets))
         self._looks += 1

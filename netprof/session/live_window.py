@@ -11,12 +11,12 @@ import numpy as np
 from netprof.analysis.bins import Bins
 from netprof.analysis.flow_table import Flows, LaneKey, read_flows
 from netprof.analysis.flows_by_iteration import FlowsByIteration
-from netprof.analysis.iterations import find_iterations
 from netprof.analysis.marks import Marks, read_marks
 from netprof.analysis.pipeline import conclude
 from netprof.analysis.ranks import ranks_by_pid
 from netprof.analysis.recent_fold import RecentFold
 from netprof.analysis.result import Analysis
+from netprof.analysis.steps import find_all_iterations
 from netprof.analysis.wire import WireFold
 from netprof.model import Meta
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind
@@ -53,6 +53,7 @@ class Window:
         self._flow_rows: dict[int, dict[str, Any]] = {}
         self._flows: Flows | None = None
         self._ranks: dict[int, int] = {}
+        self._workers: set[int] = set()  # processes with marks of a framework
         self._parts: list[_Part] = []
 
     def add(self, table: str, rows: Rows) -> None:
@@ -62,7 +63,7 @@ class Window:
         elif table == _WIRE:
             self._add_wire(rows)
         elif table in self.time_of:
-            self._keep(table, _needed(rows) if table == "marks" else rows)
+            self._keep(table, self._take_marks(rows) if table == "marks" else rows)
 
     def trim(self, through_ns: int, keep_ns: int, keep_marks_ns: int = 0) -> None:
         """Forget what is older than `keep_ns` (`keep_marks_ns` for marks), or than the memory for bins allows."""
@@ -93,7 +94,7 @@ class Window:
     def conclude(self, meta: Meta, since_ns: int, through_ns: int) -> Analysis:
         """Conclude from what happened since then, with the functions that the report uses. Raises TraceError."""
         marks, fold = self.marks(since_ns), self._fold(since_ns)
-        found = find_iterations(marks)
+        found = find_all_iterations(marks)
         none = FlowsByIteration(found.iterations.where(np.zeros(0, np.int64)), 0)
         tcp = self.columns("tcp", since_ns, ("flow_id", "time_ns", "retransmits", "rtt_us", "cwnd", "mss_bytes"))
         counters = (
@@ -117,6 +118,16 @@ class Window:
         recent = np.asarray(joined[self.time_of[table]], np.int64) >= since_ns
         return joined if recent.all() else {name: _select(values, recent) for name, values in joined.items()}
 
+    def _take_marks(self, rows: Rows) -> Rows:
+        """Note whose they are, and leave out those that nothing rests on."""
+        kinds, pids = np.asarray(rows["kind"]), np.asarray(rows["pid"])
+        new = set(np.unique(pids[kinds < MarkKind.PROCESS_FORK]).tolist()) - self._workers
+        if new:
+            self._workers |= new
+            self._flows = None
+        needed = np.flatnonzero(~np.isin(kinds, _NOT_NEEDED))
+        return {name: np.asarray(values)[needed] for name, values in rows.items()}
+
     def _keep(self, table: str, rows: Rows) -> None:
         if len(rows[self.time_of[table]]):
             self._rows.setdefault(table, []).append(rows)
@@ -135,7 +146,7 @@ class Window:
         if self._flows is None:
             rows = list(self._flow_rows.values())
             names = Flows.__dataclass_fields__.keys() - {"lane"}
-            self._flows = read_flows({name: [row[name] for row in rows] for name in names}, self._ranks)
+            self._flows = read_flows({name: [row[name] for row in rows] for name in names}, self._ranks, self._workers)
         return self._flows
 
     def _add_wire(self, rows: Rows) -> None:
@@ -161,11 +172,6 @@ def _since(parts: list[_Part], since_ns: int) -> list[_Part]:
     """Return the pieces that hold anything later: each one ends where the next begins."""
     first = sum(begin <= since_ns for begin, _ in parts)
     return parts[max(0, first - 1) :]
-
-
-def _needed(marks: Rows) -> Rows:
-    rows = np.flatnonzero(~np.isin(np.asarray(marks["kind"]), _NOT_NEEDED))
-    return {name: np.asarray(values)[rows] for name, values in marks.items()}
 
 
 def _moving(parts: Sequence[WireFold]) -> set[int]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from training import TrainingJob, netprof, training
@@ -217,6 +221,35 @@ def test_somebody_elses_recording_is_followed(job: TrainingJob, tmux: Tmux, tmp_
         recorder.wait()
     assert "interrupted; the trace is live.netprof" in tmux.everything()
     assert tmux.settings("after") == before
+
+
+def test_a_terminal_that_takes_nothing_does_not_hold_up_the_recording(job: TrainingJob, tmp_path: Path) -> None:
+    """Nobody reads the pseudo-terminal: its buffer is full after a few updates, and writing to it blocks."""
+    master, slave = pty.openpty()
+    trace = tmp_path / "t.netprof"
+    command = [sys.executable, "-m", "netprof", "attach", str(job.pids[0]), "--out", str(trace), "--duration", "8s"]
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *command], stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(slave)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (trace / "meta.json").exists() or TraceReader(trace).meta.stopped_ns is None:
+        assert time.monotonic() < deadline_s, "the recording did not end"
+        time.sleep(0.2)
+    reader = threading.Thread(target=read_away, args=(master,), daemon=True)
+    reader.start()
+    assert process.wait(60) == 0
+    found = TraceReader(trace)
+    times = found.table("marks").column("time_ns").to_numpy()
+    assert found.meta.losses.lost_marks == found.meta.losses.merged_bins == 0
+    assert np.diff(np.concatenate(([found.meta.started_ns], times, [found.meta.stopped_ns]))).max() < 2e9
+
+
+def read_away(master: int) -> None:
+    """Read a pseudo-terminal until its other end is closed."""
+    with contextlib.suppress(OSError):
+        while os.read(master, 65536):
+            pass
 
 
 def test_no_colour_where_none_is_wanted(job: TrainingJob, tmux: Tmux) -> None:

@@ -80,6 +80,7 @@ class Terminal:
             return
         self.entered = False
         with suppress(OSError, termios.error):  # it may be gone
+            termios.tcflush(self._output_fd, termios.TCOFLUSH)  # one that takes nothing must not hold us up
             os.write(self._output_fd, _LEAVE)
         with suppress(OSError, termios.error):
             termios.tcsetattr(self._output_fd, termios.TCSANOW, self._saved)

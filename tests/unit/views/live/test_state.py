@@ -1,5 +1,7 @@
 """What the view is given: the same conclusions as the report's, over a window that slides, from rows in pieces."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,9 @@ from synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_column
 
 from netprof.analysis import analyze
 from netprof.analysis.flow_table import read_flows
+from netprof.analysis.iterations import Iterations
+from netprof.analysis.marks import read_marks
+from netprof.analysis.recent import continue_trail, empty_trail
 from netprof.analysis.recent_fold import RecentFold
 from netprof.analysis.wire import WireFold
 from netprof.schema import MarkKind
@@ -152,3 +157,20 @@ def test_a_view_that_does_not_fetch_loses_old_rows_not_memory():
     assert rows[0][0] == "flows"
     assert inbox.steps[100] == 40 * 11
     assert inbox.fetch()[2] == []
+
+
+def test_the_recorder_stays_without_pandas():
+    parts = ("session.live", "session.live_follow", "views.live.display", "views.progress")
+    code = f"import sys, {', '.join('netprof.' + part for part in parts)}; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_iterations_without_ddp_are_counted():
+    trail, marks = empty_trail(), mark_columns([])
+    steps = np.arange(8) * ITERATION_NS + START_NS
+    for first in (0, 2, 4):
+        begins = steps[first : first + 4]
+        found = Iterations(np.full(3, 7), *[begins[:-1]] * 4, begins[1:])
+        trail = continue_trail(trail, found, read_marks(marks), {})
+    assert trail.number.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert (trail.begin_ns == steps[:7]).all()
