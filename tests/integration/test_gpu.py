@@ -256,7 +256,9 @@ def test_a_call_that_never_returns_delays_nothing(machine: Machine, prober: Call
     assert "NVML has not answered the fast readings of GPU 0 for" in lines(answer)
     before = len(probe.rows)
     probe.until(lambda answer: len(probe.of(M.BUSY_PERCENT, 0, before)) > 2)  # the slow thread goes on
-    assert "has not answered" in lines(probe.end())  # the process ended although the call did not
+    assert "has not answered" in lines(probe.say("stop"))
+    probe.say("sample 3")  # time in which the slow thread could do harm
+    probe.end()  # the process ends although the call does not
     assert not machine.shutdowns.exists(), "NVML was shut down under a call"
 
 

@@ -227,6 +227,10 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, int type, unsigned long l
     long long last = now_us() / GRID_US, first = seen_us / GRID_US + 1;
     if (first < last - 119)
         first = last - 119;
+    if (first > last)
+        *count = 0;
+    else if (room)
+        samples[filled++] = (sample_t){seen_us, {.uiVal = 99}}; /* a slot that is not newer than asked for */
     for (long long tick = first; tick <= last && filled < room; tick++, filled++) {
         samples[filled].timeStamp = tick * GRID_US;
         samples[filled].sampleValue.uiVal =
