@@ -34,7 +34,7 @@ CAUSE_NAMES = {
     "gradients_waiting": "gradients waiting",
     "nothing_outstanding": "between buckets",
     "after_last_byte": "after the last byte",
-    "idle": "idle",
+    "idle": "cause unknown",
 }
 PHASE_NAMES = {
     "forward": "forward",

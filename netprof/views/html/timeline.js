@@ -289,7 +289,8 @@ class Timeline {
     const entries = [["tx", "sent"], ["rx", "received"], ...inferred];
     const causes = new Set(this.data.links.flatMap((link) => Object.keys(link.idle).filter((c) => link.idle[c].begin.length)));
     for (const cause of causes) entries.push([cause, "idle: " + this.names.causes[cause]]);
-    entries.push(["queued", "bucket launched, waiting"], ["wire", "in its collective"], ["unpack", "arrived, not unpacked"]);
+    if (this.data.ranks.some((rank) => rank.buckets.launch_ns.length)) entries.push(["queued", "bucket launched, waiting"], ["unpack", "bucket arrived, not unpacked"]);
+    if (this.data.ranks.some((rank) => rank.collectives.begin.length)) entries.push(["wire", "in its collective"]);
     for (const [kind, text] of entries) {
       const item = document.createElement("span"), swatch = document.createElement("canvas");
       swatch.width = 44; swatch.height = 24;
