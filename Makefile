@@ -11,14 +11,14 @@ SOURCES := pyproject.toml README.md $(shell find netprof/ probes/ analysis/ -nam
 export PATH := $(PATH):/usr/sbin:/sbin
 unexport PYTHONPATH  # tests and demo must see the installed wheel, nothing else
 
-.PHONY: help install inplace lint types contract test demo bench clean prepare
+.PHONY: help install inplace lint types contract test demo bench horovod clean prepare prepare-test prepare-horovod
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/.installed  ## build the wheel and install it into .venv: the program is .venv/bin/netprof
 
-test: lint types contract .venv/.torch  ## lint, types, import contract and every test, against the installed wheel
+test: prepare-test lint types contract .venv/.torch  ## lint, types, import contract and every test, against the installed wheel
 	$(BIN)/pytest
 
 demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces; writes out/demo.*
@@ -26,6 +26,9 @@ demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces
 
 bench: .venv/.torch  ## print the benchmark tables (minutes)
 	set -e; for script in examples/benchmarks/[!_]*.py; do PYTHONPATH=examples $(BIN)/python $$script; done
+
+horovod: prepare-horovod .venv/.torch  ## build Horovod (minutes, once; kept in ~/.cache/netprof), for the test that needs it
+	examples/build_horovod $(BIN)/python
 
 lint: .venv/.installed  ## ruff
 	$(BIN)/ruff check .
@@ -45,6 +48,9 @@ clean:  ## remove everything that was built, .venv too
 
 prepare:
 	@PYTHON="$(PYTHON)" .ci/prepare
+
+prepare-test prepare-horovod: prepare-%:
+	@PYTHON="$(PYTHON)" .ci/prepare $*
 
 .venv/.made: | prepare
 	"$(PYTHON)" -m venv .venv
