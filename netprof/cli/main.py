@@ -15,6 +15,7 @@ from netprof.cli.doctor import doctor
 from netprof.cli.live import live
 from netprof.cli.report import report
 from netprof.cli.run import run
+from netprof.cli.timeline import timeline
 from netprof.cli.whatif import whatif
 from netprof.errors import EXIT_INTERRUPTED, EXIT_UNUSABLE, NetprofError
 from netprof.views.safe import safe_text
@@ -34,6 +35,7 @@ app.command(context_settings=_PASS_ON)(run)
 app.command()(live)
 app.command()(report)
 app.command()(whatif)
+app.command()(timeline)
 app.command()(doctor)
 
 

@@ -143,3 +143,20 @@ def test_the_wire_carries_what_the_all_reduces_need(recorded: tuple[Job, Path, d
     assert report["world_size"] == 2
     assert any(probe["name"] == "marks:horovod" for probe in report["probes"]["started"])
     assert not [probe for probe in report["probes"]["skipped"] if "horovod" in probe["name"]]
+
+
+def test_the_jobs_own_timeline_agrees(recorded: tuple[Job, Path, dict[str, Any]]) -> None:
+    job, _, report = recorded
+    out = job.directory / "timeline.netprof"
+    done = netprof("timeline", str(job.directory / "timeline.json"), "--out", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    imported = json.loads(done.stdout)
+    assert imported["world_size"] == 2
+    (own,) = imported["horovod"]
+    seen = next(each for each in report["horovod"] if each["pid"] == job.pids[0])
+    assert own["tensors_per_response"] == pytest.approx(seen["tensors_per_response"], rel=0.5)
+    marks = TraceReader(out).table("marks").to_pandas()
+    reduced = marks[(marks.kind == MarkKind.HOROVOD_TRANSFER) & (marks.arg2 == 0)]
+    iterations = len(job.log(0)["iteration"])
+    assert (reduced.arg0 * reduced.arg1).sum() / GRADIENT_BYTES == pytest.approx(iterations, abs=3 + iterations * 0.1)
+    assert any("imported from a Horovod timeline" in note for note in imported["notes"])

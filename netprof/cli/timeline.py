@@ -1,0 +1,28 @@
+"""`netprof timeline FILE`: a Horovod timeline as a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netprof.cli.recording import Json, print_report
+
+
+def timeline(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What HOROVOD_TIMELINE named when the job ran.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the trace goes.")] = Path(
+        "timeline.netprof"
+    ),
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace a trace that is in the way.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Import a Horovod timeline file as a trace, and print what it says."""
+    from rich.console import Console
+
+    from netprof.session.timeline import import_timeline
+
+    import_timeline(file, out, force=force)
+    typer.echo(f"the trace is {out}", err=True)
+    print_report(out, as_json=as_json, console=Console())

@@ -1,0 +1,196 @@
+"""A Horovod timeline file (HOROVOD_TIMELINE) as marks: what the coordinator wrote about every tensor.
+
+The file is JSON that grows at its end; a killed job leaves it cut off. It is read object by object, and what comes
+after the first thing that is none is missing. The job wrote it, so nothing in it is believed to be well-formed.
+
+Only rank 0 writes one. It does not say when its own process enqueued a tensor, but when the first rank asked for it
+(NEGOTIATE_...), which is taken for the enqueuing. One response is performed at a time, so its tensors are those that
+are open together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.errors import TraceError
+from netprof.schema import CollectiveKind, MarkKind
+
+PID, TID, BACKGROUND_TID = 1, 1, 2
+"""The timeline names no process: rank 0 is called process 1, its background thread 2."""
+
+_LARGEST_BYTES = 1 << 30
+_NAME_BYTES = 32  # as HOROVOD_RESPONSE counts names
+_KINDS = {
+    "ALLREDUCE": CollectiveKind.ALL_REDUCE,
+    "ADASUM": CollectiveKind.ALL_REDUCE,
+    "ALLGATHER": CollectiveKind.ALL_GATHER,
+    "BROADCAST": CollectiveKind.BROADCAST,
+    "ALLTOALL": CollectiveKind.ALL_TO_ALL,
+    "REDUCESCATTER": CollectiveKind.REDUCE_SCATTER,
+}
+_TRANSFER = re.compile(r"(GLOO|MPI|NCCL)_")
+_ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
+_Row = tuple[int, int, int, int, int, int]  # time_ns, tid, kind, arg0, arg1, arg2
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The columns of table `marks`, times in ns since the timeline began at `start_realtime_ns`.
+
+    `ranks` is one more than the highest rank that took part in a negotiation, None if none was seen.
+    """
+
+    marks: dict[str, npt.NDArray[np.generic]]
+    start_realtime_ns: int
+    last_ns: int
+    ranks: int | None
+    truncated: bool
+
+
+@dataclass
+class _Response:
+    """One or many tensors that are performed together."""
+
+    begin_ns: int
+    kind: int
+    tensors: set[int] = field(default_factory=set)
+    open: set[int] = field(default_factory=set)
+    transfer_ns: int | None = None
+    transferred_ns: int | None = None
+    bytes: int = 0
+
+
+def read_timeline(path: Path) -> Timeline:
+    """Read a timeline file. Raises TraceError when it is none, or cannot be read."""
+    try:
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise TraceError(f"{path} is larger than {_LARGEST_BYTES >> 20} MiB", "cut it: its end may be missing")
+        text = path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror}", "give a file that HOROVOD_TIMELINE named") from error
+    return _Reader(text).read(path)
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._rows: list[_Row] = []
+        self._stack: dict[int, list[str]] = {}  # of each tensor: the names of what has begun
+        self._handles: dict[int, int] = {}
+        self._response: _Response | None = None
+        self._start_us = 0
+        self._last_ns = 0
+        self._highest_rank = -1
+        self._truncated = False
+        self._handle = 0
+
+    def read(self, path: Path) -> Timeline:
+        for event in self._events():
+            self._take(event)
+        if not self._rows:
+            raise TraceError(f"{path} is not a Horovod timeline, or an empty one", "name it with HOROVOD_TIMELINE")
+        names = ("time_ns", "tid", "kind", "arg0", "arg1", "arg2")
+        table = np.array(self._rows, np.int64)
+        marks: dict[str, npt.NDArray[np.generic]] = {name: table[:, index] for index, name in enumerate(names)}
+        marks["pid"] = np.full(len(table), PID, np.int64)
+        ranks = self._highest_rank + 1 if self._highest_rank >= 0 else None
+        return Timeline(marks, self._start_us * 1000, self._last_ns, ranks, self._truncated)
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        decoder, at = json.JSONDecoder(), 0
+        between = re.compile(r"[\s,\[\]]*")
+        while True:
+            match = between.match(self._text, at)
+            at = match.end() if match else at
+            if at >= len(self._text):
+                self._truncated |= not self._text.rstrip().endswith("]")
+                return
+            try:
+                event, at = decoder.raw_decode(self._text, at)
+            except (ValueError, RecursionError):
+                self._truncated = True
+                return
+            if isinstance(event, dict):
+                yield event
+
+    def _take(self, event: dict[str, Any]) -> None:
+        phase, tensor, args = event.get("ph"), event.get("pid"), event.get("args")
+        if phase == "M" and isinstance(args, dict):
+            start = args.get("start_time_since_epoch_in_micros")
+            self._start_us = start if _is_time(start) else self._start_us
+            return
+        at_us, name = event.get("ts"), event.get("name", "")
+        if not (_is_time(at_us) and _is_time(tensor) and isinstance(name, str)):
+            return
+        self._last_ns = max(self._last_ns, at_us * 1000)
+        if phase == "X" and name.isascii() and name.isdigit() and len(name) < 7:
+            self._highest_rank = max(self._highest_rank, int(name))
+        elif phase == "B":
+            self._stack.setdefault(tensor, []).append(name)
+            self._begin(tensor, name, at_us * 1000)
+        elif phase == "E" and self._stack.get(tensor):
+            self._end(tensor, self._stack[tensor].pop(), at_us * 1000, args if isinstance(args, dict) else {})
+
+    def _begin(self, tensor: int, name: str, time_ns: int) -> None:
+        if name.startswith("NEGOTIATE_"):
+            self._handles[tensor] = self._handle + 1
+            self._add(time_ns, TID, MarkKind.HOROVOD_ENQUEUE, self._handle)
+            self._handle += 1
+        elif name in _KINDS:
+            if self._response is None:
+                self._response = _Response(time_ns, _KINDS[name])
+            self._response.tensors.add(tensor)
+            self._response.open.add(tensor)
+        elif self._response is not None and _TRANSFER.match(name) and self._response.transfer_ns is None:
+            self._response.transfer_ns = time_ns
+
+    def _end(self, tensor: int, name: str, time_ns: int, args: dict[str, Any]) -> None:
+        response = self._response
+        if response is None:
+            return
+        if _TRANSFER.match(name) and response.transferred_ns is None:
+            response.transferred_ns = time_ns
+        elif name in _KINDS:
+            response.bytes += _size_bytes(args)
+            response.open.discard(tensor)
+            if not response.open:
+                self._finish(response, time_ns)
+
+    def _finish(self, response: _Response, time_ns: int) -> None:
+        names = len(response.tensors) * _NAME_BYTES
+        self._add(response.begin_ns, BACKGROUND_TID, MarkKind.HOROVOD_RESPONSE, response.kind, 0, names)
+        if response.transfer_ns is not None and response.transferred_ns is not None:
+            size = response.bytes
+            self._add(response.transfer_ns, BACKGROUND_TID, MarkKind.HOROVOD_TRANSFER, size, 1, response.kind)
+            self._add(response.transferred_ns, BACKGROUND_TID, MarkKind.HOROVOD_UNPACK)
+        for tensor in sorted(response.tensors):
+            if tensor in self._handles:
+                self._add(time_ns, BACKGROUND_TID, MarkKind.HOROVOD_DONE, self._handles.pop(tensor))
+        self._response = None
+
+    def _add(self, time_ns: int, tid: int, kind: MarkKind, *args: int) -> None:
+        first, second, third = (*args, 0, 0, 0)[:3]
+        self._rows.append((time_ns, tid, int(kind), first, second, third))
+
+
+def _is_time(value: object) -> TypeGuard[int]:
+    """Tell whether it is a count that a timeline can hold: microseconds, or a tensor's number."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+
+
+def _size_bytes(args: dict[str, Any]) -> int:
+    """Return the bytes of a tensor by its `dtype` and `shape`; 0 where they are not to be read."""
+    dtype, shape = str(args.get("dtype", ""))[:20], str(args.get("shape", ""))[:200]
+    element = 1 if dtype == "bool" else _ELEMENT_BYTES.get(dtype.lstrip("abcdefghijklmnopqrstuvwxyz"), 0)
+    size = element
+    for dimension in re.findall(r"[0-9]{1,12}", shape):
+        size *= int(dimension)
+    return size if size < 1 << 44 else 0

@@ -1,0 +1,114 @@
+"""Horovod timelines: whole ones, cut ones, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netprof.analysis.horovod import horovod_summaries, horovod_transfers
+from netprof.analysis.marks import read_marks
+from netprof.errors import TraceError
+from netprof.probes.horovod_timeline import read_timeline
+from netprof.session.timeline import import_timeline
+from netprof.trace import TraceReader
+
+START_US = 1_795_255_744_183_348
+
+
+def event(phase: str, at_us: int, tensor: int, name: str = "", **more: Any) -> dict[str, Any]:
+    return {"ph": phase, "ts": at_us, "pid": tensor} | ({"name": name} if name else {}) | more
+
+
+def step(at: int) -> list[dict[str, Any]]:
+    """Two tensors of 4096 and 40 bytes, negotiated from 0 and 10 to 100 µs, fused, transferred from 120 to 180."""
+    negotiation = [event("B", at, 1, "NEGOTIATE_ALLREDUCE"), event("X", at, 1, "0", dur=0)]
+    negotiation += [event("B", at + 10, 2, "NEGOTIATE_ALLREDUCE"), event("X", at + 90, 1, "1", dur=0)]
+    negotiation += [event("E", at + 95, tensor) for tensor in (1, 2)]
+    activities = [
+        event(phase, at + time, tensor, name)
+        for phase, time, name in (
+            ("B", 100, "ALLREDUCE"),
+            ("B", 102, "MEMCPY_IN_FUSION_BUFFER"),
+            ("E", 118, ""),
+            ("B", 120, "GLOO_ALLREDUCE"),
+            ("E", 180, ""),
+            ("B", 181, "MEMCPY_OUT_FUSION_BUFFER"),
+            ("E", 195, ""),
+        )
+        for tensor in (1, 2)
+    ]
+    ends = [event("E", at + 200, 1, args={"dtype": "float32", "shape": "[32, 32]"})]
+    ends += [event("E", at + 200, 2, args={"dtype": "float32", "shape": "[10]"})]
+    return negotiation + activities + ends
+
+
+def write(path: Path, events: list[dict[str, Any]]) -> Path:
+    """Write as Horovod does: an array that is closed after every event."""
+    head = {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": START_US}}
+    path.write_text("[\n" + ",".join(json.dumps(each) for each in [head, *events]) + "]")
+    return path
+
+
+def test_stages_and_sizes(tmp_path: Path) -> None:
+    found = read_timeline(write(tmp_path / "t.json", step(1000) + step(2000)))
+    assert (found.ranks, found.truncated, found.start_realtime_ns) == (2, False, START_US * 1000)
+    marks = read_marks(found.marks)
+    (summary,) = horovod_summaries(marks)
+    assert (summary.enqueued, summary.responses, summary.tensors_per_response) == (4, 2, 2.0)
+    assert summary.outstanding_ns == 400_000
+    assert summary.negotiating_ns == 200_000
+    assert (summary.packing_ns, summary.transferring_ns, summary.unpacking_ns) == (40_000, 120_000, 40_000)
+    assert horovod_transfers(marks).bytes.tolist() == [4136, 4136]
+
+
+def test_a_timeline_cut_at_any_byte_gives_what_came_before(tmp_path: Path) -> None:
+    whole = write(tmp_path / "t.json", step(1000) + step(2000)).read_text()
+    counts = []
+    for end in range(len(whole) // 3, len(whole), 7):
+        cut = tmp_path / "cut.json"
+        cut.write_text(whole[:end])
+        found = read_timeline(cut)
+        assert found.truncated
+        counts.append(len(found.marks["time_ns"]))
+    assert counts == sorted(counts)
+    assert counts[-1] == 7 + 2, "all of the first step, and what the second one enqueued"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        "not json",
+        '[{"ph": "B"}]',
+        '[{"ph": "B", "ts": -1, "pid": 1, "name": "NEGOTIATE_X"}]',
+        "[" * 9999,
+    ],
+)
+def test_files_that_are_no_timeline(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(TraceError, match="not a Horovod timeline"):
+        read_timeline(tmp_path / "t.json")
+    with pytest.raises(TraceError, match="cannot read"):
+        read_timeline(tmp_path / "missing.json")
+
+
+def test_values_that_cannot_be_are_passed_over(tmp_path: Path) -> None:
+    odd = [event("B", 5, 1, "ALLREDUCE", args=7), event("E", 6, 9), event("X", 7, 1, "9" * 400)]
+    odd += [event("E", 8, 1, args={"dtype": "float32", "shape": "[" + "9" * 12 + ", " * 3 + "9" * 12 + "]"})]
+    odd += [{"ph": "E", "ts": "soon", "pid": 1}, {"ph": "B", "ts": 2**70, "pid": 1, "name": "ALLREDUCE"}]
+    found = read_timeline(write(tmp_path / "t.json", odd + step(1000)))
+    assert horovod_transfers(read_marks(found.marks)).bytes.tolist() == [4136]
+
+
+def test_an_imported_trace_opens_and_says_what_it_is(tmp_path: Path) -> None:
+    import_timeline(write(tmp_path / "t.json", step(1000)), tmp_path / "t.netprof", force=False)
+    reader = TraceReader(tmp_path / "t.netprof")
+    assert "imported from a Horovod timeline" in reader.meta.warnings[0]
+    assert reader.table("marks").num_rows == 7
+    with pytest.raises(TraceError):
+        import_timeline(tmp_path / "t.json", tmp_path / "t.netprof", force=False)
