@@ -114,7 +114,8 @@ def _ranks(analysis: Analysis, console: Console) -> None:
 def _collectives(analysis: Analysis, console: Console) -> None:
     summary = analysis.collectives
     if not summary.count:
-        title(console, "All-reduces", "none with a known size were seen")
+        enqueued = " (NCCL only enqueues: see below)" if analysis.communication.nccl else ""
+        title(console, "All-reduces", f"none with a known size were seen{enqueued}")
         return
     title(console, "All-reduces", "of one rank")
     iterations = analysis.iteration_count

@@ -8,11 +8,14 @@ from rich.console import Console
 from rich.text import Text
 
 from netprof.analysis import Analysis
+from netprof.analysis.collective_kinds import ENQUEUED, MEASURED, POSTED
 from netprof.analysis.definitions import HOROVOD, KINDS, NCCL, Definition
 from netprof.views.format import count, duration, rate, ratio, share, size
 from netprof.views.grid import Grid, pairs, show, title
 
 _ORDINARY = {("gloo", "all-reduce"), ("gloo", "barrier"), ("gloo", "unknown")}
+
+_HOW_SEEN = {MEASURED: "", ENQUEUED: " enqueued", POSTED: " posted"}
 
 
 def communication(analysis: Analysis, console: Console) -> None:
@@ -43,7 +46,7 @@ def _kinds(analysis: Analysis, console: Console) -> None:
         (
             each.kind,
             each.backend,
-            str(each.count),
+            f"{each.count}{_HOW_SEEN[each.timing]}",
             size(each.bytes) if each.bytes is not None else "unknown",
             duration(each.running_ns / 1e9) if each.running_ns is not None else each.timing,
             rate(each.bus_bandwidth_bps) if each.running_ns is not None else "-",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training import netprof
+from training import netprof, training
 
 from netprof.analysis.pipeline import analyze
 from netprof.probes.marks import MarkProbe
@@ -148,3 +148,28 @@ def test_every_collective_of_gloo_with_its_size() -> None:
         for kind, name in ((MarkKind.SEND_POSTED, "sent"), (MarkKind.RECEIVE_POSTED, "received")):
             posted = table["arg0"][(table["pid"] == each.pid) & (table["kind"] == kind)]
             assert posted.tolist() == json.loads(output)[name]
+
+
+def test_ddp_with_accumulated_gradients_is_one_iteration_of_several_backward_passes(tmp_path: Path) -> None:
+    starts = [subprocess.Popen, subprocess.Popen]
+    options = ["--gradient-mb", "2", "--width", "256", "--no-sync", "3"]
+    with training(starts, tmp_path, *options, master="127.0.0.1:29885") as ddp:
+        done = netprof(
+            "attach", *map(str, ddp.pids), "--duration", "3s", "--json", "--no-live", "--out", str(tmp_path / "t")
+        )
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        tables = analyze(reader := TraceReader(tmp_path / "t")).tables
+        for rank, pid in enumerate(ddp.pids):
+            log = ddp.log(rank)
+            sync = log["kind"] == "sync"
+            begin_ns, end_ns = log["begin_ns"][sync], log["end_ns"][sync]
+            own = tables.iterations.where(tables.iterations.pid == pid)
+            which = np.searchsorted(begin_ns, own.begin_ns, "right") - 1
+            assert (np.diff(which) == 1).all(), "an iteration is missing or was found twice"
+            inside = (begin_ns > reader.meta.started_ns) & (end_ns < (reader.meta.stopped_ns or 0))
+            assert len(own) >= inside.sum() - 2
+            passes = tables.marks.where((tables.marks.pid == pid) & (tables.marks.kind == MarkKind.BACKWARD)).time_ns
+            counts = np.searchsorted(passes, own.end_ns) - np.searchsorted(passes, own.begin_ns)
+            assert (counts == 3).all(), "three backward passes an iteration"
+    assert report["iterations"]["source"] == "ddp"
