@@ -68,23 +68,30 @@ class Tmux:
     def resize(self, columns: int, lines: int) -> None:
         self("resize-window", "-x", str(columns), "-y", str(lines))
 
-    def settings(self, name: str) -> str:
+    def settings(self) -> str:
         """Return what `stty -a` says of the terminal."""
-        path = self.directory / name
-        self.type(f"stty -a > {name}; echo wrote {name}")
-        self.until(lambda screen: re.search(rf"^wrote {name}$", screen, re.MULTILINE))
-        return path.read_text()
+        self.type("stty -a > before; echo wrote")
+        self.until(lambda screen: re.search(r"^wrote$", screen, re.MULTILINE))
+        return (self.directory / "before").read_text()
 
     def run(self, *arguments: str, environment: str = "") -> None:
+        """Run netprof, print its exit code as rc=N and write the settings that it leaves behind to `after`.
+
+        All in a shell without job control: an interactive one would repair the terminal after it.
+        """
         program = shlex.join([sys.executable, "-m", "netprof", *arguments])
-        self.type(
-            f"clear; {environment} PYTHONPATH={shlex.quote(os.environ.get('PYTHONPATH', ''))} {program}; echo rc=$?"
-        )
+        path = shlex.quote(os.environ.get("PYTHONPATH", ""))
+        script = f"{environment} PYTHONPATH={path} {program}; code=$?; stty -a > after; echo rc=$code"
+        self.type(f"clear; sh -c {shlex.quote(script)}")
+
+    def after(self) -> str:
+        """Return the settings that netprof left behind."""
+        return (self.directory / "after").read_text()
 
     def child(self) -> int:
         """Return the pid of the program that runs in the terminal."""
         shell = int(self("display-message", "-p", "#{pane_pid}"))
-        return psutil.Process(shell).children()[0].pid
+        return psutil.Process(shell).children(recursive=True)[-1].pid
 
     def exit_code(self) -> int:
         screen = self.until(lambda screen: re.search(r"^rc=\d+$", screen, re.MULTILINE))
@@ -116,7 +123,7 @@ def iteration(screen: str) -> int:
 
 
 def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path) -> None:
-    before = tmux.settings("before")
+    before = tmux.settings()
     tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
     first = iteration(tmux.until(lambda screen: iteration(screen) > 0))
     screen = tmux.until(lambda screen: iteration(screen) > first + 2)
@@ -150,7 +157,7 @@ def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path
     report = tmux.everything()
     assert "stopped; the trace is live.netprof" in report
     assert "whole ones" in report
-    assert tmux.settings("after") == before
+    assert tmux.after() == before
     assert tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").split() == ["0", "1"]
     meta = TraceReader(tmp_path / "live.netprof").meta
     assert meta.stop_reason == "stopped"
@@ -168,12 +175,12 @@ def fills(screen: str, columns: int, lines: int) -> bool:
     [(signal.SIGTERM, 130), (signal.SIGINT, 130), (signal.SIGHUP, 130), (signal.SIGQUIT, 131), (signal.SIGUSR1, 138)],
 )
 def test_signals_give_the_terminal_back(number: int, code: int, job: TrainingJob, tmux: Tmux) -> None:
-    before = tmux.settings("before")
+    before = tmux.settings()
     tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
     tmux.until(lambda screen: iteration(screen) > 0)
     os.kill(tmux.child(), number)
     assert tmux.exit_code() == code
-    assert tmux.settings("after") == before
+    assert tmux.after() == before
     assert tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").split() == ["0", "1"]
 
 
@@ -191,7 +198,7 @@ def test_a_crash_gives_the_terminal_back_and_the_recording_goes_on(
         "    return original(*arguments)\n"
         "draw.overview = broken\n"
     )
-    before = tmux.settings("before")
+    before = tmux.settings()
     os.environ["PYTHONPATH"], path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", os.environ.get("PYTHONPATH", "")
     try:
         tmux.run("attach", str(job.pids[0]), "--out", "live.netprof", "--duration", "8s")
@@ -199,12 +206,12 @@ def test_a_crash_gives_the_terminal_back_and_the_recording_goes_on(
         os.environ["PYTHONPATH"] = path
     assert "the recording goes on" in tmux.until("RuntimeError: on purpose")
     assert tmux.exit_code() == 0
-    assert tmux.settings("after") == before
+    assert tmux.after() == before
     assert TraceReader(tmp_path / "live.netprof").meta.stop_reason == "the duration was reached"
 
 
 def test_somebody_elses_recording_is_followed(job: TrainingJob, tmux: Tmux, tmp_path: Path) -> None:
-    before = tmux.settings("before")
+    before = tmux.settings()
     trace = tmp_path / "live.netprof"
     command = [sys.executable, "-m", "netprof", "attach", str(job.pids[0]), "--out", str(trace), "--no-live"]
     recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -220,7 +227,7 @@ def test_somebody_elses_recording_is_followed(job: TrainingJob, tmux: Tmux, tmp_
         recorder.kill()
         recorder.wait()
     assert "interrupted; the trace is live.netprof" in tmux.everything()
-    assert tmux.settings("after") == before
+    assert tmux.after() == before
 
 
 def test_a_terminal_that_takes_nothing_does_not_hold_up_the_recording(job: TrainingJob, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from netprof.views.live.screen import Screen
 from netprof.views.live.state import ViewState, press
 from netprof.views.live.terminal import Terminal, waking_pipe
 
-FRAME_S = 0.24
+FRAME_S, SLOWEST_FRAME_S = 0.24, 1.0
+MOST_CPU = 0.05  # of a core: where a frame costs more than this allows, frames become rarer
 _PATIENCE_S = 2.0  # for a terminal that does not take what is written to it
 
 Look = Callable[[], Recent | None]
@@ -27,6 +28,8 @@ Look = Callable[[], Recent | None]
 
 class LiveDisplay:
     """Shows what `look` returns, four times a second, from entering the `with` block to leaving it.
+
+    On a machine (or a job) where that would take more than MOST_CPU, it shows it less often, down to once a second.
 
     `stopping` is set once the person asks to stop. Should drawing fail, `failure` says how, the terminal is given back
     and the program goes on without a view. `notice` returns a word for the title, or nothing.
@@ -43,7 +46,7 @@ class LiveDisplay:
         self._thread = threading.Thread(target=self._run, name="netprof-live", daemon=True)
         self._leaving = threading.Event()
         self.failure: BaseException | None = None
-        self.frames = 0
+        self._cost_s: float | None = None  # CPU time of a frame, a running mean
 
     @property
     def stopping(self) -> bool:
@@ -73,11 +76,14 @@ class LiveDisplay:
             self._terminal.leave()
 
     def _frame(self) -> None:
-        due_s = time.monotonic() + FRAME_S
+        began_s, began_cpu_s = time.monotonic(), time.thread_time()
         recent = self._look()
         if not self._state.paused:
             self._shown = recent
         self._draw()
+        cost_s = time.thread_time() - began_cpu_s
+        self._cost_s = cost_s if self._cost_s is None else self._cost_s + (cost_s - self._cost_s) / 8
+        due_s = began_s + min(SLOWEST_FRAME_S, max(FRAME_S, self._cost_s / MOST_CPU))
         while not self._leaving.is_set() and not self.stopping and (left_s := due_s - time.monotonic()) > 0:
             if self._press(self._terminal.keys(left_s, self._wake_fd)):
                 self._draw()
@@ -90,7 +96,6 @@ class LiveDisplay:
         rows = draw(self._shown, self._with_notice(), width, height)
         if self._terminal.entered:
             self._screen.put(rows, width)
-            self.frames += 1
 
     def _with_notice(self) -> ViewState:
         return replace(self._state, notice=self._notice())

@@ -6,6 +6,8 @@ import numpy as np
 from rich.text import Text
 
 from netprof.analysis.bins import Bins
+from netprof.analysis.columns import Bool, Int64
+from netprof.analysis.definitions import IDLE_THRESHOLD
 from netprof.analysis.links import LinkSummary
 from netprof.analysis.recent import LinkNow, Recent
 from netprof.analysis.strip import Strip, causes, is_idle, strip
@@ -129,27 +131,25 @@ def _label(arrow: str, all_time: float | None, waiting: float | None, side: Stri
     return row(f" {arrow} ", (f"{all_time * 100:3.0f} %", "bold"), (f"  {busy:<{LABEL - 10}}", "dim"))
 
 
+_GLYPHS = np.array(["·", *EIGHTHS[1:]])
+_COLOURS, _FROM = ("bright_black", "blue", "yellow", "green"), (IDLE_THRESHOLD, 0.3, AT_LINE_RATE)
+
+
 def _strip(side: Strip, scale: float) -> Text:
+    """Draw a column's mean as its height, and colour it by its highest bin."""
     mean, peak = np.minimum(side.mean_bps / scale, 1.0), side.peak_bps / scale
     level = np.where(side.peak_bps > 0, np.maximum(1, np.round(mean * 8)), 0).astype(int)
-    glyphs = [EIGHTHS[height] if height else "·" for height in level.tolist()]
-    styles = [_colour(share) for share in peak.tolist()]
-    return cells(glyphs, styles)
+    return cells("".join(_GLYPHS[level]), np.digitize(peak, _FROM), _COLOURS)
 
 
-def _colour(peak: float) -> str:
-    if peak < 0.01:
-        return "bright_black"
-    return "green" if peak >= AT_LINE_RATE else "yellow" if peak >= 0.3 else "blue"
+_LETTERS = np.array([*(letter for letter, _, _ in CAUSES), "?", " "])
+_CAUSE_COLOURS = (*(style for _, _, style in CAUSES), "dim", "")
+_UNKNOWN_CAUSE, _NOT_IDLE = len(CAUSES), len(CAUSES) + 1
 
 
-def _why(idle: object, why: object) -> Text:
-    glyphs, styles = [], []
-    for is_quiet, cause in zip(idle, why, strict=True):  # type: ignore[call-overload]
-        letter, _, style = CAUSES[int(cause)] if is_quiet and cause >= 0 else ("?" if is_quiet else " ", "", "dim")
-        glyphs.append(letter)
-        styles.append(style)
-    return cells(glyphs, styles)
+def _why(idle: Bool, why: Int64) -> Text:
+    codes = np.where(idle, np.where(why >= 0, why, _UNKNOWN_CAUSE), _NOT_IDLE)
+    return cells("".join(_LETTERS[codes]), codes, _CAUSE_COLOURS)
 
 
 def _percent(part_ns: int, whole_ns: int) -> str:

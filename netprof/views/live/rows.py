@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
+import numpy as np
+import numpy.typing as npt
 from rich.text import Text
 
 from netprof.views.format import UNKNOWN
@@ -28,11 +29,13 @@ def row(*parts: Part | Text | str) -> Text:
     return made
 
 
-def cells(glyphs: Sequence[str], styles: Sequence[str]) -> Text:
-    """Return one glyph a cell, neighbours of one style joined."""
-    made = Text(no_wrap=True, end="")
-    for style, group in groupby(zip(glyphs, styles, strict=True), key=lambda pair: pair[1]):
-        made.append("".join(glyph for glyph, _ in group), style or None)
+def cells(glyphs: str, codes: npt.NDArray[np.int64], styles: Sequence[str]) -> Text:
+    """Return one glyph a cell, each in the style that its code is the index of; neighbours of one style are joined."""
+    made = Text(glyphs, no_wrap=True, end="")
+    edges = np.flatnonzero(np.diff(codes)) + 1
+    for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), len(codes)], strict=True):
+        if begin < end and styles[codes[begin]]:
+            made.stylize(styles[codes[begin]], begin, end)
     return made
 
 

@@ -2,6 +2,7 @@
 
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -65,8 +66,9 @@ def test_building_blocks():
     assert stacked([(1 / 3, "a", ""), (1 / 3, "b", ""), (1 / 3, "c", "")], 8).cell_len == 8
     assert (left("abc", 2), left("a", 3), right("a", 3), right("abcd", 3)) == ("a…", "a  ", "  a", "ab…")
     assert fitted(row("模型"), 3).cell_len == 3
-    assert cells("aabb", ["x", "x", "y", "y"]).spans == cells("aabb", ["x", "x", "y", "y"]).spans
-    assert len(cells("aabb", ["red", "red", "blue", "blue"]).spans) == 2
+    spans = cells("aabbc", np.array([0, 0, 1, 1, 2]), ("red", "blue", "")).spans
+    assert [(span.start, span.end, span.style) for span in spans] == [(0, 2, "red"), (2, 4, "blue")]
+    assert cells("", np.zeros(0, int), ()).plain == ""
 
 
 def test_wrapping_keeps_words_and_says_when_it_cuts():

@@ -91,6 +91,7 @@ def test_memory_and_work_do_not_grow_with_the_recording(live):
     begins = np.arange(401) * ITERATION_NS + START_NS
     since_ns = recent.through_ns - recent.window_ns
     assert recent.analysis.iteration_count == ((begins[:-1] >= since_ns) & (begins[1:] <= recent.through_ns)).sum()
+    assert len(state._window._parts) <= 8  # of four seconds each
     assert state._window.marks(0).time_ns[0] > START_NS + 250 * ITERATION_NS
 
 
