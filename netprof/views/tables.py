@@ -47,12 +47,10 @@ if TYPE_CHECKING:
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ROWS_AT_ONCE = 1 << 17
 
-Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
-
 
 def write_csv(report: Report, folder: Path) -> None:
     """Write every table as CSV with a header. Raises OSError."""
-    for name, (schema, batches) in _all(report).items():
+    for name, schema, batches in _all(report):
         with replaced(folder / f"{name}.csv") as file, pa.csv.CSVWriter(file, schema) as writer:
             for batch in batches:
                 writer.write_batch(_harmless(batch))
@@ -61,7 +59,7 @@ def write_csv(report: Report, folder: Path) -> None:
 
 def write_parquet(report: Report, folder: Path) -> None:
     """Write every table as Parquet, compressed with zstd. Raises OSError."""
-    for name, (schema, batches) in _all(report).items():
+    for name, schema, batches in _all(report):
         with (
             replaced(folder / f"{name}.parquet") as file,
             pa.parquet.ParquetWriter(file, schema, compression="zstd") as writer,
@@ -86,12 +84,12 @@ def results(analysis: Analysis) -> Iterator[tuple[str, pa.Table]]:
         yield name, _from_documents(document[key])
 
 
-def _all(report: Report) -> dict[str, Batches]:
-    """Return every table by name: the recorded ones read again batch by batch, the results from memory."""
-    found: dict[str, Batches] = {name: (schema, report.trace.batches(name)) for name, schema in tables().items()}
+def _all(report: Report) -> Iterator[tuple[str, pa.Schema, Iterator[pa.RecordBatch]]]:
+    """Yield every table, one in memory at a time: the recorded ones batch by batch, then the results."""
+    for name, schema in tables().items():
+        yield name, schema, report.trace.batches(name)
     for name, table in results(report.analysis):
-        found[name] = (table.schema, iter(table.to_batches()))
-    return found
+        yield name, table.schema, iter(table.to_batches(_ROWS_AT_ONCE))
 
 
 def _summary(report: Report, folder: Path) -> None:
@@ -162,8 +160,8 @@ def _idle(analysis: Analysis) -> pa.Table:
     return _table(
         {
             "netns": np.repeat([link.netns for link, _, _ in rows], lengths).astype(np.int64),
-            "device": pa.array([link.device for link, _, spans in rows for _ in range(len(spans))], pa.string()),
-            "cause": pa.array([cause for _, cause, spans in rows for _ in range(len(spans))], pa.string()),
+            "device": _repeated([(link.device, len(spans)) for link, _, spans in rows]),
+            "cause": _repeated([(cause, len(spans)) for _, cause, spans in rows]),
             "begin_ns": np.concatenate([spans.begin_ns for _, _, spans in rows] or [_no_rows()]),
             "end_ns": np.concatenate([spans.end_ns for _, _, spans in rows] or [_no_rows()]),
         }
@@ -187,7 +185,7 @@ def _utilization(analysis: Analysis) -> pa.Table:
                 _table(
                     {
                         "netns": np.full(len(rows), link.netns, np.int64),
-                        "device": pa.array([link.device] * len(rows), pa.string()),
+                        "device": _repeated([(link.device, len(rows))]),
                         "direction": np.full(len(rows), direction, np.uint8),
                         "bin_start_ns": (bins.first_bin + rows) * bins.bin_ns,
                         "wire_bytes": bins.wire_bytes[rows].astype(np.uint64),
@@ -204,6 +202,11 @@ def _from_documents(documents: list[dict[str, Any]]) -> pa.Table:
     rows = [_flat(document) for document in documents]
     names = list(dict.fromkeys(name for row in rows for name in row))
     return _table({name: pa.array([row.get(name) for row in rows]) for name in names})
+
+
+def _repeated(texts: list[tuple[str, int]]) -> Any:
+    """Return a column of text in which each text comes as often as is said."""
+    return pa.chunked_array([pa.repeat(pa.scalar(text, pa.string()), count) for text, count in texts], pa.string())
 
 
 def _table(columns: dict[str, Any]) -> pa.Table:

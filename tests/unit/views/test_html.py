@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 from synthetic import MS, START_NS, Job
 
 from netprof.analysis import Analysis, analyze, definitions
-from netprof.model import Target
+from netprof.analysis.collective_kinds import KindSummary
+from netprof.analysis.communication import Communication
+from netprof.analysis.gpu import GpuSummary, MetricSummary, PhaseMean
+from netprof.analysis.horovod import HorovodSummary
+from netprof.analysis.nccl import NcclSummary
+from netprof.model import Gpu, Target
+from netprof.schema import GpuMetric
 from netprof.trace import TraceReader
 from netprof.views.html import render
 from netprof.views.html.pack import json_for_script, pack_integers, pack_scaled, pack_times
@@ -230,3 +236,46 @@ def test_json_cannot_leave_its_element(text: str) -> None:
     assert not set(shown) & set("<>&")
     assert shown.isascii()
     assert json.loads(shown) == {"text": text}
+
+
+def metric(mean: float, phases: dict[str, PhaseMean]) -> MetricSummary:
+    return MetricSummary(GpuMetric.SM_ACTIVE_PERCENT, 100, 20 * MS, 20 * MS, 0, mean, 1.0, 99.5, None, phases)
+
+
+def test_gpus_have_their_table_and_only_where_there_are_any(analysis: Analysis) -> None:
+    assert 'id="gpus"' not in render(analysis)
+    metrics = {
+        GpuMetric.SM_ACTIVE_PERCENT: metric(71.25, {"forward": PhaseMean(88.5, 40), "rest": PhaseMean(None, 1)}),
+        GpuMetric.PCIE_TX_BYTES_PER_S: metric(2.5e9, {}),
+    }
+    summary = GpuSummary(Gpu(3, name=HOSTILE), (0,), "iterations", 10**9, metrics, {}, {"power cap": 0.25, "idle": 0.5})
+    text = render(dataclasses.replace(analysis, gpus=(summary,)))
+    page = Page(text)
+    assert "<img src=x" not in text
+    assert re.search(r"SM active\s*71\.2 %\s*1\.0 %\s*99\.5 %\s*88\.5 %\s*–\s*–\s*–\s*20\.0 ms", page.text)
+    assert re.search(r"PCIe tx\s*2\.50 GB/s", page.text)
+    assert "power cap in 25.0 % of the samples" in page.text
+    assert "by idle" not in page.text
+
+
+def test_what_other_frameworks_communicate_is_shown(analysis: Analysis) -> None:
+    found = Communication(
+        kinds=(KindSummary("gloo", "all-gather", "measured", 7, 28_000_000, 90 * MS, 2.5e9, 1.25e9),),
+        horovod=(HorovodSummary(100, 60, 6, 10.0, 100 * MS, 50 * MS, 20 * MS, 25 * MS, 5 * MS),),
+        nccl=(NcclSummary(101, 40, 20, 1, (2,), "its environment", 4_000_000, 0.011, 3e9, None),),
+    )
+    page = Page(render(dataclasses.replace(analysis, communication=found)))
+    assert re.search(r"all-gather\s*gloo\s*7\s*28\.0 MB\s*90\.0 ms\s*2\.50 Gbit/s\s*1\.25 Gbit/s\s*measured", page.text)
+    assert re.search(r"100\s*60\s*6\s*10\.0\s*100\.0 ms\s*50\.0 %\s*20\.0 %\s*25\.0 %\s*5\.0 %", page.text)
+    assert re.search(
+        r"101\s*40\s*20\s*1\s*2\s*its environment\s*4\.00 MB\s*11\.0 ms\s*3\.00 Gbit/s\s*unknown", page.text
+    )
+    for definition in (definitions.KINDS, definitions.HOROVOD, definitions.NCCL):
+        assert definition.text in page.text
+
+
+def test_without_marks_of_the_forward_pass_it_is_part_of_the_rest(analysis: Analysis) -> None:
+    page = Page(render(dataclasses.replace(analysis, stepped=(100, 101))))
+    assert "rest + forward" in page.text
+    assert list(page.data["phases"]) == ["backward", "exposed_communication", "rest"]
+    assert definitions.STEPS.text in page.text
