@@ -31,7 +31,7 @@ INFERRED = Definition(
     "inferred iteration",
     "Without marks of a framework, iterations are inferred: what a job exchanges in each is the same, so the silences "
     "between its bursts recur after a constant amount, however its time jitters. An iteration begins at the onset of "
-    "the burst that follows the longest of them. The period is the mean of all but pauses (over five medians). The "
+    "the burst that follows the longest of them. The period is their mean but for pauses, longer than they jitter. The "
     "confidence is how surely their number is right within 1 %: the shares of iterations that begin at a silence and "
     "of the traffic that repeats, less for doubt about chance, equal buckets and few iterations.",
 )

@@ -27,7 +27,8 @@ LEAST_CONFIDENCE = 0.5
 """Below it, no period is reported: one would be wrong as often as right."""
 SURE = 0.9
 """From this confidence on, no other way to look at the same job is tried."""
-_PAUSE = 5.0  # an iteration longer than so many medians holds a pause
+_PAUSE = (4.0, 8.0)  # deviations above the median: what is shorter holds no pause, what is longer is one
+_LEAST_SPREAD = 0.05
 _BLUR = 5.0  # of the confidence is lost for each part of an amount by which it is uncertain
 _AS_IRREGULAR_AS_CHANCE = 0.8  # spread of the iterations' durations; events at random have 1.24, a jitter of 50 % 0.5
 
@@ -120,7 +121,7 @@ def infer(onsets: Onsets, source: str) -> Inference:
     whole = np.flatnonzero(boundaries.follows)
     begin_ns, end_ns = time_ns[whole - 1], time_ns[whole]
     duration_ns = end_ns - begin_ns
-    if _spread(duration_ns) > _AS_IRREGULAR_AS_CHANCE:
+    if spread_of(duration_ns) > _AS_IRREGULAR_AS_CHANCE:
         return NoPeriod(source, "equal bursts, but as irregular in time as chance")
     confidence = sure * _confidence(onsets, boundaries, k, recurrence)
     if confidence < LEAST_CONFIDENCE:
@@ -139,19 +140,23 @@ def _confidence(onsets: Onsets, boundaries: Boundaries, bursts: int, recurrence:
     return on_silence * repeated * exact * (1 - by_chance) * (1 - 2 / count)
 
 
-def _spread(duration_ns: Int64) -> float:
-    """Return a standard deviation over the median, from the 10th and 90th percentile of those without a pause."""
-    low, middle, high = np.percentile(_without_pauses(duration_ns), [10, 50, 90])
-    return float((high - low) / (2 * 1.2816 * middle)) if middle > 0 else np.inf
-
-
 def period_of(duration_ns: Int64) -> float:
-    """Return the mean duration of the iterations without a pause (at most five medians), ns.
+    """Return the mean duration without pauses, ns.
 
-    A mean, since from begin to begin and from onset to onset it is the same; medians differ where iterations jitter.
+    Iterations count fully up to four deviations above the median, less and less up to eight, not at all beyond. The
+    deviation is `spread_of`, at least 5 % of the median. So a pause is what stands out from the job's own jitter, and
+    all others count alike: their mean is the same from begin to begin and from onset to onset, unlike their median.
     """
-    return float(_without_pauses(duration_ns).mean())
+    middle = float(np.median(duration_ns))
+    deviations = (duration_ns / middle - 1) / max(spread_of(duration_ns), _LEAST_SPREAD)
+    weight = np.interp(deviations, _PAUSE, (1.0, 0.0))
+    return float((duration_ns * weight).sum() / weight.sum())
 
 
-def _without_pauses(duration_ns: Int64) -> Int64:
-    return duration_ns[duration_ns <= _PAUSE * np.median(duration_ns)]
+def spread_of(duration_ns: Int64) -> float:
+    """Return the standard deviation over the median, from the 10th and 90th percentile: pauses are rarer than that.
+
+    The longest is left out, so that one pause does not count even among ten iterations.
+    """
+    low, middle, high = np.percentile(np.sort(duration_ns)[:-1], [10, 50, 90])
+    return float((high - low) / (2 * 1.2816 * middle)) if middle > 0 else np.inf

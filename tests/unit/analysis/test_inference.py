@@ -109,10 +109,14 @@ def test_a_recording_that_begins_and_ends_inside_iterations():
     assert onsets - 3 <= len(found) <= onsets - 1
 
 
-def test_the_period_is_a_mean_without_pauses():
-    steady = np.full(99, 100 * MS)
-    assert period_of(np.append(steady, 501 * MS)) == 100 * MS
-    assert period_of(np.append(steady, 200 * MS)) == 101 * MS
+@pytest.mark.parametrize("jitter", [0.0, 0.05, 0.2, 0.4])
+def test_the_period_is_a_mean_without_pauses(jitter):
+    steady = (100 + 100 * jitter * np.random.default_rng(0).uniform(-1.7, 1.7, 99)) * MS
+    assert period_of(np.append(steady, 900 * MS)) == pytest.approx(steady.mean(), rel=1e-9)
+    assert period_of(np.append(steady, 110 * MS)) == pytest.approx(np.append(steady, 110 * MS).mean(), rel=1e-9)
+    lengths = np.arange(100, 1000) * MS
+    periods = [period_of(np.append(steady, length)) for length in lengths]
+    assert np.abs(np.diff(periods)).max() <= 4 * MS / 100  # there is no length at which a little more decides
 
 
 def test_retransmissions_do_not_count():
