@@ -41,7 +41,7 @@ class Job:
         self.output = directory / "output"
         with open(self.output, "w") as output:
             self.launcher = subprocess.Popen(
-                [*launcher, "-np", "2", "--gloo", *command, "--seconds", "100"],
+                [*launcher, "-np", "2", "--gloo", *command, "--seconds", "15"],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"PATH": paths, "HOROVOD_TIMELINE": str(directory / "timeline.json")},
@@ -66,7 +66,8 @@ class Job:
         return {name: np.array([int(row[name]) for row in rows]) for name in rows[0]}
 
     def stop(self) -> None:
-        os.killpg(self.launcher.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.launcher.pid, signal.SIGKILL)
         for pid in self.pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -147,6 +148,7 @@ def test_the_wire_carries_what_the_all_reduces_need(recorded: tuple[Job, Path, d
 
 def test_the_jobs_own_timeline_agrees(recorded: tuple[Job, Path, dict[str, Any]]) -> None:
     job, _, report = recorded
+    assert job.launcher.wait(60) == 0, "the job did not survive being profiled"
     out = job.directory / "timeline.netprof"
     done = netprof("timeline", str(job.directory / "timeline.json"), "--out", str(out), "--json")
     assert done.returncode == 0, done.stderr
@@ -157,6 +159,5 @@ def test_the_jobs_own_timeline_agrees(recorded: tuple[Job, Path, dict[str, Any]]
     assert own["tensors_per_response"] == pytest.approx(seen["tensors_per_response"], rel=0.5)
     marks = TraceReader(out).table("marks").to_pandas()
     reduced = marks[(marks.kind == MarkKind.HOROVOD_TRANSFER) & (marks.arg2 == 0)]
-    iterations = len(job.log(0)["iteration"])
-    assert (reduced.arg0 * reduced.arg1).sum() / GRADIENT_BYTES == pytest.approx(iterations, abs=3 + iterations * 0.1)
+    assert (reduced.arg0 * reduced.arg1).sum() == len(job.log(0)["iteration"]) * GRADIENT_BYTES
     assert any("imported from a Horovod timeline" in note for note in imported["notes"])
