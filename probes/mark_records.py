@@ -60,13 +60,12 @@ def columns(records: _Records) -> dict[str, npt.NDArray[np.generic]]:
 
 
 def _is_named(records: _Records, mark: Mark) -> _Good:
-    """Tell which records hold the texts that the mark is told by; one whose text cannot be read is another's."""
+    """Tell which records hold the texts that the mark is told by; one that cannot be read holds 0, so none."""
     named = np.ones(len(records), bool)
     for index, text in enumerate(mark.only):
         bits = 8 * len(text.encode())
         head = records["args"][:, index] & np.uint64((1 << bits) - 1)
         named &= head == np.uint64(int.from_bytes(text.encode(), "little"))
-        named &= records["unreadable"] >> index & 1 == 0
     return named
 
 

@@ -139,6 +139,11 @@ def test_sizes_are_counts_times_types_times_parts() -> None:
     assert set(found.stream.tolist()) == {STREAM}
 
 
+def test_parts_of_an_unknown_number_have_no_size() -> None:
+    rows = [reduce(1), reduce(2, comm=OTHER, kind=K.NCCL_ALL_GATHER), reduce(3, kind=K.NCCL_SEND)]
+    assert nccl_operations(marks(*rows), world_size=2).bytes.tolist() == [4000, UNKNOWN, 4000]
+
+
 def init(at: float, ranks: int) -> tuple[float, int, int, int, int, int]:
     return (at, K.NCCL_COMM_INIT, ranks, 0, 0, 3)
 

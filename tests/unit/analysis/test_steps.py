@@ -45,10 +45,10 @@ def step(at: float, work: int = WORK) -> list[tuple[float, int, int, int]]:
 
 
 def test_phases_with_waiting_on_both_sides_of_the_step() -> None:
-    found = find_steps(marks(*[row for number in range(6) for row in step(100.0 * number)]), frozenset())
+    found = find_steps(marks(*[row for number in range(1, 7) for row in step(100.0 * number)]), frozenset())
     assert found.stepped == (PID,)
     steps = found.iterations
-    assert steps.begin_ns.tolist() == [100 * MS * n for n in range(1, 5)], "cut at both edges"
+    assert steps.begin_ns.tolist() == [100 * MS * n for n in range(2, 6)], "cut at both edges"
     assert (steps.duration_ns == 100 * MS).all()
     assert (steps.forward_phase_ns == 0).all()
     assert (steps.exposed_phase_ns == 30 * MS).all()
