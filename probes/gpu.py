@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -122,20 +123,28 @@ class GpuProbe:
 
     def _serve(self) -> None:
         """The slow thread: open NVML, find the job's GPUs, and take what NVML gathered."""
-        self._busy_since["start of NVML"] = time.monotonic()
-        nvml = open_nvml()
+        with self._busy("start of NVML"):
+            nvml = open_nvml()
         try:
-            self._machine_gpus, failed = open_gpus(nvml)
+            with self._busy("opening of the GPUs"):
+                self._machine_gpus, failed = open_gpus(nvml)
             for sentence in failed:
                 self._problems[sentence] = SkippedProbe("gpu", sentence, "see dmesg for the driver's Xid messages")
-            self._busy_since.pop("start of NVML")
             self._look(nvml)
             self._ready = True
             self._fast.start()
             self._take(nvml)
         finally:
-            self._busy_since.pop("start of NVML", None)
             self._end(nvml)
+
+    @contextmanager
+    def _busy(self, name: str) -> Iterator[None]:
+        """Note that NVML is being asked, for as long as it has not answered."""
+        self._busy_since[name] = time.monotonic()
+        try:
+            yield
+        finally:
+            self._busy_since.pop(name, None)
 
     def _take(self, nvml: Any) -> None:
         next_look_s = time.monotonic() + _LOOK_S
@@ -156,10 +165,8 @@ class GpuProbe:
 
     def _read(self, *, slow: bool) -> None:
         for index, sampled in self._sampled.copy().items():
-            name = f"{'slow' if slow else 'fast'} readings of GPU {index}"
-            self._busy_since[name] = time.monotonic()
-            rows = [_row(index, reading) for reading in sampled.read(slow=slow)]
-            self._busy_since.pop(name)
+            with self._busy(f"{'slow' if slow else 'fast'} readings of GPU {index}"):
+                rows = [_row(index, reading) for reading in sampled.read(slow=slow)]
             if rows:
                 with self._lock:
                     self._rows.extend(rows)
@@ -168,10 +175,8 @@ class GpuProbe:
 
     def _look(self, nvml: Any) -> None:
         """Take up the GPUs that processes of the job have begun to use."""
-        self._busy_since["list of processes"] = time.monotonic()
-        pids = self._pids
-        found = gpus_of_job(nvml, self._machine_gpus, pids)
-        self._busy_since.pop("list of processes")
+        with self._busy("list of processes"):
+            found = gpus_of_job(nvml, self._machine_gpus, self._pids)
         uses = self._uses.copy()
         for index, use in found.items():
             known = uses[index].pids if index in uses else ()

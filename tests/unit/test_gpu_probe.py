@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from netprof.errors import NetprofError
+from netprof.probes import gpu
 from netprof.probes.gpu_nvml import OpenGpu, to_monotonic_ns
 from netprof.probes.gpu_of_job import COMPUTES, Use, gpus_of_job, visible_gpus
 from netprof.probes.gpu_readers import Counters, InstantPower
@@ -130,3 +132,15 @@ def test_a_chain_gives_up_at_once_what_is_unsupported_and_late_what_may_pass() -
     assert chain.reader is second
     assert chain.failed(3)
     assert chain.reader is None
+
+
+def test_a_machine_without_a_driver_is_one_line_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_driver() -> None:
+        raise NetprofError("no NVIDIA driver", "install one")
+
+    monkeypatch.setattr(gpu, "open_nvml", no_driver)
+    monkeypatch.setattr(gpu, "_STUCK_S", 0.0)
+    with gpu.GpuProbe() as probe:
+        probe.start()
+        probe._slow.join()
+        assert [line.reason for line in probe.skipped] == ["no NVIDIA driver"]
