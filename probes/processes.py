@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.model import Target
 from netprof.probes import procfs, ranks
+from netprof.schema import UNKNOWN_RANK
 
 _FRAMEWORKS = {  # in the path of a mapped library: the framework's name
     b"/libtorch_cpu.so": "torch",
@@ -165,7 +166,7 @@ def _add_same_rendezvous(job: dict[int, _Process]) -> None:
     names = _rendezvous(job)
     if names:
         owners = {procfs.owner(process.stat.pid) for process in job.values()}
-        _add_trees(_same_rendezvous(names, owners, job), job)
+        _add_trees(_one_of_each_rank(_same_rendezvous(names, owners, job), job), job)
 
 
 def _rendezvous(job: dict[int, _Process]) -> set[tuple[str, ...]]:
@@ -178,7 +179,7 @@ def _main_process(process: _Process) -> _Process:
 
     A parent belongs to the job as long as it has PyTorch loaded as well, and is not what netprof was started by.
     """
-    not_the_job = _ancestors_of_netprof()
+    not_the_job = _ancestors([os.getpid()])
     while process.frameworks and process.stat.parent not in not_the_job:
         parent = _look(process.stat.parent)
         if parent is None or not parent.frameworks:
@@ -208,7 +209,7 @@ def _same_rendezvous(
     and processes with a framework loaded count, and never netprof or what it was started by.
     """
     found = []
-    own = _ancestors_of_netprof()
+    own = _ancestors([os.getpid()])
     wanted = {f"{name[0]}={name[1]}".encode() for name in names}
     for pid in procfs.processes(owners):
         if pid in job or pid in own or not procfs.was_started_with(pid, wanted):
@@ -221,13 +222,42 @@ def _same_rendezvous(
     return found
 
 
-def _ancestors_of_netprof() -> set[int]:
+def _one_of_each_rank(found: list[_Process], job: dict[int, _Process]) -> list[_Process]:
+    """Leave out the ranks of another job that happens to use the same address and port, in namespaces of its own.
+
+    What the job descends from is its own. A rank that it has already is not; of several that could be a rank, it is
+    the one that was started at about the same time. Descendants are left to the process that they descend from.
+    """
+    above = _ancestors(job)
+    pids = {process.stat.pid for process in found}
+    began = min(process.stat.start_ticks for process in job.values())
+    taken = {_own_rank(process) for process in job.values()} - {UNKNOWN_RANK}
+    chosen: dict[int, _Process] = {}
+    others = [process for process in found if process.stat.pid in above]
+    for process in sorted(found, key=lambda process: abs(process.stat.start_ticks - began)):
+        rank = _own_rank(process)
+        if process.stat.parent in pids or process.stat.pid in above or rank in taken:
+            continue
+        if rank == UNKNOWN_RANK:
+            others.append(process)
+        else:
+            chosen.setdefault(rank, process)
+    return [*chosen.values(), *others]
+
+
+def _own_rank(process: _Process) -> int:
+    place = ranks.place_of(process.environment)
+    return UNKNOWN_RANK if place.inherited else place.rank
+
+
+def _ancestors(pids: Iterable[int]) -> set[int]:
+    """Return the processes that others descend from, themselves included."""
     found: set[int] = set()
-    pid = os.getpid()
-    while pid > 0 and pid not in found:
-        found.add(pid)
-        stat = procfs.read_stat(pid)
-        pid = stat.parent if stat else 0
+    for pid in pids:
+        while pid > 0 and pid not in found:
+            found.add(pid)
+            stat = procfs.read_stat(pid)
+            pid = stat.parent if stat else 0
     return found
 
 

@@ -142,6 +142,21 @@ def test_ranks_started_one_by_one_are_found_by_their_rendezvous(start: Start, po
     assert not found & {other_port, other_run, shell}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+@pytest.mark.parametrize("first", [True, False])
+def test_a_second_job_at_the_same_address_in_another_network_is_another_job(
+    start: Start, port: int, first: bool
+) -> None:
+    """As with two sets of containers whose networks number their hosts alike."""
+    jobs = []
+    for _ in range(2):
+        jobs.append([start(rank(number, port), ("unshare", "--net"))[f"rank{number}"] for number in (0, 1)])
+        time.sleep(0.5)
+    mine = jobs[0] if first else jobs[1]
+    for given in mine:
+        assert [target.pid for target in find_job([given])] == mine
+
+
 def test_a_thread_leads_to_its_process_and_to_what_it_started(start: Start) -> None:
     pids = start(node("main", node("child"), threaded=True))
     threads = {int(task.name) for task in Path(f"/proc/{pids['main']}/task").iterdir()}
