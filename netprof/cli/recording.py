@@ -28,7 +28,7 @@ LineRate = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flows over this network device.")]
 NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing trace.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
