@@ -86,12 +86,17 @@ def record(recorder: Recorder, request: StopRequest, watcher: Watcher) -> Outcom
 def stop_on_signals() -> Iterator[StopRequest]:
     """Turn SIGINT, SIGTERM and SIGHUP into a request to stop, inside the block."""
     request = StopRequest()
-    before = {number: signal.signal(number, request) for number in _STOP_SIGNALS}
+    before = {number: signal.signal(number, request) for number in _STOP_SIGNALS if not _kept_from_us(number)}
     try:
         yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _kept_from_us(number: signal.Signals) -> bool:
+    """Say whether a hang-up is to be ignored, as nohup wants it."""
+    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _reason_to_stop(recorder: Recorder, request: StopRequest) -> str:

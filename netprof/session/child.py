@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from netprof.errors import UsageError
 
 EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = 127, 126
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Child:
@@ -37,13 +37,10 @@ class Child:
         os.close(self._gate)  # it reads the end of the pipe and exits
         os.waitpid(self.pid, 0)
 
-    def exit_code(self, *, block: bool = False) -> int | None:
+    def exit_code(self) -> int | None:
         """Return the exit code as a shell would (128 + signal for a killed one), None while it runs."""
         if self._status is None:
-            try:
-                ended, status = os.waitpid(self.pid, 0 if block else os.WNOHANG)
-            except InterruptedError:
-                return None
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
             if ended:
                 self._status = os.waitstatus_to_exitcode(status)
         if self._status is None:
@@ -58,7 +55,7 @@ class Child:
 
 def _become(argv: Sequence[str], gate: int) -> None:
     """Wait for the gate to open, then execute `argv`; never returns."""
-    for number in _SIGNALS:
+    for number in _IGNORED_BY_PYTHON:  # anything else stays as netprof was given it, under nohup for example
         signal.signal(number, signal.SIG_DFL)
     if os.read(gate, 1) != b"!":
         os._exit(EXIT_NOT_EXECUTABLE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Sequence
 
 from netprof.probes.capabilities import require_recording
@@ -17,6 +18,8 @@ from netprof.session.child import Child
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import Recorder
 
+_WAIT_S = 0.05
+
 
 def run(argv: Sequence[str], options: RecordingOptions, command: Sequence[str]) -> tuple[Outcome, int]:
     """Run `argv` under the probes; returns the recording and the job's exit code. Raises NetprofError before it starts.
@@ -24,8 +27,8 @@ def run(argv: Sequence[str], options: RecordingOptions, command: Sequence[str]) 
     The terminal's ctrl-C reaches the job by itself; a SIGTERM or SIGHUP sent to netprof is passed on to it.
     """
     require_recording()
+    child = Child(argv)  # before our signal handlers: what it inherits is what netprof was started with
     with stop_on_signals() as request:
-        child = Child(argv)
         try:
             recorder = Recorder(find_job([child.pid]), options, command)
             recorder.start()
@@ -35,8 +38,9 @@ def run(argv: Sequence[str], options: RecordingOptions, command: Sequence[str]) 
         recorder.job.expect_changes()
         child.release()
         outcome = record(recorder, _ForChild(child, request), lambda progress: None)
-        while (code := child.exit_code(block=True)) is None:
+        while (code := child.exit_code()) is None:  # the recording may end before the job
             _pass_on(child, request)
+            time.sleep(_WAIT_S)
         return outcome, code
 
 

@@ -124,7 +124,8 @@ def test_a_process_without_torch_that_talks(tmp_path: Path) -> None:
         sender.until("finished")
         report = json.loads(recorder.communicate(timeout=30)[0])
         sender.go()
-    assert report["iterations"]["median_s"] is None
+    assert set(report["iterations"]["phases_s"].values()) == {None}
+    assert report["iterations"]["inferred"] or report["iterations"]["count"] is None  # bursts have a rhythm, too
     link = report["links"][0]
     assert (link["device"], link["line_rate_bps"], link["utilization_tx"]) == ("eth0", None, None)
     assert sum(flow["tx"]["payload_bytes"] for flow in report["flows"]) == 10_000_000

@@ -24,8 +24,8 @@ LINKS: dict[str, dict[str, Any]] = {
     "bridge-in-host": {"bridged_host": True},
     "shaped": {"rate": "400mbit"},
     "lossy": {"loss_percent": 1, "offloads": False},
-    "lossy-switch": {"loss_percent": 1, "switch": True},
-    "shaped-lossy": {"rate": "400mbit", "loss_percent": 0.5},
+    "lossy-switch": {"loss_percent": 2, "switch": True},
+    "shaped-lossy": {"rate": "400mbit", "loss_percent": 2},
 }
 
 

@@ -76,3 +76,22 @@ def test_a_signal_is_passed_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=20)[0] == "got TERM\n"
     assert process.returncode == 5
+
+
+def test_a_signal_is_passed_on_after_the_recording_ended(tmp_path: Path) -> None:
+    job = "trap 'exit 5' TERM; echo ready; while true; do sleep 0.05; done"
+    command = [*NETPROF, "run", "--duration", "0.2s", "--out", str(tmp_path / "t"), "--", "sh", "-c", job]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    while json.loads((tmp_path / "t" / "meta.json").read_text())["stop_reason"] == "":
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 5
+
+
+def test_nohup_holds_for_the_job(tmp_path: Path) -> None:
+    look = "import signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
+    command = [*NETPROF, "run", "--out", str(tmp_path / "t"), "--", sys.executable, "-c", look]
+    done = subprocess.run(["nohup", *command], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
