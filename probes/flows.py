@@ -43,7 +43,7 @@ FLOW = np.dtype(
         ("mss_bytes", "u4"),
         ("accepted", "u4"),
         ("sampled_ns", "u8"),
-        ("stuck_bins", "u8", 2),
+        ("stuck_ends_ns", "u8", 2),
         ("streams", STREAM, 2),
     ]
 )
@@ -129,7 +129,7 @@ class FlowProbe:
     def new_flows(self, *, final: bool = False) -> list[dict[str, Any]]:
         """Return a row of table `flows`, less `rank`, for every flow that showed itself since the last call."""
         flows = self._used()
-        known = (flows["device"] != b"") if not final else (flows["streams"]["bin"] > 0).any(axis=1)
+        known = (flows["device"] != b"") if not final else (flows["streams"]["bin_end_ns"] > 0).any(axis=1)
         fresh = np.flatnonzero((flows["id"] != self._published[: len(flows)]) & (flows["id"] != 0) & known)
         if fresh.size and (flows["accepted"][fresh] != 0).any():
             self.find_sockets()

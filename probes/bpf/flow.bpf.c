@@ -107,7 +107,7 @@ int BPF_PROG(packet_received, struct sock *sk, struct sk_buff *skb)
 		begin_receive(stream, sk);
 	if (payload)
 		account_receive(stream, &amount, sequence, payload);
-	if (stream->bin != now / bin_ns)
+	if (now >= stream->bin_end_ns)
 		sample_tcp(flow, tcp, now);
 	add(flow, slot, RECEIVE, now, &amount);
 	heal_transmitted(flow, slot, sk, now, notes->ack_seq, header_bytes);

@@ -11,7 +11,7 @@
 /* One direction of a flow: the bin that is filling, and where in the stream it stands. One cache line: the two
  * directions run on different CPUs. */
 struct stream {
-	u64 bin; /* time / bin_ns */
+	u64 bin_end_ns; /* where the bin ends; 0 before the first */
 	u64 payload_bytes;
 	u64 wire_bytes;
 	u64 retransmitted_bytes;
@@ -43,7 +43,7 @@ struct flow {
 	u32 mss_bytes;
 	u32 accepted; /* the owner is the listener's process until confirmed */
 	u64 sampled_ns; /* when the four numbers above were read */
-	u64 stuck_bins[2]; /* the last bin that could not be handed over: the ring was full */
+	u64 stuck_ends_ns[2]; /* the end of the last bin that could not be handed over: the ring was full */
 	struct stream streams[2];
 };
 

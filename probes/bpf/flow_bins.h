@@ -8,12 +8,13 @@
 #include "flow_state.h"
 
 /* Hand the stream's finished bin to user space and begin the next; false when the ring is full. */
-static __always_inline bool hand_over(struct flow *flow, struct stream *stream, u32 slot, u32 direction, u64 bin)
+static __always_inline bool hand_over(struct flow *flow, struct stream *stream, u32 slot, u32 direction,
+				      u64 bin_end_ns)
 {
 	struct bin_record *record = bpf_ringbuf_reserve(&bins, sizeof(*record), 0);
 	if (!record) {
-		if (flow->stuck_bins[direction & 1] != bin) {
-			flow->stuck_bins[direction & 1] = bin;
+		if (flow->stuck_ends_ns[direction & 1] != bin_end_ns) {
+			flow->stuck_ends_ns[direction & 1] = bin_end_ns;
 			__sync_fetch_and_add(&merged_bins, 1);
 		}
 		return false;
@@ -21,14 +22,14 @@ static __always_inline bool hand_over(struct flow *flow, struct stream *stream, 
 	record->flow_id = flow->id;
 	record->slot = slot;
 	record->direction = direction;
-	record->bin = stream->bin;
+	record->bin = stream->bin_end_ns / bin_ns - 1;
 	record->payload_bytes = stream->payload_bytes;
 	record->wire_bytes = stream->wire_bytes;
 	record->retransmitted_bytes = stream->retransmitted_bytes;
 	record->first_ns = stream->first_ns;
 	record->last_ns = stream->last_ns;
 	record->packets = stream->packets;
-	stream->bin = bin;
+	stream->bin_end_ns = bin_end_ns;
 	stream->payload_bytes = stream->wire_bytes = stream->retransmitted_bytes = 0;
 	stream->packets = 0;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
@@ -54,13 +55,13 @@ struct amount {
 static __always_inline void add(struct flow *flow, u32 slot, u32 direction, u64 now, const struct amount *amount)
 {
 	struct stream *stream = &flow->streams[direction];
-	u64 bin = now / bin_ns;
 
-	if (stream->bin != bin) {
+	if (now >= stream->bin_end_ns) { /* a division for each bin, not for each packet */
+		u64 bin_end_ns = (now / bin_ns + 1) * bin_ns;
 		if (!stream->packets)
-			stream->bin = bin;
+			stream->bin_end_ns = bin_end_ns;
 		else
-			hand_over(flow, stream, slot, direction, bin);
+			hand_over(flow, stream, slot, direction, bin_end_ns);
 	}
 	if (!stream->packets)
 		stream->first_ns = now;

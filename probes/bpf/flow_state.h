@@ -123,7 +123,7 @@ static __always_inline void identify(struct flow *flow, struct sock *sk, u32 pid
 	flow->device[0] = 0;
 	flow->closed = 0;
 	flow->sampled_ns = 0;
-	flow->stuck_bins[TRANSMIT] = flow->stuck_bins[RECEIVE] = 0;
+	flow->stuck_ends_ns[TRANSMIT] = flow->stuck_ends_ns[RECEIVE] = 0;
 	__builtin_memset(flow->local_addr, 0, 16);
 	__builtin_memset(flow->remote_addr, 0, 16);
 	if (flow->family == AF_INET6) {

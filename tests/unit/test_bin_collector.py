@@ -25,10 +25,10 @@ class Kernel:
     def packet(self, slot: int, direction: int, time_ns: int, size: int) -> None:
         stream = self.streams[slot, direction]
         number = time_ns // BIN_NS
-        if stream["bin"] != number:
+        if stream["bin_end_ns"] <= time_ns:
             if stream["packets"]:
                 self._hand_over(slot, direction)
-            self.streams[slot, direction]["bin"] = number
+            self.streams[slot, direction]["bin_end_ns"] = (number + 1) * BIN_NS
         for name, amount in (("payload_bytes", size), ("wire_bytes", size + 66), ("packets", 1)):
             self.streams[slot, direction][name] += amount
         key = (slot + 1, direction, number * BIN_NS)
@@ -43,8 +43,9 @@ class Kernel:
         stream = self.streams[slot, direction]
         record = np.zeros((), dtype=BIN_RECORD)
         record["flow_id"], record["slot"], record["direction"] = self.ids[slot], slot, direction
-        for name in ("bin", "payload_bytes", "wire_bytes", "packets"):
+        for name in ("payload_bytes", "wire_bytes", "packets"):
             record[name] = stream[name]
+        record["bin"] = stream["bin_end_ns"] // BIN_NS - 1
         self.ring.append(record)
         self.streams[slot, direction] = np.zeros((), dtype=STREAM)
 
