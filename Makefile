@@ -44,7 +44,7 @@ inplace: .venv/.tools  ## compile the BPF programs and the native library into t
 	$(BIN)/python probes/build.py
 
 clean:  ## remove everything that was built, .venv too
-	rm -rf .venv build dist out *.egg-info probes/bpf/*.bpf.o probes/native/*.so* probes/native/licenses
+	rm -rf .venv build dist out *.egg-info probes/*/*.bpf.o probes/kernel/native/*.so* probes/kernel/native/licenses
 
 prepare:
 	@PYTHON="$(PYTHON)" .ci/prepare

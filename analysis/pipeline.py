@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netprof.analysis.buckets import find_buckets, outstanding_by_process
-from netprof.analysis.collective_summary import dropped_in_all, summarize_collectives
-from netprof.analysis.collectives import FoundCollectives
-from netprof.analysis.columns import empty
-from netprof.analysis.communication import all_collectives, outstanding_without_ddp, summarize_communication
-from netprof.analysis.flow_table import read_flows
-from netprof.analysis.flows import summarize_flows
-from netprof.analysis.flows_by_iteration import FlowsByIteration, flow_properties
-from netprof.analysis.gpu import gpu_notes, summarize_gpus
-from netprof.analysis.gpu_samples import GpuSamples, read_gpu_samples
-from netprof.analysis.inferred import InferenceOutcome, infer_iterations
-from netprof.analysis.intervals import Intervals, interval
-from netprof.analysis.iterations import FoundIterations, Iterations
-from netprof.analysis.links import Timeline, summarize_links
-from netprof.analysis.marks import Marks, read_marks
-from netprof.analysis.nic import nic_totals
-from netprof.analysis.notes import communication_notes, gap_notes, inference_notes, iteration_notes, loss_notes
-from netprof.analysis.ranks import RankSummary, ranks_by_pid, summarize_ranks, world_size
+from netprof.analysis.events.buckets import find_buckets, outstanding_by_process
+from netprof.analysis.events.collectives import FoundCollectives
+from netprof.analysis.events.flows_by_iteration import FlowsByIteration, flow_properties
+from netprof.analysis.events.iterations import FoundIterations, Iterations
+from netprof.analysis.events.steps import find_all_iterations
+from netprof.analysis.events.typical import durations
+from netprof.analysis.findings.all_reduces import dropped_in_all, summarize_collectives
+from netprof.analysis.findings.communication import all_collectives, outstanding_without_ddp, summarize_communication
+from netprof.analysis.findings.flows import summarize_flows
+from netprof.analysis.findings.gpus import gpu_notes, summarize_gpus
+from netprof.analysis.findings.inferred import InferenceOutcome, infer_iterations
+from netprof.analysis.findings.links import Timeline, summarize_links
+from netprof.analysis.findings.nic import nic_totals
+from netprof.analysis.findings.notes import communication_notes, gap_notes, inference_notes, iteration_notes, loss_notes
+from netprof.analysis.findings.ranks import RankSummary, ranks_by_pid, summarize_ranks, world_size
+from netprof.analysis.findings.scaling import scaling
+from netprof.analysis.findings.verdict import judge
 from netprof.analysis.result import Analysis, Tables
-from netprof.analysis.scaling import scaling
-from netprof.analysis.steps import find_all_iterations
-from netprof.analysis.typical import durations
-from netprof.analysis.verdict import judge
-from netprof.analysis.wire import WireFold
+from netprof.analysis.tables.columns import empty
+from netprof.analysis.tables.flow_table import read_flows
+from netprof.analysis.tables.gpu_samples import GpuSamples, read_gpu_samples
+from netprof.analysis.tables.intervals import Intervals, interval
+from netprof.analysis.tables.marks import Marks, read_marks
+from netprof.analysis.wire.fold import WireFold
 from netprof.errors import TraceError
 from netprof.model import Meta
 from netprof.schema import MarkKind

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from netprof.analysis.bins import Bins
-from netprof.analysis.buckets import Buckets
-from netprof.analysis.collective_summary import CollectiveSummary
-from netprof.analysis.collectives import Collectives
-from netprof.analysis.communication import Communication
-from netprof.analysis.flow_table import LaneKey
-from netprof.analysis.flows import FlowSummary
-from netprof.analysis.flows_by_iteration import FlowProperties
-from netprof.analysis.gpu import GpuSummary
-from netprof.analysis.inferred import InferredSummary
-from netprof.analysis.intervals import Intervals
-from netprof.analysis.iterations import Dropped, Iterations
-from netprof.analysis.links import LinkSummary
-from netprof.analysis.marks import Marks
-from netprof.analysis.ranks import RankSummary
-from netprof.analysis.scaling import Scaling
-from netprof.analysis.typical import Durations
-from netprof.analysis.verdict import Verdict
+from netprof.analysis.events.buckets import Buckets
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.flows_by_iteration import FlowProperties
+from netprof.analysis.events.iterations import Dropped, Iterations
+from netprof.analysis.events.typical import Durations
+from netprof.analysis.findings.all_reduces import CollectiveSummary
+from netprof.analysis.findings.communication import Communication
+from netprof.analysis.findings.flows import FlowSummary
+from netprof.analysis.findings.gpus import GpuSummary
+from netprof.analysis.findings.inferred import InferredSummary
+from netprof.analysis.findings.links import LinkSummary
+from netprof.analysis.findings.ranks import RankSummary
+from netprof.analysis.findings.scaling import Scaling
+from netprof.analysis.findings.verdict import Verdict
+from netprof.analysis.tables.flow_table import LaneKey
+from netprof.analysis.tables.intervals import Intervals
+from netprof.analysis.tables.marks import Marks
+from netprof.analysis.wire.bins import Bins
 from netprof.model import Meta
 
 

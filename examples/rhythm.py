@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.bins import Bins
+from netprof.analysis.wire.bins import Bins
 
 MS = 1_000_000
 START_NS = 1_000_000 * MS

@@ -17,6 +17,7 @@ from setuptools.command.build_py import build_py
 from setuptools.errors import CompileError, PlatformError
 
 HERE = Path(__file__).resolve().parent
+NATIVE = Path("kernel", "native")
 PACKAGES = "clang llvm libbpf-dev libelf-dev zlib1g-dev gcc libc6-dev"
 _THIS_MODULE = ("netprof.probes", "build")
 _TARGET_ARCH = {"x86_64": "x86", "aarch64": "arm64"}
@@ -51,13 +52,16 @@ class PlatformWheel(bdist_wheel):
 
 
 def build(target: Path) -> None:
-    """Compile into `target`/bpf and `target`/native. Raises PlatformError or CompileError, each one line."""
+    """Compile each measurement's programs, and the library, into their folders of `target`.
+
+    Raises PlatformError or CompileError, each one line.
+    """
     _check_tools()
     target = target.resolve()  # clang runs in the folder of its source
-    for source in sorted((HERE / "bpf").glob("*.bpf.c")):
-        _compile_bpf(source, target / "bpf" / f"{source.stem}.o")
-    library = target / "native" / "libnetprof.so"
-    _compile_library(sorted((HERE / "native").glob("*.c")), library)
+    for source in sorted(HERE.glob("*/*.bpf.c")):
+        _compile_bpf(source, target / source.parent.name / f"{source.stem}.o")
+    library = target / NATIVE / "libnetprof.so"
+    _compile_library(sorted((HERE / NATIVE).glob("*.c")), library)
     _bundle_dependencies(library)
 
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from lab import NETNS_DIR
 
-from netprof.probes.flows import FlowProbe
-from netprof.probes.netns import NetworkNamespace
+from netprof.probes.flow.probe import FlowProbe
+from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.schema import RECEIVE, TRANSMIT
 
 BURST = Path(__file__).parent / "programs" / "burst.py"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.columns import Bool, Columns, Float64, Int64
 from netprof.analysis.inference.onsets import Onsets
 from netprof.analysis.inference.recurrence import Recurrence
+from netprof.analysis.tables.columns import Bool, Columns, Float64, Int64
 
 MOST_EQUAL_BUCKETS = 8
 """Equal bursts of which one iteration may consist. More bursts between longer pauses are taken for iterations."""

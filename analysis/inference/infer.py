@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.bins import Bins
-from netprof.analysis.columns import UNKNOWN, Int64
 from netprof.analysis.inference.boundaries import (
     Boundaries,
     bursts_per_iteration,
@@ -22,6 +20,8 @@ from netprof.analysis.inference.onsets import (
     onsets_of_collectives,
 )
 from netprof.analysis.inference.recurrence import FEWEST, Recurrence, choose, find_recurrences
+from netprof.analysis.tables.columns import UNKNOWN, Int64
+from netprof.analysis.wire.bins import Bins
 
 LEAST_CONFIDENCE = 0.5
 """Below it, no period is reported: one would be wrong as often as right."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.bins import Bins
-from netprof.analysis.columns import UNKNOWN, Bool, Columns, Float64, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64
+from netprof.analysis.wire.bins import Bins
 
 BUSY_SHARES = (0.05, 0.25, 0.5)
 """A bin is silent below a share of the bin in which a byte typically travels (the byte-weighted mean bin).

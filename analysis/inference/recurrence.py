@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.columns import Float64, Int64
 from netprof.analysis.inference.onsets import Onsets
+from netprof.analysis.tables.columns import Float64, Int64
 
 _FARTHEST = 64  # silences of one scale between a silence and its recurrence, at most
 _STARTS = 2048  # silences of one scale that are looked at, at most

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.buckets import Buckets as BucketTable
-from netprof.analysis.collectives import Collectives
-from netprof.analysis.columns import UNKNOWN, Int64
-from netprof.analysis.iterations import Iterations
-from netprof.analysis.links import LinkSummary
-from netprof.analysis.ranks import world_size
+from netprof.analysis.events.buckets import Buckets as BucketTable
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.typical import middle_half
+from netprof.analysis.findings.links import LinkSummary
+from netprof.analysis.findings.ranks import world_size
 from netprof.analysis.result import Analysis
-from netprof.analysis.typical import middle_half
+from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.whatif.gradients import gradients_of
 from netprof.analysis.whatif.samples import own_seconds
 from netprof.analysis.whatif.schedule import Buckets, CollectiveSamples, GradientSchedule, Observation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from netprof.analysis.iterations import Iterations
-from netprof.analysis.marks import Marks
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.tables.marks import Marks
 from netprof.analysis.whatif.schedule import Buckets, FloatArray
 from netprof.schema import MarkKind
 

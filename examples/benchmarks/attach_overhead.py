@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from _pairs import Ratio, ratio_of_pairs
 
-from netprof.probes.processes import find_job
+from netprof.probes.job.processes import find_job
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import TICK_S, Recorder
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from attach_overhead import Job
 
-from netprof.probes.processes import find_job
+from netprof.probes.job.processes import find_job
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import TICK_S, Recorder
 from netprof.trace import TraceReader

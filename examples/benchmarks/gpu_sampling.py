@@ -30,9 +30,9 @@ import numpy as np
 from _pairs import ratio_of_pairs
 
 from netprof.errors import NetprofError
-from netprof.probes.gpu import GpuProbe
-from netprof.probes.gpu_nvml import open_gpus, open_nvml
-from netprof.probes.gpu_sampled import SampledGpu
+from netprof.probes.gpu.nvml import open_gpus, open_nvml
+from netprof.probes.gpu.probe import GpuProbe
+from netprof.probes.gpu.sampled import SampledGpu
 from netprof.schema import GpuMetric
 
 JOB = Path(__file__).with_name("_gpu_job.py")

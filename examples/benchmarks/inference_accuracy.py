@@ -24,7 +24,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rhythm import MS, START_NS, Played, Rhythm, play
 
-from netprof.analysis.bins import Bins
 from netprof.analysis.inference import (
     InferredIterations,
     NoPeriod,
@@ -33,6 +32,7 @@ from netprof.analysis.inference import (
     infer_from_launches,
     period_of,
 )
+from netprof.analysis.wire.bins import Bins
 
 Inference = InferredIterations | NoPeriod
 SOURCES: dict[str, Callable[[Played], Inference]] = {

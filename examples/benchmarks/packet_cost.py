@@ -22,8 +22,8 @@ from pathlib import Path
 from _pairs import ratio_of_pairs
 from lab import Host, Lab
 
-from netprof.probes import loader
-from netprof.probes.flows import FlowProbe
+from netprof.probes.flow.probe import FlowProbe
+from netprof.probes.kernel import loader
 
 WINDOW_S = 0.5
 EMPTY = r"""
@@ -61,11 +61,11 @@ def empty_object(directory: Path) -> loader.BpfObject:
     )
     output = str(directory / "empty.bpf.o")
     subprocess.run(["clang", "-O2", "-g", "-target", "bpf", include, "-c", str(source), "-o", output], check=True)
-    ours, loader.OBJECTS = loader.OBJECTS, directory
+    ours, loader.object_path = loader.object_path, lambda name: directory / f"{name}.bpf.o"
     try:
         return loader.BpfObject("empty")
     finally:
-        loader.OBJECTS = ours
+        loader.object_path = ours
 
 
 def start_traffic(lab: Lab) -> list[int]:

@@ -115,7 +115,7 @@ def ddp_job() -> Iterator[list[int]]:
 
 def record(pids: list[int], seconds: float, results: Any) -> None:
     """Record in a fresh process, as `netprof attach` would."""
-    from netprof.probes.processes import find_job
+    from netprof.probes.job.processes import find_job
     from netprof.session.options import RecordingOptions
     from netprof.session.recorder import TICK_S, Recorder
     from netprof.trace import TraceReader

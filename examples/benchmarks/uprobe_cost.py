@@ -33,10 +33,10 @@ from types import TracebackType
 import numpy as np
 
 from netprof.probes.frameworks import FRAMEWORKS, Framework, Mark, Memory, Register
-from netprof.probes.instructions import examine_entry
-from netprof.probes.loader import program_statistics, run_time_statistics
-from netprof.probes.marks import MarkProbe
-from netprof.probes.symbols import find_functions
+from netprof.probes.kernel.loader import program_statistics, run_time_statistics
+from netprof.probes.marks.instructions import examine_entry
+from netprof.probes.marks.probe import MarkProbe
+from netprof.probes.marks.symbols import find_functions
 from netprof.schema import MarkKind
 
 CALLS = 20_000

@@ -17,7 +17,7 @@ def doctor(
     """Say line by line what this machine, this user and this target allow, and how to allow the rest."""
     from rich.console import Console
 
-    from netprof.probes.doctor import examine
+    from netprof.probes.doctor.diagnose import examine
     from netprof.views.doctor import render, to_json
 
     findings = examine(pid)

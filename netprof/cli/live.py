@@ -18,7 +18,7 @@ from netprof.views.safe import safe_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from netprof.analysis.recent import Recent
+    from netprof.analysis.live.recent import Recent
     from netprof.session.attach import Watcher
     from netprof.session.live import RecordingSource
     from netprof.session.live_follow import TraceSource

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from netprof.errors import NetprofError
 from netprof.model import Meta
-from netprof.probes.capabilities import require_recording
-from netprof.probes.processes import check_same, find_job
+from netprof.probes.doctor.capabilities import require_recording
+from netprof.probes.job.processes import check_same, find_job
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import TICK_S, Recorder
 

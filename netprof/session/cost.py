@@ -10,7 +10,7 @@ from pathlib import Path
 
 from netprof.errors import NetprofError
 from netprof.model import Cost, ProgramCost
-from netprof.probes.loader import BpfObject, program_statistics, run_time_statistics
+from netprof.probes.kernel.loader import BpfObject, program_statistics, run_time_statistics
 
 _SAMPLE_S, _PERIOD_S = 0.2, 5.0
 

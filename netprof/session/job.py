@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from netprof.model import Target
-from netprof.probes.watch import Watch
+from netprof.probes.job.watch import Watch
 from netprof.schema import UNKNOWN_RANK
 
 _LOOK_AGAIN_S = 0.25

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from netprof.analysis.recent import Recent
-from netprof.session.live_inbox import Inbox
-from netprof.session.live_state import LiveState
+from netprof.analysis.live.inbox import Inbox
+from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.state import LiveState
 from netprof.session.recorder import Recorder
 
 

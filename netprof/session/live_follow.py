@@ -10,13 +10,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from netprof.analysis.columns import column, text_column
-from netprof.analysis.recent import Recent
+from netprof.analysis.live.inbox import Inbox
+from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.state import LiveState
+from netprof.analysis.live.window import LONGEST_NS
+from netprof.analysis.tables.columns import column, text_column
 from netprof.errors import TraceError
 from netprof.schema import tables
-from netprof.session.live_inbox import Inbox
-from netprof.session.live_state import LiveState
-from netprof.session.live_window import LONGEST_NS
 from netprof.trace.meta import read_meta
 from netprof.trace.writer import table_path
 

@@ -16,13 +16,13 @@ import numpy as np
 from netprof import __version__
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Clock, Losses, Meta, Probe, SkippedProbe, Target
-from netprof.probes.flows import FlowProbe
-from netprof.probes.gpu import GpuProbe
-from netprof.probes.marks import MarkProbe
+from netprof.probes.flow.probe import FlowProbe
+from netprof.probes.gpu.probe import GpuProbe
+from netprof.probes.marks.probe import MarkProbe
+from netprof.probes.nic.devices import Devices
 from netprof.schema import MarkKind
 from netprof.session.buffers import TableBuffers
 from netprof.session.cost import BpfCostSampler, RecorderCost
-from netprof.session.devices import Devices
 from netprof.session.job import Job
 from netprof.session.options import RecordingOptions
 from netprof.session.progress import Progress

@@ -6,8 +6,8 @@ import signal
 import time
 from collections.abc import Sequence
 
-from netprof.probes.capabilities import require_recording
-from netprof.probes.processes import find_job
+from netprof.probes.doctor.capabilities import require_recording
+from netprof.probes.job.processes import find_job
 from netprof.session.attach import (
     Outcome,
     StopRequest,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from netprof import __version__
 from netprof.model import Clock, Meta, Probe, SkippedProbe, Target
-from netprof.probes.horovod_timeline import PID, read_timeline
+from netprof.probes.imported.horovod_timeline import PID, read_timeline
 from netprof.trace import TraceWriter
 
 

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from netprof.analysis import Analysis, definitions
-from netprof.analysis.inferred import InferredSummary
-from netprof.analysis.verdict import Case
+from netprof.analysis.findings.inferred import InferredSummary
+from netprof.analysis.findings.verdict import Case
 from netprof.views import console_communication, console_gpu, console_links, console_recording
 from netprof.views.format import count, duration, rate, ratio, share, size
 from netprof.views.grid import Grid, bullets, pairs, show, title

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from netprof.analysis import Analysis
-from netprof.analysis.collective_kinds import ENQUEUED, MEASURED, POSTED
 from netprof.analysis.definitions import HOROVOD, KINDS, NCCL, Definition
+from netprof.analysis.findings.collective_kinds import ENQUEUED, MEASURED, POSTED
 from netprof.views.format import count, duration, rate, ratio, share, size
 from netprof.views.grid import Grid, pairs, show, title
 

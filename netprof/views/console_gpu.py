@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from netprof.analysis import Analysis
-from netprof.analysis.gpu import PHASES, GpuSummary, MetricSummary
+from netprof.analysis.findings.gpus import PHASES, GpuSummary, MetricSummary
 from netprof.schema import GpuMetric
 from netprof.views.format import duration, share, size
 from netprof.views.grid import Grid, pairs, show, title

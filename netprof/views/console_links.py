@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from netprof.analysis import Analysis
-from netprof.analysis.flows import FlowSummary
-from netprof.analysis.links import LinkSummary
+from netprof.analysis.findings.flows import FlowSummary
+from netprof.analysis.findings.links import LinkSummary
 from netprof.views.format import UNKNOWN, duration, rate, share, size
 from netprof.views.grid import Grid, pairs, show, title
 from netprof.views.safe import safe_text

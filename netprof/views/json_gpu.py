@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from netprof.analysis.gpu import GpuSummary, MetricSummary
+from netprof.analysis.findings.gpus import GpuSummary, MetricSummary
 from netprof.schema import GpuMetric
 
 

@@ -92,17 +92,17 @@ from netprof.analysis import definitions
 from netprof.views.json_gpu import gpu_to_json
 
 if TYPE_CHECKING:
-    from netprof.analysis.bandwidth import Bandwidths
-    from netprof.analysis.collective_summary import CollectiveSummary
-    from netprof.analysis.flows import FlowSummary
-    from netprof.analysis.idle import IdleTime
-    from netprof.analysis.inferred import InferredSummary
-    from netprof.analysis.iterations import Dropped
-    from netprof.analysis.links import LinkSummary
-    from netprof.analysis.nic import NicTotals
-    from netprof.analysis.ranks import RankSummary
+    from netprof.analysis.account.idle import IdleTime
+    from netprof.analysis.events.iterations import Dropped
+    from netprof.analysis.events.typical import Durations
+    from netprof.analysis.findings.all_reduces import CollectiveSummary
+    from netprof.analysis.findings.bandwidth import Bandwidths
+    from netprof.analysis.findings.flows import FlowSummary
+    from netprof.analysis.findings.inferred import InferredSummary
+    from netprof.analysis.findings.links import LinkSummary
+    from netprof.analysis.findings.nic import NicTotals
+    from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.result import Analysis
-    from netprof.analysis.typical import Durations
 
 SCHEMA = 1
 

@@ -14,16 +14,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from netprof.analysis.flow_table import LinkKey
-from netprof.analysis.pyramid import Cells, link_cells
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
-    from netprof.analysis.columns import Int64
-    from netprof.analysis.links import LinkSummary
-    from netprof.analysis.ranks import RankSummary
+    from netprof.analysis.findings.links import LinkSummary
+    from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.result import Analysis
+    from netprof.analysis.tables.columns import Int64
 
 _MOST_CELLS = 1 << 19  # of all counters together; a line of JSON each
 _ITERATIONS, _BUCKETS, _COLLECTIVES = 1, 100, 1000  # the first track of each kind

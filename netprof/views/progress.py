@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.text import Text
 
-from netprof.analysis.recent import Recent
+from netprof.analysis.live.recent import Recent
 from netprof.views.format import count, duration, rate, share
 from netprof.views.safe import safe_text
 

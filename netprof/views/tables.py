@@ -30,18 +30,18 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from netprof.analysis.bins import combine
-from netprof.analysis.idle_spans import idle_spans
-from netprof.analysis.intervals import interval
-from netprof.analysis.per_iteration import iteration_rows
+from netprof.analysis.account.idle_spans import idle_spans
+from netprof.analysis.findings.per_iteration import iteration_rows
+from netprof.analysis.tables.intervals import interval
+from netprof.analysis.wire.bins import combine
 from netprof.schema import RECEIVE, TRANSMIT, tables
 from netprof.views.json_report import to_json
 from netprof.views.output import replaced
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
-    from netprof.analysis.columns import Columns
     from netprof.analysis.result import Analysis
+    from netprof.analysis.tables.columns import Columns
     from netprof.views.reporters import Report
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

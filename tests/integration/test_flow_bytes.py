@@ -12,7 +12,7 @@ import pytest
 from lab import Lab
 from traffic import Collector, Peer, Recorded, assert_exact
 
-from netprof.probes.flows import FlowProbe
+from netprof.probes.flow.probe import FlowProbe
 from netprof.schema import RECEIVE, TRANSMIT
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")

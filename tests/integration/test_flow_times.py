@@ -15,7 +15,7 @@ import pytest
 from lab import Lab
 from traffic import Capture, Collector, Peer
 
-from netprof.probes.flows import FlowProbe
+from netprof.probes.flow.probe import FlowProbe
 from netprof.schema import TRANSMIT
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")

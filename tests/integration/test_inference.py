@@ -11,8 +11,8 @@ import pytest
 from lab import Lab
 from training import netprof, training
 
+from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.inference import InferredIterations, infer_from_collectives, infer_from_launches
-from netprof.analysis.iterations import Iterations
 from netprof.analysis.pipeline import analyze
 from netprof.trace import TraceReader
 

@@ -12,9 +12,9 @@ import pytest
 from lab import Host, Lab, run
 
 from netprof.model import Device
-from netprof.probes.line_rate import describe_device, line_rate
-from netprof.probes.netns import NetworkNamespace
-from netprof.probes.rtnetlink import RouteSocket
+from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.kernel.rtnetlink import RouteSocket
+from netprof.probes.nic.line_rate import describe_device, line_rate
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
@@ -161,7 +161,7 @@ def test_without_the_right_to_enter_the_line_rate_is_unknown_and_says_why(host: 
     """CAP_SYS_ADMIN dropped for real, everything else kept."""
     with process_in(host) as inside:
         script = (
-            "from netprof.probes.line_rate import describe_device\n"
+            "from netprof.probes.nic.line_rate import describe_device\n"
             f"for override in (None, 1e9): print(describe_device({inside.pid}, '{host.device}', override).line_rate)"
         )
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

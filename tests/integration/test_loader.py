@@ -11,8 +11,8 @@ import pytest
 from kernel import programs_of, still_loaded
 
 from netprof.errors import NetprofError, NotPermittedError
-from netprof.probes import loader
-from netprof.probes.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update
+from netprof.probes.kernel import loader
+from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="loading BPF programs needs root")
 
@@ -72,7 +72,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
             "-",
         ]
         subprocess.run([*command, "-o", str(tmp_path / "test.bpf.o")], input=HEAD + text, text=True, check=True)
-        monkeypatch.setattr(loader, "OBJECTS", tmp_path)
+        monkeypatch.setattr(loader, "object_path", lambda name: tmp_path / f"{name}.bpf.o")
         return "test"
 
     return compile_program
@@ -138,7 +138,7 @@ def test_a_kernel_without_type_information(compiled: Callable[[str], str], monke
 
 @pytest.mark.parametrize("content", [None, b"", b"not an object"])
 def test_a_broken_installation(content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "OBJECTS", tmp_path)
+    monkeypatch.setattr(loader, "object_path", lambda name: tmp_path / f"{name}.bpf.o")
     if content is not None:
         (tmp_path / "test.bpf.o").write_bytes(content)
     with pytest.raises(NetprofError) as caught:

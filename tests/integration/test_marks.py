@@ -20,9 +20,9 @@ import pytest
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.frameworks import Framework, Mark, Memory, Register
-from netprof.probes.libraries import executable_mappings, open_library
-from netprof.probes.loader import map_lookup, map_update
-from netprof.probes.marks import MarkProbe
+from netprof.probes.kernel.loader import map_lookup, map_update
+from netprof.probes.marks.libraries import executable_mappings, open_library
+from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -331,7 +331,7 @@ def _open_files() -> int:
 def test_a_process_with_libraries_without_end(
     toys: list[Toy], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netprof.probes.marks.MAX_LIBRARIES", 3)
+    monkeypatch.setattr("netprof.probes.marks.probe.MAX_LIBRARIES", 3)
     program = start(toys, built)
     for number in range(5):
         shutil.copy(built / "libtoy.so", tmp_path / f"libtoy{number}.so")
@@ -407,9 +407,9 @@ def test_nothing_is_left_after_closing(toys: list[Toy], built: Path, multi: bool
 RECORDER = """
 import sys, time
 from netprof.probes.frameworks import Framework, Mark
-from netprof.probes.libraries import executable_mappings, open_library
-from netprof.probes.loader import map_lookup, map_update
-from netprof.probes.marks import MarkProbe
+from netprof.probes.marks.libraries import executable_mappings, open_library
+from netprof.probes.kernel.loader import map_lookup, map_update
+from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind
 probe = MarkProbe([int(sys.argv[1])], frameworks=[Framework("t", "libtoy.so", (Mark(MarkKind.DDP_WAIT, "toy_begin"),))])
 print(len(probe.started), flush=True)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from netprof.probes.marks import MarkProbe
+from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind as Kind
 
 pytest.importorskip("torch", reason="the job to probe is a PyTorch one")

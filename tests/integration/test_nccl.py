@@ -23,9 +23,9 @@ import pytest
 from training import netprof
 
 from netprof.probes.frameworks import NCCL
-from netprof.probes.instructions import examine_entry
-from netprof.probes.marks import MarkProbe
-from netprof.probes.symbols import X86_64, choose, find_functions
+from netprof.probes.marks.instructions import examine_entry
+from netprof.probes.marks.probe import MarkProbe
+from netprof.probes.marks.symbols import X86_64, choose, find_functions
 from netprof.schema import MarkKind
 from netprof.trace import TraceReader
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from lab import Lab
 
-from netprof.probes.netns import NetworkNamespace
-from netprof.probes.nic import NicSampler
+from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.nic.counters import NicSampler
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 

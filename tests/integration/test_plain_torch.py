@@ -17,7 +17,7 @@ import pytest
 from training import netprof, training
 
 from netprof.analysis.pipeline import analyze
-from netprof.probes.marks import MarkProbe
+from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import CollectiveKind, MarkKind
 from netprof.trace import TraceReader
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from netprof.probes.processes import find_job
-from netprof.probes.watch import Watch
+from netprof.probes.job.processes import find_job
+from netprof.probes.job.watch import Watch
 
 pytest.importorskip("torch", reason="LOUD: torch is not installed, finding a real job is untested here")
 

@@ -10,9 +10,9 @@ import time
 from collections import Counter
 
 from netprof.errors import NetprofError
-from netprof.probes.flows import FlowProbe
+from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.frameworks import Framework, Mark
-from netprof.probes.marks import MarkProbe
+from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind
 
 CALLS = 7

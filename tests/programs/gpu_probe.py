@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from netprof.probes.gpu import GpuProbe
+from netprof.probes.gpu.probe import GpuProbe
 
 
 def said(probe: GpuProbe) -> dict[str, Any]:

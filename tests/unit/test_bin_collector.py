@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netprof.probes.bins import BIN_RECORD, STREAM, BinCollector
+from netprof.probes.flow.bins import BIN_RECORD, STREAM, BinCollector
 
 BIN_NS, SLOTS = 1_000, 4
 

@@ -14,10 +14,10 @@ from rich.console import Console
 
 import netprof
 from netprof.errors import NotPermittedError
-from netprof.probes import capabilities, machine
-from netprof.probes.capabilities import remedy_for_refusal, remedy_for_rights, require_recording
-from netprof.probes.doctor import Check, Status, can_record, examine
-from netprof.probes.machine import PROGRAM_KINDS
+from netprof.probes.doctor import capabilities, machine
+from netprof.probes.doctor.capabilities import remedy_for_refusal, remedy_for_rights, require_recording
+from netprof.probes.doctor.diagnose import Check, Status, can_record, examine
+from netprof.probes.doctor.machine import PROGRAM_KINDS
 from netprof.views.doctor import render, to_json
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="rights can only be dropped by root")
@@ -25,7 +25,7 @@ NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-
 REQUIRE = """
 import sys
 from netprof.errors import NetprofError
-from netprof.probes.capabilities import require_recording
+from netprof.probes.doctor.capabilities import require_recording
 try:
     require_recording()
 except NetprofError as error:
@@ -35,7 +35,7 @@ except NetprofError as error:
 """
 EXAMINE = """
 import json, sys
-from netprof.probes.doctor import examine
+from netprof.probes.doctor.diagnose import examine
 from netprof.views.doctor import to_json
 print(json.dumps(to_json(examine(int(sys.argv[1]) if len(sys.argv) > 1 else None))))
 """

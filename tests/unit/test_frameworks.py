@@ -20,11 +20,11 @@ from netprof.probes.frameworks import (
     Pair,
     Register,
 )
-from netprof.probes.mark_plan import number_rows
-from netprof.probes.mark_records import MAX_SPECS, RECORD, check_records, columns, pack_spec
+from netprof.probes.marks.plan import number_rows
+from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
 from netprof.schema import NCCL_ELEMENT_BYTES, CollectiveKind, MarkKind, tables
 
-HEADER = Path(frameworks.__file__).parents[1] / "bpf" / "marks.h"
+HEADER = Path(frameworks.__file__).parents[1] / "marks" / "marks.h"
 
 
 def test_every_kind_of_the_schema_that_a_program_can_emit_is_in_one_table() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from netprof.errors import NetprofError
-from netprof.probes import gpu
-from netprof.probes.gpu_nvml import OpenGpu, to_monotonic_ns
-from netprof.probes.gpu_of_job import COMPUTES, Use, gpus_of_job, visible_gpus
-from netprof.probes.gpu_readers import Counters, InstantPower
-from netprof.probes.gpu_sampled import Chain
+from netprof.probes.gpu import probe as gpu
+from netprof.probes.gpu.nvml import OpenGpu, to_monotonic_ns
+from netprof.probes.gpu.of_job import COMPUTES, Use, gpus_of_job, visible_gpus
+from netprof.probes.gpu.readers import Counters, InstantPower
+from netprof.probes.gpu.sampled import Chain
 from netprof.schema import GpuMetric
 
 GPUS = [OpenGpu(index, None, "GPU", f"GPU-{index:08d}-aa", 10 + index, 0) for index in range(4)]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from netprof.analysis.columns import UNKNOWN
-from netprof.analysis.horovod import horovod_summaries, horovod_transfers
-from netprof.analysis.marks import read_marks
+from netprof.analysis.events.horovod import horovod_summaries, horovod_transfers
+from netprof.analysis.tables.columns import UNKNOWN
+from netprof.analysis.tables.marks import read_marks
 from netprof.errors import TraceError
-from netprof.probes.horovod_timeline import read_timeline
+from netprof.probes.imported.horovod_timeline import read_timeline
 from netprof.session.timeline import import_timeline
 from netprof.trace import TraceReader
 

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from netprof.probes.line_rate import rate_text
-from netprof.probes.rtnetlink import TrafficControl, attributes
-from netprof.probes.shaping import shaping
+from netprof.probes.kernel.rtnetlink import TrafficControl, attributes
+from netprof.probes.nic.line_rate import rate_text
+from netprof.probes.nic.shaping import shaping
 
 ROOT = 0xFFFFFFFF
 INGRESS = 0xFFFFFFF1

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from netprof.errors import NetprofError
-from netprof.probes.netns import NetworkNamespace
-from netprof.probes.nic import NicSampler, parse_counters
+from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.nic.counters import NicSampler, parse_counters
 from netprof.schema import tables
 
 HEADER = b"Inter-|   Receive  |  Transmit\n face |bytes packets |bytes packets\n"
@@ -34,7 +34,9 @@ def test_a_line_cut_short_is_left_out() -> None:
 
 
 def test_every_counter_goes_into_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netprof.probes.nic._read_all", lambda descriptor: HEADER + line(b"eth0") + line(b"eth1", 100))
+    monkeypatch.setattr(
+        "netprof.probes.nic.counters._read_all", lambda descriptor: HEADER + line(b"eth0") + line(b"eth1", 100)
+    )
     with NicSampler() as sampler:
         sampler.add("eth1", OWN_NETNS, os.getpid())
         columns = sampler.sample()

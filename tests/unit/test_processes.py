@@ -18,10 +18,10 @@ import pytest
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.model import Target
-from netprof.probes import procfs
-from netprof.probes.processes import check_same, find_job, is_same
-from netprof.probes.ranks import Place, job_of, place_of
-from netprof.probes.watch import Watch
+from netprof.probes.job import procfs
+from netprof.probes.job.processes import check_same, find_job, is_same
+from netprof.probes.job.ranks import Place, job_of, place_of
+from netprof.probes.job.watch import Watch
 from netprof.schema import UNKNOWN_RANK
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "process_tree.py"
@@ -207,7 +207,7 @@ held = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)
 tree = json.dumps({"label": "child", "torch": True})
 with subprocess.Popen([sys.executable, sys.argv[2], tree, "1"], stdout=subprocess.PIPE) as child:
     child.stdout.readline()
-    find = "import sys; from netprof.probes.processes import find_job;"
+    find = "import sys; from netprof.probes.job.processes import find_job;"
     find += "print(*(target.pid for target in find_job([int(sys.argv[1])])))"
     found = subprocess.run([sys.executable, "-c", find, str(child.pid)], capture_output=True, text=True)
     child.kill()
@@ -238,7 +238,7 @@ def test_a_process_without_any_framework_is_a_target_all_the_same(start: Start) 
 
 def test_netprof_started_from_the_jobs_shell_is_no_rank(start: Start, port: int) -> None:
     pids = start(rank(0, port))
-    find = "from netprof.probes.processes import find_job"
+    find = "from netprof.probes.job.processes import find_job"
     script = f"import sys; {find}; print([target.pid for target in find_job([int(sys.argv[1])])])"
     environment = {**os.environ, **rank(1, port)["environment"], "PYTHONPATH": os.pathsep.join(sys.path)}
     command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", script, str(pids["rank0"])]
@@ -302,7 +302,7 @@ def test_another_users_process_names_the_missing_capability(start: Start) -> Non
     script = """
 import sys
 from netprof.errors import NetprofError
-from netprof.probes.processes import find_job
+from netprof.probes.job.processes import find_job
 try:
     find_job([int(sys.argv[1])])
 except NetprofError as error:

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netprof.errors import NetprofError
-from netprof.probes.instructions import Entry, examine_entry
-from netprof.probes.libraries import executable_mappings, matches, open_library
-from netprof.probes.symbols import AARCH64, X86_64, Symbol, Symbols, choose, find_functions
+from netprof.probes.marks.instructions import Entry, examine_entry
+from netprof.probes.marks.libraries import executable_mappings, matches, open_library
+from netprof.probes.marks.symbols import AARCH64, X86_64, Symbol, Symbols, choose, find_functions
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="the ELF files to read are made by gcc")
 
@@ -73,7 +73,7 @@ def test_prefixes_find_functions_and_nothing_else(library: Path) -> None:
 def test_names_across_the_edges_of_what_is_read_at_once(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = find(library, "exported", "nccl_all", "only_local")
     for chunk_bytes in (1, 7, 64):
-        monkeypatch.setattr("netprof.probes.symbols._CHUNK_BYTES", chunk_bytes)
+        monkeypatch.setattr("netprof.probes.marks.symbols._CHUNK_BYTES", chunk_bytes)
         assert find(library, "exported", "nccl_all", "only_local") == whole
 
 

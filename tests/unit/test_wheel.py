@@ -86,7 +86,7 @@ def test_every_module_is_in_it(source: Path, wheel: Path) -> None:
         for path in (source / folder).rglob("*.py")
         if not any(parent.is_symlink() for parent in path.parents)
     }
-    assert "netprof/probes/loader.py" in modules
+    assert "netprof/probes/kernel/loader.py" in modules
     assert {name for name in names(wheel) if name.endswith(".py")} == modules - LEFT_OUT
     assert "netprof/py.typed" in names(wheel)
 
@@ -113,7 +113,7 @@ def test_every_bpf_program_is_compiled_and_relocatable(source: Path, installed: 
 
 
 def test_the_native_libraries_need_only_each_other_and_libc(installed: Path) -> None:
-    folder = installed / "netprof" / "probes" / "native"
+    folder = installed / "netprof" / "probes" / "kernel" / "native"
     bundled = {path.name for path in folder.glob("*.so*")}
     assert "libnetprof.so" in bundled
     for name in bundled:
@@ -127,7 +127,7 @@ def test_the_native_libraries_need_only_each_other_and_libc(installed: Path) -> 
 
 @pytest.mark.skipif(not shutil.which("dpkg-query"), reason="the notices of bundled libraries come from dpkg")
 def test_bundled_libraries_bring_their_licences(installed: Path) -> None:
-    folder = installed / "netprof" / "probes" / "native"
+    folder = installed / "netprof" / "probes" / "kernel" / "native"
     notices = {path.name for path in (folder / "licenses").iterdir() if path.stat().st_size}
     for name in ("libbpf", "libelf", "zlib"):
         assert any(notice.startswith(name) for notice in notices)
@@ -135,10 +135,10 @@ def test_bundled_libraries_bring_their_licences(installed: Path) -> None:
 
 
 def test_it_loads_its_own_libbpf_without_a_compiler(installed: Path) -> None:
-    code = "from netprof.probes.libbpf import libbpf; libbpf(); print(open('/proc/self/maps').read())"
+    code = "from netprof.probes.kernel.libbpf import libbpf; libbpf(); print(open('/proc/self/maps').read())"
     loaded = {line.split()[-1] for line in run_installed(installed, code).splitlines() if ".so" in line}
     for name in ("libnetprof.so", "libbpf.so.1", "libelf.so.1"):
-        assert str(installed / "netprof" / "probes" / "native" / name) in loaded
+        assert str(installed / "netprof" / "probes" / "kernel" / "native" / name) in loaded
 
 
 def test_starting_the_program_imports_nothing_heavy(installed: Path) -> None:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netprof.analysis.anatomy import Anatomy, anatomy
-from netprof.analysis.per_iteration import IterationRows, bandwidth_by_size, histogram, iteration_rows
+from netprof.analysis.findings.anatomy import Anatomy, anatomy
+from netprof.analysis.findings.per_iteration import IterationRows, bandwidth_by_size, histogram, iteration_rows
 from netprof.errors import NetprofError
 from netprof.views.html.timeline import link_label, rank_label
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
-    from netprof.analysis.columns import Float64, Int64
-    from netprof.analysis.flow_table import LinkKey
+    from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.inference import InferredIterations
-    from netprof.analysis.ranks import RankSummary
     from netprof.analysis.result import Analysis
+    from netprof.analysis.tables.columns import Float64, Int64
+    from netprof.analysis.tables.flow_table import LinkKey
     from netprof.analysis.whatif.answer import Series
     from netprof.analysis.whatif.curves import Curves
     from netprof.views.html.timeline import Idle

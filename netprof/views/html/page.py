@@ -9,11 +9,11 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis import definitions
-from netprof.analysis.flow_table import LinkKey
-from netprof.analysis.idle_spans import CAUSES, idle_spans
-from netprof.analysis.intervals import interval
-from netprof.analysis.per_iteration import slowest
-from netprof.analysis.verdict import waiting_idle_share, waiting_utilization
+from netprof.analysis.account.idle_spans import CAUSES, idle_spans
+from netprof.analysis.findings.per_iteration import slowest
+from netprof.analysis.findings.verdict import waiting_idle_share, waiting_utilization
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import interval
 from netprof.views import format as formats
 from netprof.views.html import charts, timeline
 from netprof.views.html.pack import json_for_script
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import jinja2
 
-    from netprof.analysis.links import LinkSummary
+    from netprof.analysis.findings.links import LinkSummary
     from netprof.analysis.result import Analysis
     from netprof.schema import GpuMetric
 

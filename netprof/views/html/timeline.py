@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.flow_table import LinkKey
-from netprof.analysis.pyramid import Cells, link_cells
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.views.html.pack import pack_integers, pack_scaled, pack_times
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
-    from netprof.analysis.columns import Int64
-    from netprof.analysis.intervals import Intervals
-    from netprof.analysis.links import LinkSummary
-    from netprof.analysis.ranks import RankSummary
+    from netprof.analysis.findings.links import LinkSummary
+    from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.result import Analysis
+    from netprof.analysis.tables.columns import Int64
+    from netprof.analysis.tables.intervals import Intervals
 
 Idle = Mapping[str, "Intervals"]
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from rich.console import Console
 
-from netprof.analysis.recent import Recent
+from netprof.analysis.live.recent import Recent
 from netprof.views.live.draw import draw, shown_zoom
 from netprof.views.live.screen import Screen
 from netprof.views.live.state import ViewState, press

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from rich.text import Text
 
-from netprof.analysis.recent import Recent
+from netprof.analysis.live.recent import Recent
 from netprof.views.format import count, share, size
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.help import help_rows

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from rich.text import Text
 
-from netprof.analysis.flows import FlowSummary
-from netprof.analysis.recent import Recent
+from netprof.analysis.findings.flows import FlowSummary
+from netprof.analysis.live.recent import Recent
 from netprof.analysis.result import Analysis
 from netprof.views.format import UNKNOWN, count, duration, rate, share, size
 from netprof.views.live.rows import heading, left, right, row

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rich.text import Text
 
-from netprof.analysis.recent import Recent
+from netprof.analysis.live.recent import Recent
 from netprof.schema import GpuMetric
 from netprof.views.format import size
 from netprof.views.live.rows import Part, heading, row, stacked

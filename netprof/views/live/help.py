@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from netprof.analysis.recent import HISTORY, Recent
+from netprof.analysis.live.recent import HISTORY, Recent
 from netprof.views.format import duration
 from netprof.views.live.iterations import legend
 from netprof.views.live.links import CAUSES

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.text import Text
 
-from netprof.analysis.recent import HISTORY, Recent, Trail
+from netprof.analysis.live.recent import HISTORY, Recent, Trail
 from netprof.views.format import count, duration, share
 from netprof.views.live.rows import Part, brief, heading, right, row, spark, stacked
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from rich.text import Text
 
-from netprof.analysis.bins import Bins
-from netprof.analysis.columns import Bool, Int64
 from netprof.analysis.definitions import IDLE_THRESHOLD
-from netprof.analysis.links import LinkSummary
-from netprof.analysis.recent import LinkNow, Recent
-from netprof.analysis.strip import Strip, causes, is_idle, strip
-from netprof.analysis.verdict import AT_LINE_RATE
+from netprof.analysis.findings.links import LinkSummary
+from netprof.analysis.findings.verdict import AT_LINE_RATE
+from netprof.analysis.live.recent import LinkNow, Recent
+from netprof.analysis.live.strip import Strip, causes, is_idle, strip
+from netprof.analysis.tables.columns import Bool, Int64
+from netprof.analysis.wire.bins import Bins
 from netprof.views.format import UNKNOWN, count, duration, rate
 from netprof.views.live.rows import EIGHTHS, Part, cells, heading, row
 from netprof.views.safe import safe_text

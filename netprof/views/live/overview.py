@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from netprof.analysis.recent import Recent
-from netprof.analysis.verdict import Case
+from netprof.analysis.findings.verdict import Case
+from netprof.analysis.live.recent import Recent
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.gpus import gpu_rows
 from netprof.views.live.iterations import rank_rows

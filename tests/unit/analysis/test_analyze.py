@@ -23,7 +23,7 @@ from synthetic import (
 )
 
 from netprof.analysis import analyze
-from netprof.analysis.verdict import Case
+from netprof.analysis.findings.verdict import Case
 from netprof.errors import TraceError
 from netprof.model import LineRate, Losses, SkippedProbe, Target
 from netprof.trace import TraceReader, TraceWriter

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from synthetic import BUCKETS, ELEMENTS, MS, START_NS, Job, K
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.anatomy import anatomy
-from netprof.analysis.flow_table import LinkKey
-from netprof.analysis.idle_spans import CAUSES, UNEXPLAINED, idle_spans
-from netprof.analysis.intervals import covered_until, interval, merge
+from netprof.analysis.account.idle_spans import CAUSES, UNEXPLAINED, idle_spans
+from netprof.analysis.findings.anatomy import anatomy
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import covered_until, interval, merge
 from netprof.trace import TraceReader
 
 

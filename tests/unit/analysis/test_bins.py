@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netprof.analysis.bins import combine, quiet_time
-from netprof.analysis.flow_table import LaneKey, LinkKey, read_flows
-from netprof.analysis.intervals import NOTHING, interval, merge
-from netprof.analysis.lane import GrowingLane
-from netprof.analysis.wire import WireFold
+from netprof.analysis.tables.flow_table import LaneKey, LinkKey, read_flows
+from netprof.analysis.tables.intervals import NOTHING, interval, merge
+from netprof.analysis.wire.bins import combine, quiet_time
+from netprof.analysis.wire.fold import WireFold
+from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.errors import TraceError
 
 BIN = 1000

@@ -3,11 +3,11 @@
 import numpy as np
 from synthetic import BUCKETS, DONE, ELEMENTS, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
 
-from netprof.analysis.buckets import find_buckets, outstanding_by_process
-from netprof.analysis.collectives import find_collectives
-from netprof.analysis.columns import UNKNOWN
-from netprof.analysis.iterations import find_iterations
-from netprof.analysis.marks import read_marks
+from netprof.analysis.events.buckets import find_buckets, outstanding_by_process
+from netprof.analysis.events.collectives import find_collectives
+from netprof.analysis.events.iterations import find_iterations
+from netprof.analysis.tables.columns import UNKNOWN
+from netprof.analysis.tables.marks import read_marks
 from netprof.schema import CollectiveKind
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netprof.analysis.bins import Bins
-from netprof.analysis.collective_kinds import bus_factor
-from netprof.analysis.columns import UNKNOWN
-from netprof.analysis.communication import all_collectives, outstanding_without_ddp, summarize_communication
-from netprof.analysis.flow_table import LaneKey, LinkKey
-from netprof.analysis.horovod import horovod_summaries, horovod_transfers
-from netprof.analysis.marks import Marks, read_marks
-from netprof.analysis.nccl import nccl_operations
+from netprof.analysis.events.horovod import horovod_summaries, horovod_transfers
+from netprof.analysis.events.nccl import nccl_operations
+from netprof.analysis.findings.collective_kinds import bus_factor
+from netprof.analysis.findings.communication import all_collectives, outstanding_without_ddp, summarize_communication
+from netprof.analysis.tables.columns import UNKNOWN
+from netprof.analysis.tables.flow_table import LaneKey, LinkKey
+from netprof.analysis.tables.marks import Marks, read_marks
+from netprof.analysis.wire.bins import Bins
 from netprof.schema import TRANSMIT
 from netprof.schema import CollectiveKind as C
 from netprof.schema import MarkKind as K

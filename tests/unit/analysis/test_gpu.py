@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from netprof.analysis import analyze
-from netprof.analysis.columns import empty
-from netprof.analysis.gpu import MetricSummary, PhaseMean, gpu_notes, summarize_gpus
-from netprof.analysis.gpu_samples import GpuSamples, Series, read_gpu_samples
-from netprof.analysis.intervals import Intervals, interval
-from netprof.analysis.iterations import Iterations
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.findings.gpus import MetricSummary, PhaseMean, gpu_notes, summarize_gpus
+from netprof.analysis.tables.columns import empty
+from netprof.analysis.tables.gpu_samples import GpuSamples, Series, read_gpu_samples
+from netprof.analysis.tables.intervals import Intervals, interval
 from netprof.model import Clock, Gpu, Meta
 from netprof.schema import GpuMetric
 from netprof.trace import TraceReader, TraceWriter

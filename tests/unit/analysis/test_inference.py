@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rhythm import MS, START_NS, Rhythm, play
 
-from netprof.analysis.bins import Bins
-from netprof.analysis.columns import UNKNOWN
 from netprof.analysis.inference import (
     InferredIterations,
     NoPeriod,
@@ -20,6 +18,8 @@ from netprof.analysis.inference import (
     infer_from_launches,
     period_of,
 )
+from netprof.analysis.tables.columns import UNKNOWN
+from netprof.analysis.wire.bins import Bins
 
 BUCKETS = [(8.0,), (4.0, 4.0), (1.0, 6.0, 3.0), (2.0,) * 4, (1.0, 3.0, 3.0, 3.0, 3.0, 1.5), (1.0,) * 8]
 SOURCES = {

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from rhythm import Rhythm, play
 
-from netprof.analysis.collectives import Collectives
-from netprof.analysis.columns import empty
-from netprof.analysis.flow_table import LaneKey, LinkKey
-from netprof.analysis.inferred import infer_iterations
-from netprof.analysis.marks import Marks
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.findings.inferred import infer_iterations
+from netprof.analysis.tables.columns import empty
+from netprof.analysis.tables.flow_table import LaneKey, LinkKey
+from netprof.analysis.tables.marks import Marks
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind
 
 PLAYED = play(Rhythm(jitter=0.2, pause_ms=600.0))

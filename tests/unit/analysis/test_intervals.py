@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netprof.analysis.intervals import NOTHING, Intervals, interval, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge, union
 
 pieces = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=8)
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import BACKWARD, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
 
-from netprof.analysis.iterations import Dropped, find_iterations
-from netprof.analysis.marks import read_marks
+from netprof.analysis.events.iterations import Dropped, find_iterations
+from netprof.analysis.tables.marks import read_marks
 
 
 def find(job):

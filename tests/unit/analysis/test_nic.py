@@ -2,9 +2,9 @@
 
 from synthetic import BYTES_PER_BIN, MS, START_NS, Job, wire_columns
 
-from netprof.analysis.flow_table import LinkKey, read_flows
-from netprof.analysis.nic import nic_totals
-from netprof.analysis.wire import WireFold
+from netprof.analysis.findings.nic import nic_totals
+from netprof.analysis.tables.flow_table import LinkKey, read_flows
+from netprof.analysis.wire.fold import WireFold
 
 COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
 

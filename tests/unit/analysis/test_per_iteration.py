@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from synthetic import BUCKET_BYTES, BUCKETS, ELEMENTS, MS, START_NS, Job
 
 from netprof.analysis import analyze
-from netprof.analysis.per_iteration import bandwidth_by_size, histogram, iteration_rows, slowest
+from netprof.analysis.findings.per_iteration import bandwidth_by_size, histogram, iteration_rows, slowest
 from netprof.trace import TraceReader
 
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import BYTES_PER_BIN, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
 
-from netprof.analysis.flow_table import read_flows
-from netprof.analysis.flows_by_iteration import FlowsByIteration
-from netprof.analysis.iterations import find_iterations
-from netprof.analysis.marks import read_marks
+from netprof.analysis.events.flows_by_iteration import FlowsByIteration
+from netprof.analysis.events.iterations import find_iterations
 from netprof.analysis.pipeline import conclude, reference_iterations
-from netprof.analysis.wire import WireFold
+from netprof.analysis.tables.flow_table import read_flows
+from netprof.analysis.tables.marks import read_marks
+from netprof.analysis.wire.fold import WireFold
 from netprof.errors import TraceError
 from netprof.schema import tables
 from netprof.views.json_report import to_json

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netprof.analysis.bins import Bins
-from netprof.analysis.flow_table import LaneKey, LinkKey
-from netprof.analysis.pyramid import aggregate, bins_per_cell, link_cells
+from netprof.analysis.tables.flow_table import LaneKey, LinkKey
+from netprof.analysis.wire.bins import Bins
+from netprof.analysis.wire.cells import aggregate, bins_per_cell, link_cells
 
 BIN_NS = 1_000_000
 

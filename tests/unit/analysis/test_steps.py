@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from netprof.analysis.intervals import merge
-from netprof.analysis.marks import Marks, read_marks
-from netprof.analysis.steps import find_all_iterations, find_steps, overlap, waits
+from netprof.analysis.events.steps import find_all_iterations, find_steps, overlap, waits
+from netprof.analysis.tables.intervals import merge
+from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.schema import MarkKind as K
 
 PID, MAIN, WORKER, MS = 7, 7, 8, 1_000_000

@@ -4,7 +4,7 @@ import pytest
 from synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, WIRE_FROM, WIRE_TO, Job, K
 
 from netprof.analysis import analyze
-from netprof.analysis.verdict import Case
+from netprof.analysis.findings.verdict import Case
 from netprof.trace import TraceReader
 
 

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from synthetic import MS, START_NS, Job
 
 from netprof.analysis import Analysis, analyze, definitions
-from netprof.analysis.collective_kinds import KindSummary
-from netprof.analysis.communication import Communication
-from netprof.analysis.gpu import GpuSummary, MetricSummary, PhaseMean
-from netprof.analysis.horovod import HorovodSummary
-from netprof.analysis.nccl import NcclSummary
+from netprof.analysis.events.horovod import HorovodSummary
+from netprof.analysis.events.nccl import NcclSummary
+from netprof.analysis.findings.collective_kinds import KindSummary
+from netprof.analysis.findings.communication import Communication
+from netprof.analysis.findings.gpus import GpuSummary, MetricSummary, PhaseMean
 from netprof.model import Gpu, Target
 from netprof.schema import GpuMetric
 from netprof.trace import TraceReader

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze
-from netprof.analysis.intervals import merge
+from netprof.analysis.tables.intervals import merge
 from netprof.analysis.whatif.ask import Question, ask, measured_cost
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.fusion import fuse

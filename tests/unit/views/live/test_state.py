@@ -9,16 +9,16 @@ import pytest
 from synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_columns
 
 from netprof.analysis import analyze
-from netprof.analysis.flow_table import read_flows
-from netprof.analysis.iterations import Iterations
-from netprof.analysis.marks import read_marks
-from netprof.analysis.recent import continue_trail, empty_trail
-from netprof.analysis.recent_fold import RecentFold
-from netprof.analysis.wire import WireFold
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.live.fold import RecentFold
+from netprof.analysis.live.inbox import Inbox
+from netprof.analysis.live.recent import continue_trail, empty_trail
+from netprof.analysis.live.state import LiveState
+from netprof.analysis.live.window import Window
+from netprof.analysis.tables.flow_table import read_flows
+from netprof.analysis.tables.marks import read_marks
+from netprof.analysis.wire.fold import WireFold
 from netprof.schema import MarkKind
-from netprof.session.live_inbox import Inbox
-from netprof.session.live_state import LiveState
-from netprof.session.live_window import Window
 from netprof.trace import TraceReader
 
 

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netprof.analysis.bins import Bins
-from netprof.analysis.idle import States
-from netprof.analysis.intervals import NOTHING, interval
-from netprof.analysis.strip import causes, is_idle, strip
+from netprof.analysis.account.idle import States
+from netprof.analysis.live.strip import causes, is_idle, strip
+from netprof.analysis.tables.intervals import NOTHING, interval
+from netprof.analysis.wire.bins import Bins
 
 MS = 1_000_000
 

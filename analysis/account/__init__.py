@@ -1,0 +1,1 @@
+"""Where the link's idle time went."""

@@ -1,0 +1,1 @@
+"""What happened in the job: iterations, buckets, collectives, from its marks."""

@@ -1,0 +1,135 @@
+"""Gradient buckets: from launch to arrival, and when any of them is outstanding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.reducers import main_steps
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, concatenate
+from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.marks import Marks
+from netprof.schema import MarkKind
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets(Columns):
+    """Buckets launched in whole iterations, by process and launch; ns, bytes. See `definitions.OUTSTANDING`.
+
+    `iteration` is the row in Iterations. `unpacked_ns` is the BUCKET_DONE mark: the job's own loop took the bucket
+    up then, which is never before `ddp_wait`. `end_ns` is when it arrived: the end of its collective where that is
+    known (`from_collective` is 1), else `unpacked_ns`. `bytes` is UNKNOWN without a collective.
+    """
+
+    pid: Int64
+    iteration: Int64
+    launch_ns: Int64
+    unpacked_ns: Int64
+    begin_ns: Int64
+    end_ns: Int64
+    bytes: Int64
+    from_collective: Int64
+
+
+def find_buckets(marks: Marks, iterations: Iterations, collectives: Collectives) -> Buckets:
+    """Find the buckets of every whole iteration and lay each beside its collective.
+
+    The k-th bucket launched in an iteration is the k-th all-reduce begun, if the iteration has as many of both
+    and none begins before its launch: gloo starts them in the order of the launches. A bucket whose done mark is
+    missing ends at `ddp_done`, which comes after all of them.
+    """
+    marks, _ = main_steps(marks)
+    parts = []
+    for pid in np.unique(iterations.pid):
+        rows = np.flatnonzero(iterations.pid == pid)
+        mine = marks.where(marks.pid == pid)
+        parts.append(_of_process(mine, iterations, rows, collectives.where(collectives.pid == pid)))
+    return concatenate(Buckets, parts)
+
+
+def outstanding_by_process(
+    iterations: Iterations,
+    buckets: Buckets,
+    collectives: Collectives,
+    known: Mapping[int, Intervals] | None = None,
+) -> dict[int, Intervals]:
+    """Return for each process with iterations when a bucket is outstanding (`definitions.OUTSTANDING`).
+
+    `known` says it of processes that have no DDP buckets (`communication.outstanding_without_ddp`).
+
+    Where no bucket was recorded the all-reduces within the iterations stand in, and where there are none of those
+    either, the exposed communication itself: the job waits for buckets then, by definition.
+    """
+    reduces = collectives.all_reduces()
+    result = {}
+    for pid in np.unique(iterations.pid):
+        own = iterations.where(iterations.pid == pid)
+        mine, reduced = buckets.where(buckets.pid == pid), reduces.where(reduces.pid == pid)
+        times = merge(mine.launch_ns, mine.end_ns) if len(mine) else merge(reduced.begin_ns, reduced.end_ns)
+        if not len(mine) and known and int(pid) in known:
+            times = known[int(pid)]
+        result[int(pid)] = _fill(own, times & merge(own.begin_ns, own.end_ns))
+    return result
+
+
+def _fill(own: Iterations, times: Intervals) -> Intervals:
+    """Add the exposed communication of the iterations in which nothing is known to be outstanding."""
+    if len(times):
+        next_one = np.searchsorted(times.end_ns, own.begin_ns, "right")
+        begin = np.append(times.begin_ns, np.iinfo(np.int64).max)[next_one]
+        own = own.where(begin >= own.end_ns)
+    return times | merge(own.wait_ns, own.done_ns)
+
+
+def _of_process(marks: Marks, iterations: Iterations, rows: Int64, collectives: Collectives) -> Buckets:
+    launch, unpacked = _pair(marks)
+    own = iterations.where(rows)
+    index = np.searchsorted(own.begin_ns, launch, "right") - 1
+    inside = (index >= 0) & (launch < own.end_ns[np.maximum(index, 0)])
+    launch, unpacked, index = launch[inside], unpacked[inside], index[inside]
+    done = own.done_ns[index]
+    unpacked = np.where((unpacked == UNKNOWN) | (unpacked > done), done, unpacked)
+    begin, end, size, matched = _match(launch, index, own, collectives.all_reduces())
+    end = np.where(matched, end, unpacked)
+    pid = np.full(len(launch), own.pid[0])
+    return Buckets(pid, rows[index], launch, unpacked, begin, end, size, matched.astype(np.int64))
+
+
+def _pair(marks: Marks) -> tuple[Int64, Int64]:
+    """Return launch times, ascending, and the next done mark of the same bucket, UNKNOWN if that is missing."""
+    moves = marks.of(MarkKind.BUCKET_LAUNCH, MarkKind.BUCKET_DONE)
+    moves = moves.where(np.lexsort((moves.time_ns, moves.arg0)))
+    launches = moves.kind == MarkKind.BUCKET_LAUNCH
+    paired = np.zeros(len(moves), bool)
+    paired[:-1] = launches[:-1] & ~launches[1:] & (moves.arg0[:-1] == moves.arg0[1:])
+    done = np.where(paired, np.roll(moves.time_ns, -1), UNKNOWN)
+    launch, done = moves.time_ns[launches], done[launches]
+    order = np.argsort(launch, kind="stable")
+    return launch[order], done[order]
+
+
+def _match(launch: Int64, index: Int64, own: Iterations, reduces: Collectives) -> tuple[Int64, Int64, Int64, Bool]:
+    """Return begin, end, bytes of each bucket's collective, and whether it was found; begin is the launch if not."""
+    count = np.bincount(index, minlength=len(own))
+    first_launch = np.full(len(own), np.iinfo(np.int64).max)
+    np.minimum.at(first_launch, index, launch)
+    where = np.searchsorted(own.begin_ns, reduces.begin_ns, "right") - 1
+    known = np.maximum(where, 0)
+    inside = (where >= 0) & (reduces.begin_ns >= first_launch[known]) & (reduces.begin_ns <= own.done_ns[known])
+    reduces, where = reduces.where(inside), where[inside]  # ascending by begin, so also by iteration
+    reduce_count = np.bincount(where, minlength=len(own))
+    same = count == reduce_count
+    buckets, partners = np.flatnonzero(same[index]), np.flatnonzero(same[where])
+    early = reduces.begin_ns[partners] < launch[buckets]
+    same &= np.bincount(index[buckets], weights=early, minlength=len(own)) == 0
+    buckets, partners = np.flatnonzero(same[index]), np.flatnonzero(same[where])
+    begin, end, size = launch.copy(), launch.copy(), np.full(len(launch), UNKNOWN)
+    begin[buckets], end[buckets] = reduces.begin_ns[partners], reduces.end_ns[partners]
+    size[buckets] = reduces.bytes[partners]
+    matched = np.zeros(len(launch), bool)
+    matched[buckets] = True
+    return begin, end, size, matched

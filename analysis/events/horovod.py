@@ -1,0 +1,112 @@
+"""Horovod: from the handing over of a tensor to its arrival, and what that time is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.tables.columns import UNKNOWN, Int64
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
+from netprof.analysis.tables.marks import Marks
+from netprof.schema import CollectiveKind, MarkKind
+
+_NAME_BYTES = 32  # libstdc++'s std::string
+_STAGES = (
+    MarkKind.HOROVOD_RESPONSE,
+    MarkKind.HOROVOD_TRANSFER,
+    MarkKind.HOROVOD_UNPACK,
+    MarkKind.HOROVOD_DONE,
+)
+
+
+@dataclass(frozen=True)
+class HorovodSummary:
+    """What one process handed to Horovod and where the time went (`definitions.HOROVOD`); ns.
+
+    `outstanding_ns` is the time in which an operation that was seen to be enqueued is not done. It is the sum of the
+    four parts: negotiating (waiting for the other ranks and for the cycle), packing, transferring, unpacking.
+    """
+
+    pid: int
+    enqueued: int
+    responses: int
+    tensors_per_response: float | None
+    outstanding_ns: int
+    negotiating_ns: int
+    packing_ns: int
+    transferring_ns: int
+    unpacking_ns: int
+
+
+def horovod_summaries(marks: Marks) -> tuple[HorovodSummary, ...]:
+    """Summarise every process that enqueued something, by pid."""
+    pids = np.unique(marks.pid[marks.kind == MarkKind.HOROVOD_ENQUEUE]).tolist()
+    return tuple(_summarize(pid, marks.where(marks.pid == pid)) for pid in pids)
+
+
+def horovod_outstanding(marks: Marks) -> dict[int, Intervals]:
+    """Return for each process when an operation is enqueued and not done."""
+    pids = np.unique(marks.pid[marks.kind == MarkKind.HOROVOD_ENQUEUE]).tolist()
+    return {pid: _outstanding(marks.where(marks.pid == pid)) for pid in pids}
+
+
+def horovod_transfers(marks: Marks) -> Collectives:
+    """Return what Horovod's gloo transferred, by begin: true times, on the background thread.
+
+    A transfer ends where its buffer is unpacked or its first operation is done. Sizes are known of all-reduces and
+    broadcasts.
+    """
+    rows = marks.of(*_STAGES)
+    rows = rows.where(np.lexsort((rows.time_ns, rows.tid, rows.pid)))
+    here = np.flatnonzero(rows.kind == MarkKind.HOROVOD_TRANSFER)
+    after = np.minimum(here + 1, max(len(rows) - 1, 0))
+    ends = np.isin(rows.kind[after], [MarkKind.HOROVOD_UNPACK, MarkKind.HOROVOD_DONE])
+    ends &= (after > here) & (rows.tid[after] == rows.tid[here]) & (rows.pid[after] == rows.pid[here])
+    begin, end = rows.where(here[ends]), rows.time_ns[after[ends]]
+    size = begin.arg0 * begin.arg1
+    size = np.where(size > 0, size, UNKNOWN)
+    found = Collectives(begin.pid, begin.tid, begin.time_ns, end, size, begin.arg2)
+    return found.where(np.argsort(found.begin_ns, kind="stable"))
+
+
+def _summarize(pid: int, marks: Marks) -> HorovodSummary:
+    outstanding = _outstanding(marks)
+    packing, transferring, unpacking = (_stage(marks, kind) & outstanding for kind in _STAGES[:3])
+    performing = packing | transferring | unpacking
+    responses = marks.of(MarkKind.HOROVOD_RESPONSE)
+    responses = responses.where(responses.arg0 != CollectiveKind.BARRIER)
+    tensors = (responses.arg2 - responses.arg1) // _NAME_BYTES
+    return HorovodSummary(
+        pid=pid,
+        enqueued=int((marks.kind == MarkKind.HOROVOD_ENQUEUE).sum()),
+        responses=len(responses),
+        tensors_per_response=float(tensors.mean()) if len(responses) else None,
+        outstanding_ns=outstanding.total_ns,
+        negotiating_ns=(outstanding - performing).total_ns,
+        packing_ns=packing.total_ns,
+        transferring_ns=transferring.total_ns,
+        unpacking_ns=unpacking.total_ns,
+    )
+
+
+def _outstanding(marks: Marks) -> Intervals:
+    """Pair the enqueuing of each handle with its done mark; what was enqueued before the recording is left out."""
+    enqueue, done = marks.of(MarkKind.HOROVOD_ENQUEUE), marks.of(MarkKind.HOROVOD_DONE)
+    if len(enqueue) == 0 or len(done) == 0:
+        return NOTHING
+    handles, first = np.unique(done.arg0, return_index=True)
+    wanted: Int64 = enqueue.arg0 + 1
+    index = np.minimum(np.searchsorted(handles, wanted), len(handles) - 1)
+    known = handles[index] == wanted
+    return merge(enqueue.time_ns[known], done.time_ns[first[index[known]]])
+
+
+def _stage(marks: Marks, kind: MarkKind) -> Intervals:
+    """Return the time from each mark of a stage to the next mark of any stage on its thread."""
+    rows = marks.of(*_STAGES)
+    rows = rows.where(np.lexsort((rows.time_ns, rows.tid)))
+    here = np.flatnonzero(rows.kind[:-1] == kind)
+    here = here[rows.tid[here] == rows.tid[here + 1]]
+    return merge(rows.time_ns[here], rows.time_ns[here + 1])

@@ -1,0 +1,208 @@
+"""NCCL: what was enqueued, on how many ranks, and what the wire did between one launch and the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate, empty
+from netprof.analysis.tables.marks import Marks
+from netprof.analysis.wire.bins import Bins
+from netprof.schema import NCCL_ELEMENT_BYTES, CollectiveKind, MarkKind
+
+_KINDS = {
+    MarkKind.NCCL_ALL_REDUCE: CollectiveKind.ALL_REDUCE,
+    MarkKind.NCCL_ALL_GATHER: CollectiveKind.ALL_GATHER,
+    MarkKind.NCCL_REDUCE_SCATTER: CollectiveKind.REDUCE_SCATTER,
+    MarkKind.NCCL_BROADCAST: CollectiveKind.BROADCAST,
+    MarkKind.NCCL_REDUCE: CollectiveKind.REDUCE,
+    MarkKind.NCCL_ALL_TO_ALL: CollectiveKind.ALL_TO_ALL,
+    MarkKind.NCCL_GATHER: CollectiveKind.GATHER,
+    MarkKind.NCCL_SCATTER: CollectiveKind.SCATTER,
+    MarkKind.NCCL_SEND: CollectiveKind.SEND,
+    MarkKind.NCCL_RECEIVE: CollectiveKind.RECEIVE,
+}
+_COUNTS_ONE_PART = (
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.GATHER,
+    CollectiveKind.SCATTER,
+)  # NCCL counts the elements of one rank's part there; the buffer has as many parts as ranks
+
+_ELEMENT_BYTES = np.array(NCCL_ELEMENT_BYTES)
+
+LAUNCH_GAP_NS = 1_000_000
+"""Operations that are enqueued closer together than this are one launch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Operations(Columns):
+    """What was enqueued, by time: `time_ns` is when, and says nothing about when it ran.
+
+    `ranks` are those of the communicator; `bytes` is the size of the whole buffer, as nccl-tests counts it. Both are
+    UNKNOWN where the size of the communicator is, `bytes` also for a data type that is newer than this program.
+    """
+
+    pid: Int64
+    tid: Int64
+    time_ns: Int64
+    kind: Int64
+    bytes: Int64
+    ranks: Int64
+    communicator: Int64
+    stream: Int64
+
+
+@dataclass(frozen=True)
+class NcclSummary:
+    """What one process enqueued, and what its flows carried meanwhile (`definitions.NCCL`).
+
+    A launch is a burst of operations; its time on the wire is from the first to the last packet that the process sent
+    before the next launch. `launches` counts those with a packet. `wire_to_algorithm_ratio` is None where a size is
+    not known. Seconds, bits per second.
+    """
+
+    pid: int
+    operations: int
+    launches: int
+    communicators: int
+    ranks: tuple[int, ...]
+    ranks_source: str
+    bytes: int | None
+    median_wire_time_s: float | None
+    wire_bandwidth_bps: float | None
+    wire_to_algorithm_ratio: float | None
+
+
+def nccl_operations(marks: Marks, world_size: int | None) -> Operations:
+    """Return everything that was enqueued; `world_size` stands in where a process created no communicator in sight."""
+    rows = marks.of(*_KINDS)
+    if len(rows) == 0:
+        return empty(Operations)
+    parts = [_of_process(marks.where(marks.pid == pid), world_size) for pid in np.unique(rows.pid)]
+    found = concatenate(Operations, parts)
+    return found.where(np.argsort(found.time_ns, kind="stable"))
+
+
+def summarize_nccl(
+    operations: Operations, marks: Marks, sent: Mapping[int, Bins | None], end_ns: int
+) -> tuple[NcclSummary, ...]:
+    """Summarise every process that enqueued something; `sent` are the bins that each transmitted."""
+    return tuple(
+        _summarize(pid, operations.where(operations.pid == pid), marks.where(marks.pid == pid), sent.get(pid), end_ns)
+        for pid in np.unique(operations.pid).tolist()
+    )
+
+
+def _of_process(marks: Marks, world_size: int | None) -> Operations:
+    rows = marks.of(*_KINDS)
+    kind = np.array([_KINDS[MarkKind(mark)] for mark in rows.kind.tolist()], np.int64)
+    datatype = rows.arg1 & 0xFF
+    known = datatype < len(_ELEMENT_BYTES)
+    element = _ELEMENT_BYTES[np.minimum(datatype, len(_ELEMENT_BYTES) - 1)]
+    ranks = _ranks_of(marks, world_size)[np.isin(marks.kind, [int(mark) for mark in _KINDS])]
+    parts = np.where(np.isin(kind, [int(each) for each in _COUNTS_ONE_PART]), ranks, 1)
+    size = np.where(known & (parts > 0), rows.arg0 * element * parts, UNKNOWN)
+    return Operations(rows.pid, rows.tid, rows.time_ns, kind, size, ranks, rows.arg2, rows.arg1 >> 8)
+
+
+def _ranks_of(marks: Marks, world_size: int | None) -> Int64:
+    """Return for each mark of a process how many ranks its communicator has, UNKNOWN where nothing says it.
+
+    A communicator's address is not known yet when it is created. It is the one first used after its creation, if no
+    other one of another size was created in between. Without any creation in sight, a process that uses a single
+    communicator is taken to use it with all ranks of the job.
+    """
+    sizes: dict[int, int] = {}
+    waiting: list[int] = []
+    created = bool(np.isin(marks.kind, [MarkKind.NCCL_COMM_INIT, MarkKind.NCCL_COMM_SPLIT]).any())
+    operation = np.isin(marks.kind, [int(mark) for mark in _KINDS])
+    only = len(np.unique(marks.arg2[operation])) == 1 and not created
+    fallback = world_size if only and world_size else UNKNOWN
+    result = np.full(len(marks), UNKNOWN)
+    for row in range(len(marks)):
+        kind, first, second = int(marks.kind[row]), int(marks.arg0[row]), int(marks.arg1[row])
+        if operation[row]:
+            communicator = int(marks.arg2[row])
+            if communicator not in sizes:
+                sizes[communicator] = waiting[-1] if len(set(waiting)) == 1 else fallback
+                waiting = waiting[:-1] if len(set(waiting)) == 1 else []
+            result[row] = sizes[communicator]
+        elif kind == MarkKind.NCCL_COMM_INIT:
+            waiting.append(first)
+        elif kind == MarkKind.NCCL_COMM_SPLIT:
+            waiting.append(UNKNOWN)
+        elif kind == MarkKind.NCCL_COMM_SHRINK:
+            parent = sizes.get(first, UNKNOWN)
+            waiting.append(parent - second if parent > second else UNKNOWN)
+        elif kind == MarkKind.NCCL_COMM_END:
+            sizes.pop(first, None)
+    return result
+
+
+def _summarize(pid: int, own: Operations, marks: Marks, sent: Bins | None, end_ns: int) -> NcclSummary:
+    known = own.bytes != UNKNOWN
+    first, last, moved = _on_the_wire(own.time_ns, sent, end_ns)
+    busy_s = (last - first)[moved > 0] / 1e9
+    needed = _needed(own)
+    total = float(moved.sum())
+    sizes = tuple(sorted({int(ranks) for ranks in np.unique(own.ranks) if ranks != UNKNOWN}))
+    created = bool((marks.kind == MarkKind.NCCL_COMM_INIT).any())
+    source = ("communicator's creation" if created else "environment") if sizes else "unknown"
+    return NcclSummary(
+        pid=pid,
+        operations=len(own),
+        launches=int((moved > 0).sum()),
+        communicators=len(np.unique(own.communicator)),
+        ranks=sizes,
+        ranks_source=source,
+        bytes=int(own.bytes.sum()) if known.all() else None,
+        median_wire_time_s=float(np.median(busy_s)) if len(busy_s) else None,
+        wire_bandwidth_bps=total * 8 / float(busy_s.sum()) if len(busy_s) and busy_s.sum() > 0 else None,
+        wire_to_algorithm_ratio=total / needed if needed and total else None,
+    )
+
+
+def _needed(own: Operations) -> float | None:
+    """Return the bytes that a bandwidth-optimal algorithm has to send per rank, None where a size is not known.
+
+    Only of the kinds in which every rank sends the same: of a broadcast or a reduce a rank's part depends on its place.
+    """
+    reduces = own.kind == CollectiveKind.ALL_REDUCE
+    even = reduces | np.isin(
+        own.kind, [CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL]
+    )
+    if not len(own) or not bool((even & (own.bytes != UNKNOWN) & (own.ranks > 0)).all()):
+        return None
+    share = (own.ranks - 1) / own.ranks
+    return float((own.bytes * np.where(reduces, 2 * share, share)).sum())
+
+
+def _on_the_wire(enqueue_ns: Int64, sent: Bins | None, end_ns: int) -> tuple[Int64, Int64, Int64]:
+    """Return of each launch the first and the last packet sent until the next one, and the bytes.
+
+    Edges are those of time bins: bytes of the bin in which a launch falls are counted as its own.
+    """
+    starts = np.concatenate(([True], np.diff(enqueue_ns) > LAUNCH_GAP_NS))
+    launch = enqueue_ns[starts]
+    until = np.append(launch[1:], max(end_ns, int(launch[-1]) + 1))
+    first, last, moved = (np.zeros(len(launch), np.int64) for _ in range(3))
+    if sent is not None and len(sent):
+        for row, (begin, end) in enumerate(zip(launch.tolist(), until.tolist(), strict=True)):
+            first[row], last[row], moved[row] = _between(sent, begin, end)
+    return first, last, moved
+
+
+def _between(sent: Bins, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
+    low = max(begin_ns // sent.bin_ns - sent.first_bin, 0)
+    high = min(end_ns // sent.bin_ns - sent.first_bin, len(sent))
+    held = np.flatnonzero(sent.wire_bytes[low:high]) + low if low < high else np.zeros(0, np.int64)
+    if len(held) == 0:
+        return 0, 0, 0
+    origin = sent.first_bin * sent.bin_ns
+    first = origin + (int(held[0]) + 1) * sent.bin_ns - int(sent.lead_ns[held[0]])
+    last = origin + int(held[-1]) * sent.bin_ns + int(sent.last_ns[held[-1]])
+    return first, last, int(sent.wire_bytes[low:high].sum(dtype=np.int64))

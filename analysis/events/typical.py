@@ -1,0 +1,78 @@
+"""Iterations in a few numbers: how long, how spread, and where the time of a typical one goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.tables.columns import Int64
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Seconds of a typical iteration in each phase (`definitions.PHASES`); they add up to its duration."""
+
+    forward: float
+    backward: float
+    exposed_communication: float
+    rest: float
+
+    @property
+    def total(self) -> float:
+        """The duration of the typical iteration."""
+        return self.forward + self.backward + self.exposed_communication + self.rest
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How long iterations took, seconds, and the phases of a typical one."""
+
+    count: int
+    median_s: float
+    mean_s: float
+    p10_s: float
+    p90_s: float
+    min_s: float
+    max_s: float
+    phases: Phases
+
+    @property
+    def exposed_share(self) -> float:
+        """Exposed communication as a share of the typical iteration."""
+        return self.phases.exposed_communication / self.phases.total if self.phases.total else 0.0
+
+
+def durations(iterations: Iterations) -> Durations | None:
+    """Summarise iterations of any number of processes; None without any."""
+    if len(iterations) == 0:
+        return None
+    seconds = iterations.duration_ns / 1e9
+    p10, median, p90 = np.percentile(seconds, [10, 50, 90])
+    return Durations(
+        count=len(iterations),
+        median_s=float(median),
+        mean_s=float(seconds.mean()),
+        p10_s=float(p10),
+        p90_s=float(p90),
+        min_s=float(seconds.min()),
+        max_s=float(seconds.max()),
+        phases=_phases(iterations.where(middle_half(iterations.duration_ns))),
+    )
+
+
+def middle_half(duration_ns: Int64) -> Int64:
+    """Return the rows of the middle half by duration: robust against pauses, and means over it still add up."""
+    order = np.argsort(duration_ns, kind="stable")
+    cut = len(order) // 4
+    return order[cut : len(order) - cut]
+
+
+def _phases(typical: Iterations) -> Phases:
+    return Phases(
+        forward=float(typical.forward_phase_ns.mean()) / 1e9,
+        backward=float(typical.backward_phase_ns.mean()) / 1e9,
+        exposed_communication=float(typical.exposed_phase_ns.mean()) / 1e9,
+        rest=float(typical.rest_phase_ns.mean()) / 1e9,
+    )

@@ -1,0 +1,1 @@
+"""What the report says, a file for each part of it."""

@@ -1,0 +1,182 @@
+"""The anatomy of a typical iteration: phases, buckets and the link beneath, laid over each other from its begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.buckets import Buckets
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.typical import middle_half
+from netprof.analysis.result import Tables
+from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import Intervals, covered_until
+from netprof.analysis.wire.bins import Bins, combine
+from netprof.schema import RECEIVE, TRANSMIT, MarkKind
+
+_MOST_ITERATIONS = 400
+_MOST_COLUMNS = 400
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A time over the iterations, seconds: the middle one, and the 10th and 90th percentile."""
+
+    p10: float
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True)
+class BucketAnatomy:
+    """The k-th bucket of an iteration, seconds after the iteration's begin; None where it was not recorded.
+
+    `ready` is the last gradient before the launch (only of iterations whose gradients were sampled), `begin` and
+    `end` are those of its collective, `unpacked` when the job took it up. Without a collective `end` is `unpacked`.
+    """
+
+    bytes: int | None
+    ready: Spread | None
+    launch: Spread
+    begin: Spread | None
+    end: Spread
+    unpacked: Spread
+
+
+@dataclass(frozen=True, eq=False)
+class LinkProfile:
+    """The link over the iteration: columns between `edges_s`, shape (columns + 1,).
+
+    `tx_bps` and `rx_bps` are the 10th, 50th and 90th percentile over the iterations, shape (3, columns); `idle` is
+    the mean share of each column in which the link is idle, by cause, shape (columns,).
+    """
+
+    edges_s: Float64
+    tx_bps: Float64
+    rx_bps: Float64
+    idle: Mapping[str, Float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Anatomy:
+    """The middle half, by duration, of a rank's iterations with the usual number of buckets.
+
+    Phases end at `backward`, `wait`, `done` and `end`, seconds after the iteration's begin. `iterations` is how many
+    were laid over each other. `profile` is None for a rank that sends over no link.
+    """
+
+    pid: int
+    iterations: int
+    backward: Spread
+    wait: Spread
+    done: Spread
+    end: Spread
+    buckets: tuple[BucketAnatomy, ...]
+    profile: LinkProfile | None
+
+
+def anatomy(
+    tables: Tables, pid: int, link: LinkKey | None, idle: Mapping[str, Intervals], bin_ns: int
+) -> Anatomy | None:
+    """Lay the typical iterations of process `pid` over each other; None where it has none.
+
+    `link` is the device it sends over and `idle` that device's idle time by cause (`idle_spans`).
+    """
+    rows = _typical_rows(tables, pid)
+    if len(rows) == 0:
+        return None
+    own = tables.iterations.where(rows)
+    return Anatomy(
+        pid=pid,
+        iterations=len(own),
+        backward=_spread(own.backward_ns - own.begin_ns),
+        wait=_spread(own.wait_ns - own.begin_ns),
+        done=_spread(own.done_ns - own.begin_ns),
+        end=_spread(own.end_ns - own.begin_ns),
+        buckets=_buckets(tables, pid, rows),
+        profile=_profile(tables, own, link, idle, bin_ns) if link is not None else None,
+    )
+
+
+def _typical_rows(tables: Tables, pid: int) -> Int64:
+    """Return rows of Iterations, ascending: of many, evenly spread ones."""
+    rows = np.flatnonzero(tables.iterations.pid == pid)
+    if len(rows) == 0:
+        return rows
+    counts = np.bincount(tables.buckets.iteration, minlength=len(tables.iterations))[rows]
+    rows = rows[counts == np.bincount(counts).argmax()]
+    rows = np.sort(rows[middle_half(tables.iterations.duration_ns[rows])])
+    if len(rows) > _MOST_ITERATIONS:
+        rows = rows[np.linspace(0, len(rows) - 1, _MOST_ITERATIONS).astype(np.int64)]
+    return rows
+
+
+def _buckets(tables: Tables, pid: int, rows: Int64) -> tuple[BucketAnatomy, ...]:
+    mine = tables.buckets.where(np.isin(tables.buckets.iteration, rows))
+    if len(mine) == 0:
+        return ()
+    mine = mine.where(np.lexsort((mine.launch_ns, mine.iteration)))
+    per_iteration = len(mine) // len(rows)
+    begin_ns = tables.iterations.begin_ns[mine.iteration]
+    ready_ns = _ready(tables, pid, mine, begin_ns)
+    return tuple(_bucket(mine, ready_ns, begin_ns, slice(k, None, per_iteration)) for k in range(per_iteration))
+
+
+def _bucket(mine: Buckets, ready_ns: Int64, iteration_ns: Int64, k: slice) -> BucketAnatomy:
+    origin, matched = iteration_ns[k], mine.from_collective[k] == 1
+    ready, size = ready_ns[k], mine.bytes[k]
+    seen = ready != UNKNOWN
+    return BucketAnatomy(
+        bytes=int(np.median(size[size != UNKNOWN])) if (size != UNKNOWN).any() else None,
+        ready=_spread(ready[seen] - origin[seen]) if seen.any() else None,
+        launch=_spread(mine.launch_ns[k] - origin),
+        begin=_spread(mine.begin_ns[k][matched] - origin[matched]) if matched.any() else None,
+        end=_spread(mine.end_ns[k] - origin),
+        unpacked=_spread(mine.unpacked_ns[k] - origin),
+    )
+
+
+def _ready(tables: Tables, pid: int, mine: Buckets, iteration_ns: Int64) -> Int64:
+    """Return the time of the last gradient before each launch and inside its iteration, UNKNOWN if none was seen."""
+    marks = tables.marks
+    times = marks.time_ns[(marks.pid == pid) & (marks.kind == int(MarkKind.GRADIENT_READY))]
+    if len(times) == 0:
+        return np.full(len(mine), UNKNOWN, np.int64)
+    index = np.searchsorted(times, mine.launch_ns, "right") - 1
+    found = times[np.maximum(index, 0)]
+    return np.where((index >= 0) & (found >= iteration_ns), found, UNKNOWN)
+
+
+def _profile(tables: Tables, own: Iterations, link: LinkKey, idle: Mapping[str, Intervals], bin_ns: int) -> LinkProfile:
+    length_ns = int(np.median(own.duration_ns))
+    columns = int(np.clip(length_ns // bin_ns, 1, _MOST_COLUMNS))
+    offsets = np.linspace(0, length_ns, columns + 1).astype(np.int64)
+    at_ns = own.begin_ns[:, None] + offsets  # shape (iterations, columns + 1)
+    width_s = np.diff(offsets) / 1e9
+    rates = []
+    for direction in (TRANSMIT, RECEIVE):
+        lanes = [bins for (lane, way), bins in tables.lanes.items() if lane.link == link and way == direction]
+        bits = np.diff(_bytes_until(combine(lanes), at_ns), axis=1) * 8.0
+        rates.append(np.percentile(bits / width_s, [10, 50, 90], axis=0))
+    shares = {
+        cause: np.diff(covered_until(spans, at_ns), axis=1).mean(axis=0) / np.diff(offsets)
+        for cause, spans in idle.items()
+    }
+    return LinkProfile(offsets / 1e9, rates[0], rates[1], shares)
+
+
+def _bytes_until(bins: Bins | None, at_ns: Int64) -> Float64:
+    """Return the bytes before each instant, a bin's spread evenly over it; shape as `at_ns`."""
+    if bins is None:
+        return np.zeros(at_ns.shape)
+    before = np.concatenate(([0.0], np.cumsum(bins.wire_bytes, dtype=np.float64)))
+    edges = (bins.first_bin + np.arange(len(bins) + 1)) * bins.bin_ns
+    return np.asarray(np.interp(at_ns, edges, before))
+
+
+def _spread(ns: Int64) -> Spread:
+    p10, median, p90 = np.percentile(ns, [10, 50, 90]) / 1e9
+    return Spread(float(p10), float(median), float(p90))

@@ -1,0 +1,116 @@
+"""How fast the all-reduces were, and what they cost on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64
+from netprof.analysis.tables.intervals import merge
+from netprof.analysis.wire.bins import Bins
+from netprof.schema import CollectiveKind
+
+
+@dataclass(frozen=True)
+class Bandwidths:
+    """The all-reduces of one rank (`definitions.BANDWIDTH`), inside whole iterations where those are known.
+
+    Bandwidths are bits per second. `algorithm_bandwidth_bps` and `bus_bandwidth_bps` are the aggregates over
+    `running_ns`, in which any all-reduce runs; the medians are of single ones. None: no all-reduce, or for the bus
+    bandwidths and ratios, the number of ranks is unknown.
+    """
+
+    count: int
+    bytes: int
+    running_ns: int
+    algorithm_bandwidth_bps: float | None
+    bus_bandwidth_bps: float | None
+    median_algorithm_bandwidth_bps: float | None
+    median_bus_bandwidth_bps: float | None
+    wire_bytes: float | None
+    payload_bytes: float | None
+    algorithm_bytes: float | None
+
+    @property
+    def wire_to_algorithm_ratio(self) -> float | None:
+        """`definitions.WIRE_RATIO`."""
+        return _ratio(self.wire_bytes, self.algorithm_bytes)
+
+    @property
+    def payload_to_algorithm_ratio(self) -> float | None:
+        """As `definitions.WIRE_RATIO`, of new stream bytes alone: without packet headers and retransmissions."""
+        return _ratio(self.payload_bytes, self.algorithm_bytes)
+
+
+def all_reduce_factor(world_size: int | None) -> float | None:
+    """Return 2(n-1)/n: what each rank sends of a byte that n ranks all-reduce; None for an unknown or lone rank."""
+    return None if world_size is None or world_size < 2 else 2 * (world_size - 1) / world_size
+
+
+def algorithm_bandwidths_bps(collectives: Collectives) -> Float64:
+    """Return S/t of every sized collective in bits per second; infinite for one that took no time."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(collectives.bytes * 8e9 / collectives.duration_ns)
+
+
+def rank_bandwidths(
+    collectives: Collectives, iterations: Iterations, world_size: int | None, sent: Bins | None
+) -> Bandwidths:
+    """Summarise one rank: its collectives and whole iterations, and all that its flows transmitted.
+
+    Wire bytes are taken over the whole iterations, not only while a collective runs: the end of a collective on one
+    rank only says that its last bytes are in the socket buffer.
+    """
+    if len(iterations):
+        collectives = collectives.where(_inside(collectives, iterations))
+    reduces = collectives.all_reduces()
+    factor = all_reduce_factor(world_size)
+    size = int(reduces.bytes.sum())
+    running_ns = merge(reduces.begin_ns, reduces.end_ns).total_ns
+    aggregate = size * 8e9 / running_ns if running_ns else None
+    single = algorithm_bandwidths_bps(reduces)
+    single = single[np.isfinite(single)]
+    median = float(np.median(single)) if len(single) else None
+    window = merge(iterations.begin_ns, iterations.end_ns)
+    measured = sent is not None and len(window) > 0
+    return Bandwidths(
+        count=len(reduces),
+        bytes=size,
+        running_ns=running_ns,
+        algorithm_bandwidth_bps=aggregate,
+        bus_bandwidth_bps=_times(aggregate, factor),
+        median_algorithm_bandwidth_bps=median,
+        median_bus_bandwidth_bps=_times(median, factor),
+        wire_bytes=sent.wire_bytes_in(window) if sent is not None and measured else None,
+        payload_bytes=sent.payload_bytes_in(window) if sent is not None and measured else None,
+        algorithm_bytes=_needed(collectives, world_size) if len(window) else None,
+    )
+
+
+def _needed(collectives: Collectives, world_size: int | None) -> float | None:
+    """Return what a rank has to send for all of its collectives of known size (`definitions.WIRE_RATIO`).
+
+    Of what has a root, that is the mean of the ranks: n-1 of them have to get (or give) the buffer, whoever sends it.
+    """
+    if world_size is None or world_size < 2:
+        return None
+    sized = collectives.where(collectives.bytes != UNKNOWN)
+    share = (world_size - 1) / world_size
+    factors = np.where(sized.kind == CollectiveKind.ALL_REDUCE, 2 * share, share)
+    return float((sized.bytes * factors).sum())
+
+
+def _inside(collectives: Collectives, iterations: Iterations) -> Bool:
+    index = np.searchsorted(iterations.begin_ns, collectives.begin_ns, "right") - 1
+    return np.asarray((index >= 0) & (collectives.begin_ns < iterations.end_ns[np.maximum(index, 0)]))
+
+
+def _times(value: float | None, factor: float | None) -> float | None:
+    return None if value is None or factor is None else value * factor
+
+
+def _ratio(value: float | None, whole: float | None) -> float | None:
+    return value / whole if value is not None and whole else None

@@ -1,0 +1,131 @@
+"""The flow table of the report: bytes, rate, share, retransmissions and round-trip time of every flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.tables.columns import Int64, int64_column
+from netprof.analysis.wire.fold import FlowTotals, WireFold
+from netprof.schema import RECEIVE, TRANSMIT, UNKNOWN_RANK
+
+
+@dataclass(frozen=True)
+class FlowSide:
+    """What a flow moved in one direction; `rate_bps` is wire bits over its first to last packet, None for one packet.
+
+    `share` is its share of the job's wire bytes on its device in this direction.
+    """
+
+    payload_bytes: int
+    wire_bytes: int
+    retransmitted_bytes: int
+    packets: int
+    rate_bps: float | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class TransportState:
+    """What TCP said of a flow: retransmitted segments and congestion window at the end, median round-trip time."""
+
+    retransmits: int
+    rtt_us: float
+    cwnd: int
+    mss_bytes: int
+
+
+@dataclass(frozen=True)
+class FlowSummary:
+    """One flow; `rank` is None where nothing says it, `tcp` where the transport was not sampled."""
+
+    flow_id: int
+    local: str
+    remote: str
+    netns: int
+    device: str
+    pid: int
+    rank: int | None
+    tx: FlowSide
+    rx: FlowSide
+    tcp: TransportState | None
+
+
+def summarize_flows(fold: WireFold, tcp: Any) -> tuple[FlowSummary, ...]:
+    """Summarise every flow that moved a byte, the largest first. `tcp` is the trace's table of that name."""
+    flows = fold.flows
+    sides = {direction: _sides(fold, direction) for direction in (TRANSMIT, RECEIVE)}
+    transport = _transport(tcp)
+    moved = fold.totals(TRANSMIT).wire_bytes + fold.totals(RECEIVE).wire_bytes
+    return tuple(
+        FlowSummary(
+            flow_id=int(flows.flow_id[row]),
+            local=endpoint(int(flows.family[row]), str(flows.local_addr[row]), int(flows.local_port[row])),
+            remote=endpoint(int(flows.family[row]), str(flows.remote_addr[row]), int(flows.remote_port[row])),
+            netns=int(flows.netns[row]),
+            device=str(flows.device[row]),
+            pid=int(flows.pid[row]),
+            rank=None if flows.rank[row] == UNKNOWN_RANK else int(flows.rank[row]),
+            tx=sides[TRANSMIT][row],
+            rx=sides[RECEIVE][row],
+            tcp=transport.get(int(flows.flow_id[row])),
+        )
+        for row in np.argsort(-moved, kind="stable")
+        if moved[row]
+    )
+
+
+def endpoint(family: int, address: str, port: int) -> str:
+    """Return address and port as one writes them: 10.0.0.1:80, [fe80::1]:80."""
+    return f"[{address}]:{port}" if family == 6 else f"{address}:{port}"
+
+
+def _sides(fold: WireFold, direction: int) -> list[FlowSide]:
+    totals = fold.totals(direction)
+    on_link = _per_link(fold, totals.wire_bytes)
+    return [_side(totals, on_link, row) for row in range(len(totals))]
+
+
+def _per_link(fold: WireFold, amounts: Int64) -> Int64:
+    """Return for each flow the sum of `amounts` over all flows on its device."""
+    numbers: dict[tuple[int, str], int] = {}
+    keys = zip(fold.flows.netns.tolist(), fold.flows.device.tolist(), strict=True)
+    link = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+    sums = np.zeros(len(numbers), np.int64)
+    np.add.at(sums, link, amounts)
+    return sums[link]
+
+
+def _side(totals: FlowTotals, on_link: Int64, row: int) -> FlowSide:
+    wire, lasted_ns = (
+        int(totals.wire_bytes[row]),
+        int(totals.last_ns[row] - totals.first_ns[row]) if totals.packets[row] else 0,
+    )
+    return FlowSide(
+        payload_bytes=int(totals.payload_bytes[row]),
+        wire_bytes=wire,
+        retransmitted_bytes=int(totals.retransmitted_bytes[row]),
+        packets=int(totals.packets[row]),
+        rate_bps=wire * 8e9 / lasted_ns if lasted_ns > 0 else None,
+        share=wire / int(on_link[row]) if on_link[row] else None,
+    )
+
+
+def _transport(tcp: Any) -> dict[int, TransportState]:
+    names = ("flow_id", "time_ns", "retransmits", "rtt_us", "cwnd", "mss_bytes")
+    columns = {name: int64_column(tcp, name) for name in names}
+    order = np.lexsort((columns["time_ns"], columns["flow_id"]))
+    columns = {name: values[order] for name, values in columns.items()}
+    ids, first = np.unique(columns["flow_id"], return_index=True)
+    ends = np.append(first[1:], len(order))[: len(ids)]
+    return {
+        int(flow): TransportState(
+            retransmits=int(columns["retransmits"][end - 1]),
+            rtt_us=float(np.median(columns["rtt_us"][begin:end])),
+            cwnd=int(columns["cwnd"][end - 1]),
+            mss_bytes=int(columns["mss_bytes"][end - 1]),
+        )
+        for flow, begin, end in zip(ids, first, ends, strict=True)
+    }

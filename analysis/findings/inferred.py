@@ -1,0 +1,142 @@
+"""Iterations of a job whose framework says nothing: which of its processes and sources to infer them from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.inference import (
+    SURE,
+    Inference,
+    InferredIterations,
+    confidence_of,
+    infer_from_bins,
+    infer_from_collectives,
+    infer_from_launches,
+)
+from netprof.analysis.tables.columns import UNKNOWN, Int64
+from netprof.analysis.tables.flow_table import LaneKey
+from netprof.analysis.tables.marks import Marks
+from netprof.analysis.wire.bins import Bins, combine
+from netprof.schema import RECEIVE, TRANSMIT, MarkKind
+
+_MOST_PROCESSES = 4  # with the most of a kind; all ranks keep step
+_MOST_MARKS = 1 << 21  # of one process; more would cost more time than they add certainty
+
+
+@dataclass(frozen=True, eq=False)
+class InferredSummary:
+    """Iterations of one process as inferred (`definitions.INFERRED`), which all ranks of the job share; seconds.
+
+    `method` says from what, `confidence` how surely their number is right within 1 % (0 to 1), `period_s` is the mean
+    without pauses. Where the phases of an iteration lie cannot be inferred.
+    """
+
+    pid: int
+    rank: int | None
+    method: str
+    confidence: float
+    period_s: float
+    count: int
+    median_s: float
+    mean_s: float
+    p10_s: float
+    p90_s: float
+    min_s: float
+    max_s: float
+    iterations: InferredIterations
+
+
+@dataclass(frozen=True, eq=False)
+class InferenceOutcome:
+    """The inferred iterations, or None and why: a sentence for each source that was tried."""
+
+    summary: InferredSummary | None
+    failures: tuple[str, ...] = ()
+
+
+def infer_iterations(
+    marks: Marks,
+    collectives: Collectives,
+    lanes: Mapping[tuple[LaneKey, int], Bins],
+    ranks: Mapping[int, int],
+) -> InferenceOutcome:
+    """Infer the job's iterations from its collectives, else their launches, else its bytes; the first that is sure.
+
+    Where none is SURE, the most confident is taken. `ranks` maps pids to ranks.
+    """
+    best: tuple[int, Inference] | None = None
+    failures = []
+    for pid, found in _attempts(marks, collectives, lanes, ranks):
+        if not isinstance(found, InferredIterations):
+            failures.append(f"{found.source}: {found.reason}")
+        elif best is None or confidence_of(found) > confidence_of(best[1]):
+            best = (pid, found)
+            if found.confidence >= SURE:
+                break
+    if best is None or not isinstance(best[1], InferredIterations):
+        return InferenceOutcome(None, tuple(failures))
+    return InferenceOutcome(_summarize(best[0], ranks.get(best[0]), best[1]))
+
+
+def _attempts(
+    marks: Marks,
+    collectives: Collectives,
+    lanes: Mapping[tuple[LaneKey, int], Bins],
+    ranks: Mapping[int, int],
+) -> Iterator[tuple[int, Inference]]:
+    """Yield what each source says of each process, the best evidence first; each is looked at only when asked for."""
+    for pid in _most(collectives.pid):
+        own = collectives.where(np.flatnonzero(collectives.pid == pid)[:_MOST_MARKS])
+        source = f"collectives of {_name(pid, ranks)}"
+        yield pid, infer_from_collectives(own.begin_ns, own.end_ns, own.bytes, source)
+    launches = marks.where((marks.kind >= MarkKind.NCCL_ALL_REDUCE) & (marks.kind <= MarkKind.NCCL_RECEIVE))
+    for pid in _most(launches.pid):
+        launched = launches.where(np.flatnonzero(launches.pid == pid)[:_MOST_MARKS])
+        source = f"collectives that {_name(pid, ranks)} enqueued"
+        elements = np.where(launched.arg0 > 0, launched.arg0, UNKNOWN)
+        yield pid, infer_from_launches(launched.time_ns, elements, source)
+    for direction, verb in ((TRANSMIT, "sent"), (RECEIVE, "received")):
+        own_lanes: dict[int, list[Bins]] = {}
+        for (key, lane_direction), bins in lanes.items():
+            if lane_direction == direction:
+                own_lanes.setdefault(key.pid, []).append(bins)
+        amounts = {pid: sum(int(b.payload_bytes.sum(dtype=np.int64)) for b in own) for pid, own in own_lanes.items()}
+        for pid in sorted(amounts, key=lambda pid: -amounts[pid])[:_MOST_PROCESSES]:
+            whole = combine(own_lanes[pid])
+            if whole is not None and amounts[pid]:
+                yield pid, infer_from_bins(whole, f"bytes that {_name(pid, ranks)} {verb}")
+
+
+def _most(pids: Int64) -> list[int]:
+    """Return the processes with the most rows, at most _MOST_PROCESSES of them."""
+    values, counts = np.unique(pids, return_counts=True)
+    found: list[int] = values[np.argsort(-counts, kind="stable")][:_MOST_PROCESSES].tolist()
+    return found
+
+
+def _name(pid: int, ranks: Mapping[int, int]) -> str:
+    return f"rank {ranks[pid]}" if pid in ranks else f"process {pid}"
+
+
+def _summarize(pid: int, rank: int | None, found: InferredIterations) -> InferredSummary:
+    seconds = found.duration_ns / 1e9
+    p10, median, p90 = np.percentile(seconds, [10, 50, 90])
+    return InferredSummary(
+        pid=pid,
+        rank=rank,
+        method=f"the period of the {found.source}",
+        confidence=found.confidence,
+        period_s=found.period_ns / 1e9,
+        count=len(found),
+        median_s=float(median),
+        mean_s=float(seconds.mean()),
+        p10_s=float(p10),
+        p90_s=float(p90),
+        min_s=float(seconds.min()),
+        max_s=float(seconds.max()),
+        iterations=found,
+    )

@@ -1,0 +1,70 @@
+"""The interface's own counters: what the device moved in all, the job's share of it, drops and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.analysis.tables.columns import int64_column, text_column
+from netprof.analysis.tables.flow_table import LaneKey, LinkKey
+from netprof.analysis.tables.intervals import Intervals, interval
+from netprof.analysis.wire.bins import Bins
+from netprof.schema import RECEIVE, TRANSMIT
+
+_COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
+
+
+@dataclass(frozen=True)
+class NicTotals:
+    """Differences of a device's counters between its first and its last sample, for the whole device.
+
+    `job_tx_bytes` and `job_rx_bytes` are the wire bytes of the job's flows in the same time.
+    """
+
+    first_ns: int
+    last_ns: int
+    samples: int
+    tx_bytes: int
+    rx_bytes: int
+    tx_packets: int
+    rx_packets: int
+    tx_drops: int
+    rx_drops: int
+    tx_errors: int
+    rx_errors: int
+    job_tx_bytes: float
+    job_rx_bytes: float
+
+
+def nic_totals(table: Any, lanes: Mapping[tuple[LaneKey, int], Bins]) -> dict[LinkKey, NicTotals]:
+    """Return the totals of every sampled device; a counter reset between two samples counts from zero again.
+
+    `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order.
+    """
+    netns = int64_column(table, "netns")
+    device = np.array(text_column(table, "device"), dtype=object)
+    time_ns = int64_column(table, "time_ns")
+    counters = {name: int64_column(table, name) for name in _COUNTERS}
+    totals = {}
+    for key in dict.fromkeys(zip(netns.tolist(), device.tolist(), strict=True)):
+        rows = np.flatnonzero((netns == key[0]) & (device == key[1]))
+        rows = rows[np.argsort(time_ns[rows], kind="stable")]
+        moved = {name: _increase(values[rows]) for name, values in counters.items()}
+        link, first, last = LinkKey(*key), int(time_ns[rows[0]]), int(time_ns[rows[-1]])
+        job = [_job_bytes(lanes, link, direction, interval(first, last)) for direction in (TRANSMIT, RECEIVE)]
+        totals[link] = NicTotals(first, last, len(rows), **moved, job_tx_bytes=job[0], job_rx_bytes=job[1])
+    return totals
+
+
+def _job_bytes(lanes: Mapping[tuple[LaneKey, int], Bins], link: LinkKey, direction: int, times: Intervals) -> float:
+    mine = [bins for (lane, way), bins in lanes.items() if lane.link == link and way == direction]
+    return sum(bins.wire_bytes_in(times) for bins in mine)
+
+
+def _increase(samples: npt.NDArray[np.int64]) -> int:
+    steps = np.diff(samples)
+    return int(np.where(steps >= 0, steps, samples[1:]).sum())

@@ -1,0 +1,27 @@
+"""How much of the job's computing power its communication leaves (`definitions.SCALING`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netprof.analysis.events.typical import Durations
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The scaling factor, and what it rests on: "single trace" or "single-worker baseline"."""
+
+    factor: float
+    basis: str
+
+
+def scaling(durations: Durations | None, baseline_s: float | None = None) -> Scaling | None:
+    """Return the scaling factor of the typical iteration; None without iterations.
+
+    `baseline_s` is the iteration time of one worker alone on the same batch, in seconds.
+    """
+    if durations is None or not durations.phases.total:
+        return None
+    if baseline_s is not None:
+        return Scaling(baseline_s / durations.phases.total, "single-worker baseline")
+    return Scaling(1.0 - durations.exposed_share, "single trace")

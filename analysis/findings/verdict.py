@@ -1,0 +1,151 @@
+"""One sentence: is the network the bottleneck, and on what evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from netprof.analysis.events.typical import Durations
+from netprof.analysis.findings.inferred import InferredSummary
+from netprof.analysis.findings.links import LinkSummary
+
+EXPOSED_MATTERS = 0.10
+"""Exposed communication below this share of an iteration: the job is compute-bound."""
+EXPOSED_RULES = 0.50
+"""From this share on the job is communication-bound, between the two it is partly so."""
+AT_LINE_RATE = 0.80
+"""Utilization while gradients wait from which on the link itself is the limit."""
+LINK_IDLE = 0.30
+"""Share of the time that gradients wait in which the link is idle, from which on that is the first thing to fix."""
+
+
+class Case(Enum):
+    """What kind of verdict it is."""
+
+    NO_DATA = "no_data"
+    ITERATIONS_UNKNOWN = "iterations_unknown"
+    NO_TRAFFIC = "no_traffic"
+    COMPUTE_BOUND = "compute_bound"
+    LINE_RATE_UNKNOWN = "line_rate_unknown"
+    AT_LINE_RATE = "at_line_rate"
+    LINK_IDLE = "link_idle"
+    BELOW_LINE_RATE = "below_line_rate"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The case and its sentence, which names the numbers that it rests on."""
+
+    case: Case
+    sentence: str
+
+
+def judge(
+    durations: Durations | None, links: Sequence[LinkSummary], inferred: InferredSummary | None = None
+) -> Verdict:
+    """Judge by EXPOSED_MATTERS, then AT_LINE_RATE, then LINK_IDLE, on the link that is busiest while gradients wait."""
+    busy = [link for link in links if link.tx_bytes + link.rx_bytes > 0]
+    if durations is None:
+        return _without_iterations(busy, inferred)
+    exposed = durations.exposed_share
+    if exposed < EXPOSED_MATTERS:
+        return Verdict(Case.COMPUTE_BOUND, _compute_bound(exposed, busy))
+    bound = "communication-bound" if exposed >= EXPOSED_RULES else "partly communication-bound"
+    evidence = f"{bound}: {percent(exposed)} of an iteration is exposed communication"
+    waiting = [link for link in busy if link.outstanding_ns]
+    if not waiting:
+        return Verdict(
+            Case.NO_TRAFFIC,
+            f"{evidence}, but no traffic of its ranks was seen: it goes another way (shared memory, RDMA, another "
+            "process), so nothing can be said about the link",
+        )
+    link = max(waiting, key=_bytes_waiting)
+    usage = waiting_utilization(link)
+    idle = waiting_idle_share(link)
+    if usage is None:
+        return Verdict(Case.LINE_RATE_UNKNOWN, _rate_unknown(evidence, link, idle))
+    if usage >= AT_LINE_RATE:
+        return Verdict(
+            Case.AT_LINE_RATE,
+            f"{evidence} and {link.device} runs at {percent(usage)} of line rate meanwhile: a faster link or fewer "
+            "bytes would help, not a better transport",
+        )
+    if idle is not None and idle >= LINK_IDLE:
+        return Verdict(
+            Case.LINK_IDLE,
+            f"{evidence}, and {link.device} is idle {percent(idle)} of the time that gradients wait: latency, "
+            "negotiation, copying or a late peer costs this time, not the link's speed",
+        )
+    return Verdict(
+        Case.BELOW_LINE_RATE,
+        f"{evidence}, and {link.device} runs at only {percent(usage)} of line rate while gradients wait (idle "
+        f"{percent(idle)}): the transport does not fill the link; a better one would help before a faster link",
+    )
+
+
+def waiting_utilization(link: LinkSummary) -> float | None:
+    """Return the utilization of the busier direction while a bucket is outstanding."""
+    known = [u for u in (link.utilization_outstanding_tx, link.utilization_outstanding_rx) if u is not None]
+    return max(known, default=None)
+
+
+def waiting_idle_share(link: LinkSummary) -> float | None:
+    """Return the share of the time that gradients wait in which the link is idle in both directions."""
+    if not link.outstanding_ns or link.idle.gradients_waiting_ns is None:
+        return None
+    return link.idle.gradients_waiting_ns / link.outstanding_ns
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a person writes it; two digits below one percent."""
+    if share is None:
+        return "unknown"
+    return f"{share * 100:.0f} %" if share >= 0.01 or share == 0 else f"{share * 100:.2g} %"
+
+
+def _bytes_waiting(link: LinkSummary) -> float:
+    """Rank links by utilization while gradients wait; without line rates, by bytes."""
+    usage = waiting_utilization(link)
+    return usage if usage is not None else (link.tx_bytes_outstanding or 0.0) * 1e-30
+
+
+def _compute_bound(exposed: float, busy: Sequence[LinkSummary]) -> str:
+    text = f"compute-bound: only {percent(exposed)} of an iteration is exposed communication"
+    rated = [(max(link.utilization_tx or 0, link.utilization_rx or 0), link) for link in busy if link.line_rate_bps]
+    if rated:
+        usage, link = max(rated, key=lambda pair: pair[0])
+        text += f" and {link.device} averages {percent(usage)} of line rate"
+    return f"{text}: a faster network would gain at most those {percent(exposed)}"
+
+
+def _rate_unknown(evidence: str, link: LinkSummary, idle: float | None) -> str:
+    text = f"{evidence}, but the line rate of {link.device} is unknown (give it with --line-rate)"
+    if idle is not None and idle >= LINK_IDLE:
+        return f"{text}; no packet moves in {percent(idle)} of the time that gradients wait"
+    return f"{text}, so whether the link is the limit cannot be said"
+
+
+def _inferred(found: InferredSummary) -> str:
+    return (
+        f"{found.count} iterations of {found.period_s * 1e3:.3g} ms are inferred from {found.method} (confidence "
+        f"{found.confidence:.2f}), their phases are unknown"
+    )
+
+
+def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary | None) -> Verdict:
+    if not busy:
+        return Verdict(Case.NO_DATA, "nothing to judge: neither iterations nor traffic of the job were seen")
+    text = "iterations are unknown (no DDP marks)" if inferred is None else _inferred(inferred)
+    link = max(busy, key=lambda link: max(link.utilization_tx or 0.0, link.utilization_rx or 0.0))
+    known = [u for u in (link.utilization_tx, link.utilization_rx) if u is not None]
+    if not known:
+        return Verdict(
+            Case.ITERATIONS_UNKNOWN,
+            f"{text} and so is the line rate of {link.device}: only bytes per flow can be shown",
+        )
+    return Verdict(
+        Case.ITERATIONS_UNKNOWN,
+        f"{text}, so nothing can be said about what the job waits for; {link.device} averages {percent(max(known))} "
+        "of line rate over the recording",
+    )

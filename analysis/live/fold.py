@@ -1,0 +1,40 @@
+"""Folded wire rows of consecutive spans of time, put together again: a window that slides without being read again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from netprof.analysis.tables.flow_table import Flows, LaneKey
+from netprof.analysis.wire.bins import Bins, combine
+from netprof.analysis.wire.fold import WireFold
+
+
+class RecentFold(WireFold):
+    """The sum of `parts`, as if their rows had been added to one fold; flows unknown to `flows` are left out."""
+
+    def __init__(self, flows: Flows, bin_ns: int, parts: Sequence[WireFold]) -> None:
+        super().__init__(flows, bin_ns)
+        self._parts = parts
+        self.rows = sum(part.rows for part in parts)
+        self.unknown_bytes = sum(part.unknown_bytes for part in parts)
+        for part in parts:
+            self._add_totals(part)
+
+    def lanes(self) -> dict[tuple[LaneKey, int], Bins]:
+        """Return the bins of every lane that moved a byte in any part, by lane and direction."""
+        found: dict[tuple[LaneKey, int], list[Bins]] = {}
+        for part in self._parts:
+            for key, bins in part.lanes().items():
+                found.setdefault(key, []).append(bins)
+        return {key: whole for key, bins in found.items() if (whole := combine(bins)) is not None}
+
+    def _add_totals(self, part: WireFold) -> None:
+        row = self.flows.positions(part.flows.flow_id)
+        known = np.repeat(row >= 0, 2)
+        slot = (np.repeat(row, 2) * 2 + np.tile([0, 1], len(row)))[known]
+        for name, total in self._sums.items():
+            total[slot] += part._sums[name][known]
+        self._first[slot] = np.minimum(self._first[slot], part._first[known])
+        self._last[slot] = np.maximum(self._last[slot], part._last[known])

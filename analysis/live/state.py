@@ -1,0 +1,119 @@
+"""From an inbox of fresh rows to what a live view shows, at a bounded cost."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from netprof.analysis.events.steps import find_all_iterations
+from netprof.analysis.findings.ranks import ranks_by_pid, world_size
+from netprof.analysis.live.inbox import Inbox
+from netprof.analysis.live.recent import (
+    NO_DOINGS,
+    Recent,
+    continue_trail,
+    doings,
+    empty_trail,
+    latest_of_gpus,
+    links_now,
+    pids_by_link,
+)
+from netprof.analysis.live.window import LONGEST_NS, Lanes, Window
+from netprof.analysis.result import Analysis
+from netprof.model import Meta
+
+_S = 10**9
+_WINDOW_NS = (10 * _S, 30 * _S)  # a hundred iterations, but not less nor more than this
+_FEWEST_ITERATIONS = 5  # unless this many do not fit into it
+_GLANCE_NS, _GLANCE_ITERATIONS = 4 * _S, 5
+_DOINGS_EVERY, _TRIM_EVERY = 3, 8  # looks
+_CONCLUDE_EVERY_S = 1.5
+_CONCLUDE_SHARE = 0.01  # of a core, at most, goes into conclusions
+_CATCH_UP_ROUNDS = 3
+_GPU_NS, _GPU = 2 * _S, ("gpu", "pid", "metric", "time_ns", "value")
+
+
+class LiveState:
+    """Turns what an inbox holds into `Recent`; used by one thread.
+
+    Iterations and the bytes of the last seconds are looked at on every call, and on every third what the ranks were
+    doing meanwhile. Conclusions over the whole window follow every one and a half seconds or, where they take long, so
+    seldom that they stay within 1 % of a core.
+    """
+
+    def __init__(self, inbox: Inbox, bin_ns: int) -> None:
+        self._inbox = inbox
+        self._window = Window(bin_ns)
+        self._trail = empty_trail()
+        self._analysis: Analysis | None = None
+        self._doings = NO_DOINGS
+        self._looks = 0
+        self._next_s = 0.0
+        self._concluded = 0
+
+    def look(self) -> Recent:
+        """Return what is going on now. Raises TraceError for rows that cannot be believed."""
+        meta, through_ns, fresh = self._inbox.fetch()
+        self._window.set_ranks(meta)
+        for table, rows in fresh:
+            self._window.add(table, rows)
+        lanes = self._glance(meta, through_ns)
+        window_ns = min(self._window_ns(), self._window.longest_ns, through_ns - meta.started_ns)
+        if self._looks % _TRIM_EVERY == 0:
+            self._window.trim(through_ns, window_ns, self._marks_ns(through_ns, window_ns))
+        if fresh and time.monotonic() >= self._next_s:
+            self._conclude(meta, through_ns, window_ns)
+        return Recent(
+            meta=meta,
+            through_ns=through_ns,
+            window_ns=window_ns,
+            trail=self._trail,
+            ranks=ranks_by_pid(meta.targets),
+            links=links_now(meta, lanes, self._doings),
+            last_bandwidths=self._doings.last_bandwidths,
+            analysis=self._analysis,
+            gpus=latest_of_gpus(self._window.columns("gpu", through_ns - _GPU_NS, _GPU)),
+        )
+
+    def _glance(self, meta: Meta, through_ns: int) -> Lanes:
+        """Continue the trail and, now and then, see what the ranks are doing; returns the lanes of the last seconds."""
+        span_ns = max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns())
+        lanes = self._window.lanes(through_ns - span_ns)
+        marks = self._window.marks(through_ns - self._marks_ns(through_ns, span_ns))
+        found = find_all_iterations(marks)
+        alive = self._trail.where(self._trail.end_ns > through_ns - LONGEST_NS)
+        self._trail = continue_trail(alive, found.iterations, marks, self._inbox.steps)
+        if self._looks % _DOINGS_EVERY == 0:
+            self._doings = doings(found, marks, pids_by_link(lanes), world_size(meta.targets))
+        self._looks += 1
+        return lanes
+
+    def _conclude(self, meta: Meta, through_ns: int, window_ns: int) -> None:
+        """Conclude over the window, and set the time of the next conclusion by what this one cost."""
+        began_s = time.thread_time()
+        self._analysis = self._window.conclude(meta, through_ns - window_ns, through_ns)
+        took_s = time.thread_time() - began_s
+        self._concluded += 1
+        least_s = _CONCLUDE_EVERY_S / 2 if self._concluded < _CATCH_UP_ROUNDS else _CONCLUDE_EVERY_S
+        self._next_s = time.monotonic() + max(least_s, took_s / _CONCLUDE_SHARE)
+
+    def _window_ns(self) -> int:
+        """Return how far back to look: about a hundred iterations, in seconds that a person can relate to."""
+        typical_ns = self._typical_ns()
+        shortest, longest = _WINDOW_NS
+        wanted = min(max(100 * typical_ns, shortest), longest) if typical_ns else longest
+        return min(max(wanted, (_FEWEST_ITERATIONS + 1) * typical_ns), LONGEST_NS)
+
+    def _marks_ns(self, through_ns: int, least_ns: int) -> int:
+        """Return how far back marks matter: as far as each process's last known iteration began, if that is more.
+
+        An iteration may take longer than the ones before it, or than we thought that any would.
+        """
+        if not len(self._trail):
+            return LONGEST_NS
+        last = min(int(self._trail.of(pid).begin_ns[-1]) for pid in np.unique(self._trail.pid).tolist())
+        return min(max(least_ns, through_ns - last + 1), LONGEST_NS)
+
+    def _typical_ns(self) -> int:
+        return int(np.median(self._trail.duration_ns)) if len(self._trail) else 0

@@ -1,0 +1,61 @@
+"""Bins put together into the columns of a strip: no peak is lost, and what a column shows is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.account.idle import States
+from netprof.analysis.definitions import IDLE_THRESHOLD
+from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.intervals import Intervals
+from netprof.analysis.wire.bins import Bins
+
+
+@dataclass(frozen=True, eq=False)
+class Strip:
+    """One direction of a link: mean and highest bin of each column, in bits per second, oldest column first."""
+
+    mean_bps: Float64
+    peak_bps: Float64
+
+
+def strip(bins: Bins | None, first_bin: int, bins_per_column: int, columns: int, bin_ns: int) -> Strip:
+    """Return `columns` columns of `bins_per_column` bins each, from bin number `first_bin` on; nothing seen is 0."""
+    held = np.zeros(columns * bins_per_column, np.float64)
+    if bins is not None:
+        low, high = max(first_bin, bins.first_bin), min(first_bin + len(held), bins.first_bin + len(bins))
+        if low < high:
+            held[low - first_bin : high - first_bin] = bins.wire_bytes[low - bins.first_bin : high - bins.first_bin]
+    by_column = held.reshape(columns, bins_per_column) * (8e9 / bin_ns)
+    return Strip(by_column.mean(axis=1), by_column.max(axis=1))
+
+
+def is_idle(sides: list[Strip], line_rate_bps: float | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return for each column whether every bin of it is idle in every direction (`definitions.IDLE`)."""
+    threshold = IDLE_THRESHOLD * (line_rate_bps or 0.0)
+    peaks = np.stack([side.peak_bps for side in sides])
+    return np.asarray(((peaks < threshold) | (peaks == 0)).all(axis=0))
+
+
+def causes(states: States | None, first_ns: int, column_ns: int, columns: int) -> Int64:
+    """Return what the link's ranks did for most of each column, as the index in States' fields; -1: not known."""
+    if states is None:
+        return np.full(columns, -1)
+    edges = first_ns + column_ns * np.arange(columns + 1)
+    fields = (states.no_gradient, states.gradients_waiting, states.nothing_outstanding, states.after_last_byte)
+    covered = np.stack([np.diff(_before(times, edges)) for times in fields])
+    return np.where(covered.sum(axis=0) * 2 > column_ns, covered.argmax(axis=0), -1)
+
+
+def _before(times: Intervals, instants: Int64) -> Int64:
+    """Return the length of the part of `times` before each instant."""
+    if len(times) == 0:
+        return np.zeros(len(instants), np.int64)
+    through = np.cumsum(times.end_ns - times.begin_ns)
+    index = np.searchsorted(times.begin_ns, instants, "right") - 1
+    last = np.maximum(index, 0)
+    inside = np.minimum(instants, times.end_ns[last]) - times.begin_ns[last]
+    whole = through[last] - (times.end_ns[last] - times.begin_ns[last])
+    return np.where(index < 0, 0, whole + inside)

@@ -1,0 +1,1 @@
+"""The trace's tables as columns, and sets of time."""

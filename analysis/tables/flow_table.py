@@ -1,0 +1,101 @@
+"""The flows table, and which lane of the wire each flow belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.analysis.tables.columns import Columns, Int64, int64_column, text_column
+from netprof.schema import UNKNOWN_RANK
+
+
+class LinkKey(NamedTuple):
+    """A device; its name alone is not enough, each network namespace has its own."""
+
+    netns: int
+    device: str
+
+
+class LaneKey(NamedTuple):
+    """One process's share of a device."""
+
+    link: LinkKey
+    pid: int
+
+
+@dataclass(frozen=True, eq=False)
+class Flows(Columns):
+    """The flow table: a row per flow, by flow id; `lane` is a position in `lanes`."""
+
+    flow_id: Int64
+    family: Int64
+    local_addr: npt.NDArray[Any]
+    local_port: Int64
+    remote_addr: npt.NDArray[Any]
+    remote_port: Int64
+    protocol: Int64
+    netns: Int64
+    device: npt.NDArray[Any]
+    pid: Int64
+    rank: Int64
+    lane: Int64
+
+    @property
+    def lanes(self) -> list[LaneKey]:
+        """The distinct lanes, in order of first appearance by flow id."""
+        found: dict[int, LaneKey] = {}
+        for index, netns, device, pid in zip(self.lane, self.netns, self.device, self.pid, strict=True):
+            found.setdefault(int(index), LaneKey(LinkKey(int(netns), str(device)), int(pid)))
+        return [found[index] for index in sorted(found)]
+
+    def positions(self, flow_id: npt.NDArray[Any]) -> Int64:
+        """Return the row of each flow id, -1 where the table has none."""
+        if len(self) == 0:
+            return np.full(len(flow_id), -1)
+        index = np.minimum(np.searchsorted(self.flow_id, flow_id), len(self) - 1)
+        return np.where(self.flow_id[index] == flow_id, index, -1)
+
+
+def read_flows(table: Any, ranks: dict[int, int], workers: Collection[int] = frozenset()) -> Flows:
+    """Return the `flows` table (Arrow, DataFrame or mapping) by flow id; a later row of the same id replaces it.
+
+    `ranks` maps pids to ranks, for the flows whose row does not say. `workers` are the pids that train: a flow of
+    another process of the same rank (a child that it forked) is counted to the worker, unless the rank has had
+    several (a job that was restarted).
+    """
+    numbers = ("flow_id", "family", "local_port", "remote_port", "protocol", "netns", "pid", "rank")
+    columns: dict[str, Any] = {name: int64_column(table, name) for name in numbers}
+    columns |= {
+        name: np.array(text_column(table, name), dtype=object) for name in ("local_addr", "remote_addr", "device")
+    }
+    order = np.argsort(columns["flow_id"], kind="stable")
+    ids = columns["flow_id"][order]
+    order = order[np.append(ids[1:] != ids[:-1], True)[: len(ids)]]
+    columns = {name: values[order] for name, values in columns.items()}
+    stated = columns["rank"].tolist()
+    known = [
+        rank if rank != UNKNOWN_RANK else ranks.get(pid, rank)
+        for rank, pid in zip(stated, columns["pid"].tolist(), strict=True)
+    ]
+    owner = _owners(columns["pid"].tolist(), known, ranks, workers)
+    columns["rank"], columns["pid"] = np.array(known, np.int64), np.array(owner, np.int64)
+    return Flows(**columns, lane=_lanes(columns))
+
+
+def _owners(pids: list[int], flow_ranks: list[int], ranks: dict[int, int], workers: Collection[int]) -> list[int]:
+    """Return the process that each flow is counted to: its own, or the one worker of its rank."""
+    of_rank: dict[int, list[int]] = {}
+    for pid in workers:
+        of_rank.setdefault(ranks.get(pid, UNKNOWN_RANK), []).append(pid)
+    alone = {rank: found[0] for rank, found in of_rank.items() if rank != UNKNOWN_RANK and len(found) == 1}
+    return [pid if pid in workers else alone.get(rank, pid) for pid, rank in zip(pids, flow_ranks, strict=True)]
+
+
+def _lanes(columns: dict[str, Any]) -> Int64:
+    numbers: dict[tuple[int, str, int], int] = {}
+    keys = zip(columns["netns"].tolist(), columns["device"].tolist(), columns["pid"].tolist(), strict=True)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)

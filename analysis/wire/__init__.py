@@ -1,0 +1,1 @@
+"""Bytes over time: the wire table folded into lanes of bins."""

@@ -1,0 +1,67 @@
+"""A link's bytes by time, coarse enough to draw: sums and peaks, so that no burst is lost by looking from afar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.flow_table import LaneKey, LinkKey
+from netprof.analysis.wire.bins import Bins, combine
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """One direction of a link: cell i begins at `first_ns + i * cell_ns` and holds whole bins of `bin_ns`.
+
+    `total_bytes` is the sum over the cell, `peak_bytes` the largest of its bins; both shape (cells,). A cell of one
+    bin has the same in both.
+    """
+
+    bin_ns: int
+    cell_ns: int
+    first_ns: int
+    total_bytes: Int64
+    peak_bytes: Int64
+
+    def __len__(self) -> int:
+        return len(self.total_bytes)
+
+
+def link_cells(
+    lanes: Mapping[tuple[LaneKey, int], Bins], link: LinkKey, direction: int, most_cells: int
+) -> Cells | None:
+    """Return all that the job moved over a link in one direction, in at most `most_cells` cells; None: nothing.
+
+    A cell is one bin where that suffices, else the smallest power of two of bins that does.
+    """
+    mine = [bins for (lane, way), bins in lanes.items() if lane.link == link and way == direction]
+    bins = combine(mine)
+    return None if bins is None else aggregate(bins, bins_per_cell(len(bins), most_cells))
+
+
+def bins_per_cell(count: int, most_cells: int) -> int:
+    """Return the smallest power of two by which `count` bins fit into `most_cells` cells (one is lost to the edge)."""
+    factor = 1
+    while count > factor * max(most_cells - 1, 1):
+        factor *= 2
+    return factor
+
+
+def aggregate(bins: Bins, factor: int) -> Cells:
+    """Put `factor` bins into a cell; cells begin at multiples of their width, so that links share their edges."""
+    first = bins.first_bin // factor
+    lead = bins.first_bin - first * factor
+    count = -(-(lead + len(bins)) // factor)
+    if factor == 1:
+        amounts = bins.wire_bytes.astype(np.int64)
+        return Cells(bins.bin_ns, bins.bin_ns, first * bins.bin_ns, amounts, amounts)
+    padded: npt.NDArray[np.unsignedinteger] = np.zeros(count * factor, bins.wire_bytes.dtype)
+    padded[lead : lead + len(bins)] = bins.wire_bytes
+    rows = padded.reshape(count, factor)
+    total = rows.sum(axis=1, dtype=np.int64)
+    width = factor * bins.bin_ns
+    return Cells(bins.bin_ns, width, first * width, total, rows.max(axis=1).astype(np.int64))

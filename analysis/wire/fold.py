@@ -1,0 +1,143 @@
+"""Folding the wire table, batch by batch: memory grows with time bins and flows, not with rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.analysis.events.flows_by_iteration import FlowsByIteration
+from netprof.analysis.tables.columns import Columns, Int64, column, int64_column
+from netprof.analysis.tables.flow_table import Flows, LaneKey
+from netprof.analysis.wire.bins import Bins
+from netprof.analysis.wire.growing_lane import GrowingLane
+from netprof.schema import RECEIVE, TRANSMIT
+
+_ROWS_AT_ONCE = 1 << 17
+_NAMES = (
+    "flow_id",
+    "direction",
+    "bin_start_ns",
+    "payload_bytes",
+    "wire_bytes",
+    "retransmitted_bytes",
+    "packets",
+    "first_ns",
+    "last_ns",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FlowTotals(Columns):
+    """What each flow moved in one direction, in the order of the flow table; first_ns > last_ns: nothing."""
+
+    payload_bytes: Int64
+    wire_bytes: Int64
+    retransmitted_bytes: Int64
+    packets: Int64
+    first_ns: Int64
+    last_ns: Int64
+
+
+class WireFold:
+    """Adds up `wire` rows per lane and bin, and per flow and direction. Rows may come in any order.
+
+    A lane is one process's flows on one device in one direction. Rows of flows that the flow table does not know
+    (the recorder was killed before it wrote them) are added to `unknown_bytes` and nothing else.
+    """
+
+    def __init__(
+        self, flows: Flows, bin_ns: int, by_iteration: FlowsByIteration | None = None, expected_bins: int = 0
+    ) -> None:
+        self.flows = flows
+        self._by_iteration = by_iteration
+        self._keys = flows.lanes
+        self.bin_ns = bin_ns
+        self.rows = 0
+        self.unknown_bytes = 0
+        self._lanes: list[GrowingLane] = [GrowingLane(bin_ns, expected_bins) for _ in range(2 * len(self._keys))]
+        slots = 2 * len(flows)
+        self._sums = {name: np.zeros(slots, np.int64) for name in _NAMES[3:7]}
+        self._first = np.full(slots, np.iinfo(np.int64).max)
+        self._last = np.full(slots, np.iinfo(np.int64).min)
+
+    def add(self, batch: Any) -> None:
+        """Add rows: an Arrow batch or table, a DataFrame or a mapping of columns."""
+        self._add({name: column(batch, name) for name in _NAMES})
+
+    def add_all(self, batches: Iterable[Any]) -> None:
+        """Add many batches, small ones together so that each pass over them pays."""
+        for columns in _together(batches):
+            self._add(columns)
+
+    def lanes(self) -> dict[tuple[LaneKey, int], Bins]:
+        """Return the bins of every lane that moved a byte, by lane and direction."""
+        keys = [(key, direction) for key in self._keys for direction in (TRANSMIT, RECEIVE)]
+        return {key: lane.bins() for key, lane in zip(keys, self._lanes, strict=True) if len(lane)}
+
+    def totals(self, direction: int) -> FlowTotals:
+        """Return every flow's totals in one direction."""
+        part = slice(direction, None, 2)
+        sums = {name: values[part] for name, values in self._sums.items()}
+        return FlowTotals(**sums, first_ns=self._first[part], last_ns=self._last[part])
+
+    def span_ns(self) -> tuple[int, int] | None:
+        """Return the times of the first and the last packet of known flows, None without any."""
+        if not (self._last >= self._first).any():
+            return None
+        return int(self._first.min()), int(self._last.max())
+
+    def _add(self, columns: dict[str, npt.NDArray[Any]]) -> None:
+        self.rows += len(columns["flow_id"])
+        flow = self.flows.positions(columns["flow_id"])
+        direction = columns["direction"].astype(np.int64)
+        known = (flow >= 0) & (direction <= RECEIVE)
+        if not known.all():
+            self.unknown_bytes += int(columns["wire_bytes"][~known].sum())
+            columns = {name: values[known] for name, values in columns.items()}
+            flow, direction = flow[known], direction[known]
+        self._add_to_flows(flow * 2 + direction, columns)
+        if self._by_iteration is not None:
+            self._by_iteration.add(flow, direction, columns)
+        self._add_to_lanes(self.flows.lane[flow] * 2 + direction, columns)
+
+    def _add_to_flows(self, slot: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+        for name, total in self._sums.items():
+            total += np.bincount(slot, weights=columns[name], minlength=len(total)).astype(np.int64)
+        np.minimum.at(self._first, slot, int64_column(columns, "first_ns"))
+        np.maximum.at(self._last, slot, int64_column(columns, "last_ns"))
+
+    def _add_to_lanes(self, lane: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+        start = int64_column(columns, "bin_start_ns")
+        if len(start) == 0:
+            return
+        bins = start // self.bin_ns
+        lead = np.clip(start + self.bin_ns - columns["first_ns"], 0, self.bin_ns).astype(np.uint32)
+        last = np.clip(columns["last_ns"] - start, 0, self.bin_ns).astype(np.uint32)
+        wire, payload = columns["wire_bytes"].astype(np.float64), columns["payload_bytes"].astype(np.float64)
+        for index in np.flatnonzero(np.bincount(lane, minlength=len(self._lanes))):
+            rows = np.flatnonzero(lane == index)
+            self._lanes[index].add(bins[rows], wire[rows], payload[rows], lead[rows], last[rows])
+
+
+def _together(batches: Iterable[Any]) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    """Yield the columns of batches, joined until they hold enough rows to be worth a pass."""
+    waiting: list[dict[str, npt.NDArray[Any]]] = []
+    rows = 0
+    for batch in batches:
+        waiting.append({name: column(batch, name) for name in _NAMES})
+        rows += len(waiting[-1]["flow_id"])
+        if rows >= _ROWS_AT_ONCE:
+            yield _join(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(parts: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in _NAMES}

@@ -1,0 +1,1 @@
+"""What this machine, this user and this job allow, tried rather than looked up."""

@@ -1,0 +1,61 @@
+"""The part of the diagnosis that is about the frameworks' functions: which of them the job's libraries have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from netprof.errors import NetprofError
+from netprof.model import Target
+from netprof.probes.doctor.diagnose import Check, Status
+from netprof.probes.frameworks import FRAMEWORKS, Framework
+from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
+from netprof.probes.marks.plan import Row, number_rows, plan_library
+
+_AREA = "target"
+_SHOWN = 3
+_REMEDY = "use a version of the library that netprof knows; without marks, iterations are inferred from the traffic"
+
+
+def check_marks(targets: Sequence[Target]) -> Iterator[Check]:
+    """Say for every library of a known framework that the job has mapped which functions can be probed there.
+
+    Two copies of a library are two libraries; ranks that map the same file are looked at once.
+    """
+    rows = number_rows(FRAMEWORKS)
+    seen = set()
+    for target in targets:
+        try:
+            mappings = executable_mappings(target.pid)
+        except NetprofError:  # ended, or not to be looked at: another check says so
+            continue
+        for mapping in mappings:
+            wanted = [row for row in rows if matches(mapping, row.framework.library)]
+            if wanted and (mapping.device, mapping.inode) not in seen:
+                seen.add((mapping.device, mapping.inode))
+                yield from _of_library(target.pid, mapping, wanted)
+
+
+def _of_library(pid: int, mapping: Mapping, rows: Sequence[Row]) -> Iterator[Check]:
+    try:
+        library = open_library(pid, mapping)
+    except NetprofError as error:
+        yield Check(_AREA, f"marks in {mapping.basename}", Status.LIMITED, error.message, error.hint)
+        return
+    try:
+        for framework in dict.fromkeys(row.framework for row in rows):
+            yield _of_framework(library, framework, [row for row in rows if row.framework is framework])
+    finally:
+        library.close()
+
+
+def _of_framework(library: Library, framework: Framework, rows: Sequence[Row]) -> Check:
+    plan = plan_library(library, rows)
+    found = len(plan.steady) + len(plan.sampled)
+    detail = f"{found} of {len(rows)} functions found in {library.name}"
+    if not plan.skipped:
+        absent = len(rows) - found
+        note = f"; {absent} came with later versions" if absent else ""
+        return Check(_AREA, f"marks of {framework.name}", Status.OK, detail + note)
+    reasons = [skipped.reason for skipped in plan.skipped[:_SHOWN]]
+    more = f"; and {len(plan.skipped) - _SHOWN} more" if len(plan.skipped) > _SHOWN else ""
+    return Check(_AREA, f"marks of {framework.name}", Status.LIMITED, f"{detail}: {'; '.join(reasons)}{more}", _REMEDY)

@@ -1,0 +1,110 @@
+"""The part of the diagnosis that is about one process: can it be looked at, what is it, and what can be recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from netprof.errors import NetprofError
+from netprof.model import Target
+from netprof.probes.doctor.capabilities import remedy_for_rights
+from netprof.probes.doctor.diagnose import Check, Status, verdict
+from netprof.probes.doctor.gpus import check_gpus_of
+from netprof.probes.doctor.machine import effective_capabilities
+from netprof.probes.doctor.marks import check_marks
+from netprof.probes.job import procfs
+from netprof.probes.job.processes import find_job, mapped_frameworks
+
+_AREA = "target"
+_LOADED_LATER = "attach once training runs: libraries are looked for again while recording"
+
+
+def check_target(pid: int) -> list[Check]:
+    """Check what a recording of the job of process `pid` would get."""
+    try:
+        targets = find_job([pid])
+        process = procfs.process_of(pid)
+    except NetprofError as error:
+        return [Check(_AREA, "process", Status.BLOCKED, error.message, error.hint)]
+    except OSError:
+        return [Check(_AREA, "process", Status.BLOCKED, f"process {pid} has ended", "give a pid that runs")]
+    target = next((target for target in targets if target.pid == process), None)
+    if target is None:
+        return [Check(_AREA, "process", Status.BLOCKED, f"process {pid} has ended", "give a pid that runs")]
+    return [
+        *_process(target),
+        *_namespaces(target),
+        *_job(targets),
+        *_frameworks(targets),
+        *check_marks(targets),
+        *check_gpus_of(targets),
+    ]
+
+
+def _process(target: Target) -> Iterator[Check]:
+    uid = procfs.owner(target.pid)
+    yield Check(_AREA, "process", Status.OK, f"{target.pid} of uid {uid}: {target.command or 'no command line'}")
+    readers: dict[str, Callable[[], object]] = {
+        "memory map": lambda: procfs.mapped(target.pid, ()),
+        "environment": lambda: procfs.read_environment(target.pid, ()),
+        "files (root)": lambda: Path(f"/proc/{target.pid}/root").readlink(),
+    }
+    remedy = remedy_for_rights(("CAP_SYS_PTRACE",))
+    for name, read in readers.items():
+        try:
+            read()
+        except OSError as error:
+            yield Check(_AREA, name, Status.BLOCKED, f"{error.strerror}: CAP_SYS_PTRACE is missing", remedy)
+        else:
+            yield Check(_AREA, name, Status.OK, "readable")
+
+
+def _namespaces(target: Target) -> Iterator[Check]:
+    own = procfs.network_namespace(os.getpid())
+    if target.netns == own:
+        yield Check(_AREA, "network namespace", Status.OK, "netprof's own")
+    else:
+        yield verdict(
+            "CAP_SYS_ADMIN" in effective_capabilities(),
+            _AREA,
+            "network namespace",
+            f"another one ({target.netns}): flows and counters can be recorded; the line rate needs CAP_SYS_ADMIN",
+            f"{remedy_for_rights(('CAP_SYS_ADMIN',))}, or give --line-rate",
+            Status.LIMITED,
+        )
+    same = _namespace(target.pid, "mnt") == _namespace(os.getpid(), "mnt")
+    detail = "netprof's own" if same else "another one: libraries are opened by way of the process"
+    yield Check(_AREA, "mount namespace", Status.OK, detail)
+
+
+def _job(targets: list[Target]) -> Iterator[Check]:
+    training = [target for target in targets if target.frameworks]
+    helpers = len(targets) - len(training)
+    detail = f"{len(training)} training, {helpers} other (launchers, data loaders, helpers)"
+    yield Check(_AREA, "processes of the job", Status.OK, detail)
+    ranks = sorted({target.rank for target in training if target.rank >= 0})
+    sizes = {target.world_size for target in training if target.world_size is not None}
+    if ranks:
+        known = f"{', '.join(map(str, ranks))} of {max(sizes, default=0) or 'an unknown number'}"
+        yield Check(_AREA, "ranks here", Status.OK, known)
+    else:
+        remedy = "start the job with torchrun, or with RANK and WORLD_SIZE set"
+        yield Check(_AREA, "ranks here", Status.LIMITED, "the environment names none: flows have no rank", remedy)
+
+
+def _frameworks(targets: list[Target]) -> Iterator[Check]:
+    names = sorted({name for target in targets for name in target.frameworks})
+    if names:
+        yield Check(_AREA, "frameworks", Status.OK, ", ".join(names))
+        return
+    loaded = any(mapped_frameworks(target.pid) for target in targets)
+    detail = "only a launcher or a helper has one loaded" if loaded else "none loaded: flows and NIC, no iterations"
+    yield Check(_AREA, "frameworks", Status.LIMITED, detail, _LOADED_LATER)
+
+
+def _namespace(pid: int, kind: str) -> int:
+    try:
+        return Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
+    except OSError:
+        return 0

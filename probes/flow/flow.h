@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+ *
+ * What the flow programs share with user space (probes/flow/probe.py mirrors these structures).
+ */
+#ifndef NETPROF_FLOW_H
+#define NETPROF_FLOW_H
+
+#define TRANSMIT 0
+#define RECEIVE 1
+
+/* One direction of a flow: the bin that is filling, and where in the stream it stands. One cache line: the two
+ * directions run on different CPUs. */
+struct stream {
+	u64 bin_end_ns; /* where the bin ends; 0 before the first */
+	u64 payload_bytes;
+	u64 wire_bytes;
+	u64 retransmitted_bytes;
+	u64 first_ns;
+	u64 last_ns;
+	u32 packets;
+	u32 next_sequence; /* one past the highest sequence number seen */
+	u32 holes_bytes;   /* received: counted as new while jumping over them, not yet seen to arrive */
+	u32 started;
+};
+
+struct flow {
+	u32 id; /* unique in a recording; 0: the slot is free */
+	u32 pid;
+	u32 family;
+	u32 netns;
+	u8 local_addr[16];
+	u8 remote_addr[16];
+	u16 local_port;
+	u16 remote_port;
+	u32 interface;
+	char device[16];
+	u32 attach_sequence; /* transmit: what was sent before the attach ends here */
+	u32 known_at_attach;
+	u32 closed;
+	u32 retransmits;
+	u32 rtt_us;
+	u32 cwnd;
+	u32 mss_bytes;
+	u32 accepted; /* the owner is the listener's process until confirmed */
+	u64 sampled_ns; /* when the four numbers above were read */
+	u64 stuck_ends_ns[2]; /* the end of the last bin that could not be handed over: the ring was full */
+	struct stream streams[2];
+};
+
+/* A finished bin. */
+struct bin_record {
+	u32 flow_id;
+	u16 slot;
+	u16 direction;
+	u64 bin;
+	u64 payload_bytes;
+	u64 wire_bytes;
+	u64 retransmitted_bytes;
+	u64 first_ns;
+	u64 last_ns;
+	u64 packets;
+};
+
+/* A point in a process's life; the layout of a mark. */
+struct life_record {
+	u64 time_ns;
+	u32 pid;
+	u32 tid;
+	u32 kind;
+	u32 padding;
+	u64 arguments[3];
+};
+
+#define LIFE_FORK 100
+#define LIFE_EXEC 101
+#define LIFE_EXIT 102
+
+#endif

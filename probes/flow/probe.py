@@ -1,0 +1,210 @@
+"""The flow probe: each flow's bytes in time bins, as the kernel programs of flow.bpf.c hand them over."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netprof.errors import NetprofError, NotPermittedError
+from netprof.probes.flow.bins import BIN_RECORD, STREAM, BinCollector
+from netprof.probes.kernel.loader import (
+    BpfObject,
+    RingBuffer,
+    map_array,
+    map_delete,
+    map_update,
+    run_iterator,
+)
+from netprof.probes.kernel.rtnetlink import device_name
+
+FLOW = np.dtype(
+    [
+        ("id", "u4"),
+        ("pid", "u4"),
+        ("family", "u4"),
+        ("netns", "u4"),
+        ("local_addr", "u1", 16),
+        ("remote_addr", "u1", 16),
+        ("local_port", "u2"),
+        ("remote_port", "u2"),
+        ("interface", "u4"),
+        ("device", "S16"),
+        ("attach_sequence", "u4"),
+        ("known_at_attach", "u4"),
+        ("closed", "u4"),
+        ("retransmits", "u4"),
+        ("rtt_us", "u4"),
+        ("cwnd", "u4"),
+        ("mss_bytes", "u4"),
+        ("accepted", "u4"),
+        ("sampled_ns", "u8"),
+        ("stuck_ends_ns", "u8", 2),
+        ("streams", STREAM, 2),
+    ]
+)
+"""`struct flow` of flow.h."""
+
+LIFE_RECORD = np.dtype(
+    [("time_ns", "u8"), ("pid", "u4"), ("tid", "u4"), ("kind", "u4"), ("padding", "u4"), ("arguments", "u8", 3)]
+)
+"""`struct life_record` of flow.h."""
+
+MAX_FLOWS = 4096
+_AF_INET6 = 10
+_RECYCLE_AFTER_NS = 2_000_000_000
+_BINS_RING_BYTES = 4 << 20
+_LIVES_RING_BYTES = 256 << 10
+_COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
+
+
+class FlowProbe:
+    """Counts the job's TCP bytes per flow, direction and bin of `bin_ns`, from `start` until `close`.
+
+    Raises NotPermittedError without the rights for it, NetprofError when the kernel refuses a program.
+    """
+
+    def __init__(self, bin_ns: int, *, max_flows: int = MAX_FLOWS) -> None:
+        self.bin_ns = bin_ns
+        self._object = _load(bin_ns, max_flows)
+        self._targets = self._object.map_fd("targets")
+        self._flows: NDArray[Any] = map_array(self._object.map_fd("flows"), FLOW.itemsize, max_flows).view(FLOW)[:, 0]
+        self._bins = RingBuffer(self._object.map_fd("bins"), _BINS_RING_BYTES, BIN_RECORD.itemsize)
+        self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
+        self._collector = BinCollector(bin_ns, max_flows)
+        self._published = np.zeros(max_flows, dtype=np.uint32)  # the id last published from each slot
+        self._sampled_ns = np.zeros(max_flows, dtype=np.uint64)
+        self._closed_ns: dict[int, int] = {}
+
+    def __enter__(self) -> FlowProbe:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def object(self) -> BpfObject:
+        """The loaded BPF object: its `targets` map is shared with the other probes, its programs have a cost."""
+        return self._object
+
+    def add_target(self, pid: int) -> None:
+        """Count the flows of process `pid`, and of what it forks from now on."""
+        map_update(self._targets, pid.to_bytes(4, "little"), (1).to_bytes(4, "little"))
+
+    def remove_target(self, pid: int) -> None:
+        """Stop adopting the new flows of process `pid`."""
+        map_delete(self._targets, pid.to_bytes(4, "little"))
+
+    def start(self) -> None:
+        """Begin counting. The packet programs come first: a flow must not exist before its bytes are seen."""
+        for program in ("packet_sent", "packet_received"):
+            self._object.attach(program)
+        for program in ("process_forked", "process_executed", "process_exited", "state_changed"):
+            self._object.attach(program)
+        self._iterator = self._object.attach_iterator("find_sockets")
+        self.find_sockets()
+
+    def find_sockets(self) -> None:
+        """Adopt the sockets that the targets hold already, and settle who owns the accepted ones."""
+        run_iterator(self._iterator)
+
+    def drain(self, *, final: bool = False) -> dict[str, NDArray[Any]]:
+        """Return the finished bins since the last call, as columns of table `wire`; with `final` the open ones too."""
+        now_bin = time.monotonic_ns() // self.bin_ns
+        flows = self._used()
+        silent = self._collector.silent(flows["id"], flows["streams"], now_bin + 3 if final else now_bin)
+        records = self._bins.drain().view(BIN_RECORD)[:, 0]
+        return self._collector.columns(records, silent)
+
+    def drain_lives(self) -> dict[str, NDArray[Any]]:
+        """Return forks, execs and exits of the job's processes since the last call, as columns of table `marks`."""
+        records = self._lives.drain().copy().view(LIFE_RECORD)[:, 0]
+        columns = {name: records[name] for name in ("time_ns", "pid", "tid", "kind")}
+        return columns | {f"arg{index}": records["arguments"][:, index] for index in range(3)}
+
+    def new_flows(self, *, final: bool = False) -> list[dict[str, Any]]:
+        """Return a row of table `flows`, less `rank`, for every flow that showed itself since the last call."""
+        flows = self._used()
+        known = (flows["device"] != b"") if not final else (flows["streams"]["bin_end_ns"] > 0).any(axis=1)
+        fresh = np.flatnonzero((flows["id"] != self._published[: len(flows)]) & (flows["id"] != 0) & known)
+        if fresh.size and (flows["accepted"][fresh] != 0).any():
+            self.find_sockets()
+        self._published[fresh] = flows["id"][fresh]
+        return [_row(flow) for flow in flows[fresh].copy()]
+
+    def tcp_samples(self) -> dict[str, NDArray[Any]]:
+        """Return what the transport says of every flow that moved since the last call, as columns of table `tcp`."""
+        flows = self._used()
+        moved = np.flatnonzero(flows["sampled_ns"] != self._sampled_ns[: len(flows)])
+        rows = flows[moved].copy()
+        self._sampled_ns[moved] = rows["sampled_ns"]
+        columns = {name: rows[name] for name in ("retransmits", "rtt_us", "cwnd", "mss_bytes")}
+        return {"flow_id": rows["id"], "time_ns": rows["sampled_ns"]} | columns
+
+    def recycle(self) -> None:
+        """Give the slots of flows that closed a while ago back to the kernel programs."""
+        now_ns = time.monotonic_ns()
+        for slot in np.flatnonzero(self._used()["closed"]).tolist():
+            closed_ns = self._closed_ns.setdefault(slot, now_ns)
+            if now_ns - closed_ns < _RECYCLE_AFTER_NS:
+                continue
+            del self._closed_ns[slot]
+            self._collector.forget(slot)
+            map_update(self._object.map_fd("flows"), slot.to_bytes(4, "little"), bytes(FLOW.itemsize))
+            map_update(self._object.map_fd("free_slots"), b"", slot.to_bytes(4, "little"))
+
+    def counters(self) -> dict[str, int]:
+        """Return what was lost or mended: merged_bins, lost_events, untracked_flows, healed_bytes."""
+        return self._object.counters(*_COUNTERS)
+
+    def close(self) -> None:
+        """Detach from the kernel."""
+        self._bins.close()
+        self._lives.close()
+        self._object.close()
+
+    def _used(self) -> NDArray[Any]:
+        return self._flows[: self._object.counters("next_slot")["next_slot"]]
+
+
+def _load(bin_ns: int, max_flows: int) -> BpfObject:
+    """Load the programs, with plain reads of packet memory where the verifier knows them (Linux 6.17 and later)."""
+
+    def load(plain_reads: int) -> BpfObject:
+        constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}
+        return BpfObject("flow", rodata=constants, max_entries={"flows": max_flows, "free_slots": max_flows})
+
+    try:
+        return load(1)
+    except NotPermittedError:
+        raise
+    except NetprofError:
+        return load(0)
+
+
+def _row(flow: Any) -> dict[str, Any]:
+    local, remote = (_address(flow[name], int(flow["family"])) for name in ("local_addr", "remote_addr"))
+    return {
+        "flow_id": int(flow["id"]),
+        "family": local.version,
+        "local_addr": str(local),
+        "local_port": int(flow["local_port"]),
+        "remote_addr": str(remote),
+        "remote_port": int(flow["remote_port"]),
+        "protocol": 6,
+        "netns": int(flow["netns"]),
+        "device": device_name(bytes(flow["device"]).split(b"\0")[0]),
+        "pid": int(flow["pid"]),
+    }
+
+
+def _address(data: NDArray[np.uint8], family: int) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Read an address; IPv4 carried by an IPv6 socket is IPv4."""
+    if family != _AF_INET6:
+        return ipaddress.IPv4Address(data[:4].tobytes())
+    address = ipaddress.IPv6Address(data.tobytes())
+    return address.ipv4_mapped or address

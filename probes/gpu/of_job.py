@@ -1,0 +1,112 @@
+"""Which GPUs the job uses: those that its processes compute on, else those that they hold open.
+
+NVML names the processes that compute on a GPU by pid. In a container its pids may mean nothing; then what counts are
+the device files that a process holds open, narrowed by the CUDA_VISIBLE_DEVICES that it was started with: CUDA opens
+the files of all GPUs that it can see, also of those that the program never uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from netprof.probes.gpu.nvml import OpenGpu
+from netprof.probes.job import procfs
+
+COMPUTES = "NVML lists the processes as computing on it"
+HOLDS_OPEN = "inferred: the processes hold its device file open"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DEVICE_FILE = re.compile(r"/dev/nvidia(\d+)")
+
+
+@dataclass(frozen=True)
+class Use:
+    """The processes of the job that use a GPU, and how that is known."""
+
+    pids: tuple[int, ...]
+    found_by: str
+
+
+def gpus_of_job(nvml: Any, gpus: Sequence[OpenGpu], pids: Collection[int]) -> dict[int, Use]:
+    """Return, by GPU index, which of the processes `pids` use each GPU."""
+    listed = {gpu.index: sorted(computing(nvml, gpu).intersection(pids)) for gpu in gpus}
+    if any(listed.values()):  # the pids mean the same to NVML as to us: who is not listed does not compute
+        return {index: Use(tuple(found), COMPUTES) for index, found in listed.items() if found}
+    return _held_open(gpus, pids)
+
+
+def computing(nvml: Any, gpu: OpenGpu) -> set[int]:
+    """Return the pids that NVML says compute on a GPU; none where it cannot say."""
+    try:
+        return {int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)}
+    except nvml.NVMLError:
+        return set()
+
+
+def open_minors(pid: int) -> set[int]:
+    """Return N of every device file /dev/nvidiaN that a process holds open; none where it cannot be looked at."""
+    found = set()
+    try:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                match = _DEVICE_FILE.fullmatch(str(descriptor.readlink()))
+            except OSError:
+                continue  # closed meanwhile
+            if match:
+                found.add(int(match[1]))
+    except OSError:
+        return set()
+    return found
+
+
+def visible_gpus(value: str | None, gpus: Iterable[OpenGpu]) -> set[int] | None:
+    """Return the indices that a CUDA_VISIBLE_DEVICES names; None where it is not set or names MIG slices.
+
+    As CUDA does, stop at the first entry that names nothing. A number is taken for NVML's index, which it is where
+    all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID.
+    """
+    if value is None:
+        return None
+    gpus, found = list(gpus), set()
+    for entry in value.split(","):
+        entry = entry.strip()
+        if entry.startswith("MIG"):
+            return None
+        named = {gpu.index for gpu in gpus if entry == str(gpu.index) or _is_uuid(entry, gpu)}
+        if len(named) != 1:
+            break
+        found |= named
+    return found
+
+
+def _is_uuid(entry: str, gpu: OpenGpu) -> bool:
+    return entry.startswith("GPU-") and gpu.uuid.startswith(entry)
+
+
+def _held_open(gpus: Sequence[OpenGpu], pids: Iterable[int]) -> dict[int, Use]:
+    users: dict[int, list[int]] = {}
+    narrowed: set[int] = set()
+    for pid in sorted(pids):
+        minors = open_minors(pid)
+        held = {gpu.index for gpu in gpus if gpu.minor is not None and gpu.minor in minors}
+        visible = visible_gpus(_environment(pid), gpus) if held else None
+        if visible is not None:
+            held &= visible
+            narrowed |= held
+        for index in held:
+            users.setdefault(index, []).append(pid)
+    return {index: Use(tuple(found), _told_by(index in narrowed)) for index, found in sorted(users.items())}
+
+
+def _told_by(narrowed: bool) -> str:
+    return f"{HOLDS_OPEN} and {_VISIBLE} names it" if narrowed else HOLDS_OPEN
+
+
+def _environment(pid: int) -> str | None:
+    try:
+        return procfs.read_environment(pid, (_VISIBLE,)).get(_VISIBLE)
+    except OSError:
+        return None

@@ -1,0 +1,122 @@
+"""One GPU being sampled: its readers, what takes over where one is not supported, and its end if it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from netprof.probes.gpu.gpm import Gpm, GpmNvlink, GpmPcie
+from netprof.probes.gpu.nvml import GPU_GONE, NOT_FOUND, UNSUPPORTED, OpenGpu, describe, remedy_for
+from netprof.probes.gpu.readers import (
+    Clock,
+    Counters,
+    InstantPower,
+    MeanPower,
+    Memory,
+    PcieThroughput,
+    Processes,
+    Rates,
+    Reader,
+    Reading,
+    Samples,
+    Throttle,
+)
+
+_PATIENCE = 25
+"""Failures in a row of a kind that may pass, before a reader is given up."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A metric that this GPU does not give (any more), in NVML's words why, and what would help."""
+
+    what: str
+    reason: str
+    remedy: str
+
+
+class Chain:
+    """Readers of the same metric, the best one first."""
+
+    def __init__(self, *readers: Reader) -> None:
+        self._readers = list(readers)
+        self._failures = 0
+        self.proven = False  # it has answered
+
+    @property
+    def reader(self) -> Reader | None:
+        """The reader in use, None when all were given up."""
+        return self._readers[0] if self._readers else None
+
+    def succeeded(self) -> None:
+        """Note that the reader answered."""
+        self._failures, self.proven = 0, True
+
+    def failed(self, code: int) -> bool:
+        """Note an error of the reader in use; return whether that was the end of the last one."""
+        self._failures += 1
+        if code not in UNSUPPORTED and self._failures < _PATIENCE:
+            return False
+        self._readers.pop(0)
+        self._failures, self.proven = 0, False
+        return not self._readers
+
+
+class SampledGpu:
+    """Reads all metrics of a GPU that the job uses. `lost` says in NVML's words why nothing comes any more."""
+
+    def __init__(self, nvml: Any, gpu: OpenGpu, pids: Collection[int]) -> None:
+        self.gpu = gpu
+        self.lost = ""
+        self.missing: list[Missing] = []
+        self._nvml = nvml
+        self._ticks = {False: 0, True: 0}
+        self._chains = (
+            Chain(Samples(nvml, gpu, memory=False), Rates(nvml, gpu)),
+            Chain(Samples(nvml, gpu, memory=True)),
+            Chain(Processes(nvml, gpu, pids)),
+            Chain(Gpm(nvml, gpu)),
+            Chain(InstantPower(nvml, gpu), MeanPower(nvml, gpu)),
+            Chain(Memory(nvml, gpu)),
+            Chain(Clock(nvml, gpu, memory=False)),
+            Chain(Clock(nvml, gpu, memory=True)),
+            Chain(Throttle(nvml, gpu, old_name=False), Throttle(nvml, gpu, old_name=True)),
+            Chain(Counters(nvml, gpu, nvlink=False), GpmPcie(nvml, gpu), PcieThroughput(nvml, gpu)),
+            Chain(Counters(nvml, gpu, nvlink=True), GpmNvlink(nvml, gpu)),
+        )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where each metric that this GPU gives comes from."""
+        used = (chain.reader for chain in self._chains if chain.proven)
+        return tuple(f"{reader.what}: {reader.source}" for reader in used if reader is not None)
+
+    def read(self, *, slow: bool) -> Iterable[Reading]:
+        """Yield what the slow readers, or the fast ones, have at this tick. Raises nothing of NVML's."""
+        tick = self._ticks[slow]
+        self._ticks[slow] += 1
+        for chain in self._chains:
+            reader = chain.reader
+            if self.lost or reader is None or reader.slow != slow or tick % reader.every:
+                continue
+            try:
+                yield from reader.read()
+                chain.succeeded()
+            except self._nvml.NVMLError as error:
+                self._failed(chain, reader, error)
+
+    def close(self) -> None:
+        """Free what NVML allocated for the readers in use."""
+        for chain in self._chains:
+            if isinstance(chain.reader, Gpm):
+                chain.reader.close()
+
+    def _failed(self, chain: Chain, reader: Reader, error: Any) -> None:
+        code = int(error.value)
+        if code == NOT_FOUND:  # nothing new
+            chain.succeeded()
+        elif code in GPU_GONE:
+            self.lost = describe(error)
+        elif chain.failed(code):
+            self.missing.append(Missing(reader.what, describe(error), remedy_for(code)))

@@ -1,0 +1,1 @@
+"""Measurements that somebody else took, as rows of a trace."""

@@ -1,0 +1,1 @@
+"""The way into the kernel: BPF objects and libbpf, rtnetlink, network namespaces."""

@@ -1,0 +1,397 @@
+"""BPF objects, maps, programs and links as context managers. Nothing is pinned: all of it ends with the process."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netprof.errors import NetprofError, NotPermittedError
+from netprof.probes.kernel.libbpf import libbpf
+
+_PROBES = Path(__file__).parent.parent
+KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
+
+
+def object_path(name: str) -> Path:
+    """Return where the compiled programs of a measurement lie: beside their source."""
+    return _PROBES / name / f"{name}.bpf.o"
+
+
+class BpfLink:
+    """One attachment of a program; closing it detaches."""
+
+    def __init__(self, handle: int | None = None, descriptor: int = -1) -> None:
+        self._handle = handle
+        self._descriptor = descriptor
+
+    def fd(self) -> int:
+        """Return the link's file descriptor."""
+        return int(libbpf().bpf_link__fd(self._handle)) if self._handle else self._descriptor
+
+    def close(self) -> None:
+        """Detach. May be called twice."""
+        if self._handle:
+            libbpf().bpf_link__destroy(self._handle)
+        elif self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._handle, self._descriptor = None, -1
+
+    def __enter__(self) -> BpfLink:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class BpfObject:
+    """One compiled BPF object, loaded into the kernel.
+
+    `rodata` sets `const volatile` integers by name before loading, `max_entries` resizes maps, `reuse` shares maps
+    of another object by descriptor, `autoload` leaves programs out, `expected_attach_type` sets a program's type.
+    Raises NotPermittedError without the rights or the kernel for it, NetprofError when a program is rejected.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        rodata: Mapping[str, int] | None = None,
+        max_entries: Mapping[str, int] | None = None,
+        reuse: Mapping[str, int] | None = None,
+        autoload: Mapping[str, bool] | None = None,
+        expected_attach_type: Mapping[str, int] | None = None,
+    ) -> None:
+        self.name = name
+        self._links: list[BpfLink] = []
+        self._counters: NDArray[np.uint8] | None = None
+        self._places: dict[str, tuple[int, int]] = {}
+        self._library = libbpf()
+        path = object_path(name)
+        image = _read_object(path)
+        self._library.netprof_log_start()
+        self._handle: int | None = self._library.bpf_object__open_mem(image, len(image), None)
+        if not self._handle:
+            raise NetprofError(f"{path} is not a usable BPF object", "reinstall netprof", detail=_log())
+        try:
+            self._set_rodata(path, rodata or {})
+            for map_name, entries in (max_entries or {}).items():
+                _check(self._library.bpf_map__set_max_entries(self._map(map_name), entries), map_name)
+            for map_name, descriptor in (reuse or {}).items():
+                _check(self._library.bpf_map__reuse_fd(self._map(map_name), descriptor), map_name)
+            for program, wanted in (autoload or {}).items():
+                self._library.bpf_program__set_autoload(self._program(program), wanted)
+            for program, kind in (expected_attach_type or {}).items():
+                self._library.bpf_program__set_expected_attach_type(self._program(program), kind)
+            self._load()
+        except BaseException:
+            self.close()
+            raise
+
+    def map_fd(self, name: str) -> int:
+        """Return the descriptor of map `name`."""
+        return int(self._library.bpf_map__fd(self._map(name)))
+
+    def max_entries(self, name: str) -> int:
+        """Return the size of map `name`."""
+        return int(self._library.bpf_map__max_entries(self._map(name)))
+
+    def program_fd(self, name: str) -> int:
+        """Return the descriptor of program `name`."""
+        return int(self._library.bpf_program__fd(self._program(name)))
+
+    def program_handle(self, name: str) -> int:
+        """Return libbpf's handle of program `name`."""
+        return self._program(name)
+
+    def programs(self) -> list[str]:
+        """Return the names of the programs that are loaded."""
+        names, handle = [], self._library.bpf_object__next_program(self._handle, None)
+        while handle:
+            if self._library.bpf_program__fd(handle) >= 0:
+                names.append(self._library.bpf_program__name(handle).decode())
+            handle = self._library.bpf_object__next_program(self._handle, handle)
+        return names
+
+    def attach(self, program: str) -> BpfLink:
+        """Attach `program` where its section says. The link closes with the object. Raises NetprofError."""
+        self._library.netprof_log_start()
+        handle = self._library.bpf_program__attach(self._program(program))
+        return self._keep(handle, program)
+
+    def attach_iterator(self, program: str) -> BpfLink:
+        """Attach an iterator program; run it with `run_iterator`. Raises NetprofError."""
+        self._library.netprof_log_start()
+        handle = self._library.bpf_program__attach_iter(self._program(program), None)
+        return self._keep(handle, program)
+
+    def counters(self, *names: str) -> dict[str, int]:
+        """Return the present values of the object's zero-initialized global integers, by name."""
+        if self._counters is None:
+            descriptor = self.map_fd(".bss")
+            size = int(self._library.bpf_map__value_size(self._map(".bss")))
+            self._counters = map_array(descriptor, size, 1)[0]
+        unknown = set(names) - self._places.keys()
+        if unknown:
+            self._places.update(_symbols(object_path(self.name), ".bss", unknown))
+        spans = {name: self._places[name] for name in names}
+        return {
+            name: int.from_bytes(self._counters[at : at + size].tobytes(), "little")
+            for name, (at, size) in spans.items()
+        }
+
+    def close(self) -> None:
+        """Detach everything and unload. May be called twice."""
+        for link in self._links:
+            link.close()
+        self._links.clear()
+        if self._handle:
+            self._library.bpf_object__close(self._handle)
+        self._handle = None
+
+    def __enter__(self) -> BpfObject:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _keep(self, handle: int | None, program: str) -> BpfLink:
+        if not handle:
+            raise _kernel_refusal(f"cannot attach the BPF program {program}", ctypes.get_errno())
+        link = BpfLink(handle)
+        self._links.append(link)
+        return link
+
+    def _map(self, name: str) -> int:
+        handle = self._library.bpf_object__find_map_by_name(self._handle, name.encode())
+        if not handle:
+            raise KeyError(f"{self.name} has no map {name}")
+        return int(handle)
+
+    def _program(self, name: str) -> int:
+        handle = self._library.bpf_object__find_program_by_name(self._handle, name.encode())
+        if not handle:
+            raise KeyError(f"{self.name} has no program {name}")
+        return int(handle)
+
+    def _set_rodata(self, path: Path, values: Mapping[str, int]) -> None:
+        if not values:
+            return
+        size = ctypes.c_size_t()
+        address = self._library.bpf_map__initial_value(self._map(".rodata"), ctypes.byref(size))
+        for name, (offset, width) in _symbols(path, ".rodata", set(values)).items():
+            data = values[name].to_bytes(width, "little")
+            ctypes.memmove(address + offset, data, width)
+
+    def _load(self) -> None:
+        if not KERNEL_BTF.exists():
+            raise NotPermittedError(
+                "this kernel has no type information (/sys/kernel/btf/vmlinux)",
+                "run a kernel of 5.15 or later built with CONFIG_DEBUG_INFO_BTF=y",
+            )
+        error = -self._library.bpf_object__load(self._handle)
+        if error:
+            raise _kernel_refusal(f"the kernel refused the BPF programs of {self.name}", error)
+
+
+class RingBuffer:
+    """A BPF ring buffer of records of `record_bytes` each, read by one thread."""
+
+    def __init__(self, map_fd: int, size_bytes: int, record_bytes: int) -> None:
+        self._library = libbpf()
+        self._record_bytes = record_bytes
+        self._ring: int | None = self._library.netprof_ring_open(map_fd, size_bytes)
+        if not self._ring:
+            raise _kernel_refusal("cannot map a BPF ring buffer", ctypes.get_errno())
+        self._out = np.empty((size_bytes // (record_bytes + 8) + 1, record_bytes), dtype=np.uint8)
+
+    def drain(self) -> NDArray[np.uint8]:
+        """Take every finished record: an array (records, record_bytes). Valid until the next call."""
+        count = self._library.netprof_ring_drain(
+            self._ring, self._record_bytes, self._out.ctypes.data, self._out.shape[0]
+        )
+        return self._out[:count]
+
+    def close(self) -> None:
+        """Unmap. May be called twice."""
+        if self._ring:
+            self._library.netprof_ring_close(self._ring)
+        self._ring = None
+
+
+def map_array(map_fd: int, value_bytes: int, entries: int) -> NDArray[np.uint8]:
+    """Map an mmapable BPF array for reading: shape (entries, value_bytes), changing under the reader's eyes."""
+    stride = (value_bytes + 7) // 8 * 8
+    length = (stride * entries + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
+    mapping = mmap.mmap(map_fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+    return np.frombuffer(mapping, dtype=np.uint8)[: stride * entries].reshape(entries, stride)[:, :value_bytes]
+
+
+def map_update(map_fd: int, key: bytes, value: bytes) -> None:
+    """Set an entry of a map (or push to a queue with an empty key). Raises NetprofError."""
+    if libbpf().bpf_map_update_elem(map_fd, key or None, value, 0):
+        raise _kernel_refusal("cannot write to a BPF map", ctypes.get_errno())
+
+
+def map_delete(map_fd: int, key: bytes) -> None:
+    """Delete an entry of a map; an absent one is fine."""
+    libbpf().bpf_map_delete_elem(map_fd, key)
+
+
+def map_lookup(map_fd: int, key: bytes, value_bytes: int) -> bytes | None:
+    """Return the value at `key`, or None."""
+    value = ctypes.create_string_buffer(value_bytes)
+    return None if libbpf().bpf_map_lookup_elem(map_fd, key, value) else value.raw
+
+
+def map_keys(map_fd: int, key_bytes: int) -> Iterator[bytes]:
+    """Yield the keys of a map."""
+    key, following = None, ctypes.create_string_buffer(key_bytes)
+    while libbpf().bpf_map_get_next_key(map_fd, key, following) == 0:
+        key = following.raw
+        yield key
+
+
+def run_iterator(link: BpfLink) -> bytes:
+    """Run an attached iterator program to its end and return what it printed. Raises NetprofError."""
+    descriptor = libbpf().bpf_iter_create(link.fd())
+    if descriptor < 0:
+        raise _kernel_refusal("cannot run a BPF iterator", ctypes.get_errno())
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
+def attach_uprobe_multi(program_fd: int, path: str, offsets: list[int], cookies: list[int], pid: int) -> BpfLink:
+    """Attach one program at many file offsets of `path`, in one process (pid) or all (0). Raises NetprofError.
+
+    Needs kernel 6.6 and a program loaded with expected attach type 48.
+    """
+    count = len(offsets)
+    array = ctypes.c_uint64 * count
+    descriptor = libbpf().netprof_uprobe_multi(
+        program_fd, os.fsencode(path), array(*offsets), array(*cookies), count, pid
+    )
+    if descriptor < 0:
+        raise _kernel_refusal(f"cannot attach uprobes to {path}", ctypes.get_errno())
+    return BpfLink(descriptor=descriptor)
+
+
+class _UprobeOptions(ctypes.Structure):
+    """libbpf's `struct bpf_uprobe_opts`, as of 1.1."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("ref_ctr_offset", ctypes.c_size_t),
+        ("bpf_cookie", ctypes.c_uint64),
+        ("retprobe", ctypes.c_bool),
+        ("func_name", ctypes.c_char_p),
+    )
+
+
+def attach_uprobe_perf(program: int, path: str, offset: int, cookie: int, pid: int = -1) -> BpfLink:
+    """Attach one program (libbpf's handle) at one file offset through a perf event: any kernel. Raises NetprofError."""
+    options = _UprobeOptions(size=ctypes.sizeof(_UprobeOptions), bpf_cookie=cookie)
+    handle = libbpf().bpf_program__attach_uprobe_opts(program, pid, os.fsencode(path), offset, ctypes.byref(options))
+    if not handle:
+        raise _kernel_refusal(f"cannot attach a uprobe to {path}", ctypes.get_errno())
+    return BpfLink(handle)
+
+
+def program_statistics(program_fd: int) -> tuple[int, int]:
+    """Return (run time in ns, runs) that the kernel counted for a program while its statistics were on."""
+    time_ns, runs, missed = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+    libbpf().netprof_program_statistics(program_fd, ctypes.byref(time_ns), ctypes.byref(runs), ctypes.byref(missed))
+    return time_ns.value, runs.value
+
+
+@contextmanager
+def run_time_statistics() -> Iterator[None]:
+    """Let the kernel time BPF programs inside the block; it stops by itself if this process dies."""
+    descriptor = libbpf().bpf_enable_stats(0)
+    if descriptor < 0:
+        raise _kernel_refusal("cannot turn on BPF run time statistics", ctypes.get_errno())
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _read_object(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NetprofError(
+            f"{path} is missing from this installation",
+            "install netprof from its wheel, or run 'make inplace' in a checkout",
+        ) from error
+
+
+def _symbols(path: Path, section: str, names: set[str]) -> dict[str, tuple[int, int]]:
+    """Return (offset in its section, size) of each variable."""
+    table = _symbol_table(path)
+    absent = sorted(name for name in names if (section, name) not in table)
+    if absent:
+        raise KeyError(f"{path.name} has no variable {', '.join(absent)} in {section}")
+    return {name: table[section, name] for name in names}
+
+
+@lru_cache(maxsize=8)
+def _symbol_table(path: Path) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return (offset, size) of every variable of an object, by (section, name)."""
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
+    with open(path, "rb") as file:
+        elf = ELFFile(file)
+        sections = {elf.get_section_index(name): name for name in (".rodata", ".bss")}
+        table = elf.get_section_by_name(".symtab")
+        symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else iter(())
+        return {
+            (sections[symbol["st_shndx"]], symbol.name): (int(symbol["st_value"]), int(symbol["st_size"]))
+            for symbol in symbols
+            if symbol["st_shndx"] in sections
+        }
+
+
+def _check(result: int, what: str) -> None:
+    if result:
+        raise _kernel_refusal(f"cannot prepare the BPF map {what}", -result)
+
+
+def _log() -> str:
+    text = libbpf().netprof_log()
+    return text.decode(errors="replace") if text else ""
+
+
+def _kernel_refusal(what: str, error: int) -> NetprofError:
+    """Turn an errno and libbpf's log into one line, the verifier's last line first."""
+    log = _log()
+    if error in (errno.EPERM, errno.EACCES) and not _verifier_line(log):
+        return NotPermittedError(
+            f"{what}: {os.strerror(error)}",
+            "run as root, or with CAP_BPF and CAP_PERFMON; 'netprof doctor' says which is missing",
+            detail=log,
+        )
+    reason = _verifier_line(log) or os.strerror(error)
+    return NetprofError(
+        f"{what}: {reason}", "'netprof doctor' says what this kernel allows; -v shows the log", detail=log
+    )
+
+
+def _verifier_line(log: str) -> str:
+    """Return the line in which the verifier says what it objects to, or nothing."""
+    match = re.search(r"BEGIN PROG LOAD LOG --\n(.*?)\n?-- END PROG LOAD LOG", log, re.DOTALL)
+    if match is None:
+        return ""
+    lines = [line for line in match[1].splitlines() if line and not line.startswith(("processed ", "stack depth "))]
+    return lines[-1] if lines else ""

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+ *
+ * What user space and the mark program say to each other. probes/marks/records.py holds the same layouts.
+ */
+#ifndef NETPROF_MARKS_H
+#define NETPROF_MARKS_H
+
+#define MARK_ARGUMENTS 3
+#define MARK_SPECS 128 /* marks of all frameworks together */
+
+enum mark_source {
+	MARK_NONE = 0,
+	MARK_REGISTER = 1, /* the function's n-th argument itself */
+	MARK_MEMORY = 2,   /* `size` bytes at the n-th argument plus `offset` */
+	MARK_CHAIN = 3,    /* `size` bytes at the pointer there, plus `extra` */
+	MARK_PAIR = 4,     /* the lowest byte of the n-th argument, and above it the `extra`-th argument */
+};
+
+struct mark_argument {
+	__u8 source;
+	__u8 number; /* of the function's argument, from 1; 0: none */
+	__u8 size;   /* bytes: 1, 2, 4 or 8 */
+	__u8 extra;
+	__s32 offset;
+};
+
+struct mark_spec {
+	__u8 kind;
+	__u8 stack; /* whether an argument beyond the sixth is wanted */
+	__u8 unused[2];
+	struct mark_argument arguments[MARK_ARGUMENTS];
+};
+
+struct mark_record {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u32 pid;
+	__u32 tid;
+	__u8 kind;
+	__u8 unreadable; /* bit n: arguments[n] could not be read and holds 0 */
+	__u16 row; /* of `specs` */
+	__u8 unused[4];
+	__u64 arguments[MARK_ARGUMENTS];
+};
+
+#endif

@@ -1,0 +1,107 @@
+"""The layouts that user space shares with the mark program (marks.h), and the check of what comes back."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.probes.frameworks.table import MAX_ARGUMENTS, Argument, Chain, Constant, Mark, Memory, Pair, Register
+
+MAX_SPECS = 128
+
+RECORD = np.dtype(
+    {
+        "names": ["time_ns", "pid", "tid", "kind", "unreadable", "row", "args"],
+        "formats": ["<i8", "<i4", "<i4", "u1", "u1", "<u2", ("<u8", MAX_ARGUMENTS)],
+        "offsets": [0, 8, 12, 16, 17, 18, 24],
+        "itemsize": 24 + 8 * MAX_ARGUMENTS,
+    }
+)
+
+_NONE, _REGISTER, _MEMORY, _CHAIN, _PAIR = 0, 1, 2, 3, 4
+_ARGUMENT = struct.Struct("<BBBBi")
+_SPEC = struct.Struct("<BB2x")
+_IN_REGISTERS = 6
+
+_Records = npt.NDArray[np.void]
+_Good = npt.NDArray[np.bool_]
+
+
+def pack_spec(mark: Mark) -> bytes:
+    """Return the `struct mark_spec` of a table's row."""
+    arguments = [_pack_argument(argument) for argument in mark.args]
+    arguments += [_pack_argument(Constant(0))] * (MAX_ARGUMENTS - len(arguments))
+    return _SPEC.pack(mark.kind, _needs_stack(mark)) + b"".join(arguments)
+
+
+def check_records(records: _Records, marks: Sequence[Mark]) -> tuple[_Records, Counter[int]]:
+    """Finish the records of the table's rows `marks`; returns those that count, and how many of a row were thrown away.
+
+    Events that a row's `only` does not name are dropped. A record is thrown away where memory could not be read, or
+    holds a value that its field never has: the library lays out its data otherwise than the table says.
+    """
+    wanted, good = np.ones(len(records), bool), records["unreadable"] == 0
+    for row in np.unique(records["row"]).tolist():
+        rows = np.flatnonzero(records["row"] == row)
+        wanted[rows] = _is_named(records[rows], marks[row])
+        good[rows] &= _can_be(records["args"][rows], marks[row])
+        _fill_in(records["args"], rows, marks[row])
+    return records[wanted & good], Counter(records["row"][wanted & ~good].tolist())
+
+
+def columns(records: _Records) -> dict[str, npt.NDArray[np.generic]]:
+    """Turn records into the columns of the trace's `marks` table."""
+    table = {name: np.ascontiguousarray(records[name]) for name in ("time_ns", "pid", "tid", "kind")}
+    return table | {f"arg{index}": np.ascontiguousarray(records["args"][:, index]) for index in range(MAX_ARGUMENTS)}
+
+
+def _is_named(records: _Records, mark: Mark) -> _Good:
+    """Tell which records hold the texts that the mark is told by; one that cannot be read holds 0, so none."""
+    named = np.ones(len(records), bool)
+    for index, text in enumerate(mark.only):
+        bits = 8 * len(text.encode())
+        head = records["args"][:, index] & np.uint64((1 << bits) - 1)
+        named &= head == np.uint64(int.from_bytes(text.encode(), "little"))
+    return named
+
+
+def _can_be(values: npt.NDArray[np.uint64], mark: Mark) -> _Good:
+    """Tell which records hold values that their fields can have."""
+    good = np.ones(len(values), bool)
+    for index, argument in enumerate(mark.args):
+        if isinstance(argument, Memory) and argument.valid:
+            good &= np.isin(values[:, index], np.array(argument.valid, dtype=np.uint64))
+        if isinstance(argument, Chain) and argument.below:
+            good &= values[:, index] < np.uint64(argument.below)
+    return good
+
+
+def _fill_in(values: npt.NDArray[np.uint64], rows: npt.NDArray[np.intp], mark: Mark) -> None:
+    """Write what the row itself says: its constants, and nothing where a text was."""
+    for index, argument in enumerate(mark.args):
+        if index < len(mark.only):
+            values[rows, index] = 0
+        elif isinstance(argument, Constant):
+            values[rows, index] = argument.value
+
+
+def _needs_stack(mark: Mark) -> bool:
+    numbers = [a.number for a in mark.args if isinstance(a, Register)]
+    numbers += [number for a in mark.args if isinstance(a, Pair) for number in (a.low, a.high)]
+    return max(numbers, default=0) > _IN_REGISTERS
+
+
+def _pack_argument(argument: Argument) -> bytes:
+    if isinstance(argument, Register):
+        return _ARGUMENT.pack(_REGISTER, argument.number, argument.size, 0, 0)
+    if isinstance(argument, Memory):
+        return _ARGUMENT.pack(_MEMORY, argument.register, argument.size, 0, argument.offset)
+    if isinstance(argument, Chain):
+        return _ARGUMENT.pack(_CHAIN, argument.register, argument.size, argument.then, argument.offset)
+    if isinstance(argument, Pair):
+        return _ARGUMENT.pack(_PAIR, argument.low, 8, argument.high, 0)
+    return _ARGUMENT.pack(_NONE, 0, 0, 0, 0)

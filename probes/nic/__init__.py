@@ -1,0 +1,1 @@
+"""Network devices: their counters, and their line rate."""

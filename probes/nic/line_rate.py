@@ -1,0 +1,123 @@
+"""A device's line rate, and where that number came from.
+
+In order: `--line-rate`; else the lower of what the driver reports (ethtool) and what a token bucket on the device
+lets through. The speed a virtual device's driver reports is a constant in its source and limits nothing: it does not
+count. An unknown line rate is None, never a guess.
+"""
+
+from __future__ import annotations
+
+from netprof.errors import NetprofError
+from netprof.model import Device, LineRate
+from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.kernel.rtnetlink import IFF_LOOPBACK, Link, RouteSocket
+from netprof.probes.nic import ethtool
+from netprof.probes.nic.shaping import Shaping, shaping
+
+_STACKED = {"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"}  # report, and share, the speed of the device below
+_MAX_STACK = 8
+
+
+def line_rate(namespace: NetworkNamespace | int, device: str, override_bps: float | None = None) -> LineRate:
+    """Return the line rate of `device`; `namespace` is open, or the pid of a process in it. Raises NetprofError."""
+    return describe_device(namespace, device, override_bps).line_rate
+
+
+def describe_device(namespace: NetworkNamespace | int, device: str, override_bps: float | None = None) -> Device:
+    """Return what there is to know of `device`: line rate, MTU and kind ("veth", "bond", or the driver's name).
+
+    A namespace that may not be entered gives an unknown line rate, with the reason as its source. Raises NetprofError
+    when `namespace` is the pid of no process.
+    """
+    if isinstance(namespace, int):
+        with NetworkNamespace.of(namespace) as opened:
+            return describe_device(opened, device, override_bps)
+    try:
+        rate, mtu_bytes, kind = namespace.run(lambda: _describe(device))
+    except (NetprofError, OSError) as error:
+        rate, mtu_bytes, kind = LineRate(None, f"unknown: {error}"), 0, ""
+    if override_bps is not None:
+        rate = LineRate(override_bps, "--line-rate")
+    return Device(device=device, netns=namespace.inode, line_rate=rate, mtu_bytes=mtu_bytes, kind=kind)
+
+
+def rate_text(bps: float) -> str:
+    """Write a rate as people do: `25 Gbit/s`, `2.5 Gbit/s`, `100 Mbit/s`."""
+    for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bps >= size:
+            return f"{bps / size:.4g} {unit}"
+    return f"{bps:.4g} bit/s"
+
+
+def _describe(device: str) -> tuple[LineRate, int, str]:
+    """Look at `device` from inside its namespace."""
+    with RouteSocket() as route:
+        links = route.links()
+        found = [link for link in links if link.name == device]
+        if not found:
+            return LineRate(None, "unknown: there is no such device any more"), 0, ""
+        link = found[0]
+        rate = _rate(link, {other.index: other for other in links}, route)
+        return rate, link.mtu_bytes, link.kind or _own_kind(link)
+
+
+def _own_kind(link: Link) -> str:
+    return "loopback" if link.flags & IFF_LOOPBACK else ethtool.driver(link.raw_name)
+
+
+def _rate(link: Link, links: dict[int, Link], route: RouteSocket, depth: int = 0) -> LineRate:
+    """Return the lower of the driver's speed and the shaping of a device."""
+    hardware = _hardware(link, links, route, depth)
+    shaped = shaping(route.qdiscs(link.index), route.classes(link.index))
+    if shaped.bps is None:
+        return LineRate(hardware.bps, _with_remark(hardware.source, shaped))
+    if hardware.bps is not None and hardware.bps <= shaped.bps:
+        return hardware
+    return LineRate(shaped.bps, f"{shaped.source}: {rate_text(shaped.bps)} on {link.name}")
+
+
+def _with_remark(source: str, shaped: Shaping) -> str:
+    return f"{source}; {shaped.remark}" if shaped.remark else source
+
+
+def _hardware(link: Link, links: dict[int, Link], route: RouteSocket, depth: int) -> LineRate:
+    """Return the speed of the hardware under a device; unknown for a device that has none."""
+    speed_bps = ethtool.speed_bps(link.raw_name)
+    if link.flags & IFF_LOOPBACK:
+        return LineRate(None, "unknown: the loopback device has no line rate")
+    if link.kind in _STACKED and depth < _MAX_STACK:
+        return _of_device_below(link, links, route, depth, speed_bps)
+    if link.kind == "bond" and depth < _MAX_STACK:
+        return _of_bond(link, links, route, depth, speed_bps)
+    name = link.kind or ethtool.driver(link.raw_name)
+    if speed_bps is None:
+        return LineRate(None, f"unknown: the {name or 'device'} driver reports no speed")
+    if link.kind:
+        return LineRate(None, f"unknown: the {name} driver's {rate_text(speed_bps)} is nominal, it limits nothing")
+    return LineRate(speed_bps, f"ethtool: {rate_text(speed_bps)} ({name or 'driver without a name'})")
+
+
+def _of_device_below(
+    link: Link, links: dict[int, Link], route: RouteSocket, depth: int, speed_bps: float | None
+) -> LineRate:
+    """Return the line rate of a VLAN, macvlan or ipvlan: that of the device it is stacked on, shaping included."""
+    below = None if link.lower_elsewhere else links.get(link.lower_index)
+    if below is not None:
+        rate = _rate(below, links, route, depth + 1)
+        return LineRate(rate.bps, f"{rate.source}, under the {link.kind}")
+    if speed_bps is None:
+        return LineRate(None, f"unknown: the {link.kind} is stacked on a device in another namespace")
+    return LineRate(speed_bps, f"ethtool: {rate_text(speed_bps)} (passed on by {link.kind} from another namespace)")
+
+
+def _of_bond(link: Link, links: dict[int, Link], route: RouteSocket, depth: int, speed_bps: float | None) -> LineRate:
+    """Return the line rate of a bond: what its driver adds up, where every member's is known."""
+    members = [other for other in links.values() if other.master_index == link.index]
+    rates = [_rate(member, links, route, depth + 1) for member in members]
+    unknown = [rate.source for rate in rates if rate.bps is None]
+    if not members or unknown or speed_bps is None:
+        why = unknown[0].removeprefix("unknown: ") if unknown else "it has no member whose link is up"
+        return LineRate(None, f"unknown: bond {link.name}: {why}")
+    one = rate_text(max(rate.bps or 0.0 for rate in rates))
+    source = f"ethtool: {rate_text(speed_bps)} (bond of {len(members)}; one flow gets at most {one})"
+    return LineRate(speed_bps, source)
