@@ -1,6 +1,6 @@
 """What concludes: pure functions from tables to tables."""
 
-from netprof.analysis.pipeline import analyze
-from netprof.analysis.result import Analysis
+from netprof.analysis.section import Analysis
+from netprof.analysis.sections import analyze
 
 __all__ = ["Analysis", "analyze"]

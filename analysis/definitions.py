@@ -120,7 +120,10 @@ ALL = (
     WIRE_RATIO,
     SCALING,
     FLOW_PROPERTIES,
+    INFERRED,
+    STEPS,
+    KINDS,
+    HOROVOD,
+    NCCL,
 )
-
-BY_FRAMEWORK = (STEPS, KINDS, HOROVOD, NCCL)
-"""What is only printed where the job has it."""
+"""Every term; which of them a report uses depends on the job."""

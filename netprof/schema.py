@@ -125,6 +125,16 @@ NCCL_ELEMENT_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 bfloat16, float8e4m3, float8e5m2 (nccl.h of 2.32.3)."""
 
 
+def nic_counters() -> tuple[str, ...]:
+    """Return the names of a device's counters: the columns of table `nic` beside what they are of and when."""
+    return tuple(name for name in tables()["nic"].names if name not in ("device", "netns", "time_ns"))
+
+
+def time_column(table: str) -> str | None:
+    """Return the column that says how old a row of a table is; None where rows have no time."""
+    return next((name for name in tables()[table].names if name in ("time_ns", "bin_start_ns")), None)
+
+
 @lru_cache(maxsize=1)
 def tables() -> dict[str, pa.Schema]:
     """Return the Arrow schema of every table, by name."""

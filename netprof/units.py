@@ -1,4 +1,4 @@
-"""Quantities as people write them: `1ms`, `100us`, `10gbit`, `25 MB`."""
+"""Quantities as people write them: `1ms` and `10gbit` are read, `231 ms` and `9.41 Gbit/s` written."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ _TIME_NS = {
     "h": 3_600_000_000_000,
 }
 _RATE_BPS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
+UNKNOWN = "unknown"
+
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_RATES = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµ/]*)\s*", re.IGNORECASE)
 
 
@@ -40,8 +45,56 @@ def parse_rate_bps(text: str) -> float:
     return number * _RATE_BPS[name or "bit"]
 
 
+def duration(seconds: float | None) -> str:
+    """Return seconds as 1.50 s, 23.4 ms, 120 µs."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds == 0:
+        return "0 ms"
+    for unit, name in _TIMES:
+        if abs(seconds) >= unit:
+            return f"{_digits(seconds / unit)} {name}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def size(amount: float | None) -> str:
+    """Return bytes as 25.0 MB (powers of ten)."""
+    return UNKNOWN if amount is None else _scaled(amount, _BYTES, "B")
+
+
+def rate(bps: float | None) -> str:
+    """Return bits per second as 9.41 Gbit/s."""
+    return UNKNOWN if bps is None else _scaled(bps, _RATES, "bit/s")
+
+
+def share(part: float | None) -> str:
+    """Return a share as 61.2 %."""
+    return UNKNOWN if part is None else f"{part * 100:.1f} %"
+
+
+def ratio(value: float | None) -> str:
+    """Return a ratio with three decimals."""
+    return UNKNOWN if value is None else f"{value:.3f}"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return '1 rank', '2 ranks'."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def _split(text: str, wanted: str) -> tuple[float, str]:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise UsageError(f"'{text}' is not {wanted.partition(' such')[0]}", f"write {wanted}")
     return float(match[1]), match[2].lower()
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...], smallest: str) -> str:
+    for unit, name in units:
+        if abs(value) >= unit:
+            return f"{_digits(value / unit)} {name}"
+    return f"{value:.0f} {smallest}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1000 else f"{value:.0f}"

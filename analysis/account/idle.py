@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
+from netprof.analysis.account.causes import CAUSES, Cause
 from netprof.analysis.definitions import IDLE_THRESHOLD
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.tables.columns import Int64
@@ -15,13 +17,17 @@ from netprof.analysis.wire.bins import Bins, quiet_time
 
 
 @dataclass(frozen=True)
-class States:
-    """What the ranks on a link are doing: four disjoint sets of time that together are the window."""
+class CauseTimes:
+    """When which cause explains that a link is idle: four disjoint sets of time that together are the window."""
 
     no_gradient: Intervals
     gradients_waiting: Intervals
     nothing_outstanding: Intervals
     after_last_byte: Intervals
+
+    def of(self, cause: Cause) -> Intervals:
+        """Return when one cause applies."""
+        return cast(Intervals, getattr(self, cause.name))
 
     @property
     def window(self) -> Intervals:
@@ -39,9 +45,13 @@ class IdleTime:
     nothing_outstanding_ns: int | None
     after_last_byte_ns: int | None
 
+    def of(self, cause: Cause) -> int | None:
+        """Return the idle time of one cause."""
+        return cast("int | None", getattr(self, f"{cause.name}_ns"))
 
-def link_states(iterations: Iterations, outstanding: Mapping[int, Intervals], pids: Sequence[int]) -> States:
-    """Return what the processes on a link are doing over time, the most urgent state of any winning.
+
+def cause_times(iterations: Iterations, outstanding: Mapping[int, Intervals], pids: Sequence[int]) -> CauseTimes:
+    """Return what the processes on a link wait for over time, the most urgent cause of any winning.
 
     The order is: gradients waiting, nothing outstanding (between buckets), no gradient yet, after the last byte.
     """
@@ -57,22 +67,26 @@ def link_states(iterations: Iterations, outstanding: Mapping[int, Intervals], pi
     between -= waiting
     before -= waiting | between
     after -= waiting | between | before
-    return States(before, waiting, between, after)
+    return CauseTimes(before, waiting, between, after)
 
 
 def idle_time(
-    lanes: Sequence[Bins | None], line_rate_bps: float | None, bin_ns: int, window: Intervals, states: States | None
+    lanes: Sequence[Bins | None], line_rate_bps: float | None, bin_ns: int, window: Intervals, times: CauseTimes | None
 ) -> IdleTime:
-    """Return how long all `lanes` were idle at once within `window`, by the cause that `states` give.
+    """Return how long all `lanes` were idle at once within `window`, by the cause that applies.
 
     A bin is idle below IDLE_THRESHOLD of line rate; where no line rate is known, only a bin without any packet is.
     """
-    threshold_bytes = IDLE_THRESHOLD * (line_rate_bps or 0.0) * bin_ns / 8e9
-    quiet = quiet_time([(lane, threshold_bytes) for lane in lanes], window, bin_ns)
-    if states is None:
+    threshold = threshold_bytes(line_rate_bps, bin_ns)
+    quiet = quiet_time([(lane, threshold) for lane in lanes], window, bin_ns)
+    if times is None:
         return IdleTime(quiet.within(window), None, None, None, None)
-    causes = (states.no_gradient, states.gradients_waiting, states.nothing_outstanding, states.after_last_byte)
-    return IdleTime(quiet.within(window), *(quiet.within(cause) for cause in causes))
+    return IdleTime(quiet.within(window), *(quiet.within(times.of(cause)) for cause in CAUSES))
+
+
+def threshold_bytes(line_rate_bps: float | None, bin_ns: int) -> float:
+    """Return the bytes in a bin below which it is idle; 0 (any packet counts) where no line rate is known."""
+    return IDLE_THRESHOLD * (line_rate_bps or 0.0) * bin_ns / 8e9
 
 
 def _first_and_last(own: Iterations, times: Intervals) -> tuple[Int64, Int64]:

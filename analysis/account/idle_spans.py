@@ -6,39 +6,26 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from netprof.analysis.account.idle import link_states
-from netprof.analysis.definitions import IDLE_THRESHOLD
-from netprof.analysis.findings.links import LinkSummary
-from netprof.analysis.result import Tables
+from netprof.analysis.account.causes import CAUSES, UNEXPLAINED
+from netprof.analysis.account.idle import CauseTimes, threshold_bytes
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import Intervals, merge
-from netprof.analysis.wire.bins import QuietTime, combine, quiet_time
-from netprof.schema import RECEIVE, TRANSMIT
-
-CAUSES = ("no_gradient", "gradients_waiting", "nothing_outstanding", "after_last_byte")
-UNEXPLAINED = "idle"
-"""The one cause that is given where no iteration of the link's ranks is known."""
+from netprof.analysis.wire.bins import Bins, QuietTime, quiet_time
 
 
-def idle_spans(tables: Tables, link: LinkSummary, bin_ns: int, recording: Intervals) -> Mapping[str, Intervals]:
-    """Return when `link` was idle in both directions, by cause (`definitions.IDLE`).
+def idle_spans(
+    lanes: list[Bins | None], line_rate_bps: float | None, bin_ns: int, recording: Intervals, times: CauseTimes | None
+) -> Mapping[str, Intervals]:
+    """Return when all `lanes` of a link were idle at once, by the name of the cause (`definitions.IDLE`).
 
-    The spans are disjoint and as long together as the summary's `idle`. `recording` is the window where no iteration
-    of the link's ranks is known.
+    The spans are disjoint and as long together as `idle_time` says. `recording` is the window where `times` is None.
     """
-    states = link_states(tables.iterations, tables.outstanding, link.pids)
-    window = states.window if len(states.window) else recording
-    threshold_bytes = IDLE_THRESHOLD * (link.line_rate_bps or 0.0) * bin_ns / 8e9
-    lanes = [
-        combine(
-            [bins for (lane, way), bins in tables.lanes.items() if lane.link == (link.netns, link.device) and way == d]
-        )
-        for d in (TRANSMIT, RECEIVE)
-    ]
-    quiet = _spans(quiet_time([(lane, threshold_bytes) for lane in lanes], window, bin_ns))
-    if not len(states.window):
-        return {UNEXPLAINED: quiet & recording}
-    return {cause: quiet & getattr(states, cause) for cause in CAUSES}
+    window = times.window if times is not None else recording
+    threshold = threshold_bytes(line_rate_bps, bin_ns)
+    quiet = _spans(quiet_time([(lane, threshold) for lane in lanes], window, bin_ns))
+    if times is None:
+        return {UNEXPLAINED.name: quiet & recording}
+    return {cause.name: quiet & times.of(cause) for cause in CAUSES}
 
 
 def _spans(quiet: QuietTime) -> Intervals:

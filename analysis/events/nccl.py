@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.analysis.events.factors import sends_the_same, sent_per_byte
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate, empty
 from netprof.analysis.tables.marks import Marks
 from netprof.analysis.wire.bins import Bins
@@ -171,14 +172,14 @@ def _needed(own: Operations) -> float | None:
 
     Only of the kinds in which every rank sends the same: of a broadcast or a reduce a rank's part depends on its place.
     """
-    reduces = own.kind == CollectiveKind.ALL_REDUCE
-    even = reduces | np.isin(
-        own.kind, [CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL]
-    )
-    if not len(own) or not bool((even & (own.bytes != UNKNOWN) & (own.ranks > 0)).all()):
+    if not len(own) or not bool((sends_the_same(own.kind) & (own.bytes != UNKNOWN) & (own.ranks > 0)).all()):
         return None
-    share = (own.ranks - 1) / own.ranks
-    return float((own.bytes * np.where(reduces, 2 * share, share)).sum())
+    return sum(_sent(own.where(own.ranks == ranks), ranks) for ranks in np.unique(own.ranks).tolist())
+
+
+def _sent(own: Operations, ranks: int) -> float:
+    factors = sent_per_byte(own.kind, ranks)
+    return 0.0 if factors is None else float((own.bytes * factors).sum())
 
 
 def _on_the_wire(enqueue_ns: Int64, sent: Bins | None, end_ns: int) -> tuple[Int64, Int64, Int64]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, find_iterations
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64, concatenate, empty
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
+from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -80,17 +80,7 @@ def _first_of_each(groups: Int64) -> Bool:
 
 def overlap(times: Intervals, begin_ns: Int64, end_ns: Int64) -> Int64:
     """Return for each window [begin_ns, end_ns) how much of `times` lies in it, ns."""
-    if len(times) == 0:
-        return np.zeros(len(begin_ns), np.int64)
-    before = np.concatenate(([0], np.cumsum(times.end_ns - times.begin_ns)))
-
-    def until(instants: Int64) -> Int64:
-        index = np.searchsorted(times.begin_ns, instants, "right") - 1
-        last = np.maximum(index, 0)
-        part = np.minimum(instants, times.end_ns[last]) - times.begin_ns[last]
-        return np.where(index < 0, 0, before[last] + part)
-
-    return until(end_ns) - until(begin_ns)
+    return covered_until(times, end_ns) - covered_until(times, begin_ns)
 
 
 def _gloo_waits(marks: Marks) -> Intervals:

@@ -10,11 +10,11 @@ import numpy as np
 from netprof.analysis.events.buckets import Buckets
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.typical import middle_half
-from netprof.analysis.result import Tables
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, covered_until
-from netprof.analysis.wire.bins import Bins, combine
+from netprof.analysis.wire.bins import Bins
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind
 
 _MOST_ITERATIONS = 400
@@ -78,17 +78,15 @@ class Anatomy:
     profile: LinkProfile | None
 
 
-def anatomy(
-    tables: Tables, pid: int, link: LinkKey | None, idle: Mapping[str, Intervals], bin_ns: int
-) -> Anatomy | None:
+def anatomy(evidence: Evidence, pid: int, link: LinkKey | None, idle: Mapping[str, Intervals]) -> Anatomy | None:
     """Lay the typical iterations of process `pid` over each other; None where it has none.
 
     `link` is the device it sends over and `idle` that device's idle time by cause (`idle_spans`).
     """
-    rows = _typical_rows(tables, pid)
+    rows = _typical_rows(evidence, pid)
     if len(rows) == 0:
         return None
-    own = tables.iterations.where(rows)
+    own = evidence.iterations.where(rows)
     return Anatomy(
         pid=pid,
         iterations=len(own),
@@ -96,32 +94,32 @@ def anatomy(
         wait=_spread(own.wait_ns - own.begin_ns),
         done=_spread(own.done_ns - own.begin_ns),
         end=_spread(own.end_ns - own.begin_ns),
-        buckets=_buckets(tables, pid, rows),
-        profile=_profile(tables, own, link, idle, bin_ns) if link is not None else None,
+        buckets=_buckets(evidence, pid, rows),
+        profile=_profile(evidence, own, link, idle) if link is not None else None,
     )
 
 
-def _typical_rows(tables: Tables, pid: int) -> Int64:
+def _typical_rows(evidence: Evidence, pid: int) -> Int64:
     """Return rows of Iterations, ascending: of many, evenly spread ones."""
-    rows = np.flatnonzero(tables.iterations.pid == pid)
+    rows = np.flatnonzero(evidence.iterations.pid == pid)
     if len(rows) == 0:
         return rows
-    counts = np.bincount(tables.buckets.iteration, minlength=len(tables.iterations))[rows]
+    counts = np.bincount(evidence.buckets.iteration, minlength=len(evidence.iterations))[rows]
     rows = rows[counts == np.bincount(counts).argmax()]
-    rows = np.sort(rows[middle_half(tables.iterations.duration_ns[rows])])
+    rows = np.sort(rows[middle_half(evidence.iterations.duration_ns[rows])])
     if len(rows) > _MOST_ITERATIONS:
         rows = rows[np.linspace(0, len(rows) - 1, _MOST_ITERATIONS).astype(np.int64)]
     return rows
 
 
-def _buckets(tables: Tables, pid: int, rows: Int64) -> tuple[BucketAnatomy, ...]:
-    mine = tables.buckets.where(np.isin(tables.buckets.iteration, rows))
+def _buckets(evidence: Evidence, pid: int, rows: Int64) -> tuple[BucketAnatomy, ...]:
+    mine = evidence.buckets.where(np.isin(evidence.buckets.iteration, rows))
     if len(mine) == 0:
         return ()
     mine = mine.where(np.lexsort((mine.launch_ns, mine.iteration)))
     per_iteration = len(mine) // len(rows)
-    begin_ns = tables.iterations.begin_ns[mine.iteration]
-    ready_ns = _ready(tables, pid, mine, begin_ns)
+    begin_ns = evidence.iterations.begin_ns[mine.iteration]
+    ready_ns = _ready(evidence, pid, mine, begin_ns)
     return tuple(_bucket(mine, ready_ns, begin_ns, slice(k, None, per_iteration)) for k in range(per_iteration))
 
 
@@ -139,9 +137,9 @@ def _bucket(mine: Buckets, ready_ns: Int64, iteration_ns: Int64, k: slice) -> Bu
     )
 
 
-def _ready(tables: Tables, pid: int, mine: Buckets, iteration_ns: Int64) -> Int64:
+def _ready(evidence: Evidence, pid: int, mine: Buckets, iteration_ns: Int64) -> Int64:
     """Return the time of the last gradient before each launch and inside its iteration, UNKNOWN if none was seen."""
-    marks = tables.marks
+    marks = evidence.marks
     times = marks.time_ns[(marks.pid == pid) & (marks.kind == int(MarkKind.GRADIENT_READY))]
     if len(times) == 0:
         return np.full(len(mine), UNKNOWN, np.int64)
@@ -150,16 +148,15 @@ def _ready(tables: Tables, pid: int, mine: Buckets, iteration_ns: Int64) -> Int6
     return np.where((index >= 0) & (found >= iteration_ns), found, UNKNOWN)
 
 
-def _profile(tables: Tables, own: Iterations, link: LinkKey, idle: Mapping[str, Intervals], bin_ns: int) -> LinkProfile:
+def _profile(evidence: Evidence, own: Iterations, link: LinkKey, idle: Mapping[str, Intervals]) -> LinkProfile:
     length_ns = int(np.median(own.duration_ns))
-    columns = int(np.clip(length_ns // bin_ns, 1, _MOST_COLUMNS))
+    columns = int(np.clip(length_ns // evidence.meta.bin_ns, 1, _MOST_COLUMNS))
     offsets = np.linspace(0, length_ns, columns + 1).astype(np.int64)
     at_ns = own.begin_ns[:, None] + offsets  # shape (iterations, columns + 1)
     width_s = np.diff(offsets) / 1e9
     rates = []
     for direction in (TRANSMIT, RECEIVE):
-        lanes = [bins for (lane, way), bins in tables.lanes.items() if lane.link == link and way == direction]
-        bits = np.diff(_bytes_until(combine(lanes), at_ns), axis=1) * 8.0
+        bits = np.diff(_bytes_until(evidence.lanes.of_link(link, direction), at_ns), axis=1) * 8.0
         rates.append(np.percentile(bits / width_s, [10, 50, 90], axis=0))
     shares = {
         cause: np.diff(covered_until(spans, at_ns), axis=1).mean(axis=0) / np.diff(offsets)

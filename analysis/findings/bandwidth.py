@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.factors import bus_factor, sent_per_byte
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64
 from netprof.analysis.tables.intervals import merge
@@ -45,11 +46,6 @@ class Bandwidths:
         return _ratio(self.payload_bytes, self.algorithm_bytes)
 
 
-def all_reduce_factor(world_size: int | None) -> float | None:
-    """Return 2(n-1)/n: what each rank sends of a byte that n ranks all-reduce; None for an unknown or lone rank."""
-    return None if world_size is None or world_size < 2 else 2 * (world_size - 1) / world_size
-
-
 def algorithm_bandwidths_bps(collectives: Collectives) -> Float64:
     """Return S/t of every sized collective in bits per second; infinite for one that took no time."""
     with np.errstate(divide="ignore"):
@@ -67,7 +63,7 @@ def rank_bandwidths(
     if len(iterations):
         collectives = collectives.where(_inside(collectives, iterations))
     reduces = collectives.all_reduces()
-    factor = all_reduce_factor(world_size)
+    factor = bus_factor(CollectiveKind.ALL_REDUCE, world_size)
     size = int(reduces.bytes.sum())
     running_ns = merge(reduces.begin_ns, reduces.end_ns).total_ns
     aggregate = size * 8e9 / running_ns if running_ns else None
@@ -91,16 +87,10 @@ def rank_bandwidths(
 
 
 def _needed(collectives: Collectives, world_size: int | None) -> float | None:
-    """Return what a rank has to send for all of its collectives of known size (`definitions.WIRE_RATIO`).
-
-    Of what has a root, that is the mean of the ranks: n-1 of them have to get (or give) the buffer, whoever sends it.
-    """
-    if world_size is None or world_size < 2:
-        return None
+    """Return what a rank has to send for all of its collectives of known size (`definitions.WIRE_RATIO`)."""
     sized = collectives.where(collectives.bytes != UNKNOWN)
-    share = (world_size - 1) / world_size
-    factors = np.where(sized.kind == CollectiveKind.ALL_REDUCE, 2 * share, share)
-    return float((sized.bytes * factors).sum())
+    factors = sent_per_byte(sized.kind, world_size)
+    return None if factors is None else float((sized.bytes * factors).sum())
 
 
 def _inside(collectives: Collectives, iterations: Iterations) -> Bool:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.collectives import Collectives, find_collectives
+from netprof.analysis.events.factors import bus_factor
+from netprof.analysis.events.horovod import horovod_transfers
 from netprof.analysis.events.nccl import Operations
+from netprof.analysis.form import Grid, Part
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.tables.intervals import merge
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import CollectiveKind, MarkKind
+from netprof.units import duration, rate, size
 
 MEASURED, ENQUEUED, POSTED = "measured", "enqueue times only", "times of posting only"
 """What is known of the times of a kind's collectives."""
 
+_HOW_SEEN = {MEASURED: "", ENQUEUED: " enqueued", POSTED: " posted"}
+_ORDINARY = {("gloo", "all-reduce"), ("gloo", "barrier"), ("gloo", "unknown")}
 _POSTED = {MarkKind.SEND_POSTED: CollectiveKind.SEND, MarkKind.RECEIVE_POSTED: CollectiveKind.RECEIVE}
 _OF_ONE_RANK = (CollectiveKind.GATHER, CollectiveKind.SCATTER)  # gloo's sizes are of one rank's part there
 
@@ -40,26 +46,9 @@ class KindSummary:
     bus_bandwidth_bps: float | None
 
 
-def bus_factor(kind: int, ranks: int | None) -> float | None:
-    """Return bus bandwidth over algorithm bandwidth, as nccl-tests defines it; None for an unknown or lone rank.
-
-    All-reduce 2(n-1)/n; all-gather, reduce-scatter, all-to-all, gather and scatter (n-1)/n with the size the total
-    over ranks; broadcast, reduce, send and receive 1. A barrier moves nothing.
-    """
-    if kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.SEND, CollectiveKind.RECEIVE):
-        return 1.0
-    if ranks is None or ranks < 2 or kind in (CollectiveKind.BARRIER, UNKNOWN):
-        return None
-    return (2.0 if kind == CollectiveKind.ALL_REDUCE else 1.0) * (ranks - 1) / ranks
-
-
-def summarize_kinds(
-    marks: Marks, timed: Iterable[tuple[str, Collectives]], operations: Operations, world_size: int | None
-) -> tuple[KindSummary, ...]:
-    """Summarise the collectives of each backend by kind, the most bytes first.
-
-    `timed` are the collectives of each backend that saw their begin and end.
-    """
+def summarize_kinds(marks: Marks, operations: Operations, world_size: int | None) -> tuple[KindSummary, ...]:
+    """Summarise the collectives of each backend by kind, the most bytes first; `operations` are what NCCL enqueued."""
+    timed = (("gloo", find_collectives(marks).collectives), ("horovod", horovod_transfers(marks)))
     found = [
         _measured(backend, kind, each.where(each.kind == kind), world_size)
         for backend, each in timed
@@ -73,6 +62,32 @@ def summarize_kinds(
         chosen = operations.where(operations.kind == kind)
         found.append(_untimed("nccl", kind, ENQUEUED, chosen.pid, chosen.bytes))
     return tuple(sorted(found, key=lambda each: (-(each.bytes or 0), each.backend, each.kind)))
+
+
+def worth_a_part(kinds: Sequence[KindSummary]) -> bool:
+    """Say whether there is more than DDP's all-reduces over gloo, which have a part of their own."""
+    return any((each.backend, each.kind) not in _ORDINARY for each in kinds)
+
+
+def kinds_part(kinds: Sequence[KindSummary]) -> Part:
+    """Return the table of collectives by kind."""
+    headings = ("kind", "backend", "seen", "buffers", "running", "algorithm bw.", "bus bandwidth")
+    optional = ("algorithm bw.", "backend", "running")
+    grid = Grid(headings, [_row(each) for each in kinds], left=frozenset({"backend"}), optional=optional)
+    return Part("Collectives by kind", "of one rank, over the recording", [grid])
+
+
+def _row(each: KindSummary) -> tuple[str, ...]:
+    timed = each.running_ns is not None
+    return (
+        each.kind,
+        each.backend,
+        f"{each.count}{_HOW_SEEN[each.timing]}",
+        size(each.bytes),
+        duration(each.running_ns / 1e9) if each.running_ns is not None else each.timing,
+        rate(each.algorithm_bandwidth_bps) if timed else "-",
+        rate(each.bus_bandwidth_bps) if timed else "-",
+    )
 
 
 def kind_name(kind: int) -> str:

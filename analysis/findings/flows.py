@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from netprof.analysis.form import Grid, Part
+from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64, int64_column
 from netprof.analysis.wire.fold import FlowTotals, WireFold
 from netprof.schema import RECEIVE, TRANSMIT, UNKNOWN_RANK
+from netprof.units import duration, rate, share, size
+
+MOST_FLOWS, BRIEFLY = 200, 10
+"""Flows in the table, and where there is little room."""
 
 
 @dataclass(frozen=True)
@@ -129,3 +137,39 @@ def _transport(tcp: Any) -> dict[int, TransportState]:
         )
         for flow, begin, end in zip(ids, first, ends, strict=True)
     }
+
+
+def _conclude(analysis: Analysis) -> tuple[FlowSummary, ...]:
+    return summarize_flows(analysis.evidence.fold, analysis.evidence.table("tcp"))
+
+
+def _document(found: Sequence[FlowSummary]) -> dict[str, Any]:
+    return {"flows": [dataclasses.asdict(flow) for flow in found]}
+
+
+def _parts(found: Sequence[FlowSummary]) -> Sequence[Part]:
+    if not found:
+        return [Part("Flows", "no traffic of the job was seen")]
+    headings = ("flow", "device", "rank", "sent", "received", "tx rate", "of link", "resent", "segments resent", "rtt")
+    optional = ("device", "segments resent", "of link", "rank", "received", "tx rate")
+    rows = [_row(flow) for flow in found[:MOST_FLOWS]]
+    grid = Grid(headings, rows, frozenset({"device"}), optional, brief=BRIEFLY, total=len(found))
+    return [Part("Flows", "the largest first", [grid])]
+
+
+def _row(flow: FlowSummary) -> tuple[str, ...]:
+    return (
+        f"{flow.local} → {flow.remote}",
+        flow.device,
+        "?" if flow.rank is None else str(flow.rank),
+        size(flow.tx.wire_bytes),
+        size(flow.rx.wire_bytes),
+        rate(flow.tx.rate_bps) if flow.tx.rate_bps is not None else "-",
+        share(flow.tx.share),
+        size(flow.tx.retransmitted_bytes),
+        str(flow.tcp.retransmits) if flow.tcp else "-",
+        duration(flow.tcp.rtt_us / 1e6) if flow.tcp else "-",
+    )
+
+
+FLOWS: Section[tuple[FlowSummary, ...]] = Section("flows", _conclude, ("wire", "flows", "tcp"), _document, _parts)

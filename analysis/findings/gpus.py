@@ -1,208 +1,199 @@
-"""What the job's GPUs did: over whole iterations, and by phase where a sample is short enough to be of one phase."""
+"""The job's GPUs, and how finely each of their numbers can be trusted in time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-import numpy as np
-
-from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.tables.gpu_samples import GpuSamples, Series
-from netprof.analysis.tables.intervals import Intervals, merge
-from netprof.model import Gpu
+from netprof.analysis.events.phases import PHASES
+from netprof.analysis.findings.gpu_summary import GpuSummary, MetricSummary, gpu_notes, summarize_gpus
+from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.gpu_samples import read_gpu_samples
 from netprof.schema import GpuMetric
+from netprof.units import duration, share, size
 
-PHASES = ("forward", "backward", "exposed_communication", "rest")
+_ABOUT = "means over the {window}; busy: any kernel ran, however little of the GPU it used"
+_Write = Callable[[float], str]
+_UNITS: tuple[tuple[str, _Write], ...] = (
+    ("_BYTES_PER_S", lambda value: f"{size(value)}/s"),
+    ("_BYTES", size),
+    ("_PERCENT", lambda value: f"{value:.1f} %"),
+    ("_MHZ", lambda value: f"{value:.0f} MHz"),
+    ("_W", lambda value: f"{value:.0f} W"),
+)
+_WORDS = {"sm": "SM", "pcie": "PCIe", "nvlink": "NVLink", "dram": "DRAM"}
 
-THROTTLE_REASONS = {
-    0x1: "idle",
-    0x2: "clocks set by a user",
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-    0x100: "display clocks",
-}
-"""nvmlClocksEventReasons, bit by bit."""
+_COLUMNS: tuple[tuple[str, GpuMetric], ...] = (
+    ("busy", GpuMetric.BUSY_PERCENT),
+    ("SM", GpuMetric.SM_ACTIVE_PERCENT),
+    ("tensor", GpuMetric.TENSOR_ACTIVE_PERCENT),
+    ("memory bw.", GpuMetric.DRAM_BANDWIDTH_PERCENT),
+    ("memory", GpuMetric.MEMORY_USED_BYTES),
+    ("power", GpuMetric.POWER_W),
+    ("SM clock", GpuMetric.SM_CLOCK_MHZ),
+    ("PCIe tx", GpuMetric.PCIE_TX_BYTES_PER_S),
+    ("PCIe rx", GpuMetric.PCIE_RX_BYTES_PER_S),
+    ("NVLink tx", GpuMetric.NVLINK_TX_BYTES_PER_S),
+    ("NVLink rx", GpuMetric.NVLINK_RX_BYTES_PER_S),
+)
+_LEAST_WANTED = ("SM clock", "memory bw.", "memory", "NVLink rx", "PCIe rx", "NVLink tx", "PCIe tx", "tensor")
 
-_SLOWED_DOWN = ("power cap", "hardware slowdown", *(THROTTLE_REASONS[bit] for bit in (0x20, 0x40, 0x80)))
-_WORTH_A_NOTE = 0.05
-_FEWEST = 3
-"""Samples that a phase needs for a mean of its own."""
-
-
-@dataclass(frozen=True)
-class PhaseMean:
-    """The mean of the `samples` that lie wholly in one phase; None where there are too few."""
-
-    mean: float | None
-    samples: int
-
-
-@dataclass(frozen=True)
-class MetricSummary:
-    """One metric over the window, weighted by time; its unit is in the metric's name.
-
-    A sample comes every `interval_ns` and is the mean over `mean_over_ns` (0: an instant); power that is read more
-    often than it is measured is repeated for `held_ns`. Nothing shorter than the longest of the three,
-    `resolution_ns`, can be told apart. `bytes` are what a rate moved in the window, in the time for
-    which there are samples. `phases` are by name of the phase, empty where the job's iterations are unknown.
-    """
-
-    metric: GpuMetric
-    samples: int
-    interval_ns: int | None
-    mean_over_ns: int
-    held_ns: int
-    mean: float
-    minimum: float
-    maximum: float
-    bytes: float | None
-    phases: Mapping[str, PhaseMean]
-
-    @property
-    def resolution_ns(self) -> int:
-        """The shortest time that the metric can tell apart."""
-        return max(self.interval_ns or 0, self.mean_over_ns, self.held_ns)
+_BY_PHASE: tuple[tuple[str, GpuMetric, _Write], ...] = (
+    ("SM", GpuMetric.SM_ACTIVE_PERCENT, lambda value: f"{value:.0f} %"),
+    ("busy", GpuMetric.BUSY_PERCENT, lambda value: f"{value:.0f} %"),
+    ("power", GpuMetric.POWER_W, lambda value: f"{value:.0f} W"),
+)
 
 
-@dataclass(frozen=True)
-class GpuSummary:
-    """A GPU that the job uses. `window` is what is averaged over: the "iterations" of the GPU's process, or the whole
-    "recording" where it has none; `window_ns` its length.
-
-    `metrics` are the whole GPU's, `processes` each process's own. `throttled` is the share of samples that give each
-    reason for lower clocks; empty where that was not sampled.
-    """
-
-    gpu: Gpu
-    ranks: tuple[int, ...]
-    window: str
-    window_ns: int
-    metrics: Mapping[GpuMetric, MetricSummary]
-    processes: Mapping[int, Mapping[GpuMetric, MetricSummary]]
-    throttled: Mapping[str, float]
+def _conclude(analysis: Analysis) -> tuple[GpuSummary, ...]:
+    evidence = analysis.evidence
+    samples = read_gpu_samples(evidence.table("gpu"))
+    return summarize_gpus(samples, evidence.meta.gpus, evidence.iterations, evidence.ranks, evidence.recording)
 
 
-def summarize_gpus(
-    samples: GpuSamples,
-    gpus: Sequence[Gpu],
-    iterations: Iterations,
-    ranks: Mapping[int, int],
-    recording: Intervals,
-) -> tuple[GpuSummary, ...]:
-    """Summarise every GPU that has samples; `ranks` are by pid, `recording` is when was recorded."""
-    described = {gpu.index: gpu for gpu in gpus}
-    found = np.unique(samples.gpu).tolist()
-    return tuple(
-        _summarize(
-            samples.where(samples.gpu == index), described.get(index) or Gpu(index), iterations, ranks, recording
-        )
-        for index in found
-    )
+def metric_name(metric: GpuMetric) -> str:
+    """Return a metric's name for a person: without its unit."""
+    name = metric.name
+    for unit, _ in _UNITS:
+        name = name.removesuffix(unit)
+    return " ".join(_WORDS.get(word, word) for word in name.lower().split("_"))
 
 
-def gpu_notes(gpus: Sequence[GpuSummary]) -> Iterator[str]:
-    """Say where a GPU was slowed down, and where its use was not told by NVML's own list of processes."""
-    for summary in gpus:
-        for reason in _SLOWED_DOWN:
-            share = summary.throttled.get(reason, 0.0)
-            if share > _WORTH_A_NOTE:
-                yield f"GPU {summary.gpu.index} was slowed down in {share:.0%} of the samples: {reason}"
-        if summary.gpu.found_by.startswith("inferred"):
-            yield f"that the job uses GPU {summary.gpu.index} is {summary.gpu.found_by}"
+def metric_value(value: float | None, metric: GpuMetric) -> str:
+    """Return a metric's value with the unit that its name says."""
+    if value is None:
+        return "-"
+    write = next((write for unit, write in _UNITS if metric.name.endswith(unit)), lambda value: f"{value:.1f}")
+    return write(value)
 
 
-def _summarize(
-    samples: GpuSamples, gpu: Gpu, iterations: Iterations, ranks: Mapping[int, int], recording: Intervals
-) -> GpuSummary:
-    own = _iterations_of(gpu, iterations)
-    window = merge(own.begin_ns, own.end_ns) if len(own) else recording
-    phases = _phases(own) if len(own) else {}
-    whole, processes = samples.where(samples.pid == 0), samples.where(samples.pid != 0)
-    metrics = _metrics(whole, window, phases)
-    return GpuSummary(
-        gpu=gpu,
-        ranks=tuple(sorted({ranks[pid] for pid in gpu.pids if pid in ranks})),
-        window="iterations" if len(own) else "recording",
-        window_ns=window.total_ns,
-        metrics={metric: found for metric, found in metrics.items() if metric != GpuMetric.THROTTLE_REASONS},
-        processes={
-            pid: _metrics(processes.where(processes.pid == pid), window, phases)
-            for pid in np.unique(processes.pid).tolist()
-        },
-        throttled=_throttled(whole, window),
-    )
+def _document(gpus: Sequence[GpuSummary]) -> dict[str, Any]:
+    return {"gpus": [_gpu(summary) for summary in gpus]}
 
 
-def _iterations_of(gpu: Gpu, iterations: Iterations) -> Iterations:
-    """Return the iterations of that process on the GPU that has the most."""
-    counts = {pid: int((iterations.pid == pid).sum()) for pid in gpu.pids}
-    most = max(counts, key=lambda pid: counts[pid], default=None)
-    return iterations.where(iterations.pid == (-1 if most is None else most))
-
-
-def _phases(own: Iterations) -> dict[str, Intervals]:
-    edges = (own.begin_ns, own.backward_ns, own.wait_ns, own.done_ns, own.end_ns)
-    return {name: merge(edges[index], edges[index + 1]) for index, name in enumerate(PHASES)}
-
-
-def _metrics(samples: GpuSamples, window: Intervals, phases: Mapping[str, Intervals]) -> dict[GpuMetric, MetricSummary]:
-    found = {}
-    for metric in GpuMetric:
-        series = _series(samples, metric)
-        summary = _metric(metric, series, window, phases) if series is not None else None
-        if summary is not None:
-            found[metric] = summary
-    return found
-
-
-def _series(samples: GpuSamples, metric: GpuMetric) -> Series | None:
-    rows = samples.where(samples.metric == int(metric))
-    return Series(rows.time_ns, rows.period_ns, rows.value) if len(rows) else None
-
-
-def _metric(
-    metric: GpuMetric, series: Series, window: Intervals, phases: Mapping[str, Intervals]
-) -> MetricSummary | None:
-    """Summarise one series over the window; None where no sample is of it."""
-    weights = series.weights(window)
-    values = series.value[weights > 0]
-    if len(values) == 0:
-        return None
-    mean = float(np.average(series.value, weights=weights))
-    held_ns = series.held_ns() if metric is GpuMetric.POWER_W else 0  # other values may rightly stay as they are
-    is_rate = metric.name.endswith("_BYTES_PER_S")
-    return MetricSummary(
-        metric=metric,
-        samples=len(values),
-        interval_ns=series.interval_ns,
-        mean_over_ns=series.mean_over_ns,
-        held_ns=held_ns,
-        mean=mean,
-        minimum=float(values.min()),
-        maximum=float(values.max()),
-        bytes=float((series.value * weights).sum() / 1e9) if is_rate else None,
-        phases={name: _phase_mean(series.inside(times, held_ns)) for name, times in phases.items()},
-    )
-
-
-def _phase_mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> PhaseMean:
-    return PhaseMean(float(values.mean()) if len(values) >= _FEWEST else None, len(values))
-
-
-def _throttled(samples: GpuSamples, window: Intervals) -> dict[str, float]:
-    """Return the share of the window's samples that give each reason; those that never occur are left out."""
-    series = _series(samples, GpuMetric.THROTTLE_REASONS)
-    if series is None:
-        return {}
-    bits = series.value[series.weights(window) > 0]
-    bits = np.where((bits >= 0) & (bits < 1 << 53), bits, 0).astype(np.int64)  # a float holds as many exactly
-    shares = {
-        name: float(np.bitwise_and(bits, bit).astype(bool).mean()) if len(bits) else 0.0
-        for bit, name in THROTTLE_REASONS.items()
+def _gpu(summary: GpuSummary) -> dict[str, Any]:
+    gpu = summary.gpu
+    return {
+        "gpu": gpu.index,
+        "name": gpu.name,
+        "uuid": gpu.uuid,
+        "memory_bytes": gpu.memory_bytes or None,
+        "pids": list(gpu.pids),
+        "ranks": list(summary.ranks),
+        "found_by": gpu.found_by or None,
+        "window": summary.window,
+        "window_s": summary.window_ns / 1e9,
+        "metrics": _metrics(summary.metrics),
+        "processes": [{"pid": pid, "metrics": _metrics(found)} for pid, found in summary.processes.items()],
+        "throttled": dict(summary.throttled),
+        "sources": list(gpu.sources),
     }
-    return {name: share for name, share in shares.items() if share}
+
+
+def _metrics(found: Mapping[GpuMetric, MetricSummary]) -> dict[str, Any]:
+    return {metric.name.lower(): _metric(summary) for metric, summary in found.items()}
+
+
+def _metric(summary: MetricSummary) -> dict[str, Any]:
+    return {
+        "samples": summary.samples,
+        "interval_s": None if summary.interval_ns is None else summary.interval_ns / 1e9,
+        "mean_over_s": summary.mean_over_ns / 1e9,
+        "held_s": summary.held_ns / 1e9,
+        "resolution_s": summary.resolution_ns / 1e9,
+        "mean": summary.mean,
+        "min": summary.minimum,
+        "max": summary.maximum,
+        "bytes": summary.bytes,
+        "phases": {name: {"mean": part.mean, "samples": part.samples} for name, part in summary.phases.items()},
+    }
+
+
+def _parts(gpus: Sequence[GpuSummary]) -> Iterator[Part]:
+    if not gpus:  # the notes then say why
+        return
+    columns = [column for column in _COLUMNS if any(column[1] in summary.metrics for summary in gpus)]
+    rows = [(_name(each), _ranks(each), *(_mean(each, metric) for _, metric in columns)) for each in gpus]
+    optional = ("rank", *(name for name in _LEAST_WANTED if name in {column[0] for column in columns}))
+    grid = Grid(("GPU", "rank", *(name for name, _ in columns)), rows, optional=optional)
+    lines = [("resolution", _resolution(gpus, columns))]
+    for summary in gpus:
+        slowed = {reason: part for reason, part in summary.throttled.items() if reason != "idle"}
+        if slowed:
+            about = ", ".join(f"{reason} {share(part)}" for reason, part in slowed.items())
+            lines.append((f"GPU {summary.gpu.index} clocks", f"lowered by {about} of the samples"))
+        lines += _by_phase(summary)
+    window = " or the ".join(dict.fromkeys(summary.window for summary in gpus))
+    yield Part("GPUs", _ABOUT.format(window=window), [grid, Pairs(lines)])
+    for summary in gpus:
+        yield _of_one(summary)
+
+
+def _by_phase(summary: GpuSummary) -> Iterator[tuple[str, str]]:
+    """Yield a line for each metric that is told apart by phase: phases with enough samples of their own."""
+    for name, metric, write in _BY_PHASE:
+        found = summary.metrics.get(metric)
+        means = (
+            {phase: found.phases[phase.name].mean for phase in PHASES if phase.name in found.phases} if found else {}
+        )
+        known = [f"{phase.title} {write(mean)}" for phase, mean in means.items() if mean is not None]
+        if known:
+            yield f"GPU {summary.gpu.index} {name}", ", ".join(known) + " (samples within one phase)"
+
+
+def _of_one(summary: GpuSummary) -> Part:
+    """Return every metric of a GPU: spread, means by phase where samples lie wholly in one, and resolution."""
+    phases = [phase for phase in PHASES if any(phase.name in found.phases for found in summary.metrics.values())]
+    headings = ("metric", "mean", "least", "most", *(phase.short for phase in phases), "resolution")
+    rows = [
+        (
+            metric_name(metric),
+            *(metric_value(value, metric) for value in (found.mean, found.minimum, found.maximum)),
+            *(
+                metric_value(found.phases[phase.name].mean if phase.name in found.phases else None, metric)
+                for phase in phases
+            ),
+            duration(found.resolution_ns / 1e9),
+        )
+        for metric, found in summary.metrics.items()
+    ]
+    optional = ("least", "most", *(phase.short for phase in phases), "resolution")
+    about = "by phase: of the samples that lie wholly in one" if phases else ""
+    return Part(f"GPU {_name(summary)}", about, [Grid(headings, rows, optional=optional)], detail=True)
+
+
+def _name(summary: GpuSummary) -> str:
+    return f"{summary.gpu.index} {summary.gpu.name}".rstrip()
+
+
+def _ranks(summary: GpuSummary) -> str:
+    return ",".join(map(str, summary.ranks)) or "?"
+
+
+def _mean(summary: GpuSummary, metric: GpuMetric) -> str:
+    """Return the mean; of what is held (memory), the most."""
+    found = summary.metrics.get(metric)
+    if found is None:
+        return "-"
+    return metric_value(found.maximum if metric is GpuMetric.MEMORY_USED_BYTES else found.mean, metric)
+
+
+def _resolution(gpus: Sequence[GpuSummary], columns: Sequence[tuple[str, GpuMetric]]) -> str:
+    """Say what each column cannot tell apart: the longest of its GPUs' resolutions, columns that share one together."""
+    names: dict[str, list[str]] = {}
+    for name, metric in columns:
+        longest_ns = max(summary.metrics[metric].resolution_ns for summary in gpus if metric in summary.metrics)
+        names.setdefault(duration(longest_ns / 1e9), []).append(name)
+    sampled = "; ".join(f"{', '.join(alike)} {length}" for length, alike in names.items())
+    return f"{sampled} (what is shorter cannot be told apart; NVML's busy may be a mean over up to 1 s)"
+
+
+GPUS: Section[tuple[GpuSummary, ...]] = Section(
+    "gpus",
+    _conclude,
+    ("gpu", "marks"),
+    _document,
+    lambda gpus: tuple(_parts(gpus)),
+    gpu_notes,
+)

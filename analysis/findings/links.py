@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from netprof.analysis.account.idle import IdleTime, States, idle_time, link_states
-from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.findings.nic import NicTotals
-from netprof.analysis.tables.flow_table import LaneKey, LinkKey
+from netprof.analysis.account.causes import CAUSES
+from netprof.analysis.account.idle import IdleTime, idle_time
+from netprof.analysis.account.idle_spans import idle_spans
+from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.nic import NicTotals, nic_totals
+from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
-from netprof.analysis.wire.bins import Bins, combine
-from netprof.model import Device, LineRate
+from netprof.analysis.wire.bins import Bins
+from netprof.model import LineRate
 from netprof.schema import RECEIVE, TRANSMIT
+from netprof.units import UNKNOWN, rate, share
 
 UNKNOWN_RATE = LineRate(None, "unknown")
+HARDLY_ANY = 0.001
+"""Share of the job's bytes below which a link is not shown: a control connection over loopback, say."""
+OTHER_TRAFFIC = 0.05
+"""Share of a device's bytes that may be another's, or a counter's way of counting headers, before it is mentioned."""
+_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -48,32 +61,39 @@ class LinkSummary:
     nic: NicTotals | None
 
     @property
+    def key(self) -> LinkKey:
+        """What names the device."""
+        return LinkKey(self.netns, self.device)
+
+    @property
+    def moved_bytes(self) -> float:
+        """What it moved both ways."""
+        return self.tx_bytes + self.rx_bytes
+
+    @property
     def idle_basis(self) -> str:
         """What counts as idle here."""
         return "utilization below 1 %" if self.line_rate_bps else "bins without a packet"
 
+    @property
+    def waiting_utilization(self) -> float | None:
+        """The utilization of the busier direction while a bucket is outstanding."""
+        known = [u for u in (self.utilization_outstanding_tx, self.utilization_outstanding_rx) if u is not None]
+        return max(known, default=None)
 
-@dataclass(frozen=True)
-class Timeline:
-    """What links are judged against: the iterations, what was outstanding, who is who, and when was recorded."""
+    @property
+    def waiting_idle_share(self) -> float | None:
+        """The share of the time that gradients wait in which the link is idle in both directions."""
+        if not self.outstanding_ns or self.idle.gradients_waiting_ns is None:
+            return None
+        return self.idle.gradients_waiting_ns / self.outstanding_ns
 
-    iterations: Iterations
-    outstanding: Mapping[int, Intervals]
-    ranks: Mapping[int, int]  # pid to rank
-    recording: Intervals
-    bin_ns: int
-
-
-def summarize_links(
-    lanes: Mapping[tuple[LaneKey, int], Bins],
-    devices: Sequence[Device],
-    job: Timeline,
-    nics: Mapping[LinkKey, NicTotals],
-) -> tuple[LinkSummary, ...]:
-    """Summarise every device that the recording watched or that carried a byte of the job."""
-    rates = {LinkKey(device.netns, device.device): device.line_rate for device in devices}
-    keys = list(dict.fromkeys([*rates, *(lane.link for lane, _ in lanes)]))
-    return tuple(_summarize(key, rates.get(key, UNKNOWN_RATE), lanes, job, nics.get(key)) for key in keys)
+    @property
+    def label(self) -> str:
+        """Its name for a person: the device and whose flows it carries."""
+        name, numbers = ("rank", self.ranks) if self.ranks else ("pid", self.pids)
+        who = f"{name} {', '.join(map(str, numbers))}" if len(numbers) <= _NAMED else f"{len(numbers)} {name}s"
+        return self.device + (f" · {who}" if numbers else "")
 
 
 def utilization(wire_bytes: float | None, line_rate_bps: float | None, window_ns: int | None) -> float | None:
@@ -83,27 +103,52 @@ def utilization(wire_bytes: float | None, line_rate_bps: float | None, window_ns
     return wire_bytes * 8e9 / (window_ns * line_rate_bps)
 
 
-def _summarize(
-    key: LinkKey, rate: LineRate, lanes: Mapping[tuple[LaneKey, int], Bins], job: Timeline, nic: NicTotals | None
-) -> LinkSummary:
-    mine = {lane: bins for lane, bins in lanes.items() if lane[0].link == key}
-    pids = tuple(dict.fromkeys(lane.pid for lane, _ in mine))
-    states, window = _window(job, pids)
-    tx = combine([bins for (_, direction), bins in mine.items() if direction == TRANSMIT])
-    rx = combine([bins for (_, direction), bins in mine.items() if direction == RECEIVE])
-    waiting = states.gradients_waiting if states else None
+def spans_of_idleness(evidence: Evidence, link: LinkSummary) -> Mapping[str, Intervals]:
+    """Return when a link was idle in both directions, by cause: what its `idle` adds up."""
+    lanes = [evidence.lanes.of_link(link.key, direction) for direction in (TRANSMIT, RECEIVE)]
+    times = evidence.cause_times(link.key)
+    return idle_spans(lanes, link.line_rate_bps, evidence.meta.bin_ns, evidence.recording, times)
+
+
+def short_name(link: LinkSummary, links: Sequence[LinkSummary]) -> str:
+    """Return a device's name; where another network namespace has one of that name, with its ranks or its inode."""
+    others = [other for other in links if other.device == link.device and other is not link]
+    name = link.device or "(no device)"
+    if not others:
+        return name
+    if link.ranks and all(other.ranks != link.ranks for other in others):
+        ranks = ("rank " if len(link.ranks) == 1 else "ranks ") + ",".join(map(str, link.ranks))
+        return f"{name} of {ranks}"
+    return f"{name}@{link.netns}"
+
+
+def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
+    """Summarise every device that the recording watched or that carried a byte of the job."""
+    evidence = analysis.evidence
+    rates = {LinkKey(device.netns, device.device): device.line_rate for device in evidence.meta.devices}
+    nics = nic_totals(evidence.table("nic"), evidence.lanes)
+    keys = dict.fromkeys([*rates, *evidence.lanes.links])
+    return tuple(_summarize(key, rates.get(key, UNKNOWN_RATE), nics.get(key), evidence) for key in keys)
+
+
+def _summarize(key: LinkKey, line_rate: LineRate, nic: NicTotals | None, evidence: Evidence) -> LinkSummary:
+    pids = evidence.lanes.pids_of(key)
+    times = evidence.cause_times(key)
+    window = times.window if times else evidence.recording
+    tx, rx = (evidence.lanes.of_link(key, direction) for direction in (TRANSMIT, RECEIVE))
+    waiting = times.gradients_waiting if times else None
     tx_bytes, rx_bytes = _bytes(tx, window), _bytes(rx, window)
     tx_waiting, rx_waiting = (_bytes(tx, waiting), _bytes(rx, waiting)) if waiting is not None else (None, None)
     waiting_ns = waiting.total_ns if waiting is not None else None
-    bps = rate.bps
+    bps, bin_ns = line_rate.bps, evidence.meta.bin_ns
     return LinkSummary(
         netns=key.netns,
         device=key.device,
-        ranks=tuple(sorted({job.ranks[pid] for pid in pids if pid in job.ranks})),
+        ranks=tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks})),
         pids=pids,
         line_rate_bps=bps,
-        line_rate_source=rate.source,
-        window="iterations" if states else "recording",
+        line_rate_source=line_rate.source,
+        window="iterations" if times else "recording",
         window_ns=window.total_ns,
         outstanding_ns=waiting_ns,
         tx_bytes=tx_bytes,
@@ -114,19 +159,134 @@ def _summarize(
         utilization_rx=utilization(rx_bytes, bps, window.total_ns),
         utilization_outstanding_tx=utilization(tx_waiting, bps, waiting_ns),
         utilization_outstanding_rx=utilization(rx_waiting, bps, waiting_ns),
-        idle=idle_time([tx, rx], bps, job.bin_ns, window, states),
-        idle_tx=idle_time([tx], bps, job.bin_ns, window, states),
-        idle_rx=idle_time([rx], bps, job.bin_ns, window, states),
+        idle=idle_time([tx, rx], bps, bin_ns, window, times),
+        idle_tx=idle_time([tx], bps, bin_ns, window, times),
+        idle_rx=idle_time([rx], bps, bin_ns, window, times),
         nic=nic,
     )
 
 
-def _window(job: Timeline, pids: Sequence[int]) -> tuple[States | None, Intervals]:
-    """Return what the link's ranks did and when, or no states and the whole recording if no iteration is known."""
-    states = link_states(job.iterations, job.outstanding, pids)
-    window = states.window
-    return (states, window) if len(window) else (None, job.recording)
-
-
 def _bytes(bins: Bins | None, window: Intervals | None) -> float:
     return bins.wire_bytes_in(window or NOTHING) if bins is not None else 0.0
+
+
+def _document(links: Sequence[LinkSummary]) -> dict[str, Any]:
+    return {"links": [_link(link) for link in links]}
+
+
+_SAME = (
+    "device",
+    "netns",
+    "line_rate_bps",
+    "line_rate_source",
+    "window",
+    "tx_bytes",
+    "rx_bytes",
+    "tx_bytes_outstanding",
+    "rx_bytes_outstanding",
+    "utilization_tx",
+    "utilization_rx",
+    "utilization_outstanding_tx",
+    "utilization_outstanding_rx",
+    "idle_basis",
+)
+
+
+def _link(link: LinkSummary) -> dict[str, Any]:
+    idle = {"idle": link.idle, "idle_tx": link.idle_tx, "idle_rx": link.idle_rx}
+    return {
+        **{name: getattr(link, name) for name in _SAME},
+        "ranks": list(link.ranks),
+        "pids": list(link.pids),
+        "window_s": link.window_ns / 1e9,
+        "outstanding_s": _seconds(link.outstanding_ns),
+        **{f"{name}_total_s": time.total_ns / 1e9 for name, time in idle.items()},
+        **{f"{name}_s": {cause.name: _seconds(time.of(cause)) for cause in CAUSES} for name, time in idle.items()},
+        "nic": _nic(link.nic),
+    }
+
+
+def _nic(nic: NicTotals | None) -> dict[str, Any] | None:
+    if nic is None:
+        return None
+    document = dataclasses.asdict(nic)
+    return {"window_s": (document.pop("last_ns") - document.pop("first_ns")) / 1e9, **document}
+
+
+def _seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
+    if not links:
+        return [Part("Links", "no device is known to carry the job's traffic")]
+    shown = _main_links(links)
+    left_out = len(links) - len(shown)
+    about = f"; {left_out} with hardly any traffic left out" if left_out else ""
+    columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting")
+    usage = Grid(columns, [_usage(link, links) for link in shown], left=frozenset({"ranks"}), optional=("ranks",))
+    sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
+    rates = Pairs([("line rate from", source) for source in sources])
+    headings = ("link", "idle", *(cause.short for cause in CAUSES))
+    idle = Grid(headings, [_idle(link, links) for link in shown])
+    return [
+        Part("Links", f"share of line rate; 'waiting': while a bucket is outstanding{about}", [usage, rates]),
+        Part("Idle link time", "share of all time, by what the job was doing", [idle]),
+    ]
+
+
+def _main_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
+    """Return the links that carry at least HARDLY_ANY of the job's bytes; all of them if none carries any."""
+    total = sum(link.moved_bytes for link in links)
+    main = [link for link in links if total and link.moved_bytes >= HARDLY_ANY * total]
+    return main or list(links)
+
+
+def _usage(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
+    return (
+        short_name(link, links),
+        ",".join(map(str, link.ranks)) or "?",
+        rate(link.line_rate_bps),
+        share(link.utilization_tx),
+        share(link.utilization_rx),
+        share(link.utilization_outstanding_tx),
+        share(link.utilization_outstanding_rx),
+    )
+
+
+def _idle(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
+    parts = (link.idle.total_ns, *(link.idle.of(cause) for cause in CAUSES))
+    return (short_name(link, links), *(_of_window(part, link.window_ns) for part in parts))
+
+
+def _of_window(part_ns: int | None, window_ns: int) -> str:
+    return UNKNOWN if part_ns is None or not window_ns else share(part_ns / window_ns)
+
+
+def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
+    for link in links:
+        if link.line_rate_bps is None and link.moved_bytes:
+            yield f"the line rate of {link.device} is unknown: no utilization; idle means bins without any packet"
+        if link.nic is not None:
+            yield from _nic_notes(link.device, link.nic)
+
+
+def _nic_notes(device: str, nic: NicTotals) -> Iterator[str]:
+    """Say where the device itself counted what matters to the job: other traffic, drops, errors."""
+    counted, own = nic.tx_bytes + nic.rx_bytes, nic.job_tx_bytes + nic.job_rx_bytes
+    if own and counted - own > OTHER_TRAFFIC * counted:
+        yield f"{(counted - own) / counted:.0%} of the bytes that {device} counted are not the job's"
+    dropped, errors = nic.tx_drops + nic.rx_drops, nic.tx_errors + nic.rx_errors
+    if dropped or errors:
+        yield f"{device} counted {dropped} dropped packets and {errors} errors"
+
+
+LINKS: Section[tuple[LinkSummary, ...]] = Section(
+    "links",
+    _conclude,
+    ("marks", "wire", "flows", "nic"),
+    _document,
+    _parts,
+    _notes,
+    lambda links: (UTILIZATION, OUTSTANDING, IDLE),
+)

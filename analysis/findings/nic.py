@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.tables.columns import int64_column, text_column
-from netprof.analysis.tables.flow_table import LaneKey, LinkKey
+from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, interval
-from netprof.analysis.wire.bins import Bins
-from netprof.schema import RECEIVE, TRANSMIT
-
-_COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
+from netprof.analysis.wire.lanes import Lanes
+from netprof.schema import RECEIVE, TRANSMIT, nic_counters
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class NicTotals:
     job_rx_bytes: float
 
 
-def nic_totals(table: Any, lanes: Mapping[tuple[LaneKey, int], Bins]) -> dict[LinkKey, NicTotals]:
+def nic_totals(table: Any, lanes: Lanes) -> dict[LinkKey, NicTotals]:
     """Return the totals of every sampled device; a counter reset between two samples counts from zero again.
 
     `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order.
@@ -48,7 +45,7 @@ def nic_totals(table: Any, lanes: Mapping[tuple[LaneKey, int], Bins]) -> dict[Li
     netns = int64_column(table, "netns")
     device = np.array(text_column(table, "device"), dtype=object)
     time_ns = int64_column(table, "time_ns")
-    counters = {name: int64_column(table, name) for name in _COUNTERS}
+    counters = {name: int64_column(table, name) for name in nic_counters()}
     totals = {}
     for key in dict.fromkeys(zip(netns.tolist(), device.tolist(), strict=True)):
         rows = np.flatnonzero((netns == key[0]) & (device == key[1]))
@@ -60,9 +57,9 @@ def nic_totals(table: Any, lanes: Mapping[tuple[LaneKey, int], Bins]) -> dict[Li
     return totals
 
 
-def _job_bytes(lanes: Mapping[tuple[LaneKey, int], Bins], link: LinkKey, direction: int, times: Intervals) -> float:
-    mine = [bins for (lane, way), bins in lanes.items() if lane.link == link and way == direction]
-    return sum(bins.wire_bytes_in(times) for bins in mine)
+def _job_bytes(lanes: Lanes, link: LinkKey, direction: int, times: Intervals) -> float:
+    bins = lanes.of_link(link, direction)
+    return bins.wire_bytes_in(times) if bins is not None else 0.0
 
 
 def _increase(samples: npt.NDArray[np.int64]) -> int:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.factors import bus_factor
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.findings.bandwidth import all_reduce_factor
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Columns, Float64, Int64
 from netprof.analysis.tables.intervals import covered_until, merge
+from netprof.schema import CollectiveKind
 
 _SMALLEST = np.finfo(np.float64).tiny  # below it, dividing by a difference overflows
 
@@ -33,6 +35,11 @@ class IterationRows(Columns):
     bus_bandwidth_bps: Float64
 
 
+def rows_of(evidence: Evidence, pid: int) -> IterationRows:
+    """Return the rows of process `pid` of a recording."""
+    return iteration_rows(evidence.iterations, evidence.collectives, pid, evidence.world_size)
+
+
 def iteration_rows(iterations: Iterations, collectives: Collectives, pid: int, world_size: int | None) -> IterationRows:
     """Return the rows of process `pid`."""
     own = iterations.where(iterations.pid == pid)
@@ -44,7 +51,7 @@ def iteration_rows(iterations: Iterations, collectives: Collectives, pid: int, w
         backward_s=own.backward_phase_ns / 1e9,
         exposed_communication_s=own.exposed_phase_ns / 1e9,
         rest_s=own.rest_phase_ns / 1e9,
-        bus_bandwidth_bps=_bus_bandwidths(own, reduces, all_reduce_factor(world_size)),
+        bus_bandwidth_bps=_bus_bandwidths(own, reduces, bus_factor(CollectiveKind.ALL_REDUCE, world_size)),
     )
 
 
@@ -108,7 +115,7 @@ def bandwidth_by_size(
     A group's size is the median of its members. A single all-reduce's bandwidth is its share where several overlap.
     It is the bus bandwidth, or without a world size the algorithm bandwidth.
     """
-    factor = all_reduce_factor(world_size) or 1.0
+    factor = bus_factor(CollectiveKind.ALL_REDUCE, world_size) or 1.0
     own = collectives.where(collectives.pid == pid).all_reduces()
     own = own.where((own.duration_ns > 0) & (own.bytes > 0))
     if len(own) == 0:

@@ -1,27 +1,35 @@
-"""Who is who: the processes of the job, their ranks, and each rank's own numbers."""
+"""Each rank's own numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.events.iterations import Dropped, FoundIterations
+from netprof.analysis.events.iterations import Dropped
 from netprof.analysis.events.typical import Durations, durations
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
-from netprof.analysis.tables.flow_table import LaneKey, LinkKey
-from netprof.analysis.wire.bins import Bins, combine
-from netprof.model import Target
-from netprof.schema import TRANSMIT, UNKNOWN_RANK
+from netprof.analysis.findings.iterations import durations_document
+from netprof.analysis.form import Grid, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.schema import TRANSMIT
+from netprof.units import duration, rate, ratio, size
+
+_LAST = 1 << 31  # behind every rank
 
 
 @dataclass(frozen=True)
 class RankSummary:
     """One process of the job that has iterations, collectives or traffic; `rank` is None where nothing says it.
 
-    `link` is the device that carries most of what the process sends, None if it sends nothing.
+    `link` is the device that carries most of what the process sends, None if it sends nothing. `stepped` says that its
+    iterations are told by optimizer steps.
     """
 
     pid: int
@@ -31,51 +39,96 @@ class RankSummary:
     dropped: Dropped
     bandwidths: Bandwidths
     tx_bytes: int
+    stepped: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its name for a person."""
+        return f"pid {self.pid}" if self.rank is None else f"rank {self.rank}"
 
 
-def ranks_by_pid(targets: Sequence[Target]) -> dict[int, int]:
-    """Return the rank of each process that has one."""
-    return {target.pid: target.rank for target in targets if target.rank != UNKNOWN_RANK}
+def _conclude(analysis: Analysis) -> tuple[RankSummary, ...]:
+    evidence = analysis.evidence
+    seen = {*evidence.found.dropped, *np.unique(evidence.collectives.pid).tolist(), *evidence.lanes.pids}
+    order = sorted(seen, key=lambda pid: (evidence.ranks.get(pid, _LAST), pid))
+    return tuple(_summarize(pid, evidence) for pid in order)
 
 
-def world_size(targets: Sequence[Target]) -> int | None:
-    """Return the number of ranks of the job, None where nothing says it or the processes disagree."""
-    stated = {target.world_size for target in targets if target.world_size is not None}
-    return stated.pop() if len(stated) == 1 else None
-
-
-def summarize_ranks(
-    found: FoundIterations,
-    collectives: Collectives,
-    lanes: Mapping[tuple[LaneKey, int], Bins],
-    targets: Sequence[Target],
-) -> tuple[RankSummary, ...]:
-    """Summarise every process with marks or traffic, by rank and pid."""
-    ranks = ranks_by_pid(targets)
-    seen = {*found.dropped, *np.unique(collectives.pid).tolist(), *(key.pid for key, _ in lanes)}
-    size = world_size(targets)
-    order = sorted(seen, key=lambda pid: (ranks.get(pid, 1 << 31), pid))
-    return tuple(_summarize(pid, ranks.get(pid), found, collectives, lanes, size) for pid in order)
-
-
-def _summarize(
-    pid: int,
-    rank: int | None,
-    found: FoundIterations,
-    collectives: Collectives,
-    lanes: Mapping[tuple[LaneKey, int], Bins],
-    size: int | None,
-) -> RankSummary:
+def _summarize(pid: int, evidence: Evidence) -> RankSummary:
+    found, lanes = evidence.found, evidence.lanes
     own = found.iterations.where(found.iterations.pid == pid)
-    sent = {key.link: bins for (key, direction), bins in lanes.items() if key.pid == pid and direction == TRANSMIT}
-    amounts = {link: int(bins.wire_bytes.sum(dtype=np.int64)) for link, bins in sent.items()}
-    busiest = max(amounts, key=lambda link: amounts[link]) if amounts else None
+    amounts = {link: int(bins.wire_bytes.sum(dtype=np.int64)) for link, bins in lanes.sent_by(pid).items()}
+    collectives = evidence.collectives.where(evidence.collectives.pid == pid)
     return RankSummary(
         pid=pid,
-        rank=rank,
-        link=busiest,
+        rank=evidence.ranks.get(pid),
+        link=max(amounts, key=lambda link: amounts[link]) if amounts else None,
         durations=durations(own),
         dropped=found.dropped.get(pid, Dropped()),
-        bandwidths=rank_bandwidths(collectives.where(collectives.pid == pid), own, size, combine(list(sent.values()))),
+        bandwidths=rank_bandwidths(collectives, own, evidence.world_size, lanes.of_process(pid, TRANSMIT)),
         tx_bytes=sum(amounts.values()),
+        stepped=pid in found.stepped,
     )
+
+
+def _document(ranks: Sequence[RankSummary]) -> dict[str, Any]:
+    return {"ranks": [_rank(rank) for rank in ranks]}
+
+
+def _rank(rank: RankSummary) -> dict[str, Any]:
+    count = rank.durations.count if rank.durations else None
+    return {
+        "rank": rank.rank,
+        "pid": rank.pid,
+        "device": rank.link.device if rank.link else None,
+        "iterations": durations_document(count, rank.durations, rank.dropped, forward_known=not rank.stepped),
+        "collectives": _bandwidths(rank.bandwidths),
+        "tx_bytes": rank.tx_bytes,
+    }
+
+
+def _bandwidths(bandwidths: Bandwidths) -> dict[str, Any]:
+    document = dataclasses.asdict(bandwidths)
+    return document | {
+        "running_s": document.pop("running_ns") / 1e9,
+        "wire_to_algorithm_ratio": bandwidths.wire_to_algorithm_ratio,
+        "payload_to_algorithm_ratio": bandwidths.payload_to_algorithm_ratio,
+    }
+
+
+def _parts(ranks: Sequence[RankSummary]) -> Sequence[Part]:
+    shown = [rank for rank in ranks if rank.durations or rank.bandwidths.count]
+    if len(shown) < 2:
+        return ()
+    headings = ("rank", "pid", "iterations", "median", "p90", "exposed", "bus bandwidth", "wire/alg.", "sent")
+    optional = ("sent", "p90", "wire/alg.", "pid", "iterations")
+    return [Part("Ranks", bodies=[Grid(headings, [_row(rank) for rank in shown], optional=optional)])]
+
+
+def _row(rank: RankSummary) -> tuple[str, ...]:
+    found = rank.durations
+    return (
+        "?" if rank.rank is None else str(rank.rank),
+        str(rank.pid),
+        str(found.count) if found else "-",
+        duration(found.median_s) if found else "-",
+        duration(found.p90_s) if found else "-",
+        duration(found.phases.exposed_communication) if found else "-",
+        rate(rank.bandwidths.bus_bandwidth_bps),
+        ratio(rank.bandwidths.wire_to_algorithm_ratio),
+        size(rank.tx_bytes),
+    )
+
+
+def _notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    named = Counter(rank.rank for rank in ranks if rank.rank is not None and rank.durations)
+    if any(count > 1 for count in named.values()):
+        yield "several training processes say that they are the same rank: a restarted job, or two jobs in one trace"
+    counts = {rank.durations.count for rank in ranks if rank.durations}
+    if len(counts) > 1:
+        yield f"the ranks' iteration counts differ: between {min(counts)} and {max(counts)} whole ones"
+
+
+RANKS: Section[tuple[RankSummary, ...]] = Section(
+    "ranks", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes
+)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from netprof.analysis.definitions import SCALING as DEFINITION
 from netprof.analysis.events.typical import Durations
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.section import Analysis, Section
 
 
 @dataclass(frozen=True)
@@ -25,3 +29,14 @@ def scaling(durations: Durations | None, baseline_s: float | None = None) -> Sca
     if baseline_s is not None:
         return Scaling(baseline_s / durations.phases.total, "single-worker baseline")
     return Scaling(1.0 - durations.exposed_share, "single trace")
+
+
+def _conclude(analysis: Analysis) -> Scaling | None:
+    return scaling(analysis.of(ITERATIONS).durations, analysis.evidence.baseline_s)
+
+
+def _document(found: Scaling | None) -> dict[str, Any]:
+    return {"scaling_factor": found.factor if found else None, "scaling_basis": found.basis if found else None}
+
+
+SCALING = Section("scaling", _conclude, document=_document, definitions=lambda found: (DEFINITION,))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from netprof.analysis.events.typical import Durations
-from netprof.analysis.findings.inferred import InferredSummary
-from netprof.analysis.findings.links import LinkSummary
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.inference.sources import InferredSummary
+from netprof.analysis.section import Analysis, Section
 
 EXPOSED_MATTERS = 0.10
 """Exposed communication below this share of an iteration: the job is compute-bound."""
@@ -35,17 +38,25 @@ class Case(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The case and its sentence, which names the numbers that it rests on."""
+    """The case and its sentence, which names the numbers that it rests on; `link` is the one that it speaks of."""
 
     case: Case
     sentence: str
+    link: LinkSummary | None = None
 
 
 def judge(
     durations: Durations | None, links: Sequence[LinkSummary], inferred: InferredSummary | None = None
 ) -> Verdict:
+    """Judge the job, and name the link that was busiest while gradients waited, or else over all."""
+    busy = [link for link in links if link.moved_bytes > 0]
+    found = _judge(durations, busy, inferred)
+    busiest = max(busy, key=lambda link: (link.waiting_utilization or 0.0, link.moved_bytes), default=None)
+    return replace(found, link=busiest)
+
+
+def _judge(durations: Durations | None, busy: Sequence[LinkSummary], inferred: InferredSummary | None) -> Verdict:
     """Judge by EXPOSED_MATTERS, then AT_LINE_RATE, then LINK_IDLE, on the link that is busiest while gradients wait."""
-    busy = [link for link in links if link.tx_bytes + link.rx_bytes > 0]
     if durations is None:
         return _without_iterations(busy, inferred)
     exposed = durations.exposed_share
@@ -61,8 +72,7 @@ def judge(
             "process), so nothing can be said about the link",
         )
     link = max(waiting, key=_bytes_waiting)
-    usage = waiting_utilization(link)
-    idle = waiting_idle_share(link)
+    usage, idle = link.waiting_utilization, link.waiting_idle_share
     if usage is None:
         return Verdict(Case.LINE_RATE_UNKNOWN, _rate_unknown(evidence, link, idle))
     if usage >= AT_LINE_RATE:
@@ -84,19 +94,6 @@ def judge(
     )
 
 
-def waiting_utilization(link: LinkSummary) -> float | None:
-    """Return the utilization of the busier direction while a bucket is outstanding."""
-    known = [u for u in (link.utilization_outstanding_tx, link.utilization_outstanding_rx) if u is not None]
-    return max(known, default=None)
-
-
-def waiting_idle_share(link: LinkSummary) -> float | None:
-    """Return the share of the time that gradients wait in which the link is idle in both directions."""
-    if not link.outstanding_ns or link.idle.gradients_waiting_ns is None:
-        return None
-    return link.idle.gradients_waiting_ns / link.outstanding_ns
-
-
 def percent(share: float | None) -> str:
     """Return a share as a person writes it; two digits below one percent."""
     if share is None:
@@ -106,7 +103,7 @@ def percent(share: float | None) -> str:
 
 def _bytes_waiting(link: LinkSummary) -> float:
     """Rank links by utilization while gradients wait; without line rates, by bytes."""
-    usage = waiting_utilization(link)
+    usage = link.waiting_utilization
     return usage if usage is not None else (link.tx_bytes_outstanding or 0.0) * 1e-30
 
 
@@ -149,3 +146,15 @@ def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary |
         f"{text}, so nothing can be said about what the job waits for; {link.device} averages {percent(max(known))} "
         "of line rate over the recording",
     )
+
+
+def _conclude(analysis: Analysis) -> Verdict:
+    found, links = analysis.of(ITERATIONS), analysis.of(LINKS)
+    return judge(found.durations, links, found.inferred)
+
+
+def _document(verdict: Verdict) -> dict[str, Any]:
+    return {"verdict": verdict.sentence, "verdict_case": verdict.case.value}
+
+
+VERDICT = Section("verdict", _conclude, document=_document)

@@ -9,6 +9,7 @@ import numpy as np
 from netprof.analysis.tables.flow_table import Flows, LaneKey
 from netprof.analysis.wire.bins import Bins, combine
 from netprof.analysis.wire.fold import WireFold
+from netprof.analysis.wire.lanes import Lanes
 
 
 class RecentFold(WireFold):
@@ -22,13 +23,13 @@ class RecentFold(WireFold):
         for part in parts:
             self._add_totals(part)
 
-    def lanes(self) -> dict[tuple[LaneKey, int], Bins]:
-        """Return the bins of every lane that moved a byte in any part, by lane and direction."""
+    def lanes(self) -> Lanes:
+        """Return the bins of every lane that moved a byte in any part."""
         found: dict[tuple[LaneKey, int], list[Bins]] = {}
         for part in self._parts:
-            for key, bins in part.lanes().items():
-                found.setdefault(key, []).append(bins)
-        return {key: whole for key, bins in found.items() if (whole := combine(bins)) is not None}
+            for lane, direction, bins in part.lanes():
+                found.setdefault((lane, direction), []).append(bins)
+        return Lanes({key: whole for key, bins in found.items() if (whole := combine(bins)) is not None})
 
     def _add_totals(self, part: WireFold) -> None:
         row = self.flows.positions(part.flows.flow_id)

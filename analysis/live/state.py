@@ -6,32 +6,30 @@ import time
 
 import numpy as np
 
-from netprof.analysis.events.steps import find_all_iterations
-from netprof.analysis.findings.ranks import ranks_by_pid, world_size
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.live.inbox import Inbox
+from netprof.analysis.live.past_iterations import continued, no_iterations
 from netprof.analysis.live.recent import (
-    NO_DOINGS,
+    NOTHING_SEEN,
     Recent,
-    continue_trail,
-    doings,
-    empty_trail,
+    last_seen,
     latest_of_gpus,
     links_now,
-    pids_by_link,
 )
-from netprof.analysis.live.window import LONGEST_NS, Lanes, Window
-from netprof.analysis.result import Analysis
+from netprof.analysis.live.window import LONGEST_NS, Window
+from netprof.analysis.section import Analysis
+from netprof.analysis.sections import conclude
 from netprof.model import Meta
 
 _S = 10**9
 _WINDOW_NS = (10 * _S, 30 * _S)  # a hundred iterations, but not less nor more than this
 _FEWEST_ITERATIONS = 5  # unless this many do not fit into it
 _GLANCE_NS, _GLANCE_ITERATIONS = 4 * _S, 5
-_DOINGS_EVERY, _TRIM_EVERY = 3, 8  # looks
+_LOOK_CLOSER_EVERY, _TRIM_EVERY = 3, 8  # looks
 _CONCLUDE_EVERY_S = 1.5
 _CONCLUDE_SHARE = 0.01  # of a core, at most, goes into conclusions
 _CATCH_UP_ROUNDS = 3
-_GPU_NS, _GPU = 2 * _S, ("gpu", "pid", "metric", "time_ns", "value")
+_GPU_NS = 2 * _S
 
 
 class LiveState:
@@ -45,9 +43,9 @@ class LiveState:
     def __init__(self, inbox: Inbox, bin_ns: int) -> None:
         self._inbox = inbox
         self._window = Window(bin_ns)
-        self._trail = empty_trail()
+        self._past = no_iterations()
         self._analysis: Analysis | None = None
-        self._doings = NO_DOINGS
+        self._seen = NOTHING_SEEN
         self._looks = 0
         self._next_s = 0.0
         self._concluded = 0
@@ -58,7 +56,7 @@ class LiveState:
         self._window.set_ranks(meta)
         for table, rows in fresh:
             self._window.add(table, rows)
-        lanes = self._glance(meta, through_ns)
+        glance = self._glance(meta, through_ns)
         window_ns = min(self._window_ns(), self._window.longest_ns, through_ns - meta.started_ns)
         if self._looks % _TRIM_EVERY == 0:
             self._window.trim(through_ns, window_ns, self._marks_ns(through_ns, window_ns))
@@ -68,31 +66,30 @@ class LiveState:
             meta=meta,
             through_ns=through_ns,
             window_ns=window_ns,
-            trail=self._trail,
-            ranks=ranks_by_pid(meta.targets),
-            links=links_now(meta, lanes, self._doings),
-            last_bandwidths=self._doings.last_bandwidths,
+            past=self._past,
+            ranks=glance.ranks,
+            links=links_now(glance, self._seen),
+            last_bandwidths=self._seen.bandwidths,
             analysis=self._analysis,
-            gpus=latest_of_gpus(self._window.columns("gpu", through_ns - _GPU_NS, _GPU)),
+            gpus=latest_of_gpus(self._window.columns("gpu", through_ns - _GPU_NS)),
         )
 
-    def _glance(self, meta: Meta, through_ns: int) -> Lanes:
-        """Continue the trail and, now and then, see what the ranks are doing; returns the lanes of the last seconds."""
+    def _glance(self, meta: Meta, through_ns: int) -> Evidence:
+        """Continue the past and, now and then, see what the ranks wait for; returns the last seconds."""
         span_ns = max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns())
-        lanes = self._window.lanes(through_ns - span_ns)
-        marks = self._window.marks(through_ns - self._marks_ns(through_ns, span_ns))
-        found = find_all_iterations(marks)
-        alive = self._trail.where(self._trail.end_ns > through_ns - LONGEST_NS)
-        self._trail = continue_trail(alive, found.iterations, marks, self._inbox.steps)
-        if self._looks % _DOINGS_EVERY == 0:
-            self._doings = doings(found, marks, pids_by_link(lanes), world_size(meta.targets))
+        marks_since_ns = through_ns - self._marks_ns(through_ns, span_ns)
+        glance = self._window.evidence(meta, through_ns - span_ns, through_ns, marks_since_ns)
+        alive = self._past.where(self._past.end_ns > through_ns - LONGEST_NS)
+        self._past = continued(alive, glance.iterations, glance.marks, self._inbox.steps)
+        if self._looks % _LOOK_CLOSER_EVERY == 0:
+            self._seen = last_seen(glance)
         self._looks += 1
-        return lanes
+        return glance
 
     def _conclude(self, meta: Meta, through_ns: int, window_ns: int) -> None:
         """Conclude over the window, and set the time of the next conclusion by what this one cost."""
         began_s = time.thread_time()
-        self._analysis = self._window.conclude(meta, through_ns - window_ns, through_ns)
+        self._analysis = conclude(self._window.evidence(meta, through_ns - window_ns, through_ns))
         took_s = time.thread_time() - began_s
         self._concluded += 1
         least_s = _CONCLUDE_EVERY_S / 2 if self._concluded < _CATCH_UP_ROUNDS else _CONCLUDE_EVERY_S
@@ -110,10 +107,10 @@ class LiveState:
 
         An iteration may take longer than the ones before it, or than we thought that any would.
         """
-        if not len(self._trail):
+        if not len(self._past):
             return LONGEST_NS
-        last = min(int(self._trail.of(pid).begin_ns[-1]) for pid in np.unique(self._trail.pid).tolist())
+        last = min(int(self._past.of(pid).begin_ns[-1]) for pid in np.unique(self._past.pid).tolist())
         return min(max(least_ns, through_ns - last + 1), LONGEST_NS)
 
     def _typical_ns(self) -> int:
-        return int(np.median(self._trail.duration_ns)) if len(self._trail) else 0
+        return int(np.median(self._past.duration_ns)) if len(self._past) else 0

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.account.idle import States
+from netprof.analysis.account.causes import CAUSES
+from netprof.analysis.account.idle import CauseTimes
 from netprof.analysis.definitions import IDLE_THRESHOLD
 from netprof.analysis.tables.columns import Float64, Int64
-from netprof.analysis.tables.intervals import Intervals
+from netprof.analysis.tables.intervals import covered_until
 from netprof.analysis.wire.bins import Bins
 
 
@@ -39,23 +40,10 @@ def is_idle(sides: list[Strip], line_rate_bps: float | None) -> np.ndarray[tuple
     return np.asarray(((peaks < threshold) | (peaks == 0)).all(axis=0))
 
 
-def causes(states: States | None, first_ns: int, column_ns: int, columns: int) -> Int64:
-    """Return what the link's ranks did for most of each column, as the index in States' fields; -1: not known."""
-    if states is None:
+def causes(times: CauseTimes | None, first_ns: int, column_ns: int, columns: int) -> Int64:
+    """Return which cause of idleness applied for most of each column, as the index in CAUSES; -1: not known."""
+    if times is None:
         return np.full(columns, -1)
     edges = first_ns + column_ns * np.arange(columns + 1)
-    fields = (states.no_gradient, states.gradients_waiting, states.nothing_outstanding, states.after_last_byte)
-    covered = np.stack([np.diff(_before(times, edges)) for times in fields])
+    covered = np.stack([np.diff(covered_until(times.of(cause), edges)) for cause in CAUSES])
     return np.where(covered.sum(axis=0) * 2 > column_ns, covered.argmax(axis=0), -1)
-
-
-def _before(times: Intervals, instants: Int64) -> Int64:
-    """Return the length of the part of `times` before each instant."""
-    if len(times) == 0:
-        return np.zeros(len(instants), np.int64)
-    through = np.cumsum(times.end_ns - times.begin_ns)
-    index = np.searchsorted(times.begin_ns, instants, "right") - 1
-    last = np.maximum(index, 0)
-    inside = np.minimum(instants, times.end_ns[last]) - times.begin_ns[last]
-    whole = through[last] - (times.end_ns[last] - times.begin_ns[last])
-    return np.where(index < 0, 0, whole + inside)

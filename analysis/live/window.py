@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from netprof.analysis.events.flows_by_iteration import FlowsByIteration
-from netprof.analysis.events.steps import find_all_iterations
-from netprof.analysis.findings.ranks import ranks_by_pid
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.live.fold import RecentFold
 from netprof.analysis.live.inbox import Rows
-from netprof.analysis.pipeline import conclude
-from netprof.analysis.result import Analysis
-from netprof.analysis.tables.flow_table import Flows, LaneKey, read_flows
-from netprof.analysis.tables.marks import Marks, read_marks
-from netprof.analysis.wire.bins import Bins
+from netprof.analysis.sections import SECTIONS
+from netprof.analysis.tables.flow_table import Flows, read_flows
+from netprof.analysis.tables.targets import ranks_by_pid
 from netprof.analysis.wire.fold import WireFold
 from netprof.model import Meta
-from netprof.schema import RECEIVE, TRANSMIT, MarkKind
+from netprof.schema import RECEIVE, TRANSMIT, MarkKind, tables, time_column
 
 LONGEST_NS = 300 * 10**9
 _BIN_BUDGET = 1 << 20  # bins held over all lanes: 24 MB
@@ -29,22 +25,14 @@ _WIRE = "wire"
 _NOT_NEEDED = (MarkKind.GRADIENT_READY,)  # no conclusion rests on them, and they are half of all marks
 _MOST_FLOWS = 4096
 _KEEP_NS = {"gpu": 5 * 10**9}  # only the latest values are shown, and there may be thousands a second
-_COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
-
-Lanes = dict[tuple[LaneKey, int], Bins]
-"""Bins of each lane and direction."""
+_KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"flows", "wire"}
 
 _Part = tuple[int, WireFold]
 """The time of a piece's first row, and the piece."""
 
 
 class Window:
-    """Holds recent rows of every table. The wire is held folded, a few seconds a piece.
-
-    `time_of` names the column that says how old a row of a table is.
-    """
-
-    time_of: Mapping[str, str] = {"marks": "time_ns", "tcp": "time_ns", "nic": "time_ns", "gpu": "time_ns"}
+    """Holds recent rows of the tables that the sections need. The wire is held folded, a few seconds a piece."""
 
     def __init__(self, bin_ns: int) -> None:
         self.bin_ns = bin_ns
@@ -62,7 +50,7 @@ class Window:
             self._add_flows(rows)
         elif table == _WIRE:
             self._add_wire(rows)
-        elif table in self.time_of:
+        elif table in _KEPT:
             self._keep(table, self._take_marks(rows) if table == "marks" else rows)
 
     def trim(self, through_ns: int, keep_ns: int, keep_marks_ns: int = 0) -> None:
@@ -71,7 +59,7 @@ class Window:
         self.longest_ns = min(LONGEST_NS, max(1, _BIN_BUDGET // max(1, lanes)) * self.bin_ns)
         oldest_ns = through_ns - min(keep_ns, self.longest_ns)
         for table, parts in self._rows.items():
-            name, since_ns = self.time_of[table], max(oldest_ns, through_ns - _KEEP_NS.get(table, keep_ns))
+            name, since_ns = _time_of(table), max(oldest_ns, through_ns - _KEEP_NS.get(table, keep_ns))
             if table == "marks":
                 since_ns = min(since_ns, through_ns - keep_marks_ns)
             self._rows[table] = [part for part in parts if part[name][-1] >= since_ns]
@@ -83,39 +71,25 @@ class Window:
         if ranks != self._ranks:
             self._ranks, self._flows = ranks, None
 
-    def marks(self, since_ns: int) -> Marks:
-        """Return the marks since then."""
-        return read_marks(self.columns("marks", since_ns, ("time_ns", "pid", "tid", "kind", "arg0", "arg1", "arg2")))
+    def evidence(self, meta: Meta, since_ns: int, through_ns: int, marks_since_ns: int | None = None) -> Evidence:
+        """Return what happened since then, for the sections that the report has too.
 
-    def lanes(self, since_ns: int) -> Lanes:
-        """Return the lanes since then; they may begin up to one piece earlier."""
-        return self._fold(since_ns).lanes()
-
-    def conclude(self, meta: Meta, since_ns: int, through_ns: int) -> Analysis:
-        """Conclude from what happened since then, with the functions that the report uses. Raises TraceError."""
-        marks, fold = self.marks(since_ns), self._fold(since_ns)
-        found = find_all_iterations(marks)
-        none = FlowsByIteration(found.iterations.where(np.zeros(0, np.int64)), 0)
-        tcp = self.columns("tcp", since_ns, ("flow_id", "time_ns", "retransmits", "rtt_us", "cwnd", "mss_bytes"))
-        counters = (
-            "tx_bytes",
-            "rx_bytes",
-            "tx_packets",
-            "rx_packets",
-            "tx_drops",
-            "rx_drops",
-            "tx_errors",
-            "rx_errors",
-        )
-        nic = self.columns("nic", since_ns, ("device", "netns", "time_ns", *counters))
+        The wire may begin up to one piece earlier. Raises TraceError for rows that cannot be believed.
+        """
         now = replace(meta, started_ns=since_ns, stopped_ns=max(through_ns, since_ns + 1))
-        return conclude(now, marks, found, fold, none, tcp, nic)
+        marks_since_ns = since_ns if marks_since_ns is None else marks_since_ns
 
-    def columns(self, table: str, since_ns: int, names: tuple[str, ...]) -> dict[str, Any]:
-        """Return columns of the rows since then."""
-        parts = [part for part in self._rows.get(table, ()) if part[self.time_of[table]][-1] >= since_ns]
-        joined = {name: _join([part[name] for part in parts]) for name in names}
-        recent = np.asarray(joined[self.time_of[table]], np.int64) >= since_ns
+        def table(name: str) -> dict[str, Any]:
+            return self.columns(name, marks_since_ns if name == "marks" else since_ns)
+
+        return Evidence(now, table, lambda evidence: self._fold(since_ns), is_recent=True)
+
+    def columns(self, table: str, since_ns: int) -> dict[str, Any]:
+        """Return the columns of the rows of a table since then."""
+        age = _time_of(table)
+        parts = [part for part in self._rows.get(table, ()) if part[age][-1] >= since_ns]
+        joined = {name: _join([part[name] for part in parts]) for name in tables()[table].names}
+        recent = np.asarray(joined[age], np.int64) >= since_ns
         return joined if recent.all() else {name: _select(values, recent) for name, values in joined.items()}
 
     def _take_marks(self, rows: Rows) -> Rows:
@@ -129,7 +103,7 @@ class Window:
         return {name: np.asarray(values)[needed] for name, values in rows.items()}
 
     def _keep(self, table: str, rows: Rows) -> None:
-        if len(rows[self.time_of[table]]):
+        if len(rows[_time_of(table)]):
             self._rows.setdefault(table, []).append(rows)
 
     def _add_flows(self, rows: Rows) -> None:
@@ -166,6 +140,14 @@ class Window:
             part for (_, part), end in zip(self._parts, [*ends, None], strict=False) if end is None or end > since_ns
         ]
         return RecentFold(self._flow_table(), self.bin_ns, parts)
+
+
+def _time_of(table: str) -> str:
+    """Return the column that says how old a row is."""
+    name = time_column(table)
+    if name is None:
+        raise ValueError(f"rows of table {table} have no time")
+    return name
 
 
 def _since(parts: list[_Part], since_ns: int) -> list[_Part]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.result import Analysis
+from netprof.analysis.section import Analysis
 from netprof.analysis.whatif.answer import Answer, Series, plot_series
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace

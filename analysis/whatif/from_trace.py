@@ -14,9 +14,8 @@ from netprof.analysis.events.buckets import Buckets as BucketTable
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.typical import middle_half
-from netprof.analysis.findings.links import LinkSummary
-from netprof.analysis.findings.ranks import world_size
-from netprof.analysis.result import Analysis
+from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.whatif.gradients import gradients_of
 from netprof.analysis.whatif.samples import own_seconds
@@ -34,7 +33,7 @@ def from_trace(
     `compute_s` replaces the trace's own iteration without exposed communication, `line_rate_bps` the line rate that it
     recorded. Raises TraceError or NetprofError, with a remedy, where the trace cannot serve.
     """
-    iterations = analysis.tables.iterations
+    iterations = analysis.evidence.iterations
     if len(iterations) == 0:
         raise TraceError(
             "the trace holds no whole iteration of a DDP job, so there is none to replay",
@@ -45,7 +44,7 @@ def from_trace(
     buckets, assumed = _buckets(analysis, pid)
     notes += assumed
     rank = _typical(pid, iterations, buckets)
-    link = _busiest(analysis.links)
+    link = _busiest(analysis.of(LINKS))
     rate = (line_rate_bps, "--line-rate") if line_rate_bps is not None else _rate(link)
     observation = Observation(
         iteration_s=float(np.mean(rank.iterations.duration_ns)) * _NS,
@@ -60,7 +59,7 @@ def from_trace(
         line_rate_source=rate[1],
         wire_bytes_per_byte=_wire_ratio(link, analysis),
     )
-    ready, size, assumed = gradients_of(analysis.tables.marks, iterations, pid, observation.buckets)
+    ready, size, assumed = gradients_of(analysis.evidence.marks, iterations, pid, observation.buckets)
     if compute_s is None:
         compute_s = observation.iteration_s - float(np.mean(rank.iterations.exposed_phase_ns)) * _NS
     return GradientSchedule(ready, size, compute_s, observation, notes, gradient_notes=assumed)
@@ -115,7 +114,7 @@ def _typical(pid: int, iterations: Iterations, buckets: BucketTable) -> _Typical
 
 def _buckets(analysis: Analysis, pid: int) -> tuple[BucketTable, tuple[str, ...]]:
     """Return a rank's buckets of known size, or its collectives where no bucket marks were recorded."""
-    tables = analysis.tables
+    tables = analysis.evidence
     if bool(np.any(tables.buckets.pid == pid)):
         mine = tables.buckets.where((tables.buckets.pid == pid) & (tables.buckets.bytes != UNKNOWN))
         notes: tuple[str, ...] = ()
@@ -177,9 +176,9 @@ def _wire_ratio(link: LinkSummary | None, analysis: Analysis) -> float | None:
 
 def _bucket_bytes(analysis: Analysis, pid: int) -> float:
     """Return the bytes of the all-reduces that a rank began in its whole iterations."""
-    iterations = analysis.tables.iterations
+    iterations = analysis.evidence.iterations
     own = iterations.where(iterations.pid == pid)
-    reduces = analysis.tables.collectives.all_reduces()
+    reduces = analysis.evidence.collectives.all_reduces()
     reduces = reduces.where(reduces.pid == pid)
     index = np.searchsorted(own.begin_ns, reduces.begin_ns, "right") - 1
     inside = (index >= 0) & (reduces.begin_ns < own.end_ns[np.maximum(index, 0)]) if len(own) else index < -1
@@ -191,7 +190,7 @@ def _workers(analysis: Analysis) -> tuple[int, tuple[str, ...]]:
 
     Raises NetprofError for a job of one worker, or where only one was recorded and nothing says how many there are.
     """
-    stated = world_size(analysis.meta.targets)
+    stated = analysis.evidence.world_size
     if stated == 1:
         raise NetprofError(
             "this job has one worker: it exchanges nothing, so no network changes anything for it",
@@ -199,7 +198,7 @@ def _workers(analysis: Analysis) -> tuple[int, tuple[str, ...]]:
         )
     if stated is not None:
         return stated, ()
-    seen = len(np.unique(analysis.tables.iterations.pid))
+    seen = len(np.unique(analysis.evidence.iterations.pid))
     if seen < 2:
         raise NetprofError(
             "nothing says how many workers the job has, and only one was recorded",
@@ -210,6 +209,6 @@ def _workers(analysis: Analysis) -> tuple[int, tuple[str, ...]]:
 
 def _per_host(analysis: Analysis) -> int:
     """Return the most ranks seen in one network namespace, which stands for a host."""
-    training: Int64 = np.unique(analysis.tables.iterations.pid)
+    training: Int64 = np.unique(analysis.evidence.iterations.pid)
     hosts = [target.netns for target in analysis.meta.targets if target.pid in training]
     return max((hosts.count(host) for host in set(hosts)), default=1)

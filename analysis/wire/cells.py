@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.flow_table import LaneKey, LinkKey
-from netprof.analysis.wire.bins import Bins, combine
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.wire.bins import Bins
+from netprof.analysis.wire.lanes import Lanes
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +31,12 @@ class Cells:
         return len(self.total_bytes)
 
 
-def link_cells(
-    lanes: Mapping[tuple[LaneKey, int], Bins], link: LinkKey, direction: int, most_cells: int
-) -> Cells | None:
+def link_cells(lanes: Lanes, link: LinkKey, direction: int, most_cells: int) -> Cells | None:
     """Return all that the job moved over a link in one direction, in at most `most_cells` cells; None: nothing.
 
     A cell is one bin where that suffices, else the smallest power of two of bins that does.
     """
-    mine = [bins for (lane, way), bins in lanes.items() if lane.link == link and way == direction]
-    bins = combine(mine)
+    bins = lanes.of_link(link, direction)
     return None if bins is None else aggregate(bins, bins_per_cell(len(bins), most_cells))
 
 

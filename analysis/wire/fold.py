@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.events.flows_by_iteration import FlowsByIteration
 from netprof.analysis.tables.columns import Columns, Int64, column, int64_column
-from netprof.analysis.tables.flow_table import Flows, LaneKey
-from netprof.analysis.wire.bins import Bins
+from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.wire.growing_lane import GrowingLane
+from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import RECEIVE, TRANSMIT
 
 _ROWS_AT_ONCE = 1 << 17
@@ -42,18 +41,24 @@ class FlowTotals(Columns):
     last_ns: Int64
 
 
+class RowObserver(Protocol):
+    """What else is given the rows while they are folded."""
+
+    def add(self, flow: Int64, direction: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+        """Take rows: the flow's row in the flow table, the direction, and the columns of `wire`."""
+
+
 class WireFold:
     """Adds up `wire` rows per lane and bin, and per flow and direction. Rows may come in any order.
 
     A lane is one process's flows on one device in one direction. Rows of flows that the flow table does not know
-    (the recorder was killed before it wrote them) are added to `unknown_bytes` and nothing else.
+    (the recorder was killed before it wrote them) are added to `unknown_bytes` and nothing else; `also` sees the
+    others.
     """
 
-    def __init__(
-        self, flows: Flows, bin_ns: int, by_iteration: FlowsByIteration | None = None, expected_bins: int = 0
-    ) -> None:
+    def __init__(self, flows: Flows, bin_ns: int, also: RowObserver | None = None, expected_bins: int = 0) -> None:
         self.flows = flows
-        self._by_iteration = by_iteration
+        self._also = also
         self._keys = flows.lanes
         self.bin_ns = bin_ns
         self.rows = 0
@@ -73,10 +78,10 @@ class WireFold:
         for columns in _together(batches):
             self._add(columns)
 
-    def lanes(self) -> dict[tuple[LaneKey, int], Bins]:
-        """Return the bins of every lane that moved a byte, by lane and direction."""
+    def lanes(self) -> Lanes:
+        """Return the bins of every lane that moved a byte."""
         keys = [(key, direction) for key in self._keys for direction in (TRANSMIT, RECEIVE)]
-        return {key: lane.bins() for key, lane in zip(keys, self._lanes, strict=True) if len(lane)}
+        return Lanes({key: lane.bins() for key, lane in zip(keys, self._lanes, strict=True) if len(lane)})
 
     def totals(self, direction: int) -> FlowTotals:
         """Return every flow's totals in one direction."""
@@ -100,8 +105,8 @@ class WireFold:
             columns = {name: values[known] for name, values in columns.items()}
             flow, direction = flow[known], direction[known]
         self._add_to_flows(flow * 2 + direction, columns)
-        if self._by_iteration is not None:
-            self._by_iteration.add(flow, direction, columns)
+        if self._also is not None:
+            self._also.add(flow, direction, columns)
         self._add_to_lanes(self.flows.lane[flow] * 2 + direction, columns)
 
     def _add_to_flows(self, slot: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:

@@ -43,7 +43,7 @@ def finish(outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, conso
 
 def print_report(trace: Path, *, as_json: bool, console: Console) -> None:
     """Analyze a trace and print the report. Raises NetprofError."""
-    from netprof.analysis.pipeline import analyze
+    from netprof.analysis import analyze
     from netprof.trace import TraceReader
 
     analysis = analyze(TraceReader(trace))

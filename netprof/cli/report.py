@@ -71,7 +71,7 @@ def _write(trace: Path, targets: list[tuple[Reporter, Path]], force: bool) -> No
     for reporter, path in targets:
         check(reporter, path, force)
 
-    from netprof.analysis.pipeline import analyze
+    from netprof.analysis import analyze
     from netprof.trace import TraceReader
     from netprof.views.reporters import Report
 

@@ -84,190 +84,21 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis import definitions
-from netprof.views.json_gpu import gpu_to_json
 
 if TYPE_CHECKING:
-    from netprof.analysis.account.idle import IdleTime
-    from netprof.analysis.events.iterations import Dropped
-    from netprof.analysis.events.typical import Durations
-    from netprof.analysis.findings.all_reduces import CollectiveSummary
-    from netprof.analysis.findings.bandwidth import Bandwidths
-    from netprof.analysis.findings.flows import FlowSummary
-    from netprof.analysis.findings.inferred import InferredSummary
-    from netprof.analysis.findings.links import LinkSummary
-    from netprof.analysis.findings.nic import NicTotals
-    from netprof.analysis.findings.ranks import RankSummary
-    from netprof.analysis.result import Analysis
+    from netprof.analysis import Analysis
 
 SCHEMA = 1
-
-_CAUSES = ("no_gradient", "gradients_waiting", "nothing_outstanding", "after_last_byte")
-_PHASES = ("forward", "backward", "exposed_communication", "rest")
-_STATISTICS = ("median_s", "mean_s", "p10_s", "p90_s", "min_s", "max_s")
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:
     """Return the report as a document of plain dicts, lists, strings and finite numbers; see the module for keys."""
-    meta = analysis.meta
     return {
         "schema": SCHEMA,
-        "netprof_version": meta.netprof_version,
-        "host": meta.host,
-        "kernel": meta.kernel,
-        "command": list(meta.command),
-        "stop_reason": meta.stop_reason,
-        "recording_s": analysis.recording_ns / 1e9,
-        "bin_s": meta.bin_ns / 1e9,
-        "world_size": analysis.collectives.world_size,
-        "verdict": analysis.verdict.sentence,
-        "verdict_case": analysis.verdict.case.value,
-        "iterations": _iterations(analysis.iteration_count, analysis.durations, analysis.dropped, analysis.inferred)
-        | {"source": _source(analysis)}
-        | _phases(analysis.durations, forward=not analysis.stepped),
-        "links": [_link(link) for link in analysis.links],
-        "collectives": _collectives(analysis.collectives) | {"by_kind": _all(analysis.communication.kinds)},
-        "horovod": _all(analysis.communication.horovod),
-        "nccl": _all(analysis.communication.nccl),
-        "flow_properties": _as_dict(analysis.flow_properties),
-        "scaling_factor": analysis.scaling.factor if analysis.scaling else None,
-        "scaling_basis": analysis.scaling.basis if analysis.scaling else None,
-        "ranks": [_rank(rank, forward=rank.pid not in analysis.stepped) for rank in analysis.ranks],
-        "flows": [_flow(flow) for flow in analysis.flows],
-        "gpus": [gpu_to_json(gpu) for gpu in analysis.gpus],
-        "losses": dataclasses.asdict(meta.losses) | {"truncated": analysis.truncated},
-        "cost": _cost(analysis),
-        "probes": {
-            "started": [dataclasses.asdict(probe) for probe in meta.probes_started],
-            "skipped": [dataclasses.asdict(probe) for probe in meta.probes_skipped],
-        },
+        **analysis.document(),
         "notes": list(analysis.notes),
-        "definitions": {d.term: d.text for d in (*definitions.ALL, definitions.INFERRED, *definitions.BY_FRAMEWORK)},
+        "definitions": {term.term: term.text for term in definitions.ALL},
     }
-
-
-def _source(analysis: Analysis) -> str | None:
-    """Return what tells the iterations."""
-    if analysis.inferred is not None:
-        return "inferred"
-    if analysis.durations is None:
-        return None
-    return "optimizer steps" if analysis.stepped else "ddp"
-
-
-def _phases(durations: Durations | None, *, forward: bool) -> dict[str, Any]:
-    """Return the phases; without marks of the forward pass, that is unknown and part of the rest."""
-    phases = durations.phases if durations else None
-    known = {name: getattr(phases, name) if phases else None for name in _PHASES}
-    return {"phases_s": known if forward else known | {"forward": None}}
-
-
-def _all(summaries: Sequence[Any]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(summary) for summary in summaries]
-
-
-def _iterations(
-    count: int | None, durations: Durations | None, dropped: Dropped, inferred: InferredSummary | None = None
-) -> dict[str, Any]:
-    phases = durations.phases if durations else None
-    statistics = durations or inferred
-    return {
-        "count": inferred.count if inferred else count,
-        "inferred": inferred is not None,
-        **{name: getattr(inferred, name) if inferred else None for name in ("confidence", "period_s", "method")},
-        **{name: getattr(statistics, name) if statistics else None for name in _STATISTICS},
-        "typical_s": phases.total if phases else None,
-        "exposed_communication_share": durations.exposed_share if durations else None,
-        **dataclasses.asdict(dropped),
-    }
-
-
-def _link(link: LinkSummary) -> dict[str, Any]:
-    same = (
-        "device",
-        "netns",
-        "line_rate_bps",
-        "line_rate_source",
-        "window",
-        "tx_bytes",
-        "rx_bytes",
-        "tx_bytes_outstanding",
-        "rx_bytes_outstanding",
-        "utilization_tx",
-        "utilization_rx",
-        "utilization_outstanding_tx",
-        "utilization_outstanding_rx",
-        "idle_basis",
-    )
-    idle = {"idle": link.idle, "idle_tx": link.idle_tx, "idle_rx": link.idle_rx}
-    return {
-        **{name: getattr(link, name) for name in same},
-        "ranks": list(link.ranks),
-        "pids": list(link.pids),
-        "window_s": link.window_ns / 1e9,
-        "outstanding_s": _seconds(link.outstanding_ns),
-        **{f"{name}_total_s": time.total_ns / 1e9 for name, time in idle.items()},
-        **{f"{name}_s": _idle(time) for name, time in idle.items()},
-        "nic": _nic(link.nic),
-    }
-
-
-def _idle(idle: IdleTime) -> dict[str, float | None]:
-    return {cause: _seconds(getattr(idle, f"{cause}_ns")) for cause in _CAUSES}
-
-
-def _nic(nic: NicTotals | None) -> dict[str, Any] | None:
-    if nic is None:
-        return None
-    document = dataclasses.asdict(nic)
-    return {"window_s": (document.pop("last_ns") - document.pop("first_ns")) / 1e9, **document}
-
-
-def _collectives(summary: CollectiveSummary) -> dict[str, Any]:
-    document = dataclasses.asdict(summary)
-    del document["world_size"]
-    return document | {"running_s": document.pop("running_ns") / 1e9}
-
-
-def _rank(rank: RankSummary, *, forward: bool) -> dict[str, Any]:
-    return {
-        "rank": rank.rank,
-        "pid": rank.pid,
-        "device": rank.link.device if rank.link else None,
-        "iterations": _iterations(rank.durations.count if rank.durations else None, rank.durations, rank.dropped)
-        | _phases(rank.durations, forward=forward),
-        "collectives": _bandwidths(rank.bandwidths),
-        "tx_bytes": rank.tx_bytes,
-    }
-
-
-def _bandwidths(bandwidths: Bandwidths) -> dict[str, Any]:
-    document = dataclasses.asdict(bandwidths)
-    return document | {
-        "running_s": document.pop("running_ns") / 1e9,
-        "wire_to_algorithm_ratio": bandwidths.wire_to_algorithm_ratio,
-        "payload_to_algorithm_ratio": bandwidths.payload_to_algorithm_ratio,
-    }
-
-
-def _flow(flow: FlowSummary) -> dict[str, Any]:
-    return dataclasses.asdict(flow)
-
-
-def _cost(analysis: Analysis) -> dict[str, Any]:
-    cost = dataclasses.asdict(analysis.meta.cost)
-    for program in cost["programs"]:
-        program["run_time_ns_per_run"] = program["run_time_ns"] / program["runs"] if program["runs"] else None
-    return cost | {"cpu_share": cost["cpu_s"] / cost["wall_s"] if cost["wall_s"] else None}
-
-
-def _as_dict(value: Any) -> dict[str, Any] | None:
-    return None if value is None else dataclasses.asdict(value)
-
-
-def _seconds(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9

@@ -14,26 +14,22 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.events.phases import EDGES, PHASES
+from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
+    from netprof.analysis import Analysis
     from netprof.analysis.findings.links import LinkSummary
     from netprof.analysis.findings.ranks import RankSummary
-    from netprof.analysis.result import Analysis
     from netprof.analysis.tables.columns import Int64
 
 _MOST_CELLS = 1 << 19  # of all counters together; a line of JSON each
 _ITERATIONS, _BUCKETS, _COLLECTIVES = 1, 100, 1000  # the first track of each kind
 _LINK_PIDS = 1 << 30  # far above any process
-_PHASES = (
-    ("forward", "begin_ns", "backward_ns"),
-    ("backward", "backward_ns", "wait_ns"),
-    ("exposed communication", "wait_ns", "done_ns"),
-    ("rest", "done_ns", "end_ns"),
-)
 _FLUSH_EVENTS = 4096
 
 Event = dict[str, Any]
@@ -60,37 +56,36 @@ def write(analysis: Analysis, out: IO[bytes]) -> None:
 
 def events(analysis: Analysis) -> Iterator[Event]:
     """Yield the trace's events: slices of every rank, then counters of every link."""
-    for rank in analysis.ranks:
+    for rank in analysis.of(RANKS):
         yield from _rank(analysis, rank)
-    room = _MOST_CELLS // max(1, 2 * len(analysis.links))
-    for index, link in enumerate(analysis.links):
+    links = analysis.of(LINKS)
+    room = _MOST_CELLS // max(1, 2 * len(links))
+    for index, link in enumerate(links):
         yield from _link(analysis, link, _LINK_PIDS + index, room)
 
 
 def _rank(analysis: Analysis, rank: RankSummary) -> Iterator[Event]:
-    tables, pid = analysis.tables, rank.pid
-    name = f"rank {rank.rank}" if rank.rank is not None else f"pid {pid}"
-    yield _name("process_name", pid, 0, name)
+    tables, pid = analysis.evidence, rank.pid
+    yield _name("process_name", pid, 0, rank.label)
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": rank.rank or 0}}
     time = _Clock(analysis.meta.started_ns)
     own = tables.iterations.where(tables.iterations.pid == pid)
     if len(own):
         yield _name("thread_name", pid, _ITERATIONS, "iterations")
-    columns = {
-        name: getattr(own, name).tolist() for name in ("begin_ns", "backward_ns", "wait_ns", "done_ns", "end_ns")
-    }
+    columns = {name: getattr(own, name).tolist() for name in EDGES}
     for row in range(len(own)):
         yield time.slice(
             f"iteration {row + 1}", "iteration", pid, _ITERATIONS, columns["begin_ns"][row], columns["end_ns"][row]
         )
-        for phase, begin, end in _PHASES:
-            yield time.slice(phase, "phase", pid, _ITERATIONS, columns[begin][row], columns[end][row])
+        for phase in PHASES:
+            begin, end = columns[phase.begin][row], columns[phase.end][row]
+            yield time.slice(phase.title, "phase", pid, _ITERATIONS, begin, end)
     yield from _buckets(analysis, pid, time)
     yield from _collectives(analysis, pid, time)
 
 
 def _buckets(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
-    buckets = analysis.tables.buckets.where(analysis.tables.buckets.pid == pid)
+    buckets = analysis.evidence.buckets.where(analysis.evidence.buckets.pid == pid)
     buckets = buckets.where(np.argsort(buckets.launch_ns, kind="stable"))
     last = np.maximum(buckets.unpacked_ns, buckets.end_ns)
     tracks = tracks_of(buckets.launch_ns, last)
@@ -115,7 +110,7 @@ def _buckets(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
 
 
 def _collectives(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
-    found = analysis.tables.collectives.where(analysis.tables.collectives.pid == pid)
+    found = analysis.evidence.collectives.where(analysis.evidence.collectives.pid == pid)
     tracks = tracks_of(found.begin_ns, found.end_ns)
     yield from _track_names(pid, _COLLECTIVES, "collectives", tracks)
     rows = zip(
@@ -150,7 +145,7 @@ def _link(analysis: Analysis, link: LinkSummary, pid: int, room: int) -> Iterato
     yield _name("process_name", pid, 0, f"link {safe_text(link.device, 60)} ({link.netns})")
     unit, scale = ("% of line rate", link.line_rate_bps / 100) if link.line_rate_bps else ("Gbit/s", 1e9)
     for direction, name in ((TRANSMIT, "sent"), (RECEIVE, "received")):
-        cells = link_cells(analysis.tables.lanes, LinkKey(link.netns, link.device), direction, room)
+        cells = link_cells(analysis.evidence.lanes, link.key, direction, room)
         if cells is None:
             continue
         yield from _counter(analysis, pid, f"{name}, {unit}", cells, cells.total_bytes * (8e9 / cells.cell_ns) / scale)

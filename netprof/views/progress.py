@@ -9,8 +9,9 @@ from types import TracebackType
 from rich.console import Console
 from rich.text import Text
 
+from netprof.analysis.findings.links import LINKS
 from netprof.analysis.live.recent import Recent
-from netprof.views.format import count, duration, rate, share
+from netprof.units import count, duration, rate, share
 from netprof.views.safe import safe_text
 
 EVERY_S = 1.0
@@ -54,8 +55,8 @@ def line(recent: Recent) -> str:
     seconds = (recent.through_ns - recent.meta.started_ns) / 1e9
     parts = [f"{seconds:.0f} s", _iterations(recent)]
     if recent.analysis is not None:
-        moving = [link for link in recent.analysis.links if link.tx_bytes + link.rx_bytes > 0]
-        busiest = max(moving, key=lambda link: link.tx_bytes + link.rx_bytes, default=None)
+        moving = [link for link in recent.analysis.of(LINKS) if link.moved_bytes > 0]
+        busiest = max(moving, key=lambda link: link.moved_bytes, default=None)
         if busiest is not None:
             sent = _usage(busiest.tx_bytes, busiest.utilization_tx, busiest.window_ns)
             received = _usage(busiest.rx_bytes, busiest.utilization_rx, busiest.window_ns)
@@ -67,12 +68,12 @@ def line(recent: Recent) -> str:
 
 
 def _iterations(recent: Recent) -> str:
-    if not len(recent.trail):
+    if not len(recent.past):
         return "no iterations seen yet"
-    last = recent.trail.end_ns.argmax()
-    took_s = float(recent.trail.duration_ns[last]) / 1e9
-    exposed = float(recent.trail.exposed_phase_ns[last] / recent.trail.duration_ns[last])
-    number = int(recent.trail.number.max())
+    last = recent.past.end_ns.argmax()
+    took_s = float(recent.past.duration_ns[last]) / 1e9
+    exposed = float(recent.past.exposed_phase_ns[last] / recent.past.duration_ns[last])
+    number = int(recent.past.number.max())
     return f"iteration {number}: {duration(took_s)}, {share(exposed)} exposed communication"
 
 

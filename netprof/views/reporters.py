@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 from netprof.errors import UsageError
 
 if TYPE_CHECKING:
-    from netprof.analysis.result import Analysis
+    from netprof.analysis import Analysis
     from netprof.trace import TraceReader
 
 

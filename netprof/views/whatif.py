@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from netprof.analysis.form import Cell, Grid, Pairs
 from netprof.analysis.whatif import text
-from netprof.views.grid import Cell, Grid, pairs, show, title
+from netprof.views.console_form import pairs, show, title
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def draw(answer: Answer, console: Console) -> None:
         title(console, f"{workers} workers", "smallest compression that reaches a scaling factor")
         show(console, _needed(answer, workers))
     title(console, "Rests on")
-    pairs(console, [(label, safe_text(value)) for label, value in _basis(answer)])
+    pairs(console, Pairs(_basis(answer)))
 
 
 def _rows(answer: Answer) -> list[dict[str, float]]:
@@ -100,35 +101,37 @@ def _predictions(answer: Answer, workers: int) -> Grid:
     mine = points.workers == workers
     ratios = sorted(set(points.compression[mine].tolist()))
     rows: list[list[Cell]] = []
+    strong: frozenset[int] = frozenset()
     observed = answer.observed
     marked = observed.line_rate_bps if observed is not None and observed.workers == workers else None
     for bandwidth in sorted({*points.bandwidth_bps[mine].tolist(), *([marked] if marked else [])}):
         if observed is not None and bandwidth == marked:
+            strong = frozenset((len(rows), len(rows) + 1))
             rows += _measured(answer, observed, len(ratios) - 1)
         chosen = mine & (points.bandwidth_bps == bandwidth)
         if chosen.any():
             order = points.compression[chosen].argsort()
             factors, times = result.scaling_factor[chosen][order], result.iteration_s[chosen][order]
             rows += _pair(text.rate(bandwidth), factors.tolist(), times.tolist())
-    return Grid(["link", *("plain" if ratio == 1 else text.ratio(ratio) for ratio in ratios)], rows)
+    faint = frozenset(range(1, len(rows), 2)) - strong
+    return Grid(
+        ["link", *("plain" if ratio == 1 else text.ratio(ratio) for ratio in ratios)], rows, strong=strong, faint=faint
+    )
 
 
 def _measured(answer: Answer, observed: Observation, others: int) -> list[list[Cell]]:
     """Return the rows of the measured point, and of the same link fully used."""
     name, blank = text.rate(observed.line_rate_bps or math.inf), [""] * others
     base_s = answer.base.worker_s
-    rows = _pair(f"▶ {name} measured", [base_s / observed.iteration_s], [observed.iteration_s], "bold green")
+    rows = _pair(f"▶ {name} measured", [base_s / observed.iteration_s], [observed.iteration_s])
     if answer.full_use_s is not None:
         rows += _pair(f"{name} fully used", [base_s / answer.full_use_s], [answer.full_use_s])
     return [[*row, *blank] for row in rows]
 
 
-def _pair(label: str, factors: list[float], times_s: list[float], style: str = "") -> list[list[Cell]]:
-    first: list[Cell] = [Text(label, style=style), *(Text(text.factor(value), style=style) for value in factors)]
-    second: list[Cell] = [
-        Text("  iteration", style="dim"),
-        *(Text(text.seconds(value), style=style or "dim") for value in times_s),
-    ]
+def _pair(label: str, factors: list[float], times_s: list[float]) -> list[list[Cell]]:
+    first: list[Cell] = [label, *(text.factor(value) for value in factors)]
+    second: list[Cell] = ["  iteration", *(text.seconds(value) for value in times_s)]
     return [first, second]
 
 

@@ -12,7 +12,7 @@ import pytest
 from lab import Lab
 from training import TrainingJob, netprof, training
 
-from netprof.analysis.pipeline import analyze
+from netprof.analysis import analyze
 from netprof.schema import TRANSMIT
 from netprof.trace import TraceReader
 
@@ -32,7 +32,7 @@ def attach(pids: list[int], trace: Path, *options: str) -> dict[str, Any]:
 def check_against_log(job: TrainingJob, trace: Path, pid: int, rank: int) -> int:
     """Compare the iterations of one rank with the job's log; returns how many were found."""
     reader = TraceReader(trace)
-    found = analyze(reader).tables.iterations
+    found = analyze(reader).evidence.iterations
     mine = found.pid == pid
     begin_ns, duration_ns = found.begin_ns[mine], found.duration_ns[mine]
     log = job.log(rank)
@@ -74,7 +74,7 @@ def test_an_all_reduce_puts_on_the_wire_what_its_algorithm_says(ranks: int, tmp_
     ):
         attach(job.pids, trace, "--iterations", "20")
     reader = TraceReader(trace)
-    tables = analyze(reader).tables
+    tables = analyze(reader).evidence
     wire, flows = reader.table("wire").to_pandas(), reader.table("flows").to_pandas()
     wire = wire.merge(flows[["flow_id", "pid"]], on="flow_id")
     for pid in job.pids:

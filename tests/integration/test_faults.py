@@ -19,7 +19,9 @@ from traffic import Peer
 from training import TrainingJob, netprof, training
 
 import netprof as netprof_package
-from netprof.analysis.pipeline import analyze
+from netprof.analysis import analyze
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.recording import RECORDING
 from netprof.trace import TraceReader
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
@@ -186,8 +188,8 @@ def test_the_recorder_is_killed(tmp_path: Path, job: TrainingJob) -> None:
     reader = TraceReader(trace)
     analysis = analyze(reader)
     assert reader.truncated
-    assert analysis.truncated
-    assert analysis.iteration_count > 0
+    assert analysis.of(RECORDING).truncated
+    assert analysis.of(ITERATIONS).count > 0
     last_ns = max(reader.table("marks").column("time_ns").to_pylist())
     assert killed_ns - last_ns < 1_000_000_000
     done = netprof("report", str(trace))
@@ -220,7 +222,7 @@ def test_the_disk_is_full(tmp_path: Path, job: TrainingJob) -> None:
         reader = TraceReader(disk / "t")
         assert reader.meta.stopped_ns is not None
         assert "No space left" in reader.meta.stop_reason
-        assert analyze(reader).iteration_count > 0
+        assert analyze(reader).of(ITERATIONS).count > 0
         assert not reader.truncated
     finally:
         subprocess.run(["umount", str(disk)], check=True)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from training import netprof
 
-from netprof.analysis.pipeline import analyze
+from netprof.analysis import analyze
 from netprof.schema import MarkKind
 from netprof.trace import TraceReader
 
@@ -90,7 +90,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Job, Pa
 def test_iterations_are_those_that_the_job_logged(recorded: tuple[Job, Path, dict[str, Any]]) -> None:
     job, trace, report = recorded
     reader = TraceReader(trace)
-    found = analyze(reader).tables.iterations
+    found = analyze(reader).evidence.iterations
     assert report["iterations"]["source"] == "optimizer steps"
     for rank, pid in enumerate(job.pids):
         own = found.where(found.pid == pid)
@@ -112,7 +112,7 @@ def test_iterations_are_those_that_the_job_logged(recorded: tuple[Job, Path, dic
 
 def test_every_tensor_is_enqueued_fused_and_done(recorded: tuple[Job, Path, dict[str, Any]]) -> None:
     job, trace, report = recorded
-    tables = analyze(TraceReader(trace)).tables
+    tables = analyze(TraceReader(trace)).evidence
     for rank, pid in enumerate(job.pids):
         own = tables.iterations.where(tables.iterations.pid == pid)
         marks = tables.marks.where(

@@ -30,7 +30,7 @@ CHARTS = {
     "scaling-plot": 4,
     "whatif-time-plot": 4,
 }
-STRETCH = "const d = document.getElementById('timeline-plot').dataset; return [Number(d.from), Number(d.to)]"
+STRETCH = "const d = document.getElementById('tracks-plot').dataset; return [Number(d.from), Number(d.to)]"
 GUTTER = 148
 
 
@@ -55,7 +55,7 @@ def opened(browser: Browser, tmp_path: Path) -> Callable[..., Browser]:
 
 def plot(browser: Browser) -> Any:
     """Bring the timeline into view and return its element."""
-    element = browser.driver.find_element(By.ID, "timeline-plot")
+    element = browser.driver.find_element(By.ID, "tracks-plot")
     browser.script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
     return element
 
@@ -70,7 +70,7 @@ def at(browser: Browser, x: float, y: float) -> ActionChains:
 
 def x_of(browser: Browser, ms: float) -> float:
     """Return where a time, in ms after the first iteration's begin, is on the timeline."""
-    return float(browser.script("return Main.timeline.scale.x(arguments[0])", (ms + 10) * 1000))
+    return float(browser.script("return Main.tracks.scale.x(arguments[0])", (ms + 10) * 1000))
 
 
 def tip(browser: Browser) -> str:
@@ -83,7 +83,7 @@ def settle(browser: Browser) -> None:
 
 def lane_y(browser: Browser, kind: str, index: int = 0) -> float:
     script = (
-        "return Main.timeline.lanes.filter((l) => l.lane instanceof eval(arguments[0])).map((l) => l.y)[arguments[1]]"
+        "return Main.tracks.lanes.filter((l) => l.lane instanceof eval(arguments[0])).map((l) => l.y)[arguments[1]]"
     )
     return float(browser.script(script.replace("eval(arguments[0])", kind).replace("arguments[1]", str(index))))
 
@@ -108,18 +108,18 @@ def test_every_chart_is_there_and_has_marks(opened: Callable[..., Browser]) -> N
         assert marks >= least, f"{chart} has {marks} marks"
 
 
-def test_the_timeline_draws_what_was_on_the_wire(opened: Callable[..., Browser]) -> None:
+def test_the_tracks_draw_what_was_on_the_wire(opened: Callable[..., Browser]) -> None:
     """Column by column against the job: rank 0 sends from 50 to 130 ms of every 200, and receives nothing at all."""
     job = Job().fill()
     job.wire = [row for row in job.wire if row[:2] != (1, 1)]
     browser = opened(job)
     colour = (
-        "const [x, y] = arguments, c = document.getElementById('timeline-canvas');"
+        "const [x, y] = arguments, c = document.getElementById('tracks-canvas');"
         "return [...c.getContext('2d').getImageData(Math.round(x), Math.round(y), 1, 1).data].slice(0, 3)"
     )
-    browser.script("Main.timeline.reveal(10000, 400000)")
+    browser.script("Main.tracks.reveal(10000, 400000)")
     settle(browser)
-    y, height = lane_y(browser, "LinkLane"), float(browser.script("return Main.timeline.links[0].height"))
+    y, height = lane_y(browser, "LinkLane"), float(browser.script("return Main.tracks.links[0].height"))
     ground = browser.script(colour, x_of(browser, 20), y + height * 0.4)
     for ms in range(5, 400, 10):
         sent, received = (browser.script(colour, x_of(browser, ms), y + height * part) for part in (0.25, 0.75))
@@ -164,7 +164,7 @@ def test_keys_and_buttons_go_from_the_whole_run_to_one_bin(opened: Callable[...,
 
 def test_hovering_says_what_is_there(opened: Callable[..., Browser]) -> None:
     browser = opened(Job().fill())
-    browser.script("Main.timeline.reveal(210000, 200000)")
+    browser.script("Main.tracks.reveal(210000, 200000)")
     settle(browser)
     at(browser, x_of(browser, 300), lane_y(browser, "LinkLane") + 30).perform()
     assert "sent 1.00 Gbit/s (100.0 %)" in tip(browser)
@@ -200,7 +200,7 @@ def test_one_busy_bin_is_seen_in_a_long_silence(opened: Callable[..., Browser]) 
     job.changes["stopped_ns"] = START_NS + 2 * burst_ms * MS
     browser = opened(job)
     peak = browser.script(
-        "const t = Main.timeline, s = t.scale, p = t.links[0].directions[0][1];"
+        "const t = Main.tracks, s = t.scale, p = t.links[0].directions[0][1];"
         "const from = s.us(Math.floor(s.x(arguments[0] * 1000))); return p.over(from, from + s.pixel, s.pixel)",
         burst_ms + 10,
     )
@@ -271,7 +271,7 @@ def test_a_trace_with_half_of_it_missing_still_makes_a_page(lost: str, opened: C
     getattr(job, lost).clear()
     browser = opened(job)
     assert browser.said() == []
-    assert browser.script("return document.getElementById('timeline-note').textContent") == ""
+    assert browser.script("return document.getElementById('tracks-note').textContent") == ""
 
 
 def test_a_narrow_window_does_not_scroll_sideways(opened: Callable[..., Browser]) -> None:

@@ -11,9 +11,10 @@ import pytest
 from lab import Lab
 from training import netprof, training
 
+from netprof.analysis import analyze
 from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.inference import InferredIterations, infer_from_collectives, infer_from_launches
-from netprof.analysis.pipeline import analyze
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
@@ -42,7 +43,7 @@ def test_a_job_with_its_marks_hidden(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)["iterations"]
     assert told["inferred"] is False
-    tables = analyze(TraceReader(trace)).tables
+    tables = analyze(TraceReader(trace)).evidence
     for pid in job.pids:
         true = tables.iterations.where(tables.iterations.pid == pid)
         own = tables.collectives.where(tables.collectives.pid == pid)
@@ -62,7 +63,7 @@ def test_a_job_with_its_marks_hidden(tmp_path: Path) -> None:
     assert said["confidence"] > 0.5
     assert said["count"] == pytest.approx(told["count"], abs=2)
     assert said["phases_s"]["exposed_communication"] is None
-    inferred = analyze(TraceReader(trace)).inferred
+    inferred = analyze(TraceReader(trace)).of(ITERATIONS).inferred
     assert inferred is not None
     check(tables.iterations.where(tables.iterations.pid == inferred.pid), inferred.iterations)
     shown = netprof("report", str(trace))

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from training import netprof, training
 
-from netprof.analysis.pipeline import analyze
+from netprof.analysis import analyze
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import CollectiveKind, MarkKind
 from netprof.trace import TraceReader
@@ -79,7 +79,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_iterations_and_phases_are_those_that_the_job_logged(job: tuple[str, Path, dict[str, Any]]) -> None:
     how, folder, report = job
     reader = TraceReader(folder / "t.netprof")
-    found = analyze(reader).tables.iterations
+    found = analyze(reader).evidence.iterations
     assert report["iterations"]["source"] == "optimizer steps"
     assert report["iterations"]["phases_s"]["forward"] is None
     for rank, pid in enumerate((folder / "pids").read_text().split()):
@@ -103,7 +103,7 @@ def test_iterations_and_phases_are_those_that_the_job_logged(job: tuple[str, Pat
 
 def test_collectives_are_counted_by_kind(job: tuple[str, Path, dict[str, Any]]) -> None:
     how, folder, report = job
-    tables = analyze(TraceReader(folder / "t.netprof")).tables
+    tables = analyze(TraceReader(folder / "t.netprof")).evidence
     pid = int((folder / "pids").read_text().split()[0])
     own, collectives = (table.where(table.pid == pid) for table in (tables.iterations, tables.collectives))
     inside = (collectives.begin_ns > own.begin_ns[0]) & (collectives.begin_ns < own.end_ns[-1])
@@ -159,7 +159,7 @@ def test_ddp_with_accumulated_gradients_is_one_iteration_of_several_backward_pas
         )
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
-        tables = analyze(reader := TraceReader(tmp_path / "t")).tables
+        tables = analyze(reader := TraceReader(tmp_path / "t")).evidence
         for rank, pid in enumerate(ddp.pids):
             log = ddp.log(rank)
             sync = log["kind"] == "sync"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from training import TRAIN, netprof
 
-from netprof.analysis.pipeline import analyze
+from netprof.analysis import analyze
 from netprof.trace import TraceReader
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
@@ -59,7 +59,7 @@ def test_every_iteration_from_the_first(tmp_path: Path) -> None:
     done = netprof("run", "--out", str(trace), "--json", str(tmp_path / "r.json"), "--", *job)
     assert done.returncode == 0, done.stderr
     logged = np.loadtxt(log, delimiter=",", skiprows=1, usecols=(2, 3), dtype=np.int64)
-    found = analyze(TraceReader(trace)).tables.iterations
+    found = analyze(TraceReader(trace)).evidence.iterations
     assert len(logged) == 30
     assert len(found) == 29  # the last one has no next one that would end it
     assert ((found.begin_ns > logged[:-1, 0]) & (found.begin_ns < logged[:-1, 1])).all()

@@ -153,7 +153,7 @@ const Charts = {
     layout.yaxis3 = { domain, fixedrange: true, range: [0, 100], title: { text: "idle, %" }, tickvals: [0, 50, 100] };
   },
 
-  overRun(data, timeline) {
+  overRun(data, tracks) {
     const colours = Charts.rankColours(), all = data.flatMap((rank) => rank.duration_s), [unit, name] = Charts.unit(all, Charts.times), traces = [];
     data.forEach((rank, i) => {
       const few = data.length <= 4;
@@ -170,7 +170,7 @@ const Charts = {
     Charts.draw("run-plot", traces, { height: 420, xaxis: { title: { text: "s after the recording's begin" } }, yaxis: { title: { text: name }, rangemode: "tozero" } });
     const element = document.getElementById("run-plot");
     element.removeAllListeners("plotly_click");
-    element.on("plotly_click", ({ points }) => Main.jump(timeline, points[0].customdata[1], points[0].customdata[2]));
+    element.on("plotly_click", ({ points }) => Main.jump(tracks, points[0].customdata[1], points[0].customdata[2]));
   },
   distributions(data, labels) {
     const colours = Charts.rankColours(), traces = [], metrics = ["iteration", "exposed", "bus"].filter((metric) => metric in data);

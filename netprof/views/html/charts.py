@@ -9,21 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netprof.analysis.events.phases import PHASES
 from netprof.analysis.findings.anatomy import Anatomy, anatomy
-from netprof.analysis.findings.per_iteration import IterationRows, bandwidth_by_size, histogram, iteration_rows
+from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.flows import FLOWS
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.per_iteration import bandwidth_by_size, histogram, rows_of, slowest
+from netprof.analysis.findings.ranks import RANKS
 from netprof.errors import NetprofError
-from netprof.views.html.timeline import link_label, rank_label
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
+    from netprof.analysis import Analysis
     from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.inference import InferredIterations
-    from netprof.analysis.result import Analysis
     from netprof.analysis.tables.columns import Float64, Int64
     from netprof.analysis.tables.flow_table import LinkKey
     from netprof.analysis.whatif.answer import Series
     from netprof.analysis.whatif.curves import Curves
-    from netprof.views.html.timeline import Idle
+    from netprof.views.html.tracks import Idle
 
 _MOST_POINTS = 2000
 _MOST_RANKS = 16  # ranks drawn one by one in the charts over iterations
@@ -36,7 +41,7 @@ def anatomies(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> list[dict[str
     found = []
     for rank in _training(analysis):
         spans = idle.get(rank.link, {}) if rank.link else {}
-        typical = anatomy(analysis.tables, rank.pid, rank.link, spans, analysis.meta.bin_ns)
+        typical = anatomy(analysis.evidence, rank.pid, rank.link, spans)
         if typical is not None:
             found.append(_anatomy(analysis, rank, typical))
     return found
@@ -44,13 +49,13 @@ def anatomies(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> list[dict[str
 
 def _anatomy(analysis: Analysis, rank: RankSummary, typical: Anatomy) -> dict[str, Any]:
     profile = typical.profile
-    link = next((link for link in analysis.links if (link.netns, link.device) == rank.link), None)
+    link = next((link for link in analysis.of(LINKS) if link.key == rank.link), None)
     document: dict[str, Any] = {
-        "label": rank_label(rank),
+        "label": rank.label,
         "iterations": typical.iterations,
         "ends": {name: dataclasses.asdict(getattr(typical, name)) for name in ("backward", "wait", "done", "end")},
         "buckets": [dataclasses.asdict(bucket) for bucket in typical.buckets],
-        "link": link_label(link) if link else None,
+        "link": safe_text(link.label, 60) if link else None,
         "rate_bps": link.line_rate_bps if link else None,
         "profile": None,
     }
@@ -68,12 +73,12 @@ def iterations(analysis: Analysis) -> list[dict[str, Any]]:
     """Return per rank the iterations over the run; of very many, evenly spread ones and the slowest."""
     found = []
     for rank in _training(analysis):
-        rows = rows_of(analysis, rank)
+        rows = rows_of(analysis.evidence, rank.pid)
         kept = _some(rows.duration_s)
         chosen = rows.where(kept)
         found.append(
             {
-                "label": rank_label(rank),
+                "label": rank.label,
                 "count": len(rows),
                 "number": (kept + 1).tolist(),
                 "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in chosen.begin_ns.tolist()],
@@ -81,8 +86,9 @@ def iterations(analysis: Analysis) -> list[dict[str, Any]]:
                 "exposed_s": _numbers(chosen.exposed_communication_s),
             }
         )
-    if analysis.inferred is not None:
-        found.append(_inferred(analysis, analysis.inferred.iterations))
+    inferred = analysis.of(ITERATIONS).inferred
+    if inferred is not None:
+        found.append(_inferred(analysis, inferred.iterations))
     return found
 
 
@@ -102,14 +108,15 @@ def _inferred(analysis: Analysis, iterations: InferredIterations) -> dict[str, A
 
 def distributions(analysis: Analysis) -> dict[str, Any]:
     """Return histograms over all iterations; `iteration` and `exposed` in seconds, `bus` in bits per second."""
-    rows = [rows_of(analysis, rank) for rank in _training(analysis)]
+    rows = [rows_of(analysis.evidence, rank.pid) for rank in _training(analysis)]
     values = {
         "iteration": [row.duration_s for row in rows],
         "exposed": [row.exposed_communication_s for row in rows],
         "bus": [row.bus_bandwidth_bps for row in rows],
     }
-    if analysis.inferred is not None:
-        values["iteration"].append(analysis.inferred.iterations.duration_ns / 1e9)
+    inferred = analysis.of(ITERATIONS).inferred
+    if inferred is not None:
+        values["iteration"].append(inferred.iterations.duration_ns / 1e9)
     counted = {name: histogram(ranks) for name, ranks in values.items()}
     return {
         name: {"edges": _numbers(found.edges), "counts": found.counts.tolist()}
@@ -118,15 +125,27 @@ def distributions(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def rows_of(analysis: Analysis, rank: RankSummary) -> IterationRows:
-    """Return a rank's iterations, a row each."""
-    tables = analysis.tables
-    return iteration_rows(tables.iterations, tables.collectives, rank.pid, analysis.collectives.world_size)
-
-
 def reference_rank(analysis: Analysis) -> RankSummary | None:
     """Return the rank with the most iterations, the first of several."""
     return max(_training(analysis), key=lambda rank: rank.durations.count if rank.durations else 0, default=None)
+
+
+def slowest_iterations(analysis: Analysis) -> list[dict[str, Any]]:
+    """Return the longest iterations of the reference rank, with where they are on the tracks."""
+    rank = reference_rank(analysis)
+    if rank is None or rank.durations is None:
+        return []
+    rows = rows_of(analysis.evidence, rank.pid)
+    return [
+        {
+            "number": int(index) + 1,
+            "begin_us": (int(rows.begin_ns[index]) - analysis.meta.started_ns) / 1e3,
+            "duration_s": float(rows.duration_s[index]),
+            "over_median": float(rows.duration_s[index]) / rank.durations.median_s,
+            "phases": {phase.name: float(getattr(rows, f"{phase.name}_s")[index]) for phase in PHASES},
+        }
+        for index in slowest(rows, SLOWEST)
+    ]
 
 
 def bandwidths(analysis: Analysis) -> dict[str, Any]:
@@ -134,15 +153,15 @@ def bandwidths(analysis: Analysis) -> dict[str, Any]:
 
     It is the bus bandwidth, or the algorithm bandwidth where the number of ranks is unknown (then without line rate).
     """
-    together = analysis.collectives
+    together = analysis.of(COLLECTIVES).summary
     bus = together.bus_bandwidth_bps is not None
     ranks = []
-    for rank in [rank for rank in analysis.ranks if rank.bandwidths.count][:_MOST_RANKS]:
-        table = bandwidth_by_size(analysis.tables.collectives, rank.pid, analysis.collectives.world_size)
+    for rank in [rank for rank in analysis.of(RANKS) if rank.bandwidths.count][:_MOST_RANKS]:
+        table = bandwidth_by_size(analysis.evidence.collectives, rank.pid, analysis.evidence.world_size)
         columns = {field.name: _numbers(getattr(table, field.name)) for field in dataclasses.fields(table)}
-        ranks.append({"label": rank_label(rank), **columns})
-    used = {rank.link for rank in analysis.ranks if rank.bandwidths.count}
-    rates = [link.line_rate_bps for link in analysis.links if (link.netns, link.device) in used and link.line_rate_bps]
+        ranks.append({"label": rank.label, **columns})
+    used = {rank.link for rank in analysis.of(RANKS) if rank.bandwidths.count}
+    rates = [link.line_rate_bps for link in analysis.of(LINKS) if link.key in used and link.line_rate_bps]
     return {
         "ranks": ranks,
         "aggregate_bps": together.bus_bandwidth_bps if bus else together.algorithm_bandwidth_bps,
@@ -161,7 +180,7 @@ def flows(analysis: Analysis) -> list[dict[str, Any]]:
             "rx_bytes": flow.rx.wire_bytes,
             "retransmitted_bytes": flow.tx.retransmitted_bytes,
         }
-        for flow in analysis.flows[:_MOST_FLOWS]
+        for flow in analysis.of(FLOWS)[:_MOST_FLOWS]
     ]
 
 
@@ -198,7 +217,7 @@ def _series(series: Series) -> dict[str, Any]:
 
 
 def _training(analysis: Analysis) -> list[RankSummary]:
-    return [rank for rank in analysis.ranks if rank.durations is not None][:_MOST_RANKS]
+    return [rank for rank in analysis.of(RANKS) if rank.durations is not None][:_MOST_RANKS]
 
 
 def _some(seconds: Float64) -> Int64:

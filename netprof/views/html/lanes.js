@@ -1,5 +1,5 @@
 "use strict";
-// What the timeline is made of: each lane draws itself over a stretch of time and can say what is at an instant.
+// What the tracks are made of: each lane draws itself over a stretch of time and can say what is at an instant.
 const Style = {
   colours: {},
   read() {
@@ -115,11 +115,11 @@ class LinkLane extends Lane {
   }
   drawLabel(context, y, right) {
     const middle = y + this.height / 2;
-    Timeline.text(context, this.label, right, y + 13, Style.colours.ink, "600 12.5px");
-    Timeline.text(context, "sent ▲", right, middle - 9, Style.colours.tx);
-    Timeline.text(context, "received ▼", right, middle + 18, Style.colours.rx);
+    Tracks.text(context, this.label, right, y + 13, Style.colours.ink, "600 12.5px");
+    Tracks.text(context, "sent ▲", right, middle - 9, Style.colours.tx);
+    Tracks.text(context, "received ▼", right, middle + 18, Style.colours.rx);
     const rate = this.link.rate_bps ? "┄ " + Numbers.rate(this.link.rate_bps) : "rate unknown";
-    Timeline.text(context, rate, right, y + this.height - 5, Style.colours.dim, "11px");
+    Tracks.text(context, rate, right, y + this.height - 5, Style.colours.dim, "11px");
   }
   describe(us, scale) {
     const pixel = Math.max(scale.pixel, this.cell);
@@ -180,7 +180,7 @@ class SpanLane extends Lane {
     context.roundRect(left + 4, y + this.height / 2 - 8, length + 8, 16, 3);
     context.fill();
     context.globalAlpha = 1;
-    Timeline.text(context, text, left + 8, y + this.height / 2 + 4, Style.colours.ink, "11.5px", "left");
+    Tracks.text(context, text, left + 8, y + this.height / 2 + 4, Style.colours.ink, "11.5px", "left");
   }
   drawShares(context, y, scale) {
     const bottoms = new Float64Array(scale.width).fill(y + this.height);
@@ -200,7 +200,7 @@ class SpanLane extends Lane {
     }
   }
   drawLabel(context, y, right) {
-    Timeline.text(context, this.label, right, y + this.height / 2 + 4, Style.colours.dim);
+    Tracks.text(context, this.label, right, y + this.height / 2 + 4, Style.colours.dim);
   }
   describe(us, scale) {
     if (!this.exact) return [this.label, ...this.shares(us, scale)];
@@ -238,7 +238,7 @@ class PhaseLane extends SpanLane {
     }
   }
   drawLabel(context, y, right) {
-    Timeline.text(context, this.label + " · phases", right, y + this.height / 2 + 4, Style.colours.ink);
+    Tracks.text(context, this.label + " · phases", right, y + this.height / 2 + 4, Style.colours.ink);
   }
   more(us) {
     const i = this.iterations.at(us);
@@ -297,7 +297,7 @@ class BarLane extends Lane {
     }
   }
   drawLabel(context, y, right) {
-    Timeline.text(context, this.label, right, y + this.height / 2 + 4, Style.colours.dim);
+    Tracks.text(context, this.label, right, y + this.height / 2 + 4, Style.colours.dim);
   }
   find(us, offset) {
     const [low, high] = this.range(us, us), row = Math.floor((offset - 2) / 11);

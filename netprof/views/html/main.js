@@ -29,21 +29,21 @@ const Main = {
       box.append(tab);
     });
   },
-  jump(timeline, beginUs, lengthUs) {
-    document.getElementById("timeline").scrollIntoView();
-    timeline.reveal(beginUs, lengthUs);
+  jump(tracks, beginUs, lengthUs) {
+    document.getElementById("tracks").scrollIntoView();
+    tracks.reveal(beginUs, lengthUs);
   },
   drawAnatomy() {
     const found = Main.data.anatomies[Main.anatomy];
     if (found) Charts.anatomy(found, Main.data);
   },
   draw() {
-    if (!Main.timeline) return;
+    if (!Main.tracks) return;
     const data = Main.data;
-    Main.timeline.draw();
-    Main.timeline.legend();
+    Main.tracks.draw();
+    Main.tracks.legend();
     Main.drawAnatomy();
-    if (data.iterations.some((rank) => rank.count)) { Charts.overRun(data.iterations, Main.timeline); Charts.distributions(data.distributions, data.iterations.map((rank) => rank.label)); }
+    if (data.iterations.some((rank) => rank.count)) { Charts.overRun(data.iterations, Main.tracks); Charts.distributions(data.distributions, data.iterations.map((rank) => rank.label)); }
     if (data.bandwidths.ranks.some((rank) => rank.bytes.length)) Charts.bandwidth(data.bandwidths);
     if (data.flows.length) Charts.flows(data.flows);
     if (data.whatif) Charts.whatif(data.whatif);
@@ -52,18 +52,18 @@ const Main = {
     Main.theme();
     Main.anatomy = 0;
     Main.data = JSON.parse(document.getElementById("data").textContent);
-    await Data.unpackAll(Main.data.timeline);
-    Main.timeline = new Timeline(Main.data.timeline, Main.data);
+    await Data.unpackAll(Main.data.tracks);
+    Main.tracks = new Tracks(Main.data.tracks, Main.data);
     Main.tabs(Main.data.anatomies);
     Main.draw();
-    Main.timeline.note();
+    Main.tracks.note();
     for (const button of document.querySelectorAll("button.jump")) {
-      button.addEventListener("click", () => Main.jump(Main.timeline, Number(button.dataset.begin), Number(button.dataset.length)));
+      button.addEventListener("click", () => Main.jump(Main.tracks, Number(button.dataset.begin), Number(button.dataset.length)));
     }
     document.documentElement.dataset.ready = "true";
   },
 };
 Main.start().catch((error) => {
   console.error(error);
-  document.getElementById("timeline-note").textContent = "The charts could not be drawn: " + error.message;
+  document.getElementById("tracks-note").textContent = "The charts could not be drawn: " + error.message;
 });

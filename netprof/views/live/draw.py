@@ -6,7 +6,7 @@ import numpy as np
 from rich.text import Text
 
 from netprof.analysis.live.recent import Recent
-from netprof.views.format import count, share, size
+from netprof.units import count, share, size
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.help import help_rows
 from netprof.views.live.iterations import iterations_view
@@ -33,7 +33,7 @@ def draw(recent: Recent | None, state: ViewState, width: int, height: int) -> li
 
 def shown_zoom(recent: Recent | None, state: ViewState, width: int) -> int:
     """Return the bins in a column of the strips that `draw` shows."""
-    bins = float(np.median(recent.trail.duration_ns)) / recent.meta.bin_ns if recent and len(recent.trail) else 0.0
+    bins = float(np.median(recent.past.duration_ns)) / recent.meta.bin_ns if recent and len(recent.past) else 0.0
     return choose_zoom(state, width - LABEL, bins)
 
 

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 from rich.text import Text
 
-from netprof.analysis.findings.flows import FlowSummary
+from netprof.analysis import Analysis
+from netprof.analysis.findings.flows import FLOWS, FlowSummary
 from netprof.analysis.live.recent import Recent
-from netprof.analysis.result import Analysis
-from netprof.views.format import UNKNOWN, count, duration, rate, share, size
+from netprof.units import UNKNOWN, count, duration, rate, share, size
 from netprof.views.live.rows import heading, left, right, row
 from netprof.views.safe import safe_text
 
@@ -32,7 +32,7 @@ def flow_rows(recent: Recent, width: int, most: int, *, everything: bool = False
 @lru_cache(maxsize=8)  # conclusions change less often than the screen
 def _rows(analysis: Analysis, width: int, most: int, everything: bool) -> tuple[Text, ...]:
     name = "Flows" if everything else "Top flows"
-    flows = analysis.flows
+    flows = analysis.of(FLOWS)
     if not everything and flows:
         worth_a_row = LEAST * (flows[0].tx.wire_bytes + flows[0].rx.wire_bytes)
         flows = tuple(flow for flow in flows if flow.tx.wire_bytes + flow.rx.wire_bytes >= worth_a_row)
@@ -42,9 +42,11 @@ def _rows(analysis: Analysis, width: int, most: int, everything: bool) -> tuple[
     name_width = width - _RANK - 1 - sum(_COLUMNS[index][1] + 1 for index in chosen)
     shown = flows[: max(0, most - 1)]
     about = (
-        f"of {count(len(flows), 'flow')}, last {analysis.recording_ns / 1e9:.0f} s" if len(shown) < len(flows) else ""
+        f"of {count(len(flows), 'flow')}, last {analysis.evidence.recording.total_ns / 1e9:.0f} s"
+        if len(shown) < len(flows)
+        else ""
     )
-    title = left(f"{name}  {about or f'last {analysis.recording_ns / 1e9:.0f} s'}", name_width)
+    title = left(f"{name}  {about or f'last {analysis.evidence.recording.total_ns / 1e9:.0f} s'}", name_width)
     numbers = "".join(" " + right(_COLUMNS[index][0], _COLUMNS[index][1]) for index in chosen)
     rows = [
         row(

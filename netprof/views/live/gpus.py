@@ -8,7 +8,7 @@ from rich.text import Text
 
 from netprof.analysis.live.recent import Recent
 from netprof.schema import GpuMetric
-from netprof.views.format import size
+from netprof.units import size
 from netprof.views.live.rows import Part, heading, row, stacked
 
 _BAR = 20

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from netprof.analysis.live.recent import HISTORY, Recent
-from netprof.views.format import duration
+from netprof.analysis.account.causes import CAUSES
+from netprof.analysis.live.past_iterations import HISTORY
+from netprof.analysis.live.recent import Recent
+from netprof.units import duration
 from netprof.views.live.iterations import legend
-from netprof.views.live.links import CAUSES
+from netprof.views.live.links import CAUSE_STYLES
 from netprof.views.live.rows import row
 
 _KEYS = (
@@ -39,6 +41,8 @@ def help_rows(recent: Recent | None) -> list[Text]:
         )
     )
     rows.append(row("  why the link is idle, as far as whole iterations tell (? is not known yet):"))
-    rows += [row(f"    {letter} ", (name, style)) for letter, name, style in CAUSES]
+    rows += [
+        row(f"    {cause.letter} ", (cause.short, style)) for cause, style in zip(CAUSES, CAUSE_STYLES, strict=True)
+    ]
     rows.append(row("  verdict, shares, flows: over the last seconds that are named there; the report is over all"))
     return rows

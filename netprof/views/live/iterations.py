@@ -7,11 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from rich.text import Text
 
-from netprof.analysis.live.recent import HISTORY, Recent, Trail
-from netprof.views.format import count, duration, share
+from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, PHASES, REST
+from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.live.past_iterations import HISTORY, PastIterations
+from netprof.analysis.live.recent import Recent
+from netprof.units import count, duration, share
 from netprof.views.live.rows import Part, brief, heading, right, row, spark, stacked
 
-PHASES = (("forward", "░", "blue"), ("backward", "▒", "cyan"), ("exposed", "█", "red"), ("rest", "·", "bright_black"))
+_DRAWN = {FORWARD: ("░", "blue"), BACKWARD: ("▒", "cyan"), EXPOSED: ("█", "red"), REST: ("·", "bright_black")}
 _NUMBERS = 38  # cells before the trend
 _STUCK = 3.0  # times its usual time an iteration may take before that is pointed out
 
@@ -19,16 +22,16 @@ _STUCK = 3.0  # times its usual time an iteration may take before that is pointe
 def legend() -> Text:
     """Return what the glyphs of the phases mean."""
     parts: list[Part | str] = []
-    for name, glyph, style in PHASES:
-        parts += [(glyph * 2, style), (f" {name}  ", "dim")]
+    for phase, (glyph, style) in _DRAWN.items():
+        title = EXPOSED.short if phase is EXPOSED else phase.title
+        parts += [(glyph * 2, style), (f" {title}  ", "dim")]
     return row(*parts)
 
 
 def _short_legend() -> Text:
-    names = ("fwd", "bwd", "exposed", "rest")
     parts: list[Part | str] = []
-    for name, (_, glyph, style) in zip(names, PHASES, strict=True):
-        parts += [" " if parts else "", (glyph, style), (name, "dim")]
+    for phase, (glyph, style) in _DRAWN.items():
+        parts += [" " if parts else "", (glyph, style), (phase.short, "dim")]
     return row(*parts)
 
 
@@ -37,7 +40,7 @@ def rank_rows(recent: Recent, width: int, most: int) -> list[Text]:
     pids = _order(recent)
     if not pids:
         return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
-    low, high = _scale(recent.trail)
+    low, high = _scale(recent.past)
     trend_width = min(HISTORY, max(8, (width - _NUMBERS) * 2 // 5))
     bar_width = width - _NUMBERS - trend_width - 2
     scale = f"▁{brief(low)} █{brief(high)}"
@@ -53,22 +56,22 @@ def rank_rows(recent: Recent, width: int, most: int) -> list[Text]:
 
 def iterations_view(recent: Recent, width: int, height: int) -> list[Text]:
     """Return the view of iterations: spread and slowest ones, then the last ones, newest first."""
-    if not len(recent.trail):
+    if not len(recent.past):
         return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
     rows = [*_summary(recent), row(), heading("Last iterations", legend())]
-    order = np.argsort(-recent.trail.begin_ns, kind="stable")[: max(0, height - len(rows) - 1)]
+    order = np.argsort(-recent.past.begin_ns, kind="stable")[: max(0, height - len(rows) - 1)]
     names = f"{'number':>8} {'rank':>5} {'duration':>9} {'forward':>9} {'backward':>9} {'exposed':>9} {'rest':>9}  "
     rows.append(row((names, "dim")))
-    slowest = recent.trail.duration_ns.max()
+    slowest = recent.past.duration_ns.max()
     for index in order:
-        one = recent.trail.where(np.array([index]))
+        one = recent.past.where(np.array([index]))
         bar = _bar(one, round((width - len(names)) * float(one.duration_ns[0] / slowest)))
         rows.append(row(_numbers(recent, one), bar))
     return rows
 
 
 def _order(recent: Recent) -> list[int]:
-    pids = np.unique(recent.trail.pid).tolist()
+    pids = np.unique(recent.past.pid).tolist()
     return sorted(pids, key=lambda pid: (recent.ranks.get(pid, 1 << 31), pid))
 
 
@@ -77,7 +80,7 @@ def rank_name(recent: Recent, pid: int) -> str:
     return str(recent.ranks.get(pid, "?"))
 
 
-def _scale(trail: Trail) -> tuple[float, float]:
+def _scale(trail: PastIterations) -> tuple[float, float]:
     """Return the shortest and the longest duration; at least a tenth apart, so that noise does not look like news."""
     low, high = float(trail.duration_ns.min()) / 1e9, float(trail.duration_ns.max()) / 1e9
     return low, max(high, low * 1.1)
@@ -91,7 +94,7 @@ def _trend_title(width: int, scale: str) -> str:
 
 
 def _rank_row(recent: Recent, pid: int, trend_width: int, bar_width: int, scale: tuple[float, float]) -> Text:
-    own = recent.trail.of(pid)
+    own = recent.past.of(pid)
     last = own.where(np.array([len(own) - 1]))
     median_ns = float(np.median(own.duration_ns))
     running_ns = max(0, recent.through_ns - int(own.end_ns[-1]))
@@ -118,19 +121,19 @@ def _trend(seconds: Sequence[float], width: int, scale: tuple[float, float]) -> 
     return f"{spark(worst.tolist(), *scale):>{width}}"
 
 
-def _bar(one: Trail, width: int) -> Text:
+def _bar(one: PastIterations, width: int) -> Text:
     total = max(int(one.duration_ns[0]), 1)
     return stacked(
-        ((value / total, glyph, style) for value, (_, glyph, style) in zip(_phases_ns(one), PHASES, strict=True)), width
+        ((value / total, glyph, style) for value, (glyph, style) in zip(_phases_ns(one), _DRAWN.values(), strict=True)),
+        width,
     )
 
 
-def _phases_ns(one: Trail) -> tuple[float, ...]:
-    phases = (one.forward_phase_ns, one.backward_phase_ns, one.exposed_phase_ns, one.rest_phase_ns)
-    return tuple(float(phase[0]) for phase in phases)
+def _phases_ns(one: PastIterations) -> tuple[float, ...]:
+    return tuple(float(getattr(one, phase.end)[0] - getattr(one, phase.begin)[0]) for phase in PHASES)
 
 
-def _numbers(recent: Recent, one: Trail) -> Text:
+def _numbers(recent: Recent, one: PastIterations) -> Text:
     parts = [f"{right(duration(value / 1e9), 9)} " for value in _phases_ns(one)]
     return row(
         f"{'#' + str(int(one.number[0])):>8} {rank_name(recent, int(one.pid[0])):>5} ",
@@ -147,7 +150,7 @@ def _summary(recent: Recent) -> list[Text]:
         return []
     names = f"{'rank':>4} {'seen':>6} {'median':>9} {'p10':>9} {'p90':>9} {'slowest':>9} {'exposed':>9}"
     rows = [heading("Spread", f"last {recent.window_ns / 1e9:.0f} s"), row((names, "dim"))]
-    for rank in recent.analysis.ranks:
+    for rank in recent.analysis.of(RANKS):
         found = rank.durations
         if found is None:
             continue

@@ -5,23 +5,20 @@ from __future__ import annotations
 import numpy as np
 from rich.text import Text
 
+from netprof.analysis.account.causes import CAUSES, UNEXPLAINED
 from netprof.analysis.definitions import IDLE_THRESHOLD
-from netprof.analysis.findings.links import LinkSummary
+from netprof.analysis.findings.links import LINKS, LinkSummary
 from netprof.analysis.findings.verdict import AT_LINE_RATE
 from netprof.analysis.live.recent import LinkNow, Recent
 from netprof.analysis.live.strip import Strip, causes, is_idle, strip
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.analysis.wire.bins import Bins
-from netprof.views.format import UNKNOWN, count, duration, rate
+from netprof.units import UNKNOWN, count, duration, rate
 from netprof.views.live.rows import EIGHTHS, Part, cells, heading, row
 from netprof.views.safe import safe_text
 
-CAUSES = (
-    ("g", "no gradient", "blue"),
-    ("w", "waiting", "red"),
-    ("b", "between", "magenta"),
-    ("a", "after last", "bright_black"),
-)
+CAUSE_STYLES = ("blue", "red", "magenta", "bright_black")
+"""In the order of CAUSES."""
 LABEL = 24
 """Cells before a strip."""
 
@@ -71,8 +68,8 @@ def _heading(recent: Recent, zoom: int, width: int) -> Text:
     column = duration(zoom * recent.meta.bin_ns / 1e9)
     parts: list[Part | str] = [("Links", "bold"), (f"  a column is {column}: height mean, colour peak", "dim")]
     idle: list[Part | str] = [("  idle:", "dim")]
-    for letter, name, style in CAUSES:
-        idle += [" ", (letter, style), (f" {name}", "dim")]
+    for cause, style in zip(CAUSES, CAUSE_STYLES, strict=True):
+        idle += [" ", (cause.letter, style), (f" {cause.short}", "dim")]
     whole = row(*parts, *idle)
     return whole if whole.cell_len <= width else row(("Links", "bold"), (f"  a column is {column}", "dim"), *idle)
 
@@ -93,14 +90,14 @@ def _link(recent: Recent, link: LinkNow, width: int, zoom: int, each: int) -> li
     for arrow, side, (all_time, waiting) in zip("↑↓", sides, usage, strict=True):
         rows.append(row(_label(arrow, all_time, waiting, side), _strip(side, scale)))
     if each >= 4:
-        why = causes(link.states, first_bin * bin_ns, zoom * bin_ns, columns)
+        why = causes(link.causes, first_bin * bin_ns, zoom * bin_ns, columns)
         rows.append(row((f"{'why idle':>{LABEL - 1}} ", "dim"), _why(idle, why)))
     return rows
 
 
 def _summary(recent: Recent, link: LinkNow) -> LinkSummary | None:
-    links = recent.analysis.links if recent.analysis is not None else ()
-    return next((one for one in links if (one.netns, one.device) == link.key), None)
+    links = recent.analysis.of(LINKS) if recent.analysis is not None else ()
+    return next((one for one in links if one.key == link.key), None)
 
 
 def _title(recent: Recent, link: LinkNow, summary: LinkSummary | None, scale: float) -> Text:
@@ -110,16 +107,11 @@ def _title(recent: Recent, link: LinkNow, summary: LinkSummary | None, scale: fl
     parts: list[Part | str] = [(f" {link_name(recent, link)}", "bold cyan"), (f"  {speed}", "dim")]
     if summary is not None:
         parts += [("  idle ", "dim"), _percent(summary.idle.total_ns, summary.window_ns)]
-        idle = summary.idle
-        amounts = (
-            idle.no_gradient_ns,
-            idle.gradients_waiting_ns,
-            idle.nothing_outstanding_ns,
-            idle.after_last_byte_ns,
-        )
-        for amount, (letter, _, style) in zip(amounts, CAUSES, strict=True):
+        for cause, style in zip(CAUSES, CAUSE_STYLES, strict=True):
+            amount = summary.idle.of(cause)
             if amount is not None:
-                parts += ["  ", (letter, f"bold {style}"), f" {_percent(amount, summary.window_ns).removesuffix(' %')}"]
+                share = _percent(amount, summary.window_ns).removesuffix(" %")
+                parts += ["  ", (cause.letter, f"bold {style}"), f" {share}"]
     return row(*parts)
 
 
@@ -142,8 +134,8 @@ def _strip(side: Strip, scale: float) -> Text:
     return cells("".join(_GLYPHS[level]), np.digitize(peak, _FROM), _COLOURS)
 
 
-_LETTERS = np.array([*(letter for letter, _, _ in CAUSES), "?", " "])
-_CAUSE_COLOURS = (*(style for _, _, style in CAUSES), "dim", "")
+_LETTERS = np.array([*(cause.letter for cause in CAUSES), UNEXPLAINED.letter, " "])
+_CAUSE_COLOURS = (*CAUSE_STYLES, "dim", "")
 _UNKNOWN_CAUSE, _NOT_IDLE = len(CAUSES), len(CAUSES) + 1
 
 

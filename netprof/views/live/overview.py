@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from netprof.analysis.findings.verdict import Case
+from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.verdict import VERDICT, Case
 from netprof.analysis.live.recent import Recent
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.gpus import gpu_rows
@@ -45,14 +46,14 @@ def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
     """Return the verdict over the window, or that it is too early for one."""
     if recent.analysis is None:
         return wrapped("waiting for the first traffic and iterations", width, "dim", 1)
-    verdict = recent.analysis.verdict
+    verdict = recent.analysis.of(VERDICT)
     text = f"{safe_text(verdict.sentence)} (last {recent.window_ns / 1e9:.0f} s)"
     return wrapped(text, width, _COLOUR.get(verdict.case, "bold"), most)
 
 
 def all_reduce_rows(recent: Recent, width: int, tall: bool) -> list[Text]:
     """Return the bus bandwidth of the all-reduces against line rate: in one row, or `tall` with bars."""
-    found = recent.analysis.collectives if recent.analysis is not None else None
+    found = recent.analysis.of(COLLECTIVES).summary if recent.analysis is not None else None
     if found is None or not found.count:
         return [heading("All-reduce", "none with a known size yet")]
     last = [b.bus_bandwidth_bps for b in recent.last_bandwidths.values() if b.bus_bandwidth_bps is not None]

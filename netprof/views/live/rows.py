@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from netprof.views.format import UNKNOWN
+from netprof.units import UNKNOWN
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 

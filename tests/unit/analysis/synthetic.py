@@ -11,13 +11,14 @@ Every iteration of every rank is the same unless a test changes it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from netprof.analysis.section import Analysis, Section
 from netprof.model import Clock, Cost, Device, LineRate, Losses, Meta, ProgramCost, Target
 from netprof.schema import MarkKind
 from netprof.trace import TraceWriter
@@ -35,6 +36,12 @@ BYTES_PER_BIN = 125_000  # exactly line rate at 1 ms
 PAYLOAD_PER_BIN = 120_000
 
 K = MarkKind
+
+
+def with_findings(analysis: Analysis, changes: Mapping[Section[Any], Any]) -> Analysis:
+    """The same conclusions, but for some sections that find something else."""
+    findings = {section: analysis.of(section) for section in analysis.sections}
+    return Analysis(analysis.evidence, analysis.sections, {**findings, **changes})
 
 
 @dataclass

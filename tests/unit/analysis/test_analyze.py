@@ -23,7 +23,15 @@ from synthetic import (
 )
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.verdict import Case
+from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
+from netprof.analysis.findings.flows import FLOWS
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.recording import RECORDING
+from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.verdict import VERDICT, Case
 from netprof.errors import TraceError
 from netprof.model import LineRate, Losses, SkippedProbe, Target
 from netprof.trace import TraceReader, TraceWriter
@@ -40,31 +48,31 @@ def analyzed(tmp_path):
 
 def test_iterations_and_phases(analyzed):
     found = analyzed(Job(iterations=10).fill())
-    assert found.iteration_count == 10
-    assert found.durations.count == 20  # two ranks
-    assert found.durations.median_s == found.durations.p90_s == 0.2
-    phases = found.durations.phases
+    assert found.of(ITERATIONS).count == 10
+    assert found.of(ITERATIONS).durations.count == 20  # two ranks
+    assert found.of(ITERATIONS).durations.median_s == found.of(ITERATIONS).durations.p90_s == 0.2
+    phases = found.of(ITERATIONS).durations.phases
     assert phases.forward == pytest.approx(BACKWARD / 1e9)
     assert phases.backward == pytest.approx((WAIT - BACKWARD) / 1e9)
     assert phases.exposed_communication == pytest.approx((DONE - WAIT) / 1e9)
     assert phases.rest == pytest.approx((ITERATION_NS - DONE) / 1e9)
     assert phases.total == pytest.approx(0.2, rel=1e-12)
-    assert found.scaling.factor == pytest.approx(1 - (DONE - WAIT) / ITERATION_NS)
-    assert [rank.rank for rank in found.ranks] == [0, 1]
-    assert found.dropped.incomplete == 2
-    assert found.dropped.damaged == 0
+    assert found.of(SCALING).factor == pytest.approx(1 - (DONE - WAIT) / ITERATION_NS)
+    assert [rank.rank for rank in found.of(RANKS)] == [0, 1]
+    assert found.of(ITERATIONS).dropped.incomplete == 2
+    assert found.of(ITERATIONS).dropped.damaged == 0
     assert found.notes == ()
 
 
 def test_the_scaling_factor_against_a_single_worker(tmp_path):
     reader = TraceReader(Job().fill().write(tmp_path / "t"))
-    assert analyze(reader, baseline_s=0.15).scaling.factor == pytest.approx(0.75)
+    assert analyze(reader, baseline_s=0.15).of(SCALING).factor == pytest.approx(0.75)
 
 
 def test_utilization_of_each_link_over_iterations_and_while_waiting(analyzed):
     found = analyzed(Job(iterations=10).fill())
-    assert [link.device for link in found.links] == ["eth0", "eth1"]
-    for link in found.links:
+    assert [link.device for link in found.of(LINKS)] == ["eth0", "eth1"]
+    for link in found.of(LINKS):
         assert link.window == "iterations"
         assert link.window_ns == 10 * ITERATION_NS
         assert link.outstanding_ns == 10 * (LAST_END - LAUNCH)
@@ -74,7 +82,7 @@ def test_utilization_of_each_link_over_iterations_and_while_waiting(analyzed):
 
 
 def test_idle_time_by_cause(analyzed):
-    for link in analyzed(Job(iterations=10).fill()).links:
+    for link in analyzed(Job(iterations=10).fill()).of(LINKS):
         for idle in (link.idle, link.idle_tx, link.idle_rx):
             assert idle.no_gradient_ns == 10 * LAUNCH
             assert idle.gradients_waiting_ns == 10 * (WIRE_FROM - LAUNCH + LAST_END - WIRE_TO)
@@ -94,7 +102,7 @@ def test_idle_between_buckets_when_the_second_is_launched_after_the_first_has_en
             old, new = at + BUCKETS[1][1], at + 101 * MS
             job.marks = [(new + m[0] - old, *m[1:]) if old <= m[0] <= old + 1 and m[3] >= 10 else m for m in job.marks]
     job.wire = [row for row in job.wire if not 90 <= (row[2] - START_NS) % ITERATION_NS // MS < 100]
-    link = analyzed(job).links[0]
+    link = analyzed(job).of(LINKS)[0]
     assert link.idle.nothing_outstanding_ns == 4 * 10 * MS
     assert link.outstanding_ns == 4 * (90 - 30 + 138 - 100) * MS
 
@@ -104,7 +112,7 @@ def test_a_link_that_two_ranks_share_waits_if_either_does(analyzed):
     shift = 10 * MS
     job.marks = [(m[0] + shift, *m[1:]) if m[1] == 101 else m for m in job.marks]  # the second rank is late
     found = analyzed(job)
-    (link,) = found.links
+    (link,) = found.of(LINKS)
     assert link.ranks == (0, 1)
     assert link.window_ns == 10 * ITERATION_NS + shift
     assert link.outstanding_ns == 10 * (LAST_END + shift - LAUNCH)
@@ -117,7 +125,7 @@ def test_a_link_that_two_ranks_share_waits_if_either_does(analyzed):
 
 
 def test_all_reduce_bandwidths(analyzed):
-    found = analyzed(Job(iterations=10).fill()).collectives
+    found = analyzed(Job(iterations=10).fill()).of(COLLECTIVES).summary
     running_ns = 10 * (BUCKETS[1][2] - BUCKETS[0][1])
     assert found.count == 20
     assert found.bytes == 10 * BUCKET_BYTES
@@ -133,7 +141,7 @@ def test_all_reduce_bandwidths(analyzed):
 
 
 def test_the_factor_of_four_ranks(analyzed):
-    found = analyzed(Job(ranks=4, world_size=4).fill()).collectives
+    found = analyzed(Job(ranks=4, world_size=4).fill()).of(COLLECTIVES).summary
     assert found.bus_bandwidth_bps == pytest.approx(1.5 * found.algorithm_bandwidth_bps)
     assert found.wire_to_algorithm_ratio == pytest.approx(BUSY_BINS * BYTES_PER_BIN / (1.5 * BUCKET_BYTES))
     assert found.count == 20
@@ -142,7 +150,7 @@ def test_the_factor_of_four_ranks(analyzed):
 def test_flows(analyzed):
     job = Job(iterations=10, one_device=True).fill()
     found = analyzed(job)
-    first = found.flows[0]
+    first = found.of(FLOWS)[0]
     assert (first.local, first.remote, first.rank, first.device) == ("10.0.0.1:40000", "10.0.0.2:50000", 0, "eth0")
     assert first.tx.wire_bytes == first.rx.wire_bytes == 11 * BUSY_BINS * BYTES_PER_BIN
     assert first.tx.share == 0.5
@@ -150,7 +158,7 @@ def test_flows(analyzed):
     assert first.tx.rate_bps == pytest.approx(first.tx.wire_bytes * 8e9 / lasted_ns)
     assert first.tcp.retransmits == 3
     assert first.tcp.rtt_us == 200
-    properties = found.flow_properties
+    properties = found.of(FLOW_PROPERTIES)
     assert properties.iterations == 10
     assert properties.data_flows == 2
     assert properties.start_skew_s == 0
@@ -161,7 +169,7 @@ def test_flows(analyzed):
 def test_a_late_and_smaller_flow_shows_in_the_flow_properties(analyzed):
     job = Job(iterations=10).fill()
     job.wire = [r for r in job.wire if r[0] == 1 or (r[2] - START_NS) % ITERATION_NS >= WIRE_FROM + 20 * MS]
-    properties = analyzed(job).flow_properties
+    properties = analyzed(job).of(FLOW_PROPERTIES)
     assert properties.start_skew_s == pytest.approx(0.020)
     assert properties.size_equality == pytest.approx((BUSY_BINS - 20) / BUSY_BINS)
 
@@ -169,7 +177,7 @@ def test_a_late_and_smaller_flow_shows_in_the_flow_properties(analyzed):
 def test_a_trickle_is_no_data_flow(analyzed):
     job = Job(iterations=10).fill()
     job.wire = [(*r[:3], 10, 76) if r[0] == 2 else r for r in job.wire]
-    properties = analyzed(job).flow_properties
+    properties = analyzed(job).of(FLOW_PROPERTIES)
     assert properties.data_flows == 1
     assert properties.start_skew_s is None
     assert properties.size_equality is None
@@ -179,7 +187,7 @@ def test_a_pause_does_not_change_the_typical_iteration_but_the_mean(analyzed):
     job = Job(iterations=10).fill()
     pause = START_NS + 5 * ITERATION_NS - MS
     job.marks = [(m[0] + 5000 * MS, *m[1:]) if m[0] > pause else m for m in job.marks]
-    found = analyzed(job).durations
+    found = analyzed(job).of(ITERATIONS).durations
     assert found.phases.rest == pytest.approx((ITERATION_NS - DONE) / 1e9)
     assert found.phases.total == pytest.approx(found.median_s) == pytest.approx(0.2)
     assert found.max_s == pytest.approx(5.2)
@@ -191,9 +199,9 @@ def test_one_unknown_line_rate_of_two_leaves_the_share_unknown(analyzed):
     first, second = job.meta().devices
     job.changes["devices"] = (first, replace(second, line_rate=LineRate(None, "unknown")))
     found = analyzed(job)
-    assert found.collectives.bus_bandwidth_bps is not None
-    assert found.collectives.line_rate_share is None
-    assert found.links[0].utilization_tx is not None
+    assert found.of(COLLECTIVES).summary.bus_bandwidth_bps is not None
+    assert found.of(COLLECTIVES).summary.line_rate_share is None
+    assert found.of(LINKS)[0].utilization_tx is not None
 
 
 def test_ranks_that_only_talk_over_loopback_do_not_hide_the_line_rate(analyzed):
@@ -204,8 +212,10 @@ def test_ranks_that_only_talk_over_loopback_do_not_hide_the_line_rate(analyzed):
     flows["device"] = ["eth0", "lo"]
     job.flows = lambda: flows
     found = analyzed(job)
-    assert {rank.link.device for rank in found.ranks} == {"eth0", "lo"}
-    assert found.collectives.line_rate_share == pytest.approx(found.collectives.bus_bandwidth_bps / RATE_BPS)
+    assert {rank.link.device for rank in found.of(RANKS)} == {"eth0", "lo"}
+    assert found.of(COLLECTIVES).summary.line_rate_share == pytest.approx(
+        found.of(COLLECTIVES).summary.bus_bandwidth_bps / RATE_BPS
+    )
 
 
 def nulls(found):
@@ -214,19 +224,19 @@ def nulls(found):
 
 def test_without_a_line_rate_nothing_is_a_share_of_a_guess(analyzed):
     found = analyzed(Job(rate_bps=None).fill())
-    assert nulls(found.links[0]) >= {
+    assert nulls(found.of(LINKS)[0]) >= {
         "line_rate_bps",
         "utilization_tx",
         "utilization_rx",
         "utilization_outstanding_tx",
         "utilization_outstanding_rx",
     }
-    assert found.collectives.line_rate_share is None
-    assert found.collectives.bus_bandwidth_bps is not None
-    assert found.links[0].idle.total_ns == 10 * (ITERATION_NS - BUSY_BINS * MS)  # bins without any packet
-    assert found.links[0].idle_basis == "bins without a packet"
-    assert found.verdict.case is Case.LINE_RATE_UNKNOWN
-    assert "--line-rate" in found.verdict.sentence
+    assert found.of(COLLECTIVES).summary.line_rate_share is None
+    assert found.of(COLLECTIVES).summary.bus_bandwidth_bps is not None
+    assert found.of(LINKS)[0].idle.total_ns == 10 * (ITERATION_NS - BUSY_BINS * MS)  # bins without any packet
+    assert found.of(LINKS)[0].idle_basis == "bins without a packet"
+    assert found.of(VERDICT).case is Case.LINE_RATE_UNKNOWN
+    assert "--line-rate" in found.of(VERDICT).sentence
     assert any("line rate of eth0 is unknown" in note for note in found.notes)
 
 
@@ -237,7 +247,7 @@ def test_without_one_world_size_there_is_no_bus_bandwidth(analyzed, sizes):
         replace(target, world_size=size) for target, size in zip(job.meta().targets, sizes, strict=True)
     )
     found = analyzed(job)
-    assert nulls(found.collectives) == {
+    assert nulls(found.of(COLLECTIVES).summary) == {
         "world_size",
         "bus_bandwidth_bps",
         "median_bus_bandwidth_bps",
@@ -245,7 +255,7 @@ def test_without_one_world_size_there_is_no_bus_bandwidth(analyzed, sizes):
         "wire_to_algorithm_ratio",
         "payload_to_algorithm_ratio",
     }
-    assert found.collectives.algorithm_bandwidth_bps is not None
+    assert found.of(COLLECTIVES).summary.algorithm_bandwidth_bps is not None
     assert any("number of ranks is unknown" in note for note in found.notes)
 
 
@@ -253,13 +263,13 @@ def test_without_marks_iterations_are_unknown_and_the_recording_is_the_window(an
     job = Job(iterations=10).fill()
     job.marks = []
     found = analyzed(job)
-    assert found.iteration_count is None
-    assert found.durations is None
-    assert found.scaling is None
-    assert found.flow_properties is None
-    link = found.links[0]
+    assert found.of(ITERATIONS).count is None
+    assert found.of(ITERATIONS).durations is None
+    assert found.of(SCALING) is None
+    assert found.of(FLOW_PROPERTIES) is None
+    link = found.of(LINKS)[0]
     assert link.window == "recording"
-    assert link.window_ns == found.recording_ns == 11 * ITERATION_NS + 10 * MS
+    assert link.window_ns == found.of(RECORDING).length_ns == 11 * ITERATION_NS + 10 * MS
     assert link.utilization_tx == pytest.approx(11 * BUSY_BINS * MS / link.window_ns)
     assert nulls(link) == {
         "outstanding_ns",
@@ -270,15 +280,15 @@ def test_without_marks_iterations_are_unknown_and_the_recording_is_the_window(an
     }
     assert link.idle.total_ns == link.window_ns - 11 * BUSY_BINS * MS
     assert link.idle.gradients_waiting_ns is None
-    assert found.verdict.case is Case.ITERATIONS_UNKNOWN
+    assert found.of(VERDICT).case is Case.ITERATIONS_UNKNOWN
 
 
 def test_without_collective_marks_there_are_phases_but_no_bandwidth(analyzed):
     found = analyzed(Job().fill().without([K.COLLECTIVE_BEGIN, K.COLLECTIVE_SIZE, K.COLLECTIVE_END]))
-    assert found.durations.exposed_share == pytest.approx(0.49)
-    assert found.collectives.count == 0
-    assert found.collectives.algorithm_bandwidth_bps is None
-    assert found.collectives.wire_to_algorithm_ratio is None
+    assert found.of(ITERATIONS).durations.exposed_share == pytest.approx(0.49)
+    assert found.of(COLLECTIVES).summary.count == 0
+    assert found.of(COLLECTIVES).summary.algorithm_bandwidth_bps is None
+    assert found.of(COLLECTIVES).summary.wire_to_algorithm_ratio is None
     assert any("have no collective of their own" in note for note in found.notes)
 
 
@@ -286,19 +296,19 @@ def test_without_traffic(analyzed):
     job = Job().fill()
     job.wire = []
     found = analyzed(job)
-    assert found.flows == ()
-    assert found.verdict.case is Case.NO_TRAFFIC
-    assert found.links[0].utilization_tx == 0
+    assert found.of(FLOWS) == ()
+    assert found.of(VERDICT).case is Case.NO_TRAFFIC
+    assert found.of(LINKS)[0].utilization_tx == 0
 
 
 def test_an_empty_trace(tmp_path):
     meta = Job(ranks=0).meta()
     TraceWriter(tmp_path / "t", meta).close(meta)
     found = analyze(TraceReader(tmp_path / "t"))
-    assert found.verdict.case is Case.NO_DATA
-    assert found.links == ()
-    assert found.ranks == ()
-    assert found.iteration_count is None
+    assert found.of(VERDICT).case is Case.NO_DATA
+    assert found.of(LINKS) == ()
+    assert found.of(RANKS) == ()
+    assert found.of(ITERATIONS).count is None
 
 
 def test_a_recorder_that_was_killed(tmp_path):
@@ -308,8 +318,8 @@ def test_a_recorder_that_was_killed(tmp_path):
     wire = path / "wire.arrows"
     wire.write_bytes(wire.read_bytes()[:-40])
     found = analyze(TraceReader(path))
-    assert found.truncated
-    assert found.iteration_count == 10
+    assert found.of(RECORDING).truncated
+    assert found.of(ITERATIONS).count == 10
     assert any("did not finish" in note for note in found.notes)
 
 
@@ -318,7 +328,7 @@ def test_a_flow_that_the_trace_does_not_describe_is_left_out_and_said(analyzed):
     job.wire.append((99, 0, START_NS, 1000, 1066))
     found = analyzed(job)
     assert any("1066 bytes belong to flows that the trace does not describe" in note for note in found.notes)
-    assert sum(flow.tx.wire_bytes for flow in found.flows) == sum(r[4] for r in job.wire if r[1] == 0) - 1066
+    assert sum(flow.tx.wire_bytes for flow in found.of(FLOWS)) == sum(r[4] for r in job.wire if r[1] == 0) - 1066
 
 
 def test_losses_gaps_and_differing_counts_are_said(analyzed):
@@ -344,10 +354,10 @@ def test_ranks_with_differing_counts_each_have_their_own(analyzed):
     job = Job(iterations=10).fill()
     job.marks = [mark for mark in job.marks if mark[1] == 100 or mark[0] < START_NS + 6 * ITERATION_NS + MS]
     found = analyzed(job)
-    assert [rank.durations.count for rank in found.ranks] == [10, 6]
-    assert found.iteration_count == 10
+    assert [rank.durations.count for rank in found.of(RANKS)] == [10, 6]
+    assert found.of(ITERATIONS).count == 10
     assert any("between 6 and 10" in note for note in found.notes)
-    assert found.links[1].window_ns == 6 * ITERATION_NS
+    assert found.of(LINKS)[1].window_ns == 6 * ITERATION_NS
 
 
 def test_other_traffic_and_drops_on_the_device_are_said(analyzed):
@@ -378,4 +388,4 @@ def test_a_bin_width_of_nothing_is_damage(tmp_path):
 def test_a_trace_without_a_tcp_table(tmp_path):
     path = Job().fill().write(tmp_path / "t")
     (path / "tcp.arrows").unlink()
-    assert all(flow.tcp is None for flow in analyze(TraceReader(path)).flows)
+    assert all(flow.tcp is None for flow in analyze(TraceReader(path)).of(FLOWS))

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from synthetic import BUCKETS, ELEMENTS, MS, START_NS, Job, K
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.account.idle_spans import CAUSES, UNEXPLAINED, idle_spans
+from netprof.analysis.account.causes import CAUSES, UNEXPLAINED
 from netprof.analysis.findings.anatomy import anatomy
+from netprof.analysis.findings.links import LINKS, spans_of_idleness
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import covered_until, interval, merge
+from netprof.analysis.tables.intervals import covered_until, merge
 from netprof.trace import TraceReader
 
 
@@ -24,9 +25,7 @@ def analysed(job: Job, path: Path) -> Analysis:
 
 
 def spans_of(analysis: Analysis, index: int = 0):
-    begin_ns = analysis.meta.started_ns
-    recording = interval(begin_ns, begin_ns + analysis.recording_ns)
-    return idle_spans(analysis.tables, analysis.links[index], analysis.meta.bin_ns, recording)
+    return spans_of_idleness(analysis.evidence, analysis.of(LINKS)[index])
 
 
 def test_phases_and_buckets_are_where_they_were_put(tmp_path: Path) -> None:
@@ -35,7 +34,7 @@ def test_phases_and_buckets_are_where_they_were_put(tmp_path: Path) -> None:
         for at in (21, 29, 35, 40):
             job.mark(START_NS + step * 200 * MS + at * MS, 100, K.GRADIENT_READY)
     analysis = analysed(job, tmp_path)
-    found = anatomy(analysis.tables, 100, LinkKey(7, "eth0"), spans_of(analysis), MS)
+    found = anatomy(analysis.evidence, 100, LinkKey(7, "eth0"), spans_of(analysis))
     assert found is not None
     edges = [found.backward.median, found.wait.median, found.done.median, found.end.median]
     assert edges == pytest.approx([0.020, 0.042, 0.140, 0.200], abs=2e-6)
@@ -50,7 +49,7 @@ def test_phases_and_buckets_are_where_they_were_put(tmp_path: Path) -> None:
 
 def test_the_link_beneath_is_busy_from_50_to_130_ms(tmp_path: Path) -> None:
     analysis = analysed(Job().fill(), tmp_path)
-    found = anatomy(analysis.tables, 100, LinkKey(7, "eth0"), spans_of(analysis), MS)
+    found = anatomy(analysis.evidence, 100, LinkKey(7, "eth0"), spans_of(analysis))
     assert found is not None
     assert found.profile is not None
     middle_ms = (found.profile.edges_s[:-1] + found.profile.edges_s[1:]) * 500
@@ -73,7 +72,7 @@ def test_spread_is_the_iterations_own(tmp_path: Path) -> None:
     for step in range(41):
         job.step(0, at)
         at += (150 + 2 * step) * MS
-    found = anatomy(analysed(job, tmp_path).tables, 100, None, {}, MS)
+    found = anatomy(analysed(job, tmp_path).evidence, 100, None, {})
     assert found is not None
     assert found.profile is None
     assert found.iterations == 20  # the middle half of 40
@@ -82,7 +81,7 @@ def test_spread_is_the_iterations_own(tmp_path: Path) -> None:
 
 def test_none_without_iterations_of_that_process(tmp_path: Path) -> None:
     analysis = analysed(Job().fill(), tmp_path)
-    assert anatomy(analysis.tables, 4711, None, {}, MS) is None
+    assert anatomy(analysis.evidence, 4711, None, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -95,12 +94,10 @@ def test_idle_spans_are_as_long_as_the_summary_says(job: Job, tmp_path: Path) ->
     for step in range(5):  # what one rank alone moves must not be taken for another's
         job.wire.append((1, 0, START_NS + (200 * step + 10) * MS, 120_000, 125_000))
     analysis = analysed(job, tmp_path)
-    for index, link in enumerate(analysis.links):
+    for index, link in enumerate(analysis.of(LINKS)):
         spans = spans_of(analysis, index)
-        assert tuple(spans) == CAUSES
-        assert {f"{cause}_ns": s.total_ns for cause, s in spans.items()} == {
-            f"{cause}_ns": getattr(link.idle, f"{cause}_ns") for cause in CAUSES
-        }
+        assert tuple(spans) == tuple(cause.name for cause in CAUSES)
+        assert {name: s.total_ns for name, s in spans.items()} == {c.name: link.idle.of(c) for c in CAUSES}
         assert sum(s.total_ns for s in spans.values()) == link.idle.total_ns > 0
 
 
@@ -109,8 +106,8 @@ def test_without_iterations_idle_time_has_no_cause(tmp_path: Path) -> None:
     job.marks.clear()
     analysis = analysed(job, tmp_path)
     spans = spans_of(analysis)
-    assert list(spans) == [UNEXPLAINED]
-    assert spans[UNEXPLAINED].total_ns == analysis.links[0].idle.total_ns > 0
+    assert list(spans) == [UNEXPLAINED.name]
+    assert spans[UNEXPLAINED.name].total_ns == analysis.of(LINKS)[0].idle.total_ns > 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=12), st.lists(st.integers(-5, 105)))

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
+from netprof.analysis.events.factors import bus_factor
 from netprof.analysis.events.horovod import horovod_summaries, horovod_transfers
-from netprof.analysis.events.nccl import nccl_operations
-from netprof.analysis.findings.collective_kinds import bus_factor
-from netprof.analysis.findings.communication import all_collectives, outstanding_without_ddp, summarize_communication
+from netprof.analysis.events.nccl import nccl_operations, summarize_nccl
+from netprof.analysis.findings.collective_kinds import KindSummary, summarize_kinds
 from netprof.analysis.tables.columns import UNKNOWN
-from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.wire.bins import Bins
-from netprof.schema import TRANSMIT
 from netprof.schema import CollectiveKind as C
 from netprof.schema import MarkKind as K
 
@@ -27,6 +26,10 @@ def marks(*rows: tuple[float, int, int, int, int, int]) -> Marks:
     table = np.array([(round(row[0] * MS), *map(int, row[1:])) for row in rows], np.int64).reshape(-1, 6)
     names = ("time_ns", "kind", "arg0", "arg1", "arg2", "tid")
     return read_marks({name: table[:, i] for i, name in enumerate(names)} | {"pid": np.full(len(table), PID)})
+
+
+def by_kind(found: Marks, ranks: int) -> tuple[KindSummary, ...]:
+    return summarize_kinds(found, nccl_operations(found, ranks), ranks)
 
 
 def gloo(
@@ -71,8 +74,7 @@ def test_collectives_of_gloo_by_kind() -> None:
         (80, K.SEND_POSTED, 500, 0, 0, 3),
         (81, K.REDUCE_SCATTER_ASKED, 0, 0, 0, 3),
     ]
-    found = summarize_communication(marks(*rows), {}, 4, 100 * MS)
-    kinds = {each.kind: each for each in found.kinds}
+    kinds = {each.kind: each for each in by_kind(marks(*rows), 4)}
     gather = kinds["all-gather"]
     assert (gather.backend, gather.timing, gather.count, gather.bytes) == ("gloo", "measured", 2, 16_000_000)
     assert gather.running_ns == 20 * MS
@@ -82,7 +84,6 @@ def test_collectives_of_gloo_by_kind() -> None:
     assert kinds["gather"].bytes == 4_000_000, "one rank's part times the ranks"
     assert (kinds["barrier"].bytes, kinds["barrier"].bus_bandwidth_bps) == (None, None)
     assert (kinds["send"].timing, kinds["send"].bytes) == ("times of posting only", 500)
-    assert found.reduce_scatters_asked == 1
 
 
 HOROVOD = [
@@ -174,16 +175,15 @@ def test_wire_time_is_from_the_first_to_the_last_packet_before_the_next_launch()
     wire[51:61] = 100_000  # of the launch at 50 ms
     full = np.where(wire > 0, MS, 0).astype(np.uint32)
     bins = Bins(MS, 0, wire, wire, full, full)
-    lanes = {(LaneKey(LinkKey(1, "eth0"), PID), TRANSMIT): bins}
     rows = [(0, K.NCCL_COMM_INIT, 2, 0, 0, 3), reduce(10.2, 125_000), reduce(10.3, 125_000), reduce(50, 250_000)]
-    found = summarize_communication(marks(*rows), lanes, 2, 100 * MS)
-    (summary,) = found.nccl
+    operations = nccl_operations(marks(*rows), 2)
+    (summary,) = summarize_nccl(operations, marks(*rows), {PID: bins}, 100 * MS)
     assert (summary.operations, summary.launches, summary.bytes) == (3, 2, 2_000_000)
     assert (summary.ranks, summary.ranks_source) == ((2,), "communicator's creation")
     assert summary.median_wire_time_s == pytest.approx(0.010)
     assert summary.wire_bandwidth_bps == pytest.approx(0.8e9)
     assert summary.wire_to_algorithm_ratio == pytest.approx(1.0)
-    (kind,) = found.kinds
+    (kind,) = by_kind(marks(*rows), 2)
     assert (kind.backend, kind.timing, kind.running_ns, kind.bus_bandwidth_bps) == (
         "nccl",
         "enqueue times only",

@@ -11,15 +11,15 @@ from rich.console import Console
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.findings.gpus import MetricSummary, PhaseMean, gpu_notes, summarize_gpus
+from netprof.analysis.findings.gpu_summary import MetricSummary, PhaseMean, gpu_notes, summarize_gpus
+from netprof.analysis.findings.gpus import GPUS
 from netprof.analysis.tables.columns import empty
 from netprof.analysis.tables.gpu_samples import GpuSamples, Series, read_gpu_samples
 from netprof.analysis.tables.intervals import Intervals, interval
 from netprof.model import Clock, Gpu, Meta
 from netprof.schema import GpuMetric
 from netprof.trace import TraceReader, TraceWriter
-from netprof.views.console_gpu import gpus as show_gpus
-from netprof.views.json_gpu import gpu_to_json
+from netprof.views.console_form import print_part
 
 MS = 1_000_000
 PID = 17
@@ -157,14 +157,15 @@ def test_a_trace_with_gpus_is_read_and_drawn(tmp_path: Path) -> None:
     writer.append("gpu", samples(*rows, gpu=2))
     writer.close(meta)
     analysis = analyze(TraceReader(tmp_path / "t.netprof"))
-    (summary,) = analysis.gpus
+    (summary,) = analysis.of(GPUS)
     assert summary.metrics[M.BUSY_PERCENT].mean == 75
     assert "that the job uses GPU 2 is inferred: the processes hold its device file open" in analysis.notes
-    document = gpu_to_json(summary)
+    document = GPUS.document((summary,))["gpus"][0]
     assert document["metrics"]["busy_percent"]["resolution_s"] == 0.2
     for width in (40, 80, 200):
         console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-        show_gpus(analysis, console)
+        for part in analysis.parts(GPUS):
+            print_part(part, console)
         text = console.export_text()
         assert "\x1b" not in text
         assert "75.0 %" in text

@@ -7,10 +7,11 @@ import pytest
 from rhythm import Rhythm, play
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.findings.inferred import infer_iterations
+from netprof.analysis.inference.sources import infer_iterations
 from netprof.analysis.tables.columns import empty
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.tables.marks import Marks
+from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind
 
 PLAYED = play(Rhythm(jitter=0.2, pause_ms=600.0))
@@ -50,7 +51,7 @@ def launches(pid):
     ],
 )
 def test_the_best_source_that_there_is(marks, found, lanes, method):
-    outcome = infer_iterations(marks, found, lanes, {5: 1})
+    outcome = infer_iterations(marks, found, Lanes(lanes), {5: 1})
     assert outcome.summary is not None
     assert outcome.summary.method == method
     assert outcome.summary.count == pytest.approx(100, abs=1)
@@ -60,7 +61,7 @@ def test_the_best_source_that_there_is(marks, found, lanes, method):
 
 def test_nothing_to_infer_from_says_so():
     few = collectives(5).where(np.arange(3))  # the third begins as the second ends: one burst
-    outcome = infer_iterations(NO_MARKS, few, {}, {})
+    outcome = infer_iterations(NO_MARKS, few, Lanes({}), {})
     assert outcome.summary is None
     assert outcome.failures == ("collectives of process 5: only 2 bursts between silences",)
-    assert infer_iterations(NO_MARKS, NO_COLLECTIVES, {}, {}).failures == ()
+    assert infer_iterations(NO_MARKS, NO_COLLECTIVES, Lanes({}), {}).failures == ()

@@ -5,6 +5,7 @@ from synthetic import BYTES_PER_BIN, MS, START_NS, Job, wire_columns
 from netprof.analysis.findings.nic import nic_totals
 from netprof.analysis.tables.flow_table import LinkKey, read_flows
 from netprof.analysis.wire.fold import WireFold
+from netprof.analysis.wire.lanes import Lanes
 
 COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
 
@@ -16,7 +17,9 @@ def samples(rows):
 
 
 def test_increase_per_device_in_any_order_and_over_a_reset():
-    totals = nic_totals(samples([("b", 30, 5), ("a", 10, 100), ("b", 20, 1000), ("b", 10, 900), ("a", 20, 150)]), {})
+    totals = nic_totals(
+        samples([("b", 30, 5), ("a", 10, 100), ("b", 20, 1000), ("b", 10, 900), ("a", 20, 150)]), Lanes({})
+    )
     assert totals[LinkKey(7, "a")].tx_bytes == 50
     assert totals[LinkKey(7, "a")].rx_drops == 100
     assert totals[LinkKey(7, "b")].tx_packets == 100 + 5  # the device was reset between 20 and 30

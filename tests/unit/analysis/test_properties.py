@@ -8,11 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import BYTES_PER_BIN, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
 
-from netprof.analysis.events.flows_by_iteration import FlowsByIteration
-from netprof.analysis.events.iterations import find_iterations
-from netprof.analysis.pipeline import conclude, reference_iterations
-from netprof.analysis.tables.flow_table import read_flows
-from netprof.analysis.tables.marks import read_marks
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.sections import conclude
 from netprof.analysis.wire.fold import WireFold
 from netprof.errors import TraceError
 from netprof.schema import tables
@@ -51,21 +54,25 @@ def jobs(draw):
 
 
 def concluded(job):
-    """The analysis of a job without writing it: as the live view does it."""
-    marks = read_marks(mark_columns(job.marks))
-    found = find_iterations(marks)
-    flows = read_flows(job.flows(), {})
-    cells = FlowsByIteration(reference_iterations(found.iterations), len(flows))
-    fold = WireFold(flows, MS, cells)
-    fold.add(wire_columns(job.wire))
-    nic = tables()["nic"].empty_table()
-    return conclude(job.meta(), marks, found, fold, cells, tcp_columns(job.ranks, START_NS), nic)
+    """The analysis of a job without writing it."""
+    columns = {
+        "marks": mark_columns(job.marks),
+        "flows": job.flows(),
+        "tcp": tcp_columns(job.ranks, START_NS),
+    }
+
+    def fold(evidence):
+        folded = WireFold(evidence.flows, MS, evidence.cells)
+        folded.add(wire_columns(job.wire))
+        return folded
+
+    return conclude(Evidence(job.meta(), lambda name: columns.get(name, tables()[name].empty_table()), fold))
 
 
 @settings(max_examples=150, deadline=None)
 @given(jobs())
 def test_causes_add_up_and_shares_are_shares(job):
-    for link in concluded(job).links:
+    for link in concluded(job).of(LINKS):
         for idle in (link.idle, link.idle_tx, link.idle_rx):
             assert 0 <= idle.total_ns <= link.window_ns
             if link.window == "iterations":
@@ -111,9 +118,9 @@ def test_the_order_of_rows_is_nothing(job, seed):
         random.shuffle(job.marks)
     random.shuffle(job.wire)
     again = concluded(job)
-    assert again.verdict == first.verdict
-    assert again.durations == first.durations
-    assert again.links == first.links
-    assert again.ranks == first.ranks
-    assert again.collectives == first.collectives
-    assert again.flow_properties == first.flow_properties
+    assert again.of(VERDICT) == first.of(VERDICT)
+    assert again.of(ITERATIONS).durations == first.of(ITERATIONS).durations
+    assert again.of(LINKS) == first.of(LINKS)
+    assert again.of(RANKS) == first.of(RANKS)
+    assert again.of(COLLECTIVES).summary == first.of(COLLECTIVES).summary
+    assert again.of(FLOW_PROPERTIES) == first.of(FLOW_PROPERTIES)

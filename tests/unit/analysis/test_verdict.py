@@ -4,13 +4,13 @@ import pytest
 from synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, WIRE_FROM, WIRE_TO, Job, K
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.verdict import Case
+from netprof.analysis.findings.verdict import VERDICT, Case
 from netprof.trace import TraceReader
 
 
 @pytest.fixture
 def verdict(tmp_path):
-    return lambda job: analyze(TraceReader(job.write(tmp_path / "t.netprof"))).verdict
+    return lambda job: analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(VERDICT)
 
 
 def filled(begin, end, every=1, **about):

@@ -16,14 +16,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import MS, START_NS, Job
+from synthetic import MS, START_NS, Job, with_findings
 
 from netprof.analysis import Analysis, analyze, definitions
 from netprof.analysis.events.horovod import HorovodSummary
 from netprof.analysis.events.nccl import NcclSummary
 from netprof.analysis.findings.collective_kinds import KindSummary
-from netprof.analysis.findings.communication import Communication
-from netprof.analysis.findings.gpus import GpuSummary, MetricSummary, PhaseMean
+from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.gpu_summary import GpuSummary, MetricSummary, PhaseMean
+from netprof.analysis.findings.gpus import GPUS
+from netprof.analysis.findings.horovod import HOROVOD, HorovodFinding
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.nccl import NCCL
+from netprof.analysis.findings.verdict import VERDICT
 from netprof.model import Gpu, Target
 from netprof.schema import GpuMetric
 from netprof.trace import TraceReader
@@ -83,13 +88,13 @@ def analysis(tmp_path: Path) -> Analysis:
 
 def test_the_page_is_whole(analysis: Analysis) -> None:
     page = Page(render(analysis))
-    assert analysis.verdict.sentence in page.text
-    for section in ("timeline", "anatomy", "iterations", "bandwidth", "flows", "whatif", "recording", "definitions"):
+    assert analysis.of(VERDICT).sentence in page.text
+    for section in ("tracks", "anatomy", "iterations", "collectives", "flows", "whatif", "recording", "definitions"):
         assert any(attributes.get("id") == section for tag, attributes in page.elements if tag == "section"), section
-    for definition in definitions.ALL:
+    for definition in analysis.definitions:
         assert definition.text in page.text
     assert "lost marks" in page.text
-    assert "Cost of recording" in page.text
+    assert "CPU (1.0 % of a core)" in page.text
 
 
 def test_nothing_is_loaded_from_anywhere(analysis: Analysis) -> None:
@@ -110,8 +115,8 @@ def test_the_policy_lets_only_these_scripts_run(analysis: Analysis) -> None:
     assert digests == [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in page.scripts[1:]]
 
 
-def test_the_timeline_holds_every_iteration_bucket_and_collective_to_the_microsecond(analysis: Analysis) -> None:
-    data, tables = Page(render(analysis)).data["timeline"], analysis.tables
+def test_the_tracks_hold_every_iteration_bucket_and_collective_to_the_microsecond(analysis: Analysis) -> None:
+    data, tables = Page(render(analysis)).data["tracks"], analysis.evidence
     for rank, pid in zip(data["ranks"], (100, 101), strict=True):
         own = tables.iterations.where(tables.iterations.pid == pid)
         for name, packed in rank["iterations"].items():
@@ -123,8 +128,8 @@ def test_the_timeline_holds_every_iteration_bucket_and_collective_to_the_microse
         assert set(unpack(rank["collectives"]["row"])) == {0, 1}
 
 
-def test_the_timeline_holds_every_byte_of_every_bin(analysis: Analysis) -> None:
-    data = Page(render(analysis)).data["timeline"]
+def test_the_tracks_hold_every_byte_of_every_bin(analysis: Analysis) -> None:
+    data = Page(render(analysis)).data["tracks"]
     for link in data["links"]:
         for direction in ("tx", "rx"):
             lane = link[direction]
@@ -139,13 +144,13 @@ def test_the_timeline_holds_every_byte_of_every_bin(analysis: Analysis) -> None:
 
 def test_a_lonely_packet_is_seen_from_afar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for few cells a single small bin among silent ones keeps its peak, and is not rounded away."""
-    monkeypatch.setattr("netprof.views.html.timeline._CELL_BUDGET_BYTES", 4096)
-    monkeypatch.setattr("netprof.views.html.timeline._FINE_CELLS", 10)
+    monkeypatch.setattr("netprof.views.html.tracks._CELL_BUDGET_BYTES", 4096)
+    monkeypatch.setattr("netprof.views.html.tracks._FINE_CELLS", 10)
     job = Job().fill()
     quiet = START_NS + 20_000 * 200 * MS
     job.wire.append((1, 0, quiet, 50, 66))
     job.changes["stopped_ns"] = quiet + 1000 * MS
-    link = Page(render(analysed(job, tmp_path))).data["timeline"]["links"][0]
+    link = Page(render(analysed(job, tmp_path))).data["tracks"]["links"][0]
     assert link["levels"] == 255
     assert link["tx"]["cell_us"] > 1000
     peak = unpack(link["tx"]["peak"])
@@ -203,10 +208,10 @@ def test_what_is_unknown_is_said(job: Job, without: str, tmp_path: Path) -> None
     assert "nan" not in page.text.lower()
     assert "None" not in page.text
     if without == "marks":
-        why = "no DDP marks" if analysis.inferred is None else "these are inferred from"
+        why = "no DDP marks" if analysis.of(ITERATIONS).inferred is None else "these are inferred from"
         assert why in page.text
     if without == "wire":
-        assert "No traffic" in page.text
+        assert "no traffic of the job was seen" in page.text
 
 
 @given(st.lists(st.integers(-(2**50), 2**50), max_size=50))
@@ -249,33 +254,38 @@ def test_gpus_have_their_table_and_only_where_there_are_any(analysis: Analysis) 
         GpuMetric.PCIE_TX_BYTES_PER_S: metric(2.5e9, {}),
     }
     summary = GpuSummary(Gpu(3, name=HOSTILE), (0,), "iterations", 10**9, metrics, {}, {"power cap": 0.25, "idle": 0.5})
-    text = render(dataclasses.replace(analysis, gpus=(summary,)))
+    text = render(with_findings(analysis, {GPUS: (summary,)}))
     page = Page(text)
     assert "<img src=x" not in text
-    assert re.search(r"SM active\s*71\.2 %\s*1\.0 %\s*99\.5 %\s*88\.5 %\s*–\s*–\s*–\s*20\.0 ms", page.text)
+    assert re.search(r"SM active\s*71\.2 %\s*1\.0 %\s*99\.5 %\s*88\.5 %\s*-\s*20\.0 ms", page.text)
     assert re.search(r"PCIe tx\s*2\.50 GB/s", page.text)
-    assert "power cap in 25.0 % of the samples" in page.text
+    assert "lowered by power cap 25.0 % of the samples" in page.text
     assert "by idle" not in page.text
 
 
 def test_what_other_frameworks_communicate_is_shown(analysis: Analysis) -> None:
-    found = Communication(
-        kinds=(KindSummary("gloo", "all-gather", "measured", 7, 28_000_000, 90 * MS, 2.5e9, 1.25e9),),
-        horovod=(HorovodSummary(100, 60, 6, 10.0, 100 * MS, 50 * MS, 20 * MS, 25 * MS, 5 * MS),),
-        nccl=(NcclSummary(101, 40, 20, 1, (2,), "its environment", 4_000_000, 0.011, 3e9, None),),
-    )
-    page = Page(render(dataclasses.replace(analysis, communication=found)))
-    assert re.search(r"all-gather\s*gloo\s*7\s*28\.0 MB\s*90\.0 ms\s*2\.50 Gbit/s\s*1\.25 Gbit/s\s*measured", page.text)
-    assert re.search(r"100\s*60\s*6\s*10\.0\s*100\.0 ms\s*50\.0 %\s*20\.0 %\s*25\.0 %\s*5\.0 %", page.text)
+    kind = KindSummary("gloo", "all-gather", "measured", 7, 28_000_000, 90 * MS, 2.5e9, 1.25e9)
+    horovod = HorovodSummary(100, 60, 6, 10.0, 100 * MS, 50 * MS, 20 * MS, 25 * MS, 5 * MS)
+    nccl = NcclSummary(101, 40, 20, 1, (2,), "its environment", 4_000_000, 0.011, 3e9, None)
+    changes = {
+        COLLECTIVES: dataclasses.replace(analysis.of(COLLECTIVES), kinds=(kind,)),
+        HOROVOD: HorovodFinding((horovod,), {100: 0}),
+        NCCL: dataclasses.replace(analysis.of(NCCL), processes=(nccl,)),
+    }
+    page = Page(render(with_findings(analysis, changes)))
+    assert re.search(r"all-gather\s*gloo\s*7\s*28\.0 MB\s*90\.0 ms\s*2\.50 Gbit/s\s*1\.25 Gbit/s", page.text)
+    assert re.search(r"0\s*60\s*6\s*10\.0\s*50\.0 %\s*20\.0 %\s*25\.0 %\s*5\.0 %", page.text)
     assert re.search(
-        r"101\s*40\s*20\s*1\s*2\s*its environment\s*4\.00 MB\s*11\.0 ms\s*3\.00 Gbit/s\s*unknown", page.text
+        r"40 operations in 1 communicator\s*ranks\s*2  \(its environment\)\s*buffers\s*4\.00 MB", page.text
     )
+    assert re.search(r"11\.0 ms a launch, 3\.00 Gbit/s meanwhile\s*wire/algorithm\s*unknown", page.text)
     for definition in (definitions.KINDS, definitions.HOROVOD, definitions.NCCL):
         assert definition.text in page.text
 
 
 def test_without_marks_of_the_forward_pass_it_is_part_of_the_rest(analysis: Analysis) -> None:
-    page = Page(render(dataclasses.replace(analysis, stepped=(100, 101))))
+    stepped = dataclasses.replace(analysis.of(ITERATIONS), stepped=(100, 101))
+    page = Page(render(with_findings(analysis, {ITERATIONS: stepped})))
     assert "rest + forward" in page.text
     assert list(page.data["phases"]) == ["backward", "exposed_communication", "rest"]
     assert definitions.STEPS.text in page.text

@@ -39,7 +39,7 @@ def analysis(tmp_path: Path) -> Analysis:
 def test_slices_agree_with_the_analysis(analysis: Analysis) -> None:
     events = exported(analysis)["traceEvents"]
     slices = Counter((e["cat"], e["pid"]) for e in events if e["ph"] == "X")
-    tables = analysis.tables
+    tables = analysis.evidence
     for pid in (100, 101, 102):
         count = int((tables.iterations.pid == pid).sum())
         assert slices["iteration", pid] == count == 10

@@ -10,10 +10,12 @@ import pytest
 from synthetic import Job
 
 from netprof.analysis import analyze
+from netprof.analysis.findings.links import LINKS
+from netprof.analysis.result_tables import result_tables
 from netprof.schema import tables
 from netprof.trace import TraceReader
 from netprof.views.reporters import Report
-from netprof.views.tables import results, write_csv, write_parquet
+from netprof.views.tables import write_csv, write_parquet
 
 
 def report_on(job: Job, path: Path) -> Report:
@@ -36,7 +38,7 @@ def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_pa
         folder = tmp_path / suffix
         folder.mkdir()
         write(report, folder)
-        expected = {*tables(), *(name for name, _ in results(report.analysis))}
+        expected = {*tables(), *result_tables()}
         assert {file.stem for file in folder.glob(f"*.{suffix}")} == expected
         assert (folder / "report.json").stat().st_size > 1000
         assert len(list(folder.iterdir())) == len(expected) + 1
@@ -57,20 +59,20 @@ def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> 
     write_csv(report, tmp_path)
     analysis = report.analysis
     iterations = rows_of(tmp_path / "iterations.csv")
-    assert [int(row["begin_ns"]) for row in iterations] == analysis.tables.iterations.begin_ns.tolist()
+    assert [int(row["begin_ns"]) for row in iterations] == analysis.evidence.iterations.begin_ns.tolist()
     summary = rows_of(tmp_path / "iteration_summary.csv")
     assert len(summary) == len(iterations)
     assert float(summary[0]["exposed_communication_s"]) == pytest.approx(0.098, abs=1e-5)
     idle = rows_of(tmp_path / "idle.csv")
     waited = sum(int(r["end_ns"]) - int(r["begin_ns"]) for r in idle if r["cause"] == "gradients_waiting")
-    assert waited == sum(link.idle.gradients_waiting_ns or 0 for link in analysis.links)
+    assert waited == sum(link.idle.gradients_waiting_ns or 0 for link in analysis.of(LINKS))
     bins = rows_of(tmp_path / "utilization.csv")
     assert sum(int(row["wire_bytes"]) for row in bins) == sum(
         int(r["wire_bytes"]) for r in rows_of(tmp_path / "wire.csv")
     )
     assert {row["utilization"] for row in bins} == {"1"}
     links = rows_of(tmp_path / "links.csv")
-    assert float(links[1]["idle_s.no_gradient"]) == analysis.links[1].idle.no_gradient_ns / 1e9  # type: ignore[operator]
+    assert float(links[1]["idle_s.no_gradient"]) == analysis.of(LINKS)[1].idle.no_gradient_ns / 1e9  # type: ignore[operator]
 
 
 def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_columns
 
+from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.errors import TraceError
 from netprof.session.live_follow import TraceSource
 from netprof.trace import TraceWriter
@@ -35,11 +36,11 @@ def growing(tmp_path):
 
 def test_it_sees_what_is_added(growing):
     source = TraceSource(growing.path)
-    assert len(source.look().trail) == 0
+    assert len(source.look().past) == 0
     for _ in range(5):
         growing.grow(4)
         recent = source.look()
-        assert recent.trail.number.max() == growing.done - 1
+        assert recent.past.number.max() == growing.done - 1
     assert source.ended == ""
     assert source.silent_s < 60
 
@@ -54,9 +55,9 @@ def test_a_batch_that_is_half_written_is_read_when_it_is_whole(growing):
     whole = marks.read_bytes()
     for cut in (before + 1, before + 7, before + 9, before + 300, len(whole) - 1):
         marks.write_bytes(whole[:cut])
-        assert source.look().trail.number.max() == 3
+        assert source.look().past.number.max() == 3
     marks.write_bytes(whole)
-    assert source.look().trail.number.max() == 7
+    assert source.look().past.number.max() == 7
 
 
 def test_the_end_is_noticed(growing):
@@ -72,8 +73,8 @@ def test_a_long_past_is_counted_but_not_kept(tmp_path):
     for _ in range(120):
         growing.grow(5)
     recent = TraceSource(growing.path).look()
-    assert recent.trail.of(100).number.tolist() == list(range(500, 600))
-    assert recent.analysis.iteration_count == pytest.approx(100, abs=2)
+    assert recent.past.of(100).number.tolist() == list(range(500, 600))
+    assert recent.analysis.of(ITERATIONS).count == pytest.approx(100, abs=2)
 
 
 def test_what_is_no_trace_is_said(tmp_path, growing):
@@ -87,7 +88,7 @@ def test_what_is_no_trace_is_said(tmp_path, growing):
 
 def test_a_table_of_noise_is_followed_in_vain_but_harmlessly(growing):
     (growing.path / "marks.arrows").write_bytes(bytes(range(256)) * 64)
-    assert len(TraceSource(growing.path).look().trail) == 0
+    assert len(TraceSource(growing.path).look().past) == 0
 
 
 def test_damage_inside_a_batch_is_said(growing):

@@ -10,11 +10,18 @@ from synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_column
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.flows import FLOWS
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.recording import RECORDING
+from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.live.fold import RecentFold
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.recent import continue_trail, empty_trail
+from netprof.analysis.live.past_iterations import continued, no_iterations
 from netprof.analysis.live.state import LiveState
 from netprof.analysis.live.window import Window
+from netprof.analysis.sections import conclude
 from netprof.analysis.tables.flow_table import read_flows
 from netprof.analysis.tables.marks import read_marks
 from netprof.analysis.wire.fold import WireFold
@@ -58,14 +65,14 @@ def test_conclusions_are_those_of_the_report(live, tmp_path):
     )
     report = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
     found = recent.analysis
-    assert found.iteration_count == report.iteration_count == 10
-    assert found.verdict == report.verdict
-    assert found.durations == report.durations
-    for ours, theirs in zip(found.links, report.links, strict=True):
+    assert found.of(ITERATIONS).count == report.of(ITERATIONS).count == 10
+    assert found.of(VERDICT).sentence == report.of(VERDICT).sentence
+    assert found.of(ITERATIONS).durations == report.of(ITERATIONS).durations
+    for ours, theirs in zip(found.of(LINKS), report.of(LINKS), strict=True):
         assert ours.idle == theirs.idle
         assert (ours.tx_bytes, ours.rx_bytes) == (theirs.tx_bytes, theirs.rx_bytes)
-    assert [flow.tx for flow in found.flows] == [flow.tx for flow in report.flows]
-    assert found.collectives.bus_bandwidth_bps == report.collectives.bus_bandwidth_bps
+    assert [flow.tx for flow in found.of(FLOWS)] == [flow.tx for flow in report.of(FLOWS)]
+    assert found.of(COLLECTIVES).summary.bus_bandwidth_bps == report.of(COLLECTIVES).summary.bus_bandwidth_bps
 
 
 def test_iterations_are_numbered_and_none_is_missed(live):
@@ -73,10 +80,10 @@ def test_iterations_are_numbered_and_none_is_missed(live):
     inbox, state = live(job)
     for recent in feed(job, inbox, state, 190 * MS):
         for pid in (100, 101):
-            own = recent.trail.of(pid)
+            own = recent.past.of(pid)
             assert (np.diff(own.number) == 1).all()
             assert (own.duration_ns == ITERATION_NS).all()
-    assert recent.trail.of(100).number.tolist() == list(range(51, 151))
+    assert recent.past.of(100).number.tolist() == list(range(51, 151))
 
 
 def test_memory_and_work_do_not_grow_with_the_recording(live):
@@ -85,14 +92,14 @@ def test_memory_and_work_do_not_grow_with_the_recording(live):
     rows = []
     for recent in feed(job, inbox, state, 500 * MS):
         state._next_s = 0.0
-        rows.append(recent.analysis.wire_rows if recent.analysis else 0)
+        rows.append(recent.analysis.of(RECORDING).wire_rows if recent.analysis else 0)
     assert max(rows[60:]) <= 1.3 * rows[60]
     assert recent.window_ns == 100 * ITERATION_NS
     begins = np.arange(401) * ITERATION_NS + START_NS
     since_ns = recent.through_ns - recent.window_ns
-    assert recent.analysis.iteration_count == ((begins[:-1] >= since_ns) & (begins[1:] <= recent.through_ns)).sum()
+    assert recent.analysis.of(ITERATIONS).count == ((begins[:-1] >= since_ns) & (begins[1:] <= recent.through_ns)).sum()
     assert len(state._window._parts) <= 8  # of four seconds each
-    assert state._window.marks(0).time_ns[0] > START_NS + 250 * ITERATION_NS
+    assert state._window.columns("marks", 0)["time_ns"][0] > START_NS + 250 * ITERATION_NS
 
 
 def test_slow_iterations_stretch_the_window(live):
@@ -105,7 +112,7 @@ def test_slow_iterations_stretch_the_window(live):
     for recent in feed(job, inbox, state, 1000 * MS):  # noqa: B007 - the last one counts
         state._next_s = 0.0
     assert recent.window_ns == 120 * 10**9
-    assert recent.analysis.iteration_count == 5
+    assert recent.analysis.of(ITERATIONS).count == 5
 
 
 def test_folds_put_together_are_one_fold():
@@ -123,9 +130,9 @@ def test_folds_put_together_are_one_fold():
     for direction in (0, 1):
         for name in ("wire_bytes", "payload_bytes", "packets", "first_ns", "last_ns"):
             assert (getattr(joined.totals(direction), name) == getattr(whole.totals(direction), name)).all()
-    assert joined.lanes().keys() == whole.lanes().keys()
-    for key, bins in whole.lanes().items():
-        other = joined.lanes()[key]
+    assert joined.lanes().links == whole.lanes().links
+    for (lane, way, bins), (other_lane, other_way, other) in zip(whole.lanes(), joined.lanes(), strict=True):
+        assert (lane, way) == (other_lane, other_way)
         assert other.first_bin == bins.first_bin
         assert (other.wire_bytes == bins.wire_bytes).all()
         assert (other.lead_ns == bins.lead_ns).all()
@@ -140,9 +147,9 @@ def test_a_flow_that_comes_later_is_known_from_then_on():
         window.add("flows", {name: [values[flow]] for name, values in flows.items()})
         mine = wire["flow_id"] == flow + 1
         window.add("wire", {name: values[mine] for name, values in wire.items()})
-    analysis = window.conclude(job.meta(), START_NS, START_NS + 11 * ITERATION_NS)
-    assert [flow.flow_id for flow in analysis.flows] == [1, 2]
-    assert analysis.wire_rows == len(wire["flow_id"])
+    analysis = conclude(window.evidence(job.meta(), START_NS, START_NS + 11 * ITERATION_NS))
+    assert [flow.flow_id for flow in analysis.of(FLOWS)] == [1, 2]
+    assert analysis.of(RECORDING).wire_rows == len(wire["flow_id"])
 
 
 def test_a_view_that_does_not_fetch_loses_old_rows_not_memory():
@@ -167,11 +174,11 @@ def test_the_recorder_stays_without_pandas():
 
 
 def test_iterations_without_ddp_are_counted():
-    trail, marks = empty_trail(), mark_columns([])
+    past, marks = no_iterations(), mark_columns([])
     steps = np.arange(8) * ITERATION_NS + START_NS
     for first in (0, 2, 4):
         begins = steps[first : first + 4]
         found = Iterations(np.full(3, 7), *[begins[:-1]] * 4, begins[1:])
-        trail = continue_trail(trail, found, read_marks(marks), {})
-    assert trail.number.tolist() == [1, 2, 3, 4, 5, 6, 7]
-    assert (trail.begin_ns == steps[:7]).all()
+        past = continued(past, found, read_marks(marks), {})
+    assert past.number.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert (past.begin_ns == steps[:7]).all()

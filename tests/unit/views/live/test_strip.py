@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netprof.analysis.account.idle import States
+from netprof.analysis.account.idle import CauseTimes
 from netprof.analysis.live.strip import causes, is_idle, strip
 from netprof.analysis.tables.intervals import NOTHING, interval
 from netprof.analysis.wire.bins import Bins
@@ -35,6 +35,6 @@ def test_a_column_is_idle_if_every_bin_is_in_every_direction():
 
 
 def test_a_column_has_the_cause_of_most_of_it():
-    states = States(interval(0, 12), interval(12, 30), NOTHING, interval(30, 44))
-    assert causes(states, -20, 10, 7).tolist() == [-1, -1, 0, 1, 1, 3, -1]
+    times = CauseTimes(interval(0, 12), interval(12, 30), NOTHING, interval(30, 44))
+    assert causes(times, -20, 10, 7).tolist() == [-1, -1, 0, 1, 1, 3, -1]
     assert causes(None, 0, 10, 2).tolist() == [-1, -1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.inference import (
+from netprof.analysis.inference.infer import (
     SURE,
     Inference,
     InferredIterations,
@@ -18,9 +18,8 @@ from netprof.analysis.inference import (
     infer_from_launches,
 )
 from netprof.analysis.tables.columns import UNKNOWN, Int64
-from netprof.analysis.tables.flow_table import LaneKey
 from netprof.analysis.tables.marks import Marks
-from netprof.analysis.wire.bins import Bins, combine
+from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind
 
 _MOST_PROCESSES = 4  # with the most of a kind; all ranks keep step
@@ -61,7 +60,7 @@ class InferenceOutcome:
 def infer_iterations(
     marks: Marks,
     collectives: Collectives,
-    lanes: Mapping[tuple[LaneKey, int], Bins],
+    lanes: Lanes,
     ranks: Mapping[int, int],
 ) -> InferenceOutcome:
     """Infer the job's iterations from its collectives, else their launches, else its bytes; the first that is sure.
@@ -85,7 +84,7 @@ def infer_iterations(
 def _attempts(
     marks: Marks,
     collectives: Collectives,
-    lanes: Mapping[tuple[LaneKey, int], Bins],
+    lanes: Lanes,
     ranks: Mapping[int, int],
 ) -> Iterator[tuple[int, Inference]]:
     """Yield what each source says of each process, the best evidence first; each is looked at only when asked for."""
@@ -100,15 +99,16 @@ def _attempts(
         elements = np.where(launched.arg0 > 0, launched.arg0, UNKNOWN)
         yield pid, infer_from_launches(launched.time_ns, elements, source)
     for direction, verb in ((TRANSMIT, "sent"), (RECEIVE, "received")):
-        own_lanes: dict[int, list[Bins]] = {}
-        for (key, lane_direction), bins in lanes.items():
-            if lane_direction == direction:
-                own_lanes.setdefault(key.pid, []).append(bins)
-        amounts = {pid: sum(int(b.payload_bytes.sum(dtype=np.int64)) for b in own) for pid, own in own_lanes.items()}
-        for pid in sorted(amounts, key=lambda pid: -amounts[pid])[:_MOST_PROCESSES]:
-            whole = combine(own_lanes[pid])
-            if whole is not None and amounts[pid]:
+        moved = {pid: _payload(lanes, pid, direction) for pid in sorted(lanes.pids)}
+        for pid in sorted(moved, key=lambda pid: -moved[pid])[:_MOST_PROCESSES]:
+            whole = lanes.of_process(pid, direction)
+            if whole is not None and moved[pid]:
                 yield pid, infer_from_bins(whole, f"bytes that {_name(pid, ranks)} {verb}")
+
+
+def _payload(lanes: Lanes, pid: int, direction: int) -> int:
+    bins = lanes.of_process(pid, direction)
+    return int(bins.payload_bytes.sum(dtype=np.int64)) if bins is not None else 0
 
 
 def _most(pids: Int64) -> list[int]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.wire.bins import Bins
 from netprof.analysis.wire.cells import aggregate, bins_per_cell, link_cells
+from netprof.analysis.wire.lanes import Lanes
 
 BIN_NS = 1_000_000
 
@@ -50,15 +51,15 @@ def test_the_lanes_of_a_link_are_added_and_others_left_out() -> None:
         (LaneKey(here, 10), 1): lane([99]),
         (LaneKey(there, 12), 0): lane([99]),
     }
-    cells = link_cells(lanes, here, 0, 100)
+    cells = link_cells(Lanes(lanes), here, 0, 100)
     assert cells is not None
     assert cells.total_bytes.tolist() == [1, 12]
     assert cells.first_ns == 5 * BIN_NS
-    assert link_cells(lanes, there, 1, 100) is None
+    assert link_cells(Lanes(lanes), there, 1, 100) is None
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_an_absurd_budget_still_gives_cells(most: int) -> None:
-    cells = link_cells({(LaneKey(LinkKey(1, "a"), 1), 0): lane([1] * 10)}, LinkKey(1, "a"), 0, most)
+    cells = link_cells(Lanes({(LaneKey(LinkKey(1, "a"), 1), 0): lane([1] * 10)}), LinkKey(1, "a"), 0, most)
     assert cells is not None
     assert cells.total_bytes.sum() == 10

@@ -1,4 +1,4 @@
-"""The timeline's data: utilization of every link, and each rank's phases, buckets and collectives."""
+"""What the page draws over time: utilization of every link, and each rank's phases, buckets and collectives."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from netprof.analysis.events.phases import EDGES
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
@@ -15,9 +19,9 @@ from netprof.views.html.pack import pack_integers, pack_scaled, pack_times
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
+    from netprof.analysis import Analysis
     from netprof.analysis.findings.links import LinkSummary
     from netprof.analysis.findings.ranks import RankSummary
-    from netprof.analysis.result import Analysis
     from netprof.analysis.tables.columns import Int64
     from netprof.analysis.tables.intervals import Intervals
 
@@ -27,61 +31,49 @@ _CELL_BUDGET_BYTES = 10 << 20  # of all links together, before compression
 _FINE_CELLS = 1 << 20  # up to this many cells in all are kept to 1/65535 of the peak, more to 1/255
 _MOST_EVENTS = 400_000  # rows of buckets, of collectives and of idle spans drawn one by one; of more, the first ones
 _LABEL = 60
-_NAMED = 4
 
 
-def timeline(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
-    """Return what the timeline draws; times are microseconds after `origin_ns`, rates bits per second."""
+def tracks(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
+    """Return the tracks; times are microseconds after `origin_ns`, rates bits per second."""
     origin_ns = analysis.meta.started_ns
     room = _room(analysis)
     return {
         "origin_ns": str(origin_ns),
-        "length_us": analysis.recording_ns / 1e3,
+        "length_us": analysis.evidence.recording.total_ns / 1e3,
         "bin_us": analysis.meta.bin_ns / 1e3,
-        "links": [_link(analysis, link, idle[LinkKey(link.netns, link.device)], room) for link in analysis.links],
-        "ranks": [_rank(analysis, rank) for rank in analysis.ranks if _has_events(analysis, rank)],
+        "links": [_link(analysis, link, idle[link.key], room) for link in analysis.of(LINKS)],
+        "ranks": [_rank(analysis, rank) for rank in analysis.of(RANKS) if _has_events(analysis, rank)],
         "inferred": _inferred(analysis),
     }
 
 
 def _inferred(analysis: Analysis) -> dict[str, Any] | None:
-    if analysis.inferred is None:
+    inferred = analysis.of(ITERATIONS).inferred
+    if inferred is None:
         return None
-    found = analysis.inferred.iterations
+    found = inferred.iterations
     return _spans(found.begin_ns, found.end_ns, analysis.meta.started_ns)
 
 
-def link_label(link: LinkSummary) -> str:
-    """Return a link's name for a person: the device and whose flows it carries."""
-    name, numbers = ("rank", link.ranks) if link.ranks else ("pid", link.pids)
-    who = f"{name} {', '.join(map(str, numbers))}" if len(numbers) <= _NAMED else f"{len(numbers)} {name}s"
-    return safe_text(link.device, _LABEL) + (f" · {who}" if numbers else "")
-
-
-def rank_label(rank: RankSummary) -> str:
-    """Return a process's name for a person."""
-    return f"pid {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
-
-
 def _has_events(analysis: Analysis, rank: RankSummary) -> bool:
-    return rank.durations is not None or bool((analysis.tables.collectives.pid == rank.pid).any())
+    return rank.durations is not None or bool((analysis.evidence.collectives.pid == rank.pid).any())
 
 
 def _room(analysis: Analysis) -> int:
     """Return how many cells each lane may have."""
-    return max(1024, _CELL_BUDGET_BYTES // max(1, 2 * len(analysis.links)))
+    return max(1024, _CELL_BUDGET_BYTES // max(1, 2 * len(analysis.of(LINKS))))
 
 
 def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[str, Any]:
-    key = LinkKey(link.netns, link.device)
+    key = link.key
     cells = [_fitting(analysis, key, direction, room) for direction in (TRANSMIT, RECEIVE)]
     rates = [_peak_bps(lane) for lane in cells]
     largest = max([rate for rate in rates if rate is not None], default=0.0)
-    many = sum(len(lane) for lane in cells if lane is not None) * len(analysis.links) > _FINE_CELLS
+    many = sum(len(lane) for lane in cells if lane is not None) * len(analysis.of(LINKS)) > _FINE_CELLS
     levels = 255 if many else 65535
     origin_ns = analysis.meta.started_ns
     return {
-        "label": link_label(link),
+        "label": safe_text(link.label, _LABEL),
         "rate_bps": link.line_rate_bps,
         "rate_source": safe_text(link.line_rate_source, _LABEL),
         "peak_bps": largest,
@@ -95,7 +87,7 @@ def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[
 
 def _fitting(analysis: Analysis, key: LinkKey, direction: int, room: int) -> Cells | None:
     """Return a lane's cells; where bins have to share one, its peaks take room too."""
-    lanes = analysis.tables.lanes
+    lanes = analysis.evidence.lanes
     cells = link_cells(lanes, key, direction, room)
     return cells if cells is None or cells.cell_ns == cells.bin_ns else link_cells(lanes, key, direction, room // 2)
 
@@ -120,10 +112,9 @@ def _lane(cells: Cells | None, largest_bps: float, levels: int, origin_ns: int) 
 
 
 def _rank(analysis: Analysis, rank: RankSummary) -> dict[str, Any]:
-    tables, origin_ns = analysis.tables, analysis.meta.started_ns
-    most = _MOST_EVENTS // max(1, len(analysis.ranks))
+    tables, origin_ns = analysis.evidence, analysis.meta.started_ns
+    most = _MOST_EVENTS // max(1, len(analysis.of(RANKS)))
     own = tables.iterations.where(tables.iterations.pid == rank.pid)
-    edges = ("begin_ns", "backward_ns", "wait_ns", "done_ns", "end_ns")
     buckets = tables.buckets.where(tables.buckets.pid == rank.pid)
     buckets = buckets.where(np.argsort(buckets.launch_ns, kind="stable"))
     drawn = buckets.where(np.arange(min(len(buckets), most)))
@@ -131,9 +122,9 @@ def _rank(analysis: Analysis, rank: RankSummary) -> dict[str, Any]:
     shown = collectives.where(np.arange(min(len(collectives), most)))
     waits = tables.outstanding.get(rank.pid)
     return {
-        "label": rank_label(rank),
+        "label": rank.label,
         "pid": rank.pid,
-        "iterations": {name: pack_times(getattr(own, name), origin_ns) for name in edges},
+        "iterations": {name: pack_times(getattr(own, name), origin_ns) for name in EDGES},
         "buckets": {name: pack_times(getattr(drawn, name), origin_ns) for name in _BUCKET_TIMES}
         | {"bytes": pack_integers(drawn.bytes), "number": pack_integers(_numbers(drawn.iteration))},
         "collectives": _spans(shown.begin_ns, shown.end_ns, origin_ns)

@@ -1,6 +1,6 @@
 "use strict";
-// The timeline: lanes over one axis of time, zoomable from the whole run to one bin.
-class Timeline {
+// The tracks: lanes over one axis of time, zoomable from the whole run to one bin.
+class Tracks {
   static GUTTER = 148;
   static AXIS = 26;
   static OVERVIEW = 40;
@@ -8,9 +8,9 @@ class Timeline {
 
   constructor(data, names) {
     this.data = data;
-    this.plot = document.getElementById("timeline-plot");
-    this.canvas = document.getElementById("timeline-canvas");
-    this.cursor = document.getElementById("timeline-cursor");
+    this.plot = document.getElementById("tracks-plot");
+    this.canvas = document.getElementById("tracks-canvas");
+    this.cursor = document.getElementById("tracks-cursor");
     this.tip = document.getElementById("tip");
     this.names = names;
     this.all = false;
@@ -38,7 +38,7 @@ class Timeline {
     let shown = 0;
     this.hidden = 0;
     for (const { link, lane, ranks } of groups) {
-      if (!this.all && shown >= Timeline.MOST_RANKS && ranks.length) { this.hidden += ranks.length; continue; }
+      if (!this.all && shown >= Tracks.MOST_RANKS && ranks.length) { this.hidden += ranks.length; continue; }
       if (link !== null) {
         this.add(lane, 16);
         const idle = Object.entries(link.idle).filter(([, spans]) => spans.begin.length)
@@ -46,7 +46,7 @@ class Timeline {
         if (idle.length) this.add(new SpanLane("idle, by cause", 13, idle, this.names.causes, false), 2);
       }
       for (const rank of ranks) {
-        if (!this.all && shown >= Timeline.MOST_RANKS) { this.hidden++; continue; }
+        if (!this.all && shown >= Tracks.MOST_RANKS) { this.hidden++; continue; }
         shown++;
         this.addRank(rank);
       }
@@ -72,18 +72,18 @@ class Timeline {
   }
 
   get scale() {
-    const width = Math.max(50, Math.floor(this.plot.clientWidth - Timeline.GUTTER - 8));
-    return new Scale(this.from, this.to, Timeline.GUTTER, width);
+    const width = Math.max(50, Math.floor(this.plot.clientWidth - Tracks.GUTTER - 8));
+    return new Scale(this.from, this.to, Tracks.GUTTER, width);
   }
   whole() { const s = this.scale; return new Scale(0, this.length, s.left, s.width); }
 
   draw() {
-    const height = Timeline.OVERVIEW + Timeline.AXIS + this.lanes.reduce((sum, { lane, space }) => sum + lane.height + space, 0) + 4;
+    const height = Tracks.OVERVIEW + Tracks.AXIS + this.lanes.reduce((sum, { lane, space }) => sum + lane.height + space, 0) + 4;
     const context = this.fit(this.canvas, height);
     const scale = this.scale;
     this.drawOverview(context, this.whole());
     this.drawAxis(context, scale, height);
-    let y = Timeline.OVERVIEW + Timeline.AXIS;
+    let y = Tracks.OVERVIEW + Tracks.AXIS;
     for (const entry of this.lanes) {
       y += entry.space;
       entry.y = y;
@@ -93,7 +93,7 @@ class Timeline {
       context.clip();
       entry.lane.draw(context, y, scale);
       context.restore();
-      entry.lane.drawLabel(context, y, Timeline.GUTTER - 12);
+      entry.lane.drawLabel(context, y, Tracks.GUTTER - 12);
       y += entry.lane.height;
     }
     this.fit(this.cursor, height);
@@ -118,7 +118,7 @@ class Timeline {
   }
 
   drawOverview(context, scale) {
-    const height = Timeline.OVERVIEW - 8;
+    const height = Tracks.OVERVIEW - 8;
     context.fillStyle = Style.colours.soft;
     context.fillRect(scale.left, 0, scale.width, height);
     context.fillStyle = Style.colours.tx;
@@ -138,16 +138,16 @@ class Timeline {
     context.strokeStyle = Style.colours.ink;
     context.lineWidth = 1.5;
     context.strokeRect(Math.min(from, scale.left + scale.width - 3), 0.75, Math.max(to - from, 3), height - 1.5);
-    Timeline.text(context, "whole run", Timeline.GUTTER - 12, height / 2 + 4, Style.colours.dim);
+    Tracks.text(context, "whole run", Tracks.GUTTER - 12, height / 2 + 4, Style.colours.dim);
   }
   drawAxis(context, scale, height) {
-    const step = Timeline.step(scale.pixel * 110), y = Timeline.OVERVIEW + 13;
+    const step = Tracks.step(scale.pixel * 110), y = Tracks.OVERVIEW + 13;
     for (let us = Math.ceil(scale.from / step) * step; us <= scale.to; us += step) {
       const x = scale.x(us);
       context.fillStyle = Style.colours.line;
       context.fillRect(Math.round(x), y + 5, 1, height - y - 5);
       const align = x > scale.left + scale.width - 40 ? "right" : x < scale.left + 30 ? "left" : "center";
-      Timeline.text(context, Numbers.clock(us, step), x, y, Style.colours.dim, "11.5px", align);
+      Tracks.text(context, Numbers.clock(us, step), x, y, Style.colours.dim, "11.5px", align);
     }
   }
   static step(rough) {
@@ -156,7 +156,7 @@ class Timeline {
   }
   say(scale) {
     const cell = Math.max(scale.pixel, this.data.bin_us);
-    document.getElementById("timeline-window").textContent =
+    document.getElementById("tracks-window").textContent =
       `${Numbers.clock(this.from, scale.pixel * 10)} – ${Numbers.clock(this.to, scale.pixel * 10)} · ${Numbers.micros(this.to - this.from)} · a pixel is ${Numbers.micros(scale.pixel)}`;
     Object.assign(this.plot.dataset, { from: this.from, to: this.to, length: this.length, cell });
   }
@@ -197,7 +197,7 @@ class Timeline {
   }
 
   listen() {
-    document.getElementById("timeline-tools").addEventListener("click", (event) => {
+    document.getElementById("tracks-tools").addEventListener("click", (event) => {
       const act = event.target.closest("button")?.dataset.act;
       if (act) this.act(act);
     });
@@ -226,7 +226,7 @@ class Timeline {
   press(event) {
     if (event.button !== 0) return;
     const [x, y] = this.place(event);
-    const overview = y < Timeline.OVERVIEW, pan = event.shiftKey;
+    const overview = y < Tracks.OVERVIEW, pan = event.shiftKey;
     const start = overview ? this.whole() : this.scale;
     if (x < start.left) return;
     this.drag = { x, scale: start, overview, pan, from: this.from, to: this.to };
@@ -260,14 +260,14 @@ class Timeline {
     const context = this.clear(), height = this.canvas.clientHeight;
     if (this.drag) {
       context.fillStyle = Style.colours.shade;
-      const bottom = this.drag.overview ? Timeline.OVERVIEW - 8 : height;
+      const bottom = this.drag.overview ? Tracks.OVERVIEW - 8 : height;
       return context.fillRect(Math.min(x, this.drag.x), 0, Math.abs(x - this.drag.x), bottom);
     }
     const scale = this.scale;
-    if (x < scale.left || x > scale.left + scale.width || y < Timeline.OVERVIEW) return;
+    if (x < scale.left || x > scale.left + scale.width || y < Tracks.OVERVIEW) return;
     context.fillStyle = Style.colours.ink;
     context.globalAlpha = 0.5;
-    context.fillRect(Math.round(x), Timeline.OVERVIEW, 1, height);
+    context.fillRect(Math.round(x), Tracks.OVERVIEW, 1, height);
     context.globalAlpha = 1;
     this.explain(x, y, scale);
   }
@@ -283,7 +283,7 @@ class Timeline {
   }
 
   legend() {
-    const box = document.getElementById("timeline-legend");
+    const box = document.getElementById("tracks-legend");
     box.replaceChildren();
     const inferred = this.data.inferred ? [["inferred", "iteration, inferred"]] : Object.entries(this.names.phases);
     const entries = [["tx", "sent"], ["rx", "received"], ...inferred];
@@ -319,6 +319,6 @@ class Timeline {
       const { buckets, collectives } = rank.not_drawn;
       if (buckets + collectives) notes.push(`The last ${buckets} buckets and ${collectives} collectives of ${rank.label} are not drawn one by one.`);
     }
-    document.getElementById("timeline-note").textContent = notes.join(" ");
+    document.getElementById("tracks-note").textContent = notes.join(" ");
   }
 }

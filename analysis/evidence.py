@@ -1,0 +1,181 @@
+"""What conclusions rest on: the tables of a recording, and the events in them, each read or found once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netprof.analysis.account.idle import CauseTimes, cause_times
+from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
+from netprof.analysis.events.collectives import Collectives, FoundCollectives
+from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
+from netprof.analysis.events.flows_by_iteration import FlowsByIteration
+from netprof.analysis.events.iterations import FoundIterations, Iterations
+from netprof.analysis.events.steps import find_all_iterations
+from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
+from netprof.analysis.tables.intervals import Intervals, interval
+from netprof.analysis.tables.marks import Marks, read_marks
+from netprof.analysis.tables.targets import ranks_by_pid, world_size
+from netprof.analysis.wire.fold import WireFold
+from netprof.analysis.wire.lanes import Lanes
+from netprof.errors import TraceError
+from netprof.model import Meta
+from netprof.schema import MarkKind
+
+if TYPE_CHECKING:
+    from netprof.trace import TraceReader
+
+_MOST_EXPECTED_BINS = 1 << 24
+
+FoldWire = Callable[["Evidence"], WireFold]
+
+
+class Evidence:
+    """A recording's tables and events. Everything is found when first asked for, and then kept.
+
+    `table` returns a table's columns by its name, `fold` the folded `wire` table. `is_recent` says that this is the
+    last part of a recording that goes on: too short, and looked at too often, for what takes long.
+    Raises TraceError, when asked, for what cannot be believed.
+    """
+
+    def __init__(
+        self,
+        meta: Meta,
+        table: Callable[[str], Any],
+        fold: FoldWire,
+        *,
+        is_recent: bool = False,
+        is_truncated: Callable[[], bool] = lambda: False,
+    ) -> None:
+        if meta.bin_ns <= 0:
+            raise TraceError(f"the trace names a bin width of {meta.bin_ns} ns", "the trace is damaged")
+        self.meta = meta
+        self.table = table
+        self.is_recent = is_recent
+        self._fold = fold
+        self._is_truncated = is_truncated
+        self.baseline_s: float | None = None
+
+    @classmethod
+    def of_trace(cls, reader: TraceReader, *, baseline_s: float | None = None) -> Evidence:
+        """Return the evidence of a whole trace. The `wire` table is read batch by batch, the others whole.
+
+        `baseline_s` is a measured iteration time of one worker alone, in seconds.
+        """
+
+        def fold(evidence: Evidence) -> WireFold:
+            folded = WireFold(evidence.flows, reader.meta.bin_ns, evidence.cells, _expected_bins(reader.meta))
+            folded.add_all(reader.batches("wire"))
+            return folded
+
+        evidence = cls(reader.meta, reader.table, fold, is_truncated=lambda: reader.truncated)
+        evidence.baseline_s = baseline_s
+        return evidence
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the recording's end is missing; known once its tables were read."""
+        return self._is_truncated()
+
+    @cached_property
+    def ranks(self) -> Mapping[int, int]:
+        """The rank of each process that has one, by pid."""
+        return ranks_by_pid(self.meta.targets)
+
+    @cached_property
+    def world_size(self) -> int | None:
+        """The number of ranks of the job."""
+        return world_size(self.meta.targets)
+
+    @cached_property
+    def marks(self) -> Marks:
+        """The marks, by time."""
+        return read_marks(self.table("marks"))
+
+    @cached_property
+    def found(self) -> FoundIterations:
+        """The iterations, and what was dropped."""
+        return find_all_iterations(self.marks)
+
+    @property
+    def iterations(self) -> Iterations:
+        """The whole iterations of all processes."""
+        return self.found.iterations
+
+    @cached_property
+    def found_collectives(self) -> FoundCollectives:
+        """The collectives, and how many marks had no partner."""
+        return all_collectives(self.marks)
+
+    @property
+    def collectives(self) -> Collectives:
+        """The collectives whose begin and end were seen, of all processes, by begin."""
+        return self.found_collectives.collectives
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """The gradient buckets of the whole iterations."""
+        return find_buckets(self.marks, self.iterations, self.collectives)
+
+    @cached_property
+    def outstanding(self) -> Mapping[int, Intervals]:
+        """When something is outstanding, for each process with iterations (`definitions.OUTSTANDING`)."""
+        without_ddp = outstanding_without_ddp(self.marks, self.collectives, self.found.stepped)
+        return outstanding_by_process(self.iterations, self.buckets, self.collectives, without_ddp)
+
+    @cached_property
+    def flows(self) -> Flows:
+        """The flow table."""
+        return read_flows(self.table("flows"), dict(self.ranks), self.workers)
+
+    @cached_property
+    def workers(self) -> frozenset[int]:
+        """The processes that train: those with marks of a framework."""
+        return frozenset(np.unique(self.marks.pid[self.marks.kind < MarkKind.PROCESS_FORK]).tolist())
+
+    @cached_property
+    def cells(self) -> FlowsByIteration:
+        """What each flow sent in each iteration of the reference process; filled while the wire is folded."""
+        return FlowsByIteration(_reference(self.iterations), len(self.flows))
+
+    @cached_property
+    def fold(self) -> WireFold:
+        """The wire, folded."""
+        return self._fold(self)
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """Bytes over time by process, link and direction."""
+        return self.fold.lanes()
+
+    @cached_property
+    def recording(self) -> Intervals:
+        """When was recorded; up to the last event where the recorder did not get to say when it stopped."""
+        if self.meta.stopped_ns is not None:
+            return interval(self.meta.started_ns, self.meta.stopped_ns)
+        span = self.fold.span_ns()
+        last_mark = int(self.marks.time_ns[-1]) if len(self.marks) else self.meta.started_ns
+        return interval(self.meta.started_ns, max(last_mark, span[1] if span else self.meta.started_ns))
+
+    def cause_times(self, link: LinkKey) -> CauseTimes | None:
+        """Return when which cause of idleness applies to a link; None where no iteration of its ranks is known."""
+        times = cause_times(self.iterations, self.outstanding, self.lanes.pids_of(link))
+        return times if len(times.window) else None
+
+
+def _reference(iterations: Iterations) -> Iterations:
+    """Return the iterations of the process that has the most: all ranks of a job keep step."""
+    if len(iterations) == 0:
+        return iterations
+    pids, counts = np.unique(iterations.pid, return_counts=True)
+    return iterations.where(iterations.pid == pids[np.argmax(counts)])
+
+
+def _expected_bins(meta: Meta) -> int:
+    """Return how many time bins to make room for at once; more than meta.json is trusted with come by growing."""
+    if meta.stopped_ns is None:
+        return 0
+    return min((meta.stopped_ns - meta.started_ns) // meta.bin_ns + 2, _MOST_EXPECTED_BINS)

@@ -1,0 +1,206 @@
+"""What the job's GPUs did: over whole iterations, and by phase where a sample is short enough to be of one phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.phases import PHASES
+from netprof.analysis.tables.gpu_samples import GpuSamples, Series
+from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.model import Gpu
+from netprof.schema import GpuMetric
+
+THROTTLE_REASONS = {
+    0x1: "idle",
+    0x2: "clocks set by a user",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+"""nvmlClocksEventReasons, bit by bit."""
+
+_SLOWED_DOWN = ("power cap", "hardware slowdown", *(THROTTLE_REASONS[bit] for bit in (0x20, 0x40, 0x80)))
+_WORTH_A_NOTE = 0.05
+_FEWEST = 3
+"""Samples that a phase needs for a mean of its own."""
+
+
+@dataclass(frozen=True)
+class PhaseMean:
+    """The mean of the `samples` that lie wholly in one phase; None where there are too few."""
+
+    mean: float | None
+    samples: int
+
+
+@dataclass(frozen=True)
+class MetricSummary:
+    """One metric over the window, weighted by time; its unit is in the metric's name.
+
+    A sample comes every `interval_ns` and is the mean over `mean_over_ns` (0: an instant); power that is read more
+    often than it is measured is repeated for `held_ns`. Nothing shorter than the longest of the three,
+    `resolution_ns`, can be told apart. `bytes` are what a rate moved in the window, in the time for
+    which there are samples. `phases` are by name of the phase, empty where the job's iterations are unknown.
+    """
+
+    metric: GpuMetric
+    samples: int
+    interval_ns: int | None
+    mean_over_ns: int
+    held_ns: int
+    mean: float
+    minimum: float
+    maximum: float
+    bytes: float | None
+    phases: Mapping[str, PhaseMean]
+
+    @property
+    def resolution_ns(self) -> int:
+        """The shortest time that the metric can tell apart."""
+        return max(self.interval_ns or 0, self.mean_over_ns, self.held_ns)
+
+
+@dataclass(frozen=True)
+class GpuSummary:
+    """A GPU that the job uses. `window` is what is averaged over: the "iterations" of the GPU's process, or the whole
+    "recording" where it has none; `window_ns` its length.
+
+    `metrics` are the whole GPU's, `processes` each process's own. `throttled` is the share of samples that give each
+    reason for lower clocks; empty where that was not sampled.
+    """
+
+    gpu: Gpu
+    ranks: tuple[int, ...]
+    window: str
+    window_ns: int
+    metrics: Mapping[GpuMetric, MetricSummary]
+    processes: Mapping[int, Mapping[GpuMetric, MetricSummary]]
+    throttled: Mapping[str, float]
+
+
+def summarize_gpus(
+    samples: GpuSamples,
+    gpus: Sequence[Gpu],
+    iterations: Iterations,
+    ranks: Mapping[int, int],
+    recording: Intervals,
+) -> tuple[GpuSummary, ...]:
+    """Summarise every GPU that has samples; `ranks` are by pid, `recording` is when was recorded."""
+    described = {gpu.index: gpu for gpu in gpus}
+    found = np.unique(samples.gpu).tolist()
+    return tuple(
+        _summarize(
+            samples.where(samples.gpu == index), described.get(index) or Gpu(index), iterations, ranks, recording
+        )
+        for index in found
+    )
+
+
+def gpu_notes(gpus: Sequence[GpuSummary]) -> Iterator[str]:
+    """Say where a GPU was slowed down, and where its use was not told by NVML's own list of processes."""
+    for summary in gpus:
+        for reason in _SLOWED_DOWN:
+            share = summary.throttled.get(reason, 0.0)
+            if share > _WORTH_A_NOTE:
+                yield f"GPU {summary.gpu.index} was slowed down in {share:.0%} of the samples: {reason}"
+        if summary.gpu.found_by.startswith("inferred"):
+            yield f"that the job uses GPU {summary.gpu.index} is {summary.gpu.found_by}"
+
+
+def _summarize(
+    samples: GpuSamples, gpu: Gpu, iterations: Iterations, ranks: Mapping[int, int], recording: Intervals
+) -> GpuSummary:
+    own = _iterations_of(gpu, iterations)
+    window = merge(own.begin_ns, own.end_ns) if len(own) else recording
+    phases = _phases(own) if len(own) else {}
+    whole, processes = samples.where(samples.pid == 0), samples.where(samples.pid != 0)
+    metrics = _metrics(whole, window, phases)
+    return GpuSummary(
+        gpu=gpu,
+        ranks=tuple(sorted({ranks[pid] for pid in gpu.pids if pid in ranks})),
+        window="iterations" if len(own) else "recording",
+        window_ns=window.total_ns,
+        metrics={metric: found for metric, found in metrics.items() if metric != GpuMetric.THROTTLE_REASONS},
+        processes={
+            pid: _metrics(processes.where(processes.pid == pid), window, phases)
+            for pid in np.unique(processes.pid).tolist()
+        },
+        throttled=_throttled(whole, window),
+    )
+
+
+def _iterations_of(gpu: Gpu, iterations: Iterations) -> Iterations:
+    """Return the iterations of that process on the GPU that has the most."""
+    counts = {pid: int((iterations.pid == pid).sum()) for pid in gpu.pids}
+    most = max(counts, key=lambda pid: counts[pid], default=None)
+    return iterations.where(iterations.pid == (-1 if most is None else most))
+
+
+def _phases(own: Iterations) -> dict[str, Intervals]:
+    return {phase.name: merge(getattr(own, phase.begin), getattr(own, phase.end)) for phase in PHASES}
+
+
+def _metrics(samples: GpuSamples, window: Intervals, phases: Mapping[str, Intervals]) -> dict[GpuMetric, MetricSummary]:
+    found = {}
+    for metric in GpuMetric:
+        series = _series(samples, metric)
+        summary = _metric(metric, series, window, phases) if series is not None else None
+        if summary is not None:
+            found[metric] = summary
+    return found
+
+
+def _series(samples: GpuSamples, metric: GpuMetric) -> Series | None:
+    rows = samples.where(samples.metric == int(metric))
+    return Series(rows.time_ns, rows.period_ns, rows.value) if len(rows) else None
+
+
+def _metric(
+    metric: GpuMetric, series: Series, window: Intervals, phases: Mapping[str, Intervals]
+) -> MetricSummary | None:
+    """Summarise one series over the window; None where no sample is of it."""
+    weights = series.weights(window)
+    values = series.value[weights > 0]
+    if len(values) == 0:
+        return None
+    mean = float(np.average(series.value, weights=weights))
+    held_ns = series.held_ns() if metric is GpuMetric.POWER_W else 0  # other values may rightly stay as they are
+    is_rate = metric.name.endswith("_BYTES_PER_S")
+    return MetricSummary(
+        metric=metric,
+        samples=len(values),
+        interval_ns=series.interval_ns,
+        mean_over_ns=series.mean_over_ns,
+        held_ns=held_ns,
+        mean=mean,
+        minimum=float(values.min()),
+        maximum=float(values.max()),
+        bytes=float((series.value * weights).sum() / 1e9) if is_rate else None,
+        phases={name: _phase_mean(series.inside(times, held_ns)) for name, times in phases.items()},
+    )
+
+
+def _phase_mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> PhaseMean:
+    return PhaseMean(float(values.mean()) if len(values) >= _FEWEST else None, len(values))
+
+
+def _throttled(samples: GpuSamples, window: Intervals) -> dict[str, float]:
+    """Return the share of the window's samples that give each reason; those that never occur are left out."""
+    series = _series(samples, GpuMetric.THROTTLE_REASONS)
+    if series is None:
+        return {}
+    bits = series.value[series.weights(window) > 0]
+    bits = np.where((bits >= 0) & (bits < 1 << 53), bits, 0).astype(np.int64)  # a float holds as many exactly
+    shares = {
+        name: float(np.bitwise_and(bits, bit).astype(bool).mean()) if len(bits) else 0.0
+        for bit, name in THROTTLE_REASONS.items()
+    }
+    return {name: share for name, share in shares.items() if share}

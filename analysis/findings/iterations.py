@@ -1,0 +1,188 @@
+"""Iterations: how many, how long, and where the time of a typical one goes; inferred where no mark tells of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.definitions import INFERRED, ITERATION, PHASES, STEPS, Definition
+from netprof.analysis.events import phases
+from netprof.analysis.events.iterations import Dropped
+from netprof.analysis.events.typical import Durations, durations
+from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.analysis.inference.sources import InferenceOutcome, InferredSummary, infer_iterations
+from netprof.analysis.section import Analysis, Section
+from netprof.units import duration, share
+
+_STATISTICS = ("median_s", "mean_s", "p10_s", "p90_s", "min_s", "max_s")
+
+
+@dataclass(frozen=True, eq=False)
+class IterationsFinding:
+    """The job's iterations.
+
+    `durations` are over the iterations of all ranks together; `count` is that of the rank with the most, None where no
+    process has marks that tell of any. `inferred` are iterations where none does: everything that rests on marks stays
+    unknown then; `failures` say why there are none of those either. `stepped` are the processes whose iterations are
+    told by optimizer steps, since they have no DDP marks. `turns` is how many models train in turn, 0 for one.
+    """
+
+    count: int | None
+    durations: Durations | None
+    inferred: InferredSummary | None
+    failures: tuple[str, ...]
+    dropped: Dropped
+    stepped: tuple[int, ...]
+    turns: int
+
+    @property
+    def source(self) -> str | None:
+        """What tells the iterations."""
+        if self.inferred is not None:
+            return "inferred"
+        if self.durations is None:
+            return None
+        return "optimizer steps" if self.stepped else "ddp"
+
+    @property
+    def why_unknown(self) -> str:
+        """Why there are no iterations with phases."""
+        if self.inferred is not None:
+            return "the iterations are inferred, and where their phases lie is not"
+        return "no DDP marks were recorded" if self.count is None else "no whole iteration was recorded"
+
+
+def named_phases(*, forward_known: bool) -> tuple[tuple[phases.Phase, str], ...]:
+    """Return the phases that can be told apart, with their titles: a forward pass that is not seen is in the rest."""
+    if forward_known:
+        return tuple((phase, phase.title) for phase in phases.PHASES)
+    return (
+        (phases.BACKWARD, phases.BACKWARD.title),
+        (phases.EXPOSED, phases.EXPOSED.title),
+        (phases.REST, "rest + forward"),
+    )
+
+
+def durations_document(
+    count: int | None,
+    found: Durations | None,
+    dropped: Dropped,
+    inferred: InferredSummary | None = None,
+    *,
+    forward_known: bool = True,
+) -> dict[str, Any]:
+    """Return the `iterations` part of the job or of a rank."""
+    typical = found.phases if found else None
+    statistics = found or inferred
+    known = {phase.name: getattr(typical, phase.name) if typical else None for phase in phases.PHASES}
+    return {
+        "count": inferred.count if inferred else count,
+        "inferred": inferred is not None,
+        **{name: getattr(inferred, name) if inferred else None for name in ("confidence", "period_s", "method")},
+        **{name: getattr(statistics, name) if statistics else None for name in _STATISTICS},
+        "typical_s": typical.total if typical else None,
+        "exposed_communication_share": found.exposed_share if found else None,
+        **dataclasses.asdict(dropped),
+        "phases_s": known if forward_known else known | {phases.FORWARD.name: None},
+    }
+
+
+def _conclude(analysis: Analysis) -> IterationsFinding:
+    evidence = analysis.evidence
+    found = evidence.found
+    outcome = InferenceOutcome(None)
+    if not evidence.is_recent and not found.dropped:
+        outcome = infer_iterations(evidence.marks, evidence.collectives, evidence.lanes, evidence.ranks)
+    _, counts = np.unique(found.iterations.pid, return_counts=True)
+    cut = list(found.dropped.values())
+    return IterationsFinding(
+        count=int(counts.max(initial=0)) if found.dropped else None,
+        durations=durations(found.iterations),
+        inferred=outcome.summary,
+        failures=outcome.failures,
+        dropped=Dropped(sum(one.incomplete for one in cut), sum(one.damaged for one in cut)),
+        stepped=found.stepped,
+        turns=max(found.turns.values(), default=0),
+    )
+
+
+def _document(finding: IterationsFinding) -> dict[str, Any]:
+    document = durations_document(
+        finding.count, finding.durations, finding.dropped, finding.inferred, forward_known=not finding.stepped
+    )
+    return {"iterations": document | {"source": finding.source}}
+
+
+def _parts(finding: IterationsFinding) -> Sequence[Part]:
+    if finding.inferred is not None:
+        return [_inferred(finding.inferred)]
+    if finding.durations is None:
+        why = "no DDP marks" if finding.count is None else "no whole one in the recording"
+        return [Part("Iterations", f"unknown: {why}")]
+    told = ", told by the optimizer's steps" if finding.stepped else ""
+    median = Pairs([("median", _spread(finding.durations))])
+    grid = _phase_grid(finding.durations, finding.stepped)
+    return [Part("Iterations", f"{finding.count or 0} whole ones{told}", [median, grid])]
+
+
+def _phase_grid(found: Durations, stepped: Sequence[int]) -> Grid:
+    rows: list[Sequence[Cell]] = []
+    before, total = 0.0, found.phases.total
+    for phase in phases.PHASES:
+        seconds = getattr(found.phases, phase.name)
+        part = seconds / total if total else 0.0
+        title = "exposed comm." if phase is phases.EXPOSED else phase.title
+        rows.append((title, duration(seconds), share(part), Bar(before, part, phase.name)))
+        before += part
+    if stepped:  # where the forward pass begins is unknown
+        rows = [*rows[1:-1], ("rest + forward", *rows[-1][1:])]
+    return Grid(("phase", "typical", "share", ""), rows, left=frozenset({""}), optional=("",))
+
+
+def _inferred(found: InferredSummary) -> Part:
+    rows = [
+        ("median", _spread(found)),
+        ("period", f"{duration(found.period_s)}  (mean without pauses)"),
+        ("inferred from", found.method),
+        ("phases", "unknown: nothing but the rhythm was seen"),
+    ]
+    return Part("Iterations", f"{found.count} inferred ones, confidence {found.confidence:.2f}", [Pairs(rows)])
+
+
+def _spread(found: Durations | InferredSummary) -> str:
+    spread = f"p10 {duration(found.p10_s)}, p90 {duration(found.p90_s)}, max {duration(found.max_s)}"
+    return f"{duration(found.median_s)}  ({spread})"
+
+
+def _notes(finding: IterationsFinding) -> Iterator[str]:
+    if finding.turns:
+        yield (
+            f"{finding.turns} models train in turn: iterations, phases and buckets are those of the one with the "
+            "most steps; waiting for the others counts as its rest"
+        )
+    if finding.dropped.damaged:
+        yield f"{finding.dropped.damaged} steps miss marks in the middle and are left out"
+    if finding.inferred is not None:
+        yield (
+            f"no mark tells of iterations: they are inferred from {finding.inferred.method}, with a confidence of "
+            f"{finding.inferred.confidence:.2f}; where their phases lie is unknown"
+        )
+    elif finding.failures:
+        more = f" (and {len(finding.failures) - 1} more)" if len(finding.failures) > 1 else ""
+        yield f"no mark tells of iterations, and no period was found: {finding.failures[0]}{more}"
+    if finding.stepped:
+        yield (
+            "no DDP: iterations go from one backward pass after an optimizer step to the next; the forward pass is not "
+            "seen, it is part of the rest, as are optimizer and data"
+        )
+
+
+def _definitions(finding: IterationsFinding) -> Sequence[Definition]:
+    return (INFERRED if finding.inferred else STEPS if finding.stepped else ITERATION, PHASES)
+
+
+ITERATIONS = Section("iterations", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes, _definitions)

@@ -1,0 +1,82 @@
+"""NCCL: what was enqueued, and what the wire carried between one launch and the next."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.definitions import NCCL as DEFINITION
+from netprof.analysis.events.nccl import NcclSummary, Operations, nccl_operations, summarize_nccl
+from netprof.analysis.form import Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.schema import TRANSMIT
+from netprof.units import count, duration, rate, ratio, size
+
+
+@dataclass(frozen=True, eq=False)
+class NcclFinding:
+    """Everything that was enqueued, and each process's summary. `is_mapped`: a process of the job has the library."""
+
+    operations: Operations
+    processes: tuple[NcclSummary, ...]
+    is_mapped: bool
+
+
+def _conclude(analysis: Analysis) -> NcclFinding:
+    evidence = analysis.evidence
+    operations = nccl_operations(evidence.marks, evidence.world_size)
+    sent = {pid: evidence.lanes.of_process(pid, TRANSMIT) for pid in np.unique(operations.pid).tolist()}
+    end_ns = int(evidence.recording.end_ns[-1]) if len(evidence.recording) else evidence.meta.started_ns
+    return NcclFinding(
+        operations,
+        summarize_nccl(operations, evidence.marks, sent, end_ns),
+        any("nccl" in target.frameworks for target in evidence.meta.targets),
+    )
+
+
+def _document(finding: NcclFinding) -> dict[str, Any]:
+    return {"nccl": [dataclasses.asdict(process) for process in finding.processes]}
+
+
+def _parts(finding: NcclFinding) -> Sequence[Part]:
+    return [_part(each) for each in finding.processes]
+
+
+def _part(each: NcclSummary) -> Part:
+    ranks = ", ".join(map(str, each.ranks)) or "an unknown number"
+    wire = f"{duration(each.median_wire_time_s)} a launch" if each.median_wire_time_s is not None else "no packets"
+    rows = [
+        ("enqueued", f"{count(each.operations, 'operation')} in {count(each.communicators, 'communicator')}"),
+        ("ranks", f"{ranks}  ({each.ranks_source})"),
+        ("buffers", size(each.bytes)),
+        ("on the wire", f"{wire}, {rate(each.wire_bandwidth_bps)} meanwhile"),
+        ("wire/algorithm", ratio(each.wire_to_algorithm_ratio)),
+    ]
+    about = f"process {each.pid}: what was enqueued, and what its flows carried until the next launch"
+    return Part("NCCL", about, [Pairs(rows)])
+
+
+def _notes(finding: NcclFinding) -> Iterator[str]:
+    for each in finding.processes:
+        if each.bytes is None:
+            yield (
+                f"process {each.pid}: some of NCCL's sizes are unknown, since nothing says how many ranks a "
+                "communicator has (it was created before the recording, or by a split): they are left out"
+            )
+    if finding.is_mapped:
+        yield "NCCL only enqueues: the host's times are launch times, so phases and scaling factor are not the GPU's"
+
+
+NCCL = Section(
+    "nccl",
+    _conclude,
+    ("marks", "wire", "flows"),
+    _document,
+    _parts,
+    _notes,
+    lambda finding: (DEFINITION,) if finding.processes else (),
+)

@@ -1,0 +1,174 @@
+"""The recording itself: what it lost, what it left out, and what it cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netprof.analysis.events.iterations import Dropped
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.model import Meta
+from netprof.units import count, duration, share, size
+
+
+@dataclass(frozen=True)
+class RecordingFinding:
+    """The recording's length, and what of it could not be used.
+
+    `truncated` says that its end is missing. `unknown_bytes` belong to flows that the trace does not describe.
+    `unpaired` are begins and ends of collectives without a partner, `wire_rows` the rows of that table.
+    """
+
+    meta: Meta
+    length_ns: int
+    truncated: bool
+    unknown_bytes: int
+    dropped: Dropped
+    unpaired: int
+    wire_rows: int
+
+
+def _conclude(analysis: Analysis) -> RecordingFinding:
+    evidence = analysis.evidence
+    return RecordingFinding(
+        meta=evidence.meta,
+        length_ns=evidence.recording.total_ns,
+        unknown_bytes=evidence.fold.unknown_bytes,
+        dropped=analysis.of(ITERATIONS).dropped,
+        unpaired=evidence.found_collectives.unpaired,
+        wire_rows=evidence.fold.rows,
+        truncated=evidence.truncated,
+    )
+
+
+def _document(finding: RecordingFinding) -> dict[str, Any]:
+    meta = finding.meta
+    return {
+        "netprof_version": meta.netprof_version,
+        "host": meta.host,
+        "kernel": meta.kernel,
+        "command": list(meta.command),
+        "stop_reason": meta.stop_reason,
+        "recording_s": finding.length_ns / 1e9,
+        "bin_s": meta.bin_ns / 1e9,
+        "losses": dataclasses.asdict(meta.losses) | {"truncated": finding.truncated},
+        "cost": _cost(meta),
+        "probes": {
+            "started": [dataclasses.asdict(probe) for probe in meta.probes_started],
+            "skipped": [dataclasses.asdict(probe) for probe in meta.probes_skipped],
+        },
+    }
+
+
+def _cost(meta: Meta) -> dict[str, Any]:
+    cost = dataclasses.asdict(meta.cost)
+    for program in cost["programs"]:
+        program["run_time_ns_per_run"] = program["run_time_ns"] / program["runs"] if program["runs"] else None
+    return cost | {"cpu_share": cost["cpu_s"] / cost["wall_s"] if cost["wall_s"] else None}
+
+
+def _parts(finding: RecordingFinding) -> Sequence[Part]:
+    rows = [("lost", _losses(finding)), ("left out", _left_out(finding)), ("cost", _cost_in_words(finding.meta))]
+    return [Part("Recording", bodies=[Pairs(rows)]), *_details(finding)]
+
+
+def _details(finding: RecordingFinding) -> Iterator[Part]:
+    """Yield what a person looks up: the machine, the processes, the losses, the programs and the probes."""
+    meta = finding.meta
+    machine = [
+        ("host", meta.host),
+        ("kernel", meta.kernel),
+        ("command", " ".join(meta.command)),
+        ("stopped", meta.stop_reason or "unknown: the recorder did not finish"),
+        ("time bin", duration(meta.bin_ns / 1e9)),
+        ("netprof", meta.netprof_version),
+    ]
+    yield Part("Machine", bodies=[Pairs(machine)], detail=True)
+    processes = [(str(t.pid), "?" if t.rank < 0 else str(t.rank), t.command) for t in meta.targets]
+    yield Part("Processes", bodies=[Grid(("pid", "rank", "command"), processes, frozenset({"command"}))], detail=True)
+    yield Part("Losses", bodies=[Pairs(_each_loss(finding))], detail=True)
+    programs = [
+        (program.name, str(program.runs), f"{program.run_time_ns / program.runs:.0f} ns")
+        for program in meta.cost.programs
+        if program.runs
+    ]
+    if programs:
+        grid = Grid(("program", "runs sampled", "a run"), programs)
+        yield Part("Programs in the kernel", bodies=[grid], detail=True)
+    probes = [(probe.name, "started", probe.detail) for probe in meta.probes_started]
+    probes += [(probe.name, "skipped", f"{probe.reason} {probe.remedy}".strip()) for probe in meta.probes_skipped]
+    about = Grid(("probe", "state", "about"), probes, frozenset({"state", "about"}))
+    yield Part("Probes", bodies=[about], detail=True)
+
+
+def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
+    losses = finding.meta.losses
+    return [
+        ("lost marks", str(losses.lost_marks)),
+        ("merged bins", str(losses.merged_bins)),
+        ("untracked flows", str(losses.untracked_flows)),
+        ("healed bytes", size(losses.healed_bytes)),
+        ("steps cut off", str(finding.dropped.incomplete)),
+        ("steps damaged", str(finding.dropped.damaged)),
+        ("end of the trace", "missing" if finding.truncated else "complete"),
+    ]
+
+
+def _losses(finding: RecordingFinding) -> str:
+    losses = finding.meta.losses
+    parts = [
+        count(losses.lost_marks, "mark") if losses.lost_marks else "",
+        count(losses.merged_bins, "merged bin") if losses.merged_bins else "",
+        count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
+        "the end of the trace" if finding.truncated else "",
+    ]
+    healed = f"; {size(losses.healed_bytes)} unseen, recovered from sequence numbers" if losses.healed_bytes else ""
+    return (", ".join(part for part in parts if part) or "nothing") + healed
+
+
+def _left_out(finding: RecordingFinding) -> str:
+    parts = [
+        f"{count(finding.dropped.incomplete, 'step')} cut off by the edges of the recording",
+        f"{count(finding.dropped.damaged, 'damaged step')}",
+    ]
+    if finding.unpaired:
+        parts.append(f"{count(finding.unpaired, 'unpaired collective mark')}")
+    return ", ".join(parts)
+
+
+def _cost_in_words(meta: Meta) -> str:
+    cost = meta.cost
+    cpu = f" ({share(cost.cpu_s / cost.wall_s)} of a core)" if cost.wall_s else ""
+    parts = [f"{duration(cost.cpu_s)} CPU{cpu}", f"{size(cost.peak_memory_bytes)} memory"]
+    parts.append(f"{size(cost.trace_bytes)} of trace")
+    runs, spent = sum(p.runs for p in cost.programs), sum(p.run_time_ns for p in cost.programs)
+    if runs:
+        sampled = f"{duration(cost.bpf_sampled_s)} sampled"
+        parts.append(f"{duration(spent / 1e9)} in {count(runs, 'BPF run')} ({spent / runs:.0f} ns each, {sampled})")
+    return ", ".join(parts)
+
+
+def _notes(finding: RecordingFinding) -> Iterator[str]:
+    """Say what was lost, what was skipped, and what was attached at a price."""
+    losses = finding.meta.losses
+    if finding.truncated:
+        yield "the recorder did not finish: the end of the trace is missing"
+    if losses.lost_marks:
+        yield f"{losses.lost_marks} marks were lost: steps that miss one are left out"
+    if losses.merged_bins:
+        yield f"{losses.merged_bins} time bins were merged into a neighbour: no byte is lost, but its time is blurred"
+    if losses.untracked_flows:
+        yield f"{losses.untracked_flows} flows were not tracked: their bytes are missing"
+    if finding.unknown_bytes:
+        yield f"{finding.unknown_bytes} bytes belong to flows that the trace does not describe, and are left out"
+    for probe in finding.meta.probes_skipped:
+        remedy = f" ({probe.remedy})" if probe.remedy else ""
+        yield f"probe {probe.name} was skipped: {probe.reason}{remedy}"
+    yield from finding.meta.warnings
+
+
+RECORDING = Section("recording", _conclude, ("wire", "flows", "marks"), _document, _parts, _notes)

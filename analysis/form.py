@@ -1,0 +1,79 @@
+"""The neutral form of what a section says: tables and labelled lines that every view can draw.
+
+Texts are ready to be read (quantities with their units) but not escaped: a text from the trace is as hostile here as
+it was there, and each view makes it harmless in its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of a whole, drawn at its place in it: from `before` on, `part` long, both 0 to 1.
+
+    `name` tells its colour.
+    """
+
+    before: float
+    part: float
+    name: str
+
+
+Cell = str | Bar
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Headings and rows; the first column names the row, the others are right-aligned numbers unless in `left`.
+
+    Where there is little room, columns may go (`optional` are their headings, the first one first), and only the first
+    `brief` rows are needed. `total` is the number of rows that there are, where not all are here. `strong` rows stand
+    out, `faint` ones stand back.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    left: frozenset[str] = frozenset()
+    optional: Sequence[str] = ()
+    brief: int | None = None
+    total: int | None = None
+    strong: frozenset[int] = frozenset()
+    faint: frozenset[int] = frozenset()
+
+    def without(self, headings: Collection[str]) -> Grid:
+        """Return the grid without some of its columns."""
+        kept = [index for index, heading in enumerate(self.headings) if heading not in headings]
+        rows = [[row[index] for index in kept] for row in self.rows]
+        return replace(self, headings=[self.headings[index] for index in kept], rows=rows)
+
+    def shortened(self) -> Grid:
+        """Return the grid with no more rows than are needed."""
+        return replace(self, rows=self.rows[: self.brief], total=self.total or len(self.rows))
+
+    @property
+    def left_out(self) -> int:
+        """How many rows there are beyond those that are here."""
+        return max(0, (self.total or 0) - len(self.rows))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Labelled lines."""
+
+    rows: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A headed part of the report; `about` says what its numbers are about.
+
+    A `detail` is left out where a person reads from top to bottom, on a terminal.
+    """
+
+    title: str
+    about: str = ""
+    bodies: Sequence[Grid | Pairs] = ()
+    detail: bool = False

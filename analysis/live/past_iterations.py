@@ -1,0 +1,58 @@
+"""The last whole iterations of every process, continued with every look at a growing recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.tables.columns import Int64, concatenate
+from netprof.analysis.tables.marks import Marks
+from netprof.schema import MarkKind
+
+HISTORY = 100
+"""Iterations of each process that are remembered."""
+
+
+@dataclass(frozen=True, eq=False)
+class PastIterations(Iterations):
+    """The last whole iterations of every process, by process and time; `number` counts its steps since the attach."""
+
+    number: Int64
+
+    def of(self, pid: int) -> PastIterations:
+        """Return the iterations of one process."""
+        return self.where(self.pid == pid)
+
+
+def no_iterations() -> PastIterations:
+    """Return the past of a recording that just began."""
+    return PastIterations(**{name: np.zeros(0, np.int64) for name in PastIterations.__dataclass_fields__})
+
+
+def continued(past: PastIterations, found: Iterations, marks: Marks, steps: Mapping[int, int]) -> PastIterations:
+    """Put the iterations found in `marks` behind the past ones; where both know one, the newer look is right.
+
+    `steps` counts each process's `ddp_wait` marks since the attach.
+    """
+    parts = []
+    for pid in dict.fromkeys([*np.unique(past.pid).tolist(), *np.unique(found.pid).tolist()]):
+        new, old = found.where(found.pid == pid), past.of(pid)
+        if len(new):
+            old = old.where(old.begin_ns < new.begin_ns[0])
+            number = _numbers(new, old, marks.where(marks.pid == pid).times(MarkKind.DDP_WAIT), steps.get(pid, 0))
+            numbered = PastIterations(
+                **{name: getattr(new, name) for name in Iterations.__dataclass_fields__}, number=number
+            )
+            old = concatenate(PastIterations, [old, numbered])
+        parts.append(old.where(np.arange(max(0, len(old) - HISTORY), len(old))))
+    return concatenate(PastIterations, parts)
+
+
+def _numbers(new: Iterations, old: PastIterations, waits: Int64, steps: int) -> Int64:
+    """Number iterations by their process's `ddp_wait` marks, `steps` so far; where it has none, go on counting."""
+    if steps:
+        return np.asarray(steps - (len(waits) - np.searchsorted(waits, new.wait_ns, "right")))
+    return np.arange(len(new)) + (int(old.number[-1]) + 1 if len(old) else 1)

@@ -1,0 +1,151 @@
+"""What was concluded, as tables: the columns that exports write and notebooks get.
+
+| table | a row is |
+|---|---|
+| `iterations` | an iteration of a process, with its phases' edges |
+| `iteration_summary` | the same iterations: phases in seconds and bus bandwidth |
+| `buckets` | a gradient bucket, from launch to unpacking |
+| `collectives` | a collective that a process saw |
+| `outstanding` | a stretch of time in which a bucket of a process is outstanding |
+| `idle` | a stretch of time in which a link was idle both ways, and why |
+| `utilization` | a time bin of a link in one direction in which a byte moved |
+| `links`, `ranks`, `flow_summary` | a link, a rank, a flow, as in the report; nested names are joined by `.` |
+
+Empty cells (None, NaN) are unknown; -1 is unknown in columns of whole numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.findings.links import LINKS, spans_of_idleness
+from netprof.analysis.findings.per_iteration import rows_of
+from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.section import Analysis
+from netprof.analysis.tables.columns import Columns
+from netprof.analysis.tables.intervals import Intervals
+from netprof.schema import RECEIVE, TRANSMIT
+
+Table = Mapping[str, Any]
+"""Columns by name, all of one length: arrays of numbers, lists of texts."""
+
+
+def result_tables() -> tuple[str, ...]:
+    """Return the names of the tables."""
+    return tuple(_TABLES)
+
+
+def result_table(analysis: Analysis, name: str) -> Table:
+    """Return one of the tables. Raises KeyError for a name that is none."""
+    return _TABLES[name](analysis)
+
+
+def _columns(columns: Columns) -> Table:
+    return {field.name: getattr(columns, field.name) for field in dataclasses.fields(columns)}
+
+
+def _iteration_summary(analysis: Analysis) -> Table:
+    parts = []
+    for rank in analysis.of(RANKS):
+        if rank.durations is not None:
+            rows = rows_of(analysis.evidence, rank.pid)
+            parts.append({"pid": np.full(len(rows), rank.pid), **_columns(rows)})
+    return _stacked(parts, ("pid",))
+
+
+def _outstanding(analysis: Analysis) -> Table:
+    parts = [{"pid": np.full(len(s), pid), **_spans(s)} for pid, s in analysis.evidence.outstanding.items()]
+    return _stacked(parts, ("pid", "begin_ns", "end_ns"))
+
+
+def _idle(analysis: Analysis) -> Table:
+    parts = [
+        {
+            "netns": np.full(len(spans), link.netns, np.int64),
+            "device": [link.device] * len(spans),
+            "cause": [cause] * len(spans),
+            **_spans(spans),
+        }
+        for link in analysis.of(LINKS)
+        for cause, spans in spans_of_idleness(analysis.evidence, link).items()
+    ]
+    return _stacked(parts, ("netns", "device", "cause", "begin_ns", "end_ns"))
+
+
+def _utilization(analysis: Analysis) -> Table:
+    parts = []
+    for link in analysis.of(LINKS):
+        for direction in (TRANSMIT, RECEIVE):
+            bins = analysis.evidence.lanes.of_link(link.key, direction)
+            if bins is None:
+                continue
+            rows = np.flatnonzero(bins.wire_bytes)
+            bits = bins.wire_bytes[rows] * (8e9 / bins.bin_ns)
+            parts.append(
+                {
+                    "netns": np.full(len(rows), link.netns, np.int64),
+                    "device": [link.device] * len(rows),
+                    "direction": np.full(len(rows), direction, np.uint8),
+                    "bin_start_ns": (bins.first_bin + rows) * bins.bin_ns,
+                    "wire_bytes": bins.wire_bytes[rows].astype(np.uint64),
+                    "payload_bytes": bins.payload_bytes[rows].astype(np.uint64),
+                    "utilization": bits / link.line_rate_bps if link.line_rate_bps else np.full(len(rows), np.nan),
+                }
+            )
+    return _stacked(parts, ("netns",))
+
+
+def _documents(key: str) -> Callable[[Analysis], Table]:
+    """Return what makes a table of a list in the JSON report: nested keys joined by '.', lists as text."""
+
+    def table(analysis: Analysis) -> Table:
+        rows = [_flat(document) for document in analysis.document()[key]]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return {name: [row.get(name) for row in rows] for name in names}
+
+    return table
+
+
+def _flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            row |= _flat(value, f"{prefix}{name}.")
+        else:
+            row[prefix + name] = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return row
+
+
+def _spans(spans: Intervals) -> Table:
+    return {"begin_ns": spans.begin_ns, "end_ns": spans.end_ns}
+
+
+def _stacked(parts: Sequence[Table], names: Sequence[str]) -> Table:
+    """Return tables one below the other; without any, an empty one with the columns `names`."""
+    if not parts:
+        return {name: np.zeros(0, np.int64) for name in names}
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    if isinstance(columns[0], list):
+        return [value for column in columns for value in column]
+    return np.concatenate(columns)
+
+
+_TABLES: dict[str, Callable[[Analysis], Table]] = {
+    "iterations": lambda analysis: _columns(analysis.evidence.iterations),
+    "iteration_summary": _iteration_summary,
+    "buckets": lambda analysis: _columns(analysis.evidence.buckets),
+    "collectives": lambda analysis: _columns(analysis.evidence.collectives),
+    "outstanding": _outstanding,
+    "idle": _idle,
+    "utilization": _utilization,
+    "links": _documents("links"),
+    "ranks": _documents("ranks"),
+    "flow_summary": _documents("flows"),
+}

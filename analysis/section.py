@@ -1,0 +1,81 @@
+"""A section of the report: what it concludes, and how it says it. Adding a finding is adding a section."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from netprof.analysis.definitions import Definition
+from netprof.analysis.form import Part
+
+if TYPE_CHECKING:
+    from netprof.analysis.evidence import Evidence
+    from netprof.model import Meta
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Section(Generic[T]):
+    """One part of what is concluded.
+
+    `conclude` turns the evidence, and what other sections concluded from it, into a finding. Of a finding, `document`
+    is its part of the JSON report (top-level keys), `parts` its neutral form, `notes` are sentences that one must know
+    to trust it, and `definitions` the terms that its parts use. `tables` are the tables of the trace that it needs.
+    """
+
+    name: str
+    conclude: Callable[[Analysis], T]
+    tables: tuple[str, ...] = ()
+    document: Callable[[T], Mapping[str, Any]] = lambda finding: {}
+    parts: Callable[[T], Sequence[Part]] = lambda finding: ()
+    notes: Callable[[T], Iterable[str]] = lambda finding: ()
+    definitions: Callable[[T], Sequence[Definition]] = lambda finding: ()
+
+
+class Analysis:
+    """The conclusions from one recording, or from the last part of one: a finding for each of `sections`.
+
+    `findings` are those that are known already. None means unknown, everywhere.
+    """
+
+    def __init__(
+        self, evidence: Evidence, sections: Sequence[Section[Any]], findings: Mapping[Section[Any], Any] | None = None
+    ) -> None:
+        self.evidence = evidence
+        self.sections = tuple(sections)
+        self._findings = dict(findings or {})
+
+    @property
+    def meta(self) -> Meta:
+        """The recording's description."""
+        return self.evidence.meta
+
+    def of(self, section: Section[T]) -> T:
+        """Return what a section finds; concluded when first asked for."""
+        if section not in self._findings:
+            self._findings[section] = section.conclude(self)
+        return cast(T, self._findings[section])
+
+    def document(self) -> dict[str, Any]:
+        """Return all sections' parts of the JSON report: plain dicts, lists, texts and finite numbers."""
+        merged: dict[str, Any] = {}
+        for section in self.sections:
+            merged |= section.document(self.of(section))
+        return merged
+
+    def parts(self, section: Section[Any]) -> Sequence[Part]:
+        """Return the neutral form of one section."""
+        return section.parts(self.of(section))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What one must know to trust the numbers, a sentence each, in the order of the sections."""
+        return tuple(note for section in self.sections for note in section.notes(self.of(section)))
+
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        """The terms that the report uses, each once, in the order of the sections."""
+        found = (d for section in self.sections for d in section.definitions(self.of(section)))
+        return tuple(dict.fromkeys(found))

@@ -1,0 +1,56 @@
+"""All lanes of the wire: who moved how much over which link, each way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from netprof.analysis.tables.flow_table import LaneKey, LinkKey
+from netprof.analysis.wire.bins import Bins, combine
+from netprof.schema import TRANSMIT
+
+
+class Lanes:
+    """The bins of every lane (a process's share of a link) and direction in which a byte moved.
+
+    Sums over lanes are made when first asked for, and kept.
+    """
+
+    def __init__(self, bins: Mapping[tuple[LaneKey, int], Bins]) -> None:
+        self._bins = dict(bins)
+        self._sums: dict[tuple[LinkKey | int, int], Bins | None] = {}
+
+    def __iter__(self) -> Iterator[tuple[LaneKey, int, Bins]]:
+        for (lane, direction), bins in self._bins.items():
+            yield lane, direction, bins
+
+    @cached_property
+    def links(self) -> tuple[LinkKey, ...]:
+        """The devices, in the order in which their lanes come."""
+        return tuple(dict.fromkeys(lane.link for lane, _ in self._bins))
+
+    @cached_property
+    def pids(self) -> frozenset[int]:
+        """The processes that moved a byte."""
+        return frozenset(lane.pid for lane, _ in self._bins)
+
+    def pids_of(self, link: LinkKey) -> tuple[int, ...]:
+        """Return the processes that moved a byte over a link."""
+        return tuple(dict.fromkeys(lane.pid for lane, _ in self._bins if lane.link == link))
+
+    def of_link(self, link: LinkKey, direction: int) -> Bins | None:
+        """Return what all processes together moved over a link in one direction; None: nothing."""
+        return self._sum((link, direction), [b for lane, way, b in self if lane.link == link and way == direction])
+
+    def of_process(self, pid: int, direction: int) -> Bins | None:
+        """Return what a process moved in one direction over all links; None: nothing."""
+        return self._sum((pid, direction), [b for lane, way, b in self if lane.pid == pid and way == direction])
+
+    def sent_by(self, pid: int) -> dict[LinkKey, Bins]:
+        """Return what a process sent, by link."""
+        return {lane.link: bins for lane, way, bins in self if lane.pid == pid and way == TRANSMIT}
+
+    def _sum(self, key: tuple[LinkKey | int, int], parts: list[Bins]) -> Bins | None:
+        if key not in self._sums:
+            self._sums[key] = combine(parts)
+        return self._sums[key]

@@ -1,0 +1,117 @@
+"""The neutral form on a terminal: a table where it fits, and the same rows as labelled lines where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from netprof.analysis.form import Cell, Grid, Pairs, Part
+from netprof.views.safe import safe_text
+
+_LONGEST_CELL, _LONGEST_LINE = 120, 400
+_FEWEST_BAR_CELLS, _MOST_BAR_CELLS, _BESIDE_BAR = 8, 40, 44
+_COLOURS = {"forward": "blue", "backward": "cyan", "exposed_communication": "red", "rest": "bright_black"}
+
+
+def print_part(part: Part, console: Console) -> None:
+    """Print a part of the report. Text from the trace is escaped and never read as markup."""
+    bodies = [body.shortened() if isinstance(body, Grid) else body for body in part.bodies]
+    left_out = [f"{len(grid.rows)} of {grid.total}" for grid in bodies if isinstance(grid, Grid) and grid.left_out]
+    title(console, part.title, ", ".join([*left_out, part.about]).strip(", "))
+    for body in bodies:
+        if isinstance(body, Grid):
+            show(console, body)
+        else:
+            pairs(console, body)
+
+
+def title(console: Console, text: str, about: str = "") -> None:
+    """Print the heading of a part, and what its numbers are about."""
+    console.print()
+    described = f"  {safe_text(about, _LONGEST_LINE)}" if about else ""
+    console.print(Text(safe_text(text, _LONGEST_CELL), style="bold") + Text(described, style="dim"))
+
+
+def bullets(console: Console, rows: Sequence[tuple[Text, Text]]) -> None:
+    """Print texts behind a mark each; long ones wrap under themselves."""
+    if not rows:
+        return
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for mark, text in rows:
+        table.add_row(mark, text)
+    console.print(_indented(table))
+
+
+def show(console: Console, grid: Grid) -> None:
+    """Print a grid, without some of its columns where they do not fit."""
+    room = max(_FEWEST_BAR_CELLS, min(_MOST_BAR_CELLS, console.width - _BESIDE_BAR))
+    for given_up in range(len(grid.optional) + 1):
+        smaller = grid.without(grid.optional[:given_up])
+        if _width(smaller, room) <= console.width:
+            console.print(_table(smaller, room))
+            return
+    for row in grid.rows:
+        _show_row(console, grid.headings, row, room)
+
+
+def pairs(console: Console, body: Pairs) -> None:
+    """Print labelled lines, the labels in one column; long values wrap under themselves."""
+    if not body.rows:
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in body.rows:
+        table.add_row(Text(safe_text(label, _LONGEST_CELL)), Text(safe_text(value, _LONGEST_LINE)))
+    console.print(_indented(table))
+
+
+def _table(grid: Grid, room: int) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("", width=0)
+    for index, heading in enumerate(grid.headings):
+        left = index == 0 or heading in grid.left
+        table.add_column(Text(heading), justify="left" if left else "right", no_wrap=True)
+    for index, row in enumerate(grid.rows):
+        style = "bold green" if index in grid.strong else "dim" if index in grid.faint else ""
+        table.add_row("", *(_text(cell, room) for cell in row), style=style)
+    return table
+
+
+def _width(grid: Grid, room: int) -> int:
+    """Return the width that the table wants: the indent, the widest cell of every column, and the gaps."""
+    columns = zip(grid.headings, *([_text(cell, room).plain for cell in row] for row in grid.rows), strict=True)
+    return 1 + sum(max(Text(cell).cell_len for cell in column) + 2 for column in columns)
+
+
+def _show_row(console: Console, headings: Sequence[str], row: Sequence[Cell], room: int) -> None:
+    console.print(Text("  ") + _text(row[0], room), overflow="fold")
+    rest = Table.grid(padding=(0, 2, 0, 0))
+    rest.add_column(width=2)
+    rest.add_column(style="dim", overflow="fold")
+    rest.add_column(overflow="fold")
+    for heading, cell in zip(headings[1:], row[1:], strict=True):
+        rest.add_row("", Text(heading), _text(cell, room))
+    console.print(rest)
+
+
+def _indented(table: Table) -> Table:
+    outer = Table.grid(padding=0)
+    outer.add_column(width=2)
+    outer.add_column()
+    outer.add_row("", table)
+    return outer
+
+
+def _text(cell: Cell, room: int) -> Text:
+    """Return a cell; a bar as a block at its place in `room` cells, so that the rows read like a track."""
+    if isinstance(cell, str):
+        return Text(safe_text(cell, _LONGEST_CELL))
+    begin, end = round(cell.before * room), round((cell.before + cell.part) * room)
+    block = "█" * (end - begin) or ("▏" if cell.part else "")
+    return Text(" " * begin) + Text(block, style=_COLOURS.get(cell.name, ""))
