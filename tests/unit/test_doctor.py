@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -99,10 +100,10 @@ def test_a_pid_namespace_is_refused_since_pids_mean_others_there() -> None:
 
 
 def test_an_old_kernel_and_one_without_type_information(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine.platform, "release", lambda: "5.14.0-427.el9.x86_64")
+    monkeypatch.setattr(platform, "release", lambda: "5.14.0-427.el9.x86_64")
     with pytest.raises(NotPermittedError, match=r"kernel 5\.14\.0-427\.el9\.x86_64 is too old"):
         require_recording()
-    monkeypatch.setattr(machine.platform, "release", lambda: "5.15.0-91-generic")
+    monkeypatch.setattr(platform, "release", lambda: "5.15.0-91-generic")
     monkeypatch.setattr(capabilities, "KERNEL_BTF", tmp_path / "vmlinux")
     with pytest.raises(NotPermittedError, match="no type information"):
         require_recording()

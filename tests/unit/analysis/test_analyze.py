@@ -58,7 +58,9 @@ def test_iterations_and_phases(analyzed):
 
 def test_the_scaling_factor_against_a_single_worker(tmp_path):
     reader = TraceReader(Job().fill().write(tmp_path / "t"))
-    assert analyze(reader, baseline_s=0.15).scaling.factor == pytest.approx(0.75)
+    scaling = analyze(reader, baseline_s=0.15).scaling
+    assert scaling is not None
+    assert scaling.factor == pytest.approx(0.75)
 
 
 def test_utilization_of_each_link_over_iterations_and_while_waiting(analyzed):
@@ -200,9 +202,7 @@ def test_ranks_that_only_talk_over_loopback_do_not_hide_the_line_rate(analyzed):
     job = Job().fill()
     first, second = job.meta().devices
     job.changes["devices"] = (first, replace(second, device="lo", line_rate=LineRate(None, "loopback")))
-    flows = job.flows()
-    flows["device"] = ["eth0", "lo"]
-    job.flows = lambda: flows
+    job.flow_changes["device"] = ["eth0", "lo"]
     found = analyzed(job)
     assert {rank.link.device for rank in found.ranks} == {"eth0", "lo"}
     assert found.collectives.line_rate_share == pytest.approx(found.collectives.bus_bandwidth_bps / RATE_BPS)

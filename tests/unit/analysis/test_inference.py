@@ -30,6 +30,11 @@ SOURCES = {
 STEADY = Rhythm(pause_ms=900.0, heartbeat_ms=100.0)
 
 
+def iterations_in(found: InferredIterations | NoPeriod) -> InferredIterations:
+    assert isinstance(found, InferredIterations), found
+    return found
+
+
 def check(played, found, edge_ns=0.0):
     """At most one iteration of a hundred amiss, the period within 1 %, each iteration begins within one of the truth.
 
@@ -37,7 +42,7 @@ def check(played, found, edge_ns=0.0):
     is inferred from onset to onset. A few begins may be amiss: where two iterations touch, the time at which one's
     bytes end is only estimated.
     """
-    assert isinstance(found, InferredIterations), found
+    found = iterations_in(found)
     true_ns = np.diff(played.begin_ns)
     assert abs(len(found) - len(true_ns)) <= max(1, len(true_ns) // 100)
     first, last = np.searchsorted(played.begin_ns, [found.begin_ns[0], found.end_ns[-1]], "right") - 1
@@ -90,9 +95,9 @@ def test_any_buckets(buckets, jitter, iterations, seed):
 def test_an_iteration_begins_at_the_onset_of_its_first_bucket():
     played = play(replace(STEADY, heartbeat_ms=0.0, jitter=0.2))
     first_bucket_ns = played.bucket_begin_ns[::3]
-    found = infer_from_bins(played.bins)
+    found = iterations_in(infer_from_bins(played.bins))
     assert np.abs(found.begin_ns - first_bucket_ns[: len(found)]).max() <= MS
-    found = SOURCES["collectives"](played)
+    found = iterations_in(SOURCES["collectives"](played))
     assert (found.begin_ns == first_bucket_ns[: len(found)]).all()
 
 
@@ -102,7 +107,7 @@ def test_a_recording_that_begins_and_ends_inside_iterations():
     part = slice(int(low * len(played.bins)), int(high * len(played.bins)))
     columns = {name: getattr(played.bins, name)[part] for name in ("wire_bytes", "payload_bytes", "lead_ns", "last_ns")}
     bins = Bins(MS, played.bins.first_bin + part.start, **columns)
-    found = infer_from_bins(bins)
+    found = iterations_in(infer_from_bins(bins))
     from_ns, to_ns = bins.first_bin * MS, (bins.first_bin + len(bins)) * MS
     first_bucket_ns = played.bucket_begin_ns[::3]
     onsets = ((first_bucket_ns > from_ns) & (first_bucket_ns < to_ns)).sum()
@@ -151,7 +156,7 @@ def test_other_traffic_in_the_middle_interrupts_and_is_no_iteration():
     begin_ns = np.concatenate((before.bucket_begin_ns, [checkpoint_at], after.bucket_begin_ns + shift))
     end_ns = np.concatenate((before.bucket_end_ns, [checkpoint_at + 500 * MS], after.bucket_end_ns + shift))
     sizes = np.concatenate((before.bucket_bytes, [12_340_000], after.bucket_bytes))
-    found = infer_from_collectives(begin_ns, end_ns, sizes)
+    found = iterations_in(infer_from_collectives(begin_ns, end_ns, sizes))
     assert 196 <= len(found) <= 200
 
 
@@ -203,7 +208,7 @@ def test_too_few_iterations(iterations):
 
 def test_confidence_falls_with_fewer_iterations_and_with_disturbance():
     def confidence(**change):
-        return infer_from_bins(play(replace(STEADY, jitter=0.2, **change)).bins).confidence
+        return iterations_in(infer_from_bins(play(replace(STEADY, jitter=0.2, **change)).bins)).confidence
 
     assert confidence() > 0.9
     assert confidence(iterations=15) < confidence(iterations=100) < confidence(iterations=500)
