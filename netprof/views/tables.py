@@ -42,7 +42,7 @@ from netprof.views.safe import safe_text
 if TYPE_CHECKING:
     from netprof.analysis.result import Analysis
     from netprof.analysis.tables.columns import Columns
-    from netprof.views.reporters import Report
+    from netprof.views.reporter import Report
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ROWS_AT_ONCE = 1 << 17

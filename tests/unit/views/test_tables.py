@@ -12,7 +12,7 @@ from synthetic import Job
 from netprof.analysis import analyze
 from netprof.schema import tables
 from netprof.trace import TraceReader
-from netprof.views.reporters import Report
+from netprof.views.reporter import Report
 from netprof.views.tables import results, write_csv, write_parquet
 
 
