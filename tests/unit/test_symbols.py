@@ -190,7 +190,7 @@ def test_a_sparse_file_with_names_without_end(library: Path, tmp_path: Path) -> 
 
 
 @needs_gcc
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_lying_file_never_crashes_the_reader(library: Path, tmp_path: Path, data: st.DataObject) -> None:
     """Overwrite header, section table, program headers, symbols or names with anything, and cut the file anywhere."""

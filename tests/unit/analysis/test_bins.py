@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey, read_flows
@@ -52,7 +52,6 @@ row = st.tuples(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(row, max_size=60), st.integers(1, 5), st.randoms())
 def test_the_fold_adds_up_every_row_once_in_any_order_and_any_batches(rows, batches, random):
     random.shuffle(rows)
@@ -79,7 +78,6 @@ def test_the_fold_adds_up_every_row_once_in_any_order_and_any_batches(rows, batc
 
 
 @given(st.lists(row, min_size=1, max_size=40), st.integers(0, 50_000), st.integers(0, 50_000))
-@settings(deadline=None)
 def test_bytes_in_parts_of_time_add_up_to_the_whole(rows, first_cut, second_cut):
     fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
     fold.add(wire(rows))
