@@ -7,19 +7,22 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-SOURCES := pyproject.toml README.md $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]')
+SOURCES := pyproject.toml README.md $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]' -o -path '*/html/*.*')
 export PATH := $(PATH):/usr/sbin:/sbin
 unexport PYTHONPATH  # tests and demo must see the installed wheel, nothing else
 
-.PHONY: help install inplace lint types contract test demo bench horovod clean prepare prepare-test prepare-horovod
+.PHONY: help install inplace check lint types contract test demo bench horovod clean prepare prepare-test prepare-horovod
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/.installed  ## build the wheel and install it into .venv: the program is .venv/bin/netprof
 
-test: prepare-test lint types contract .venv/.torch  ## lint, types, import contract and every test, against the installed wheel
-	$(BIN)/pytest
+check: lint types contract .venv/.torch  ## what to run after every change: lint, types, import contracts, unit tests (a minute)
+	$(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal tests/unit
+
+test: prepare-test check  ## everything: what check does, and every other test, against the installed wheel
+	$(BIN)/pytest tests/integration
 
 demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces; writes out/demo.*
 	$(BIN)/python examples/demo.py
@@ -34,10 +37,10 @@ lint: .venv/.installed  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/.installed  ## mypy --strict
+types: .venv/.installed  ## mypy --strict, of tests and examples too
 	$(BIN)/mypy
 
-contract: .venv/.installed  ## who may import whom
+contract: .venv/.installed  ## who may import whom, and nobody in a circle
 	$(BIN)/lint-imports
 
 inplace: .venv/.tools  ## compile the BPF programs and the native library into the checkout

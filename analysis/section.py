@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from netprof.analysis.evidence import Evidence
     from netprof.model import Meta
 
+T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Section(Generic[T]):
+class Section(Generic[T_co]):
     """One part of what is concluded.
 
     `conclude` turns the evidence, and what other sections concluded from it, into a finding. Of a finding, `document`
@@ -26,12 +27,12 @@ class Section(Generic[T]):
     """
 
     name: str
-    conclude: Callable[[Analysis], T]
+    conclude: Callable[[Analysis], T_co]
     tables: tuple[str, ...] = ()
-    document: Callable[[T], Mapping[str, Any]] = lambda finding: {}
-    parts: Callable[[T], Sequence[Part]] = lambda finding: ()
-    notes: Callable[[T], Iterable[str]] = lambda finding: ()
-    definitions: Callable[[T], Sequence[Definition]] = lambda finding: ()
+    document: Callable[[Any], Mapping[str, Any]] = lambda finding: {}
+    parts: Callable[[Any], Sequence[Part]] = lambda finding: ()
+    notes: Callable[[Any], Iterable[str]] = lambda finding: ()
+    definitions: Callable[[Any], Sequence[Definition]] = lambda finding: ()
 
 
 class Analysis:

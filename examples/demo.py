@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def start_job(lab: Lab) -> list[subprocess.Popen[str]]:
         environment = {**os.environ, **job, "RANK": str(rank)}
         command = [sys.executable, str(TRAIN)]
         ranks.append(host.popen(command, stdout=subprocess.PIPE, text=True, env=environment))
-    watchdog = threading.Timer(START_TIMEOUT_S, lambda: [process.kill() for process in ranks])
+    watchdog = threading.Timer(START_TIMEOUT_S, kill_all, [ranks])
     watchdog.start()
     try:
         for process in ranks:
@@ -54,6 +54,12 @@ def start_job(lab: Lab) -> list[subprocess.Popen[str]]:
     finally:
         watchdog.cancel()
     return ranks
+
+
+def kill_all(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Kill what hangs, so that who waits for its words goes on."""
+    for process in processes:
+        process.kill()
 
 
 def record(pids: list[int], duration: str, trace: Path) -> None:

@@ -54,7 +54,8 @@ def play(job: Rhythm) -> Played:
     count, size = job.iterations, np.array(job.buckets_mb) * 1e6
     send_ns = size * 8e9 / job.rate_bps
     compute = _compute_ns(job, rng, float(send_ns.sum()))
-    begin, bursts, now = np.zeros(count + 1), [], 0.0
+    begin, now = np.zeros(count + 1), 0.0
+    bursts: list[tuple[float, float, float]] = []
     for step in range(count):
         begin[step] = now
         ready = now + compute[step]
@@ -89,7 +90,7 @@ def _compute_ns(job: Rhythm, rng: np.random.Generator, sending_ns: float) -> npt
 def _bins(job: Rhythm, rng: np.random.Generator, spans: npt.NDArray[np.float64], end_ns: float) -> Bins:
     """Return the wire: every burst at line rate, stretched where the transport stalls, and what else there is."""
     count = int(end_ns // job.bin_ns) + 2
-    edges = np.arange(count + 1) * float(job.bin_ns)
+    edges = np.arange(count + 1, dtype=np.float64) * job.bin_ns
     if job.stall_share:
         edges = _stalled(rng, edges, job.stall_share, spans)
     knots = np.column_stack((spans[:, 0], spans[:, 1])).ravel()

@@ -71,7 +71,8 @@ class Job:
 
     def _data_s(self) -> float:
         """Return how long the next batch takes to load; drawn alike on every rank."""
-        return max(0.0, self.args.data_ms / 1e3 * (1 + self.args.data_jitter * self.jitter.gauss(0, 1)))
+        drawn_s = float(self.args.data_ms / 1e3 * (1 + self.args.data_jitter * self.jitter.gauss(0, 1)))
+        return max(0.0, drawn_s)
 
     def _evaluate(self, iteration: int) -> None:
         self.model.eval()

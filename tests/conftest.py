@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import netprof
 
 CHECKOUT = Path(__file__).parent.parent
+settings.register_profile("any machine", deadline=None)  # a busy one is slow, and that says nothing about netprof
+settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:

@@ -51,7 +51,7 @@ class Peer:
     def until(self, event: str) -> dict[str, Any]:
         """Read on until `event` is said, and return it."""
         while True:
-            line = json.loads(self._lines.get(timeout=_TIMEOUT_S))
+            line: dict[str, Any] = json.loads(self._lines.get(timeout=_TIMEOUT_S))
             self.said.append(line)
             if line["event"] == event:
                 return line
@@ -139,7 +139,8 @@ class Capture:
 
     def packets(self) -> tuple[np.ndarray, np.ndarray]:
         """Return (monotonic ns, new payload bytes) of every packet that left with new data; ends the capture."""
-        found, next_sequence = [], 0
+        found: list[tuple[int, int]] = []
+        next_sequence = 0
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:

@@ -172,4 +172,4 @@ def _row(flow: FlowSummary) -> tuple[str, ...]:
     )
 
 
-FLOWS: Section[tuple[FlowSummary, ...]] = Section("flows", _conclude, ("wire", "flows", "tcp"), _document, _parts)
+FLOWS = Section("flows", _conclude, ("wire", "flows", "tcp"), _document, _parts)

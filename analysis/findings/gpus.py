@@ -189,7 +189,7 @@ def _resolution(gpus: Sequence[GpuSummary], columns: Sequence[tuple[str, GpuMetr
     return f"{sampled} (what is shorter cannot be told apart; NVML's busy may be a mean over up to 1 s)"
 
 
-GPUS: Section[tuple[GpuSummary, ...]] = Section(
+GPUS = Section(
     "gpus",
     _conclude,
     ("gpu", "marks"),

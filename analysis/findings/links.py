@@ -281,7 +281,7 @@ def _nic_notes(device: str, nic: NicTotals) -> Iterator[str]:
         yield f"{device} counted {dropped} dropped packets and {errors} errors"
 
 
-LINKS: Section[tuple[LinkSummary, ...]] = Section(
+LINKS = Section(
     "links",
     _conclude,
     ("marks", "wire", "flows", "nic"),

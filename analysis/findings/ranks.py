@@ -129,6 +129,4 @@ def _notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
         yield f"the ranks' iteration counts differ: between {min(counts)} and {max(counts)} whole ones"
 
 
-RANKS: Section[tuple[RankSummary, ...]] = Section(
-    "ranks", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes
-)
+RANKS = Section("ranks", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes)

@@ -56,10 +56,15 @@ class Job:
 
     def window(self, count: int, mode: str = "plain") -> float:
         """Run `count` iterations; returns the median time of one, ns."""
+        self.begin(count, mode)
+        return max(float(self._answer(rank)) for rank in self.ranks)
+
+    def begin(self, count: int, mode: str = "plain") -> None:
+        """Let every rank run `count` iterations; it answers when they are done."""
         for rank in self.ranks:
+            assert rank.stdin is not None
             rank.stdin.write(f"{mode} {count}\n")
             rank.stdin.flush()
-        return max(float(self._answer(rank)) for rank in self.ranks)
 
     def stop(self) -> None:
         for rank in self.ranks:

@@ -43,7 +43,7 @@ def whole_command(pids: list[int], trace: Path) -> float:
     begin_ns = time.monotonic_ns()
     command = [sys.executable, "-m", "netprof", "attach", *map(str, pids), "--out", str(trace), "--force"]
     subprocess.run([*command, "--duration", "1.5s", "--no-live"], capture_output=True, check=True)
-    first_ns = min(TraceReader(trace).table("marks").column("time_ns").to_pylist())
+    first_ns = TraceReader(trace).table("marks").column("time_ns").to_numpy().min()
     return float(first_ns - begin_ns) / 1e9
 
 
@@ -53,9 +53,7 @@ def main() -> None:
     repeats = parser.parse_args().repeats
     job = Job(1, ["64", "4", "8"], 29549)
     try:
-        for rank in job.ranks:
-            rank.stdin.write("plain 10000000\n")
-            rank.stdin.flush()
+        job.begin(10_000_000)
         with tempfile.TemporaryDirectory() as directory:
             trace = Path(directory) / "t.netprof"
             inside = np.array([attach_and_detach(job.pids, trace) for _ in range(repeats)])

@@ -23,6 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ class Job:
             rank.stdin.write(f"{text}\n")
             rank.stdin.flush()
         return [float(self._answer(rank)) for rank in self.ranks[:ranks]]
+
+    def keep_busy(self, duty: float) -> float:
+        """Let one rank use its GPU for that share of eight seconds; returns the share that it says it was."""
+        return self.order(f"duty {duty} 8", 1)[0]
 
     def stop(self) -> None:
         """End the ranks."""
@@ -178,7 +183,7 @@ def known_load(job: Job) -> None:
     """Print utilization as sampled beside the duty of a known load on one GPU."""
     print("4. known load: share of time in which kernels ran, as the job saw it and as sampled")
     for duty in DUTIES:
-        rows, _, told = sample(job.pids[:1], lambda duty=duty: job.order(f"duty {duty} 8", 1)[0])
+        rows, _, told = sample(job.pids[:1], partial(job.keep_busy, duty))
         found = []
         for metric in (GpuMetric.BUSY_PERCENT, GpuMetric.SM_ACTIVE_PERCENT):
             values = rows["value"][rows["metric"] == metric]

@@ -16,8 +16,9 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,7 +50,7 @@ BUCKETS: dict[str, tuple[float, ...]] = {
     "6, 4 of them equal": (1.0, 3.0, 3.0, 3.0, 3.0, 1.5),
     "8 equal": (1.0,) * 8,
 }
-HARD = {
+HARD: dict[str, dict[str, Any]] = {
     "stalls in 10 % of the busy bins": {"stall_share": 0.1},
     "heartbeats every 20 ms": {"heartbeat_ms": 20.0},
     "background of 2 % of line rate": {"background_share": 0.02},
@@ -108,8 +109,8 @@ def hard(seeds: range) -> Iterator[Outcome]:
         outcomes = []
         for sizes in BUCKETS.values():
             for seed in seeds:
-                job = {"buckets_mb": sizes, "jitter": 0.2, "pause_ms": 900.0, "seed": seed, **change}
-                outcomes.append(judge(play(Rhythm(**job)), SOURCES["wire"]))  # type: ignore[arg-type]
+                job = replace(Rhythm(buckets_mb=sizes, jitter=0.2, pause_ms=900.0, seed=seed), **change)
+                outcomes.append(judge(play(job), SOURCES["wire"]))
         show(f"{name:>34}", outcomes)
         yield from outcomes
 

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +235,7 @@ def experiment(folder: Path, args: argparse.Namespace) -> Experiment:
         for rate, count in THROTTLED:
             mbit = int(rate.removesuffix("mbit"))
             predicted_s = iteration_s(it.answer, mbit / 1e3, 1.0)
-            it.row(f"{mbit} Mbit/s", predicted_s, lambda rate=rate, count=count: it.throttled(rate, count))
+            it.row(f"{mbit} Mbit/s", predicted_s, partial(it.throttled, rate, count))
         it.row("1 Gbit/s, fp16 hook", iteration_s(it.answer, 1.0, 2.0), it.hooked)
     return it
 

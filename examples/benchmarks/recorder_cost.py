@@ -109,6 +109,7 @@ def ddp_job() -> Iterator[list[int]]:
             options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
             ranks.append(host.popen(command, env=os.environ | place, **options))
         for process in ranks:
+            assert process.stdout is not None
             process.stdout.readline()
         yield [process.pid for process in ranks]
 

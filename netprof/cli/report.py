@@ -11,7 +11,7 @@ from netprof.cli.recording import Json, print_report
 from netprof.errors import UsageError
 
 if TYPE_CHECKING:
-    from netprof.views.reporters import Reporter
+    from netprof.views.reporter import Reporter
 
 
 def report(
@@ -73,7 +73,7 @@ def _write(trace: Path, targets: list[tuple[Reporter, Path]], force: bool) -> No
 
     from netprof.analysis import analyze
     from netprof.trace import TraceReader
-    from netprof.views.reporters import Report
+    from netprof.views.reporter import Report
 
     reader = TraceReader(trace)
     done = Report(analyze(reader), reader)

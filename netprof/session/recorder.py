@@ -136,7 +136,7 @@ class Recorder:
 
     def stop(self, reason: str) -> Meta:
         """Detach, write what is left, and return the trace's final description; a full disk is a warning in it."""
-        stopped_ns = time.monotonic_ns()
+        self._meta = replace(self._meta, stopped_ns=time.monotonic_ns())
         self._buffers.add("nic", self._devices.sample())
         self._follow_job()
         self._collect(final=True)
@@ -145,7 +145,7 @@ class Recorder:
             self._buffers.flush(self._writer)
         except OSError as error:
             warnings = (f"the last part could not be written: {error.strerror}",)
-        meta = replace(self._described(), stopped_ns=stopped_ns, stop_reason=reason)
+        meta = replace(self._described(), stop_reason=reason)
         meta = replace(meta, warnings=meta.warnings + warnings)
         self._resources.close()
         with suppress(OSError):  # the disk is full: what was flushed stays, described as of the last update
@@ -214,11 +214,17 @@ class Recorder:
         return {name: column[wanted] for name, column in columns.items()}
 
     def _add_marks(self, marks: MarkProbe) -> None:
-        columns = marks.drain()
+        columns = self._recorded(marks.drain())
         self.progress.see_marks(columns)
         self._buffers.add("marks", columns)
         if marks.sampling and self._sampled_enough():
             marks.drop_sampled()
+
+    def _recorded(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Leave out marks from before the last probe was attached and after the stop: only some ranks have them."""
+        until_ns = self._meta.stopped_ns or time.monotonic_ns()
+        inside = (columns["time_ns"] >= self._meta.started_ns) & (columns["time_ns"] <= until_ns)
+        return columns if inside.all() else {name: column[inside] for name, column in columns.items()}
 
     def _sampled_enough(self) -> bool:
         """Say whether every process that trains has had its share of steps with every gradient marked."""

@@ -12,7 +12,7 @@ from typing import IO
 
 from netprof.errors import NetprofError, UsageError
 from netprof.trace.meta import give_to_user
-from netprof.views.reporters import Report, Reporter
+from netprof.views.reporter import Report, Reporter
 
 STDOUT = Path("-")
 

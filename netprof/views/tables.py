@@ -22,7 +22,7 @@ from netprof.views.output import replaced
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
-    from netprof.views.reporters import Report
+    from netprof.views.reporter import Report
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ROWS_AT_ONCE = 1 << 17

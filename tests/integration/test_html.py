@@ -234,8 +234,7 @@ def test_a_hostile_name_stays_text(place: str, opened: Callable[..., Browser]) -
         job.changes["host"] = HOSTILE
     else:
         column = "local_addr" if place == "address" else "device"
-        flows = job.flows() | {column: [HOSTILE] * 2}
-        job.flows = lambda: flows  # type: ignore[method-assign]
+        job.flow_changes[column] = [HOSTILE] * 2
     browser = opened(job)
     at(browser, x_of(browser, 300), lane_y(browser, "LinkLane") + 30).perform()
     bar = browser.driver.find_element(By.CSS_SELECTOR, "#flows-plot .point path")

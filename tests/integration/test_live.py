@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -122,11 +123,16 @@ def iteration(screen: str) -> int:
     return int(match[1]) if match else -1
 
 
+def past(number: int) -> Callable[[str], bool]:
+    """Return the question whether a screen shows a later iteration."""
+    return lambda screen: iteration(screen) > number
+
+
 def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path) -> None:
     before = tmux.settings()
     tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
-    first = iteration(tmux.until(lambda screen: iteration(screen) > 0))
-    screen = tmux.until(lambda screen: iteration(screen) > first + 2)
+    first = iteration(tmux.until(past(0)))
+    screen = tmux.until(past(first + 2))
     assert "recording live.netprof" in screen
     assert "Top flows" in tmux.until("why idle")
 
@@ -144,13 +150,12 @@ def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path
     time.sleep(1.5)
     assert iteration(tmux.screen()) == paused
     tmux.press("p")
-    tmux.until(lambda screen: iteration(screen) > paused)
+    tmux.until(past(paused))
 
     for columns, lines in ((80, 24), (200, 60), (120, 40)):
         tmux.resize(columns, lines)
-        screen = tmux.until(lambda screen, columns=columns, lines=lines: fills(screen, columns, lines))
-        moving = iteration(screen)
-        tmux.until(lambda screen, moving=moving: iteration(screen) > moving)
+        screen = tmux.until(partial(fills, columns=columns, lines=lines))
+        tmux.until(past(iteration(screen)))
 
     tmux.press("q")
     assert tmux.exit_code() == 0
@@ -249,7 +254,8 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_recording(job: Train
     found = TraceReader(trace)
     times = found.table("marks").column("time_ns").to_numpy()
     assert found.meta.losses.lost_marks == found.meta.losses.merged_bins == 0
-    assert np.diff(np.concatenate(([found.meta.started_ns], times, [found.meta.stopped_ns]))).max() < 2e9
+    assert found.meta.stopped_ns is not None
+    assert np.diff([found.meta.started_ns, *times.tolist(), found.meta.stopped_ns]).max() < 2e9
 
 
 def read_away(master: int) -> None:

@@ -100,7 +100,7 @@ def start(toys: list[Toy], built: Path, library: Path | None = None) -> Toy:
 
 @pytest.fixture(params=["uprobe_multi", "perf events"])
 def multi(request: pytest.FixtureRequest) -> bool:
-    wanted = request.param == "uprobe_multi"
+    wanted = bool(request.param == "uprobe_multi")
     if wanted:
         with MarkProbe(frameworks=toy(BEGIN)) as probe:
             if "uprobe_multi" not in probe.method:

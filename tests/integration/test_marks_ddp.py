@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="the job to probe is a PyTorch one")
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "tiny_ddp.py"
-Table = dict[str, npt.NDArray[np.generic]]
+Table = dict[str, npt.NDArray[Any]]
 
 
 class Job:

@@ -105,7 +105,8 @@ def test_collectives_are_counted_by_kind(job: tuple[str, Path, dict[str, Any]]) 
     how, folder, report = job
     tables = analyze(TraceReader(folder / "t.netprof")).evidence
     pid = int((folder / "pids").read_text().split()[0])
-    own, collectives = (table.where(table.pid == pid) for table in (tables.iterations, tables.collectives))
+    own = tables.iterations.where(tables.iterations.pid == pid)
+    collectives = tables.collectives.where(tables.collectives.pid == pid)
     inside = (collectives.begin_ns > own.begin_ns[0]) & (collectives.begin_ns < own.end_ns[-1])
     collectives, count = collectives.where(inside), len(own)
     reduces = collectives.where(collectives.kind == CollectiveKind.ALL_REDUCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,7 @@ def main() -> None:
     part, whole = torch.ones(COUNT), torch.ones(COUNT * size)
     parts = [torch.ones(COUNT) for _ in range(size)]
     one, all_of_it = 4 * COUNT, 4 * COUNT * size
-    calls = [
+    calls: list[tuple[Callable[[], object], str, int]] = [
         (lambda: dist.all_reduce(part), "ALL_REDUCE", one),
         (lambda: dist.all_reduce(torch.ones(COUNT, dtype=torch.bfloat16)), "ALL_REDUCE", 2 * COUNT),
         (lambda: dist.all_gather_into_tensor(whole, part), "ALL_GATHER", all_of_it),

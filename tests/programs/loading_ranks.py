@@ -5,16 +5,16 @@ import time
 
 import torch
 import torch.distributed
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 
-class Numbers(Dataset):
+class Numbers:
     """Endless, and slow enough for its worker to stay."""
 
-    def __len__(self):
+    def __len__(self) -> int:
         return 1 << 30
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> torch.Tensor:
         time.sleep(0.05)
         return torch.tensor(index)
 

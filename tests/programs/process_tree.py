@@ -16,9 +16,10 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 
-def main(node, ready_fd):
+def main(node: dict[str, Any], ready_fd: int) -> None:
     held = become(node)
     if node.get("threaded"):
         started = threading.Event()
@@ -31,7 +32,7 @@ def main(node, ready_fd):
     del held
 
 
-def start_all(node, ready_fd, started=None):
+def start_all(node: dict[str, Any], ready_fd: int, started: threading.Event | None = None) -> None:
     for child in node.get("children", ()):
         start(child, ready_fd)
     if started:
@@ -39,7 +40,7 @@ def start_all(node, ready_fd, started=None):
         time.sleep(300)
 
 
-def become(node):
+def become(node: dict[str, Any]) -> mmap.mmap | None:
     if "comm" in node:
         ctypes.CDLL(None).prctl(15, node["comm"].encode(), 0, 0, 0)
     if not node.get("torch"):
@@ -51,7 +52,7 @@ def become(node):
             return mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)
 
 
-def start(child, ready_fd):
+def start(child: dict[str, Any], ready_fd: int) -> None:
     if child.get("fork"):
         if os.fork() == 0:
             main(child, ready_fd)

@@ -58,7 +58,8 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_every_byte_in_its_bin_once(steps: list[tuple[int, int, int, int, bool]]) -> None:
-    kernel, collector, got = Kernel(), BinCollector(BIN_NS, SLOTS), {}
+    kernel, collector = Kernel(), BinCollector(BIN_NS, SLOTS)
+    got: dict[tuple[int, int, int], int] = {}
 
     def collect(now_ns: int, ahead: int = 0) -> None:
         silent = collector.silent(kernel.ids, kernel.streams, now_ns // BIN_NS + ahead)

@@ -33,7 +33,7 @@ class Nvml:
     NVMLError = Error
 
     def __init__(self, *answers: Any) -> None:
-        self._answers = list(answers)
+        self._answers: list[list[Any]] = list(answers)
 
     def nvmlDeviceGetFieldValues(self, handle: object, ids: list[Any]) -> list[Any]:
         return self._answers.pop(0)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unprivileged import NOBODY
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.model import Target
@@ -309,10 +310,9 @@ except NetprofError as error:
     print(error.message)
     sys.exit(error.exit_code)
 """
-    unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [*unprivileged, sys.executable, "-c", script, str(pids["plain"])],
+        [*NOBODY, sys.executable, "-c", script, str(pids["plain"])],
         env=environment,
         capture_output=True,
         text=True,

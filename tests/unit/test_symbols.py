@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -112,7 +113,9 @@ def _pyelftools(path: Path) -> Iterator[tuple[str, int]]:
     with open(path, "rb") as file:
         elf = ELFFile(file)
         segments = [each.header for each in elf.iter_segments("PT_LOAD")]
-        for symbol in elf.get_section_by_name(".dynsym").iter_symbols():
+        dynsym = elf.get_section_by_name(".dynsym")
+        assert isinstance(dynsym, SymbolTableSection)
+        for symbol in dynsym.iter_symbols():
             if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] != "SHN_UNDEF":
                 address = symbol["st_value"]
                 segment = next(s for s in segments if s["p_vaddr"] <= address < s["p_vaddr"] + s["p_filesz"])
@@ -176,6 +179,7 @@ def test_a_sparse_file_with_names_without_end(library: Path, tmp_path: Path) -> 
     with open(library, "rb") as file:
         elf = ELFFile(file)
         index = elf.get_section_index(".dynstr")
+        assert index is not None
         header_at = elf["e_shoff"] + 64 * index
     image[header_at + 32 : header_at + 40] = struct.pack("<Q", 1 << 42)
     path = tmp_path / "sparse.so"
@@ -186,7 +190,7 @@ def test_a_sparse_file_with_names_without_end(library: Path, tmp_path: Path) -> 
 
 
 @needs_gcc
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_lying_file_never_crashes_the_reader(library: Path, tmp_path: Path, data: st.DataObject) -> None:
     """Overwrite header, section table, program headers, symbols or names with anything, and cut the file anywhere."""
@@ -196,6 +200,7 @@ def test_a_lying_file_never_crashes_the_reader(library: Path, tmp_path: Path, da
         parts = [(0, 64), (elf["e_phoff"], 56 * elf["e_phnum"]), (elf["e_shoff"], 64 * elf["e_shnum"])]
         for name in (".dynsym", ".dynstr", ".symtab", ".strtab"):
             section = elf.get_section_by_name(name)
+            assert section is not None
             parts.append((section["sh_offset"], section["sh_size"]))
     for _ in range(data.draw(st.integers(1, 6))):
         begin, size = data.draw(st.sampled_from(parts))

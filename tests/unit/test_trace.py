@@ -84,7 +84,7 @@ def test_a_recorder_killed_at_any_moment_leaves_a_trace(tmp_path: Path) -> None:
     assert rows == sorted(rows)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_damaged_table_is_an_error_or_shorter_never_a_crash(tmp_path_factory: Any, data: Any) -> None:
     path = tmp_path_factory.mktemp("damaged") / "t"

@@ -10,8 +10,10 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 FOLDERS = {"netprof": "netprof", "probes": "netprof/probes", "analysis": "netprof/analysis"}
@@ -99,16 +101,17 @@ def test_it_is_for_this_kind_of_machine_and_any_python(wheel: Path) -> None:
 
 
 def test_every_bpf_program_is_compiled_and_relocatable(source: Path, installed: Path) -> None:
-    probes = source / "probes"
-    programs = sorted(path.relative_to(probes).with_suffix(".o") for path in probes.glob("*/*.bpf.c"))
+    programs = sorted(path.relative_to(source) for path in (source / "probes").glob("*/*.bpf.c"))
     assert programs
     for program in programs:
-        with open(installed / "netprof" / "probes" / program, "rb") as file:
+        with open(installed / "netprof" / program.with_suffix(".o"), "rb") as file:
             elf = ELFFile(file)
             sections = {section.name for section in elf.iter_sections()}
             assert elf.header.e_machine == "EM_BPF"
             assert {".BTF", ".BTF.ext"} <= sections
-            assert str(source).encode() not in elf.get_section_by_name(".BTF").data()
+            types = elf.get_section_by_name(".BTF")
+            assert types is not None
+            assert str(source).encode() not in types.data()
             if shutil.which("llvm-strip"):
                 assert ".debug_info" not in sections
 
@@ -119,7 +122,9 @@ def test_the_native_libraries_need_only_each_other_and_libc(installed: Path) -> 
     assert "libnetprof.so" in bundled
     for name in bundled:
         with open(folder / name, "rb") as file:
-            tags = list(ELFFile(file).get_section_by_name(".dynamic").iter_tags())
+            dynamic = ELFFile(file).get_section_by_name(".dynamic")
+            assert isinstance(dynamic, DynamicSection)
+            tags: list[Any] = list(dynamic.iter_tags())
         needed = {tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"}
         assert {other for other in needed - bundled if not other.startswith(LIBC)} == set()
         if name == "libnetprof.so":

@@ -66,7 +66,9 @@ def test_iterations_and_phases(analyzed):
 
 def test_the_scaling_factor_against_a_single_worker(tmp_path):
     reader = TraceReader(Job().fill().write(tmp_path / "t"))
-    assert analyze(reader, baseline_s=0.15).of(SCALING).factor == pytest.approx(0.75)
+    scaling = analyze(reader, baseline_s=0.15).of(SCALING)
+    assert scaling is not None
+    assert scaling.factor == pytest.approx(0.75)
 
 
 def test_utilization_of_each_link_over_iterations_and_while_waiting(analyzed):
@@ -208,9 +210,7 @@ def test_ranks_that_only_talk_over_loopback_do_not_hide_the_line_rate(analyzed):
     job = Job().fill()
     first, second = job.meta().devices
     job.changes["devices"] = (first, replace(second, device="lo", line_rate=LineRate(None, "loopback")))
-    flows = job.flows()
-    flows["device"] = ["eth0", "lo"]
-    job.flows = lambda: flows
+    job.flow_changes["device"] = ["eth0", "lo"]
     found = analyzed(job)
     assert {rank.link.device for rank in found.of(RANKS)} == {"eth0", "lo"}
     assert found.of(COLLECTIVES).summary.line_rate_share == pytest.approx(

@@ -113,7 +113,7 @@ def test_power_that_is_measured_more_rarely_than_read_is_as_coarse_as_it_is_meas
 
 
 def test_a_gap_in_the_sampling_is_not_filled() -> None:
-    series = Series(*(np.array(values) * MS for values in ([10, 20, 30, 40, 500], [0] * 5)), value=np.arange(5.0))
+    series = Series(np.array([10, 20, 30, 40, 500]) * MS, np.zeros(5, np.int64), value=np.arange(5.0))
     assert series.weights(RECORDING).tolist() == [10 * MS, 10 * MS, 10 * MS, 10 * MS, 40 * MS]
 
 

@@ -194,7 +194,7 @@ def random_jobs(draw):
     return job
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(random_jobs(), st.randoms())
 def test_phases_add_up_exactly_whatever_is_lost_and_in_whatever_order_rows_come(job, random):
     found = find(job)

@@ -13,7 +13,10 @@ PID, MAIN, WORKER, MS = 7, 7, 8, 1_000_000
 WORK = 0xFFFF_0000
 
 
-def marks(*rows: tuple[float, int] | tuple[float, int, int] | tuple[float, int, int, int]) -> Marks:
+Row = tuple[float, int] | tuple[float, int, int] | tuple[float, int, int, int]
+
+
+def marks(*rows: Row) -> Marks:
     """Build marks from (time in ms, kind, arg0, tid)."""
     full = [(round(row[0] * MS), *row[1:], *(0, MAIN)[len(row) - 2 :]) for row in rows]
     columns = {
@@ -83,7 +86,7 @@ def test_steps_without_a_backward_pass_are_no_iterations_and_left_to_inference()
 
 
 def test_horovod_waits_end_with_their_handles() -> None:
-    rows = [
+    rows: list[Row] = [
         (1, K.HOROVOD_WAIT, 5),
         (3, K.HOROVOD_DONE, 5, WORKER),
         (4, K.HOROVOD_DONE, 6, WORKER),

@@ -97,7 +97,5 @@ def test_no_traffic(verdict):
 
 def test_traffic_of_other_processes_than_the_ranks_says_nothing_about_the_wait(verdict):
     job = Job().fill()
-    flows = job.flows()
-    flows["pid"], flows["rank"] = [900, 901], [-1, -1]
-    job.flows = lambda: flows
+    job.flow_changes |= {"pid": [900, 901], "rank": [-1, -1]}
     assert verdict(job).case is Case.NO_TRAFFIC

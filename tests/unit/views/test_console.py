@@ -98,9 +98,8 @@ def test_devices_of_one_name_are_told_apart(tmp_path):
     job = Job().fill()
     first, second = job.meta().devices
     job.changes["devices"] = (replace(first, device="eth0"), replace(second, device="eth0", netns=8))
-    flows = job.flows() | {"device": ["eth0", "eth0"], "netns": [7, 8]}
-    job.flows = lambda: flows
+    job.flow_changes |= {"device": ["eth0", "eth0"], "netns": [7, 8]}
     assert "eth0 of rank 1" in text(job, tmp_path, 100)
     job.changes["targets"] = tuple(replace(target, rank=0) for target in job.meta().targets)
-    flows["rank"] = [0, 0]  # restarted elsewhere: the rank no longer tells them apart
+    job.flow_changes["rank"] = [0, 0]  # restarted elsewhere: the rank no longer tells them apart
     assert "eth0@8" in text(job, tmp_path, 101)

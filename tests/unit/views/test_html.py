@@ -29,6 +29,7 @@ from netprof.analysis.findings.horovod import HOROVOD, HorovodFinding
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.section import Section
 from netprof.model import Gpu, Target
 from netprof.schema import GpuMetric
 from netprof.trace import TraceReader
@@ -75,9 +76,9 @@ def analysed(job: Job, path: Path) -> Analysis:
 
 
 def unpack(packed: dict[str, Any]) -> np.ndarray:
-    values = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), TYPES[packed["type"]])
+    values: np.ndarray = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), TYPES[packed["type"]])
     if "unit" in packed:
-        return values * packed["unit"]
+        return values * float(packed["unit"])
     return np.cumsum(values) if packed["delta"] else values
 
 
@@ -174,8 +175,7 @@ def test_names_are_text(place: str, tmp_path: Path) -> None:
     job.changes |= changes.get(place, {})
     if place in ("device", "address"):
         column = "local_addr" if place == "address" else "device"
-        flows = job.flows() | {column: [HOSTILE] * 2}
-        job.flows = lambda: flows  # type: ignore[method-assign]
+        job.flow_changes[column] = [HOSTILE] * 2
     text = render(analysed(job, tmp_path))
     page = Page(text)
     assert "<script>alert" not in text
@@ -267,7 +267,7 @@ def test_what_other_frameworks_communicate_is_shown(analysis: Analysis) -> None:
     kind = KindSummary("gloo", "all-gather", "measured", 7, 28_000_000, 90 * MS, 2.5e9, 1.25e9)
     horovod = HorovodSummary(100, 60, 6, 10.0, 100 * MS, 50 * MS, 20 * MS, 25 * MS, 5 * MS)
     nccl = NcclSummary(101, 40, 20, 1, (2,), "its environment", 4_000_000, 0.011, 3e9, None)
-    changes = {
+    changes: dict[Section[Any], Any] = {
         COLLECTIVES: dataclasses.replace(analysis.of(COLLECTIVES), kinds=(kind,)),
         HOROVOD: HorovodFinding((horovod,), {100: 0}),
         NCCL: dataclasses.replace(analysis.of(NCCL), processes=(nccl,)),

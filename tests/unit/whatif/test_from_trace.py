@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic import ITERATION_NS, MS, START_NS, Job, K
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze
@@ -24,36 +22,21 @@ from netprof.analysis.whatif.samples import own_seconds
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError, TraceError, UsageError
-from netprof.schema import MarkKind
 from netprof.trace import TraceReader
 
-
-def _synthetic() -> ModuleType:
-    path = Path(__file__).parents[1] / "analysis" / "synthetic.py"
-    spec = importlib.util.spec_from_file_location("whatif_synthetic", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-synthetic = _synthetic()
-Job, K, MS = synthetic.Job, MarkKind, synthetic.MS
 GRADIENTS_MS = (22, 25, 29, 35, 40, 41)  # three before the first launch at 30 ms, three before the second at 41 ms
 
 
-def schedule(job: object, path: Path, **options: float) -> GradientSchedule:
-    return from_trace(analyze(TraceReader(job.write(path / "t.netprof"))), **options)  # type: ignore[attr-defined]
+def schedule(job: Job, path: Path, **options: float) -> GradientSchedule:
+    return from_trace(analyze(TraceReader(job.write(path / "t.netprof"))), **options)
 
 
-def with_gradients(job: object, steps: int) -> object:
-    for rank in range(job.ranks):  # type: ignore[attr-defined]
+def with_gradients(job: Job, steps: int) -> Job:
+    for rank in range(job.ranks):
         for step in range(steps):
-            at = synthetic.START_NS + step * synthetic.ITERATION_NS
+            at = START_NS + step * ITERATION_NS
             for index, ms in enumerate(GRADIENTS_MS):
-                job.mark(at + ms * MS, 100 + rank, K.GRADIENT_READY, index, tid=200 + rank)  # type: ignore[attr-defined]
+                job.mark(at + ms * MS, 100 + rank, K.GRADIENT_READY, index, tid=200 + rank)
     return job
 
 
@@ -86,7 +69,7 @@ def test_the_model_gives_the_measured_iteration_back(tmp_path: Path) -> None:
 
 def test_a_stall_is_no_part_of_a_typical_iteration(tmp_path: Path) -> None:
     job = Job(iterations=12).fill()
-    late = synthetic.START_NS + 5 * synthetic.ITERATION_NS + 100 * MS
+    late = START_NS + 5 * ITERATION_NS + 100 * MS
     job.marks = [(t + (300 * MS if t >= late else 0), *rest) for t, *rest in job.marks]
     found = schedule(job, tmp_path).observed
     assert found is not None
@@ -208,7 +191,7 @@ def test_other_fusion_needs_gradient_marks_and_says_what_does_not(tmp_path: Path
     with pytest.raises(NetprofError) as caught:
         run(bare, "--fusion", "paper")
     assert "--fusion observed" in caught.value.hint
-    marked = with_gradients(Job().fill(), steps=2).write(tmp_path / "marked.netprof")  # type: ignore[attr-defined]
+    marked = with_gradients(Job().fill(), steps=2).write(tmp_path / "marked.netprof")
     assert "buckets     paper" in run(str(marked), "--fusion", "paper")
 
 
@@ -258,9 +241,7 @@ def test_a_log_needs_a_batch_time(tmp_path: Path) -> None:
 
 def test_loopback_is_no_link(tmp_path: Path) -> None:
     job = Job().fill()
-    flows = job.flows()
-    flows["device"] = ["lo", "lo"]
-    job.flows = lambda: flows
+    job.flow_changes["device"] = ["lo", "lo"]
     found = schedule(job, tmp_path).observed
     assert found is not None
     assert found.wire_bytes_per_byte is None

@@ -115,8 +115,7 @@ def test_hostile_names_stay_text(view, look):
     job = Job(ranks=1).fill()
     job.changes["devices"] = (Device("eth0", 7, LineRate(1e9, HOSTILE)), Device(HOSTILE, 7, LineRate(1e9, HOSTILE)))
     job.changes["targets"] = (Target(100, 5, HOSTILE, 7, 0, 2, ("ddp",)),)
-    flows = job.flows()
-    job.flows = lambda: flows | {"device": [HOSTILE], "local_addr": [HOSTILE]}
+    job.flow_changes |= {"device": [HOSTILE], "local_addr": [HOSTILE]}
     drawn = text(look(job), 120, 40, ViewState(HOSTILE, view=view, notice=HOSTILE))
     assert not set(drawn) & {"\x1b", "\x07", "\u202e"}
     assert "\\x1b]0;owned\\x07[red]" in drawn

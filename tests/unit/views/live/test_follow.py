@@ -74,6 +74,7 @@ def test_a_long_past_is_counted_but_not_kept(tmp_path):
         growing.grow(5)
     recent = TraceSource(growing.path).look()
     assert recent.past.of(100).number.tolist() == list(range(500, 600))
+    assert recent.analysis is not None
     assert recent.analysis.of(ITERATIONS).count == pytest.approx(100, abs=2)
 
 

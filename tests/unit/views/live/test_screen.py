@@ -49,9 +49,10 @@ def test_another_size_draws_everything(screen):
 
 def test_no_color_is_honoured(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=20)
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, color_system="standard", width=20)
     Screen(console).put([row(("x", "bold red"))], 1)
-    assert console.file.getvalue().endswith("\x1b[1mx\x1b[0m")
+    assert file.getvalue().endswith("\x1b[1mx\x1b[0m")
 
 
 def test_markup_is_text(screen):

@@ -108,10 +108,11 @@ def test_slow_iterations_stretch_the_window(live):
         job.step(0, START_NS + step * 20 * 1000 * MS)
     job.iterations = 8 * 100 + 1  # of synthetic's 200 ms, for the end
     inbox, state = live(job)
-    recent = None
-    for recent in feed(job, inbox, state, 1000 * MS):  # noqa: B007 - the last one counts
+    for _ in feed(job, inbox, state, 1000 * MS):
         state._next_s = 0.0
+    recent = state.look()
     assert recent.window_ns == 120 * 10**9
+    assert recent.analysis is not None
     assert recent.analysis.of(ITERATIONS).count == 5
 
 
@@ -178,7 +179,8 @@ def test_iterations_without_ddp_are_counted():
     steps = np.arange(8) * ITERATION_NS + START_NS
     for first in (0, 2, 4):
         begins = steps[first : first + 4]
-        found = Iterations(np.full(3, 7), *[begins[:-1]] * 4, begins[1:])
+        begin, end = begins[:-1], begins[1:]
+        found = Iterations(np.full(3, 7), begin, begin, begin, begin, end)
         past = continued(past, found, read_marks(marks), {})
     assert past.number.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert (past.begin_ns == steps[:7]).all()

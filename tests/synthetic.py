@@ -11,7 +11,7 @@ Every iteration of every rank is the same unless a test changes it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -55,9 +55,10 @@ class Job:
     one_device: bool = False
     other_traffic: float = 0.0
     drops: int = 0
-    marks: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    marks: list[tuple[int, ...]] = field(default_factory=list)  # time, pid, tid, kind, arg0, arg1 and maybe arg2
     wire: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # flow, direction, bin, payload, wire
     changes: dict[str, Any] = field(default_factory=dict)  # fields of Meta
+    flow_changes: dict[str, list[Any]] = field(default_factory=dict)  # columns of `flows`
 
     def fill(self) -> Job:
         """Add the steps of every rank; one more than `iterations`, since the last one has no end."""
@@ -121,7 +122,7 @@ class Job:
 
     def flows(self) -> dict[str, list[Any]]:
         ranks = range(self.ranks)
-        return {
+        columns: dict[str, list[Any]] = {
             "flow_id": [rank + 1 for rank in ranks],
             "family": [4] * self.ranks,
             "local_addr": [f"10.0.0.{rank + 1}" for rank in ranks],
@@ -134,6 +135,7 @@ class Job:
             "pid": [100 + rank for rank in ranks],
             "rank": list(ranks),
         }
+        return columns | self.flow_changes
 
     def nic(self) -> dict[str, Any]:
         """Two samples of every device, which moved what the job moved and `other_traffic` as much again."""
@@ -170,7 +172,7 @@ class Job:
         return path
 
 
-def mark_columns(rows: list[tuple[int, int, int, int, int, int]]) -> dict[str, Any]:
+def mark_columns(rows: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     """Return the columns of `marks`."""
     names = ("time_ns", "pid", "tid", "kind", "arg0", "arg1")
     columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}

@@ -1,6 +1,0 @@
-"""Lets the tests import `synthetic`, the generator of traces with a known answer."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "analysis"))
