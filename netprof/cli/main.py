@@ -13,7 +13,7 @@ from netprof import __version__
 from netprof.cli.attach import attach
 from netprof.cli.doctor import doctor
 from netprof.cli.live import live
-from netprof.cli.report import report
+from netprof.cli.report import report, with_formats
 from netprof.cli.run import run
 from netprof.cli.timeline import timeline
 from netprof.cli.whatif import whatif
@@ -33,7 +33,7 @@ app = typer.Typer(
 app.command()(attach)
 app.command(context_settings=_PASS_ON)(run)
 app.command()(live)
-app.command()(report)
+app.command()(with_formats(report))
 app.command()(whatif)
 app.command()(timeline)
 app.command()(doctor)

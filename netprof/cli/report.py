@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from netprof.cli.recording import Json, print_report
 from netprof.errors import UsageError
+from netprof.views.reporters import REPORTERS, by_name, by_suffix
 
 if TYPE_CHECKING:
     from netprof.views.reporter import Reporter
@@ -21,21 +24,11 @@ def report(
         list[Path] | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write a file; its suffix says the format. May be repeated."),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one self-contained page of charts; - prints it.")
-    ] = None,
-    perfetto: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev or chrome://tracing.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every table and result as CSV.")] = None,
-    parquet: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write every table and result as Parquet.")
-    ] = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that exist.")] = False,
+    **formats: Path | None,
 ) -> None:
     """Print where the iterations and the link of a recorded job went, or write it in other formats."""
-    named = {"html": html, "perfetto": perfetto, "csv": csv, "parquet": parquet}
-    wanted = {name: path for name, path in named.items() if path is not None}
+    wanted = {name: path for name, path in formats.items() if path is not None}
     if not wanted and not out:
         from rich.console import Console
 
@@ -44,10 +37,28 @@ def report(
     _write(trace, _targets(wanted, out or [], as_json), force)
 
 
+def with_formats(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `**formats` an option for every reporter, which names the file or folder to write."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(reporter.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(reporter))
+        for reporter in REPORTERS
+        if reporter.name != "json"  # --json alone prints
+    ]
+    command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in (*own, *options)}
+    return command
+
+
+def _option(reporter: Reporter) -> Any:
+    metavar = "DIR" if reporter.folder else "FILE"
+    return Annotated[Path | None, typer.Option(metavar=metavar, help=reporter.about)]
+
+
 def _targets(named: dict[str, Path], out: list[Path], as_json: bool) -> list[tuple[Reporter, Path]]:
     """Return what to write where. Raises UsageError where two reports want standard output or one file."""
     from netprof.views.output import STDOUT
-    from netprof.views.reporters import by_name, by_suffix
 
     targets = [(by_name(name), path) for name, path in named.items()]
     for path in out:

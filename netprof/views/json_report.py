@@ -84,14 +84,21 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import IO, TYPE_CHECKING, Any
 
 from netprof.analysis import definitions
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
+    from netprof.views.reporter import Report
 
 SCHEMA = 1
+
+
+def write(report: Report, out: IO[bytes]) -> None:
+    """Write the document. Raises OSError."""
+    out.write(json.dumps(to_json(report.analysis), indent=1, allow_nan=False).encode() + b"\n")
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:

@@ -19,7 +19,7 @@ STDOUT = Path("-")
 
 def check(reporter: Reporter, target: Path, force: bool) -> None:
     """Raise UsageError or NetprofError before any work is done where the target cannot serve."""
-    if reporter.fill is not None:
+    if reporter.folder:
         if target == STDOUT:
             raise UsageError(f"--{reporter.name} writes several files: standard output holds one", "name a folder")
         if target.is_dir() and any(target.iterdir()) and not force:
@@ -33,12 +33,12 @@ def check(reporter: Reporter, target: Path, force: bool) -> None:
 def write(reporter: Reporter, report: Report, target: Path) -> None:
     """Write a report. Raises NetprofError when the target cannot be written."""
     try:
-        if reporter.fill is not None:
+        if reporter.folder:
             if not target.exists():
                 target.mkdir(parents=True)
                 give_to_user(target)
             reporter.fill(report, target)
-        elif reporter.write is not None:
+        else:
             with _standard_output() if target == STDOUT else replaced(target) as out:
                 reporter.write(report, out)
     except BrokenPipeError:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from netprof.analysis.findings.links import LinkSummary
     from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.tables.columns import Int64
+    from netprof.views.reporter import Report
 
 _MOST_CELLS = 1 << 19  # of all counters together; a line of JSON each
 _ITERATIONS, _BUCKETS, _COLLECTIVES = 1, 100, 1000  # the first track of each kind
@@ -35,8 +36,13 @@ _FLUSH_EVENTS = 4096
 Event = dict[str, Any]
 
 
-def write(analysis: Analysis, out: IO[bytes]) -> None:
+def write(report: Report, out: IO[bytes]) -> None:
     """Write the JSON to a binary stream, a piece at a time. Raises OSError."""
+    write_analysis(report.analysis, out)
+
+
+def write_analysis(analysis: Analysis, out: IO[bytes]) -> None:
+    """Write the JSON of an analysis. Raises OSError."""
     about = {
         "tool": "netprof",
         "version": safe_text(analysis.meta.netprof_version),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -22,12 +22,23 @@ class Report:
 
 @dataclass(frozen=True)
 class Reporter:
-    """One format, as one file (`write` gets a binary stream) or as a folder of files (`fill` gets the folder).
+    """One format: the option by which it is asked for, and the module that writes it, imported when it is used.
 
-    `suffixes` are those file names that mean this format and no other.
+    The module has `write(report, stream)` for one file (a binary stream), or, of a `folder` of files,
+    `fill(report, folder)`; both raise OSError. `suffixes` are those file names that mean this format and no other.
+    `about` is the option's help.
     """
 
     name: str
+    module: str
+    about: str
     suffixes: tuple[str, ...] = ()
-    write: Callable[[Report, IO[bytes]], None] | None = None
-    fill: Callable[[Report, Path], None] | None = None
+    folder: bool = False
+
+    def write(self, report: Report, out: IO[bytes]) -> None:
+        """Write a report to a stream."""
+        import_module(self.module).write(report, out)
+
+    def fill(self, report: Report, folder: Path) -> None:
+        """Write a report into a folder that exists."""
+        import_module(self.module).fill(report, folder)

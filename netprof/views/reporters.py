@@ -1,52 +1,21 @@
-"""Every reporter there is, found by name or by suffix; each is a file with one function, imported when it is used."""
+"""Every reporter there is, found by name or by suffix."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO
 
 from netprof.errors import UsageError
-from netprof.views.reporter import Report, Reporter
+from netprof.views.reporter import Reporter
 
-
-def _html(report: Report, out: IO[bytes]) -> None:
-    from netprof.views.html import render
-
-    out.write(render(report.analysis).encode())
-
-
-def _json(report: Report, out: IO[bytes]) -> None:
-    import json
-
-    from netprof.views.json_report import to_json
-
-    out.write(json.dumps(to_json(report.analysis), indent=1, allow_nan=False).encode() + b"\n")
-
-
-def _perfetto(report: Report, out: IO[bytes]) -> None:
-    from netprof.views.perfetto import write
-
-    write(report.analysis, out)
-
-
-def _csv(report: Report, folder: Path) -> None:
-    from netprof.views.tables import write_csv
-
-    write_csv(report, folder)
-
-
-def _parquet(report: Report, folder: Path) -> None:
-    from netprof.views.tables import write_parquet
-
-    write_parquet(report, folder)
-
+_PERFETTO = (".pftrace", ".perfetto-trace", ".perfetto.json", ".trace.json")
 
 REPORTERS = (
-    Reporter("html", (".html", ".htm"), write=_html),
-    Reporter("perfetto", (".pftrace", ".perfetto-trace", ".perfetto.json", ".trace.json"), write=_perfetto),
-    Reporter("json", (".json",), write=_json),
-    Reporter("csv", fill=_csv),
-    Reporter("parquet", fill=_parquet),
+    Reporter("html", "netprof.views.html", "Write one self-contained page of charts; - prints it.", (".html", ".htm")),
+    Reporter("markdown", "netprof.views.markdown", "Write Markdown, to paste into an issue or a chat.", (".md",)),
+    Reporter("perfetto", "netprof.views.perfetto", "Write a trace for ui.perfetto.dev or chrome://tracing.", _PERFETTO),
+    Reporter("json", "netprof.views.json_report", "Print the report as JSON.", (".json",)),
+    Reporter("csv", "netprof.views.csv_tables", "Write every table and result as CSV.", folder=True),
+    Reporter("parquet", "netprof.views.parquet_tables", "Write every table and result as Parquet.", folder=True),
 )
 """In the order in which suffixes are tried: `.trace.json` before `.json`."""
 
@@ -66,7 +35,7 @@ def by_suffix(path: Path) -> Reporter:
         if path.name.lower().endswith(reporter.suffixes or ("\0",)):
             return reporter
     known = ", ".join(suffix for reporter in REPORTERS for suffix in reporter.suffixes)
+    options = ", ".join(f"--{reporter.name}" for reporter in REPORTERS)
     raise UsageError(
-        f"the name of {path} does not say which format is wanted",
-        f"end it with one of {known}, or use --html, --perfetto, --csv or --parquet",
+        f"the name of {path} does not say which format is wanted", f"end it with one of {known}, or use {options}"
     )

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from netprof import units
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from netprof.analysis import Analysis
     from netprof.analysis.form import Part
+    from netprof.views.reporter import Report
 
 SCRIPTS = ("numbers.js", "data.js", "lanes.js", "tracks.js", "charts.js", "main.js")
 _CHARTS = {section.name: f"{section.name}.html.j2" for section in (ITERATIONS, COLLECTIVES, FLOWS)}
@@ -42,6 +43,11 @@ class _Section:
     id: str
     charts: str | None
     parts: Sequence[Part]
+
+
+def write(report: Report, out: IO[bytes]) -> None:
+    """Write the page. Raises OSError."""
+    out.write(render(report.analysis).encode())
 
 
 def render(analysis: Analysis) -> str:

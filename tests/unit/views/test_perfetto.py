@@ -22,7 +22,7 @@ from netprof.views import perfetto
 
 def exported(analysis: Analysis) -> dict[str, Any]:
     out = io.BytesIO()
-    perfetto.write(analysis, out)
+    perfetto.write_analysis(analysis, out)
     document: dict[str, Any] = json.loads(out.getvalue())
     return document
 

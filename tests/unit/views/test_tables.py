@@ -14,8 +14,8 @@ from netprof.analysis.findings.links import LINKS
 from netprof.analysis.result_tables import result_tables
 from netprof.schema import tables
 from netprof.trace import TraceReader
+from netprof.views import csv_tables, parquet_tables
 from netprof.views.reporter import Report
-from netprof.views.tables import write_csv, write_parquet
 
 
 def report_on(job: Job, path: Path) -> Report:
@@ -34,7 +34,7 @@ def report(tmp_path: Path) -> Report:
 
 
 def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_path: Path) -> None:
-    for write, suffix in ((write_csv, "csv"), (write_parquet, "parquet")):
+    for write, suffix in ((csv_tables.fill, "csv"), (parquet_tables.fill, "parquet")):
         folder = tmp_path / suffix
         folder.mkdir()
         write(report, folder)
@@ -45,7 +45,7 @@ def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_pa
 
 
 def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
-    write_csv(report, tmp_path)
+    csv_tables.fill(report, tmp_path)
     for name, schema in tables().items():
         recorded = report.trace.table(name).to_pylist()
         found = rows_of(tmp_path / f"{name}.csv")
@@ -56,7 +56,7 @@ def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
 
 
 def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> None:
-    write_csv(report, tmp_path)
+    csv_tables.fill(report, tmp_path)
     analysis = report.analysis
     iterations = rows_of(tmp_path / "iterations.csv")
     assert [int(row["begin_ns"]) for row in iterations] == analysis.evidence.iterations.begin_ns.tolist()
@@ -76,7 +76,7 @@ def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> 
 
 
 def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:
-    write_parquet(report, tmp_path)
+    parquet_tables.fill(report, tmp_path)
     for name, schema in tables().items():
         table = pq.read_table(tmp_path / f"{name}.parquet")
         assert table.schema.names == schema.names
@@ -89,9 +89,9 @@ def test_a_formula_in_a_name_stays_text_in_csv(text: str, tmp_path: Path) -> Non
     job = Job().fill()
     job.flow_changes["device"] = [text, "eth1"]
     report = report_on(job, tmp_path)
-    write_csv(report, tmp_path)
+    csv_tables.fill(report, tmp_path)
     assert rows_of(tmp_path / "flows.csv")[0]["device"] == "'" + text
-    write_parquet(report, tmp_path)
+    parquet_tables.fill(report, tmp_path)
     assert pq.read_table(tmp_path / "flows.parquet")["device"][0].as_py() == text
 
 
@@ -100,7 +100,7 @@ def test_empty_tables_are_written_too(lost: str, tmp_path: Path) -> None:
     job = Job(rate_bps=None, world_size=None).fill()
     getattr(job, lost).clear()
     report = report_on(job, tmp_path)
-    write_csv(report, tmp_path)
-    write_parquet(report, tmp_path)
+    csv_tables.fill(report, tmp_path)
+    parquet_tables.fill(report, tmp_path)
     assert rows_of(tmp_path / "links.csv")[0]["line_rate_bps"] == ""
     assert rows_of(tmp_path / f"{lost}.csv") == []

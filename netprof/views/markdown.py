@@ -1,0 +1,96 @@
+"""The report as Markdown, to paste into an issue or a chat: what a person reads first, the rest folded away.
+
+Every text from the trace is escaped: it can neither become markup nor HTML, and no name becomes a mention or a link.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING
+
+from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.views.safe import safe_text
+
+if TYPE_CHECKING:
+    from netprof.analysis import Analysis
+    from netprof.views.reporter import Report
+
+_ACTIVE = re.compile(r"[\\`*_\[\]<>|~&$^]|(?<=[a-z]):(?=//)|(?<=www)\.")  # also what would be linked by itself
+_MENTIONS = re.compile(r"[@#]")  # a comment behind it keeps chats from looking up a person or an issue
+_BAR_CELLS = 30
+
+
+def write(report: Report, out: IO[bytes]) -> None:
+    """Write the report. Raises OSError."""
+    out.write(render(report.analysis).encode())
+
+
+def render(analysis: Analysis) -> str:
+    """Return the report of `analysis` as GitHub's flavour of Markdown."""
+    return "\n".join(_lines(analysis)).rstrip() + "\n"
+
+
+def _lines(analysis: Analysis) -> Iterator[str]:
+    yield f"**{escaped(analysis.of(VERDICT).sentence)}**"
+    parts = [part for section in analysis.sections for part in analysis.parts(section)]
+    for part in parts:
+        if not part.detail:
+            yield from _part(part)
+    if analysis.notes:
+        yield from ("", "### To trust these numbers, know that", "")
+        yield from (f"- {escaped(note)}" for note in analysis.notes)
+    yield from _folded("Details", [line for part in parts if part.detail for line in _part(part)])
+    meanings = [f"- **{escaped(term.term)}**: {escaped(term.text)}" for term in analysis.definitions]
+    yield from _folded("Definitions", ["", *meanings])
+
+
+def escaped(text: str) -> str:
+    """Return text from outside as text: nothing in it is markup, in a table either."""
+    return _MENTIONS.sub(r"\\\g<0><!-- -->", _ACTIVE.sub(r"\\\g<0>", safe_text(text)))
+
+
+def _part(part: Part) -> Iterator[str]:
+    yield from ("", f"### {escaped(part.title)}", "")
+    if part.about:
+        yield from (escaped(part.about), "")
+    for body in part.bodies:
+        if isinstance(body, Grid):
+            yield from _grid(body.shortened())
+        else:
+            yield from _pairs(body)
+        yield ""
+
+
+def _grid(grid: Grid) -> Iterator[str]:
+    headings = [escaped(heading) or " " for heading in grid.headings]
+    yield _row(headings)
+    left = [index == 0 or heading in grid.left for index, heading in enumerate(grid.headings)]
+    yield _row(["---" if is_left else "---:" for is_left in left])
+    for row in grid.rows:
+        yield _row([_cell(cell) for cell in row])
+    if grid.left_out:
+        yield from ("", f"{grid.left_out} more are not listed.")
+
+
+def _pairs(pairs: Pairs) -> Iterator[str]:
+    yield from (f"- {escaped(label)}: **{escaped(value)}**" for label, value in pairs.rows)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell) -> str:
+    """Return a cell; a bar is drawn in characters, at its place."""
+    if not isinstance(cell, Bar):
+        return escaped(cell)
+    begin, end = round(cell.before * _BAR_CELLS), round((cell.before + cell.part) * _BAR_CELLS)
+    drawn = "░" * begin + ("█" * (end - begin) or ("▏" if cell.part else ""))
+    return f"`{drawn:░<{_BAR_CELLS}}`"
+
+
+def _folded(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield from ("", f"<details><summary>{title}</summary>", *lines, "", "</details>")
