@@ -98,7 +98,7 @@ def attached(pids: list[int]) -> FlowProbe:
     """Attach the flow probe to both ends."""
     probe = FlowProbe(1_000_000)
     for pid in pids:
-        probe.add_target(pid)
+        probe.targets.add(pid)
     probe.start()
     return probe
 

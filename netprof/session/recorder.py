@@ -18,6 +18,7 @@ from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Clock, Losses, Meta, Probe, SkippedProbe, Target
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.gpu.probe import GpuProbe
+from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.marks.probe import MarkProbe
 from netprof.probes.nic.devices import Devices
 from netprof.schema import MarkKind
@@ -62,7 +63,8 @@ class Recorder:
         self._buffers = TableBuffers()
         self._ignored_flows: set[int] = set()
         self._skipped: list[SkippedProbe] = []
-        self._flows = self._resources.enter_context(FlowProbe(self.options.bin_ns))
+        self._targets = self._resources.enter_context(TargetMap())
+        self._flows = self._resources.enter_context(FlowProbe(self.options.bin_ns, targets=self._targets))
         self._bpf_cost.watch(self._flows.object)
         self._marks = self._open_marks()
         self._gpus = self._resources.enter_context(GpuProbe())
@@ -73,7 +75,7 @@ class Recorder:
 
     def _open_marks(self) -> MarkProbe | None:
         try:
-            marks = MarkProbe(targets_fd=self._flows.object.map_fd("targets"))
+            marks = MarkProbe(targets=self._targets)
         except NotPermittedError:
             raise
         except NetprofError as error:
@@ -86,7 +88,7 @@ class Recorder:
         """Attach to the job. Raises NetprofError; the trace that was begun is then removed again."""
         try:
             for target in self.job.targets:
-                self._flows.add_target(target.pid)
+                self._targets.add(target.pid)
             self._flows.start()
             self._attach_marks(self.job.targets)
             self._gpus.follow([target.pid for target in self.job.targets])
@@ -161,7 +163,7 @@ class Recorder:
             self._forget(lives["pid"][lives["kind"] == MarkKind.PROCESS_EXIT].tolist())
         changed = self.job.changed()
         for target in changed:
-            self._flows.add_target(target.pid)
+            self._targets.add(target.pid)
         self._attach_marks(changed)
         if changed:
             self._gpus.follow([target.pid for target in self.job.targets])

@@ -16,11 +16,11 @@ from netprof.probes.kernel.loader import (
     BpfObject,
     RingBuffer,
     map_array,
-    map_delete,
     map_update,
     run_iterator,
 )
 from netprof.probes.kernel.rtnetlink import device_name
+from netprof.probes.kernel.targets import TargetMap
 
 FLOW = np.dtype(
     [
@@ -65,13 +65,15 @@ _COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
 class FlowProbe:
     """Counts the job's TCP bytes per flow, direction and bin of `bin_ns`, from `start` until `close`.
 
-    Raises NotPermittedError without the rights for it, NetprofError when the kernel refuses a program.
+    `targets` is the map of the job's processes; without one to share the probe makes its own. Raises NotPermittedError
+    without the rights for it, NetprofError when the kernel refuses a program.
     """
 
-    def __init__(self, bin_ns: int, *, max_flows: int = MAX_FLOWS) -> None:
+    def __init__(self, bin_ns: int, *, targets: TargetMap | None = None, max_flows: int = MAX_FLOWS) -> None:
         self.bin_ns = bin_ns
-        self._object = _load(bin_ns, max_flows)
-        self._targets = self._object.map_fd("targets")
+        self._own_targets = targets is None
+        self.targets = targets or TargetMap()
+        self._object = _load(bin_ns, self.targets.fd, max_flows)
         self._flows: NDArray[Any] = map_array(self._object.map_fd("flows"), FLOW.itemsize, max_flows).view(FLOW)[:, 0]
         self._bins = RingBuffer(self._object.map_fd("bins"), _BINS_RING_BYTES, BIN_RECORD.itemsize)
         self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
@@ -88,16 +90,8 @@ class FlowProbe:
 
     @property
     def object(self) -> BpfObject:
-        """The loaded BPF object: its `targets` map is shared with the other probes, its programs have a cost."""
+        """The loaded BPF object: its programs have a cost."""
         return self._object
-
-    def add_target(self, pid: int) -> None:
-        """Count the flows of process `pid`, and of what it forks from now on."""
-        map_update(self._targets, pid.to_bytes(4, "little"), (1).to_bytes(4, "little"))
-
-    def remove_target(self, pid: int) -> None:
-        """Stop adopting the new flows of process `pid`."""
-        map_delete(self._targets, pid.to_bytes(4, "little"))
 
     def start(self) -> None:
         """Begin counting. The packet programs come first: a flow must not exist before its bytes are seen."""
@@ -166,17 +160,20 @@ class FlowProbe:
         self._bins.close()
         self._lives.close()
         self._object.close()
+        if self._own_targets:
+            self.targets.close()
 
     def _used(self) -> NDArray[Any]:
         return self._flows[: self._object.counters("next_slot")["next_slot"]]
 
 
-def _load(bin_ns: int, max_flows: int) -> BpfObject:
+def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
     """Load the programs, with plain reads of packet memory where the verifier knows them (Linux 6.17 and later)."""
+    sizes, shared = {"flows": max_flows, "free_slots": max_flows}, {"targets": targets_fd}
 
     def load(plain_reads: int) -> BpfObject:
         constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}
-        return BpfObject("flow", rodata=constants, max_entries={"flows": max_flows, "free_slots": max_flows})
+        return BpfObject("flow", rodata=constants, max_entries=sizes, reuse=shared)
 
     try:
         return load(1)

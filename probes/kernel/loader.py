@@ -21,6 +21,7 @@ from netprof.probes.kernel.libbpf import libbpf
 
 _PROBES = Path(__file__).parent.parent
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
+_MAP_TYPE_HASH = 1  # BPF_MAP_TYPE_HASH
 
 
 def object_path(name: str) -> Path:
@@ -235,6 +236,19 @@ def map_array(map_fd: int, value_bytes: int, entries: int) -> NDArray[np.uint8]:
     length = (stride * entries + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
     mapping = mmap.mmap(map_fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
     return np.frombuffer(mapping, dtype=np.uint8)[: stride * entries].reshape(entries, stride)[:, :value_bytes]
+
+
+def create_hash(name: str, key_bytes: int, value_bytes: int, entries: int) -> int:
+    """Create a hash map that belongs to no object and return its descriptor; objects take it over by `reuse`.
+
+    Raises NotPermittedError without the rights for it, NetprofError when the kernel refuses it.
+    """
+    library = libbpf()
+    library.netprof_log_start()
+    descriptor = int(library.bpf_map_create(_MAP_TYPE_HASH, name.encode(), key_bytes, value_bytes, entries, None))
+    if descriptor < 0:
+        raise _kernel_refusal(f"cannot create the BPF map {name}", ctypes.get_errno())
+    return descriptor
 
 
 def map_update(map_fd: int, key: bytes, value: bytes) -> None:

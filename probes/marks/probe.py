@@ -17,7 +17,8 @@ import numpy.typing as npt
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Probe, SkippedProbe
 from netprof.probes.frameworks import FRAMEWORKS, Framework
-from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_delete, map_lookup, map_update
+from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_lookup, map_update
+from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
 from netprof.probes.marks.plan import Plan, Row, number_rows, plan_library
 from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
@@ -36,7 +37,7 @@ _Key = tuple[int, int, int]  # process, device and inode of a library
 class MarkProbe:
     """Records marks of the processes it is attached to, until closed.
 
-    `targets_fd` shares the map of the job's processes with other programs; without it the probe has its own.
+    `targets` is the map of the job's processes; without one to share the probe makes its own and keeps it up itself.
     `multi` chooses the way to attach (None: the best that the kernel has). Raises NotPermittedError or NetprofError
     when the program cannot be loaded; what is wrong with one process or one function is in `skipped` instead.
     """
@@ -45,7 +46,7 @@ class MarkProbe:
         self,
         pids: Iterable[int] = (),
         *,
-        targets_fd: int | None = None,
+        targets: TargetMap | None = None,
         frameworks: Sequence[Framework] = FRAMEWORKS,
         ring_bytes: int = RING_BYTES,
         multi: bool | None = None,
@@ -53,7 +54,8 @@ class MarkProbe:
         self._rows = number_rows(frameworks)
         if len(self._rows) > MAX_SPECS:
             raise ValueError(f"{len(self._rows)} marks; the program has room for {MAX_SPECS}")
-        self._shared_targets = targets_fd is not None
+        self._own_targets = targets is None
+        self.targets = targets or TargetMap()
         self._libraries: dict[tuple[int, int], tuple[Library, Plan]] = {}
         self._steady: dict[_Key, list[BpfLink]] = {}
         self._sampled: dict[_Key, list[BpfLink]] = {}
@@ -62,7 +64,7 @@ class MarkProbe:
         self._skipped: dict[SkippedProbe, None] = {}
         self._warnings: dict[str, None] = {}
         self._rejected: Counter[int] = Counter()  # by row
-        self._object, self._attacher = _load(targets_fd, ring_bytes, multi)
+        self._object, self._attacher = _load(self.targets.fd, ring_bytes, multi)
         try:
             for row in self._rows:
                 map_update(self._object.map_fd("specs"), _u32(row.cookie), pack_spec(row.mark))
@@ -80,7 +82,7 @@ class MarkProbe:
         An empty result means that it has none (yet) or is gone: call again later, as often as you like. What is
         attached already stays as it is.
         """
-        map_update(self._object.map_fd("targets"), _u32(pid), _u32(1))
+        self.targets.add(pid)
         try:
             mappings = executable_mappings(pid)
         except NotPermittedError as error:
@@ -99,8 +101,8 @@ class MarkProbe:
         keys = [key for key in self._steady if key[0] == pid]
         close_links([link for links in (self._steady, self._sampled) for key in keys for link in links.pop(key, [])])
         self._frameworks.pop(pid, None)
-        if not self._shared_targets:
-            map_delete(self._object.map_fd("targets"), _u32(pid))
+        if self._own_targets:
+            self.targets.discard(pid)
 
     def drop_sampled(self) -> None:
         """Detach the marks that are sampled, in every process attached so far."""
@@ -175,6 +177,8 @@ class MarkProbe:
         if hasattr(self, "_ring"):
             self._ring.close()
         self._object.close()
+        if self._own_targets:
+            self.targets.close()
 
     def __enter__(self) -> MarkProbe:
         return self
@@ -237,10 +241,9 @@ class MarkProbe:
                 self._started[Probe(f"marks:{name}", detail)] = None
 
 
-def _load(targets_fd: int | None, ring_bytes: int, multi: bool | None) -> tuple[BpfObject, Attacher]:
+def _load(targets_fd: int, ring_bytes: int, multi: bool | None) -> tuple[BpfObject, Attacher]:
     """Load the program for uprobe_multi where the kernel can do that, else for perf events."""
-    reuse = {} if targets_fd is None else {"targets": targets_fd}
-    size = {"records": ring_bytes}
+    reuse, size = {"targets": targets_fd}, {"records": ring_bytes}
     if multi is not False:
         try:
             loaded = BpfObject(

@@ -33,7 +33,7 @@ LINKS: dict[str, dict[str, Any]] = {
 def recording(*pids: int, bin_ns: int = 1_000_000) -> Iterator[Collector]:
     with FlowProbe(bin_ns) as probe:
         for pid in pids:
-            probe.add_target(pid)
+            probe.targets.add(pid)
         probe.start()
         yield Collector(probe)
 
@@ -155,7 +155,7 @@ def test_strangers_are_not_recorded() -> None:
 def test_slots_are_used_again() -> None:
     """A job that opens many short connections never runs out, and no flow inherits another's bytes."""
     with FlowProbe(1_000_000, max_flows=8) as probe:
-        probe.add_target(os.getpid())
+        probe.targets.add(os.getpid())
         probe.start()
         collector = Collector(probe)
         totals = []

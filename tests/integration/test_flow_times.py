@@ -32,7 +32,7 @@ def record_bursts(bin_ns: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarr
         sender = Peer(lab[0].popen, "send", "--addr", lab[1].ipv4, "--port", port, "--wait", "send", *options)
         sender.until("connected")
         capture = Capture(lab[0].netns, lab[0].device)
-        probe.add_target(sender.pid)
+        probe.targets.add(sender.pid)
         probe.start()
         collector = Collector(probe)
         sender.go()

@@ -20,7 +20,8 @@ import pytest
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.frameworks import Framework, Mark, Memory, Register
-from netprof.probes.kernel.loader import map_lookup, map_update
+from netprof.probes.kernel.loader import map_lookup
+from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.marks.libraries import executable_mappings, open_library
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind
@@ -150,16 +151,15 @@ def test_all_threads_and_no_other_process(toys: list[Toy], built: Path, multi: b
 
 def test_the_map_of_processes_can_belong_to_another_program(toys: list[Toy], built: Path) -> None:
     first, second = start(toys, built), start(toys, built)
-    with MarkProbe(frameworks=toy(BEGIN)) as owner:
-        targets = owner.object.map_fd("targets")
-        with MarkProbe([first.pid], targets_fd=targets, frameworks=toy(BEGIN), multi=False) as probe:
+    with TargetMap() as targets:
+        with MarkProbe([first.pid], targets=targets, frameworks=toy(BEGIN), multi=False) as probe:
             second.say("call 3")
             assert rows(probe, MarkKind.DDP_FORWARD) == []
-            map_update(targets, second.pid.to_bytes(4, "little"), bytes(4))  # as the owner does at a fork
+            targets.add(second.pid)  # as the kernel does at a fork
             second.say("call 4")
             assert {row[0] for row in rows(probe, MarkKind.DDP_FORWARD)} == {second.pid}
             probe.detach(first.pid)
-        assert map_lookup(targets, first.pid.to_bytes(4, "little"), 4) is not None, "the owner says who is in it"
+        assert map_lookup(targets.fd, first.pid.to_bytes(4, "little"), 4) is not None, "the owner says who is in it"
 
 
 def test_a_forked_child_is_recorded_once_attached(toys: list[Toy], built: Path) -> None:

@@ -44,7 +44,7 @@ def flows_are_exact() -> bool:
     with FlowProbe(1_000_000) as probe, socket.create_server(("127.0.0.1", 0)) as listener:
         old = socket.create_connection(listener.getsockname())
         old_peer, _ = listener.accept()
-        probe.add_target(os.getpid())
+        probe.targets.add(os.getpid())
         probe.start()
         new = socket.create_connection(listener.getsockname())
         new_peer, _ = listener.accept()
