@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netprof.errors import NetprofError, NotPermittedError
+from netprof.probes.kernel.elf import variables
 from netprof.probes.kernel.libbpf import libbpf
 
 _PROBES = Path(__file__).parent.parent
@@ -362,19 +363,8 @@ def _symbols(path: Path, section: str, names: set[str]) -> dict[str, tuple[int, 
 @lru_cache(maxsize=8)
 def _symbol_table(path: Path) -> dict[tuple[str, str], tuple[int, int]]:
     """Return (offset, size) of every variable of an object, by (section, name)."""
-    from elftools.elf.elffile import ELFFile
-    from elftools.elf.sections import SymbolTableSection
-
     with open(path, "rb") as file:
-        elf = ELFFile(file)
-        sections = {elf.get_section_index(name): name for name in (".rodata", ".bss")}
-        table = elf.get_section_by_name(".symtab")
-        symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else iter(())
-        return {
-            (sections[symbol["st_shndx"]], symbol.name): (int(symbol["st_value"]), int(symbol["st_size"]))
-            for symbol in symbols
-            if symbol["st_shndx"] in sections
-        }
+        return variables(file.fileno(), (".rodata", ".bss"))
 
 
 def _check(result: int, what: str) -> None:
