@@ -64,7 +64,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Probe:
+class StartedProbe:
     """A probe that was started."""
 
     name: str
@@ -89,6 +89,16 @@ class Losses:
     untracked_flows: int = 0  # flows beyond the table's size: their bytes are not in the trace
     healed_bytes: int = 0  # payload whose packet no hook saw; recovered from the sequence numbers
     truncated: bool = False  # the recorder did not finish: the end of the trace is missing
+
+    def __add__(self, other: Losses) -> Losses:
+        """Return what both did not get."""
+        return Losses(
+            merged_bins=self.merged_bins + other.merged_bins,
+            lost_marks=self.lost_marks + other.lost_marks,
+            untracked_flows=self.untracked_flows + other.untracked_flows,
+            healed_bytes=self.healed_bytes + other.healed_bytes,
+            truncated=self.truncated or other.truncated,
+        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +140,7 @@ class Meta:
     targets: tuple[Target, ...] = ()
     devices: tuple[Device, ...] = ()
     gpus: tuple[Gpu, ...] = ()
-    probes_started: tuple[Probe, ...] = ()
+    probes_started: tuple[StartedProbe, ...] = ()
     probes_skipped: tuple[SkippedProbe, ...] = ()
     warnings: tuple[str, ...] = ()
     losses: Losses = field(default_factory=Losses)

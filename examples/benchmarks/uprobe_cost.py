@@ -176,7 +176,7 @@ def wall(loop: Loop, name: str, arguments: tuple[Register | Memory, ...], pairs:
             if not probe.started:
                 raise Refused(probe.skipped[0].reason)
             time_ns = loop.ns_per_call(name, calls)
-            assert len(probe.drain()["kind"]) == calls, "some hits were not recorded"
+            assert len(probe.drain()["marks"]["kind"]) == calls, "some hits were not recorded"
         return time_ns
 
     def without() -> float:

@@ -33,7 +33,7 @@ def record_bursts(bin_ns: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarr
         sender.until("connected")
         capture = Capture(lab[0].netns, lab[0].device)
         probe.targets.add(sender.pid)
-        probe.start()
+        probe.follow(())
         collector = Collector(probe)
         sender.go()
         sender.until("finished")

@@ -87,7 +87,7 @@ def test_iterations_are_exactly_those_the_job_logged(job: Job) -> None:
         assert probe.skipped == []
         assert probe.warnings == []
         logs = job.iterate(30)
-        table = probe.drain()
+        table = probe.drain()["marks"]
         assert probe.lost() == 0
     job.iterate(5)
     for pid, log in zip(job.pids, logs, strict=True):
@@ -134,10 +134,10 @@ def _check_iteration(table: Table, buckets: int, model: dict[str, int]) -> None:
 def test_dropping_gradients_keeps_everything_else(job: Job) -> None:
     with MarkProbe(job.pids) as probe:
         job.iterate(4)
-        sampled = probe.drain()
+        sampled = probe.drain()["marks"]
         probe.drop_sampled()
         job.iterate(6)
-        table = probe.drain()
+        table = probe.drain()["marks"]
     for pid in job.pids:
         assert len(times(of(sampled, pid), Kind.GRADIENT_READY)) == 4 * job.model["parameters"]
         assert times(of(table, pid), Kind.GRADIENT_READY) == []
@@ -148,4 +148,4 @@ def test_dropping_gradients_keeps_everything_else(job: Job) -> None:
 def test_only_the_attached_rank_is_recorded(job: Job) -> None:
     with MarkProbe([job.pids[1]], multi=False) as probe:  # perf events are in both ranks; the program must filter
         job.iterate(3)
-        assert set(probe.drain()["pid"].tolist()) == {job.pids[1]}
+        assert set(probe.drain()["marks"]["pid"].tolist()) == {job.pids[1]}
