@@ -111,6 +111,14 @@ class ProgramCost:
 
 
 @dataclass(frozen=True)
+class ProbeCost:
+    """CPU time that the recorder's thread spent in the calls of one probe, from its opening on."""
+
+    name: str
+    cpu_s: float
+
+
+@dataclass(frozen=True)
 class Cost:
     """What recording cost the machine."""
 
@@ -120,6 +128,7 @@ class Cost:
     trace_bytes: int = 0
     bpf_sampled_s: float = 0.0  # for how long the kernel measured the programs below
     programs: tuple[ProgramCost, ...] = ()
+    probes: tuple[ProbeCost, ...] = ()  # a part of `cpu_s`
 
 
 @dataclass(frozen=True)

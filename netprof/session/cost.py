@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from netprof.errors import NetprofError
-from netprof.model import Cost, ProgramCost
+from netprof.model import Cost, ProbeCost, ProgramCost
 from netprof.probes.kernel.loader import BpfObject, program_statistics, run_time_statistics
 
 _SAMPLE_S, _PERIOD_S = 0.2, 5.0
@@ -66,7 +66,7 @@ class RecorderCost:
         self._wall = time.monotonic()
         self._cpu = _cpu_s()
 
-    def result(self, trace_bytes: int, bpf: tuple[float, tuple[ProgramCost, ...]]) -> Cost:
+    def result(self, trace_bytes: int, probes: Iterable[ProbeCost], bpf: tuple[float, tuple[ProgramCost, ...]]) -> Cost:
         """Return the cost so far; peak memory is the whole process's, from its start."""
         sampled_s, programs = bpf
         return Cost(
@@ -76,6 +76,7 @@ class RecorderCost:
             trace_bytes=trace_bytes,
             bpf_sampled_s=sampled_s,
             programs=programs,
+            probes=tuple(probes),
         )
 
 

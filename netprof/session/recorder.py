@@ -158,7 +158,8 @@ class Recorder:
     def _described(self) -> Meta:
         """Return the trace's description as of now."""
         said = sum((probe.describe() for probe in self._probes), Description())
-        objects = [bpf_object for probe in self._probes for bpf_object in probe.objects]
+        bpf = self._bpf_cost.result(bpf_object for probe in self._probes for bpf_object in probe.objects)
+        costs = [probe.cost for probe in self._probes]
         return replace(
             self._meta,
             targets=self.job.targets,
@@ -168,7 +169,7 @@ class Recorder:
             probes_skipped=said.skipped,
             warnings=said.warnings,
             losses=said.losses,
-            cost=self._cost.result(self._writer.size_bytes(), self._bpf_cost.result(objects)),
+            cost=self._cost.result(self._writer.size_bytes(), costs, bpf),
         )
 
 

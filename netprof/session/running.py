@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from netprof.errors import NetprofError, NotPermittedError
-from netprof.model import SkippedProbe, Target
+from netprof.model import ProbeCost, SkippedProbe, Target
 from netprof.probes.kernel.loader import BpfObject
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 
@@ -23,6 +24,7 @@ class RunningProbe:
 
     def __init__(self, kind: type[Probe], shared: Shared) -> None:
         self.name = kind.name
+        self._cpu_s = 0.0
         self.drained_ns = 0  # everything until then was handed over (CLOCK_MONOTONIC)
         self._kind = kind
         self._begun = False
@@ -40,6 +42,11 @@ class RunningProbe:
     def objects(self) -> Sequence[BpfObject]:
         """The BPF objects that the probe has loaded and not let go of."""
         return self._probe.objects if self._probe is not None else ()
+
+    @property
+    def cost(self) -> ProbeCost:
+        """The CPU time that calls of the probe have taken so far."""
+        return ProbeCost(self.name, self._cpu_s)
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Tell the probe which processes the job has; the first time, it begins. Raises as the class says."""
@@ -78,7 +85,8 @@ class RunningProbe:
                 probe.close()
 
     def _call(self, call: Callable[[], Result]) -> Result | None:
-        """Return what a call of the probe returns, None where it fails."""
+        """Return what a call of the probe returns, None where it fails; count its CPU time."""
+        begin_s = time.thread_time()
         try:
             return call()
         except Exception as error:  # whatever it is, the recording must not end
@@ -86,6 +94,8 @@ class RunningProbe:
                 raise
             self._let_go(error)
             return None
+        finally:
+            self._cpu_s += time.thread_time() - begin_s
 
     def _let_go(self, error: Exception) -> None:
         """Close the probe after an error; what it has found until then stays part of the trace."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -149,6 +150,20 @@ def test_in_the_middle_of_a_recording_nothing_ends_it(required: bool) -> None:
     assert [skipped.reason for skipped in running.describe().skipped] == ["no more"]
 
 
+@pytest.mark.parametrize("method", ["open", "follow", "drain", "notice", "describe"])
+def test_the_cpu_time_of_every_call_is_counted_and_no_waiting(method: str) -> None:
+    def happens(self: Fake, what: str) -> None:
+        if what == method:
+            end_s = time.thread_time() + 0.02
+            while time.thread_time() < end_s:
+                pass
+        time.sleep(0.01)
+
+    cost = run_through(fake("busy", happens=happens)).cost
+    assert cost.name == "busy"
+    assert 0.02 <= cost.cpu_s < 0.03
+
+
 def test_a_probe_is_drained_at_its_own_pace() -> None:
     running = RunningProbe(fake(period_s=0.5), SHARED)
     assert running.is_due(10.0, 0.05)
@@ -207,6 +222,8 @@ def test_every_probe_sees_every_batch_and_one_that_fails_does_not_end_the_record
     }
     assert [device.device for device in meta.devices] == ["first", "failing", "last"], "what it had found stays"
     assert meta.losses.lost_marks == 6
+    assert [cost.name for cost in meta.cost.probes] == ["first", "failing", "absent", "last"]
+    assert 0 < sum(cost.cpu_s for cost in meta.cost.probes) < meta.cost.cpu_s
     assert meta.stop_reason == "it is enough"
 
 
