@@ -64,7 +64,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Probe:
+class StartedProbe:
     """A probe that was started."""
 
     name: str
@@ -90,6 +90,16 @@ class Losses:
     healed_bytes: int = 0  # payload whose packet no hook saw; recovered from the sequence numbers
     truncated: bool = False  # the recorder did not finish: the end of the trace is missing
 
+    def __add__(self, other: Losses) -> Losses:
+        """Return what both did not get."""
+        return Losses(
+            merged_bins=self.merged_bins + other.merged_bins,
+            lost_marks=self.lost_marks + other.lost_marks,
+            untracked_flows=self.untracked_flows + other.untracked_flows,
+            healed_bytes=self.healed_bytes + other.healed_bytes,
+            truncated=self.truncated or other.truncated,
+        )
+
 
 @dataclass(frozen=True)
 class ProgramCost:
@@ -98,6 +108,14 @@ class ProgramCost:
     name: str
     runs: int
     run_time_ns: int
+
+
+@dataclass(frozen=True)
+class ProbeCost:
+    """CPU time that the recorder's thread spent in the calls of one probe, from its opening on."""
+
+    name: str
+    cpu_s: float
 
 
 @dataclass(frozen=True)
@@ -110,6 +128,7 @@ class Cost:
     trace_bytes: int = 0
     bpf_sampled_s: float = 0.0  # for how long the kernel measured the programs below
     programs: tuple[ProgramCost, ...] = ()
+    probes: tuple[ProbeCost, ...] = ()  # a part of `cpu_s`
 
 
 @dataclass(frozen=True)
@@ -130,7 +149,7 @@ class Meta:
     targets: tuple[Target, ...] = ()
     devices: tuple[Device, ...] = ()
     gpus: tuple[Gpu, ...] = ()
-    probes_started: tuple[Probe, ...] = ()
+    probes_started: tuple[StartedProbe, ...] = ()
     probes_skipped: tuple[SkippedProbe, ...] = ()
     warnings: tuple[str, ...] = ()
     losses: Losses = field(default_factory=Losses)

@@ -120,6 +120,9 @@ class GpuMetric(IntEnum):
     DRAM_BANDWIDTH_PERCENT = 23  # share of the memory's theoretical bandwidth (GPM)
 
 
+NIC_COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
+"""The counters of a row of table `nic`: a device's own, since it came up."""
+
 NCCL_ELEMENT_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes of an element by ncclDataType_t: int8, uint8, int32, uint32, int64, uint64, float16, float32, float64,
 bfloat16, float8e4m3, float8e5m2 (nccl.h of 2.32.3)."""
@@ -170,19 +173,7 @@ def tables() -> dict[str, pa.Schema]:
         },
         "marks": {"time_ns": i64, "pid": i32, "tid": i32, "kind": u8, "arg0": u64, "arg1": u64, "arg2": u64},
         "tcp": {"flow_id": u32, "time_ns": i64, "retransmits": u32, "rtt_us": u32, "cwnd": u32, "mss_bytes": u32},
-        "nic": {
-            "device": text,
-            "netns": u64,
-            "time_ns": i64,
-            "tx_bytes": u64,
-            "rx_bytes": u64,
-            "tx_packets": u64,
-            "rx_packets": u64,
-            "tx_drops": u64,
-            "rx_drops": u64,
-            "tx_errors": u64,
-            "rx_errors": u64,
-        },
+        "nic": {"device": text, "netns": u64, "time_ns": i64, **dict.fromkeys(NIC_COUNTERS, u64)},
         "gpu": {
             "gpu": u16,  # NVML's index
             "pid": i32,  # 0: the GPU as a whole

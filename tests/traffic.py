@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from lab import NETNS_DIR
 
+from netprof.model import Losses
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.schema import RECEIVE, TRANSMIT
@@ -75,7 +76,7 @@ class Recorded:
 
     flows: dict[tuple[int, int], dict[str, Any]]
     wire: dict[str, np.ndarray]
-    counters: dict[str, int]
+    losses: Losses
 
     def rows(self, flow: dict[str, Any], direction: int) -> dict[str, np.ndarray]:
         mine = (self.wire["flow_id"] == flow["flow_id"]) & (self.wire["direction"] == direction)
@@ -91,7 +92,7 @@ class Collector:
 
     def __init__(self, probe: FlowProbe) -> None:
         self.probe = probe
-        self._flows: list[dict[str, Any]] = []
+        self._flows: list[Mapping[str, Any]] = []
         self._wire: list[dict[str, np.ndarray]] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -102,8 +103,8 @@ class Collector:
         self._ended.set()
         self._thread.join()
         wire = {name: np.concatenate([part[name] for part in self._wire]) for name in self._wire[0]}
-        flows = {(flow["local_port"], flow["remote_port"]): flow for flow in self._flows}
-        return Recorded(flows, wire, self.probe.counters())
+        flows = {(row["local_port"], row["remote_port"]): row for part in self._flows for row in as_rows(part)}
+        return Recorded(flows, wire, self.probe.describe().losses)
 
     def _run(self) -> None:
         while not self._ended.wait(0.05):
@@ -111,9 +112,14 @@ class Collector:
         self._take(final=True)
 
     def _take(self, *, final: bool) -> None:
-        self._wire.append(self.probe.drain(final=final))
-        self._flows += self.probe.new_flows(final=final)
-        self.probe.recycle()
+        drained = self.probe.drain(final=final)
+        self._wire.append(dict(drained["wire"]))
+        self._flows.append(drained["flows"])
+
+
+def as_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a table, one by one."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def assert_exact(recorded: Recorded, finished: dict[str, Any], pid: int) -> None:

@@ -31,6 +31,7 @@ import numpy as np
 from _pairs import ratio_of_pairs
 
 from netprof.errors import NetprofError
+from netprof.model import Target
 from netprof.probes.gpu.nvml import open_gpus, open_nvml
 from netprof.probes.gpu.probe import GpuProbe
 from netprof.probes.gpu.sampled import SampledGpu
@@ -130,16 +131,15 @@ def calls(ticks: int) -> None:
 def sample(pids: list[int], work: Callable[[], Any]) -> tuple[dict[str, np.ndarray], float, Any]:
     """Sample the GPUs of `pids` while `work` runs; return rows, CPU seconds of this process and what work returned."""
     probe = GpuProbe()
-    probe.follow(pids)
     with probe:
-        probe.start()
+        probe.follow([Target(pid, 0) for pid in pids])
         while not (probe.started or probe.skipped):
             time.sleep(0.05)
         probe.drain()
         begin_s = time.process_time()
         result = work()
         cpu_s = time.process_time() - begin_s
-    return {name: np.array(values) for name, values in probe.drain().items()}, cpu_s, result
+    return {name: np.array(values) for name, values in probe.drain()["gpu"].items()}, cpu_s, result
 
 
 def resolution(pids: list[int], work: Callable[[], Any]) -> None:

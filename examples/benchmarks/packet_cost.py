@@ -89,7 +89,7 @@ def run_times(pids: list[int], seconds: float) -> dict[str, tuple[float, int]]:
         with loader.run_time_statistics():
             time.sleep(seconds)
         programs = [(empty, name) for name in ("empty_sent", "empty_received")]
-        programs += [(probe.object, name) for name in ("packet_sent", "packet_received")]
+        programs += [(probe.objects[0], name) for name in ("packet_sent", "packet_received")]
         measured = {name: loader.program_statistics(owner.program_fd(name)) for owner, name in programs}
     return {name: (time_ns / max(runs, 1), runs) for name, (time_ns, runs) in measured.items()}
 
@@ -98,8 +98,8 @@ def attached(pids: list[int]) -> FlowProbe:
     """Attach the flow probe to both ends."""
     probe = FlowProbe(1_000_000)
     for pid in pids:
-        probe.add_target(pid)
-    probe.start()
+        probe.targets.add(pid)
+    probe.follow(())
     return probe
 
 

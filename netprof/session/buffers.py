@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from netprof.schema import tables
 from netprof.trace import TraceWriter
-
-_ORDER = ("flows", "wire", "marks", "tcp", "nic", "gpu")  # a flow's row is on disk before its bytes
 
 
 class TableBuffers:
@@ -22,26 +20,21 @@ class TableBuffers:
     observer: Callable[[str, Mapping[str, Any]], None] | None = None
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[Mapping[str, Any]]] = {name: [] for name in _ORDER}
+        # In the order in which they are flushed: a flow's row is on disk before its bytes.
+        self._parts: dict[str, list[Mapping[str, Any]]] = {name: [] for name in tables()}
 
     def add(self, table: str, columns: Mapping[str, Any]) -> None:
         """Keep rows of `table`: one sequence per column, all of one length."""
-        if len(next(iter(columns.values()))):
-            self._parts[table].append(columns)
-            if self.observer is not None:
-                self.observer(table, columns)
-
-    def add_rows(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep rows given one by one."""
-        if rows:
-            self.add(table, {name: [row[name] for row in rows] for name in rows[0]})
+        self._parts[table].append(columns)
+        if self.observer is not None:
+            self.observer(table, columns)
 
     def flush(self, writer: TraceWriter) -> None:
         """Write what was kept. Raises OSError, after which the rows not yet written are still here."""
-        for name in _ORDER:
-            if self._parts[name]:
-                writer.append(name, _joined(name, self._parts[name]))
-                self._parts[name].clear()
+        for name, parts in self._parts.items():
+            if parts:
+                writer.append(name, _joined(name, parts))
+                parts.clear()
 
 
 def _joined(table: str, parts: list[Mapping[str, Any]]) -> dict[str, Any]:

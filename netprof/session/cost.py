@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from netprof.errors import NetprofError
-from netprof.model import Cost, ProgramCost
+from netprof.model import Cost, ProbeCost, ProgramCost
 from netprof.probes.kernel.loader import BpfObject, program_statistics, run_time_statistics
 
 _SAMPLE_S, _PERIOD_S = 0.2, 5.0
@@ -22,15 +23,11 @@ class BpfCostSampler:
     """
 
     def __init__(self) -> None:
-        self._objects: list[BpfObject] = []
+        self._programs: dict[tuple[str, str], ProgramCost] = {}  # by object and name, as last read
         self._timing = ExitStack()
         self._sampling_since: float | None = None
         self._next_s = time.monotonic()
         self._sampled_s = 0.0
-
-    def watch(self, bpf_object: BpfObject) -> None:
-        """Include the programs of an object."""
-        self._objects.append(bpf_object)
 
     def tick(self) -> None:
         """Begin or end a sample when it is time; called from the recording loop."""
@@ -43,16 +40,18 @@ class BpfCostSampler:
         elif self._sampling_since is not None and now - self._sampling_since >= _SAMPLE_S:
             self._end_sample(now)
 
-    def result(self) -> tuple[float, tuple[ProgramCost, ...]]:
-        """Return the seconds sampled and each program's runs and run time within them."""
+    def result(self, objects: Iterable[BpfObject]) -> tuple[float, tuple[ProgramCost, ...]]:
+        """Return the seconds sampled and each program's runs and run time within them.
+
+        `objects` are those that are loaded; what is known of one that was there before stays.
+        """
         if self._sampling_since is not None:
             self._end_sample(time.monotonic())
-        costs = []
-        for bpf_object in self._objects:
+        for bpf_object in objects:
             for name in bpf_object.programs():
                 run_time_ns, runs = program_statistics(bpf_object.program_fd(name))
-                costs.append(ProgramCost(name, runs, run_time_ns))
-        return self._sampled_s, tuple(costs)
+                self._programs[bpf_object.name, name] = ProgramCost(name, runs, run_time_ns)
+        return self._sampled_s, tuple(self._programs.values())
 
     def _end_sample(self, now: float) -> None:
         self._timing.close()
@@ -67,9 +66,9 @@ class RecorderCost:
         self._wall = time.monotonic()
         self._cpu = _cpu_s()
 
-    def result(self, trace_bytes: int, bpf: BpfCostSampler) -> Cost:
+    def result(self, trace_bytes: int, probes: Iterable[ProbeCost], bpf: tuple[float, tuple[ProgramCost, ...]]) -> Cost:
         """Return the cost so far; peak memory is the whole process's, from its start."""
-        sampled_s, programs = bpf.result()
+        sampled_s, programs = bpf
         return Cost(
             wall_s=time.monotonic() - self._wall,
             cpu_s=_cpu_s() - self._cpu,
@@ -77,6 +76,7 @@ class RecorderCost:
             trace_bytes=trace_bytes,
             bpf_sampled_s=sampled_s,
             programs=programs,
+            probes=tuple(probes),
         )
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
 
 from netprof.model import Target
 from netprof.probes.job.watch import Watch
-from netprof.schema import UNKNOWN_RANK
+from netprof.schema import UNKNOWN_RANK, MarkKind
 
 _LOOK_AGAIN_S = 0.25
+_BEGINNINGS = (MarkKind.PROCESS_FORK, MarkKind.PROCESS_EXEC)
 _EXPECT_FOR_S = 60.0  # a process that was just started may still be importing its framework
 
 
@@ -19,6 +23,7 @@ class Job:
     def __init__(self, targets: Iterable[Target]) -> None:
         self._targets = {(target.pid, target.start_ticks): target for target in targets}
         self._watch = Watch(self._targets.values())
+        self._news: list[Target] = []
         self._next_look_s = 0.0
         self._expect_until_s = 0.0
 
@@ -37,29 +42,38 @@ class Job:
             return not self._watch.training()
         return not self._watch.alive()
 
+    def notice(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Learn from rows of any table that processes were forked or executed."""
+        if table == "marks" and np.isin(columns["kind"], _BEGINNINGS).any():
+            self.expect_changes()
+
     def expect_changes(self) -> None:
         """Look out for processes that join and for frameworks that get loaded: something was forked or executed."""
         self._expect_until_s = time.monotonic() + _EXPECT_FOR_S
 
     def changed(self) -> list[Target]:
         """Return the processes that joined, or loaded a framework, since the last call."""
-        now_s = time.monotonic()
-        if now_s > self._expect_until_s or now_s < self._next_look_s:
-            return []
-        found = self._watch.refresh()
-        self._next_look_s = now_s + _LOOK_AGAIN_S
-        self._targets.update({(target.pid, target.start_ticks): target for target in found})
-        return found
+        if time.monotonic() <= self._expect_until_s:
+            self._look()
+        news, self._news = self._news, []
+        return news
 
     def rank_of(self, pid: int) -> int:
-        """Return the rank of the process that has (or last had) `pid`."""
+        """Return the rank of the process that has (or last had) `pid`; one that is new to us is looked at now."""
+        if pid not in {target.pid for target in self._targets.values()}:
+            self._look()
         ranks = [target.rank for target in self._targets.values() if target.pid == pid]
         return ranks[-1] if ranks else UNKNOWN_RANK
-
-    def training(self) -> list[Target]:
-        """Return the living processes that train."""
-        return self._watch.training()
 
     def close(self) -> None:
         """Let go of the processes."""
         self._watch.close()
+
+    def _look(self) -> None:
+        """Look at the job again, unless that was done just now."""
+        now_s = time.monotonic()
+        if now_s >= self._next_look_s:
+            found = self._watch.refresh()
+            self._next_look_s = now_s + _LOOK_AGAIN_S
+            self._targets.update({(target.pid, target.start_ticks): target for target in found})
+            self._news += found

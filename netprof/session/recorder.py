@@ -14,83 +14,70 @@ from typing import Any
 import numpy as np
 
 from netprof import __version__
-from netprof.errors import NetprofError, NotPermittedError
-from netprof.model import Clock, Losses, Meta, Probe, SkippedProbe, Target
-from netprof.probes.flow.probe import FlowProbe
-from netprof.probes.gpu.probe import GpuProbe
-from netprof.probes.marks.probe import MarkProbe
-from netprof.probes.nic.devices import Devices
-from netprof.schema import MarkKind
+from netprof.model import Clock, Meta, Target
+from netprof.probes.kernel.targets import TargetMap
+from netprof.probes.measurements import PROBES
+from netprof.probes.probe import Columns, Description, Probe, Shared
 from netprof.session.buffers import TableBuffers
 from netprof.session.cost import BpfCostSampler, RecorderCost
 from netprof.session.job import Job
 from netprof.session.options import RecordingOptions
 from netprof.session.progress import Progress
+from netprof.session.running import RunningProbe
 from netprof.trace import TraceWriter
 
-TICK_S = 0.1  # how often the NIC is sampled
-_COLLECT_S = 0.2
+TICK_S = min(probe.period_s for probe in PROBES)
 _FLUSH_S = 0.8
 _META_S = 2.0
-_SAMPLED_STEPS = 20  # iterations for which every gradient is marked
 
 
 class Recorder:
     """Records a job to a trace from `start` to `stop`; `tick` must be called every TICK_S in between.
 
-    Raises NotPermittedError without the rights for it, NetprofError when a probe or the trace cannot be set up.
+    Raises NotPermittedError without the rights for it, NetprofError when a required probe or the trace cannot be set
+    up.
     """
 
-    def __init__(self, targets: Sequence[Target], options: RecordingOptions, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        options: RecordingOptions,
+        command: Sequence[str],
+        probes: Sequence[type[Probe]] = PROBES,
+    ) -> None:
         self.options = options
         self.progress = Progress()
         self.collected_ns = 0  # everything that happened until then (CLOCK_MONOTONIC) was handed over
         self._cost = RecorderCost()
         self._resources = ExitStack()
         try:
-            self._open(targets, command)
+            self._open(targets, command, probes)
         except BaseException:
             self._resources.close()
             raise
 
-    def _open(self, targets: Sequence[Target], command: Sequence[str]) -> None:
+    def _open(self, targets: Sequence[Target], command: Sequence[str], probes: Sequence[type[Probe]]) -> None:
         self.job = Job(targets)
         self._resources.callback(self.job.close)
-        self._devices = Devices(self.options.line_rate_bps)
-        self._resources.callback(self._devices.close)
         self._bpf_cost = BpfCostSampler()
         self._buffers = TableBuffers()
-        self._ignored_flows: set[int] = set()
-        self._skipped: list[SkippedProbe] = []
-        self._flows = self._resources.enter_context(FlowProbe(self.options.bin_ns))
-        self._bpf_cost.watch(self._flows.object)
-        self._marks = self._open_marks()
-        self._gpus = self._resources.enter_context(GpuProbe())
-        self._steps_at_sampling: Mapping[int, int] = {}
-        self._next_collect_s = self._next_flush_s = self._next_meta_s = 0.0
+        self._targets = self._resources.enter_context(TargetMap())
+        self._probes: list[RunningProbe] = []
+        for kind in probes:
+            self._probes.append(RunningProbe(kind, self._shared()))
+            self._resources.callback(self._probes[-1].close)
+        self._next_flush_s = self._next_meta_s = 0.0
         self._meta = _first_meta(self.options, command)
         self._writer = TraceWriter(self.options.out, self._meta, force=self.options.force)
 
-    def _open_marks(self) -> MarkProbe | None:
-        try:
-            marks = MarkProbe(targets_fd=self._flows.object.map_fd("targets"))
-        except NotPermittedError:
-            raise
-        except NetprofError as error:
-            self._skipped.append(SkippedProbe("marks", error.message, error.hint))
-            return None
-        self._bpf_cost.watch(marks.object)
-        return self._resources.enter_context(marks)
+    def _shared(self) -> Shared:
+        options = self.options
+        return Shared(self._targets, self.job.rank_of, options.bin_ns, options.line_rate_bps, options.device)
 
     def start(self) -> None:
         """Attach to the job. Raises NetprofError; the trace that was begun is then removed again."""
         try:
-            for target in self.job.targets:
-                self._flows.add_target(target.pid)
-            self._flows.start()
-            self._attach_marks(self.job.targets)
-            self._gpus.follow([target.pid for target in self.job.targets])
-            self._gpus.start()
+            self._follow(self.job.targets)
         except BaseException:
             self.abandon()
             raise
@@ -116,18 +103,13 @@ class Recorder:
         return self._meta.started_ns
 
     def tick(self) -> None:
-        """Take what the kernel has for us. Raises OSError when the trace cannot be written any more."""
+        """Take what the probes have for us. Raises OSError when the trace cannot be written any more."""
         now_s = time.monotonic()
         self._bpf_cost.tick()
-        self._buffers.add("nic", self._devices.sample())
-        if now_s >= self._next_collect_s:
-            self._next_collect_s = now_s + _COLLECT_S - TICK_S / 2
-            self._follow_job()
-            self._collect(final=False)
-            self.collected_ns = round(now_s * 1e9)
+        self._collect(now_s)
+        self._follow(self.job.changed())
         if now_s >= self._next_flush_s:
             self._next_flush_s = now_s + _FLUSH_S
-            self._flows.recycle()
             self._buffers.flush(self._writer)
         if now_s >= self._next_meta_s:
             self._next_meta_s = now_s + _META_S
@@ -137,9 +119,8 @@ class Recorder:
     def stop(self, reason: str) -> Meta:
         """Detach, write what is left, and return the trace's final description; a full disk is a warning in it."""
         self._meta = replace(self._meta, stopped_ns=time.monotonic_ns())
-        self._buffers.add("nic", self._devices.sample())
-        self._follow_job()
-        self._collect(final=True)
+        self._collect(time.monotonic(), final=True)
+        self.job.changed()
         warnings: tuple[str, ...] = ()
         try:
             self._buffers.flush(self._writer)
@@ -152,109 +133,60 @@ class Recorder:
             self._writer.close(meta)
         return meta
 
-    def _follow_job(self) -> None:
-        lives = self._flows.drain_lives()
-        if len(lives["time_ns"]):
-            self._buffers.add("marks", lives)
-            if (lives["kind"] != MarkKind.PROCESS_EXIT).any():
-                self.job.expect_changes()
-            self._forget(lives["pid"][lives["kind"] == MarkKind.PROCESS_EXIT].tolist())
-        changed = self.job.changed()
+    def _follow(self, changed: Sequence[Target]) -> None:
+        """Let every probe know of processes that joined or loaded a framework."""
         for target in changed:
-            self._flows.add_target(target.pid)
-        self._attach_marks(changed)
-        if changed:
-            self._gpus.follow([target.pid for target in self.job.targets])
+            self._targets.add(target.pid)
+        for probe in self._probes if changed else ():
+            probe.follow(self.job.targets)
 
-    def _attach_marks(self, targets: Sequence[Target]) -> None:
-        training = [target for target in targets if target.frameworks]
-        if self._marks is None or not training:
+    def _collect(self, now_s: float, *, final: bool = False) -> None:
+        """Move everything from the probes that are due to the buffers."""
+        for probe in self._probes:
+            if final or probe.is_due(now_s, TICK_S / 2):
+                for table, columns in probe.drain(now_s, final=final).items():
+                    self._take(table, columns)
+        self.collected_ns = min((probe.drained_ns for probe in self._probes if probe.is_open), default=0)
+
+    def _take(self, table: str, columns: Columns) -> None:
+        """Keep a batch of rows, and show it to everybody who learns from others' rows."""
+        if not _length(columns):
             return
-        for target in training:
-            self._marks.attach(target.pid)
-        self._steps_at_sampling = dict(self.progress.steps)
+        self.job.notice(table, columns)
+        for probe in self._probes:
+            probe.notice(table, columns)
+        kept = self._recorded(columns) if table == "marks" else columns
+        if _length(kept):
+            self._buffers.add(table, kept)
+            self.progress.see(table, kept)
 
-    def _forget(self, pids: Sequence[int]) -> None:
-        for pid in pids:
-            if self._marks is not None:
-                self._marks.detach(pid)
-
-    def _collect(self, *, final: bool) -> None:
-        """Move everything from the probes to the buffers, a flow's row before its bytes."""
-        wire = self._flows.drain(final=final)
-        flows = self._flows.new_flows(final=final)
-        for flow in flows:
-            self._take_up(flow)
-        self._buffers.add_rows("flows", [flow for flow in flows if flow["flow_id"] not in self._ignored_flows])
-        self._add_wire(wire)
-        self._buffers.add("tcp", self._wanted(self._flows.tcp_samples()))
-        if self._marks is not None:
-            self._add_marks(self._marks)
-        if final:
-            self._gpus.stop()
-        self._buffers.add("gpu", self._gpus.drain())
-
-    def _take_up(self, flow: dict[str, Any]) -> None:
-        flow["rank"] = self.job.rank_of(flow["pid"])
-        if self.options.device and flow["device"] != self.options.device:
-            self._ignored_flows.add(flow["flow_id"])
-        else:
-            self._devices.add(flow)
-
-    def _add_wire(self, wire: dict[str, Any]) -> None:
-        wire = self._wanted(wire)
-        self.progress.see_wire(wire)
-        self._buffers.add("wire", wire)
-
-    def _wanted(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Leave out the flows of devices that the person did not ask for."""
-        if not self._ignored_flows:
-            return columns
-        wanted = ~np.isin(columns["flow_id"], list(self._ignored_flows))
-        return {name: column[wanted] for name, column in columns.items()}
-
-    def _add_marks(self, marks: MarkProbe) -> None:
-        columns = self._recorded(marks.drain())
-        self.progress.see_marks(columns)
-        self._buffers.add("marks", columns)
-        if marks.sampling and self._sampled_enough():
-            marks.drop_sampled()
-
-    def _recorded(self, columns: dict[str, Any]) -> dict[str, Any]:
+    def _recorded(self, columns: Columns) -> Columns:
         """Leave out marks from before the last probe was attached and after the stop: only some ranks have them."""
         until_ns = self._meta.stopped_ns or time.monotonic_ns()
-        inside = (columns["time_ns"] >= self._meta.started_ns) & (columns["time_ns"] <= until_ns)
+        times = np.asarray(columns["time_ns"])
+        inside = (times >= self._meta.started_ns) & (times <= until_ns)
         return columns if inside.all() else {name: column[inside] for name, column in columns.items()}
-
-    def _sampled_enough(self) -> bool:
-        """Say whether every process that trains has had its share of steps with every gradient marked."""
-        steps, before = self.progress.steps, self._steps_at_sampling
-        training = [target.pid for target in self.job.training()]
-        return all(steps[pid] - before.get(pid, 0) >= _SAMPLED_STEPS for pid in training)
 
     def _described(self) -> Meta:
         """Return the trace's description as of now."""
-        counters = self._flows.counters()
-        marks = self._marks
-        started = [Probe("flows", f"{self.options.bin_ns} ns bins"), Probe("nic", f"every {TICK_S * 1e3:.0f} ms")]
+        said = sum((probe.describe() for probe in self._probes), Description())
+        bpf = self._bpf_cost.result(bpf_object for probe in self._probes for bpf_object in probe.objects)
+        costs = [probe.cost for probe in self._probes]
         return replace(
             self._meta,
             targets=self.job.targets,
-            devices=self._devices.devices,
-            gpus=self._gpus.gpus,
-            probes_started=tuple(started + self._gpus.started + (marks.started if marks else [])),
-            probes_skipped=tuple(
-                self._skipped + self._devices.skipped + self._gpus.skipped + (marks.skipped if marks else [])
-            ),
-            warnings=tuple(marks.warnings if marks else []),
-            losses=Losses(
-                merged_bins=counters["merged_bins"],
-                lost_marks=(marks.lost() if marks else 0) + counters["lost_events"],
-                untracked_flows=counters["untracked_flows"],
-                healed_bytes=counters["healed_bytes"],
-            ),
-            cost=self._cost.result(self._writer.size_bytes(), self._bpf_cost),
+            devices=said.devices,
+            gpus=said.gpus,
+            probes_started=said.started,
+            probes_skipped=said.skipped,
+            warnings=said.warnings,
+            losses=said.losses,
+            cost=self._cost.result(self._writer.size_bytes(), costs, bpf),
         )
+
+
+def _length(columns: Columns) -> int:
+    return len(next(iter(columns.values())))
 
 
 def _first_meta(options: RecordingOptions, command: Sequence[str]) -> Meta:

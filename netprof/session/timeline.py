@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from netprof import __version__
-from netprof.model import Clock, Meta, Probe, SkippedProbe, Target
+from netprof.model import Clock, Meta, SkippedProbe, StartedProbe, Target
 from netprof.probes.imported.horovod_timeline import PID, read_timeline
 from netprof.trace import TraceWriter
 
@@ -31,7 +31,7 @@ def import_timeline(timeline: Path, out: Path, *, force: bool) -> Meta:
         stopped_ns=read.last_ns,
         stop_reason="the end of the timeline",
         targets=(Target(PID, 0, "horovod", rank=0, world_size=read.ranks, frameworks=("horovod",)),),
-        probes_started=(Probe("marks:horovod", "imported from a timeline"),),
+        probes_started=(StartedProbe("marks:horovod", "imported from a timeline"),),
         probes_skipped=(SkippedProbe("flows", "a timeline holds no bytes of the wire", "record with netprof attach"),),
         warnings=tuple(warnings),
     )

@@ -76,7 +76,7 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 | `gpus[].throttled` | share of samples that give each reason for lower clocks |
 | `losses` | what the recording missed: `merged_bins`, `lost_marks`, `untracked_flows`, `healed_bytes`, `truncated` |
 | `cost` | what recording cost: `wall_s`, `cpu_s`, `cpu_share`, `peak_memory_bytes`, `trace_bytes`, `bpf_sampled_s`, \
-`programs[].{name,runs,run_time_ns,run_time_ns_per_run}` |
+`programs[].{name,runs,run_time_ns,run_time_ns_per_run}`, `probes[].{name,cpu_s}` |
 | `probes.started[]`, `.skipped[]` | `name`, `detail`; `name`, `reason`, `remedy` |
 | `notes[]` | what one must know to trust the numbers, a sentence each |
 | `definitions.*` | every term in prose |

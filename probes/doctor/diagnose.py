@@ -139,7 +139,7 @@ def _try_flows() -> Check:
 
     try:
         with FlowProbe(_TRIAL_BIN_NS, max_flows=_TRIAL_FLOWS) as probe:
-            probe.start()
+            probe.follow(())
     except NetprofError as error:
         return Check("user", "flow probe", Status.BLOCKED, error.message, error.hint)
     return Check("user", "flow probe", Status.OK, "starts")

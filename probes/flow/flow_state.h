@@ -74,10 +74,10 @@ struct {
 	__uint(max_entries, 256 << 10);
 } lives SEC(".maps");
 
-/* The processes of the job. */
+/* The processes of the job: a map of the recording (probes/kernel/targets.py), which sets its size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, u32);
 } targets SEC(".maps");

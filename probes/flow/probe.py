@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from types import TracebackType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netprof.errors import NetprofError, NotPermittedError
+from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.flow.bins import BIN_RECORD, STREAM, BinCollector
 from netprof.probes.kernel.loader import (
+    BpfLink,
     BpfObject,
     RingBuffer,
     map_array,
-    map_delete,
     map_update,
     run_iterator,
 )
 from netprof.probes.kernel.rtnetlink import device_name
+from netprof.probes.kernel.targets import TargetMap
+from netprof.probes.probe import Description, Probe, Shared, Tables
+from netprof.schema import UNKNOWN_RANK, tables
 
 FLOW = np.dtype(
     [
@@ -62,16 +66,34 @@ _LIVES_RING_BYTES = 256 << 10
 _COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
 
 
-class FlowProbe:
-    """Counts the job's TCP bytes per flow, direction and bin of `bin_ns`, from `start` until `close`.
+class FlowProbe(Probe):
+    """Counts the job's TCP bytes per flow, direction and bin of `bin_ns`, from the first `follow` until `close`.
 
-    Raises NotPermittedError without the rights for it, NetprofError when the kernel refuses a program.
+    `targets` is the map of the job's processes; without one to share the probe makes its own. Only flows of `device`
+    are kept, where one is named. Raises NotPermittedError without the rights for it, NetprofError when the kernel
+    refuses a program.
     """
 
-    def __init__(self, bin_ns: int, *, max_flows: int = MAX_FLOWS) -> None:
+    name = "flows"
+    period_s = 0.2
+    required = True
+
+    def __init__(
+        self,
+        bin_ns: int,
+        *,
+        targets: TargetMap | None = None,
+        rank_of: Callable[[int], int] = lambda pid: UNKNOWN_RANK,
+        device: str | None = None,
+        max_flows: int = MAX_FLOWS,
+    ) -> None:
         self.bin_ns = bin_ns
-        self._object = _load(bin_ns, max_flows)
-        self._targets = self._object.map_fd("targets")
+        self._own_targets = targets is None
+        self.targets = targets or TargetMap()
+        self._rank_of, self._device = rank_of, device
+        self._left_out: set[int] = set()  # flows of other devices
+        self._object = _load(bin_ns, self.targets.fd, max_flows)
+        self._iterator: BpfLink | None = None
         self._flows: NDArray[Any] = map_array(self._object.map_fd("flows"), FLOW.itemsize, max_flows).view(FLOW)[:, 0]
         self._bins = RingBuffer(self._object.map_fd("bins"), _BINS_RING_BYTES, BIN_RECORD.itemsize)
         self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
@@ -80,64 +102,100 @@ class FlowProbe:
         self._sampled_ns = np.zeros(max_flows, dtype=np.uint64)
         self._closed_ns: dict[int, int] = {}
 
-    def __enter__(self) -> FlowProbe:
-        return self
+    @classmethod
+    def open(cls, shared: Shared) -> FlowProbe:
+        """Load the programs. Raises NotPermittedError or NetprofError."""
+        return cls(shared.bin_ns, targets=shared.targets, rank_of=shared.rank_of, device=shared.device)
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def follow(self, targets: Sequence[Target] = ()) -> None:
+        """Begin counting, at the first call; who is in the map of targets is known to the programs at once."""
+        if self._iterator is None:
+            # The packet programs come first: a flow must not exist before its bytes are seen.
+            for program in ("packet_sent", "packet_received"):
+                self._object.attach(program)
+            for program in ("process_forked", "process_executed", "process_exited", "state_changed"):
+                self._object.attach(program)
+            self._iterator = self._object.attach_iterator("find_sockets")
+            run_iterator(self._iterator)  # sockets that the job holds already
+
+    def drain(self, *, final: bool = False) -> Tables:
+        """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`, `tcp`.
+
+        With `final` the open bins count too.
+        """
+        lives = self._drain_lives()
+        wire = self._drain_bins(final=final)
+        flows = self._new_flows(final=final)  # after the bins: each flow that has one has its row
+        tcp = self._tcp_samples()
+        self._recycle()
+        return {"marks": lives, "flows": flows, "wire": self._wanted(wire), "tcp": self._wanted(tcp)}
+
+    def describe(self) -> Description:
+        """Return the bin width, and what was lost or mended."""
+        counters = self._object.counters(*_COUNTERS)
+        losses = Losses(
+            merged_bins=counters["merged_bins"],
+            lost_marks=counters["lost_events"],
+            untracked_flows=counters["untracked_flows"],
+            healed_bytes=counters["healed_bytes"],
+        )
+        return Description(started=(StartedProbe(self.name, f"{self.bin_ns} ns bins"),), losses=losses)
 
     @property
-    def object(self) -> BpfObject:
-        """The loaded BPF object: its `targets` map is shared with the other probes, its programs have a cost."""
-        return self._object
+    def objects(self) -> Sequence[BpfObject]:
+        """The loaded BPF object."""
+        return (self._object,)
 
-    def add_target(self, pid: int) -> None:
-        """Count the flows of process `pid`, and of what it forks from now on."""
-        map_update(self._targets, pid.to_bytes(4, "little"), (1).to_bytes(4, "little"))
+    def close(self) -> None:
+        """Detach from the kernel."""
+        self._bins.close()
+        self._lives.close()
+        self._object.close()
+        if self._own_targets:
+            self.targets.close()
 
-    def remove_target(self, pid: int) -> None:
-        """Stop adopting the new flows of process `pid`."""
-        map_delete(self._targets, pid.to_bytes(4, "little"))
+    def _drain_lives(self) -> dict[str, NDArray[Any]]:
+        """Return forks, execs and exits of the job's processes since the last call."""
+        records = self._lives.drain().copy().view(LIFE_RECORD)[:, 0]
+        columns = {name: records[name] for name in ("time_ns", "pid", "tid", "kind")}
+        return columns | {f"arg{index}": records["arguments"][:, index] for index in range(3)}
 
-    def start(self) -> None:
-        """Begin counting. The packet programs come first: a flow must not exist before its bytes are seen."""
-        for program in ("packet_sent", "packet_received"):
-            self._object.attach(program)
-        for program in ("process_forked", "process_executed", "process_exited", "state_changed"):
-            self._object.attach(program)
-        self._iterator = self._object.attach_iterator("find_sockets")
-        self.find_sockets()
-
-    def find_sockets(self) -> None:
-        """Adopt the sockets that the targets hold already, and settle who owns the accepted ones."""
-        run_iterator(self._iterator)
-
-    def drain(self, *, final: bool = False) -> dict[str, NDArray[Any]]:
-        """Return the finished bins since the last call, as columns of table `wire`; with `final` the open ones too."""
+    def _drain_bins(self, *, final: bool) -> dict[str, NDArray[Any]]:
+        """Return the finished bins since the last call; with `final` the open ones too."""
         now_bin = time.monotonic_ns() // self.bin_ns
         flows = self._used()
         silent = self._collector.silent(flows["id"], flows["streams"], now_bin + 3 if final else now_bin)
         records = self._bins.drain().view(BIN_RECORD)[:, 0]
         return self._collector.columns(records, silent)
 
-    def drain_lives(self) -> dict[str, NDArray[Any]]:
-        """Return forks, execs and exits of the job's processes since the last call, as columns of table `marks`."""
-        records = self._lives.drain().copy().view(LIFE_RECORD)[:, 0]
-        columns = {name: records[name] for name in ("time_ns", "pid", "tid", "kind")}
-        return columns | {f"arg{index}": records["arguments"][:, index] for index in range(3)}
-
-    def new_flows(self, *, final: bool = False) -> list[dict[str, Any]]:
-        """Return a row of table `flows`, less `rank`, for every flow that showed itself since the last call."""
+    def _new_flows(self, *, final: bool) -> dict[str, list[Any]]:
+        """Return a row for every wanted flow that showed itself since the last call."""
         flows = self._used()
         known = (flows["device"] != b"") if not final else (flows["streams"]["bin_end_ns"] > 0).any(axis=1)
         fresh = np.flatnonzero((flows["id"] != self._published[: len(flows)]) & (flows["id"] != 0) & known)
-        if fresh.size and (flows["accepted"][fresh] != 0).any():
-            self.find_sockets()
+        if fresh.size and self._iterator is not None and (flows["accepted"][fresh] != 0).any():
+            run_iterator(self._iterator)  # settles who owns them
         self._published[fresh] = flows["id"][fresh]
-        return [_row(flow) for flow in flows[fresh].copy()]
+        rows = [_row(flow) for flow in flows[fresh].copy()]
+        wanted = [row | {"rank": self._rank_of(row["pid"])} for row in rows if self._is_wanted(row)]
+        return {name: [row[name] for row in wanted] for name in tables()["flows"].names}
 
-    def tcp_samples(self) -> dict[str, NDArray[Any]]:
-        """Return what the transport says of every flow that moved since the last call, as columns of table `tcp`."""
+    def _is_wanted(self, flow: dict[str, Any]) -> bool:
+        """Say whether the flow is on the device that the person asked for, and remember the others."""
+        wanted = self._device is None or flow["device"] == self._device
+        if not wanted:
+            self._left_out.add(flow["flow_id"])
+        return wanted
+
+    def _wanted(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Leave out rows of the flows that are not wanted."""
+        if not self._left_out:
+            return columns
+        wanted = ~np.isin(columns["flow_id"], list(self._left_out))
+        return {name: column[wanted] for name, column in columns.items()}
+
+    def _tcp_samples(self) -> dict[str, NDArray[Any]]:
+        """Return what the transport says of every flow that moved since the last call."""
         flows = self._used()
         moved = np.flatnonzero(flows["sampled_ns"] != self._sampled_ns[: len(flows)])
         rows = flows[moved].copy()
@@ -145,7 +203,7 @@ class FlowProbe:
         columns = {name: rows[name] for name in ("retransmits", "rtt_us", "cwnd", "mss_bytes")}
         return {"flow_id": rows["id"], "time_ns": rows["sampled_ns"]} | columns
 
-    def recycle(self) -> None:
+    def _recycle(self) -> None:
         """Give the slots of flows that closed a while ago back to the kernel programs."""
         now_ns = time.monotonic_ns()
         for slot in np.flatnonzero(self._used()["closed"]).tolist():
@@ -157,26 +215,17 @@ class FlowProbe:
             map_update(self._object.map_fd("flows"), slot.to_bytes(4, "little"), bytes(FLOW.itemsize))
             map_update(self._object.map_fd("free_slots"), b"", slot.to_bytes(4, "little"))
 
-    def counters(self) -> dict[str, int]:
-        """Return what was lost or mended: merged_bins, lost_events, untracked_flows, healed_bytes."""
-        return self._object.counters(*_COUNTERS)
-
-    def close(self) -> None:
-        """Detach from the kernel."""
-        self._bins.close()
-        self._lives.close()
-        self._object.close()
-
     def _used(self) -> NDArray[Any]:
         return self._flows[: self._object.counters("next_slot")["next_slot"]]
 
 
-def _load(bin_ns: int, max_flows: int) -> BpfObject:
+def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
     """Load the programs, with plain reads of packet memory where the verifier knows them (Linux 6.17 and later)."""
+    sizes, shared = {"flows": max_flows, "free_slots": max_flows}, {"targets": targets_fd}
 
     def load(plain_reads: int) -> BpfObject:
         constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}
-        return BpfObject("flow", rodata=constants, max_entries={"flows": max_flows, "free_slots": max_flows})
+        return BpfObject("flow", rodata=constants, max_entries=sizes, reuse=shared)
 
     try:
         return load(1)

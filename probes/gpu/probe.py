@@ -11,15 +11,15 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from netprof.errors import NetprofError
-from netprof.model import Gpu, Probe, SkippedProbe
+from netprof.model import Gpu, SkippedProbe, StartedProbe, Target
 from netprof.probes.gpu.nvml import OpenGpu, open_gpus, open_nvml
 from netprof.probes.gpu.of_job import Use, gpus_of_job
 from netprof.probes.gpu.readers import Reading
 from netprof.probes.gpu.sampled import Missing, SampledGpu
+from netprof.probes.probe import Description, Probe, Shared, Tables
 
 POLL_S = 0.02
 """The fast thread's period: 50 Hz, the most that is asked of NVML."""
@@ -32,11 +32,14 @@ _COLUMNS = ("gpu", "pid", "metric", "time_ns", "period_ns", "value")
 Row = tuple[int, int, int, int, int, float]
 
 
-class GpuProbe:
-    """Samples the GPUs that the job's processes use, from `start` to `stop`. A context manager.
+class GpuProbe(Probe):
+    """Samples the GPUs that the job's processes use, from the first `follow` until `close`.
 
     Nothing here raises, blocks for long or waits for NVML: what does not work is in `skipped`.
     """
+
+    name = "gpu"
+    period_s = 0.2
 
     def __init__(self, poll_s: float = POLL_S) -> None:
         self._poll_s = poll_s
@@ -53,22 +56,31 @@ class GpuProbe:
         self._fast = threading.Thread(target=self._guarded, args=(self._poll,), name="netprof-gpu-poll", daemon=True)
         self._slow = threading.Thread(target=self._guarded, args=(self._serve,), name="netprof-gpu", daemon=True)
 
-    def start(self) -> None:
-        """Begin; returns at once."""
-        self._slow.start()
+    @classmethod
+    def open(cls, shared: Shared) -> GpuProbe:
+        """Make one; NVML is opened by its thread."""
+        return cls()
 
-    def follow(self, pids: Collection[int]) -> None:
-        """Set the job's processes: GPUs that they use are found within a second."""
-        self._pids = frozenset(pids)
+    def follow(self, targets: Sequence[Target]) -> None:
+        """Set the job's processes: GPUs that they use are found within a second. Begins at the first that there are."""
+        self._pids = frozenset(target.pid for target in targets)
+        if self._pids and self._slow.ident is None:
+            self._slow.start()
 
-    def drain(self) -> dict[str, list[Any]]:
-        """Return the rows since the last call as columns of the `gpu` table."""
+    def drain(self, *, final: bool = False) -> Tables:
+        """Return the rows since the last call, of table `gpu`; with `final` the sampling ends first."""
+        if final:
+            self.close()
         with self._lock:
             rows, self._rows = self._rows, []
         columns = zip(*rows, strict=True) if rows else ((),) * len(_COLUMNS)
-        return {name: list(column) for name, column in zip(_COLUMNS, columns, strict=True)}
+        return {"gpu": {name: list(column) for name, column in zip(_COLUMNS, columns, strict=True)}}
 
-    def stop(self) -> None:
+    def describe(self) -> Description:
+        """Return the GPUs, and what could not be sampled of them and why."""
+        return Description(started=tuple(self.started), skipped=tuple(self.skipped), gpus=self.gpus)
+
+    def close(self) -> None:
         """End the sampling; a thread that NVML does not let go of within two seconds is left behind."""
         self._stop.set()
         until_s = time.monotonic() + _STUCK_S
@@ -83,12 +95,12 @@ class GpuProbe:
         return tuple(_described(sampled, uses[index]) for index, sampled in sorted(self._sampled.copy().items()))
 
     @property
-    def started(self) -> list[Probe]:
+    def started(self) -> list[StartedProbe]:
         """The probe, once it samples a GPU."""
         if not self._sampled:
             return []
         rate = f"polled at up to {1 / self._poll_s:.0f} Hz, utilization as NVML samples it"
-        return [Probe("gpu", f"GPU {', '.join(map(str, sorted(self._sampled)))}: {rate}")]
+        return [StartedProbe("gpu", f"GPU {', '.join(map(str, sorted(self._sampled)))}: {rate}")]
 
     @property
     def skipped(self) -> list[SkippedProbe]:
@@ -102,14 +114,6 @@ class GpuProbe:
             reason = f"none of the {len(self._machine_gpus)} GPUs of this machine is used by the job"
             found.append(SkippedProbe("gpu", reason))
         return found + _missing(self._sampled.copy())
-
-    def __enter__(self) -> GpuProbe:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _guarded(self, work: Any) -> None:
         """Run a thread's work; an error of ours ends the sampling, never the recording."""

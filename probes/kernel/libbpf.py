@@ -26,6 +26,7 @@ _FUNCTIONS: dict[str, tuple[type | None, list[object]]] = {
     "bpf_map__set_max_entries": (c_int, [c_void_p, c_uint32]),
     "bpf_map__reuse_fd": (c_int, [c_void_p, c_int]),
     "bpf_map__initial_value": (c_void_p, [c_void_p, POINTER(c_size_t)]),
+    "bpf_map_create": (c_int, [c_int, c_char_p, c_uint32, c_uint32, c_uint32, c_void_p]),
     "bpf_map_update_elem": (c_int, [c_int, c_char_p, c_char_p, c_uint64]),
     "bpf_map_lookup_elem": (c_int, [c_int, c_char_p, c_char_p]),
     "bpf_map_delete_elem": (c_int, [c_int, c_char_p]),

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netprof.errors import NetprofError, NotPermittedError
+from netprof.probes.kernel.elf import variables
 from netprof.probes.kernel.libbpf import libbpf
 
 _PROBES = Path(__file__).parent.parent
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
+_MAP_TYPE_HASH = 1  # BPF_MAP_TYPE_HASH
 
 
 def object_path(name: str) -> Path:
@@ -237,6 +239,19 @@ def map_array(map_fd: int, value_bytes: int, entries: int) -> NDArray[np.uint8]:
     return np.frombuffer(mapping, dtype=np.uint8)[: stride * entries].reshape(entries, stride)[:, :value_bytes]
 
 
+def create_hash(name: str, key_bytes: int, value_bytes: int, entries: int) -> int:
+    """Create a hash map that belongs to no object and return its descriptor; objects take it over by `reuse`.
+
+    Raises NotPermittedError without the rights for it, NetprofError when the kernel refuses it.
+    """
+    library = libbpf()
+    library.netprof_log_start()
+    descriptor = int(library.bpf_map_create(_MAP_TYPE_HASH, name.encode(), key_bytes, value_bytes, entries, None))
+    if descriptor < 0:
+        raise _kernel_refusal(f"cannot create the BPF map {name}", ctypes.get_errno())
+    return descriptor
+
+
 def map_update(map_fd: int, key: bytes, value: bytes) -> None:
     """Set an entry of a map (or push to a queue with an empty key). Raises NetprofError."""
     if libbpf().bpf_map_update_elem(map_fd, key or None, value, 0):
@@ -348,19 +363,8 @@ def _symbols(path: Path, section: str, names: set[str]) -> dict[str, tuple[int, 
 @lru_cache(maxsize=8)
 def _symbol_table(path: Path) -> dict[tuple[str, str], tuple[int, int]]:
     """Return (offset, size) of every variable of an object, by (section, name)."""
-    from elftools.elf.elffile import ELFFile
-    from elftools.elf.sections import SymbolTableSection
-
     with open(path, "rb") as file:
-        elf = ELFFile(file)
-        sections = {elf.get_section_index(name): name for name in (".rodata", ".bss")}
-        table = elf.get_section_by_name(".symtab")
-        symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else iter(())
-        return {
-            (sections[symbol["st_shndx"]], symbol.name): (int(symbol["st_value"]), int(symbol["st_size"]))
-            for symbol in symbols
-            if symbol["st_shndx"] in sections
-        }
+        return variables(file.fileno(), (".rodata", ".bss"))
 
 
 def _check(result: int, what: str) -> None:

@@ -27,10 +27,12 @@ struct {
 	__type(value, struct mark_spec);
 } specs SEC(".maps");
 
-/* The job's processes: only they are recorded. Shared with the flow programs, which add forked children. */
+/* The job's processes: only they are recorded. A map of the recording, which sets its size; the flow programs add
+ * forked children.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
 } targets SEC(".maps");

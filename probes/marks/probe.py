@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-
-import numpy as np
-import numpy.typing as npt
 
 from netprof.errors import NetprofError, NotPermittedError
-from netprof.model import Probe, SkippedProbe
+from netprof.model import Losses, SkippedProbe, StartedProbe, Target
 from netprof.probes.frameworks import FRAMEWORKS, Framework
-from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_delete, map_lookup, map_update
+from netprof.probes.job.processes import is_same
+from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_lookup, map_update
+from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
 from netprof.probes.marks.plan import Plan, Row, number_rows, plan_library
 from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
+from netprof.probes.marks.steps import StepCounter
 from netprof.probes.marks.uprobes import TRACE_UPROBE_MULTI, Attacher, Place, close_links, refusal, supports_multi
+from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
+from netprof.schema import MarkKind
 
 RING_BYTES = 1 << 20
 """Room for 18,000 marks between two drains."""
@@ -29,23 +30,27 @@ RING_BYTES = 1 << 20
 MAX_LIBRARIES = 64
 """Different library files of all processes together; each stays open, and a process can map any number."""
 
+_SAMPLED_STEPS = 20  # iterations for which every gradient is marked
 _EVERY_PROCESS = 0
 _Key = tuple[int, int, int]  # process, device and inode of a library
 
 
-class MarkProbe:
+class MarkProbe(Probe):
     """Records marks of the processes it is attached to, until closed.
 
-    `targets_fd` shares the map of the job's processes with other programs; without it the probe has its own.
+    `targets` is the map of the job's processes; without one to share the probe makes its own and keeps it up itself.
     `multi` chooses the way to attach (None: the best that the kernel has). Raises NotPermittedError or NetprofError
     when the program cannot be loaded; what is wrong with one process or one function is in `skipped` instead.
     """
+
+    name = "marks"
+    period_s = 0.2
 
     def __init__(
         self,
         pids: Iterable[int] = (),
         *,
-        targets_fd: int | None = None,
+        targets: TargetMap | None = None,
         frameworks: Sequence[Framework] = FRAMEWORKS,
         ring_bytes: int = RING_BYTES,
         multi: bool | None = None,
@@ -53,16 +58,20 @@ class MarkProbe:
         self._rows = number_rows(frameworks)
         if len(self._rows) > MAX_SPECS:
             raise ValueError(f"{len(self._rows)} marks; the program has room for {MAX_SPECS}")
-        self._shared_targets = targets_fd is not None
+        self._own_targets = targets is None
+        self.targets = targets or TargetMap()
         self._libraries: dict[tuple[int, int], tuple[Library, Plan]] = {}
         self._steady: dict[_Key, list[BpfLink]] = {}
         self._sampled: dict[_Key, list[BpfLink]] = {}
         self._frameworks: dict[int, dict[str, None]] = {}  # of each process, in the order found
-        self._started: dict[Probe, None] = {}
+        self._started: dict[StartedProbe, None] = {}
         self._skipped: dict[SkippedProbe, None] = {}
         self._warnings: dict[str, None] = {}
         self._rejected: Counter[int] = Counter()  # by row
-        self._object, self._attacher = _load(targets_fd, ring_bytes, multi)
+        self._training: set[Target] = set()
+        self._counter = StepCounter()
+        self._steps_at_sampling: Counter[int] = Counter()
+        self._object, self._attacher = _load(self.targets.fd, ring_bytes, multi)
         try:
             for row in self._rows:
                 map_update(self._object.map_fd("specs"), _u32(row.cookie), pack_spec(row.mark))
@@ -74,13 +83,37 @@ class MarkProbe:
             self.close()
             raise
 
+    @classmethod
+    def open(cls, shared: Shared) -> MarkProbe:
+        """Load the program. Raises NotPermittedError or NetprofError."""
+        return cls(targets=shared.targets)
+
+    def follow(self, targets: Sequence[Target]) -> None:
+        """Attach to the processes that train and have joined or loaded a framework since the last call."""
+        fresh = [target for target in targets if target.frameworks and target not in self._training]
+        for target in fresh:
+            self.attach(target.pid)
+        if fresh:
+            self._training.update(fresh)
+            self._steps_at_sampling = self._counter.steps
+
+    def notice(self, table: str, columns: Columns) -> None:
+        """Forget processes that exit, and stop sampling once every process has had its share of steps."""
+        if table != "marks":
+            return
+        self._counter.see(columns)
+        for pid in columns["pid"][columns["kind"] == MarkKind.PROCESS_EXIT].tolist():
+            self.detach(pid)
+        if self.sampling and self._sampled_enough():
+            self.drop_sampled()
+
     def attach(self, pid: int) -> tuple[str, ...]:
         """Record process `pid` from now on; returns the names of the frameworks whose library it has mapped.
 
         An empty result means that it has none (yet) or is gone: call again later, as often as you like. What is
         attached already stays as it is.
         """
-        map_update(self._object.map_fd("targets"), _u32(pid), _u32(1))
+        self.targets.add(pid)
         try:
             mappings = executable_mappings(pid)
         except NotPermittedError as error:
@@ -99,8 +132,8 @@ class MarkProbe:
         keys = [key for key in self._steady if key[0] == pid]
         close_links([link for links in (self._steady, self._sampled) for key in keys for link in links.pop(key, [])])
         self._frameworks.pop(pid, None)
-        if not self._shared_targets:
-            map_delete(self._object.map_fd("targets"), _u32(pid))
+        if self._own_targets:
+            self.targets.discard(pid)
 
     def drop_sampled(self) -> None:
         """Detach the marks that are sampled, in every process attached so far."""
@@ -112,15 +145,24 @@ class MarkProbe:
         """Say whether sampled marks are attached somewhere."""
         return any(self._sampled.values())
 
-    def drain(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Take the marks recorded since the last call: the columns of the trace's `marks` table.
+    def drain(self, *, final: bool = False) -> Tables:
+        """Take the marks recorded since the last call: rows of table `marks`.
 
         Rows are in the order in which each CPU recorded them; two CPUs may be a few microseconds out of order.
         """
         records = self._ring.drain().copy().view(RECORD).reshape(-1)
         good, rejected = check_records(records, [row.mark for row in self._rows])
         self._rejected += rejected
-        return columns(good)
+        return {"marks": columns(good)}
+
+    def describe(self) -> Description:
+        """Return what is attached where, what not and why, and how many marks were lost."""
+        return Description(
+            started=tuple(self.started),
+            skipped=tuple(self.skipped),
+            warnings=tuple(self.warnings),
+            losses=Losses(lost_marks=self.lost()),
+        )
 
     def lost(self) -> int:
         """Return how many marks found the ring full and are not in the recording."""
@@ -133,12 +175,12 @@ class MarkProbe:
         return self._attacher.method
 
     @property
-    def object(self) -> BpfObject:
-        """The loaded BPF object, for its programs' run time."""
-        return self._object
+    def objects(self) -> Sequence[BpfObject]:
+        """The loaded BPF object."""
+        return (self._object,)
 
     @property
-    def started(self) -> list[Probe]:
+    def started(self) -> list[StartedProbe]:
         """What was attached where."""
         return list(self._started)
 
@@ -175,12 +217,13 @@ class MarkProbe:
         if hasattr(self, "_ring"):
             self._ring.close()
         self._object.close()
+        if self._own_targets:
+            self.targets.close()
 
-    def __enter__(self) -> MarkProbe:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def _sampled_enough(self) -> bool:
+        """Say whether every process that trains has had its share of steps with every gradient marked."""
+        steps = self._counter.steps - self._steps_at_sampling
+        return not any(steps[target.pid] < _SAMPLED_STEPS and is_same(target) for target in self._training)
 
     def _attach_library(self, pid: int, mapping: Mapping, rows: Sequence[Row]) -> None:
         names = dict.fromkeys(row.framework.name for row in rows)
@@ -234,13 +277,12 @@ class MarkProbe:
             there = sum(row.cookie in attached for row in wanted)
             if there:
                 detail = f"{there} of {len(wanted)} functions of {library.name} ({self._attacher.method})"
-                self._started[Probe(f"marks:{name}", detail)] = None
+                self._started[StartedProbe(f"marks:{name}", detail)] = None
 
 
-def _load(targets_fd: int | None, ring_bytes: int, multi: bool | None) -> tuple[BpfObject, Attacher]:
+def _load(targets_fd: int, ring_bytes: int, multi: bool | None) -> tuple[BpfObject, Attacher]:
     """Load the program for uprobe_multi where the kernel can do that, else for perf events."""
-    reuse = {} if targets_fd is None else {"targets": targets_fd}
-    size = {"records": ring_bytes}
+    reuse, size = {"targets": targets_fd}, {"records": ring_bytes}
     if multi is not False:
         try:
             loaded = BpfObject(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,8 +34,8 @@ LINKS: dict[str, dict[str, Any]] = {
 def recording(*pids: int, bin_ns: int = 1_000_000) -> Iterator[Collector]:
     with FlowProbe(bin_ns) as probe:
         for pid in pids:
-            probe.add_target(pid)
-        probe.start()
+            probe.targets.add(pid)
+        probe.follow(())
         yield Collector(probe)
 
 
@@ -67,7 +68,7 @@ def test_payload_is_what_the_sockets_report(link: str, family: str) -> None:
     for sock in closed["flows"]:  # it closed after its report: what it sent last is in
         assert sock["tcp"]["bytes_received"] == 12_000_000
     assert_exact(recorded, closed, receiver.pid)
-    assert recorded.counters["merged_bins"] == recorded.counters["untracked_flows"] == 0
+    assert recorded.losses.merged_bins == recorded.losses.untracked_flows == 0
     if "lossy" in link:
         assert sum(sock["tcp"]["bytes_retrans"] for sock in finished["flows"]) > 0
     if link == "lossy":  # no timer-driven device in between: each retransmission passes the hook
@@ -152,11 +153,28 @@ def test_strangers_are_not_recorded() -> None:
     assert len(recorded.wire["flow_id"]) == 0
 
 
+@pytest.mark.parametrize(("device", "flows"), [(None, 4), ("lo", 4), ("eth0", 0)])
+def test_only_the_device_that_is_asked_for(device: str | None, flows: int) -> None:
+    with FlowProbe(1_000_000, device=device, rank_of=lambda pid: pid + 1) as probe:
+        probe.targets.add(os.getpid())
+        probe.follow(())
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for _ in range(2):
+                with socket.create_connection(listener.getsockname()) as near, listener.accept()[0] as far:
+                    near.sendall(b"x" * 1000)
+                    far.recv(1000)
+        rows = probe.drain(final=True)
+    assert len(rows["flows"]["flow_id"]) == flows
+    assert set(rows["flows"]["rank"]) == ({os.getpid() + 1} if flows else set())
+    for table in ("wire", "tcp"):
+        assert set(rows[table]["flow_id"].tolist()) == set(rows["flows"]["flow_id"])
+
+
 def test_slots_are_used_again() -> None:
     """A job that opens many short connections never runs out, and no flow inherits another's bytes."""
     with FlowProbe(1_000_000, max_flows=8) as probe:
-        probe.add_target(os.getpid())
-        probe.start()
+        probe.targets.add(os.getpid())
+        probe.follow(())
         collector = Collector(probe)
         totals = []
         for _ in range(4):
@@ -172,7 +190,7 @@ def test_slots_are_used_again() -> None:
             while (probe._used()["closed"] != 0).any():
                 pass
         recorded = collector.finish()
-    assert recorded.counters["untracked_flows"] == 0
+    assert recorded.losses.untracked_flows == 0
     assert len(recorded.flows) == 16
     for finished in totals:
         assert_exact(recorded, finished, finished["pid"])

@@ -19,8 +19,11 @@ import numpy as np
 import pytest
 
 from netprof.errors import NetprofError, NotPermittedError
+from netprof.model import Target
 from netprof.probes.frameworks import Framework, Mark, Memory, Register
-from netprof.probes.kernel.loader import map_lookup, map_update
+from netprof.probes.job import procfs
+from netprof.probes.kernel.loader import map_lookup
+from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.marks.libraries import executable_mappings, open_library
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind
@@ -110,7 +113,7 @@ def multi(request: pytest.FixtureRequest) -> bool:
 
 def rows(probe: MarkProbe, kind: MarkKind) -> list[tuple[int, ...]]:
     """Drain, and return (pid, tid, arg0, arg1, arg2) of one kind in order of time."""
-    table = probe.drain()
+    table = probe.drain()["marks"]
     order = np.argsort(table["time_ns"], kind="stable")
     names = ("pid", "tid", "arg0", "arg1", "arg2")
     return [tuple(int(table[name][i]) for name in names) for i in order if table["kind"][i] == kind]
@@ -124,7 +127,7 @@ def test_every_call_is_recorded_with_its_arguments(toys: list[Toy], built: Path,
         before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         program.say("call 300")
         after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        table = probe.drain()
+        table = probe.drain()["marks"]
         assert probe.lost() == 0
         assert probe.skipped == []
     assert set(table["pid"].tolist()) == set(table["tid"].tolist()) == {program.pid}
@@ -150,16 +153,15 @@ def test_all_threads_and_no_other_process(toys: list[Toy], built: Path, multi: b
 
 def test_the_map_of_processes_can_belong_to_another_program(toys: list[Toy], built: Path) -> None:
     first, second = start(toys, built), start(toys, built)
-    with MarkProbe(frameworks=toy(BEGIN)) as owner:
-        targets = owner.object.map_fd("targets")
-        with MarkProbe([first.pid], targets_fd=targets, frameworks=toy(BEGIN), multi=False) as probe:
+    with TargetMap() as targets:
+        with MarkProbe([first.pid], targets=targets, frameworks=toy(BEGIN), multi=False) as probe:
             second.say("call 3")
             assert rows(probe, MarkKind.DDP_FORWARD) == []
-            map_update(targets, second.pid.to_bytes(4, "little"), bytes(4))  # as the owner does at a fork
+            targets.add(second.pid)  # as the kernel does at a fork
             second.say("call 4")
             assert {row[0] for row in rows(probe, MarkKind.DDP_FORWARD)} == {second.pid}
             probe.detach(first.pid)
-        assert map_lookup(targets, first.pid.to_bytes(4, "little"), 4) is not None, "the owner says who is in it"
+        assert map_lookup(targets.fd, first.pid.to_bytes(4, "little"), 4) is not None, "the owner says who is in it"
 
 
 def test_a_forked_child_is_recorded_once_attached(toys: list[Toy], built: Path) -> None:
@@ -203,11 +205,56 @@ def test_sampled_marks_can_be_dropped(toys: list[Toy], built: Path, multi: bool)
     with MarkProbe([program.pid], frameworks=toy(BEGIN, sampled), multi=multi) as probe:
         assert probe.sampling
         program.say("call 6")
-        assert Counter(probe.drain()["kind"].tolist()) == {MarkKind.DDP_FORWARD: 6, MarkKind.GRADIENT_READY: 6}
+        assert Counter(probe.drain()["marks"]["kind"].tolist()) == {MarkKind.DDP_FORWARD: 6, MarkKind.GRADIENT_READY: 6}
         probe.drop_sampled()
         assert not probe.sampling
         program.say("call 7")
-        assert Counter(probe.drain()["kind"].tolist()) == {MarkKind.DDP_FORWARD: 7}
+        assert Counter(probe.drain()["marks"]["kind"].tolist()) == {MarkKind.DDP_FORWARD: 7}
+
+
+def as_target(program: Toy) -> Target:
+    stat = procfs.read_stat(program.pid)
+    assert stat is not None
+    return Target(program.pid, stat.start_ticks, frameworks=("toy",))
+
+
+def test_a_recording_samples_until_every_process_that_trains_and_lives_has_stepped_enough(
+    toys: list[Toy], built: Path
+) -> None:
+    step = Mark(MarkKind.DDP_WAIT, "toy_begin")
+    sampled = Mark(MarkKind.GRADIENT_READY, "toy_fields", (Register(2),), sampled=True)
+    first, second, third = (start(toys, built) for _ in range(3))
+
+    def record(*calls: tuple[Toy, int]) -> None:
+        for program, count in calls:
+            program.say(f"call {count}")
+        probe.notice("marks", probe.drain()["marks"])
+
+    with MarkProbe(frameworks=toy(step, sampled)) as probe:
+        probe.follow([as_target(first), as_target(second)])
+        record((first, 30), (second, 19))
+        assert probe.sampling, "the second has not had its share"
+        record((second, 1))
+        assert not probe.sampling
+        probe.follow([as_target(first), as_target(second), as_target(third)])
+        assert probe.sampling, "one more joined"
+        record((second, 20), (third, 20))
+        assert probe.sampling, "the first has not stepped since"
+        assert first.end() == 0
+        record((second, 1))
+        assert not probe.sampling, "the first does not live any more"
+
+
+def test_a_process_that_is_said_to_have_exited_is_let_go(toys: list[Toy], built: Path) -> None:
+    program = start(toys, built)
+    with MarkProbe(frameworks=toy(BEGIN)) as probe:
+        probe.follow([as_target(program)])
+        program.say("call 3")
+        assert len(rows(probe, MarkKind.DDP_FORWARD)) == 3
+        exit_row = {"time_ns": [1], "pid": [program.pid], "kind": [MarkKind.PROCESS_EXIT]}
+        probe.notice("marks", {name: np.array(values) for name, values in exit_row.items()})
+        program.say("call 3")
+        assert rows(probe, MarkKind.DDP_FORWARD) == []
 
 
 def test_a_full_ring_counts_what_it_lost(toys: list[Toy], built: Path) -> None:
@@ -227,7 +274,7 @@ def test_values_that_cannot_be_are_thrown_away_and_said(toys: list[Toy], built: 
     program = start(toys, built)
     with MarkProbe([program.pid], frameworks=toy(BEGIN, wrong_layout, no_memory)) as probe:
         program.say("call 9")
-        assert Counter(probe.drain()["kind"].tolist()) == {MarkKind.DDP_FORWARD: 9}
+        assert Counter(probe.drain()["marks"]["kind"].tolist()) == {MarkKind.DDP_FORWARD: 9}
         said = {skipped.name: skipped.reason for skipped in probe.skipped}
     assert said.keys() == {"marks:toy:collective_size", "marks:toy:bucket_done"}
     assert said["marks:toy:bucket_done"].startswith("9 records")
@@ -255,7 +302,7 @@ def test_slow_first_instructions(toys: list[Toy], built: Path) -> None:
     program = start(toys, built)
     with MarkProbe([program.pid], frameworks=toy(rare, frequent, behind)) as probe:
         program.say("call 3")
-        table = probe.drain()
+        table = probe.drain()["marks"]
         assert [skipped.name for skipped in probe.skipped] == ["marks:toy:gradient_ready"]
         assert len(probe.warnings) == 1
         assert "single-step" in probe.warnings[0]
@@ -270,7 +317,10 @@ def test_a_function_that_the_kernel_refuses_leaves_the_others(toys: list[Toy], b
     program = start(toys, built)
     with MarkProbe([program.pid], frameworks=toy(BEGIN, refused, LARGE), multi=multi) as probe:
         program.say("call 3")
-        assert sorted(probe.drain()["kind"].tolist()) == [MarkKind.DDP_FORWARD] * 3 + [MarkKind.COLLECTIVE_SIZE] * 3
+        assert (
+            sorted(probe.drain()["marks"]["kind"].tolist())
+            == [MarkKind.DDP_FORWARD] * 3 + [MarkKind.COLLECTIVE_SIZE] * 3
+        )
         (skipped,) = probe.skipped
         assert skipped.name == "marks:toy:ddp_wait"
         assert "an instruction that cannot be probed" in skipped.reason
@@ -348,7 +398,7 @@ def test_a_process_that_ended_or_never_was() -> None:
         ended.wait()
     with MarkProbe([ended.pid], frameworks=toy(BEGIN)) as probe:
         assert probe.attach(2**22 + 1) == ()
-        assert probe.drain()["kind"].size == 0
+        assert probe.drain()["marks"]["kind"].size == 0
 
 
 def test_an_ended_process_is_forgotten_on_detach(toys: list[Toy], built: Path) -> None:

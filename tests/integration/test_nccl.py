@@ -94,7 +94,7 @@ def trainers() -> Iterator[list[Trainer]]:
 
 
 def recorded(probe: MarkProbe) -> list[tuple[Any, ...]]:
-    table = probe.drain()
+    table = probe.drain()["marks"]
     names = ("arg0", "arg1", "arg2")
     return [
         (MarkKind(kind).name, *(int(table[name][index]) for name in names)) for index, kind in enumerate(table["kind"])

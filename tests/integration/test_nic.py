@@ -7,13 +7,14 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from lab import Lab
 
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.nic.counters import NicSampler
+from netprof.probes.nic.probe import NicProbe
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
@@ -39,6 +40,11 @@ def process_in(lab: Lab, index: int) -> subprocess.Popen[bytes]:
     return process
 
 
+def flow(device: str, netns: int, pid: int) -> dict[str, list[Any]]:
+    """Build a row of table `flows`, as far as the NIC probe looks at it."""
+    return {"device": [device], "netns": [netns], "pid": [pid]}
+
+
 def send_datagrams(namespace: NetworkNamespace, address: str) -> None:
     def send() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -52,20 +58,20 @@ def test_known_traffic_to_the_byte_in_two_namespaces(lab: Lab) -> None:
     with (
         process_in(lab, 0) as first,
         process_in(lab, 1) as second,
-        NicSampler() as sampler,
+        NicProbe() as probe,
         NetworkNamespace.of(first.pid) as sending,
         NetworkNamespace.of(second.pid) as receiving,
     ):
-        sampler.add(lab[0].device, sending.inode, first.pid)
-        sampler.add(lab[1].device, receiving.inode, second.pid)
+        probe.notice("flows", flow(lab[0].device, sending.inode, first.pid))
+        probe.notice("flows", flow(lab[1].device, receiving.inode, second.pid))
         first.kill()
         second.kill()
         first.wait()
         second.wait()
-        before = sampler.sample()
+        before = probe.drain()["nic"]
         # A closed port answers with ICMP errors: the receiver transmits too, so only one direction is exact.
         send_datagrams(sending, lab[1].ipv4)
-        after = sampler.sample()
+        after = probe.drain()["nic"]
         inodes = [sending.inode, receiving.inode]
     assert before["netns"] == after["netns"] == inodes
     assert before["device"] == [lab[0].device, lab[1].device]
@@ -77,11 +83,11 @@ def test_known_traffic_to_the_byte_in_two_namespaces(lab: Lab) -> None:
 
 
 def test_a_sample_is_what_the_interface_itself_says(lab: Lab) -> None:
-    with process_in(lab, 0) as inside, NicSampler() as sampler:
+    with process_in(lab, 0) as inside, NicProbe() as probe:
         netns = Path(f"/proc/{inside.pid}/ns/net").stat().st_ino
-        sampler.add(lab[0].device, netns, inside.pid)
-        sampler.add("lo", netns, inside.pid)
-        sample, kernel = sampler.sample(), lab[0].counters()
+        probe.notice("flows", flow(lab[0].device, netns, inside.pid))
+        probe.notice("flows", flow("lo", netns, inside.pid))
+        sample, kernel = probe.drain()["nic"], lab[0].counters()
         inside.kill()
     devices = list(map(str, sample["device"]))
     row = devices.index(lab[0].device)
@@ -90,9 +96,10 @@ def test_a_sample_is_what_the_interface_itself_says(lab: Lab) -> None:
 
 
 def test_a_device_that_is_deleted_has_no_row_any_more(lab: Lab) -> None:
-    with process_in(lab, 0) as inside, NicSampler() as sampler:
-        sampler.add(lab[0].device, Path(f"/proc/{inside.pid}/ns/net").stat().st_ino, inside.pid)
-        assert sampler.sample()["device"] == [lab[0].device]
+    with process_in(lab, 0) as inside, NicProbe() as probe:
+        netns = Path(f"/proc/{inside.pid}/ns/net").stat().st_ino
+        probe.notice("flows", flow(lab[0].device, netns, inside.pid))
+        assert probe.drain()["nic"]["device"] == [lab[0].device]
         lab[0].ip("link", "del", lab[0].device)
-        assert sampler.sample()["device"] == []
+        assert probe.drain()["nic"]["device"] == []
         inside.kill()

@@ -44,18 +44,20 @@ def flows_are_exact() -> bool:
     with FlowProbe(1_000_000) as probe, socket.create_server(("127.0.0.1", 0)) as listener:
         old = socket.create_connection(listener.getsockname())
         old_peer, _ = listener.accept()
-        probe.add_target(os.getpid())
-        probe.start()
+        probe.targets.add(os.getpid())
+        probe.follow(())
         new = socket.create_connection(listener.getsockname())
         new_peer, _ = listener.accept()
         transfer(new, new_peer, 10_000_000)
         transfer(old, old_peer, 5_000_000)
         transfer(new_peer, new, 333_333)
         time.sleep(0.3)
-        wire, totals = probe.drain(final=True), Counter[tuple[int, int]]()
+        rows, totals = probe.drain(final=True), Counter[tuple[int, int]]()
+        wire, opened = rows["wire"], rows["flows"]
         for flow, direction, count in zip(wire["flow_id"], wire["direction"], wire["payload_bytes"], strict=True):
             totals[int(flow), int(direction)] += int(count)
-        ids = {(flow["local_port"], flow["remote_port"]): flow["flow_id"] for flow in probe.new_flows(final=True)}
+        ports = zip(opened["local_port"], opened["remote_port"], strict=True)
+        ids = dict(zip(ports, opened["flow_id"], strict=True))
         socks = (old, old_peer, new, new_peer)
         flows = [ids[sock.getsockname()[1], sock.getpeername()[1]] for sock in socks]
         return all((totals[f, 0], totals[f, 1]) == reported(s) for f, s in zip(flows, socks, strict=True))
@@ -68,7 +70,7 @@ def marks_fire() -> tuple[bool, str]:
         for _ in range(CALLS):
             os.getppid()
         time.sleep(0.1)
-        return len(probe.drain()["time_ns"]) == CALLS, probe.method
+        return len(probe.drain()["marks"]["time_ns"]) == CALLS, probe.method
 
 
 def main() -> None:

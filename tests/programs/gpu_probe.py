@@ -12,14 +12,16 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
+from netprof.model import Target
 from netprof.probes.gpu.probe import GpuProbe
 
 
 def said(probe: GpuProbe) -> dict[str, Any]:
     started_s = time.monotonic()
-    rows = probe.drain()
+    rows = probe.drain()["gpu"]
     return {
         "rows": rows,
         "gpus": [dataclasses.asdict(gpu) for gpu in probe.gpus],
@@ -33,14 +35,17 @@ def said(probe: GpuProbe) -> dict[str, Any]:
     }
 
 
+def targets(pids: Iterable[int]) -> list[Target]:
+    return [Target(pid, 0) for pid in pids]
+
+
 def answer(**values: Any) -> None:
     print(json.dumps(values), flush=True)
 
 
 def main() -> None:
     probe = GpuProbe()
-    probe.follow([os.getpid() if pid == "self" else int(pid) for pid in sys.argv[1:]])
-    probe.start()
+    probe.follow(targets(os.getpid() if pid == "self" else int(pid) for pid in sys.argv[1:]))
     answer(pid=os.getpid(), **said(probe))
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")
@@ -48,11 +53,11 @@ def main() -> None:
             time.sleep(float(argument))
             answer(**said(probe))
         elif command == "follow":
-            probe.follow([int(pid) for pid in argument.split(",")])
+            probe.follow(targets(map(int, argument.split(","))))
             answer()
         elif command == "stop":
             began_s = time.monotonic()
-            probe.stop()
+            probe.close()
             answer(stopping_s=time.monotonic() - began_s, **said(probe))
 
 

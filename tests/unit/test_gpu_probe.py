@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from netprof.errors import NetprofError
+from netprof.model import Target
 from netprof.probes.gpu import probe as gpu
 from netprof.probes.gpu.nvml import OpenGpu, to_monotonic_ns
 from netprof.probes.gpu.of_job import COMPUTES, Use, gpus_of_job, visible_gpus
@@ -141,6 +142,6 @@ def test_a_machine_without_a_driver_is_one_line_however_long_it_takes(monkeypatc
     monkeypatch.setattr(gpu, "open_nvml", no_driver)
     monkeypatch.setattr(gpu, "_STUCK_S", 0.0)
     with gpu.GpuProbe() as probe:
-        probe.start()
+        probe.follow([Target(1, 0)])
         probe._slow.join()
         assert [line.reason for line in probe.skipped] == ["no NVIDIA driver"]

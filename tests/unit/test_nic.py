@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from netprof.errors import NetprofError
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.nic.counters import NicSampler, parse_counters
+from netprof.probes.nic.counters import parse_counters
+from netprof.probes.nic.probe import NicProbe
 from netprof.schema import tables
 
 HEADER = b"Inter-|   Receive  |  Transmit\n face |bytes packets |bytes packets\n"
@@ -21,31 +23,28 @@ def line(name: bytes, first: int = 1) -> bytes:
     return name.rjust(6) + b": " + b" ".join(str(first + step).encode() for step in range(16)) + b"\n"
 
 
+def flow(device: str, netns: int = OWN_NETNS, pid: int | None = None) -> dict[str, list[Any]]:
+    """Build a row of table `flows`, as far as the NIC probe looks at it."""
+    return {"device": [device], "netns": [netns], "pid": [os.getpid() if pid is None else pid]}
+
+
 def test_lines_are_split_by_the_last_thing_the_kernel_forbids_in_a_name() -> None:
-    names = [b"eth0", b"a-name-of-15-ch", b"\xff\x1b[2J", b"%s{0}", "ñ".encode()]
-    found = parse_counters(HEADER + b"".join(line(name) for name in names))
-    assert list(found) == ["eth0", "a-name-of-15-ch", "\\xff\x1b[2J", "%s{0}", "ñ"]
-    assert all(counters == [str(number).encode() for number in range(1, 17)] for counters in found.values())
+    shown = ["eth0", "a-name-of-15-ch", "\\xff\x1b[2J", "%s{0}", "ñ"]
+    raw = [b"eth0", b"a-name-of-15-ch", b"\xff\x1b[2J", b"%s{0}", "ñ".encode()]
+    found = parse_counters(HEADER + b"".join(line(name) for name in raw), shown)
+    assert list(found) == shown
+    assert all(counters == found["eth0"] for counters in found.values())
 
 
-def test_a_line_cut_short_is_left_out() -> None:
-    assert parse_counters(HEADER + line(b"eth0") + b"  eth1: 1 2 3") == parse_counters(HEADER + line(b"eth0"))
-    assert parse_counters(b"") == {}
+def test_a_line_cut_short_and_a_device_that_nobody_asked_for_are_left_out() -> None:
+    text = HEADER + line(b"eth0") + line(b"eth2") + b"  eth1: 1 2 3"
+    assert list(parse_counters(text, {"eth0", "eth1"})) == ["eth0"]
+    assert parse_counters(b"", {"eth0"}) == {}
 
 
-def test_every_counter_goes_into_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "netprof.probes.nic.counters._read_all", lambda descriptor: HEADER + line(b"eth0") + line(b"eth1", 100)
-    )
-    with NicSampler() as sampler:
-        sampler.add("eth1", OWN_NETNS, os.getpid())
-        columns = sampler.sample()
-    assert {len(column) for column in columns.values()} == {1}
-    row = {name: column[0] for name, column in columns.items()}
-    assert int(row.pop("time_ns")) > 0
+def test_every_counter_goes_into_its_column() -> None:
+    (row,) = parse_counters(HEADER + line(b"eth0") + line(b"eth1", 100), {"eth1"}).values()
     assert row == {
-        "device": "eth1",
-        "netns": OWN_NETNS,
         "rx_bytes": 100,
         "rx_packets": 101,
         "rx_errors": 102,
@@ -58,25 +57,30 @@ def test_every_counter_goes_into_its_column(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_columns_are_those_of_the_trace() -> None:
-    with NicSampler() as sampler:
-        sampler.add("lo", OWN_NETNS, os.getpid())
-        sampler.add("lo", OWN_NETNS, os.getpid())
-        sampler.add("no-such-device", OWN_NETNS, os.getpid())
-        columns = sampler.sample()
-    assert set(columns) == set(tables()["nic"].names)
+    with NicProbe() as probe:
+        for device in ("lo", "lo", "no-such-device", ""):
+            probe.notice("flows", flow(device))
+        probe.notice("tcp", {"flow_id": [1]})
+        (columns,) = probe.drain().values()
+        devices = [device.device for device in probe.describe().devices]
+    assert list(columns) == tables()["nic"].names
     assert {len(column) for column in columns.values()} == {1}
     assert columns["device"] == ["lo"]
+    assert devices == ["lo", "no-such-device"]
 
 
 def test_a_process_that_is_gone_or_elsewhere() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    with NicSampler() as sampler:
-        with pytest.raises(NetprofError, match=f"no process {ended.pid}"):
-            sampler.add("lo", OWN_NETNS, ended.pid)
-        with pytest.raises(NetprofError, match="is not in network namespace 1"):
-            sampler.add("lo", 1, os.getpid())
-        assert sampler.sample()["device"] == []
+    with NicProbe(line_rate_bps=1e9) as probe:
+        probe.notice("flows", flow("lo", pid=ended.pid))
+        probe.notice("flows", flow("lo", netns=1))
+        said = probe.describe()
+        assert probe.drain()["nic"]["device"] == []
+    assert [skipped.name for skipped in said.skipped] == ["nic:lo", "nic:lo"]
+    assert f"no process {ended.pid}" in said.skipped[0].reason
+    assert "is not in network namespace 1" in said.skipped[1].reason
+    assert {device.line_rate.bps for device in said.devices} == {1e9}
     with pytest.raises(NetprofError, match=f"no process {ended.pid}"):
         NetworkNamespace.of(ended.pid)
 

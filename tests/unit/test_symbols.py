@@ -1,5 +1,6 @@
 """Symbols, first instructions and memory maps: real files against pyelftools, and files that lie."""
 
+import contextlib
 import os
 import platform
 import shutil
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netprof.errors import NetprofError
+from netprof.probes.kernel.elf import variables
 from netprof.probes.marks.instructions import Entry, examine_entry
 from netprof.probes.marks.libraries import executable_mappings, matches, open_library
 from netprof.probes.marks.symbols import AARCH64, X86_64, Symbol, Symbols, choose, find_functions
@@ -151,6 +153,27 @@ def test_choosing_one_function() -> None:
     assert choose([function("f.cold", 9)], "f") is None
 
 
+@needs_gcc
+def test_variables_of_an_object_are_where_pyelftools_says(tmp_path: Path) -> None:
+    (tmp_path / "x.c").write_text("const long a = 1; static int b = 2; long c; static char d[3]; void *e[] = {&b, d};")
+    subprocess.run(["gcc", "-O0", "-c", "x.c"], cwd=tmp_path, check=True)
+    wanted = (".rodata", ".data", ".bss")
+    with open(tmp_path / "x.o", "rb") as file:
+        elf = ELFFile(file)
+        sections = {elf.get_section_index(name): name for name in wanted}
+        table = elf.get_section_by_name(".symtab")
+        assert isinstance(table, SymbolTableSection)
+        symbols = list(table.iter_symbols())
+        expected = {
+            (sections[symbol["st_shndx"]], symbol.name): (symbol["st_value"], symbol["st_size"])
+            for symbol in symbols
+            if symbol["st_info"]["type"] == "STT_OBJECT" and symbol["st_shndx"] in sections
+        }
+        found = variables(file.fileno(), wanted)
+    assert len(expected) >= 3
+    assert {key: place for key, place in found.items() if key[1]} == expected
+
+
 NOT_ELF: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("empty", lambda data: b""),
     ("text", lambda data: b"#!/bin/sh\n" * 10),
@@ -190,6 +213,26 @@ def test_a_sparse_file_with_names_without_end(library: Path, tmp_path: Path) -> 
 
 
 @needs_gcc
+@pytest.mark.parametrize("damaged", ["section names", "names of symbols"])
+def test_headers_that_name_a_section_that_is_not_there(library: Path, tmp_path: Path, damaged: str) -> None:
+    image = bytearray(library.read_bytes())
+    with open(library, "rb") as file:
+        elf = ELFFile(file)
+        symbols = elf.get_section_index(".symtab")
+    assert symbols is not None
+    link_at = elf["e_shoff"] + 64 * symbols + 40
+    at = 62 if damaged == "section names" else link_at
+    image[at : at + 2] = b"\xfe\xff"
+    path = tmp_path / "bad.so"
+    path.write_bytes(image)
+    with open(path, "rb") as file, pytest.raises(NetprofError, match="not there"):
+        variables(file.fileno(), (".data",))
+    if damaged == "names of symbols":
+        with pytest.raises(NetprofError, match="not there"):
+            find(path, "only_local")
+
+
+@needs_gcc
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_lying_file_never_crashes_the_reader(library: Path, tmp_path: Path, data: st.DataObject) -> None:
@@ -209,6 +252,8 @@ def test_a_lying_file_never_crashes_the_reader(library: Path, tmp_path: Path, da
         image[at : at + len(patch)] = patch
     path = tmp_path / "lying.so"
     path.write_bytes(image[: data.draw(st.integers(0, len(image)) | st.just(len(image)))])
+    with contextlib.suppress(NetprofError), open(path, "rb") as file:
+        variables(file.fileno(), (".data", ".bss"))
     try:
         symbols = find(path, "exported", "only_local", "nccl_all")
     except NetprofError:

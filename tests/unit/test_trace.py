@@ -14,7 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netprof.errors import TraceError
-from netprof.model import Clock, Cost, Device, LineRate, Losses, Meta, Probe, ProgramCost, SkippedProbe, Target
+from netprof.model import (
+    Clock,
+    Cost,
+    Device,
+    LineRate,
+    Losses,
+    Meta,
+    ProbeCost,
+    ProgramCost,
+    SkippedProbe,
+    StartedProbe,
+    Target,
+)
 from netprof.schema import SCHEMA_VERSION, tables
 from netprof.trace import TraceReader, TraceWriter
 from netprof.trace.columns import to_arrow
@@ -31,11 +43,11 @@ META = Meta(
     started_ns=3,
     targets=(Target(7, 8, "python", 9, 0, None, ("torch",)),),
     devices=(Device("eth0", 9, LineRate(None, "unknown")), Device("eth1", 9, LineRate(1e9, "ethtool"), 1500, "veth")),
-    probes_started=(Probe("flows"),),
+    probes_started=(StartedProbe("flows"),),
     probes_skipped=(SkippedProbe("marks", "stripped", "install symbols"),),
     warnings=("slow",),
     losses=Losses(lost_marks=3),
-    cost=Cost(1.5, 0.25, programs=(ProgramCost("mark", 1, 2),)),
+    cost=Cost(1.5, 0.25, programs=(ProgramCost("mark", 1, 2),), probes=(ProbeCost("nic", 0.5),)),
 )
 
 

@@ -1,0 +1,45 @@
+"""The job's processes as the kernel programs know them: one map, shared by every program of a recording."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from netprof.probes.kernel.loader import create_hash, map_delete, map_update
+
+_MOST = 16_384
+_PID_BYTES = 4
+
+
+class TargetMap:
+    """The pids of the job. Programs reuse the map by its descriptor; those of the flow probe keep it up at forks.
+
+    A context manager. Raises NotPermittedError without the rights for BPF maps.
+    """
+
+    def __init__(self) -> None:
+        self.fd = create_hash("targets", _PID_BYTES, _PID_BYTES, _MOST)
+
+    def add(self, pid: int) -> None:
+        """Count process `pid` to the job, and what it forks from now on. Raises NetprofError when the map is full."""
+        map_update(self.fd, _key(pid), (1).to_bytes(_PID_BYTES, "little"))
+
+    def discard(self, pid: int) -> None:
+        """Count process `pid` to the job no more; an absent one is fine."""
+        map_delete(self.fd, _key(pid))
+
+    def close(self) -> None:
+        """Close the descriptor, twice if need be; programs that use the map keep it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def __enter__(self) -> TargetMap:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _key(pid: int) -> bytes:
+    return pid.to_bytes(_PID_BYTES, "little")

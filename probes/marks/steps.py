@@ -1,0 +1,38 @@
+"""Counting the steps that a job takes, as its marks go by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from netprof.schema import MarkKind
+
+
+class StepCounter:
+    """Counts the steps of each process: of DDP where it has that, else those begun after a step of the optimizer."""
+
+    def __init__(self) -> None:
+        self._waits: Counter[int] = Counter()  # DDP_WAIT marks by pid: one a step
+        self._begun: Counter[int] = Counter()  # backward passes after an optimizer step, by pid
+        self._stepped: set[int] = set()  # whose last mark of the two was the optimizer's
+
+    def see(self, columns: Mapping[str, Any]) -> None:
+        """Count rows of table `marks`: arrays, in any order within a batch."""
+        kinds = columns["kind"]
+        self._waits.update(columns["pid"][kinds == MarkKind.DDP_WAIT].tolist())
+        rows = np.flatnonzero((kinds == MarkKind.OPTIMIZER_STEP) | (kinds == MarkKind.BACKWARD))
+        rows = rows[np.argsort(columns["time_ns"][rows], kind="stable")]
+        for pid, kind in zip(columns["pid"][rows].tolist(), kinds[rows].tolist(), strict=True):
+            if kind == MarkKind.OPTIMIZER_STEP:
+                self._stepped.add(pid)
+            elif pid in self._stepped:
+                self._stepped.discard(pid)
+                self._begun[pid] += 1
+
+    @property
+    def steps(self) -> Counter[int]:
+        """The steps of each process."""
+        return Counter({pid: self._waits[pid] or self._begun[pid] for pid in self._waits | self._begun})

@@ -1,0 +1,105 @@
+"""The seam between a recording and what it measures: one small interface, the same for every probe.
+
+A recording opens its probes in the order of `measurements.PROBES`, tells them which processes to follow, takes what
+each has gathered, shows every batch of rows to all of them, and closes them. It knows none of them by name, and it is
+the recording that counts what a probe costs and lets go of one that fails.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+from netprof.model import Device, Gpu, Losses, SkippedProbe, StartedProbe, Target
+from netprof.probes.kernel.loader import BpfObject
+from netprof.probes.kernel.targets import TargetMap
+
+Columns = Mapping[str, Any]
+"""Rows of one table of the trace: a sequence per column, all of one length."""
+
+Tables = Mapping[str, Columns]
+"""Rows by the name of their table, in the order in which they are to be written."""
+
+AnyProbe = TypeVar("AnyProbe", bound="Probe")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the probes of one recording have in common."""
+
+    targets: TargetMap  # the job's processes, for programs in the kernel
+    rank_of: Callable[[int], int]  # the rank of a process of the job, by pid
+    bin_ns: int
+    line_rate_bps: float | None = None  # as the person gave it
+    device: str | None = None  # the only one that the person wants to see flows of
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a probe says of itself, as of now: its part of the trace's `meta.json`. Several add up."""
+
+    started: tuple[StartedProbe, ...] = ()
+    skipped: tuple[SkippedProbe, ...] = ()
+    warnings: tuple[str, ...] = ()
+    losses: Losses = field(default_factory=Losses)
+    devices: tuple[Device, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+
+    def __add__(self, other: Description) -> Description:
+        """Return what both say, this one first."""
+        return Description(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+
+class Probe(ABC):
+    """One measurement of a recording. What cannot be measured is in its description, with what would make it so.
+
+    A context manager, so that one can be used without a recording. An error that a method raises ends the probe.
+    """
+
+    name: ClassVar[str]
+    period_s: ClassVar[float]
+    """How often it wants to be drained."""
+
+    required: ClassVar[bool] = False
+    """Whether a recording without it is worth nothing, so that none begins if it does not open."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, shared: Shared) -> Probe:
+        """Make one for a recording; it measures nothing yet. Raises NotPermittedError or NetprofError."""
+
+    def follow(self, targets: Sequence[Target]) -> None:
+        """Take note of the job: at first to begin, then whenever a process has joined or loaded a framework.
+
+        `targets` are all that ever were part of the job, the newest state of each.
+        """
+
+    @abstractmethod
+    def drain(self, *, final: bool = False) -> Tables:
+        """Return the rows gathered since the last call; with `final` also what would become a row later."""
+
+    def notice(self, table: str, columns: Columns) -> None:
+        """Learn from rows of any probe, its own too, as they are written."""
+
+    def describe(self) -> Description:
+        """Return what it measures, what not and why, and what it found."""
+        return Description()
+
+    @property
+    def objects(self) -> Sequence[BpfObject]:
+        """The BPF objects that it has loaded: their programs' run time is part of the recording's cost."""
+        return ()
+
+    def close(self) -> None:
+        """Let go of everything. May be called twice."""
+
+    def __enter__(self: AnyProbe) -> AnyProbe:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
