@@ -1,3 +1,24 @@
-"""netprof: is the network the bottleneck of a running training job, and if not, what does the link wait for?"""
+"""Is the network the bottleneck of a running training job, and if not, what does the link wait for?"""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from netprof.version import __version__
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from netprof.api import Recording
+
+__all__ = ["__version__", "load"]
+
+
+def load(path: str | PathLike[str]) -> Recording:
+    """Open a trace that `netprof attach` or `netprof run` made, for a notebook: its tables as pandas DataFrames.
+
+    Raises TraceError when `path` is no trace, is damaged beyond its end, or comes from a newer netprof.
+    """
+    from netprof.api import Recording  # what the command line does not need is not imported for it
+
+    return Recording(path)

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from netprof import __version__
 from netprof.cli.attach import attach
 from netprof.cli.doctor import doctor
 from netprof.cli.live import live
@@ -18,6 +17,7 @@ from netprof.cli.run import run
 from netprof.cli.timeline import timeline
 from netprof.cli.whatif import whatif
 from netprof.errors import EXIT_INTERRUPTED, EXIT_UNUSABLE, NetprofError
+from netprof.version import __version__
 from netprof.views.safe import safe_text
 
 _PASS_ON = {"allow_interspersed_args": False}  # what follows the command belongs to it

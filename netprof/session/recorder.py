@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from netprof import __version__
 from netprof.model import Clock, Meta, Target
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.measurements import PROBES
@@ -25,6 +24,7 @@ from netprof.session.options import RecordingOptions
 from netprof.session.progress import Progress
 from netprof.session.running import RunningProbe
 from netprof.trace import TraceWriter
+from netprof.version import __version__
 
 TICK_S = min(probe.period_s for probe in PROBES)
 _FLUSH_S = 0.8

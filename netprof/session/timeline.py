@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from netprof import __version__
 from netprof.model import Clock, Meta, SkippedProbe, StartedProbe, Target
 from netprof.probes.imported.horovod_timeline import PID, read_timeline
 from netprof.trace import TraceWriter
+from netprof.version import __version__
 
 
 def import_timeline(timeline: Path, out: Path, *, force: bool) -> Meta:
