@@ -46,7 +46,7 @@ def _process(target: Target) -> Iterator[Check]:
     uid = procfs.owner(target.pid)
     yield Check(_AREA, "process", Status.OK, f"{target.pid} of uid {uid}: {target.command or 'no command line'}")
     readers: dict[str, Callable[[], object]] = {
-        "memory map": lambda: procfs.mapped(target.pid, ()),
+        "memory map": lambda: Path(f"/proc/{target.pid}/maps").read_bytes(),
         "environment": lambda: procfs.read_environment(target.pid, ()),
         "files (root)": lambda: Path(f"/proc/{target.pid}/root").readlink(),
     }
