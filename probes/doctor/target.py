@@ -9,7 +9,7 @@ from pathlib import Path
 from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.doctor.capabilities import remedy_for_rights
-from netprof.probes.doctor.diagnose import Check, Status, verdict
+from netprof.probes.doctor.check import Check, Status, verdict
 from netprof.probes.doctor.gpus import check_gpus_of
 from netprof.probes.doctor.machine import effective_capabilities
 from netprof.probes.doctor.marks import check_marks

@@ -193,7 +193,7 @@ class MarkProbe(Probe):
     def skipped(self) -> list[SkippedProbe]:
         """What was not attached or not believed, why, and what would help."""
         skipped = list(self._skipped)
-        if not self._started and not skipped:
+        if self._followed and not self._started and not skipped:
             remedy = "attach to the processes that train; flows need no framework"
             skipped.append(SkippedProbe(self.name, self._why_nothing(), remedy))
         for cookie, count in self._rejected.items():

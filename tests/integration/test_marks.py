@@ -188,6 +188,7 @@ def test_a_library_loaded_after_the_attach_is_found_by_attaching_again(toys: lis
     program = Toy([str(built / "toy")])
     toys.append(program)
     with MarkProbe(frameworks=toy(BEGIN)) as probe:
+        probe.follow([dataclasses.replace(as_target(program), frameworks=())])
         assert probe.attach(program.pid) == ()
         assert "libtoy*.so*" in probe.skipped[0].reason
         program.say(f"load {built / 'libtoy.so'}")
