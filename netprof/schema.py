@@ -19,6 +19,9 @@ TRANSMIT, RECEIVE = 0, 1
 
 UNKNOWN_RANK = -1
 
+COUNT, LEVEL = "count", "level"
+"""What a series of table `counters` holds: a count that only grows, or values at instants."""
+
 
 class CollectiveKind(IntEnum):
     """Which collective it is: `arg2` of COLLECTIVE_SIZE, and what the NCCL marks are named after.
@@ -172,6 +175,10 @@ def tables() -> dict[str, pa.Schema]:
             "period_ns": i64,
             "value": pa.float64(),
         },
+        # What probes count that needs no table of its own; `series` of meta.json says what each is. A row is written
+        # when the value changed, as the probe looks at its own pace, and at the first and the last look: a value holds
+        # until the next row of its series.
+        "counters": {"series": u32, "time_ns": i64, "value": i64},
     }
     metadata: dict[str, dict[bytes | str, bytes | str]] = {
         "marks": {"kinds": mark_names},
