@@ -110,6 +110,12 @@ FLOW_PROPERTIES = Definition(
     "the largest one's bytes, medians given; see arXiv 2407.00550.",
 )
 
+COUNTERS = Definition(
+    "counters",
+    "What other counters of the host say, of all CPUs (or whatever they are of) together. They are read ten times a "
+    "second, and the busiest second is the most in any second between two readings. A share is of the time: 100 % of "
+    "one CPU, of several more.",
+)
 ALL = (
     ITERATION,
     PHASES,
@@ -125,5 +131,6 @@ ALL = (
     KINDS,
     HOROVOD,
     NCCL,
+    COUNTERS,
 )
 """Every term; which of them a report uses depends on the job."""

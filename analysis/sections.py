@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.counters import COUNTERS
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.gpus import GPUS
@@ -34,6 +35,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     NCCL,
     FLOWS,
     GPUS,
+    COUNTERS,
     RECORDING,
 )
 

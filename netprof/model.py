@@ -64,6 +64,23 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class Series:
+    """Values of table `counters` that belong together, described by the probe that recorded them.
+
+    `source` is that probe's name and `subject` what the values are of (a CPU, a port). `kind` is "count" for a count
+    that only grows, "level" for a value at an instant (COUNT and LEVEL of the schema); `meaning` is for people.
+    """
+
+    id: int
+    source: str
+    subject: str
+    name: str
+    unit: str
+    kind: str
+    meaning: str
+
+
+@dataclass(frozen=True)
 class StartedProbe:
     """A probe that was started."""
 
@@ -149,6 +166,7 @@ class Meta:
     targets: tuple[Target, ...] = ()
     devices: tuple[Device, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    series: tuple[Series, ...] = ()
     probes_started: tuple[StartedProbe, ...] = ()
     probes_skipped: tuple[SkippedProbe, ...] = ()
     warnings: tuple[str, ...] = ()

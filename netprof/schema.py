@@ -19,6 +19,9 @@ TRANSMIT, RECEIVE = 0, 1
 
 UNKNOWN_RANK = -1
 
+COUNT, LEVEL = "count", "level"
+"""What a series of table `counters` holds: a count that only grows, or values at instants."""
+
 
 class CollectiveKind(IntEnum):
     """Which collective it is: `arg2` of COLLECTIVE_SIZE, and what the NCCL marks are named after.
@@ -128,11 +131,6 @@ NCCL_ELEMENT_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 bfloat16, float8e4m3, float8e5m2 (nccl.h of 2.32.3)."""
 
 
-def nic_counters() -> tuple[str, ...]:
-    """Return the names of a device's counters: the columns of table `nic` beside what they are of and when."""
-    return tuple(name for name in tables()["nic"].names if name not in ("device", "netns", "time_ns"))
-
-
 def time_column(table: str) -> str | None:
     """Return the column that says how old a row of a table is; None where rows have no time."""
     return next((name for name in tables()[table].names if name in ("time_ns", "bin_start_ns")), None)
@@ -182,6 +180,10 @@ def tables() -> dict[str, pa.Schema]:
             "period_ns": i64,
             "value": pa.float64(),
         },
+        # What probes count that needs no table of its own; `series` of meta.json says what each is. A row is written
+        # when the value changed, as the probe looks at its own pace, and at the first and the last look: a value holds
+        # until the next row of its series.
+        "counters": {"series": u32, "time_ns": i64, "value": i64},
     }
     metadata: dict[str, dict[bytes | str, bytes | str]] = {
         "marks": {"kinds": mark_names},

@@ -8,12 +8,13 @@ the recording that counts what a probe costs and lets go of one that fails.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import count
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
-from netprof.model import Device, Gpu, Losses, SkippedProbe, StartedProbe, Target
+from netprof.model import Device, Gpu, Losses, Series, SkippedProbe, StartedProbe, Target
 from netprof.probes.kernel.loader import BpfObject
 from netprof.probes.kernel.targets import TargetMap
 
@@ -35,6 +36,7 @@ class Shared:
     bin_ns: int
     line_rate_bps: float | None = None  # as the person gave it
     device: str | None = None  # the only one that the person wants to see flows of
+    series_ids: Iterator[int] = field(default_factory=count)  # for rows of table `counters`
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Description:
     losses: Losses = field(default_factory=Losses)
     devices: tuple[Device, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    series: tuple[Series, ...] = ()
 
     def __add__(self, other: Description) -> Description:
         """Return what both say, this one first."""

@@ -12,7 +12,7 @@ from netprof.analysis.tables.columns import int64_column, text_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, interval
 from netprof.analysis.wire.lanes import Lanes
-from netprof.schema import RECEIVE, TRANSMIT, nic_counters
+from netprof.schema import NIC_COUNTERS, RECEIVE, TRANSMIT
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def nic_totals(table: Any, lanes: Lanes) -> dict[LinkKey, NicTotals]:
     netns = int64_column(table, "netns")
     device = np.array(text_column(table, "device"), dtype=object)
     time_ns = int64_column(table, "time_ns")
-    counters = {name: int64_column(table, name) for name in nic_counters()}
+    counters = {name: int64_column(table, name) for name in NIC_COUNTERS}
     totals = {}
     for key in dict.fromkeys(zip(netns.tolist(), device.tolist(), strict=True)):
         rows = np.flatnonzero((netns == key[0]) & (device == key[1]))

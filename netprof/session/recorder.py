@@ -63,8 +63,9 @@ class Recorder:
         self._buffers = TableBuffers()
         self._targets = self._resources.enter_context(TargetMap())
         self._probes: list[RunningProbe] = []
+        shared = self._shared()
         for kind in probes:
-            self._probes.append(RunningProbe(kind, self._shared()))
+            self._probes.append(RunningProbe(kind, shared))
             self._resources.callback(self._probes[-1].close)
         self._next_flush_s = self._next_meta_s = 0.0
         self._meta = _first_meta(self.options, command)
@@ -177,6 +178,7 @@ class Recorder:
             targets=self.job.targets,
             devices=said.devices,
             gpus=said.gpus,
+            series=said.series,
             probes_started=said.started,
             probes_skipped=said.skipped,
             warnings=said.warnings,

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from netprof.probes.doctor.diagnose import Check, Status, can_record
+from netprof.probes.doctor.check import Check, Status, can_record
 
 _SIGNS = {
     Status.OK: ("ok", "green"),

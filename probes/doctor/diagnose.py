@@ -8,63 +8,23 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterator
 
-from netprof.errors import NetprofError
 from netprof.probes.doctor import capabilities, machine
+from netprof.probes.doctor.check import Check, Status, verdict
+from netprof.probes.doctor.gpus import check_gpus
 from netprof.probes.doctor.machine import CAPABILITIES, KERNEL_BTF, OLDEST_KERNEL, PROGRAM_KINDS
-
-_TRIAL_BIN_NS = 1_000_000
-_TRIAL_FLOWS = 64
-
-
-class Status(str, Enum):
-    """How a check came out."""
-
-    OK = "ok"
-    LIMITED = "limited"  # recording works, with less or at a higher cost
-    BLOCKED = "blocked"  # recording does not work
-    INFO = "info"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the diagnosis. `area` is machine, user or target; `remedy` says how to allow what is not allowed."""
-
-    area: str
-    name: str
-    status: Status
-    detail: str
-    remedy: str = ""
-
-    @property
-    def prevents(self) -> bool:
-        """Tell whether this alone keeps a recording from working."""
-        return self.status is Status.BLOCKED
+from netprof.probes.doctor.marks import check_attaching
+from netprof.probes.doctor.probes import try_probes
+from netprof.probes.doctor.target import check_target
 
 
 def examine(pid: int | None = None) -> list[Check]:
     """Check this machine and this user, and the process `pid` where one is given. Raises nothing foreseeable."""
-    from netprof.probes.doctor.gpus import check_gpus
-
     checks = [*_machine(), *check_gpus(), *_user(), *_trials()]
     if pid is not None:
-        from netprof.probes.doctor.target import check_target
-
         checks += check_target(pid)
     return checks
-
-
-def can_record(checks: Sequence[Check]) -> bool:
-    """Tell whether nothing among the checks keeps a recording from working."""
-    return not any(check.prevents for check in checks)
-
-
-def verdict(allowed: bool, area: str, name: str, detail: str, remedy: str, otherwise: Status = Status.BLOCKED) -> Check:
-    """Return a check that is fine, or has the status `otherwise` and a remedy."""
-    return Check(area, name, Status.OK if allowed else otherwise, detail, "" if allowed else remedy)
 
 
 def _machine() -> Iterator[Check]:
@@ -129,41 +89,8 @@ def _trials() -> Iterator[Check]:
             capabilities.remedy_for_refusal(kind, error) if error else "",
         )
     if allowed:
-        yield _try_flows()
-        yield _try_marks()
-
-
-def _try_flows() -> Check:
-    """Start the flow probe on no process at all, and stop it."""
-    from netprof.probes.flow.probe import FlowProbe
-
-    try:
-        with FlowProbe(_TRIAL_BIN_NS, max_flows=_TRIAL_FLOWS) as probe:
-            probe.follow(())
-    except NetprofError as error:
-        return Check("user", "flow probe", Status.BLOCKED, error.message, error.hint)
-    return Check("user", "flow probe", Status.OK, "starts")
-
-
-def _try_marks() -> Check:
-    """Load the mark probe's program, in the fast way if the kernel has it."""
-    from netprof.probes.kernel.loader import BpfObject
-    from netprof.probes.marks.uprobes import TRACE_UPROBE_MULTI, supports_multi
-
-    try:
-        with BpfObject("marks"):
-            pass
-    except NetprofError as error:
-        remedy = error.hint or "flows and the NIC are recorded without it"
-        return Check("user", "mark probe", Status.LIMITED, error.message, remedy)
-    try:
-        with BpfObject("marks", expected_attach_type={"mark": TRACE_UPROBE_MULTI}) as loaded:
-            multi = supports_multi(loaded.program_fd("mark"))
-    except NetprofError:
-        multi = False
-    detail = "loads; all functions attach at once (uprobe_multi)" if multi else "loads; functions attach one by one"
-    remedy = "a kernel of 6.10 or later starts and stops faster"
-    return verdict(multi, "user", "mark probe", detail, remedy, Status.LIMITED)
+        yield from try_probes()
+        yield from check_attaching()
 
 
 def _user_name() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from netprof.errors import NetprofError
 from netprof.model import Target
-from netprof.probes.doctor.diagnose import Check, Status
+from netprof.probes.doctor.check import Check, Status
 from netprof.probes.gpu.nvml import open_gpus, open_nvml
 from netprof.probes.gpu.of_job import gpus_of_job
 from netprof.probes.gpu.sampled import SampledGpu

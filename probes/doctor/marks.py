@@ -6,14 +6,27 @@ from collections.abc import Iterator, Sequence
 
 from netprof.errors import NetprofError
 from netprof.model import Target
-from netprof.probes.doctor.diagnose import Check, Status
+from netprof.probes.doctor.check import Check, Status, verdict
 from netprof.probes.frameworks import FRAMEWORKS, Framework
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
 from netprof.probes.marks.plan import Row, number_rows, plan_library
+from netprof.probes.marks.probe import MarkProbe
+from netprof.probes.marks.uprobes import MULTI
 
 _AREA = "target"
 _SHOWN = 3
 _REMEDY = "use a version of the library that netprof knows; without marks, iterations are inferred from the traffic"
+
+
+def check_attaching() -> Iterator[Check]:
+    """Say whether the kernel attaches to all functions of a process at once."""
+    try:
+        with MarkProbe() as probe:
+            multi, method = probe.method == MULTI, probe.method
+    except NetprofError:
+        return  # said of the probe
+    detail = f"functions of the job attach {'all at once' if multi else 'one by one'} ({method})"
+    yield verdict(multi, "user", "uprobes", detail, "a kernel of 6.10 or later starts and stops faster", Status.LIMITED)
 
 
 def check_marks(targets: Sequence[Target]) -> Iterator[Check]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.doctor.capabilities import remedy_for_rights
-from netprof.probes.doctor.diagnose import Check, Status, verdict
+from netprof.probes.doctor.check import Check, Status, verdict
 from netprof.probes.doctor.gpus import check_gpus_of
 from netprof.probes.doctor.machine import effective_capabilities
 from netprof.probes.doctor.marks import check_marks
@@ -46,7 +46,7 @@ def _process(target: Target) -> Iterator[Check]:
     uid = procfs.owner(target.pid)
     yield Check(_AREA, "process", Status.OK, f"{target.pid} of uid {uid}: {target.command or 'no command line'}")
     readers: dict[str, Callable[[], object]] = {
-        "memory map": lambda: procfs.mapped(target.pid, ()),
+        "memory map": lambda: Path(f"/proc/{target.pid}/maps").read_bytes(),
         "environment": lambda: procfs.read_environment(target.pid, ()),
         "files (root)": lambda: Path(f"/proc/{target.pid}/root").readlink(),
     }

@@ -7,7 +7,7 @@ from netprof.probes.frameworks.horovod import HOROVOD
 from netprof.probes.frameworks.nccl import NCCL
 from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory, Pair, Register
 
-FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, HOROVOD, NCCL)
+FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, NCCL, HOROVOD)
 """All that netprof looks for in a process."""
 
 __all__ = [

@@ -13,6 +13,7 @@ from netprof.schema import MarkKind
 AUTOGRAD = Framework(
     name="autograd",
     library="libtorch_cpu*.so*",
+    family="torch",
     marks=(
         Mark(
             MarkKind.OPTIMIZER_STEP,

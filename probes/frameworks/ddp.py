@@ -15,6 +15,7 @@ _ARGUMENT = Register(2)
 DDP = Framework(
     name="ddp",
     library="libtorch_cpu*.so*",
+    family="torch",
     marks=(
         Mark(MarkKind.DDP_FORWARD, "_ZN4c10d7Reducer19prepare_for_forwardEv", (_REDUCER,)),
         Mark(MarkKind.DDP_BACKWARD, "_ZN4c10d7Reducer20prepare_for_backwardE", (_REDUCER,)),

@@ -41,6 +41,7 @@ _POSTED = Chain(register=3, offset=0, then=_BUFFER_SIZE, below=_LARGEST_BUFFER)
 GLOO = Framework(
     name="gloo",
     library="libtorch_cpu*.so*",
+    family="torch",
     marks=(
         Mark(MarkKind.COLLECTIVE_ENQUEUE, "_ZN4c10d16ProcessGroupGloo7enqueueE", (Memory(2, 0, 8),)),
         Mark(MarkKind.COLLECTIVE_BEGIN, "_ZN4c10d16ProcessGroupGloo9AsyncWork7executeE", (Memory(1, 0, 8),)),

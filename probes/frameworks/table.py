@@ -6,6 +6,7 @@ C++ member functions have `this` as their first argument.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from netprof.schema import MarkKind
@@ -122,8 +123,21 @@ class Mark:
 
 @dataclass(frozen=True)
 class Framework:
-    """A training framework or communication library: its name, its file (a shell pattern) and its marks."""
+    """A training framework or communication library: its name, its file (a pattern of `file_names`) and its marks.
+
+    A process with that file is said to train with `family`, or with the framework itself where that is empty: tables
+    for several parts of one library are one family.
+    """
 
     name: str
     library: str
     marks: tuple[Mark, ...]
+    family: str = ""
+
+
+def file_names(pattern: str) -> bytes:
+    """Return a regular expression for the file names that a pattern means: `*` is any text, `?` any byte."""
+    return b"".join(_WILD.get(character, re.escape(character.encode())) for character in pattern)
+
+
+_WILD = {"*": rb"[^/\n]*", "?": rb"[^/\n]"}

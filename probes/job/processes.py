@@ -14,14 +14,12 @@ from dataclasses import dataclass
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.model import Target
+from netprof.probes.frameworks import FRAMEWORKS
 from netprof.probes.job import procfs, ranks
+from netprof.probes.job.loaded import LoadedFrameworks
 from netprof.schema import UNKNOWN_RANK
 
-_FRAMEWORKS = {  # in the path of a mapped library: the framework's name
-    b"/libtorch_cpu.so": "torch",
-    b"/libnccl.so": "nccl",
-    b"/horovod/torch/mpi_lib": "horovod",
-}
+_LOADED = LoadedFrameworks(FRAMEWORKS)
 _DATA_LOADER = "pt_data_"  # PyTorch names its data loaders' processes so
 _MAX_PROCESSES = 100_000
 
@@ -93,12 +91,8 @@ def check_same(targets: Iterable[Target]) -> None:
 
 
 def mapped_frameworks(pid: int) -> tuple[str, ...]:
-    """Return the names of the frameworks whose libraries process `pid` has mapped; () if it cannot be read."""
-    try:
-        found = procfs.mapped(pid, _FRAMEWORKS)
-    except OSError:
-        return ()
-    return tuple(name for fragment, name in _FRAMEWORKS.items() if fragment in found)
+    """Return the frameworks, by family, whose libraries process `pid` has mapped; () if it cannot be read."""
+    return _LOADED.of(pid)
 
 
 def _given(pid: int) -> _Process:

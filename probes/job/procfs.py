@@ -7,7 +7,8 @@ its `children()` reads every process of the machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable
+import re
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -109,10 +110,11 @@ def network_namespace(pid: int) -> int:
         return 0
 
 
-def mapped(pid: int, fragments: Iterable[bytes]) -> set[bytes]:
-    """Return those of `fragments` that occur in the paths that process `pid` has mapped. Raises OSError."""
-    data = _read(f"/proc/{pid}/maps")
-    return {fragment for fragment in fragments if fragment in data}
+def mapped(pid: int, pattern: re.Pattern[bytes]) -> set[int]:
+    """Return the last groups by which `pattern` matches lines of the memory map of process `pid`. Raises OSError."""
+    # In pieces, each of whole lines: there is no limit to how much a process maps.
+    parts = _parts(f"/proc/{pid}/maps")
+    return {match.lastindex or 0 for lines in parts for match in pattern.finditer(lines)}
 
 
 def children(pid: int) -> list[int]:
@@ -178,13 +180,21 @@ def _kernel_lists_children() -> bool:
 
 def _read(path: str, limit_bytes: int = _MAX_BYTES) -> bytes:
     """Read a file of /proc up to a limit. Raises OSError."""
+    parts: list[bytes] = []
+    total = 0
+    for part in _parts(path):
+        parts.append(part)
+        total += len(part)
+        if total >= limit_bytes:
+            break
+    return b"".join(parts)
+
+
+def _parts(path: str) -> Iterator[bytes]:
+    """Yield a file of /proc piece by piece, as the kernel gives it. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts: list[bytes] = []
-        total = 0
-        while total < limit_bytes and (part := os.read(descriptor, _CHUNK_BYTES)):
-            parts.append(part)
-            total += len(part)
-        return b"".join(parts)
+        while part := os.read(descriptor, _CHUNK_BYTES):
+            yield part
     finally:
         os.close(descriptor)

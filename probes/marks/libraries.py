@@ -13,9 +13,9 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from netprof.errors import NetprofError, NotPermittedError
+from netprof.probes.frameworks.table import file_names
 
 _MAPPING = re.compile(
     rb"(?P<range>[0-9a-f]+-[0-9a-f]+) (?P<mode>[rwxsp-]{4}) [0-9a-f]+ "
@@ -77,8 +77,9 @@ def executable_mappings(pid: int) -> list[Mapping]:
 
 
 def matches(mapping: Mapping, pattern: str) -> bool:
-    """Say whether the mapped file's name matches a shell pattern such as `libtorch_cpu*.so*`."""
-    return fnmatchcase(mapping.basename, pattern)
+    """Say whether the mapped file's name is one that a pattern of the tables, such as `libtorch_cpu*.so*`, means."""
+    name = mapping.path.rpartition(b"/")[2].replace(b"\n", b"\\012")  # as the kernel writes it
+    return re.fullmatch(file_names(pattern), name) is not None
 
 
 def open_library(pid: int, mapping: Mapping) -> Library:

@@ -13,6 +13,7 @@ from pathlib import Path
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
 from netprof.probes.frameworks import FRAMEWORKS, Framework
+from netprof.probes.job.loaded import LoadedFrameworks
 from netprof.probes.job.processes import is_same
 from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_lookup, map_update
 from netprof.probes.kernel.targets import TargetMap
@@ -68,7 +69,10 @@ class MarkProbe(Probe):
         self._skipped: dict[SkippedProbe, None] = {}
         self._warnings: dict[str, None] = {}
         self._rejected: Counter[int] = Counter()  # by row
+        self._loaded = LoadedFrameworks(frameworks)
+        self._followed: Sequence[Target] = ()
         self._training: set[Target] = set()
+        self._helpers: set[Target] = set()  # that have a framework's library and do not train
         self._counter = StepCounter()
         self._steps_at_sampling: Counter[int] = Counter()
         self._object, self._attacher = _load(self.targets.fd, ring_bytes, multi)
@@ -90,6 +94,7 @@ class MarkProbe(Probe):
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Attach to the processes that train and have joined or loaded a framework since the last call."""
+        self._followed = targets
         fresh = [target for target in targets if target.frameworks and target not in self._training]
         for target in fresh:
             self.attach(target.pid)
@@ -188,10 +193,9 @@ class MarkProbe(Probe):
     def skipped(self) -> list[SkippedProbe]:
         """What was not attached or not believed, why, and what would help."""
         skipped = list(self._skipped)
-        if not self._started and not skipped:
-            patterns = ", ".join(sorted({row.framework.library for row in self._rows}))
-            reason = f"no process of the job has the library of a known framework ({patterns})"
-            skipped.append(SkippedProbe("marks", reason, "attach to the processes that train; flows need no framework"))
+        if self._followed and not self._started and not skipped:
+            remedy = "attach to the processes that train; flows need no framework"
+            skipped.append(SkippedProbe(self.name, self._why_nothing(), remedy))
         for cookie, count in self._rejected.items():
             row = self._rows[cookie]
             reason = (
@@ -219,6 +223,17 @@ class MarkProbe(Probe):
         self._object.close()
         if self._own_targets:
             self.targets.close()
+
+    def _why_nothing(self) -> str:
+        """Say why nothing is attached, though nothing went wrong."""
+        patterns = ", ".join(sorted({row.framework.library for row in self._rows}))
+        if self._training:
+            return f"the processes that train ended, or only read their framework's file ({patterns})"
+        self._helpers.update(target for target in self._followed if self._loaded.of(target.pid))
+        if self._helpers:
+            pids = ", ".join(str(target.pid) for target in sorted(self._helpers, key=lambda target: target.pid))
+            return f"only a launcher or a helper of the job ({pids}) has the library of a known framework ({patterns})"
+        return f"no process of the job has the library of a known framework ({patterns})"
 
     def _sampled_enough(self) -> bool:
         """Say whether every process that trains has had its share of steps with every gradient marked."""

@@ -20,6 +20,9 @@ from netprof.errors import NetprofError
 from netprof.probes.kernel.libbpf import libbpf
 from netprof.probes.kernel.loader import BpfLink, BpfObject, attach_uprobe_multi, attach_uprobe_perf
 
+MULTI = "uprobe_multi"
+"""The name of the interface that attaches all at once."""
+
 TRACE_UPROBE_MULTI = 48
 """The expected attach type of a program for `uprobe_multi`."""
 
@@ -47,7 +50,7 @@ class Attacher:
     @property
     def method(self) -> str:
         """Name the kernel interface in use."""
-        return "uprobe_multi" if self.multi else "perf events"
+        return MULTI if self.multi else "perf events"
 
     def attach(self, path: str, places: Sequence[Place], pid: int) -> tuple[list[BpfLink], dict[Place, NetprofError]]:
         """Attach to `places` of the library at `path` in process `pid`: the links, and what the kernel refused and why.

@@ -188,6 +188,7 @@ def test_a_library_loaded_after_the_attach_is_found_by_attaching_again(toys: lis
     program = Toy([str(built / "toy")])
     toys.append(program)
     with MarkProbe(frameworks=toy(BEGIN)) as probe:
+        probe.follow([dataclasses.replace(as_target(program), frameworks=())])
         assert probe.attach(program.pid) == ()
         assert "libtoy*.so*" in probe.skipped[0].reason
         program.say(f"load {built / 'libtoy.so'}")
@@ -243,6 +244,20 @@ def test_a_recording_samples_until_every_process_that_trains_and_lives_has_stepp
         assert first.end() == 0
         record((second, 1))
         assert not probe.sampling, "the first does not live any more"
+
+
+def test_a_library_of_a_launcher_or_helper_is_not_called_absent(toys: list[Toy], built: Path) -> None:
+    helper = start(toys, built)
+    none = Toy([str(built / "toy")])
+    toys.append(none)
+    with MarkProbe(frameworks=toy(BEGIN)) as probe:
+        probe.follow([dataclasses.replace(as_target(none), frameworks=())])
+        assert "no process of the job has the library" in probe.describe().skipped[0].reason
+        probe.follow([dataclasses.replace(as_target(program), frameworks=()) for program in (none, helper)])
+        (said,) = probe.describe().skipped
+        assert f"only a launcher or a helper of the job ({helper.pid}) has the library" in said.reason
+        assert helper.end() == 0
+        assert probe.describe().skipped == (said,), "it had it"
 
 
 def test_a_process_that_is_said_to_have_exited_is_let_go(toys: list[Toy], built: Path) -> None:

@@ -14,11 +14,17 @@ import pytest
 from rich.console import Console
 from unprivileged import NOBODY
 
-from netprof.errors import NotPermittedError
+from netprof.errors import NetprofError, NotPermittedError
+from netprof.model import SkippedProbe, Target
 from netprof.probes.doctor import capabilities, machine
 from netprof.probes.doctor.capabilities import remedy_for_refusal, remedy_for_rights, require_recording
-from netprof.probes.doctor.diagnose import Check, Status, can_record, examine
+from netprof.probes.doctor.check import Check, Status, can_record
+from netprof.probes.doctor.diagnose import examine
 from netprof.probes.doctor.machine import PROGRAM_KINDS
+from netprof.probes.doctor.probes import try_probes
+from netprof.probes.flow.probe import FlowProbe
+from netprof.probes.nic.probe import NicProbe
+from netprof.probes.probe import Description
 from netprof.views.doctor import render, to_json
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="rights can only be dropped by root")
@@ -114,9 +120,31 @@ def test_everything_is_allowed_here() -> None:
     assert can_record(checks)
     assert {check.name for check in checks if check.status is Status.OK} >= {
         "kernel", "type information", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "socket_filter program",
-        "kprobe program", "tracing program", "flow probe", "mark probe",
+        "kprobe program", "tracing program", "probe flows", "probe marks", "uprobes",
     }  # fmt: skip
     assert not [check for check in checks if check.prevents and not check.remedy]
+
+
+@ROOT
+def test_every_probe_of_a_recording_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(NicProbe):
+        def follow(self, targets: Sequence[Target]) -> None:
+            raise NetprofError("it is broken", "repair it")
+
+    class Needed(Broken):
+        required = True
+
+    class Lacking(NicProbe):
+        def describe(self) -> Description:
+            return Description(skipped=(SkippedProbe("nic:lo", "no counters", "plug it in"),))
+
+    monkeypatch.setattr("netprof.probes.doctor.probes.PROBES", (Broken, Needed, Lacking, FlowProbe))
+    assert list(try_probes()) == [
+        Check("user", "probe nic", Status.LIMITED, "it is broken", "repair it"),
+        Check("user", "probe nic", Status.BLOCKED, "it is broken", "repair it"),
+        Check("user", "probe nic:lo", Status.INFO, "no counters", "plug it in"),
+        Check("user", "probe flows", Status.OK, "starts"),
+    ]
 
 
 @ROOT
@@ -131,7 +159,7 @@ def test_what_nobody_may_do_is_said_line_by_line() -> None:
     assert checks["process"]["status"] == "blocked"
     assert "CAP_SYS_PTRACE" in checks["process"]["detail"]
     assert all(check["remedy"] for check in checks.values() if check["status"] in ("blocked", "limited"))
-    assert "flow probe" not in checks  # pointless to try
+    assert "probe flows" not in checks  # pointless to try
 
 
 @ROOT

@@ -23,11 +23,12 @@ from netprof.model import (
     Meta,
     ProbeCost,
     ProgramCost,
+    Series,
     SkippedProbe,
     StartedProbe,
     Target,
 )
-from netprof.schema import SCHEMA_VERSION, tables
+from netprof.schema import COUNT, SCHEMA_VERSION, tables
 from netprof.trace import TraceReader, TraceWriter
 from netprof.trace.columns import to_arrow
 from netprof.trace.meta import read_meta
@@ -43,6 +44,7 @@ META = Meta(
     started_ns=3,
     targets=(Target(7, 8, "python", 9, 0, None, ("torch",)),),
     devices=(Device("eth0", 9, LineRate(None, "unknown")), Device("eth1", 9, LineRate(1e9, "ethtool"), 1500, "veth")),
+    series=(Series(4, "host", "cpu0", "dropped", "packets", COUNT, "no room"),),
     probes_started=(StartedProbe("flows"),),
     probes_skipped=(SkippedProbe("marks", "stripped", "install symbols"),),
     warnings=("slow",),
@@ -68,14 +70,18 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     writer = write(tmp_path / "t")
     flows = {field.name: ["ä\x1b[1m", "b"] if str(field.type) == "string" else [1, 2] for field in tables()["flows"]}
     writer.append("flows", flows)
+    counters = {"series": [0, 2**32 - 1], "time_ns": [1, 2], "value": [-(2**63), 2**63 - 1]}
+    writer.append("counters", counters)
     writer.close(final)
     reader = TraceReader(tmp_path / "t")
     assert reader.meta == final
+    assert reader.table("counters").to_pydict() == counters
     assert reader.table("marks").column("time_ns").to_pylist() == list(range(300))
     assert reader.table("flows").column("device").to_pylist() == ["ä\x1b[1m", "b"]
     assert reader.table("wire").num_rows == 0
     assert not reader.truncated
-    assert {entry.name for entry in (tmp_path / "t").iterdir()} == {"meta.json", "marks.arrows", "flows.arrows"}
+    files = {"meta.json", "marks.arrows", "flows.arrows", "counters.arrows"}
+    assert {entry.name for entry in (tmp_path / "t").iterdir()} == files
     assert all(entry.stat().st_mode & 0o022 == 0 for entry in (tmp_path / "t").iterdir())
 
 
