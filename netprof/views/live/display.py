@@ -14,7 +14,7 @@ from types import TracebackType
 from rich.console import Console
 
 from netprof.analysis.live.recent import Recent
-from netprof.views.live.draw import draw, shown_zoom
+from netprof.views.live.draw import draw, furthest_scroll, shown_zoom
 from netprof.views.live.screen import Screen
 from netprof.views.live.state import ViewState, press
 from netprof.views.live.terminal import Terminal, waking_pipe
@@ -103,6 +103,7 @@ class LiveDisplay:
     def _press(self, keys: list[str]) -> bool:
         before = self._state
         for key in keys:
-            width, _ = self._terminal.size()
-            self._state = press(self._state, key, shown_zoom(self._shown, self._state, width))
+            width, height = self._terminal.size()
+            zoom = shown_zoom(self._shown, self._state, width)
+            self._state = press(self._state, key, zoom, furthest_scroll(self._shown, width, height))
         return self._state != before

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from netprof.analysis.live.recent import Recent
 from netprof.units import count, share, size
+from netprof.views.live.everything import everything, last_scroll
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.help import help_rows
 from netprof.views.live.iterations import iterations_view
@@ -17,6 +18,7 @@ from netprof.views.live.state import VIEWS, View, ViewState, choose_zoom
 from netprof.views.safe import safe_text
 
 SMALLEST = (40, 8)
+_AROUND_EVERYTHING = 5  # rows: title, footer, verdict
 
 
 def draw(recent: Recent | None, state: ViewState, width: int, height: int) -> list[Text]:
@@ -37,6 +39,11 @@ def shown_zoom(recent: Recent | None, state: ViewState, width: int) -> int:
     return choose_zoom(state, width - LABEL, bins)
 
 
+def furthest_scroll(recent: Recent | None, width: int, height: int) -> int:
+    """Return how far the view of everything can be scrolled on a screen of this size."""
+    return last_scroll(recent, width, max(0, height - _AROUND_EVERYTHING))
+
+
 def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> list[Text]:
     if state.help:
         return help_rows(recent)
@@ -47,6 +54,8 @@ def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> l
     top = [*verdict_rows(recent, width, 2), row()]
     if state.view is View.FLOWS:
         return top + flow_rows(recent, width, height - len(top), everything=True)
+    if state.view is View.EVERYTHING:
+        return top + everything(recent, width, height - len(top), state.scrolled)
     return top + iterations_view(recent, width, height - len(top))
 
 

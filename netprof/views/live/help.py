@@ -16,6 +16,7 @@ _KEYS = (
     ("q", "stop and print the report (ctrl-C stops too)"),
     ("p", "let the display stand still; recording goes on"),
     ("1 2 3, tab", "overview, flows, iterations"),
+    ("4", "all that the report says, of the last seconds; ↑ ↓ space scroll"),
     ("+ - 0", "finer or coarser columns in the strips; 0 chooses by the iteration"),
     ("? esc", "this help"),
 )

@@ -8,6 +8,9 @@ from enum import Enum
 _ZOOMS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Bins in a column of the strips."""
 
+_SCROLLS = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -15, "page down": 15, " ": 15}
+"""Rows by which keys scroll."""
+
 
 class View(Enum):
     """The views, in the order of their number keys."""
@@ -15,6 +18,7 @@ class View(Enum):
     OVERVIEW = "overview"
     FLOWS = "flows"
     ITERATIONS = "iterations"
+    EVERYTHING = "all"
 
 
 VIEWS = tuple(View)
@@ -24,7 +28,8 @@ VIEWS = tuple(View)
 class ViewState:
     """The state of the display: what is shown, and whether it stands still; `source` says what it is shown of.
 
-    `zoom` is the number of bins in a strip's column, None to choose it by the length of an iteration.
+    `zoom` is the number of bins in a strip's column, None to choose it by the length of an iteration. `scrolled` is how
+    many rows of the view of everything are above the screen.
     """
 
     source: str
@@ -32,14 +37,15 @@ class ViewState:
     paused: bool = False
     help: bool = False
     zoom: int | None = None
+    scrolled: int = 0
     notice: str = ""
     stopping: bool = False
 
 
-def press(state: ViewState, key: str, shown_zoom: int = 10) -> ViewState:
+def press(state: ViewState, key: str, shown_zoom: int = 10, last_scroll: int = 0) -> ViewState:
     """Return the state after a key; a key that means nothing changes nothing.
 
-    `shown_zoom` is the zoom now on screen, from which + and - go on.
+    `shown_zoom` is the zoom now on screen, from which + and - go on, `last_scroll` how far down there is anything.
     """
     if state.help and key in ("escape", "?", "h"):
         return replace(state, help=False)
@@ -51,6 +57,8 @@ def press(state: ViewState, key: str, shown_zoom: int = 10) -> ViewState:
         return replace(state, paused=not state.paused)
     if key in ("+", "=", "-", "0"):
         return replace(state, zoom=_zoom(key, shown_zoom))
+    if key in _SCROLLS and state.view is View.EVERYTHING:
+        return replace(state, scrolled=min(max(0, min(state.scrolled, last_scroll) + _SCROLLS[key]), last_scroll))
     view = _view(state.view, key)
     return state if view is None else replace(state, view=view, help=False)
 

@@ -25,6 +25,12 @@ _DISABLED = b"\x00"
 _KEYS = {
     b"\t": "tab",
     b"\x1b[Z": "backtab",
+    b"\x1b[A": "up",
+    b"\x1bOA": "up",
+    b"\x1b[B": "down",
+    b"\x1bOB": "down",
+    b"\x1b[5~": "page up",
+    b"\x1b[6~": "page down",
     b"\x1b[C": "right",
     b"\x1bOC": "right",
     b"\x1b[D": "left",

@@ -80,7 +80,7 @@ def test_snapshot(name, width, height, look):
     check(f"{name}_{width}x{height}", text(look(JOBS[name]()), width, height))
 
 
-@pytest.mark.parametrize("view", [View.FLOWS, View.ITERATIONS])
+@pytest.mark.parametrize("view", [View.FLOWS, View.ITERATIONS, View.EVERYTHING])
 def test_snapshot_of_the_other_views(view, look):
     check(f"{view.value}_80x24", text(look(Job().fill()), 80, 24, replace(STATE, view=view)))
 

@@ -1,5 +1,7 @@
 """Keys: what a terminal sends, and what each changes."""
 
+from dataclasses import replace
+
 import pytest
 
 from netprof.views.live.state import View, ViewState, choose_zoom, press
@@ -24,6 +26,7 @@ def after(keys, state=START):
         (b"\x1b[C\x1b[D12", ["right", "left", "1", "2"]),
         (b"\x1b[15~q", ["q"]),  # F5
         (b"\x1b[1;5Aq", ["q"]),
+        (b"\x1b[A\x1b[B\x1b[5~\x1b[6~ ", ["up", "down", "page up", "page down", " "]),
         (b"\x1bOPq", ["q"]),
         (b"\xc3\xa9\x00\x7fp", ["p"]),
         (b"\x1b[<0;10;10", []),
@@ -34,9 +37,9 @@ def test_reading(sent, keys):
 
 
 def test_views_go_round_and_have_numbers():
-    assert [after(["tab"] * count).view for count in range(4)] == [*View, View.OVERVIEW]
-    assert after(["backtab"]).view is View.ITERATIONS
-    assert [after([key]).view for key in "123"] == list(View)
+    assert [after(["tab"] * count).view for count in range(5)] == [*View, View.OVERVIEW]
+    assert after(["backtab"]).view is View.EVERYTHING
+    assert [after([key]).view for key in "1234"] == list(View)
     assert after(["9", "x", "é"]) == START
 
 
@@ -63,3 +66,20 @@ def test_about_three_iterations_are_seen():
     assert choose_zoom(START, 60, 0) == 10
     assert choose_zoom(START, 60, 1e9) == 1000
     assert choose_zoom(press(START, "-", 2), 60, 200) == 5
+
+
+def test_everything_scrolls_as_far_as_there_is_anything():
+    state = replace(START, view=View.EVERYTHING)
+    for key, scrolled in (
+        ("up", 0),
+        ("down", 1),
+        ("page down", 16),
+        ("page down", 20),
+        ("j", 20),
+        ("k", 19),
+        (" ", 20),
+    ):
+        state = press(state, key, last_scroll=20)
+        assert state.scrolled == scrolled
+    assert press(state, "up", last_scroll=5).scrolled == 4, "the screen has grown meanwhile"
+    assert press(START, "down", last_scroll=20) == START, "nothing to scroll in the other views"

@@ -11,6 +11,7 @@ from synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_column
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
@@ -25,7 +26,7 @@ from netprof.analysis.sections import conclude
 from netprof.analysis.tables.flow_table import read_flows
 from netprof.analysis.tables.marks import read_marks
 from netprof.analysis.wire.fold import WireFold
-from netprof.schema import MarkKind
+from netprof.schema import MarkKind, tables
 from netprof.trace import TraceReader
 
 
@@ -73,6 +74,27 @@ def test_conclusions_are_those_of_the_report(live, tmp_path):
         assert (ours.tx_bytes, ours.rx_bytes) == (theirs.tx_bytes, theirs.rx_bytes)
     assert [flow.tx for flow in found.of(FLOWS)] == [flow.tx for flow in report.of(FLOWS)]
     assert found.of(COLLECTIVES).summary.bus_bandwidth_bps == report.of(COLLECTIVES).summary.bus_bandwidth_bps
+
+
+def test_every_section_says_of_a_window_what_the_report_says_of_a_trace_as_long(tmp_path):
+    job = Job(ranks=3, other_traffic=0.2, drops=4).fill()
+    meta = job.meta()
+    reader = TraceReader(job.write(tmp_path / "t.netprof"))
+    window = Window(MS)
+    window.set_ranks(meta)
+    for name in tables():
+        table = reader.table(name)
+        if table.num_rows:
+            window.add(name, {column: table.column(column).to_numpy() for column in table.schema.names})
+    assert meta.stopped_ns is not None
+    report, live = analyze(reader), conclude(window.evidence(meta, meta.started_ns, meta.stopped_ns))
+    assert live.sections == report.sections
+    for section in report.sections:
+        if section is not FLOW_PROPERTIES:  # which takes a look at every row by iteration: only the report does
+            assert section.document(live.of(section)) == section.document(report.of(section)), section.name
+        if section is not COLLECTIVES:  # where flow properties are shown
+            assert live.parts(section) == report.parts(section), section.name
+    assert live.notes == report.notes
 
 
 def test_iterations_are_numbered_and_none_is_missed(live):
