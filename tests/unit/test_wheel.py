@@ -99,10 +99,10 @@ def test_it_is_for_this_kind_of_machine_and_any_python(wheel: Path) -> None:
 
 
 def test_every_bpf_program_is_compiled_and_relocatable(source: Path, installed: Path) -> None:
-    programs = sorted(path.stem for path in (source / "probes" / "bpf").glob("*.bpf.c"))
+    programs = sorted(path.relative_to(source) for path in (source / "probes").glob("*/*.bpf.c"))
     assert programs
     for program in programs:
-        with open(installed / "netprof" / "probes" / "bpf" / f"{program}.o", "rb") as file:
+        with open(installed / "netprof" / program.with_suffix(".o"), "rb") as file:
             elf = ELFFile(file)
             sections = {section.name for section in elf.iter_sections()}
             assert elf.header.e_machine == "EM_BPF"
