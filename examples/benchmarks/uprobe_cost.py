@@ -198,9 +198,9 @@ def bpf_ns(loop: Loop, name: str, arguments: tuple[Register | Memory, ...]) -> f
         loop.ns_per_call(name, 1000)
         probe.drain()
         with run_time_statistics():
-            before_ns, before = program_statistics(probe.object.program_fd("mark"))
+            before_ns, before = program_statistics(probe.objects[0].program_fd("mark"))
             loop.ns_per_call(name, CALLS)
-            after_ns, after = program_statistics(probe.object.program_fd("mark"))
+            after_ns, after = program_statistics(probe.objects[0].program_fd("mark"))
     return (after_ns - before_ns) / (after - before)
 
 
