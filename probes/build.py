@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from setuptools import find_packages
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.errors import CompileError, PlatformError
@@ -26,6 +27,13 @@ _PART_OF_LIBC = ("ld-linux", "libc.", "libdl.", "libgcc_s.", "libm.", "libpthrea
 
 class BuildWithBpf(build_py):
     """`build_py` that also compiles the BPF programs and the native library into the package."""
+
+    def finalize_options(self) -> None:
+        """Take every package of the tree: a new measurement need not be named anywhere."""
+        super().finalize_options()
+        folders = {"netprof": "netprof", **(self.distribution.package_dir or {})}
+        below = {f"{top}.{name}" for top, folder in folders.items() for name in find_packages(folder)}
+        self.packages = sorted(folders.keys() | below)
 
     def run(self) -> None:
         """Copy the Python modules, then compile (beside the sources for an editable install)."""

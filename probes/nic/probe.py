@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 
 from netprof.errors import NetprofError
 from netprof.model import Device, LineRate, SkippedProbe, StartedProbe
-from netprof.probes.nic.counters import open_counters, read_counters
+from netprof.probes.kernel.procfile import ProcFile
+from netprof.probes.nic.counters import open_counters, parse_counters
 from netprof.probes.nic.line_rate import describe_device
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.schema import NIC_COUNTERS
@@ -18,7 +18,7 @@ from netprof.schema import NIC_COUNTERS
 class _Namespace:
     """A network namespace's counters, and those of its devices that are sampled."""
 
-    descriptor: int
+    counters: ProcFile
     devices: set[str] = field(default_factory=set)
 
 
@@ -60,7 +60,7 @@ class NicProbe(Probe):
     def close(self) -> None:
         """Close the counters."""
         for namespace in self._namespaces.values():
-            os.close(namespace.descriptor)
+            namespace.counters.close()
         self._namespaces.clear()
 
     def _add(self, netns: int, device: str, pid: int) -> None:
@@ -79,6 +79,7 @@ class NicProbe(Probe):
 def _sample(netns: int, namespace: _Namespace) -> list[dict[str, int | str]]:
     """Read a namespace's counters once and return a row for each device that is sampled."""
     before_ns = time.monotonic_ns()
-    counters = read_counters(namespace.descriptor, namespace.devices)
+    text = namespace.counters.read()
     time_ns = (before_ns + time.monotonic_ns()) // 2
+    counters = parse_counters(text, namespace.devices)
     return [{"device": name, "netns": netns, "time_ns": time_ns, **counters[name]} for name in counters]

@@ -105,6 +105,12 @@ def test_a_process_without_torch_and_without_traffic(tmp_path: Path, sleeper: su
     assert report["iterations"]["count"] is None
     assert report["links"] == []
     assert "neither iterations nor traffic" in report["verdict"]
+    reader = TraceReader(trace)
+    counted = reader.table("counters").to_pandas()
+    assert set(counted.series) == {series.id for series in reader.meta.series} != set()
+    assert {series.source for series in reader.meta.series} == {"host"}
+    seen_ns = counted.groupby("series").time_ns.agg(["min", "max"])
+    assert ((seen_ns["max"] - seen_ns["min"]) > 500_000_000).all(), "first and last value of each"
 
 
 def test_a_process_without_torch_that_talks(tmp_path: Path) -> None:

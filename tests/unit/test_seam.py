@@ -18,7 +18,8 @@ from netprof.probes.job.processes import find_job
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.measurements import PROBES
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
-from netprof.schema import UNKNOWN_RANK, MarkKind, tables
+from netprof.probes.series import Quantity, SeriesRows
+from netprof.schema import COUNT, UNKNOWN_RANK, MarkKind, tables
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import TICK_S, Recorder
 from netprof.session.running import RunningProbe
@@ -225,6 +226,38 @@ def test_every_probe_sees_every_batch_and_one_that_fails_does_not_end_the_record
     assert [cost.name for cost in meta.cost.probes] == ["first", "failing", "absent", "last"]
     assert 0 < sum(cost.cpu_s for cost in meta.cost.probes) < meta.cost.cpu_s
     assert meta.stop_reason == "it is enough"
+
+
+@needs_root
+def test_series_of_several_probes_have_numbers_of_their_own(job: list[Target], tmp_path: Path) -> None:
+    class One(Probe):
+        name = "one"
+        period_s = 0.1
+
+        def __init__(self, ids: Iterator[int]) -> None:
+            self._rows = SeriesRows(self.name, ids)
+
+        @classmethod
+        def open(cls, shared: Shared) -> One:
+            return cls(shared.series_ids)
+
+        def drain(self, *, final: bool = False) -> Tables:
+            for subject in "ab":
+                self._rows.see(1, subject, Quantity("n", "times", COUNT, ""), 5)
+            return {"counters": self._rows.drain()}
+
+        def describe(self) -> Description:
+            return Description(series=self._rows.series)
+
+    class Two(One):
+        name = "two"
+
+    reader = record(job, tmp_path / "t", One, Two)
+    told = [(series.source, series.subject) for series in sorted(reader.meta.series, key=lambda series: series.id)]
+    assert told == [("one", "a"), ("one", "b"), ("two", "a"), ("two", "b")]
+    ids = [series.id for series in reader.meta.series]
+    assert len(set(ids)) == 4
+    assert set(reader.table("counters").column("series").to_pylist()) == set(ids)
 
 
 @needs_root

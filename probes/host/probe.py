@@ -1,0 +1,166 @@
+"""The host probe: what a host that cannot keep up shows, per CPU and as a whole.
+
+Packets that a CPU dropped or put off, the time in which tasks waited for a CPU, and the time that the hypervisor or the
+disk took: causes of a slow job that no link shows.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from netprof.model import SkippedProbe, StartedProbe
+from netprof.probes.kernel.procfile import ProcFile
+from netprof.probes.probe import Description, Probe, Shared, Tables
+from netprof.probes.series import Quantity, SeriesRows
+from netprof.schema import COUNT
+
+_DROPPED = Quantity("dropped", "packets", COUNT, "received packets that the CPU had no room for in its backlog")
+_SQUEEZED = Quantity(
+    "time_squeeze", "times", COUNT, "times that the CPU's network softirq used up its time with packets left to receive"
+)
+_SOME = Quantity("some", "us", COUNT, "time in which at least one task that could run waited for a CPU")
+_FULL = Quantity("full", "us", COUNT, "time in which no task ran although some could; 0 for a whole machine")
+_STEAL = Quantity("steal", "us", COUNT, "time that the hypervisor gave to others while this host had work to do")
+_IOWAIT = Quantity("iowait", "us", COUNT, "time that CPUs idled while a task of theirs waited for the disk")
+
+_WRAP = 1 << 32
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_CPU_SHARE = 1e-3  # of a core, that reading a file may take: one that costs more is read less often
+
+Sample = tuple[str, Quantity, int]
+"""A subject, what is counted of it, and the count as the kernel has it."""
+
+
+def softnet(text: bytes) -> Iterator[Sample]:
+    """Read /proc/net/softnet_stat: a line for every CPU that is online, of 32-bit numbers.
+
+    Older kernels do not say which CPU a line is of; there it is the line's own number.
+    """
+    for place, line in enumerate(text.splitlines()):
+        fields = [int(field, 16) for field in line.split()]
+        if len(fields) >= 3:
+            cpu = f"cpu{fields[12] if len(fields) > 12 else place}"
+            yield cpu, _DROPPED, fields[1]
+            yield cpu, _SQUEEZED, fields[2]
+
+
+def pressure(text: bytes) -> Iterator[Sample]:
+    """Read /proc/pressure/cpu: `some` and, on newer kernels, `full`, each with its total in microseconds."""
+    for line in text.splitlines():
+        kind, _, rest = line.partition(b" ")
+        quantity = {b"some": _SOME, b"full": _FULL}.get(kind)
+        _, found, total = rest.partition(b"total=")
+        if quantity is not None and found:
+            yield "all CPUs", quantity, int(total)
+
+
+def cpu_time(text: bytes) -> Iterator[Sample]:
+    """Read the first line of /proc/stat, of all CPUs together; it counts in ticks, usually of 10 ms."""
+    fields = text.partition(b"\n")[0].split()
+    if len(fields) > 8 and fields[0] == b"cpu":
+        yield "all CPUs", _IOWAIT, int(fields[5]) * _TICK_US
+        yield "all CPUs", _STEAL, int(fields[8]) * _TICK_US
+
+
+def unwrapped(before: int, now: int) -> int:
+    """Return a count that goes on from `before`, of which the kernel keeps the lower 32 bits: `now`."""
+    return before + (now - before) % _WRAP
+
+
+def not_less(before: int, now: int) -> int:
+    """Return a count that never goes back, as the kernel's own time of waiting for the disk may."""
+    return max(before, now)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of counts: how its text is read, how a count goes on, and what would make the kernel have the file."""
+
+    path: str
+    parse: Callable[[bytes], Iterator[Sample]]
+    go_on: Callable[[int, int], int]
+    remedy: str = ""
+
+
+SOURCES = (
+    Source("/proc/net/softnet_stat", softnet, unwrapped),
+    Source("/proc/pressure/cpu", pressure, not_less, "boot with psi=1"),
+    Source("/proc/stat", cpu_time, not_less),
+)
+
+
+class HostProbe(Probe):
+    """Samples counts of the host ten times a second."""
+
+    name = "host"
+    period_s = 0.1
+
+    def __init__(self, rows: SeriesRows, sources: Iterable[Source] = SOURCES) -> None:
+        self._rows = rows
+        self._readers: list[_Reader] = []
+        self._skipped: list[SkippedProbe] = []
+        for source in sources:
+            try:
+                self._readers.append(_Reader(source))
+            except OSError as error:
+                reason = f"{source.path} cannot be read: {error.strerror}"
+                self._skipped.append(SkippedProbe(self.name, reason, source.remedy))
+
+    @classmethod
+    def open(cls, shared: Shared) -> HostProbe:
+        """Open the files; one that is not there is left out."""
+        return cls(SeriesRows(cls.name, shared.series_ids))
+
+    def drain(self, *, final: bool = False) -> Tables:
+        """Read the files that are due, and return what changed: rows of table `counters`."""
+        for reader in self._readers:
+            if final or reader.is_due():
+                reader.read(self._rows)
+        return {"counters": self._rows.drain(final=final)}
+
+    def describe(self) -> Description:
+        """Return what is read and how often, what is not there, and the series."""
+        detail = ", ".join(f"{reader.path} every {reader.period_s * 1e3:.0f} ms" for reader in self._readers)
+        started = (StartedProbe(self.name, detail),) if detail else ()
+        return Description(started, tuple(self._skipped), series=self._rows.series)
+
+    def close(self) -> None:
+        """Close the files."""
+        for reader in self._readers:
+            reader.close()
+
+
+class _Reader:
+    """Reads a source as often as it is cheap. Raises OSError where it cannot be read."""
+
+    def __init__(self, source: Source) -> None:
+        self.path = source.path
+        self.period_s = HostProbe.period_s
+        self._source = source
+        self._counts: dict[tuple[str, str], int] = {}
+        self._next_s = 0.0
+        self._file = ProcFile(source.path)
+        self._file.read()  # where the kernel has the file but not what is in it, that fails
+
+    def is_due(self) -> bool:
+        """Say whether it is time to read the file."""
+        return time.monotonic() >= self._next_s
+
+    def read(self, rows: SeriesRows) -> None:
+        """Hand the counts of this moment to `rows`."""
+        begin_s, begin_ns = time.thread_time(), time.monotonic_ns()
+        text = self._file.read()
+        time_ns = (begin_ns + time.monotonic_ns()) // 2
+        for subject, quantity, count in self._source.parse(text):
+            before = self._counts.get((subject, quantity.name), count)
+            self._counts[subject, quantity.name] = value = self._source.go_on(before, count)
+            rows.see(time_ns, subject, quantity, value)
+        self.period_s = max(HostProbe.period_s, (time.thread_time() - begin_s) / _CPU_SHARE)
+        self._next_s = begin_ns / 1e9 + self.period_s - HostProbe.period_s / 2
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
