@@ -142,7 +142,7 @@ def _speed(value: float | None, summary: CounterSummary) -> str:
     """Return a rate; microseconds a second are a share of the time."""
     if value is None:
         return "-"
-    return share(value / 1e6) if summary.unit == "µs" else f"{value:.3g}"
+    return share(value / 1e6) if summary.unit == "us" else f"{value:.3g}"
 
 
 COUNTERS = Section(

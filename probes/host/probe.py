@@ -17,12 +17,17 @@ from netprof.probes.probe import Description, Probe, Shared, Tables
 from netprof.probes.series import Quantity, SeriesRows
 from netprof.schema import COUNT
 
-_DROPPED = Quantity("dropped", "packets", COUNT, "received packets that the CPU had no room for in its backlog")
+_DROPPED = Quantity("softnet_dropped", "packets", COUNT, "received packets that the CPU had no room for in its backlog")
 _SQUEEZED = Quantity(
-    "time_squeeze", "times", COUNT, "times that the CPU's network softirq used up its time with packets left to receive"
+    "softnet_time_squeeze",
+    "times",
+    COUNT,
+    "times that the CPU's network softirq used up its time with packets left to receive",
 )
-_SOME = Quantity("some", "us", COUNT, "time in which at least one task that could run waited for a CPU")
-_FULL = Quantity("full", "us", COUNT, "time in which no task ran although some could; 0 for a whole machine")
+_SOME = Quantity("cpu_pressure_some", "us", COUNT, "time in which at least one task that could run waited for a CPU")
+_FULL = Quantity(
+    "cpu_pressure_full", "us", COUNT, "time in which no task ran although some could; 0 for a whole machine"
+)
 _STEAL = Quantity("steal", "us", COUNT, "time that the hypervisor gave to others while this host had work to do")
 _IOWAIT = Quantity("iowait", "us", COUNT, "time that CPUs idled while a task of theirs waited for the disk")
 

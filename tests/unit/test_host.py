@@ -48,10 +48,10 @@ def counts(text: bytes) -> list[tuple[str, str, int]]:
 
 def test_a_line_is_of_the_cpu_that_it_names() -> None:
     assert counts(line(0, 0x10, 1) + line(5, 2, 0xFFFFFFFF)) == [
-        ("cpu0", "dropped", 16),
-        ("cpu0", "time_squeeze", 1),
-        ("cpu5", "dropped", 2),
-        ("cpu5", "time_squeeze", 2**32 - 1),
+        ("cpu0", "softnet_dropped", 16),
+        ("cpu0", "softnet_time_squeeze", 1),
+        ("cpu5", "softnet_dropped", 2),
+        ("cpu5", "softnet_time_squeeze", 2**32 - 1),
     ]
 
 
@@ -65,7 +65,11 @@ def test_pressure_with_and_without_full() -> None:
     some = b"some avg10=0.12 avg60=1.00 avg300=0.50 total=123456789012\n"
     full = b"full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
     told = [[(quantity.name, value) for _, quantity, value in pressure(text)] for text in (some, some + full, b"")]
-    assert told == [[("some", 123456789012)], [("some", 123456789012), ("full", 7)], []]
+    assert told == [
+        [("cpu_pressure_some", 123456789012)],
+        [("cpu_pressure_some", 123456789012), ("cpu_pressure_full", 7)],
+        [],
+    ]
 
 
 def test_cpu_time_is_of_all_cpus_in_microseconds() -> None:
@@ -90,24 +94,28 @@ def test_what_drops_is_a_row_and_cpus_come_and_go(tmp_path: Path) -> None:
     path.write_bytes(line(0, 0, 0) + line(1, 2**32 - 1, 4))
     probe = host(Source(str(path), softnet, unwrapped))
     assert drained(probe) == [
-        ("cpu0", "dropped", 0),
-        ("cpu0", "time_squeeze", 0),
-        ("cpu1", "dropped", 2**32 - 1),
-        ("cpu1", "time_squeeze", 4),
+        ("cpu0", "softnet_dropped", 0),
+        ("cpu0", "softnet_time_squeeze", 0),
+        ("cpu1", "softnet_dropped", 2**32 - 1),
+        ("cpu1", "softnet_time_squeeze", 4),
     ]
     time.sleep(probe.period_s)
     assert drained(probe) == [], "an idle host costs nothing"
     path.write_bytes(line(1, 5, 4) + line(2, 1, 0))  # cpu0 is unplugged, cpu2 plugged in
     found = until(probe)
-    assert found == [("cpu1", "dropped", 2**32 + 5), ("cpu2", "dropped", 1), ("cpu2", "time_squeeze", 0)]
+    assert found == [
+        ("cpu1", "softnet_dropped", 2**32 + 5),
+        ("cpu2", "softnet_dropped", 1),
+        ("cpu2", "softnet_time_squeeze", 0),
+    ]
     path.write_bytes(line(0, 9, 0) + line(1, 5, 4) + line(2, 1, 0))
     assert drained(probe, final=True) == [
-        ("cpu0", "dropped", 9),
-        ("cpu0", "time_squeeze", 0),
-        ("cpu1", "dropped", 2**32 + 5),
-        ("cpu1", "time_squeeze", 4),
-        ("cpu2", "dropped", 1),
-        ("cpu2", "time_squeeze", 0),
+        ("cpu0", "softnet_dropped", 9),
+        ("cpu0", "softnet_time_squeeze", 0),
+        ("cpu1", "softnet_dropped", 2**32 + 5),
+        ("cpu1", "softnet_time_squeeze", 4),
+        ("cpu2", "softnet_dropped", 1),
+        ("cpu2", "softnet_time_squeeze", 0),
     ]
     probe.close()
 
@@ -142,7 +150,7 @@ def test_a_file_that_costs_much_is_read_less_often(tmp_path: Path) -> None:
     path.write_bytes(line(0, 1, 0))
     time.sleep(0.15)
     assert drained(probe) == [], "it is not time yet"
-    assert ("cpu0", "dropped", 1) in drained(probe, final=True)
+    assert ("cpu0", "softnet_dropped", 1) in drained(probe, final=True)
     probe.close()
 
 
@@ -157,7 +165,7 @@ def test_counts_are_those_of_this_kernel() -> None:
     found = {(subject, name): value for subject, name, value in drained(probe)}
     after = now()
     probe.close()
-    assert {("cpu0", "dropped"), ("cpu0", "time_squeeze"), ("all CPUs", "steal")} <= found.keys()
+    assert {("cpu0", "softnet_dropped"), ("cpu0", "softnet_time_squeeze"), ("all CPUs", "steal")} <= found.keys()
     assert before.keys() == found.keys() == after.keys()
     growing = [key for key in found if key[1] != "iowait"]  # which the kernel may take back
     assert all(before[key] <= found[key] <= after[key] for key in growing)
@@ -180,7 +188,7 @@ def test_tasks_that_wait_for_a_cpu_are_seen() -> None:
         while time.monotonic_ns() - begin_ns < 1_000_000_000:
             time.sleep(probe.period_s)
             rows += drained(probe)
-        waited_us = [value for _, name, value in rows + drained(probe, final=True) if name == "some"]
+        waited_us = [value for _, name, value in rows + drained(probe, final=True) if name == "cpu_pressure_some"]
         elapsed_us = (time.monotonic_ns() - begin_ns) / 1e3
     finally:
         for spinner in spinners:
