@@ -113,8 +113,9 @@ FLOW_PROPERTIES = Definition(
 COUNTERS = Definition(
     "counters",
     "What other counters of the host say, of all CPUs (or whatever they are of) together. They are read ten times a "
-    "second, and the busiest second is the most in any second between two readings. A share is of the time: 100 % of "
-    "one CPU, of several more.",
+    "second, and the busiest second is the most in any second between two readings, or in as long as it takes the "
+    "kernel to bring a count up to date, where that is longer. A share is of the time: 100 % of one CPU, of several "
+    "more.",
 )
 ALL = (
     ITERATION,

@@ -16,9 +16,10 @@ from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.counters import CounterSamples, read_counters
 from netprof.model import Series
 from netprof.schema import COUNT
-from netprof.units import share
+from netprof.units import duration, share
 
 _SECOND_NS = 10**9
+_MICROSECONDS = "us"
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,20 @@ def _rate(total: int, length_ns: int) -> float | None:
 
 
 def _busiest(parts: Sequence[CounterSamples]) -> float | None:
-    """Return the most that was counted in any second between samples, all subjects together."""
+    """Return the most that was counted in any second between samples, all subjects together.
+
+    What the kernel brings up to date less often than that (pressure, every two seconds) is seen over as long.
+    """
     times = np.concatenate([part.time_ns[1:] for part in parts])
     steps = np.concatenate([_steps(part) for part in parts])
     if len(times) == 0:
         return None
     order = np.argsort(times, kind="stable")
     times, through = times[order], np.concatenate(([0], np.cumsum(steps[order])))
-    begin = np.searchsorted(times, times - _SECOND_NS, "right")
-    return float((through[1:] - through[begin]).max())
+    changes = [np.diff(part.time_ns[1:][_steps(part) > 0]) for part in parts]
+    window_ns = max(_SECOND_NS, min((int(apart.min()) for apart in changes if len(apart)), default=0))
+    begin = np.searchsorted(times, times - window_ns, "right")
+    return float((through[1:] - through[begin]).max() * _SECOND_NS / window_ns)
 
 
 def _document(found: Sequence[CounterSummary]) -> dict[str, Any]:
@@ -135,6 +141,8 @@ def _row(summary: CounterSummary) -> tuple[str, ...]:
 
 
 def _amount(value: float, summary: CounterSummary) -> str:
+    if summary.unit == _MICROSECONDS:
+        return duration(value / 1e6)
     return f"{value:,.0f} {summary.unit}".replace(",", " ").rstrip()
 
 
@@ -142,7 +150,7 @@ def _speed(value: float | None, summary: CounterSummary) -> str:
     """Return a rate; microseconds a second are a share of the time."""
     if value is None:
         return "-"
-    return share(value / 1e6) if summary.unit == "us" else f"{value:.3g}"
+    return share(value / 1e6) if summary.unit == _MICROSECONDS else f"{value:.3g}"
 
 
 COUNTERS = Section(

@@ -64,7 +64,12 @@ def test_a_count_that_stands_still_is_zero_not_missing(tmp_path: Path) -> None:
 def test_microseconds_a_second_are_a_share_of_the_time(tmp_path: Path) -> None:
     described = (series(0, "host", "some", "us"),)
     text = render(analysed(tmp_path, described, [(0, 0, 0), (0, 5, 2_000_000), (0, 10, 2_000_000)]))
-    assert "| some | 2 000 000 us | 20.0 % | 200.0 % |" in text
+    assert "| some | 2.00 s | 20.0 % | 200.0 % |" in text
+
+
+def test_a_count_that_comes_up_to_date_seldom_is_no_more_than_it_can_be(tmp_path: Path) -> None:
+    rows = [(0, 0, 0), *((0, 2 * step, 2_000_000 * step) for step in range(1, 6))]
+    assert only(analysed(tmp_path, (series(0, "all", "some", "us"),), rows)).busiest_per_second == 1_000_000
 
 
 def test_levels_have_a_mean(tmp_path: Path) -> None:
