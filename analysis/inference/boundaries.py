@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy as np
 from netprof.analysis.inference.onsets import Onsets
 from netprof.analysis.inference.recurrence import Recurrence
 from netprof.analysis.tables.columns import Bool, Columns, Float64, Int64
+
+MOST_PARTS = 16
+"""Equal parts of which buckets may consist by coincidence."""
 
 MOST_EQUAL_BUCKETS = 8
 """Equal bursts of which one iteration may consist. More bursts between longer pauses are taken for iterations."""
@@ -79,21 +83,35 @@ def bursts_per_iteration(silence_ns: Int64) -> tuple[int, float]:
     With k equal buckets every k-th silence is the long one. That is so if the logarithms of the silences correlate
     with those k later, clearly more than with any others, and the long ones are _LONGER times the others.
     """
-    count = len(silence_ns)
-    level = np.log(np.maximum(silence_ns, 1).astype(np.float64))
+    return _repeats_every(silence_ns, MOST_EQUAL_BUCKETS, lambda k: _longest_stands_out(silence_ns, k))
+
+
+def parts_per_iteration(duration_ns: Int64) -> tuple[int, float]:
+    """Return how many of the parts that move the same make an iteration, and how surely, from their durations.
+
+    Buckets may add up to equal parts of an iteration by coincidence. What each part takes then differs, and recurs.
+    """
+    k, sure = _repeats_every(duration_ns, MOST_PARTS, lambda k: True)
+    return k, sure if k > 1 else 1.0
+
+
+def _repeats_every(times_ns: Int64, most: int, accept: Callable[[int], bool]) -> tuple[int, float]:
+    """Return after how many of them times recur, 1 if they do not, and how surely."""
+    count = len(times_ns)
+    level = np.log(np.maximum(times_ns, 1).astype(np.float64))
     level = np.clip(level, *np.percentile(level, [1, 99])) if count else level
     level = level - level.mean() if count else level
     power = float((level * level).mean()) if count else 0.0
-    if power < _NO_SPREAD or count < 4 * MOST_EQUAL_BUCKETS:
+    if power < _NO_SPREAD or count < 4 * most:
         return 1, 1.0
-    lags = range(1, 2 * MOST_EQUAL_BUCKETS + 1)
+    lags = range(1, 2 * most + 1)
     alike = {lag: float((level[:-lag] * level[lag:]).mean()) / power for lag in lags}
     noise = 2 / np.sqrt(count)
-    best = max(alike[lag] for lag in range(2, MOST_EQUAL_BUCKETS + 1))
-    for k in range(2, MOST_EQUAL_BUCKETS + 1):
+    best = max(alike[lag] for lag in range(2, most + 1))
+    for k in range(2, most + 1):
         others = [value for lag, value in alike.items() if lag % k]
         contrast = alike[k] - max(0.0, float(np.mean(others)))
-        if alike[k] >= best - noise and contrast > max(0.25, 2 * noise) and _longest_stands_out(silence_ns, k):
+        if alike[k] >= best - noise and contrast > max(0.25, 2 * noise) and accept(k):
             return k, float(np.clip(contrast / 0.5, 0.0, 1.0))
     return 1, float(np.clip(1 - (best - noise), 0.0, 1.0))
 

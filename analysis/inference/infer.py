@@ -11,6 +11,7 @@ from netprof.analysis.inference.boundaries import (
     bursts_per_iteration,
     every,
     find_boundaries,
+    parts_per_iteration,
     silences_before,
 )
 from netprof.analysis.inference.onsets import (
@@ -113,20 +114,33 @@ def infer(onsets: Onsets, source: str) -> Inference:
     silence_ns = silences_before(onsets, boundaries)
     k, sure = bursts_per_iteration(silence_ns[1:])
     boundaries = every(k, boundaries, silence_ns)
+    parts, really = parts_per_iteration(durations(onsets, boundaries))
+    boundaries = every(parts, boundaries, silences_before(onsets, boundaries))
     if boundaries.follows.sum() < FEWEST:
         return NoPeriod(source, f"only {int(boundaries.follows.sum())} whole repetitions")
+    begin_ns, end_ns = spans(onsets, boundaries)
+    duration_ns = end_ns - begin_ns
+    if spread_of(duration_ns) > _AS_IRREGULAR_AS_CHANCE:
+        return NoPeriod(source, "equal bursts, but as irregular in time as chance")
+    confidence = sure * really * _confidence(onsets, boundaries, k * parts, recurrence)
+    if confidence < LEAST_CONFIDENCE:
+        return NoPeriod(source, f"the best candidate has a confidence of {confidence:.2f}")
+    return InferredIterations(source, begin_ns, end_ns, period_of(duration_ns), confidence)
+
+
+def spans(onsets: Onsets, boundaries: Boundaries) -> tuple[Int64, Int64]:
+    """Return where the iterations between boundaries begin and end, ns."""
     time_ns = np.rint(onsets.time_at(boundaries.moved)).astype(np.int64)
     on_silence = boundaries.row >= 0
     time_ns[on_silence] = onsets.onset_ns[boundaries.row[on_silence]]
     whole = np.flatnonzero(boundaries.follows)
-    begin_ns, end_ns = time_ns[whole - 1], time_ns[whole]
-    duration_ns = end_ns - begin_ns
-    if spread_of(duration_ns) > _AS_IRREGULAR_AS_CHANCE:
-        return NoPeriod(source, "equal bursts, but as irregular in time as chance")
-    confidence = sure * _confidence(onsets, boundaries, k, recurrence)
-    if confidence < LEAST_CONFIDENCE:
-        return NoPeriod(source, f"the best candidate has a confidence of {confidence:.2f}")
-    return InferredIterations(source, begin_ns, end_ns, period_of(duration_ns), confidence)
+    return time_ns[whole - 1], time_ns[whole]
+
+
+def durations(onsets: Onsets, boundaries: Boundaries) -> Int64:
+    """Return how long the iterations between boundaries take, ns."""
+    begin_ns, end_ns = spans(onsets, boundaries)
+    return end_ns - begin_ns
 
 
 def _confidence(onsets: Onsets, boundaries: Boundaries, bursts: int, recurrence: Recurrence) -> float:

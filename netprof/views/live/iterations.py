@@ -80,9 +80,9 @@ def rank_name(recent: Recent, pid: int) -> str:
     return str(recent.ranks.get(pid, "?"))
 
 
-def _scale(trail: PastIterations) -> tuple[float, float]:
+def _scale(past: PastIterations) -> tuple[float, float]:
     """Return the shortest and the longest duration; at least a tenth apart, so that noise does not look like news."""
-    low, high = float(trail.duration_ns.min()) / 1e9, float(trail.duration_ns.max()) / 1e9
+    low, high = float(past.duration_ns.min()) / 1e9, float(past.duration_ns.max()) / 1e9
     return low, max(high, low * 1.1)
 
 
