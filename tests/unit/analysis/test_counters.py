@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def series(number: int, subject: str, name: str = "drops", unit: str = "packets"
     return Series(number, "host", subject, name, unit, kind, "what it means")
 
 
-def analysed(path: Path, described: tuple[Series, ...], rows: list[tuple[int, float, int]]) -> Analysis:
+def analysed(path: Path, described: tuple[Series, ...], rows: Sequence[tuple[int, float, int]]) -> Analysis:
     """A trace of ten seconds with rows (series, seconds, value)."""
     meta = Meta("0", "host", "", "", Clock(0, 0), (), 1_000_000, started_ns=0, stopped_ns=10 * S, series=described)
     writer = TraceWriter(path / "t.netprof", meta)
