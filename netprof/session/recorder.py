@@ -202,7 +202,7 @@ class Recorder:
             self._devices.add(flow)
 
     def _add_wire(self, wire: dict[str, Any]) -> None:
-        wire = self._wanted(wire)
+        wire = self._recorded(self._wanted(wire), "first_ns", "last_ns")
         self.progress.see_wire(wire)
         self._buffers.add("wire", wire)
 
@@ -214,16 +214,16 @@ class Recorder:
         return {name: column[wanted] for name, column in columns.items()}
 
     def _add_marks(self, marks: MarkProbe) -> None:
-        columns = self._recorded(marks.drain())
+        columns = self._recorded(marks.drain(), "time_ns", "time_ns")
         self.progress.see_marks(columns)
         self._buffers.add("marks", columns)
         if marks.sampling and self._sampled_enough():
             marks.drop_sampled()
 
-    def _recorded(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Leave out marks from before the last probe was attached and after the stop: only some ranks have them."""
+    def _recorded(self, columns: dict[str, Any], first: str, last: str) -> dict[str, Any]:
+        """Leave out what is from before the last probe was attached or after the stop: only some probes have that."""
         until_ns = self._meta.stopped_ns or time.monotonic_ns()
-        inside = (columns["time_ns"] >= self._meta.started_ns) & (columns["time_ns"] <= until_ns)
+        inside = (columns[last] >= self._meta.started_ns) & (columns[first] <= until_ns)
         return columns if inside.all() else {name: column[inside] for name, column in columns.items()}
 
     def _sampled_enough(self) -> bool:
