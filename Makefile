@@ -28,7 +28,7 @@ demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces
 	$(BIN)/python examples/demo.py
 
 bench: .venv/.torch  ## print the benchmark tables (minutes)
-	set -e; for script in examples/benchmarks/[!_]*.py; do PYTHONPATH=examples $(BIN)/python $$script; done
+	set -e; for script in examples/benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 horovod: prepare-horovod .venv/.torch  ## build Horovod (minutes, once; kept in ~/.cache/netprof), for the test that needs it
 	examples/build_horovod $(BIN)/python
