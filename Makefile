@@ -7,7 +7,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-SOURCES := pyproject.toml README.md $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]' -o -path '*/html/*.*')
+SOURCES := pyproject.toml README.md LICENSE NOTICE $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]' -o -path '*/html/*.*')
 export PATH := $(PATH):/usr/sbin:/sbin
 unexport PYTHONPATH  # tests and demo must see the installed wheel, nothing else
 
