@@ -7,7 +7,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-SOURCES := pyproject.toml README.md $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]' -o -path '*/html/*.*')
+SOURCES := pyproject.toml README.md LICENSE NOTICE $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]' -o -path '*/html/*.*')
 export PATH := $(PATH):/usr/sbin:/sbin
 unexport PYTHONPATH  # tests and demo must see the installed wheel, nothing else
 
@@ -28,7 +28,7 @@ demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces
 	$(BIN)/python examples/demo.py
 
 bench: .venv/.torch  ## print the benchmark tables (minutes)
-	set -e; for script in examples/benchmarks/[!_]*.py; do PYTHONPATH=examples $(BIN)/python $$script; done
+	set -e; for script in examples/benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 horovod: prepare-horovod .venv/.torch  ## build Horovod (minutes, once; kept in ~/.cache/netprof), for the test that needs it
 	examples/build_horovod $(BIN)/python

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from _places import NETPROF
 from attach_overhead import Job
 
 from netprof.probes.job.processes import find_job
@@ -41,7 +41,7 @@ def attach_and_detach(pids: list[int], trace: Path) -> tuple[float, float]:
 def whole_command(pids: list[int], trace: Path) -> float:
     """Return the seconds from starting `netprof attach` until the first event."""
     begin_ns = time.monotonic_ns()
-    command = [sys.executable, "-m", "netprof", "attach", *map(str, pids), "--out", str(trace), "--force"]
+    command = [NETPROF, "attach", *map(str, pids), "--out", str(trace), "--force"]
     subprocess.run([*command, "--duration", "1.5s", "--no-live"], capture_output=True, check=True)
     first_ns = TraceReader(trace).table("marks").column("time_ns").to_numpy().min()
     return float(first_ns - begin_ns) / 1e9

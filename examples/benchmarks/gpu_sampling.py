@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from _pairs import ratio_of_pairs
+from _places import NETPROF
 
 from netprof.errors import NetprofError
 from netprof.model import Target
@@ -195,13 +196,13 @@ def attached(job: Job, seconds: int) -> None:
     """Print the report's part on GPUs of a real recording of the job."""
     with tempfile.TemporaryDirectory() as folder:
         trace = str(Path(folder) / "gpu.netprof")
-        command = [sys.executable, "-m", "netprof", "attach", *map(str, job.pids), "--out", trace, "--no-live"]
+        command = [NETPROF, "attach", *map(str, job.pids), "--out", trace, "--no-live"]
         with subprocess.Popen([*command, "--json", "--duration", f"{seconds}s"], stdout=subprocess.PIPE) as netprof:
             while netprof.poll() is None:
                 job.order("train 10")
             assert netprof.stdout is not None
             report = json.loads(netprof.stdout.read() or b"{}")
-        shown = subprocess.run([sys.executable, "-m", "netprof", "report", trace], capture_output=True, text=True)
+        shown = subprocess.run([NETPROF, "report", trace], capture_output=True, text=True)
     print("5. netprof attach:", report.get("verdict", "no report"))
     print(shown.stdout[shown.stdout.find("\nGPUs") : shown.stdout.find("\nDefinitions")])
 
@@ -216,11 +217,13 @@ def main() -> None:
     try:
         calls(ticks=options.seconds * 10)
     except NetprofError as error:
-        sys.exit(f"{error.message}\n  {error.hint}")
+        print(f"no GPU to sample: {error.message}\n  {error.hint}")
+        return
     import torch
 
     if options.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("torch has no CUDA here: no job to sample, so no tables 2 to 5")
+        print("torch has no CUDA here: no job to sample, so no tables 2 to 5")
+        return
     job = Job(options.device)
     try:
         resolution(job.pids, lambda: _train_for(job, options.seconds))

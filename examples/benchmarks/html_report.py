@@ -14,14 +14,12 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from _places import NETPROF
 from report_growth import write_trace
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 
 def main() -> None:
@@ -49,7 +47,7 @@ def main() -> None:
 def measure(name: str, trace: Path, place: Path) -> None:
     """Write the page in a process of its own and print one line of the table."""
     page = place / "page.html"
-    command = [sys.executable, "-m", "netprof", "report", str(trace), "--html", str(page), "--force"]
+    command = [NETPROF, "report", str(trace), "--html", str(page), "--force"]
     begin = time.perf_counter()
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import _places  # noqa: F401 - finds rhythm
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rhythm import MS, START_NS, Played, Rhythm, play
 
 from netprof.analysis.inference import (

@@ -17,7 +17,6 @@ import pty
 import statistics
 import struct
 import subprocess
-import sys
 import tempfile
 import termios
 import threading
@@ -25,9 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-
+from _places import NETPROF
 from lab import Lab
 from training import training
 
@@ -80,7 +77,7 @@ def peak_mb(pid: int) -> float:
 def record(pid: int, seconds: float, size: tuple[int, int] | None, directory: Path) -> Measured:
     """Attach for WARM_UP_S + `seconds`, with a live view of `size` or without, and measure the second part."""
     trace = directory / f"{time.monotonic_ns()}.netprof"
-    command = [sys.executable, "-m", "netprof", "attach", str(pid), "--out", str(trace)]
+    command = [NETPROF, "attach", str(pid), "--out", str(trace)]
     reader, slave = None, subprocess.DEVNULL
     if size is None:
         command.append("--no-live")

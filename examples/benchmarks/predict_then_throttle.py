@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from _places import NETPROF
 from lab import Lab
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
@@ -138,7 +137,7 @@ def set_rate(lab: Lab, rate: str) -> None:
 
 def netprof(*arguments: str) -> str:
     """Run netprof and return its stdout; its talk goes to stderr."""
-    done = subprocess.run([sys.executable, "-m", "netprof", *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([NETPROF, *arguments], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"netprof {arguments[0]} ended with {done.returncode}")
     return done.stdout

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import _places  # noqa: F401 - finds lab
 from lab import Lab
 
 TRAIN = Path(__file__).parent.parent / "train.py"

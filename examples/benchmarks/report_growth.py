@@ -14,7 +14,6 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _places import NETPROF
 
 from netprof.model import Clock, Device, LineRate, Meta, Target
 from netprof.schema import MarkKind
@@ -62,7 +62,7 @@ def measure(rows: int, flows: int, directory: Path | None) -> None:
 def run_report(trace: Path) -> tuple[float, float, int]:
     """Return the seconds, the CPU seconds and the peak resident bytes of `python -m netprof report TRACE`."""
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "netprof", "report", str(trace)]
+    command = [NETPROF, "report", str(trace)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:

@@ -28,6 +28,7 @@ from netprof.version import __version__
 
 TICK_S = min(probe.period_s for probe in PROBES)
 _FLUSH_S = 0.8
+_WHEN = {"marks": ("time_ns", "time_ns"), "wire": ("first_ns", "last_ns")}  # from when to when a row is
 _META_S = 2.0
 
 
@@ -156,16 +157,18 @@ class Recorder:
         self.job.notice(table, columns)
         for probe in self._probes:
             probe.notice(table, columns)
-        kept = self._recorded(columns) if table == "marks" else columns
+        kept = self._recorded(table, columns)
         if _length(kept):
             self._buffers.add(table, kept)
             self.progress.see(table, kept)
 
-    def _recorded(self, columns: Columns) -> Columns:
-        """Leave out marks from before the last probe was attached and after the stop: only some ranks have them."""
+    def _recorded(self, table: str, columns: Columns) -> Columns:
+        """Leave out what is from before the last probe was attached or after the stop: only some probes have that."""
+        if table not in _WHEN:
+            return columns
+        first, last = (np.asarray(columns[name]).astype(np.int64) for name in _WHEN[table])
         until_ns = self._meta.stopped_ns or time.monotonic_ns()
-        times = np.asarray(columns["time_ns"])
-        inside = (times >= self._meta.started_ns) & (times <= until_ns)
+        inside = (last >= self._meta.started_ns) & (first <= until_ns)
         return columns if inside.all() else {name: column[inside] for name, column in columns.items()}
 
     def _described(self) -> Meta:

@@ -62,8 +62,10 @@ def test_iterations_are_those_the_job_logged(tmp_path: Path) -> None:
     assert report["iterations"]["count"] >= 200
     assert {(row["rank"], row["pid"]) for row in report["ranks"]} == set(enumerate(job.pids))
     reader = TraceReader(trace)
-    times_ns = reader.table("marks").column("time_ns").to_numpy()
-    assert reader.meta.started_ns <= times_ns.min() <= times_ns.max() <= (reader.meta.stopped_ns or 0)
+    for table, first, last in (("marks", "time_ns", "time_ns"), ("wire", "first_ns", "last_ns")):
+        rows = reader.table(table)
+        assert reader.meta.started_ns <= rows.column(last).to_numpy().min()
+        assert rows.column(first).to_numpy().max() <= (reader.meta.stopped_ns or 0)
     assert report["losses"]["lost_marks"] == report["losses"]["merged_bins"] == 0
 
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* libnccl.so.2 without NVIDIA: the signatures of nccl.h 2.32.3, and bytes that really cross the network.
  *
  * As in the real one, a call only enqueues: a thread sends the bytes over a socket to a peer later, and the call returns

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A libnvidia-ml.so.1 with NVML's real signatures (nvml.h of CUDA 12), whose GPUs are lines of a text file.
  *
  * NVML_STUB names the file; it is read again at every call, so a test changes the machine by replacing it. A line is

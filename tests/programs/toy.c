@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A library with functions whose calls are known to the last argument. Compiled by the tests with -O0. */
 #include <stdint.h>
 

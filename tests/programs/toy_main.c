@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Calls the functions of toy.c as often as its standard input says, and answers each line with one line.
  *
  *   load PATH    open the library there          call N       N turns on this thread

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A C++ library whose probed function is left by an exception: what a return probe would turn into an abort. */
 #include <cstdint>
 #include <stdexcept>

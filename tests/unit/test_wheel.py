@@ -140,6 +140,23 @@ def test_bundled_libraries_bring_their_licences(installed: Path) -> None:
     assert len(notices) == len(list(folder.glob("*.so*"))) - 1  # all but our own
 
 
+def test_its_licences_come_with_it(wheel: Path, sdist: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    metadata = archive.read(next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))).decode()
+    assert "License-Expression: Apache-2.0 AND (GPL-2.0-only OR BSD-2-Clause)\n" in metadata
+    with tarfile.open(sdist) as source:
+        for name in ("LICENSE", "NOTICE"):
+            assert any(path.endswith(f".dist-info/licenses/{name}") for path in archive.namelist())
+            assert f"{sdist.name.removesuffix('.tar.gz')}/{name}" in source.getnames()
+
+
+def test_what_runs_in_the_kernel_says_its_licence(source: Path) -> None:
+    files = list((source / "probes").rglob("*.[ch]"))
+    assert files
+    for path in files:
+        assert "SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause" in path.read_text().partition("\n")[0], path
+
+
 def test_it_loads_its_own_libbpf_without_a_compiler(installed: Path) -> None:
     code = "from netprof.probes.kernel.libbpf import libbpf; libbpf(); print(open('/proc/self/maps').read())"
     loaded = {line.split()[-1] for line in run_installed(installed, code).splitlines() if ".so" in line}
