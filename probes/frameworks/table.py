@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from netprof.schema import MarkKind
 
@@ -135,6 +136,7 @@ class Framework:
     family: str = ""
 
 
+@lru_cache
 def file_names(pattern: str) -> bytes:
     """Return a regular expression for the file names that a pattern means: `*` is any text, `?` any byte."""
     return b"".join(_WILD.get(character, re.escape(character.encode())) for character in pattern)

@@ -69,6 +69,7 @@ class MarkProbe(Probe):
         self._skipped: dict[SkippedProbe, None] = {}
         self._warnings: dict[str, None] = {}
         self._rejected: Counter[int] = Counter()  # by row
+        self._files = {framework.library for framework in frameworks}
         self._loaded = LoadedFrameworks(frameworks)
         self._followed: Sequence[Target] = ()
         self._training: set[Target] = set()
@@ -127,9 +128,9 @@ class MarkProbe(Probe):
         except NetprofError:  # it ended
             return ()
         for mapping in mappings:
-            rows = [row for row in self._rows if matches(mapping, row.framework.library)]
-            if rows:
-                self._attach_library(pid, mapping, rows)
+            named = {library for library in self._files if matches(mapping, library)}
+            if named:
+                self._attach_library(pid, mapping, [row for row in self._rows if row.framework.library in named])
         return tuple(self._frameworks.get(pid, ()))
 
     def detach(self, pid: int) -> None:
