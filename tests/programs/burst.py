@@ -56,12 +56,22 @@ def wait_for_go() -> bool:
 
 
 def tcp_info(sock: socket.socket) -> dict[str, int]:
-    """Return the counters that the kernel keeps for a socket."""
-    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    """Return the counters that the kernel keeps for a socket.
+
+    It reads the state before it locks the socket for the counters, and a FIN may come in between: what was read is one
+    picture only if the state is still the same afterwards.
+    """
+    raw, after = _tcp_info(sock), _tcp_info(sock)
+    while raw[0] != after[0]:
+        raw, after = after, _tcp_info(sock)
     info = {name: struct.unpack_from("=" + code, raw, offset)[0] for name, (code, offset) in _TCP_INFO.items()}
     if raw[0] == TCP_CLOSE_WAIT:
         info["bytes_received"] -= 1  # the FIN
     return info
+
+
+def _tcp_info(sock: socket.socket) -> bytes:
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
 
 
 def unacknowledged_bytes(sock: socket.socket) -> int:

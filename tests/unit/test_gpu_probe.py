@@ -143,5 +143,6 @@ def test_a_machine_without_a_driver_is_one_line_however_long_it_takes(monkeypatc
     monkeypatch.setattr(gpu, "_STUCK_S", 0.0)
     with gpu.GpuProbe() as probe:
         probe.follow([Target(1, 0)])
-        probe._slow.join()
-        assert [line.reason for line in probe.skipped] == ["no NVIDIA driver"]
+        until_s = time.monotonic() + 20
+        while [line.reason for line in probe.skipped] != ["no NVIDIA driver"]:
+            assert time.monotonic() < until_s, probe.skipped

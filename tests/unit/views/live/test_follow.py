@@ -64,7 +64,6 @@ def test_the_end_is_noticed(growing):
     growing.grow(4)
     source = TraceSource(growing.path)
     growing.writer.close(replace(growing.meta, stopped_ns=START_NS + 4 * ITERATION_NS, stop_reason="the job ended"))
-    source._next_meta_s = 0.0
     assert source.look().meta.stop_reason == source.ended == "the job ended"
 
 

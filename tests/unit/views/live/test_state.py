@@ -56,14 +56,11 @@ def live():
 
 def test_conclusions_are_those_of_the_report(live, tmp_path):
     job = Job().fill()
-    state = live(job)[1]
-    inbox = state._inbox
+    inbox, state = live(job)
     for _ in feed(job, inbox, state):
         state._next_s = 0.0  # conclude every time
     recent = state.look()
-    state._inbox.add(
-        "marks", mark_columns([(START_NS + 11 * ITERATION_NS, 999, 999, int(MarkKind.PROCESS_EXIT), 0, 0)])
-    )
+    inbox.add("marks", mark_columns([(START_NS + 11 * ITERATION_NS, 999, 999, int(MarkKind.PROCESS_EXIT), 0, 0)]))
     report = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
     found = recent.analysis
     assert found.of(ITERATIONS).count == report.of(ITERATIONS).count == 10
