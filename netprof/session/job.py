@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.job.watch import Watch
 from netprof.schema import UNKNOWN_RANK, MarkKind
@@ -60,14 +62,19 @@ class Job:
 
     def rank_of(self, pid: int) -> int:
         """Return the rank of the process that has (or last had) `pid`; one that is new to us is looked at now."""
-        if pid not in {target.pid for target in self._targets.values()}:
-            self._look()
-        ranks = [target.rank for target in self._targets.values() if target.pid == pid]
-        return ranks[-1] if ranks else UNKNOWN_RANK
+        found = self._ranks(pid)
+        if not found:
+            with suppress(NetprofError):  # `changed` will say so
+                self._look()
+            found = self._ranks(pid)
+        return found[-1] if found else UNKNOWN_RANK
 
     def close(self) -> None:
         """Let go of the processes."""
         self._watch.close()
+
+    def _ranks(self, pid: int) -> list[int]:
+        return [target.rank for target in self._targets.values() if target.pid == pid]
 
     def _look(self) -> None:
         """Look at the job again, unless that was done just now."""

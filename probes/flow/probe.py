@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from netprof.probes.kernel.loader import (
 from netprof.probes.kernel.rtnetlink import device_name
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.probe import Description, Probe, Shared, Tables
-from netprof.schema import UNKNOWN_RANK, tables
+from netprof.schema import UNKNOWN_RANK
 
 FLOW = np.dtype(
     [
@@ -176,16 +176,10 @@ class FlowProbe(Probe):
         if fresh.size and self._iterator is not None and (flows["accepted"][fresh] != 0).any():
             run_iterator(self._iterator)  # settles who owns them
         self._published[fresh] = flows["id"][fresh]
-        rows = [_row(flow) for flow in flows[fresh].copy()]
-        wanted = [row | {"rank": self._rank_of(row["pid"])} for row in rows if self._is_wanted(row)]
-        return {name: [row[name] for row in wanted] for name in tables()["flows"].names}
-
-    def _is_wanted(self, flow: dict[str, Any]) -> bool:
-        """Say whether the flow is on the device that the person asked for, and remember the others."""
-        wanted = self._device is None or flow["device"] == self._device
-        if not wanted:
-            self._left_out.add(flow["flow_id"])
-        return wanted
+        rows = [_row(flow, self._rank_of) for flow in flows[fresh].copy()]
+        wanted = [row for row in rows if self._device in (None, row.device)]
+        self._left_out.update({row.flow_id for row in rows} - {row.flow_id for row in wanted})
+        return {name: [row[place] for row in wanted] for place, name in enumerate(_Row._fields)}
 
     def _wanted(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Leave out rows of the flows that are not wanted."""
@@ -235,20 +229,37 @@ def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
         return load(0)
 
 
-def _row(flow: Any) -> dict[str, Any]:
+class _Row(NamedTuple):
+    """A row of table `flows`."""
+
+    flow_id: int
+    family: int
+    local_addr: str
+    local_port: int
+    remote_addr: str
+    remote_port: int
+    protocol: int
+    netns: int
+    device: str
+    pid: int
+    rank: int
+
+
+def _row(flow: Any, rank_of: Callable[[int], int]) -> _Row:
     local, remote = (_address(flow[name], int(flow["family"])) for name in ("local_addr", "remote_addr"))
-    return {
-        "flow_id": int(flow["id"]),
-        "family": local.version,
-        "local_addr": str(local),
-        "local_port": int(flow["local_port"]),
-        "remote_addr": str(remote),
-        "remote_port": int(flow["remote_port"]),
-        "protocol": 6,
-        "netns": int(flow["netns"]),
-        "device": device_name(bytes(flow["device"]).split(b"\0")[0]),
-        "pid": int(flow["pid"]),
-    }
+    return _Row(
+        flow_id=int(flow["id"]),
+        family=local.version,
+        local_addr=str(local),
+        local_port=int(flow["local_port"]),
+        remote_addr=str(remote),
+        remote_port=int(flow["remote_port"]),
+        protocol=6,
+        netns=int(flow["netns"]),
+        device=device_name(bytes(flow["device"]).split(b"\0")[0]),
+        pid=int(flow["pid"]),
+        rank=rank_of(int(flow["pid"])),
+    )
 
 
 def _address(data: NDArray[np.uint8], family: int) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

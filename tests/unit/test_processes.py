@@ -24,6 +24,7 @@ from netprof.probes.job.processes import check_same, find_job, is_same
 from netprof.probes.job.ranks import Place, job_of, place_of
 from netprof.probes.job.watch import Watch
 from netprof.schema import UNKNOWN_RANK
+from netprof.session.job import Job
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "process_tree.py"
 HOST = f"node0-{os.getpid()}"  # so that other runs of these tests are other jobs
@@ -229,6 +230,26 @@ def test_a_batch_scripts_slurm_rank_is_not_given_to_what_it_spawns(start: Start)
     assert (found[pids["main"]].rank, found[pids["main"]].world_size) == (3, 8)
     assert found[pids["spawned"]].rank == UNKNOWN_RANK
     assert found[pids["spawned"]].frameworks == ("torch",)
+
+
+def test_the_rank_of_a_process_that_a_flow_shows_first() -> None:
+    script = "read line; RANK=3 WORLD_SIZE=4 sleep 60 & echo $!; read line; kill $!"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        job = Job(find_job([shell.pid]))
+        assert job.rank_of(shell.pid) == UNKNOWN_RANK
+        print("go", file=shell.stdin, flush=True)
+        child = int(shell.stdout.readline())
+        while procfs.command_line(child) != "sleep 60":  # it is the shell until it has become sleep
+            time.sleep(0.01)
+        assert job.changed() == [], "nothing was said to have begun"
+        assert job.rank_of(child) == 3
+        assert [(target.pid, target.rank) for target in job.changed()] == [(child, 3)]
+        assert job.changed() == []
+        assert job.rank_of(2**22 + 1) == UNKNOWN_RANK
+        job.close()
+        print("end", file=shell.stdin, flush=True)
 
 
 def test_a_process_without_any_framework_is_a_target_all_the_same(start: Start) -> None:
