@@ -5,7 +5,7 @@ from netprof.probes.frameworks.ddp import DDP
 from netprof.probes.frameworks.gloo import GLOO
 from netprof.probes.frameworks.horovod import HOROVOD
 from netprof.probes.frameworks.nccl import NCCL
-from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory, Pair, Register
+from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Handle, Mark, Memory, Pair, Register
 
 FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, HOROVOD, NCCL)
 """All that netprof looks for in a process."""
@@ -21,6 +21,7 @@ __all__ = [
     "Chain",
     "Constant",
     "Framework",
+    "Handle",
     "Mark",
     "Memory",
     "Pair",
