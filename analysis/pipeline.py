@@ -11,6 +11,7 @@ from netprof.analysis.events.buckets import find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import FoundCollectives
 from netprof.analysis.events.flows_by_iteration import FlowsByIteration, flow_properties
 from netprof.analysis.events.iterations import FoundIterations, Iterations
+from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.events.typical import durations
 from netprof.analysis.findings.all_reduces import dropped_in_all, summarize_collectives
@@ -89,7 +90,7 @@ def conclude(
 
     With `infer`, iterations are inferred where no mark tells of any; a live window is too short and too often for it.
     """
-    collected = all_collectives(marks)
+    collected = all_collectives(marks, world_size(meta.targets))
     collectives, iterations = collected.collectives, found.iterations
     buckets = find_buckets(marks, iterations, collectives)
     without_ddp = outstanding_without_ddp(marks, collectives, found.stepped)
@@ -98,7 +99,7 @@ def conclude(
     recording = recording_interval(meta, marks, fold)
     timeline = Timeline(iterations, outstanding, ranks_by_pid(meta.targets), recording, meta.bin_ns)
     links = summarize_links(lanes, meta.devices, timeline, nic_totals(nic, lanes))
-    ranks = summarize_ranks(found, collectives, lanes, meta.targets)
+    ranks = summarize_ranks(found, collectives, all_posted(marks, collected), lanes, meta.targets)
     summary = summarize_collectives(ranks, links, world_size(meta.targets), _others(collected), collected.unpaired)
     recorded_until_ns = int(recording.end_ns[-1]) if len(recording) else meta.started_ns
     communication = summarize_communication(marks, lanes, world_size(meta.targets), recorded_until_ns)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives, FoundCollectives, find_collectives
 from netprof.analysis.events.horovod import HorovodSummary, horovod_outstanding, horovod_summaries, horovod_transfers
 from netprof.analysis.events.nccl import NcclSummary, nccl_operations, summarize_nccl
+from netprof.analysis.events.posted import all_posted
 from netprof.analysis.findings.collective_kinds import KindSummary, summarize_kinds
 from netprof.analysis.tables.columns import concatenate
 from netprof.analysis.tables.flow_table import LaneKey
@@ -33,11 +34,14 @@ class Communication:
     reduce_scatters_asked: int = 0
 
 
-def all_collectives(marks: Marks) -> FoundCollectives:
-    """Return the collectives whose begin and end were seen, of gloo in PyTorch and in Horovod, by begin."""
-    found = find_collectives(marks)
+def all_collectives(marks: Marks, world_size: int | None = None) -> FoundCollectives:
+    """Return the collectives whose begin and end were seen, of every backend, by begin.
+
+    `world_size` is the number of ranks of the job.
+    """
+    found = find_collectives(marks, world_size)
     both = concatenate(Collectives, [found.collectives, horovod_transfers(marks)])
-    return FoundCollectives(both.where(np.argsort(both.begin_ns, kind="stable")), found.unpaired)
+    return replace(found, collectives=both.where(np.argsort(both.begin_ns, kind="stable")))
 
 
 def outstanding_without_ddp(marks: Marks, collectives: Collectives, stepped: Sequence[int]) -> dict[int, Intervals]:
@@ -56,10 +60,10 @@ def summarize_communication(
 ) -> Communication:
     """Summarise what every backend did over the whole recording, which ends at `end_ns`."""
     operations = nccl_operations(marks, world_size)
-    timed = (("gloo", find_collectives(marks).collectives), ("horovod", horovod_transfers(marks)))
+    found = all_collectives(marks, world_size)
     sent = {pid: _sent(lanes, pid) for pid in np.unique(operations.pid).tolist()}
     return Communication(
-        kinds=summarize_kinds(marks, timed, operations, world_size),
+        kinds=summarize_kinds(found.collectives, all_posted(marks, found), operations, world_size),
         horovod=horovod_summaries(marks),
         nccl=summarize_nccl(operations, marks, sent, end_ns),
         reduce_scatters_asked=_asked(marks),

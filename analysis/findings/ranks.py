@@ -47,15 +47,21 @@ def world_size(targets: Sequence[Target]) -> int | None:
 def summarize_ranks(
     found: FoundIterations,
     collectives: Collectives,
+    posted: Collectives,
     lanes: Mapping[tuple[LaneKey, int], Bins],
     targets: Sequence[Target],
 ) -> tuple[RankSummary, ...]:
-    """Summarise every process with marks or traffic, by rank and pid."""
+    """Summarise every process with marks or traffic, by rank and pid; `posted` are collectives without an end."""
     ranks = ranks_by_pid(targets)
-    seen = {*found.dropped, *np.unique(collectives.pid).tolist(), *(key.pid for key, _ in lanes)}
+    seen = {*found.dropped, *_pids(collectives), *_pids(posted), *(key.pid for key, _ in lanes)}
     size = world_size(targets)
     order = sorted(seen, key=lambda pid: (ranks.get(pid, 1 << 31), pid))
-    return tuple(_summarize(pid, ranks.get(pid), found, collectives, lanes, size) for pid in order)
+    return tuple(_summarize(pid, ranks.get(pid), found, collectives, posted, lanes, size) for pid in order)
+
+
+def _pids(collectives: Collectives) -> list[int]:
+    pids: list[int] = np.unique(collectives.pid).tolist()
+    return pids
 
 
 def _summarize(
@@ -63,6 +69,7 @@ def _summarize(
     rank: int | None,
     found: FoundIterations,
     collectives: Collectives,
+    posted: Collectives,
     lanes: Mapping[tuple[LaneKey, int], Bins],
     size: int | None,
 ) -> RankSummary:
@@ -76,6 +83,12 @@ def _summarize(
         link=busiest,
         durations=durations(own),
         dropped=found.dropped.get(pid, Dropped()),
-        bandwidths=rank_bandwidths(collectives.where(collectives.pid == pid), own, size, combine(list(sent.values()))),
+        bandwidths=rank_bandwidths(
+            collectives.where(collectives.pid == pid),
+            own,
+            size,
+            combine(list(sent.values())),
+            posted.where(posted.pid == pid),
+        ),
         tx_bytes=sum(amounts.values()),
     )

@@ -88,7 +88,7 @@ def doings(found: FoundIterations, marks: Marks, pids: Mapping[LinkKey, Sequence
 
     `size` is the number of ranks.
     """
-    iterations, collectives = found.iterations, all_collectives(marks).collectives
+    iterations, collectives = found.iterations, all_collectives(marks, size).collectives
     without_ddp = outstanding_without_ddp(marks, collectives, found.stepped)
     buckets = find_buckets(marks, iterations, collectives)
     outstanding = outstanding_by_process(iterations, buckets, collectives, without_ddp)

@@ -6,7 +6,7 @@
 #define NETPROF_MARKS_H
 
 #define MARK_ARGUMENTS 3
-#define MARK_SPECS 512 /* marks of all frameworks together */
+#define MARK_SPECS 1024 /* marks of all frameworks together */
 #define MARKS_A_PLACE 4 /* rows that one probe records, 16 bits each in its attach cookie */
 
 enum mark_source {

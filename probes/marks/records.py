@@ -21,7 +21,7 @@ from netprof.probes.frameworks.table import (
     Register,
 )
 
-MAX_SPECS = 512
+MAX_SPECS = 1024
 
 RECORD = np.dtype(
     {
