@@ -30,6 +30,7 @@ class Backend(IntEnum):
     """What performs a collective: `arg1` of COLLECTIVE_BEGIN, where traces of older versions have 0."""
 
     GLOO = 0
+    MPI = 1
     HOROVOD = 2
     NCCL = 3
 

@@ -21,6 +21,9 @@ _FRAMEWORKS = {  # in the path of a mapped library: the framework's name
     b"/libtorch_cpu.so": "torch",
     b"/libnccl.so": "nccl",
     b"/horovod/torch/mpi_lib": "horovod",
+    b"/libmpi.so.40": "mpi",
+    b"/libmpi.so.12": "mpi",
+    b"/libmpich.so.12": "mpi",
 }
 _DATA_LOADER = "pt_data_"  # PyTorch names its data loaders' processes so
 _MAX_PROCESSES = 100_000
