@@ -14,6 +14,7 @@ from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.flows_by_iteration import FlowsByIteration
 from netprof.analysis.events.iterations import FoundIterations, Iterations
+from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.intervals import Intervals, interval
@@ -108,12 +109,17 @@ class Evidence:
     @cached_property
     def found_collectives(self) -> FoundCollectives:
         """The collectives, and how many marks had no partner."""
-        return all_collectives(self.marks)
+        return all_collectives(self.marks, self.world_size)
 
     @property
     def collectives(self) -> Collectives:
         """The collectives whose begin and end were seen, of all processes, by begin."""
         return self.found_collectives.collectives
+
+    @cached_property
+    def posted(self) -> Collectives:
+        """What was handed over without its end being seen."""
+        return all_posted(self.marks, self.found_collectives)
 
     @cached_property
     def buckets(self) -> Buckets:

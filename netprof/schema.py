@@ -22,11 +22,27 @@ UNKNOWN_RANK = -1
 COUNT, LEVEL = "count", "level"
 """What a series of table `counters` holds: a count that only grows, or values at instants."""
 
+NOT_SAID = (1 << 64) - 1
+"""What nothing says: the elements of a mark, this rank's number. So are 0 bytes an element, where there is any."""
+
+ALL_RANKS = (1 << 32) - 1
+"""The ranks of a group that is the whole job."""
+
+
+class Backend(IntEnum):
+    """What performs a collective: `arg1` of COLLECTIVE_BEGIN, where traces of older versions have 0."""
+
+    GLOO = 0
+    MPI = 1
+    HOROVOD = 2
+    NCCL = 3
+
 
 class CollectiveKind(IntEnum):
     """Which collective it is: `arg2` of COLLECTIVE_SIZE, and what the NCCL marks are named after.
 
-    The size is that of the whole buffer, over all ranks; of GATHER and SCATTER it is one rank's part.
+    The size is that of the whole buffer, over all ranks; of GATHER and SCATTER it is one rank's part. COLLECTIVE_PART
+    is one rank's part for all kinds.
     """
 
     ALL_REDUCE = 0
@@ -60,14 +76,16 @@ class MarkKind(IntEnum):
     DDP_WAIT = 5  # the last gradient exists; the job waits for its buckets from here on
     BUCKET_DONE = 6  # arg0: the bucket's address; it has arrived and is unpacked
     DDP_STATS = 7  # several a step; the first one after DDP_WAIT is the end of the wait
-    COLLECTIVE_BEGIN = 10  # a collective starts on this thread; arg0: the address of its work (older traces: 0)
+    COLLECTIVE_BEGIN = 10  # on this thread; arg0: the address of its work or 0, arg1: Backend, arg2: 1 if only posted
     COLLECTIVE_SIZE = 11  # arg0: elements, arg1: bytes an element, arg2: CollectiveKind; of the begin before it here
     COLLECTIVE_END = 12  # the collective that began on this thread is done; arg0: as in its begin
-    SEND_POSTED = 13  # arg0: bytes; a point-to-point message is handed over, its end is not seen
-    RECEIVE_POSTED = 14  # arg0: bytes
+    SEND_POSTED = 13  # arg0: bytes, arg1: Backend; a point-to-point message is handed over, its end is not seen
+    RECEIVE_POSTED = 14  # arg0: bytes, arg1: Backend
     REDUCE_SCATTER_ASKED = 15  # the job wants a reduce-scatter; gloo's all-reduces that follow do its work
     COLLECTIVE_ENQUEUE = 17  # arg0: the address of a work that is put into the queue of gloo's threads
     WORK_WAIT = 16  # arg0: the address of the work that this thread waits for from here on, until its COLLECTIVE_END
+    COLLECTIVE_PART = 18  # as COLLECTIVE_SIZE, but of one rank's part: the buffer has as many as its group has ranks
+    COLLECTIVE_GROUP = 19  # of the begin before it; arg0: the communicator, arg1: its ranks, arg2: this one's number
     NCCL_ALL_REDUCE = 20
     NCCL_ALL_GATHER = 21
     NCCL_REDUCE_SCATTER = 22
@@ -86,6 +104,8 @@ class MarkKind(IntEnum):
     NCCL_COMM_END = 36  # arg0: the communicator; its address may be another one's from here on
     OPTIMIZER_STEP = 40  # Optimizer.step begins
     BACKWARD = 41  # a backward pass begins: the autograd engine is entered
+    POSTED_WAIT = 42  # this thread waits for something that was posted, until its POSTED_WAIT_OVER
+    POSTED_WAIT_OVER = 43
     HOROVOD_ENQUEUE = 50  # arg0: the handle of the operation, less one
     HOROVOD_RESPONSE = 51  # negotiated: is performed now. arg0: CollectiveKind, arg1, arg2: ends of its list of names
     HOROVOD_TRANSFER = 52  # arg0: elements, arg1: bytes an element, arg2: CollectiveKind; as of COLLECTIVE_SIZE
@@ -95,6 +115,10 @@ class MarkKind(IntEnum):
     PROCESS_FORK = 100  # arg0: the child's pid
     PROCESS_EXEC = 101
     PROCESS_EXIT = 102
+
+
+ENQUEUED = tuple(kind for kind in MarkKind if MarkKind.NCCL_ALL_REDUCE <= kind <= MarkKind.NCCL_RECEIVE)
+"""The marks of what is put into a queue of the GPU: arg0 are elements, and no wait for it is seen."""
 
 
 class GpuMetric(IntEnum):

@@ -1,4 +1,4 @@
-"""Marks to collectives: begin, size and end belong together per thread."""
+"""Marks to collectives: begin, size, group and end belong together per thread."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.analysis.events.groups import find_groups, with_whole_sizes
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import CollectiveKind, MarkKind
@@ -16,6 +17,8 @@ class Collectives(Columns):
     """Collectives that a rank saw begin and end, by begin; ns, bytes.
 
     `bytes` is the size of the buffer and `kind` a CollectiveKind; both are UNKNOWN where no size was recorded.
+    `backend` is a Backend, `group` what its process calls the communicator and `ranks` how many that has, UNKNOWN where
+    no group was recorded.
     """
 
     pid: Int64
@@ -24,10 +27,13 @@ class Collectives(Columns):
     end_ns: Int64
     bytes: Int64
     kind: Int64
+    backend: Int64
+    group: Int64
+    ranks: Int64
 
     @property
     def duration_ns(self) -> Int64:
-        """The time from begin to end; on gloo's worker threads this is the true time of the collective."""
+        """The time from begin to end: the true time where it runs on the thread that the marks are of."""
         return self.end_ns - self.begin_ns
 
     def all_reduces(self) -> Collectives:
@@ -37,19 +43,30 @@ class Collectives(Columns):
 
 @dataclass(frozen=True, eq=False)
 class FoundCollectives:
-    """The whole collectives of all processes, and how many marks found no partner."""
+    """The whole collectives of all processes, and how many marks found no partner.
+
+    `posted` are those whose end is not seen: so their mark says, or nothing of their process is seen to end. Their
+    `end_ns` is their begin.
+    """
 
     collectives: Collectives
     unpaired: int
+    posted: Collectives
 
 
-def find_collectives(marks: Marks) -> FoundCollectives:
+def group_sizes(collectives: Collectives, world_size: int | None) -> Int64:
+    """Return the ranks of each collective's group, which is the whole job where nothing says otherwise."""
+    whole_job = UNKNOWN if world_size is None else world_size
+    return np.where(collectives.ranks != UNKNOWN, collectives.ranks, whole_job)
+
+
+def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollectives:
     """Pair each COLLECTIVE_BEGIN with the first COLLECTIVE_END after it on its thread, and the sizes between them.
 
     A begin without an end (or the reverse: the recording began in between, or a mark was lost) is counted and
-    dropped. Threads do not mix, so gloo's two workers may overlap.
+    dropped. Threads do not mix, so gloo's two workers may overlap. `world_size` is the number of ranks of the job.
     """
-    rows = marks.of(MarkKind.COLLECTIVE_BEGIN, MarkKind.COLLECTIVE_SIZE, MarkKind.COLLECTIVE_END)
+    rows = marks.of(*_MARKS)
     rows = rows.where(np.lexsort((rows.time_ns, rows.tid, rows.pid)))
     is_begin = rows.kind == MarkKind.COLLECTIVE_BEGIN
     owner = np.cumsum(is_begin) - 1  # the begin before each row
@@ -62,15 +79,31 @@ def find_collectives(marks: Marks) -> FoundCollectives:
     closed, first = np.unique(owner[ends], return_index=True)
     end_row = np.full(len(begins), -1)
     end_row[closed] = ends[first]
-    size, kind = _sizes(rows, owner, same, end_row)
+    groups = find_groups(rows, owner, same, len(begins), world_size)
     whole = end_row >= 0
+    before = np.where(whole, end_row, len(rows))
+    size, kind = _sizes(with_whole_sizes(rows, owner, groups.ranks), owner, same, before)
+    end_ns = np.where(whole, rows.time_ns[end_row], begins.time_ns) if len(rows) else end_row
     found = Collectives(
-        begins.pid, begins.tid, begins.time_ns, rows.time_ns[end_row] if len(rows) else end_row, size, kind
+        begins.pid, begins.tid, begins.time_ns, end_ns, size, kind, begins.arg1, groups.group, groups.ranks
     )
-    found = found.where(whole)
-    end_count = int((rows.kind == MarkKind.COLLECTIVE_END).sum())
-    unpaired = int((~whole).sum()) + end_count - int(whole.sum())
-    return FoundCollectives(found.where(np.argsort(found.begin_ns, kind="stable")), unpaired)
+    is_end = rows.kind == MarkKind.COLLECTIVE_END
+    posted = ~whole & ((begins.arg2 != 0) | ~np.isin(begins.pid, rows.pid[is_end]))
+    unpaired = int((~whole & ~posted).sum()) + int(is_end.sum()) - int(whole.sum())
+    return FoundCollectives(_in_order(found.where(whole)), unpaired, _in_order(found.where(posted)))
+
+
+_MARKS = (
+    MarkKind.COLLECTIVE_BEGIN,
+    MarkKind.COLLECTIVE_SIZE,
+    MarkKind.COLLECTIVE_PART,
+    MarkKind.COLLECTIVE_GROUP,
+    MarkKind.COLLECTIVE_END,
+)
+
+
+def _in_order(found: Collectives) -> Collectives:
+    return found.where(np.argsort(found.begin_ns, kind="stable"))
 
 
 def _sizes(rows: Marks, owner: Int64, same: Bool, end_row: Int64) -> tuple[Int64, Int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,11 +14,14 @@ from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.analysis.tables.marks import Marks
 
 
-def all_collectives(marks: Marks) -> FoundCollectives:
-    """Return the collectives whose begin and end were seen, of gloo in PyTorch and in Horovod, by begin."""
-    found = find_collectives(marks)
+def all_collectives(marks: Marks, world_size: int | None = None) -> FoundCollectives:
+    """Return the collectives whose begin and end were seen, of every backend, by begin.
+
+    `world_size` is the number of ranks of the job.
+    """
+    found = find_collectives(marks, world_size)
     both = concatenate(Collectives, [found.collectives, horovod_transfers(marks)])
-    return FoundCollectives(both.where(np.argsort(both.begin_ns, kind="stable")), found.unpaired)
+    return replace(found, collectives=both.where(np.argsort(both.begin_ns, kind="stable")))
 
 
 def outstanding_without_ddp(marks: Marks, collectives: Collectives, stepped: Sequence[int]) -> dict[int, Intervals]:

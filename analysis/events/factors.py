@@ -10,7 +10,6 @@ from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
 from netprof.schema import CollectiveKind
 
 _ONE = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.SEND, CollectiveKind.RECEIVE)
-_MOST_KINDS = 256
 
 
 @lru_cache(maxsize=4096)
@@ -27,18 +26,15 @@ def bus_factor(kind: int, ranks: int | None) -> float | None:
     return (2.0 if kind == CollectiveKind.ALL_REDUCE else 1.0) * (ranks - 1) / ranks
 
 
-def sent_per_byte(kind: Int64, ranks: int | None) -> Float64 | None:
-    """Return what a rank has to send for a byte of each collective's buffer, shape as `kind`; None for a lone rank.
+def sent_per_byte(kind: Int64, ranks: Int64) -> Float64:
+    """Return what a rank has to send for a byte of each collective's buffer among `ranks`; all of one shape.
 
     That is the bus factor, but for what has a root: of a broadcast, say, n-1 ranks have to get the buffer, whoever
     sends it, so the mean over the ranks is (n-1)/n.
     """
-    if ranks is None or ranks < 2:
-        return None
     share = (ranks - 1) / ranks
-    table = np.full(_MOST_KINDS, share)
-    table[CollectiveKind.ALL_REDUCE] = 2 * share
-    return np.asarray(table[np.clip(kind, 0, _MOST_KINDS - 1)])
+    twice = np.where(kind == CollectiveKind.ALL_REDUCE, 2 * share, share)
+    return np.asarray(np.where(kind == CollectiveKind.SEND, 1.0, twice))
 
 
 def sends_the_same(kind: Int64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

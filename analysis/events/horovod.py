@@ -10,7 +10,7 @@ from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.tables.marks import Marks
-from netprof.schema import CollectiveKind, MarkKind
+from netprof.schema import Backend, CollectiveKind, MarkKind
 
 _NAME_BYTES = 32  # libstdc++'s std::string
 _STAGES = (
@@ -67,7 +67,8 @@ def horovod_transfers(marks: Marks) -> Collectives:
     begin, end = rows.where(here[ends]), rows.time_ns[after[ends]]
     size = begin.arg0 * begin.arg1
     size = np.where(size > 0, size, UNKNOWN)
-    found = Collectives(begin.pid, begin.tid, begin.time_ns, end, size, begin.arg2)
+    backend, unknown = np.full(len(begin), int(Backend.HOROVOD)), np.full(len(begin), UNKNOWN)
+    found = Collectives(begin.pid, begin.tid, begin.time_ns, end, size, begin.arg2, backend, unknown, unknown)
     return found.where(np.argsort(found.begin_ns, kind="stable"))
 
 

@@ -174,12 +174,7 @@ def _needed(own: Operations) -> float | None:
     """
     if not len(own) or not bool((sends_the_same(own.kind) & (own.bytes != UNKNOWN) & (own.ranks > 0)).all()):
         return None
-    return sum(_sent(own.where(own.ranks == ranks), ranks) for ranks in np.unique(own.ranks).tolist())
-
-
-def _sent(own: Operations, ranks: int) -> float:
-    factors = sent_per_byte(own.kind, ranks)
-    return 0.0 if factors is None else float((own.bytes * factors).sum())
+    return float((own.bytes * sent_per_byte(own.kind, own.ranks)).sum())
 
 
 def _on_the_wire(enqueue_ns: Int64, sent: Bins | None, end_ns: int) -> tuple[Int64, Int64, Int64]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from netprof.analysis.events.blocking import blocked
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, find_iterations
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64, concatenate, empty
 from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
 from netprof.analysis.tables.marks import Marks
-from netprof.schema import MarkKind
+from netprof.schema import ENQUEUED, MarkKind
 
 
 def find_all_iterations(marks: Marks) -> FoundIterations:
@@ -27,8 +28,8 @@ def find_all_iterations(marks: Marks) -> FoundIterations:
 def find_steps(marks: Marks, known: frozenset[int]) -> FoundIterations:
     """Find the iterations of every process that trains without DDP (`definitions.STEPS`); `known` ones are left out.
 
-    A process that is only seen to enqueue (NCCL) waits on the GPU, where no mark sees it: its phases are unknown, and
-    its iterations are left to inference.
+    A process that is only seen to enqueue (NCCL) waits on the GPU, where no mark sees it, and one whose calls are not
+    seen to return waits in them: its phases are unknown, and its iterations are left to inference.
     """
     parts: list[Iterations] = []
     dropped: dict[int, Dropped] = {}
@@ -44,13 +45,13 @@ def find_steps(marks: Marks, known: frozenset[int]) -> FoundIterations:
 
 def waits(marks: Marks) -> Intervals:
     """Return when some thread of a process waits for a collective: from the call to the end of what it waits for."""
-    return _gloo_waits(marks) | _horovod_waits(marks)
+    return _work_waits(marks) | _horovod_waits(marks) | blocked(marks)
 
 
 def _only_enqueues(marks: Marks) -> bool:
-    nccl = (marks.kind >= MarkKind.NCCL_ALL_REDUCE) & (marks.kind <= MarkKind.NCCL_RECEIVE)
-    seen = np.isin(marks.kind, [MarkKind.COLLECTIVE_BEGIN, MarkKind.HOROVOD_TRANSFER])
-    return bool(nccl.any() and not seen.any())
+    begun = np.isin(marks.kind, [*ENQUEUED, MarkKind.COLLECTIVE_BEGIN])
+    ended = np.isin(marks.kind, [MarkKind.COLLECTIVE_END, MarkKind.POSTED_WAIT_OVER, MarkKind.HOROVOD_TRANSFER])
+    return bool(begun.any() and not ended.any())
 
 
 def _of_process(pid: int, marks: Marks) -> tuple[Iterations, Dropped]:
@@ -83,7 +84,7 @@ def overlap(times: Intervals, begin_ns: Int64, end_ns: Int64) -> Int64:
     return covered_until(times, end_ns) - covered_until(times, begin_ns)
 
 
-def _gloo_waits(marks: Marks) -> Intervals:
+def _work_waits(marks: Marks) -> Intervals:
     """Pair WORK_WAIT with the next COLLECTIVE_END of the work, unless that is done already.
 
     Works are told apart by their address, which a later one may have again: the last mark before the wait says whether

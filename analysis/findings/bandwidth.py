@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.collectives import Collectives, group_sizes
 from netprof.analysis.events.factors import bus_factor, sent_per_byte
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, concatenate
 from netprof.analysis.tables.intervals import merge
 from netprof.analysis.wire.bins import Bins
 from netprof.schema import CollectiveKind
@@ -53,17 +53,24 @@ def algorithm_bandwidths_bps(collectives: Collectives) -> Float64:
 
 
 def rank_bandwidths(
-    collectives: Collectives, iterations: Iterations, world_size: int | None, sent: Bins | None
+    collectives: Collectives,
+    iterations: Iterations,
+    world_size: int | None,
+    sent: Bins | None,
+    posted: Collectives | None = None,
 ) -> Bandwidths:
     """Summarise one rank: its collectives and whole iterations, and all that its flows transmitted.
 
     Wire bytes are taken over the whole iterations, not only while a collective runs: the end of a collective on one
-    rank only says that its last bytes are in the socket buffer.
+    rank only says that its last bytes are in the socket buffer. `posted` are collectives without an end: they count
+    only for what has to be sent.
     """
     if len(iterations):
         collectives = collectives.where(_inside(collectives, iterations))
+        posted = None if posted is None else posted.where(_inside(posted, iterations))
+    everything = collectives if posted is None else concatenate(Collectives, [collectives, posted])
     reduces = collectives.all_reduces()
-    factor = bus_factor(CollectiveKind.ALL_REDUCE, world_size)
+    factor = _bus_factor(reduces, world_size)
     size = int(reduces.bytes.sum())
     running_ns = merge(reduces.begin_ns, reduces.end_ns).total_ns
     aggregate = size * 8e9 / running_ns if running_ns else None
@@ -82,15 +89,28 @@ def rank_bandwidths(
         median_bus_bandwidth_bps=_times(median, factor),
         wire_bytes=sent.wire_bytes_in(window) if sent is not None and measured else None,
         payload_bytes=sent.payload_bytes_in(window) if sent is not None and measured else None,
-        algorithm_bytes=_needed(collectives, world_size) if len(window) else None,
+        algorithm_bytes=_needed(everything, world_size) if len(window) else None,
     )
 
 
+def _bus_factor(reduces: Collectives, world_size: int | None) -> float | None:
+    """Return bus over algorithm bandwidth, where all groups have as many ranks."""
+    ranks = np.unique(group_sizes(reduces, world_size))
+    return bus_factor(CollectiveKind.ALL_REDUCE, int(ranks[0])) if len(ranks) == 1 else None
+
+
 def _needed(collectives: Collectives, world_size: int | None) -> float | None:
-    """Return what a rank has to send for all of its collectives of known size (`definitions.WIRE_RATIO`)."""
-    sized = collectives.where(collectives.bytes != UNKNOWN)
-    factors = sent_per_byte(sized.kind, world_size)
-    return None if factors is None else float((sized.bytes * factors).sum())
+    """Return what a rank has to send for all of its collectives (`definitions.WIRE_RATIO`); None: a size is unknown.
+
+    Of what has a root, that is the mean of the ranks: n-1 of them have to get (or give) the buffer, whoever sends it.
+    Of what is of no known kind, nothing.
+    """
+    if world_size is None or world_size < 2:
+        return None
+    sends = collectives.where(~np.isin(collectives.kind, [UNKNOWN, CollectiveKind.RECEIVE]))
+    if (sends.bytes == UNKNOWN).any():
+        return None
+    return float((sends.bytes * sent_per_byte(sends.kind, group_sizes(sends, world_size))).sum())
 
 
 def _inside(collectives: Collectives, iterations: Iterations) -> Bool:

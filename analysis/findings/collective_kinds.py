@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.events.collectives import Collectives, find_collectives
+from netprof.analysis.events.collectives import Collectives, group_sizes
 from netprof.analysis.events.factors import bus_factor
-from netprof.analysis.events.horovod import horovod_transfers
 from netprof.analysis.events.nccl import Operations
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.tables.intervals import merge
-from netprof.analysis.tables.marks import Marks
-from netprof.schema import CollectiveKind, MarkKind
+from netprof.schema import Backend, CollectiveKind
 from netprof.units import duration, rate, size
 
 MEASURED, ENQUEUED, POSTED = "measured", "enqueue times only", "times of posting only"
@@ -23,8 +21,9 @@ MEASURED, ENQUEUED, POSTED = "measured", "enqueue times only", "times of posting
 
 _HOW_SEEN = {MEASURED: "", ENQUEUED: " enqueued", POSTED: " posted"}
 _ORDINARY = {("gloo", "all-reduce"), ("gloo", "barrier"), ("gloo", "unknown")}
-_POSTED = {MarkKind.SEND_POSTED: CollectiveKind.SEND, MarkKind.RECEIVE_POSTED: CollectiveKind.RECEIVE}
-_OF_ONE_RANK = (CollectiveKind.GATHER, CollectiveKind.SCATTER)  # gloo's sizes are of one rank's part there
+_KIND_NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in CollectiveKind}
+_BACKEND_NAMES = {int(backend): backend.name.lower() for backend in Backend}
+_OF_ONE_RANK = (CollectiveKind.GATHER, CollectiveKind.SCATTER)  # the sizes of marks are of one rank's part there
 
 
 @dataclass(frozen=True)
@@ -46,21 +45,24 @@ class KindSummary:
     bus_bandwidth_bps: float | None
 
 
-def summarize_kinds(marks: Marks, operations: Operations, world_size: int | None) -> tuple[KindSummary, ...]:
-    """Summarise the collectives of each backend by kind, the most bytes first; `operations` are what NCCL enqueued."""
-    timed = (("gloo", find_collectives(marks).collectives), ("horovod", horovod_transfers(marks)))
+def summarize_kinds(
+    timed: Collectives, posted: Collectives, operations: Operations, world_size: int | None
+) -> tuple[KindSummary, ...]:
+    """Summarise the collectives of each backend by kind, the most bytes first.
+
+    `timed` are those whose begin and end were seen, `posted` those that were only seen to begin; `operations` are what
+    NCCL enqueued.
+    """
     found = [
-        _measured(backend, kind, each.where(each.kind == kind), world_size)
-        for backend, each in timed
-        for kind in np.unique(each.kind).tolist()
+        _measured(backend, kind, timed.where((timed.backend == backend) & (timed.kind == kind)), world_size)
+        for backend, kind in _pairs(timed.backend, timed.kind)
     ]
-    for mark, kind in _POSTED.items():
-        rows = marks.where(marks.kind == mark)
-        if len(rows):
-            found.append(_untimed("gloo", kind, POSTED, rows.pid, rows.arg0))
+    for backend, kind in _pairs(posted.backend, posted.kind):
+        each = posted.where((posted.backend == backend) & (posted.kind == kind))
+        found.append(_untimed(backend, kind, POSTED, each.pid, _whole_sizes(each, kind, world_size)))
     for kind in np.unique(operations.kind).tolist():
         chosen = operations.where(operations.kind == kind)
-        found.append(_untimed("nccl", kind, ENQUEUED, chosen.pid, chosen.bytes))
+        found.append(_untimed(Backend.NCCL, kind, ENQUEUED, chosen.pid, chosen.bytes))
     return tuple(sorted(found, key=lambda each: (-(each.bytes or 0), each.backend, each.kind)))
 
 
@@ -92,24 +94,25 @@ def _row(each: KindSummary) -> tuple[str, ...]:
 
 def kind_name(kind: int) -> str:
     """Return how the field writes a kind of collective."""
-    if kind == UNKNOWN:
-        return "unknown"
-    return CollectiveKind(kind).name.lower().replace("_", "-")
+    return _KIND_NAMES.get(kind, "unknown")
 
 
-def _measured(backend: str, kind: int, each: Collectives, world_size: int | None) -> KindSummary:
+def backend_name(backend: int) -> str:
+    """Return the name of what performs a collective."""
+    return _BACKEND_NAMES.get(backend, "unknown")
+
+
+def _measured(backend: int, kind: int, each: Collectives, world_size: int | None) -> KindSummary:
     pids = np.unique(each.pid)
     running = [merge(own.begin_ns, own.end_ns).total_ns for own in (each.where(each.pid == pid) for pid in pids)]
-    sizes = each.bytes
-    if kind in _OF_ONE_RANK:
-        sizes = sizes * world_size if world_size else np.full(len(sizes), UNKNOWN)
+    ranks, sizes = group_sizes(each, world_size), _whole_sizes(each, kind, world_size)
     sized = bool(len(sizes)) and bool((sizes != UNKNOWN).all()) and kind != CollectiveKind.BARRIER
-    total, time_ns = int(sizes.sum()), sum(running)
-    speed = total * 8e9 / time_ns if sized and time_ns else None
-    factor = bus_factor(kind, world_size)
+    time_ns = sum(running)
+    speed = int(sizes.sum()) * 8e9 / time_ns if sized and time_ns else None
+    factor = _mean_factor(kind, sizes, ranks) if sized else None
     count, most = _of_the_most(each.pid, sizes)
     return KindSummary(
-        backend=backend,
+        backend=backend_name(backend),
         kind=kind_name(kind),
         timing=MEASURED,
         count=count,
@@ -120,10 +123,33 @@ def _measured(backend: str, kind: int, each: Collectives, world_size: int | None
     )
 
 
-def _untimed(backend: str, kind: int, timing: str, pid: Int64, sizes: Int64) -> KindSummary:
+def _pairs(backend: Int64, kind: Int64) -> list[tuple[int, int]]:
+    return sorted(set(zip(backend.tolist(), kind.tolist(), strict=True)))
+
+
+def _whole_sizes(each: Collectives, kind: int, world_size: int | None) -> Int64:
+    """Return the bytes of whole buffers, also where the marks tell them of one rank's part."""
+    if kind not in _OF_ONE_RANK:
+        return each.bytes
+    ranks = group_sizes(each, world_size)
+    return np.where((each.bytes == UNKNOWN) | (ranks == UNKNOWN), UNKNOWN, each.bytes * ranks)
+
+
+def _mean_factor(kind: int, sizes: Int64, ranks: Int64) -> float | None:
+    """Return the bus factor of collectives in groups of different sizes, by their bytes; None if one is unknown."""
+    total, moved = int(sizes.sum()), 0.0
+    for count in np.unique(ranks).tolist():
+        factor = bus_factor(kind, None if count == UNKNOWN else count)
+        if factor is None:
+            return None
+        moved += factor * int(sizes[ranks == count].sum())
+    return moved / total if total else None
+
+
+def _untimed(backend: int, kind: int, timing: str, pid: Int64, sizes: Int64) -> KindSummary:
     count, most = _of_the_most(pid, sizes)
     known = bool((sizes != UNKNOWN).all())
-    return KindSummary(backend, kind_name(kind), timing, count, most if known else None, None, None, None)
+    return KindSummary(backend_name(backend), kind_name(kind), timing, count, most if known else None, None, None, None)
 
 
 def _of_the_most(pid: Int64, sizes: Int64) -> tuple[int, int]:

@@ -49,7 +49,8 @@ class RankSummary:
 
 def _conclude(analysis: Analysis) -> tuple[RankSummary, ...]:
     evidence = analysis.evidence
-    seen = {*evidence.found.dropped, *np.unique(evidence.collectives.pid).tolist(), *evidence.lanes.pids}
+    active = np.unique(np.concatenate([evidence.collectives.pid, evidence.posted.pid])).tolist()
+    seen = {*evidence.found.dropped, *active, *evidence.lanes.pids}
     order = sorted(seen, key=lambda pid: (evidence.ranks.get(pid, _LAST), pid))
     return tuple(_summarize(pid, evidence) for pid in order)
 
@@ -59,13 +60,14 @@ def _summarize(pid: int, evidence: Evidence) -> RankSummary:
     own = found.iterations.where(found.iterations.pid == pid)
     amounts = {link: int(bins.wire_bytes.sum(dtype=np.int64)) for link, bins in lanes.sent_by(pid).items()}
     collectives = evidence.collectives.where(evidence.collectives.pid == pid)
+    posted = evidence.posted.where(evidence.posted.pid == pid)
     return RankSummary(
         pid=pid,
         rank=evidence.ranks.get(pid),
         link=max(amounts, key=lambda link: amounts[link]) if amounts else None,
         durations=durations(own),
         dropped=found.dropped.get(pid, Dropped()),
-        bandwidths=rank_bandwidths(collectives, own, evidence.world_size, lanes.of_process(pid, TRANSMIT)),
+        bandwidths=rank_bandwidths(collectives, own, evidence.world_size, lanes.of_process(pid, TRANSMIT), posted),
         tx_bytes=sum(amounts.values()),
         stepped=pid in found.stepped,
     )

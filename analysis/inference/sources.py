@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.collectives import Collectives, find_collectives
 from netprof.analysis.inference.infer import (
     SURE,
     Inference,
@@ -20,7 +20,7 @@ from netprof.analysis.inference.infer import (
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.tables.marks import Marks
 from netprof.analysis.wire.lanes import Lanes
-from netprof.schema import RECEIVE, TRANSMIT, MarkKind
+from netprof.schema import ENQUEUED, RECEIVE, TRANSMIT
 
 _MOST_PROCESSES = 4  # with the most of a kind; all ranks keep step
 _MOST_MARKS = 1 << 21  # of one process; more would cost more time than they add certainty
@@ -92,7 +92,11 @@ def _attempts(
         own = collectives.where(np.flatnonzero(collectives.pid == pid)[:_MOST_MARKS])
         source = f"collectives of {_name(pid, ranks)}"
         yield pid, infer_from_collectives(own.begin_ns, own.end_ns, own.bytes, source)
-    launches = marks.where((marks.kind >= MarkKind.NCCL_ALL_REDUCE) & (marks.kind <= MarkKind.NCCL_RECEIVE))
+    posted = find_collectives(marks).posted
+    for pid in _most(posted.pid):
+        own = posted.where(np.flatnonzero(posted.pid == pid)[:_MOST_MARKS])
+        yield pid, infer_from_launches(own.begin_ns, own.bytes, f"collectives that {_name(pid, ranks)} posted")
+    launches = marks.of(*ENQUEUED)
     for pid in _most(launches.pid):
         launched = launches.where(np.flatnonzero(launches.pid == pid)[:_MOST_MARKS])
         source = f"collectives that {_name(pid, ranks)} enqueued"

@@ -4,11 +4,11 @@
 
 Three tables:
 
-1. ns a hit. A C program calls a function in a tight loop, window after window; the probe is attached in half of them,
-   in ABBA order. "wall" is the median over the pairs of the difference, divided by the calls, with a bootstrap interval
-   of 95 %; "BPF" is the kernel's own run time of the program (BPF_ENABLE_STATS, which costs time itself, so it is
-   measured apart from the wall time). The A/A row is the same with no probe in either half: it says how much of a wall
-   time is noise.
+1. ns a call. A C program calls a function in a tight loop, window after window; its entry, its return or both are
+   probed in half of them, in ABBA order. "wall" is the median over the pairs of the difference, divided by the calls,
+   with a bootstrap interval of 95 %; "BPF" is the kernel's own run time of the program (BPF_ENABLE_STATS, which costs
+   time itself, so it is measured apart from the wall time). The A/A row is the same with no probe in either half: it
+   says how much of a wall time is noise.
 2. The same for each kind of first instruction: which ones this kernel emulates, and which it single-steps.
 3. Attaching, dropping the sampled marks and detaching on a process with the library loaded (median of 5).
 
@@ -32,7 +32,7 @@ from types import TracebackType
 
 import numpy as np
 
-from netprof.probes.frameworks import FRAMEWORKS, Framework, Mark, Memory, Register
+from netprof.probes.frameworks import FRAMEWORKS, Argument, Framework, Mark, Memory, Register
 from netprof.probes.kernel.loader import program_statistics, run_time_statistics
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.probe import MarkProbe
@@ -161,22 +161,30 @@ def bootstrap(differences: Sequence[float]) -> Wall:
     return Wall(float(np.median(values)), float(low), float(high))
 
 
-def mark_for(name: str, arguments: tuple[Register | Memory, ...]) -> tuple[Framework, ...]:
-    """A framework of one mark."""
-    return (Framework("loop", "libloop.so", (Mark(MarkKind.DDP_FORWARD, f"f_{name}", arguments),)),)
+def mark_of(name: str, *arguments: Argument, at_return: bool = False) -> Mark:
+    """A mark of one function of the loop's library."""
+    return Mark(MarkKind.DDP_FORWARD, f"f_{name}", arguments, at_return=at_return)
 
 
-def wall(loop: Loop, name: str, arguments: tuple[Register | Memory, ...], pairs: int, attach: bool, calls: int) -> Wall:
-    """Measure with and without the probe in ABBA order. Not `attach`: neither half has it, the A/A control."""
+def attached(loop: Loop, marks: Sequence[Mark]) -> MarkProbe:
+    """Attach marks to the loop. Raises Refused."""
+    framework = Framework("loop", "libloop.so", tuple(marks))
+    probe = MarkProbe([loop.process.pid], frameworks=[framework], ring_bytes=1 << 23)
+    if probe.skipped:
+        probe.close()
+        raise Refused(probe.skipped[0].reason)
+    return probe
+
+
+def wall(loop: Loop, name: str, marks: Sequence[Mark], pairs: int, calls: int) -> Wall:
+    """Measure with and without the probes in ABBA order. No marks: neither half has one, the A/A control."""
 
     def with_probe() -> float:
-        if not attach:
+        if not marks:
             return loop.ns_per_call(name, calls)
-        with MarkProbe([loop.process.pid], frameworks=mark_for(name, arguments), ring_bytes=1 << 22) as probe:
-            if not probe.started:
-                raise Refused(probe.skipped[0].reason)
+        with attached(loop, marks) as probe:
             time_ns = loop.ns_per_call(name, calls)
-            assert len(probe.drain()["marks"]["kind"]) == calls, "some hits were not recorded"
+            assert len(probe.drain()["marks"]["kind"]) == calls * len(marks), "some hits were not recorded"
         return time_ns
 
     def without() -> float:
@@ -192,31 +200,38 @@ def wall(loop: Loop, name: str, arguments: tuple[Register | Memory, ...], pairs:
     return bootstrap(differences)
 
 
-def bpf_ns(loop: Loop, name: str, arguments: tuple[Register | Memory, ...]) -> float:
-    """Return the kernel's own time of the program, per hit."""
-    with MarkProbe([loop.process.pid], frameworks=mark_for(name, arguments), ring_bytes=1 << 22) as probe:
+def bpf_ns(loop: Loop, name: str, marks: Sequence[Mark]) -> float:
+    """Return the kernel's own time of the program, per call."""
+    with attached(loop, marks) as probe:
         loop.ns_per_call(name, 1000)
         probe.drain()
         with run_time_statistics():
-            before_ns, before = program_statistics(probe.objects[0].program_fd("mark"))
+            before_ns, _ = program_statistics(probe.objects[0].program_fd("mark"))
             loop.ns_per_call(name, CALLS)
-            after_ns, after = program_statistics(probe.objects[0].program_fd("mark"))
-    return (after_ns - before_ns) / (after - before)
+            after_ns, _ = program_statistics(probe.objects[0].program_fd("mark"))
+    return (after_ns - before_ns) / CALLS
 
 
 def hit_table(loop: Loop, pairs: int) -> None:
-    """Print what a hit costs, by what the mark keeps."""
-    print(f"1. A hit, {CALLS} calls a window, {pairs} pairs\n")
-    print(f"{'mark keeps':34}{'BPF ns':>8}   {'wall ns':>8}  [95 %]")
-    print(f"{'A/A: no probe in either half':34}{'':>8}   {wall(loop, 'push_rbp', (), pairs, False, CALLS)}")
-    variants: dict[str, tuple[Register | Memory, ...]] = {
-        "time, process, thread": (),
-        "and two arguments": (Register(2), Register(1)),
-        "and two fields behind a pointer": (Memory(1, 80, 8), Memory(1, 88, 8)),
+    """Print what a call costs, by what the marks keep and where they are."""
+    print(f"1. A call, {CALLS} calls a window, {pairs} pairs\n")
+    print(f"{'marks keep':40}{'BPF ns':>8}   {'wall ns':>8}  [95 %]")
+    print(f"{'A/A: no probe in either half':40}{'':>8}   {wall(loop, 'push_rbp', (), pairs, CALLS)}")
+    time_alone, at_return = mark_of("push_rbp"), mark_of("push_rbp", at_return=True)
+    two, fields = (Register(2), Register(1)), (Memory(1, 80, 8), Memory(1, 88, 8))
+    three = (time_alone, mark_of("push_rbp", *two), mark_of("push_rbp", *fields))
+    variants: dict[str, tuple[Mark, ...]] = {
+        "time, process, thread": (time_alone,),
+        "and two arguments": (three[1],),
+        "and two fields behind a pointer": (three[2],),
+        "these three of one entry": three,
+        "the return": (at_return,),
+        "entry and return": (time_alone, at_return),
+        "the three of the entry, and the return": (*three, at_return),
     }
-    for title, arguments in variants.items():
-        measured = wall(loop, "push_rbp", arguments, pairs, True, CALLS)
-        print(f"{title:34}{bpf_ns(loop, 'push_rbp', arguments):8.0f}   {measured}", flush=True)
+    for title, marks in variants.items():
+        measured = wall(loop, "push_rbp", marks, pairs, CALLS)
+        print(f"{title:40}{bpf_ns(loop, 'push_rbp', marks):8.0f}   {measured}", flush=True)
 
 
 def instruction_table(loop: Loop, pairs: int) -> None:
@@ -229,7 +244,7 @@ def instruction_table(loop: Loop, pairs: int) -> None:
         code = next(each.code for each in symbols.functions[f"f_{name}"] if each.name == f"f_{name}")
         taken = "emulated" if examine_entry(code, symbols.machine).emulated else "single-stepped"
         try:
-            measured = str(wall(loop, name, (), pairs, True, SLOW_CALLS))
+            measured = str(wall(loop, name, (mark_of(name),), pairs, SLOW_CALLS))
         except Refused as refused:
             measured = f" refused: {refused}"
         print(f"{name:16}{taken:>16}   {measured}", flush=True)

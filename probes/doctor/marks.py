@@ -9,7 +9,7 @@ from netprof.model import Target
 from netprof.probes.doctor.check import Check, Status, verdict
 from netprof.probes.frameworks import FRAMEWORKS, Framework
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
-from netprof.probes.marks.plan import Row, number_rows, plan_library
+from netprof.probes.marks.plan import Row, count_functions, number_rows, plan_library
 from netprof.probes.marks.probe import MarkProbe
 from netprof.probes.marks.uprobes import MULTI
 
@@ -63,10 +63,10 @@ def _of_library(pid: int, mapping: Mapping, rows: Sequence[Row]) -> Iterator[Che
 
 def _of_framework(library: Library, framework: Framework, rows: Sequence[Row]) -> Check:
     plan = plan_library(library, rows)
-    found = len(plan.steady) + len(plan.sampled)
-    detail = f"{found} of {len(rows)} functions found in {library.name}"
+    found, wanted = count_functions(rows, plan.places)
+    detail = f"{found} of {wanted} functions found in {library.name}"
     if not plan.skipped:
-        absent = len(rows) - found
+        absent = wanted - found
         note = f"; {absent} came with later versions" if absent else ""
         return Check(_AREA, f"marks of {framework.name}", Status.OK, detail + note)
     reasons = [skipped.reason for skipped in plan.skipped[:_SHOWN]]

@@ -4,10 +4,11 @@ from netprof.probes.frameworks.autograd import AUTOGRAD
 from netprof.probes.frameworks.ddp import DDP
 from netprof.probes.frameworks.gloo import GLOO
 from netprof.probes.frameworks.horovod import HOROVOD
+from netprof.probes.frameworks.mpi import MPICH, OPEN_MPI
 from netprof.probes.frameworks.nccl import NCCL
-from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory, Pair, Register
+from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Handle, Mark, Memory, Pair, Register
 
-FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, NCCL, HOROVOD)
+FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, NCCL, HOROVOD, OPEN_MPI, MPICH)
 """All that netprof looks for in a process."""
 
 __all__ = [
@@ -16,11 +17,14 @@ __all__ = [
     "FRAMEWORKS",
     "GLOO",
     "HOROVOD",
+    "MPICH",
     "NCCL",
+    "OPEN_MPI",
     "Argument",
     "Chain",
     "Constant",
     "Framework",
+    "Handle",
     "Mark",
     "Memory",
     "Pair",

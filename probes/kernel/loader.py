@@ -286,15 +286,18 @@ def run_iterator(link: BpfLink) -> bytes:
         return file.read()
 
 
-def attach_uprobe_multi(program_fd: int, path: str, offsets: list[int], cookies: list[int], pid: int) -> BpfLink:
+def attach_uprobe_multi(
+    program_fd: int, path: str, offsets: list[int], cookies: list[int], pid: int, at_return: bool = False
+) -> BpfLink:
     """Attach one program at many file offsets of `path`, in one process (pid) or all (0). Raises NetprofError.
 
-    Needs kernel 6.6 and a program loaded with expected attach type 48.
+    The offsets are where functions begin; `at_return` runs the program when they return. Needs kernel 6.6 and a program
+    loaded with expected attach type 48.
     """
     count = len(offsets)
     array = ctypes.c_uint64 * count
     descriptor = libbpf().netprof_uprobe_multi(
-        program_fd, os.fsencode(path), array(*offsets), array(*cookies), count, pid
+        program_fd, os.fsencode(path), array(*offsets), array(*cookies), count, pid, at_return
     )
     if descriptor < 0:
         raise _kernel_refusal(f"cannot attach uprobes to {path}", ctypes.get_errno())
@@ -313,9 +316,14 @@ class _UprobeOptions(ctypes.Structure):
     )
 
 
-def attach_uprobe_perf(program: int, path: str, offset: int, cookie: int, pid: int = -1) -> BpfLink:
-    """Attach one program (libbpf's handle) at one file offset through a perf event: any kernel. Raises NetprofError."""
-    options = _UprobeOptions(size=ctypes.sizeof(_UprobeOptions), bpf_cookie=cookie)
+def attach_uprobe_perf(
+    program: int, path: str, offset: int, cookie: int, pid: int = -1, at_return: bool = False
+) -> BpfLink:
+    """Attach one program (libbpf's handle) at one file offset through a perf event: any kernel. Raises NetprofError.
+
+    In one process or all (-1); `at_return` runs it when the function there returns.
+    """
+    options = _UprobeOptions(size=ctypes.sizeof(_UprobeOptions), bpf_cookie=cookie, retprobe=at_return)
     handle = libbpf().bpf_program__attach_uprobe_opts(program, pid, os.fsencode(path), offset, ctypes.byref(options))
     if not handle:
         raise _kernel_refusal(f"cannot attach a uprobe to {path}", ctypes.get_errno())

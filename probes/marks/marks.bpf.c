@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* A point in a program's life becomes a record: one program for every function of every framework.
  *
- * The attach cookie says which row of `specs` a function is, and the row says which of its arguments to keep. Entry
- * probes only: a return probe replaces the return address, and a C++ exception that unwinds through it aborts the job.
+ * The attach cookie says which rows of `specs` a function is, and a row says which of its arguments to keep. It is the
+ * same program at a function's entry and at its return, where none of the arguments is left.
  */
 #include <linux/bpf.h>
 #include <linux/ptrace.h>
@@ -110,8 +110,11 @@ static __always_inline void keep(const __u64 *parameters, struct mark_record *re
 		error = read_number(&number, size, (const void *)(number + argument->offset));
 	} else if (source == MARK_PAIR) {
 		number = (number & 0xff) | parameters[extra & 15] << 8;
-	} else if (size && size < 8) {
-		number &= (1ULL << (size & 7) * 8) - 1;
+	} else {
+		if (size && size < 8)
+			number &= (1ULL << (size & 7) * 8) - 1;
+		if (extra && parameters[extra & 15] == (__u64)(__s64)argument->offset)
+			number = ~0ULL;
 	}
 	if (error) {
 		record->unreadable |= 1 << index;
@@ -152,30 +155,42 @@ static __always_inline void count_lost(void)
 		__sync_fetch_and_add(count, 1);
 }
 
-SEC("uprobe")
-int mark(struct pt_regs *ctx)
+static __always_inline void record_row(struct pt_regs *ctx, __u64 pid_tid, __u32 row)
 {
-	__u64 pid_tid = bpf_get_current_pid_tgid();
-	__u32 pid = pid_tid >> 32, row = bpf_get_attach_cookie(ctx);
-
-	if (!bpf_map_lookup_elem(&targets, &pid))
-		return 0;
 	struct mark_spec *spec = bpf_map_lookup_elem(&specs, &row);
+
 	if (!spec)
-		return 0;
+		return;
 	struct mark_record *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	if (!record) {
 		count_lost();
-		return 0;
+		return;
 	}
 	record->time_ns = bpf_ktime_get_ns();
-	record->pid = pid;
+	record->pid = pid_tid >> 32;
 	record->tid = (__u32)pid_tid;
 	record->kind = spec->kind;
 	record->row = row;
 	record->unreadable = 0;
 	keep_arguments(ctx, record, spec);
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+}
+
+/* The cookie holds the numbers of the rows, each plus one: what one event says comes as records one after the other. */
+SEC("uprobe")
+int mark(struct pt_regs *ctx)
+{
+	__u64 pid_tid = bpf_get_current_pid_tgid(), rows = bpf_get_attach_cookie(ctx);
+	__u32 pid = pid_tid >> 32;
+
+	if (!bpf_map_lookup_elem(&targets, &pid))
+		return 0;
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < MARKS_A_PLACE; i++, rows >>= 16) {
+		if (!(rows & 0xffff))
+			break;
+		record_row(ctx, pid_tid, (rows & 0xffff) - 1);
+	}
 	return 0;
 }
 

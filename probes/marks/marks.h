@@ -6,11 +6,12 @@
 #define NETPROF_MARKS_H
 
 #define MARK_ARGUMENTS 3
-#define MARK_SPECS 128 /* marks of all frameworks together */
+#define MARK_SPECS 1024 /* marks of all frameworks together */
+#define MARKS_A_PLACE 4 /* rows that one probe records, 16 bits each in its attach cookie */
 
 enum mark_source {
 	MARK_NONE = 0,
-	MARK_REGISTER = 1, /* the function's n-th argument itself */
+	MARK_REGISTER = 1, /* the function's n-th argument itself; all ones where the `extra`-th is `offset` */
 	MARK_MEMORY = 2,   /* `size` bytes at the n-th argument plus `offset` */
 	MARK_CHAIN = 3,    /* `size` bytes at the pointer there, plus `extra` */
 	MARK_PAIR = 4,     /* the lowest byte of the n-th argument, and above it the `extra`-th argument */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from netprof.errors import NetprofError
@@ -11,14 +11,14 @@ from netprof.probes.frameworks import Framework, Mark
 from netprof.probes.marks.instructions import Entry, examine_entry
 from netprof.probes.marks.libraries import Library
 from netprof.probes.marks.symbols import Symbol, Symbols, choose, find_functions
-from netprof.probes.marks.uprobes import Place
+from netprof.probes.marks.uprobes import Place, together
 
 
 @dataclass(frozen=True)
 class Row:
-    """A mark of a framework, and its row in the program's table: the cookie of its probes."""
+    """A mark of a framework, and its row in the program's table."""
 
-    cookie: int
+    number: int
     framework: Framework
     mark: Mark
 
@@ -30,41 +30,77 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to attach in a library for the whole recording, what for some iterations, and what not and why."""
+    """What to attach in a library for the whole recording, what for some iterations, and what not and why.
+
+    What is at returns is apart, since it is attached apart.
+    """
 
     steady: tuple[Place, ...] = ()
     sampled: tuple[Place, ...] = ()
+    returns: tuple[Place, ...] = ()
     skipped: tuple[SkippedProbe, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """All that is to be attached."""
+        return self.steady + self.sampled + self.returns
+
 
 def number_rows(frameworks: Sequence[Framework]) -> tuple[Row, ...]:
-    """Give every mark of every framework its cookie."""
+    """Give every mark of every framework its row."""
     pairs = [(framework, mark) for framework in frameworks for mark in framework.marks]
-    return tuple(Row(cookie, framework, mark) for cookie, (framework, mark) in enumerate(pairs))
+    return tuple(Row(number, framework, mark) for number, (framework, mark) in enumerate(pairs))
+
+
+def count_functions(rows: Sequence[Row], places: Iterable[Place]) -> tuple[int, int]:
+    """Return how many functions of `rows` are at one of `places`, and how many there are in all."""
+    found = {number for place in places for number in place.rows}
+    there = {row.mark.symbol_prefix for row in rows if row.number in found}
+    return len(there), len({row.mark.symbol_prefix for row in rows})
 
 
 def plan_library(library: Library, rows: Sequence[Row]) -> Plan:
     """Find each row's function in the library and decide whether to probe it."""
     try:
-        symbols = find_functions(library.descriptor, sorted({row.mark.symbol_prefix for row in rows}))
+        symbols = find_functions(library.descriptor, sorted(_names(rows)))
     except (NetprofError, OSError) as error:
         return Plan(
             skipped=(SkippedProbe("marks", f"{library.name} cannot be read: {error}", "reinstall the library"),)
         )
     if not symbols.has_symbol_table:
         return Plan(skipped=(SkippedProbe("marks", f"{library.name} has no symbol table", _STRIPPED),))
-    found = [_plan_row(library, symbols, row) for row in rows]
+    found = [_plan_row(library, symbols, row) for row in rows if _is_meant(row.mark, symbols)]
     return Plan(
-        tuple(place for plan in found for place in plan.steady),
-        tuple(place for plan in found for place in plan.sampled),
-        tuple(skipped for plan in found for skipped in plan.skipped),
-        tuple(warning for plan in found for warning in plan.warnings),
+        together(place for plan in found for place in plan.steady),
+        together(place for plan in found for place in plan.sampled),
+        together(place for plan in found for place in plan.returns),
+        _once_each(skipped for plan in found for skipped in plan.skipped),
+        tuple(dict.fromkeys(warning for plan in found for warning in plan.warnings)),
     )
 
 
 _STRIPPED = "use a build of the library that keeps its dynamic symbols"
 _UNKNOWN_VERSION = "netprof does not know this version of the library; iterations may be unknown"
+
+
+def _names(rows: Sequence[Row]) -> set[str]:
+    named = {name for row in rows for name in (row.mark.symbol_prefix, row.mark.since, row.mark.until)}
+    return named - {""}
+
+
+def _is_meant(mark: Mark, symbols: Symbols) -> bool:
+    """Tell whether the mark is one of this version of the library."""
+    wanted = not mark.since or choose(symbols.functions[mark.since], mark.since)
+    return bool(wanted) and not (mark.until and choose(symbols.functions[mark.until], mark.until))
+
+
+def _once_each(skipped: Iterable[SkippedProbe]) -> tuple[SkippedProbe, ...]:
+    """Leave out what has been said of the same function already."""
+    first: dict[str, SkippedProbe] = {}
+    for each in skipped:
+        first.setdefault(each.reason, each)
+    return tuple(first.values())
 
 
 def _plan_row(library: Library, symbols: Symbols, row: Row) -> Plan:
@@ -78,12 +114,15 @@ def _plan_row(library: Library, symbols: Symbols, row: Row) -> Plan:
     if function is None:
         return Plan() if row.mark.newer and not candidates else Plan(skipped=(_not_found(library, row, candidates),))
     entry = examine_entry(function.code, symbols.machine)
-    place = Place(function.offset + entry.skip_bytes, row.cookie)
-    if entry.emulated or row.mark.seldom:
-        return Plan(sampled=(place,)) if row.mark.sampled else Plan(steady=(place,))
-    if row.mark.sampled:
-        return Plan(skipped=(SkippedProbe(row.name, _slow(library, function, entry), "nothing: it is left out"),))
-    return Plan(steady=(place,), warnings=(f"{row.name}: {_slow(library, function, entry)}",))
+    place = Place(function.offset + entry.skip_bytes, (row.number,), row.mark.at_return)
+    warnings: tuple[str, ...] = ()
+    if not entry.emulated and not row.mark.seldom:
+        if row.mark.sampled:
+            return Plan(skipped=(SkippedProbe(row.name, _slow(library, function, entry), "nothing: it is left out"),))
+        warnings = (f"marks:{row.framework.name}: {_slow(library, function, entry)}",)
+    if row.mark.at_return:
+        return Plan(returns=(place,), warnings=warnings)
+    return Plan(sampled=(place,)) if row.mark.sampled else Plan(steady=(place,), warnings=warnings)
 
 
 def _not_found(library: Library, row: Row, candidates: Sequence[Symbol]) -> SkippedProbe:

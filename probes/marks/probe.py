@@ -1,7 +1,7 @@
-"""The mark probe: points in the life of a training process, seen at the entry of its framework's functions.
+"""The mark probe: points in the life of a training process, seen at its framework's functions.
 
-The job is not touched: no return probes (a C++ exception through one aborts the process), nothing written to its memory
-but the kernel's breakpoints, which vanish with this process however it ends.
+The job is not touched: nothing is written to its memory but the kernel's breakpoints, which vanish with this process
+however it ends. Returns are probed only of plain C, and only where nothing speaks against it (`returns`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from netprof.probes.job.processes import is_same
 from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_lookup, map_update
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
-from netprof.probes.marks.plan import Plan, Row, number_rows, plan_library
+from netprof.probes.marks.plan import Plan, Row, count_functions, number_rows, plan_library
 from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
+from netprof.probes.marks.returns import danger
 from netprof.probes.marks.steps import StepCounter
 from netprof.probes.marks.uprobes import TRACE_UPROBE_MULTI, Attacher, Place, close_links, refusal, supports_multi
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
@@ -64,6 +65,7 @@ class MarkProbe(Probe):
         self._libraries: dict[tuple[int, int], tuple[Library, Plan]] = {}
         self._steady: dict[_Key, list[BpfLink]] = {}
         self._sampled: dict[_Key, list[BpfLink]] = {}
+        self._returns: dict[_Key, list[BpfLink]] = {}
         self._frameworks: dict[int, dict[str, None]] = {}  # of each process, in the order found
         self._started: dict[StartedProbe, None] = {}
         self._skipped: dict[SkippedProbe, None] = {}
@@ -79,7 +81,7 @@ class MarkProbe(Probe):
         self._object, self._attacher = _load(self.targets.fd, ring_bytes, multi)
         try:
             for row in self._rows:
-                map_update(self._object.map_fd("specs"), _u32(row.cookie), pack_spec(row.mark))
+                map_update(self._object.map_fd("specs"), _u32(row.number), pack_spec(row.mark))
             ring_fd, size = self._object.map_fd("records"), self._object.max_entries("records")
             self._ring = RingBuffer(ring_fd, size, RECORD.itemsize)
             for pid in pids:
@@ -130,13 +132,14 @@ class MarkProbe(Probe):
         for mapping in mappings:
             named = {library for library in self._files if matches(mapping, library)}
             if named:
-                self._attach_library(pid, mapping, [row for row in self._rows if row.framework.library in named])
+                rows = [row for row in self._rows if row.framework.library in named]
+                self._attach_library(pid, mapping, rows, mappings)
         return tuple(self._frameworks.get(pid, ()))
 
     def detach(self, pid: int) -> None:
         """Forget a process that has ended, so that a later one with its pid is attached anew."""
-        keys = [key for key in self._steady if key[0] == pid]
-        close_links([link for links in (self._steady, self._sampled) for key in keys for link in links.pop(key, [])])
+        every = (self._steady, self._sampled, self._returns)
+        close_links([link for links in every for key in list(links) if key[0] == pid for link in links.pop(key)])
         self._frameworks.pop(pid, None)
         if self._own_targets:
             self.targets.discard(pid)
@@ -213,9 +216,10 @@ class MarkProbe(Probe):
 
     def close(self) -> None:
         """Detach from everything and unload. May be called twice."""
-        close_links([link for links in (self._steady, self._sampled) for each in links.values() for link in each])
-        self._steady.clear()
-        self._sampled.clear()
+        every = (self._steady, self._sampled, self._returns)
+        close_links([link for links in every for each in links.values() for link in each])
+        for links in every:
+            links.clear()
         for library, _ in self._libraries.values():
             library.close()
         self._libraries.clear()
@@ -241,25 +245,27 @@ class MarkProbe(Probe):
         steps = self._counter.steps - self._steps_at_sampling
         return not any(steps[target.pid] < _SAMPLED_STEPS and is_same(target) for target in self._training)
 
-    def _attach_library(self, pid: int, mapping: Mapping, rows: Sequence[Row]) -> None:
-        names = dict.fromkeys(row.framework.name for row in rows)
+    def _attach_library(self, pid: int, mapping: Mapping, rows: Sequence[Row], mapped: Sequence[Mapping]) -> None:
         holder = pid if self._attacher.multi else _EVERY_PROCESS
-        key = (holder, mapping.device, mapping.inode)
-        if key not in self._steady:
+        key, own = (holder, mapping.device, mapping.inode), (pid, mapping.device, mapping.inode)
+        if key not in self._steady or own not in self._returns:
             try:
                 library, plan = self._library(pid, mapping, rows)
             except NetprofError as error:
                 self._skipped[SkippedProbe("marks", error.message, error.hint)] = None
                 return
-            steady, refused = self._attacher.attach(library.path, plan.steady, pid)
-            sampled, refused_sampled = self._attacher.attach(library.path, plan.sampled, pid)
-            refused |= refused_sampled
+            refused: dict[Place, NetprofError] = {}
+            if own not in self._returns:
+                self._returns[own], refused = self._attach_returns(library, plan, pid, mapped)
+            if key not in self._steady:
+                self._steady[key], refused_steady = self._attacher.attach(library.path, plan.steady, pid)
+                self._sampled[key], refused_sampled = self._attacher.attach(library.path, plan.sampled, pid)
+                refused |= refused_steady | refused_sampled
             if refused and not Path(f"/proc/{pid}").exists():  # it ended meanwhile
-                close_links([*steady, *sampled])
+                self.detach(pid)
                 return
-            self._steady[key], self._sampled[key] = steady, sampled
-            self._note(library, plan, names, refused)
-        self._frameworks.setdefault(pid, {}).update(names)
+            self._note(library, plan, rows, refused)
+        self._frameworks.setdefault(pid, {}).update(dict.fromkeys(row.framework.name for row in rows))
 
     def _library(self, pid: int, mapping: Mapping, rows: Sequence[Row]) -> tuple[Library, Plan]:
         """Open the library and plan it, or return the plan made for another process that maps the same file.
@@ -279,21 +285,35 @@ class MarkProbe(Probe):
         self._libraries[library.identity] = (library, plan_library(library, rows))
         return self._libraries[library.identity]
 
-    def _note(self, library: Library, plan: Plan, names: Iterable[str], refused: dict[Place, NetprofError]) -> None:
+    def _attach_returns(
+        self, library: Library, plan: Plan, pid: int, mapped: Sequence[Mapping]
+    ) -> tuple[list[BpfLink], dict[Place, NetprofError]]:
+        """Attach what is at returns, unless that is dangerous to the process."""
+        for framework in {self._rows[place.rows[0]].framework for place in plan.returns}:
+            reason = danger(pid, mapped, framework.throwing)
+            if reason is not None:
+                name = f"marks:{framework.name}:returns"
+                self._skipped[SkippedProbe(name, f"process {pid}: {reason}", _NO_RETURNS)] = None
+                return [], {}
+        return self._attacher.attach(library.path, plan.returns, pid)
+
+    def _note(self, library: Library, plan: Plan, rows: Sequence[Row], refused: dict[Place, NetprofError]) -> None:
         """Keep for `started`, `skipped` and `warnings` what came of a library."""
         self._skipped.update(dict.fromkeys(plan.skipped))
         self._warnings.update(dict.fromkeys(plan.warnings))
         for place, error in refused.items():
-            row = self._rows[place.cookie]
+            row = self._rows[place.rows[0]]
             reason = f"no probe on {row.mark.symbol_prefix} of {library.name}: {refusal(error)}"
             self._skipped[SkippedProbe(row.name, reason, error.hint)] = None
-        attached = {place.cookie for place in plan.steady + plan.sampled if place not in refused}
-        for name in names:
-            wanted = [row for row in self._rows if row.framework.name == name]
-            there = sum(row.cookie in attached for row in wanted)
+        attached = [place for place in plan.places if place not in refused]
+        for name in dict.fromkeys(row.framework.name for row in rows):
+            there, wanted = count_functions([row for row in rows if row.framework.name == name], attached)
             if there:
-                detail = f"{there} of {len(wanted)} functions of {library.name} ({self._attacher.method})"
+                detail = f"{there} of {wanted} functions of {library.name} ({self._attacher.method})"
                 self._started[StartedProbe(f"marks:{name}", detail)] = None
+
+
+_NO_RETURNS = "nothing: its calls are seen to begin and not to end, so what the job waits for is unknown"
 
 
 def _load(targets_fd: int, ring_bytes: int, multi: bool | None) -> tuple[BpfObject, Attacher]:

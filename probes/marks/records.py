@@ -9,9 +9,19 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from netprof.probes.frameworks.table import MAX_ARGUMENTS, Argument, Chain, Constant, Mark, Memory, Pair, Register
+from netprof.probes.frameworks.table import (
+    MAX_ARGUMENTS,
+    Argument,
+    Chain,
+    Constant,
+    Handle,
+    Mark,
+    Memory,
+    Pair,
+    Register,
+)
 
-MAX_SPECS = 128
+MAX_SPECS = 1024
 
 RECORD = np.dtype(
     {
@@ -81,23 +91,43 @@ def _can_be(values: npt.NDArray[np.uint64], mark: Mark) -> _Good:
 
 
 def _fill_in(values: npt.NDArray[np.uint64], rows: npt.NDArray[np.intp], mark: Mark) -> None:
-    """Write what the row itself says: its constants, and nothing where a text was."""
+    """Write what the row itself says: its constants, what handles stand for, and nothing where a text was."""
     for index, argument in enumerate(mark.args):
         if index < len(mark.only):
             values[rows, index] = 0
         elif isinstance(argument, Constant):
             values[rows, index] = argument.value
+        elif isinstance(argument, Handle):
+            values[rows, index] = _meaning(values[rows, index], argument)
+
+
+def _meaning(handles: npt.NDArray[np.uint64], argument: Handle) -> npt.NDArray[np.uint64]:
+    compared, meaning = handles & np.uint64(argument.mask), np.zeros_like(handles)
+    for value, each in argument.meanings:
+        meaning[compared == value] = each
+    return meaning
 
 
 def _needs_stack(mark: Mark) -> bool:
-    numbers = [a.number for a in mark.args if isinstance(a, Register)]
-    numbers += [number for a in mark.args if isinstance(a, Pair) for number in (a.low, a.high)]
-    return max(numbers, default=0) > _IN_REGISTERS
+    return any(number > _IN_REGISTERS for argument in mark.args for number in _numbers(argument))
+
+
+def _numbers(argument: Argument) -> tuple[int, ...]:
+    """Return which of the function's arguments are looked at."""
+    if isinstance(argument, Register):
+        return argument.number, *(argument.unless or ())[:1]
+    if isinstance(argument, Pair):
+        return argument.low, argument.high
+    if isinstance(argument, Handle):
+        return (argument.number,)
+    return () if isinstance(argument, Constant) else (argument.register,)
 
 
 def _pack_argument(argument: Argument) -> bytes:
     if isinstance(argument, Register):
-        return _ARGUMENT.pack(_REGISTER, argument.number, argument.size, 0, 0)
+        return _ARGUMENT.pack(_REGISTER, argument.number, argument.size, *(argument.unless or (0, 0)))
+    if isinstance(argument, Handle):
+        return _ARGUMENT.pack(_REGISTER, argument.number, 4, 0, 0)
     if isinstance(argument, Memory):
         return _ARGUMENT.pack(_MEMORY, argument.register, argument.size, 0, argument.offset)
     if isinstance(argument, Chain):

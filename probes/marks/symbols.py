@@ -58,6 +58,19 @@ def find_functions(descriptor: int, prefixes: Sequence[str]) -> Symbols:
     return Symbols(elf.machine, found, any(len(table) for table in tables))
 
 
+def names_any(descriptor: int, functions: Sequence[str]) -> bool:
+    """Tell whether the dynamic symbols of the open ELF file, its own or those it wants, have one of these functions.
+
+    Raises NetprofError as `find_functions`.
+    """
+    elf = Elf(descriptor)
+    for table in elf.sections[elf.sections["type"] == DYNSYM]:
+        begin, size = _strings(elf, table)
+        if any(_occurrences(elf, begin, size, [name.encode() + b"\0" for name in functions])):
+            return True
+    return False
+
+
 def choose(candidates: Sequence[Symbol], prefix: str) -> Symbol | None:
     """Pick the one function that a prefix means, or None where that is not clear.
 
@@ -73,10 +86,7 @@ def choose(candidates: Sequence[Symbol], prefix: str) -> Symbol | None:
 
 
 def _search_table(elf: Elf, table: np.void, prefixes: Sequence[str]) -> dict[str, tuple[Symbol, ...]]:
-    strings = elf.section(int(table["link"]))
-    begin, size = int(strings["offset"]), int(strings["size"])
-    if size > _MAX_NAMES_BYTES:  # a sparse file can claim any size
-        raise NetprofError("its ELF symbol names are too long to read")
+    begin, size = _strings(elf, table)
     occurrences = _occurrences(elf, begin, size, [prefix.encode() for prefix in prefixes])
     if not any(occurrences):
         return {}
@@ -89,6 +99,14 @@ def _search_table(elf: Elf, table: np.void, prefixes: Sequence[str]) -> dict[str
         named = [(row, _name(elf, begin, size, int(row["name"]))) for row in rows[:_MAX_OCCURRENCES]]
         found[prefix] = tuple(symbol for row, name in named if (symbol := _symbol(elf, row, name)) is not None)
     return found
+
+
+def _strings(elf: Elf, table: np.void) -> tuple[int, int]:
+    """Return where the names of a symbol table begin in the file, and their bytes."""
+    strings = elf.section(int(table["link"]))
+    if int(strings["size"]) > _MAX_NAMES_BYTES:  # a sparse file can claim any size
+        raise NetprofError("its ELF symbol names are too long to read")
+    return int(strings["offset"]), int(strings["size"])
 
 
 def _occurrences(elf: Elf, begin: int, size: int, prefixes: Sequence[bytes]) -> list[list[int]]:

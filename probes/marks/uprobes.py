@@ -4,7 +4,7 @@
 instead of by process, so it is used only where that is right. Before, each function needs a perf event of its own,
 which takes about 85 ms to detach, one after the other. So there is one set of them for all processes and not one for
 each rank: the probes are then in every process that maps the library, and the program drops the hits of those that are
-not ours (about half a microsecond each).
+not ours (about half a microsecond each). Probes at returns are only ever put into the processes of the job (`returns`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -26,17 +26,42 @@ MULTI = "uprobe_multi"
 TRACE_UPROBE_MULTI = 48
 """The expected attach type of a program for `uprobe_multi`."""
 
-_ALL_PROCESSES, _NO_PROCESS = 0, 0xFFFFFFFF
+_ALL_PROCESSES, _NO_PROCESS = 0, 0xFFFFFFFF  # to uprobe_multi
+_EVERY_PROCESS = -1  # to a perf event
 _CLOSING_THREADS = 16
 _ENOTSUPP = 524  # the kernel's own, without a name in errno
 
 
+ROWS_A_PLACE = 4
+"""Rows of the program's table that one hit can record."""
+
+
 @dataclass(frozen=True)
 class Place:
-    """Where a probe goes: an offset in the library's file, and the cookie that the program sees on a hit."""
+    """Where a probe goes: an offset in the library's file, and the rows of the program's table that a hit records."""
 
     offset: int
-    cookie: int
+    rows: tuple[int, ...]
+    at_return: bool = False
+
+    @property
+    def cookie(self) -> int:
+        """What the program sees on a hit: the rows in their order, 16 bits each, and each plus one."""
+        return sum((row + 1) << 16 * index for index, row in enumerate(self.rows))
+
+
+def together(places: Iterable[Place]) -> tuple[Place, ...]:
+    """Make one place of those where rows meet: a hit then records all of them, in the order given.
+
+    Raises ValueError where too many rows meet.
+    """
+    rows: dict[tuple[int, bool], tuple[int, ...]] = {}
+    for place in places:
+        at = (place.offset, place.at_return)
+        rows[at] = rows.get(at, ()) + place.rows
+    if any(len(each) > ROWS_A_PLACE for each in rows.values()):
+        raise ValueError(f"more than {ROWS_A_PLACE} marks at one function")
+    return tuple(Place(offset, each, at_return) for (offset, at_return), each in rows.items())
 
 
 class Attacher:
@@ -55,7 +80,8 @@ class Attacher:
     def attach(self, path: str, places: Sequence[Place], pid: int) -> tuple[list[BpfLink], dict[Place, NetprofError]]:
         """Attach to `places` of the library at `path` in process `pid`: the links, and what the kernel refused and why.
 
-        Without uprobe_multi the probes are in all processes, whatever `pid` is.
+        They are all entries, or all returns. Without uprobe_multi probes at entries are in all processes, whatever
+        `pid` is.
         """
         if self.multi and places:
             try:
@@ -74,11 +100,12 @@ class Attacher:
     def _attach_one(self, path: str, place: Place, pid: int) -> BpfLink:
         if self.multi:
             return self._attach_multi(path, [place], pid)
-        return attach_uprobe_perf(self._program, path, place.offset, place.cookie)
+        where = pid if place.at_return else _EVERY_PROCESS
+        return attach_uprobe_perf(self._program, path, place.offset, place.cookie, where, place.at_return)
 
     def _attach_multi(self, path: str, places: Sequence[Place], pid: int) -> BpfLink:
         offsets, cookies = [place.offset for place in places], [place.cookie for place in places]
-        return attach_uprobe_multi(self._program_fd, path, offsets, cookies, pid)
+        return attach_uprobe_multi(self._program_fd, path, offsets, cookies, pid, places[0].at_return)
 
 
 def supports_multi(program_fd: int) -> bool:
@@ -108,5 +135,5 @@ def refusal(error: NetprofError) -> str:
 def _answer(program_fd: int, pid: int) -> int:
     zero = (ctypes.c_uint64 * 1)(0)
     ctypes.set_errno(0)
-    descriptor = libbpf().netprof_uprobe_multi(program_fd, b"/", zero, zero, 1, pid)
+    descriptor = libbpf().netprof_uprobe_multi(program_fd, b"/", zero, zero, 1, pid, False)
     return ctypes.get_errno() if descriptor < 0 else 0

@@ -309,6 +309,20 @@ def test_missing_and_ambiguous_functions_are_said_and_the_rest_recorded(toys: li
     assert all(skipped.remedy for skipped in said.values())
 
 
+def test_versions_of_a_library_are_told_apart_by_what_they_have(toys: list[Toy], built: Path) -> None:
+    older, newer = dataclasses.replace(BEGIN, until="toy_twin_a"), dataclasses.replace(BEGIN, until="toy_never_was")
+    since = dataclasses.replace(LARGE, since="toy_twin_b")
+    later = dataclasses.replace(LARGE, kind=MarkKind.DDP_WAIT, since="toy_never_was")
+    program = start(toys, built)
+    with MarkProbe([program.pid], frameworks=toy(older, newer, since, later)) as probe:
+        program.say("call 6")
+        assert Counter(probe.drain()["marks"]["kind"].tolist()) == {
+            MarkKind.DDP_FORWARD: 6,
+            MarkKind.COLLECTIVE_SIZE: 6,
+        }
+        assert probe.skipped == []
+
+
 @pytest.mark.skipif(not X86, reason="the functions with these first instructions are x86-64 assembly")
 def test_slow_first_instructions(toys: list[Toy], built: Path) -> None:
     rare = Mark(MarkKind.DDP_FORWARD, "toy_slow", (Register(1),))

@@ -15,6 +15,7 @@ from netprof.probes.frameworks import (
     Chain,
     Constant,
     Framework,
+    Handle,
     Mark,
     Memory,
     Pair,
@@ -22,19 +23,25 @@ from netprof.probes.frameworks import (
 )
 from netprof.probes.marks.plan import number_rows
 from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
+from netprof.probes.marks.returns import danger_of
+from netprof.probes.marks.uprobes import ROWS_A_PLACE, Place, together
 from netprof.schema import NCCL_ELEMENT_BYTES, CollectiveKind, MarkKind, tables
 
 HEADER = Path(frameworks.__file__).parents[1] / "marks" / "marks.h"
 
 
-def test_every_kind_of_the_schema_that_a_program_can_emit_is_in_one_table() -> None:
-    kinds = [kind for framework in FRAMEWORKS for kind in {mark.kind for mark in framework.marks}]
-    assert sorted(kinds) == sorted(kind for kind in MarkKind if kind < MarkKind.PROCESS_FORK)
+def test_every_kind_of_the_schema_that_a_program_can_emit_is_in_a_table() -> None:
+    kinds = {mark.kind for framework in FRAMEWORKS for mark in framework.marks}
+    assert kinds == {kind for kind in MarkKind if kind < MarkKind.PROCESS_FORK}
 
 
-def test_no_function_is_in_two_rows() -> None:
-    functions = [(framework.library, mark.symbol_prefix) for framework in FRAMEWORKS for mark in framework.marks]
-    assert len(set(functions)) == len(functions)
+def test_nothing_is_said_twice_of_a_function() -> None:
+    said = [
+        (framework.library, mark.symbol_prefix, mark.at_return, mark.kind, mark.since)
+        for framework in FRAMEWORKS
+        for mark in framework.marks
+    ]
+    assert len(set(said)) == len(said)
 
 
 def test_gloo_has_a_row_for_every_collective_that_it_runs() -> None:
@@ -59,9 +66,9 @@ def test_only_the_mark_of_each_parameter_is_sampled() -> None:
     assert sampled == [MarkKind.GRADIENT_READY]
 
 
-def test_cookies_are_rows_of_the_programs_table() -> None:
+def test_marks_are_rows_of_the_programs_table() -> None:
     rows = number_rows(FRAMEWORKS)
-    assert [row.cookie for row in rows] == list(range(len(rows)))
+    assert [row.number for row in rows] == list(range(len(rows)))
     assert len(rows) <= MAX_SPECS
     assert rows[0].name == "marks:ddp:ddp_forward"
 
@@ -69,6 +76,7 @@ def test_cookies_are_rows_of_the_programs_table() -> None:
 def test_layouts_are_those_of_the_header() -> None:
     text = HEADER.read_text()
     assert f"#define MARK_SPECS {MAX_SPECS} " in text
+    assert f"#define MARKS_A_PLACE {ROWS_A_PLACE} " in text
     record = re.search(r"struct mark_record \{(.*?)\};", text, re.DOTALL)
     assert record is not None
     sizes = {"__u64": 8, "__u32": 4, "__u16": 2, "__u8": 1}
@@ -99,6 +107,8 @@ def test_packing_a_spec() -> None:
         (Chain(1, offset=24, then=16), [3, 1, 8, 16, 24, 0, 0, 0]),
         (Pair(low=4, high=7), [4, 4, 8, 7, 0, 0, 0, 0]),
         (Constant(3), [0] * 8),
+        (Register(2, size=4, unless=(1, -1)), [1, 2, 4, 1, 255, 255, 255, 255]),
+        (Handle(5, 0xFF, ((3, 1),)), [1, 5, 4, 0, 0, 0, 0, 0]),
     ],
 )
 def test_packing_an_argument(argument: Argument, packed: list[int]) -> None:
@@ -107,7 +117,18 @@ def test_packing_an_argument(argument: Argument, packed: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("argument", "on_the_stack"),
-    [(Register(6), 0), (Register(7), 1), (Pair(low=4, high=6), 0), (Pair(low=4, high=7), 1), (Memory(6, 0, 8), 0)],
+    [
+        (Register(6), 0),
+        (Register(7), 1),
+        (Register(2, unless=(6, 1)), 0),
+        (Register(2, unless=(8, 1)), 1),
+        (Pair(low=4, high=6), 0),
+        (Pair(low=4, high=7), 1),
+        (Handle(7, 1, ()), 1),
+        (Memory(6, 0, 8), 0),
+        (Memory(7, 0, 8), 1),
+        (Chain(8, 0, 0), 1),
+    ],
 )
 def test_the_stack_is_read_only_for_arguments_beyond_the_sixth(argument: Argument, on_the_stack: int) -> None:
     assert pack_spec(Mark(MarkKind.DDP_WAIT, "f", (argument,)))[1] == on_the_stack
@@ -122,7 +143,13 @@ def test_arguments_that_are_in_no_register(number: int) -> None:
 
 
 def test_sizes_that_no_integer_has_and_marks_that_cannot_be() -> None:
-    for impossible in (lambda: Memory(1, 0, 3), lambda: Register(1, 3), lambda: Chain(1, 0, 256), lambda: Pair(0, 1)):
+    for impossible in (
+        lambda: Memory(1, 0, 3),
+        lambda: Register(1, 3),
+        lambda: Chain(1, 0, 256),
+        lambda: Pair(0, 1),
+        lambda: Handle(1, 0xF0, ((0x100, 1),)),
+    ):
         with pytest.raises(ValueError, match="cannot be read"):
             impossible()
     with pytest.raises(ValueError, match="texts"):
@@ -131,6 +158,65 @@ def test_sizes_that_no_integer_has_and_marks_that_cannot_be() -> None:
         Mark(MarkKind.DDP_WAIT, "f", (Register(1),) * 4)
     with pytest.raises(ValueError, match="symbol"):
         Mark(MarkKind.DDP_WAIT, "")
+
+
+@pytest.mark.parametrize("name", ["_ZN4c10d7Reducer4waitEv", "_Z", "_", "_RNvC5crate4func"])
+def test_the_return_of_what_may_be_cpp_cannot_be_a_mark(name: str) -> None:
+    with pytest.raises(ValueError, match="not plain C"):
+        Mark(MarkKind.COLLECTIVE_END, name, at_return=True)
+
+
+def test_at_a_return_no_argument_is_left() -> None:
+    Mark(MarkKind.COLLECTIVE_END, "f", (Constant(1),), at_return=True)
+    with pytest.raises(ValueError, match="no argument is left"):
+        Mark(MarkKind.COLLECTIVE_END, "f", (Register(1),), at_return=True)
+
+
+def test_every_mark_at_a_return_has_an_entry_to_go_with_it() -> None:
+    for framework in FRAMEWORKS:
+        entered = {mark.symbol_prefix for mark in framework.marks if not mark.at_return}
+        assert {mark.symbol_prefix for mark in framework.marks if mark.at_return} <= entered
+
+
+def test_marks_that_meet_are_one_place_in_the_tables_order() -> None:
+    places = [Place(64, (5,)), Place(32, (1,)), Place(64, (2,)), Place(64, (3,), at_return=True)]
+    assert together(places) == (Place(64, (5, 2)), Place(32, (1,)), Place(64, (3,), at_return=True))
+    assert Place(64, (5, 2, 300)).cookie == 6 | 3 << 16 | 301 << 32
+    with pytest.raises(ValueError, match="more than 4"):
+        together([Place(64, (row,)) for row in range(5)])
+
+
+def test_what_a_handle_stands_for() -> None:
+    size = Handle(1, 0xFF00FF00, ((0x4C000400, 4), (0x4C000800, 8)))
+    records = np.zeros(4, dtype=RECORD)
+    records["args"][:, 0] = [0x4C00040A, 0x4C00080B, 0x8C000003, 0x4C00050A]
+    good, rejected = check_records(records, [Mark(MarkKind.COLLECTIVE_SIZE, "f", (size,))])
+    assert good["args"][:, 0].tolist() == [4, 8, 0, 0]
+    assert not rejected
+
+
+FILTERED, SHADOWED = {"Seccomp": "2"}, {"x86_Thread_features": "shstk wrss"}
+
+
+@pytest.mark.parametrize(
+    ("status", "release", "reason"),
+    [
+        ({"Seccomp": "0", "x86_Thread_features": ""}, "6.12.0", None),
+        (FILTERED, "6.10.14-200.fc40", None),
+        (FILTERED, "6.11.0-8-generic", "filtered"),
+        (FILTERED, "6.13.7", "filtered"),
+        (FILTERED, "6.14.0", None),
+        (SHADOWED, "6.10.3", "shadow stack"),
+        (SHADOWED, "6.11.0", None),
+        (SHADOWED, "unheard-of", "shadow stack"),
+    ],
+)
+def test_kernels_on_which_a_probed_return_would_end_the_process(
+    status: dict[str, str], release: str, reason: str | None
+) -> None:
+    said = danger_of(status, release)
+    assert (said is None) == (reason is None)
+    assert reason is None or reason in (said or "")
 
 
 def test_records_are_believed_only_where_the_table_allows_their_values() -> None:

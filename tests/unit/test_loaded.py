@@ -28,6 +28,9 @@ NAMES = [
     (b"libtorch_cpuXso", ""),
     (b"mpi_lib.so", ""),
     (b"libnccl.so.2/other.so", ""),
+    (b"libmpi.so.40.30.4", "mpi"),
+    (b"libmpich.so.12", "mpi"),
+    (b"libmpicxx.so.12", ""),
 ]
 
 
@@ -55,7 +58,8 @@ def test_a_framework_is_found_by_the_same_pattern_that_its_marks_are(
 
 
 def test_every_table_belongs_to_a_family_that_a_trace_may_name() -> None:
-    assert [each.family or each.name for each in FRAMEWORKS] == ["torch", "torch", "torch", "nccl", "horovod"]
+    families = ["torch", "torch", "torch", "nccl", "horovod", "mpi", "mpi"]
+    assert [each.family or each.name for each in FRAMEWORKS] == families
 
 
 def test_a_library_is_found_however_much_a_process_maps(tmp_path: Path) -> None:

@@ -120,9 +120,10 @@ struct uprobe_multi_attr {
 };
 
 #define NETPROF_TRACE_UPROBE_MULTI 48
+#define NETPROF_UPROBE_MULTI_RETURN 1
 
 int netprof_uprobe_multi(int program_fd, const char *path, const __u64 *offsets, const __u64 *cookies, __u32 count,
-			 __u32 pid)
+			 __u32 pid, int at_return)
 {
 	struct uprobe_multi_attr attr = {
 		.prog_fd = (__u32)program_fd,
@@ -131,6 +132,7 @@ int netprof_uprobe_multi(int program_fd, const char *path, const __u64 *offsets,
 		.offsets = (__u64)(unsigned long)offsets,
 		.cookies = (__u64)(unsigned long)cookies,
 		.count = count,
+		.multi_flags = at_return ? NETPROF_UPROBE_MULTI_RETURN : 0,
 		.pid = pid,
 	};
 	return (int)syscall(__NR_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));

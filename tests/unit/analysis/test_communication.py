@@ -9,6 +9,7 @@ from netprof.analysis.events.every_collective import all_collectives, outstandin
 from netprof.analysis.events.factors import bus_factor
 from netprof.analysis.events.horovod import horovod_summaries, horovod_transfers
 from netprof.analysis.events.nccl import nccl_operations, summarize_nccl
+from netprof.analysis.events.posted import all_posted
 from netprof.analysis.findings.collective_kinds import KindSummary, summarize_kinds
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import Marks, read_marks
@@ -29,7 +30,8 @@ def marks(*rows: tuple[float, int, int, int, int, int]) -> Marks:
 
 
 def by_kind(found: Marks, ranks: int) -> tuple[KindSummary, ...]:
-    return summarize_kinds(found, nccl_operations(found, ranks), ranks)
+    every = all_collectives(found, ranks)
+    return summarize_kinds(every.collectives, all_posted(found, every), nccl_operations(found, ranks), ranks)
 
 
 def gloo(

@@ -1,0 +1,30 @@
+"""What a job waits for by itself: a collective that its own thread performs, or something that it posted before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netprof.analysis.events.collectives import find_collectives
+from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.marks import Marks
+from netprof.schema import MarkKind
+
+
+def blocked(marks: Marks) -> Intervals:
+    """Return when the threads of a process that step its optimizer are inside of a collective or wait for a posted one.
+
+    A collective on another thread is no wait by itself: the job waits only where it asks for the result.
+    """
+    stepping = np.unique(marks.tid[marks.kind == MarkKind.OPTIMIZER_STEP])
+    own = marks.where(np.isin(marks.tid, stepping))
+    performed = find_collectives(own).collectives
+    return merge(performed.begin_ns, performed.end_ns) | _posted_waits(own)
+
+
+def _posted_waits(marks: Marks) -> Intervals:
+    """Pair each POSTED_WAIT with the POSTED_WAIT_OVER that follows it on its thread."""
+    rows = marks.of(MarkKind.POSTED_WAIT, MarkKind.POSTED_WAIT_OVER)
+    rows = rows.where(np.lexsort((rows.time_ns, rows.tid)))
+    is_wait = rows.kind == MarkKind.POSTED_WAIT
+    paired = np.flatnonzero(is_wait[:-1] & ~is_wait[1:] & (rows.tid[:-1] == rows.tid[1:]))
+    return merge(rows.time_ns[paired], rows.time_ns[paired + 1])

@@ -1,0 +1,23 @@
+"""What a job hands over without its end being seen: messages, non-blocking collectives, calls that return unseen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netprof.analysis.events.collectives import Collectives, FoundCollectives
+from netprof.analysis.tables.columns import UNKNOWN, concatenate
+from netprof.analysis.tables.marks import Marks
+from netprof.schema import CollectiveKind, MarkKind
+
+_MESSAGES = {MarkKind.SEND_POSTED: CollectiveKind.SEND, MarkKind.RECEIVE_POSTED: CollectiveKind.RECEIVE}
+
+
+def all_posted(marks: Marks, found: FoundCollectives) -> Collectives:
+    """Return everything that was posted; `found` are the collectives of these marks."""
+    return concatenate(Collectives, [found.posted, *(_messages(marks, mark) for mark in _MESSAGES)])
+
+
+def _messages(marks: Marks, mark: MarkKind) -> Collectives:
+    rows = marks.of(mark)
+    kind, unknown = np.full(len(rows), int(_MESSAGES[mark])), np.full(len(rows), UNKNOWN)
+    return Collectives(rows.pid, rows.tid, rows.time_ns, rows.time_ns, rows.arg0, kind, rows.arg1, unknown, unknown)
