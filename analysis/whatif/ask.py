@@ -8,7 +8,7 @@ import numpy as np
 
 from netprof.analysis.whatif.answer import Answer, goals, iteration_at
 from netprof.analysis.whatif.conclude import Standpoint, conclude
-from netprof.analysis.whatif.costs import AddTable, CostModel, MeasuredCost, RingCost, WireRatio
+from netprof.analysis.whatif.costs import AddTable, CostModel, MeasuredCost, RingCost, WireRatio, ring_factor
 from netprof.analysis.whatif.fit import AlphaBeta, fit_alpha_beta
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
 from netprof.analysis.whatif.replay import Points, grid
@@ -99,7 +99,7 @@ def measured_cost(observed: Observation) -> tuple[MeasuredCost, AlphaBeta, tuple
     wire = _wire(observed)
     notes: tuple[str, ...] = ()
     if wire is None:
-        wire = WireRatio(2.0 * (observed.workers - 1) / observed.workers, observed.workers)
+        wire = WireRatio(float(ring_factor(np.array([observed.workers], float))[0]), observed.workers)
         notes = ("no wire bytes were observed: a ring's are assumed",)
     rest = fit.seconds_per_byte - 8.0 * wire.wire_bytes_per_byte / observed.line_rate_bps
     if rest < 0:

@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, REST
 from netprof.analysis.form import Cell, Grid, Pairs, Part
 from netprof.views.safe import safe_text
 
 _LONGEST_CELL, _LONGEST_LINE = 120, 400
 _FEWEST_BAR_CELLS, _MOST_BAR_CELLS, _BESIDE_BAR = 8, 40, 44
-_COLOURS = {"forward": "blue", "backward": "cyan", "exposed_communication": "red", "rest": "bright_black"}
+_COLOURS = {FORWARD.name: "blue", BACKWARD.name: "cyan", EXPOSED.name: "red", REST.name: "bright_black"}
 
 
 def print_part(part: Part, console: Console) -> None:

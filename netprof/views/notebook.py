@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
+from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, REST
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
 from netprof.views.safe import safe_text
@@ -13,7 +14,7 @@ from netprof.views.safe import safe_text
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
 
-_COLOURS = {"forward": "#4d5d82", "backward": "#1d9a8a", "exposed_communication": "#d9502e", "rest": "#a4afbd"}
+_COLOURS = {FORWARD.name: "#4d5d82", BACKWARD.name: "#1d9a8a", EXPOSED.name: "#d9502e", REST.name: "#a4afbd"}
 
 
 def render(analysis: Analysis) -> str:
