@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,12 @@ from typing import Any
 import numpy as np
 
 TRAIN = Path(__file__).parent.parent / "examples" / "train.py"
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on: another run of these tests may be beside this one."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 class TrainingJob:
@@ -56,10 +63,10 @@ class TrainingJob:
 
 @contextmanager
 def training(
-    popen: Sequence[Callable[..., Any]], directory: Path, *options: str, master: str = "127.0.0.1:29517"
+    popen: Sequence[Callable[..., Any]], directory: Path, *options: str, master: str = ""
 ) -> Iterator[TrainingJob]:
-    """Run a job for the block; `popen` starts each rank where it belongs."""
-    job = TrainingJob(popen, master, directory, options)
+    """Run a job for the block; `popen` starts each rank where it belongs. Without a `master`, all on loopback."""
+    job = TrainingJob(popen, master or f"127.0.0.1:{free_port()}", directory, options)
     try:
         yield job
     finally:

@@ -362,7 +362,7 @@ def test_without_a_driver_nothing_is_even_imported(prober: Callable[..., Prober]
 def test_a_recording_holds_the_gpus_and_the_report_shows_them(machine: Machine, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
     trace = tmp_path / "gpu.netprof"
-    with training([subprocess.Popen] * 2, tmp_path, master="127.0.0.1:29641") as job:
+    with training([subprocess.Popen] * 2, tmp_path) as job:
         machine.has(
             f"gpus 3\n0.pids {job.pids[0]}\n1.pids 1\n2.pids {job.pids[1]}\n0.reasons 4\n2.util 90\n"
             "fail.nvmlGpmQueryDeviceSupport 3\n"

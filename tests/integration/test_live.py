@@ -113,7 +113,7 @@ def tmux(tmp_path: Path) -> Iterator[Tmux]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[TrainingJob]:
-    with training([subprocess.Popen] * 2, tmp_path, *SMALL, master="127.0.0.1:29533") as running:
+    with training([subprocess.Popen] * 2, tmp_path, *SMALL) as running:
         yield running
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training import netprof, training
+from training import free_port, netprof, training
 
 from netprof.analysis import analyze
 from netprof.probes.marks.probe import MarkProbe
@@ -30,13 +30,14 @@ LAYERS, LAYER_BYTES = 8, 4 * (512 * 512 + 512)
 
 
 @contextmanager
-def ranks(script: Path, port: int, *options: str, **streams: Any) -> Iterator[list[subprocess.Popen[str]]]:
+def ranks(script: Path, *options: str, **streams: Any) -> Iterator[list[subprocess.Popen[str]]]:
     """Start two ranks on loopback, for the block."""
-    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    place |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     running = [
         subprocess.Popen(
             [sys.executable, str(script), *options],
-            env=os.environ | place | {"RANK": str(rank), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            env=os.environ | place | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
             **streams,
@@ -67,7 +68,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     options = ["--how", request.param, "--gradient-mb", "8.4", "--seconds", "100", "--csv", str(folder / "{rank}.csv")]
     if request.param == "by-hand":
         options += ["--accumulate", "3"]
-    with ranks(TRAIN, 29883, *options) as running:
+    with ranks(TRAIN, *options) as running:
         pids = [str(each.pid) for each in running]
         trace = folder / "t.netprof"
         done = netprof("attach", *pids, "--duration", "5s", "--json", "--no-live", "--out", str(trace))
@@ -92,7 +93,9 @@ def test_iterations_and_phases_are_those_that_the_job_logged(job: tuple[str, Pat
         assert len(own) > 10
         true_ns = np.diff(log["backward_ns"])[which]
         assert np.median(np.abs(own.duration_ns - true_ns)) < max(50_000, 1e-3 * np.median(true_ns))
-        assert (own.exposed_phase_ns > 0).all()
+        # None where gloo's threads took this one's CPU and were done before it came to wait, as on a busy machine.
+        assert (own.exposed_phase_ns >= 0).all()
+        assert np.median(own.exposed_phase_ns) > 0
         phases = own.backward_phase_ns + own.exposed_phase_ns + own.rest_phase_ns
         assert (phases == own.duration_ns).all()
         if how == "by-hand":  # nothing waits outside of backward and average(), but for the question whether time is up
@@ -129,7 +132,7 @@ def test_collectives_are_counted_by_kind(job: tuple[str, Path, dict[str, Any]]) 
 
 
 def test_every_collective_of_gloo_with_its_size() -> None:
-    with ranks(OPS, 29884, stdin=subprocess.PIPE) as running:
+    with ranks(OPS, stdin=subprocess.PIPE) as running:
         with MarkProbe([each.pid for each in running]) as probe:
             for each in running:
                 assert each.stdin is not None
@@ -154,7 +157,7 @@ def test_every_collective_of_gloo_with_its_size() -> None:
 def test_ddp_with_accumulated_gradients_is_one_iteration_of_several_backward_passes(tmp_path: Path) -> None:
     starts = [subprocess.Popen, subprocess.Popen]
     options = ["--gradient-mb", "2", "--width", "256", "--no-sync", "3"]
-    with training(starts, tmp_path, *options, master="127.0.0.1:29885") as ddp:
+    with training(starts, tmp_path, *options) as ddp:
         done = netprof(
             "attach", *map(str, ddp.pids), "--duration", "3s", "--json", "--no-live", "--out", str(tmp_path / "t")
         )

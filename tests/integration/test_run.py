@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training import TRAIN, netprof
+from training import TRAIN, free_port, netprof
 
 from netprof.analysis import analyze
 from netprof.trace import TraceReader
@@ -54,7 +54,7 @@ def test_the_job_sees_nothing_of_it(tmp_path: Path) -> None:
 def test_every_iteration_from_the_first(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the job is a PyTorch one")
     log, trace = tmp_path / "log.csv", tmp_path / "t.netprof"
-    job = [sys.executable, str(TRAIN), "--rank", "0", "--world-size", "1", "--master", "127.0.0.1:29518"]
+    job = [sys.executable, str(TRAIN), "--rank", "0", "--world-size", "1", "--master", f"127.0.0.1:{free_port()}"]
     job += ["--iterations", "30", "--gradient-mb", "2", "--width", "256", "--log", str(log)]
     done = netprof("run", "--out", str(trace), "--json", str(tmp_path / "r.json"), "--", *job)
     assert done.returncode == 0, done.stderr

@@ -5,27 +5,22 @@ from __future__ import annotations
 import csv
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from training import free_port
 
 pytest.importorskip("torch", reason="the example job needs torch (make test)")
 
 SMALL = ["--gradient-mb", "1", "--width", "256", "--batch", "4"]
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return str(listener.getsockname()[1])
-
-
 def start(checkout: Path, folder: Path, *options: str) -> list[subprocess.Popen[str]]:
     """Start two ranks on loopback, and wait until both train."""
-    ranks, port = [], free_port()
+    ranks, port = [], str(free_port())
     for rank in range(2):
         job = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         command = [sys.executable, str(checkout / "examples" / "train.py"), *SMALL, *options]
