@@ -122,7 +122,7 @@ def conclude(
         meta=meta,
         truncated=truncated,
         recording_ns=recording.total_ns,
-        verdict=judge(typical, links, outcome.summary),
+        verdict=judge(typical, links, outcome.summary, summary.payload_to_algorithm_ratio),
         iteration_count=_most_iterations(ranks) if found.dropped else None,
         durations=typical,
         inferred=outcome.summary,

@@ -18,6 +18,8 @@ AT_LINE_RATE = 0.80
 """Utilization while gradients wait from which on the link itself is the limit."""
 LINK_IDLE = 0.30
 """Share of the time that gradients wait in which the link is idle, from which on that is the first thing to fix."""
+HARDLY_ANY = 0.05
+"""Share of the bytes that the collectives need, below which what a link did says nothing of them."""
 
 
 class Case(Enum):
@@ -42,9 +44,15 @@ class Verdict:
 
 
 def judge(
-    durations: Durations | None, links: Sequence[LinkSummary], inferred: InferredSummary | None = None
+    durations: Durations | None,
+    links: Sequence[LinkSummary],
+    inferred: InferredSummary | None = None,
+    sent_share: float | None = None,
 ) -> Verdict:
-    """Judge by EXPOSED_MATTERS, then AT_LINE_RATE, then LINK_IDLE, on the link that is busiest while gradients wait."""
+    """Judge by EXPOSED_MATTERS, then AT_LINE_RATE, then LINK_IDLE, on the link that is busiest while gradients wait.
+
+    `sent_share` is what was seen to be sent of what the collectives need, None where that is unknown.
+    """
     busy = [link for link in links if link.tx_bytes + link.rx_bytes > 0]
     if durations is None:
         return _without_iterations(busy, inferred)
@@ -54,11 +62,12 @@ def judge(
     bound = "communication-bound" if exposed >= EXPOSED_RULES else "partly communication-bound"
     evidence = f"{bound}: {percent(exposed)} of an iteration is exposed communication"
     waiting = [link for link in busy if link.outstanding_ns]
-    if not waiting:
+    if not waiting or (sent_share is not None and sent_share < HARDLY_ANY):
+        amount = "hardly any" if waiting else "no"
         return Verdict(
             Case.NO_TRAFFIC,
-            f"{evidence}, but no traffic of its ranks was seen: it goes another way (shared memory, RDMA, another "
-            "process), so nothing can be said about the link",
+            f"{evidence}, but {amount} traffic of its ranks was seen: it goes another way (shared memory, RDMA, "
+            "another process), so nothing can be said about the link",
         )
     link = max(waiting, key=_bytes_waiting)
     usage = waiting_utilization(link)
