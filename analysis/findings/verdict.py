@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from netprof.analysis.events.typical import Durations
+from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS, LinkSummary
 from netprof.analysis.inference.sources import InferredSummary
@@ -21,6 +22,8 @@ AT_LINE_RATE = 0.80
 """Utilization while gradients wait from which on the link itself is the limit."""
 LINK_IDLE = 0.30
 """Share of the time that gradients wait in which the link is idle, from which on that is the first thing to fix."""
+HARDLY_ANY = 0.05
+"""Share of the bytes that the collectives need, below which what a link did says nothing of them."""
 
 
 class Case(Enum):
@@ -46,16 +49,27 @@ class Verdict:
 
 
 def judge(
-    durations: Durations | None, links: Sequence[LinkSummary], inferred: InferredSummary | None = None
+    durations: Durations | None,
+    links: Sequence[LinkSummary],
+    inferred: InferredSummary | None = None,
+    sent_share: float | None = None,
 ) -> Verdict:
-    """Judge the job, and name the link that was busiest while gradients waited, or else over all."""
+    """Judge the job, and name the link that was busiest while gradients waited, or else over all.
+
+    `sent_share` is what was seen to be sent of what the collectives need, None where that is unknown.
+    """
     busy = [link for link in links if link.moved_bytes > 0]
-    found = _judge(durations, busy, inferred)
+    found = _judge(durations, busy, inferred, sent_share)
     busiest = max(busy, key=lambda link: (link.waiting_utilization or 0.0, link.moved_bytes), default=None)
     return replace(found, link=busiest)
 
 
-def _judge(durations: Durations | None, busy: Sequence[LinkSummary], inferred: InferredSummary | None) -> Verdict:
+def _judge(
+    durations: Durations | None,
+    busy: Sequence[LinkSummary],
+    inferred: InferredSummary | None,
+    sent_share: float | None,
+) -> Verdict:
     """Judge by EXPOSED_MATTERS, then AT_LINE_RATE, then LINK_IDLE, on the link that is busiest while gradients wait."""
     if durations is None:
         return _without_iterations(busy, inferred)
@@ -65,11 +79,12 @@ def _judge(durations: Durations | None, busy: Sequence[LinkSummary], inferred: I
     bound = "communication-bound" if exposed >= EXPOSED_RULES else "partly communication-bound"
     evidence = f"{bound}: {percent(exposed)} of an iteration is exposed communication"
     waiting = [link for link in busy if link.outstanding_ns]
-    if not waiting:
+    if not waiting or (sent_share is not None and sent_share < HARDLY_ANY):
+        amount = "hardly any" if waiting else "no"
         return Verdict(
             Case.NO_TRAFFIC,
-            f"{evidence}, but no traffic of its ranks was seen: it goes another way (shared memory, RDMA, another "
-            "process), so nothing can be said about the link",
+            f"{evidence}, but {amount} traffic of its ranks was seen: it goes another way (shared memory, RDMA, "
+            "another process), so nothing can be said about the link",
         )
     link = max(waiting, key=_bytes_waiting)
     usage, idle = link.waiting_utilization, link.waiting_idle_share
@@ -150,7 +165,8 @@ def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary |
 
 def _conclude(analysis: Analysis) -> Verdict:
     found, links = analysis.of(ITERATIONS), analysis.of(LINKS)
-    return judge(found.durations, links, found.inferred)
+    sent_share = analysis.of(COLLECTIVES).summary.payload_to_algorithm_ratio
+    return judge(found.durations, links, found.inferred, sent_share)
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:

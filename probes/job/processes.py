@@ -179,7 +179,18 @@ def _main_process(process: _Process) -> _Process:
         if parent is None or not parent.frameworks:
             break
         process = parent
-    return process
+    return _starter(process, not_the_job) or process
+
+
+def _starter(process: _Process, not_the_job: Collection[int]) -> _Process | None:
+    """Return the parent of a rank and of others of its job: what MPICH starts ranks by, and names no rendezvous."""
+    own, parent = ranks.place_of(process.environment), _look(process.stat.parent)
+    if own.rank == UNKNOWN_RANK or own.inherited or parent is None or parent.stat.pid in not_the_job:
+        return None
+    started = [child for pid in procfs.children(parent.stat.pid) if (child := _look(pid)) is not None]
+    places = [ranks.place_of(child.environment) for child in started]
+    found = [place.rank for place in places if place.world_size == own.world_size]
+    return parent if len(found) == len(places) == len(set(found)) > 1 else None
 
 
 def _add_trees(roots: Iterable[_Process], job: dict[int, _Process]) -> None:

@@ -22,9 +22,10 @@ from netprof.probes.marks.symbols import names_any
 _THROW = "__cxa_throw"
 _SWITCHERS = ("libabt.so*", "libqthread.so*")  # Argobots and Qthreads: MPICH can be built with either
 _SHADOW_STACK = "shstk"
-_MENDS_SHADOW_STACK = (6, 11)  # "x86/shstk: Make return uprobe work with shadow stack"
-_TRAMPOLINE_CALLS = (6, 11)  # "uprobe: Add uretprobe syscall to speed up return probe"
-_CALL_PASSES_FILTERS = (6, 14)  # "seccomp: passthrough uretprobe systemcall without filtering"
+_MENDS_SHADOW_STACK = (6, 11, 0)  # "x86/shstk: Make return uprobe work with shadow stack"
+# From "uprobe: Add uretprobe syscall to speed up return probe" to "seccomp: passthrough uretprobe systemcall without
+# filtering" (cf6cb56ef244), which 6.14 has and the stable kernels got.
+_CALL_IS_FILTERED = (((6, 11, 0), (6, 12, 14)), ((6, 13, 0), (6, 13, 3)))
 
 
 def danger(pid: int, mapped: Iterable[libraries.Mapping], throwing: Sequence[str]) -> str | None:
@@ -50,7 +51,7 @@ def danger_of(status: Mapping[str, str], release: str) -> str | None:
     kernel = _version(release)
     if _SHADOW_STACK in status.get("x86_Thread_features", "") and kernel < _MENDS_SHADOW_STACK:
         return f"it has a shadow stack, which Linux {release} does not mend when a return is probed"
-    if status.get("Seccomp", "0") != "0" and _TRAMPOLINE_CALLS <= kernel < _CALL_PASSES_FILTERS:
+    if status.get("Seccomp", "0") != "0" and any(since <= kernel < until for since, until in _CALL_IS_FILTERED):
         return f"its system calls are filtered, and Linux {release} adds one of its own where a return is probed"
     return None
 
@@ -69,6 +70,6 @@ def _throws(pid: int, mapping: libraries.Mapping, throwing: Sequence[str]) -> bo
         library.close()
 
 
-def _version(release: str) -> tuple[int, int]:
-    numbers = re.match(r"(\d+)\.(\d+)", release)
-    return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+def _version(release: str) -> tuple[int, int, int]:
+    numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", release)
+    return (int(numbers[1]), int(numbers[2]), int(numbers[3] or 0)) if numbers else (0, 0, 0)

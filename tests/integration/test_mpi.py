@@ -162,11 +162,11 @@ class Recorded:
     report: dict[str, Any]
 
 
-def record(mpi: Mpi, folder: Path, *options: str, tcp: bool = True, by_launcher: bool = False) -> Recorded:
-    """Record four seconds of training; `by_launcher`: given the pid of mpirun."""
+def record(mpi: Mpi, folder: Path, *options: str, tcp: bool = True, given: str = "ranks") -> Recorded:
+    """Record four seconds of training, given the pids of the ranks, of one "rank" of them, or of the "launcher"."""
     command = [sys.executable, str(TRAIN), "--csv", str(folder / "{rank}.csv"), "--seconds", "60", *options]
     with mpi.job(folder, command, tcp=tcp) as job:
-        pids = [job.launcher.pid] if by_launcher else job.pids
+        pids = {"ranks": job.pids, "rank": job.pids[1:], "launcher": [job.launcher.pid]}[given]
         trace = str(folder / "t.netprof")
         done = netprof("attach", *map(str, pids), "--duration", "4s", "--json", "--no-live", "--out", trace)
         assert done.returncode == 0, done.stderr
@@ -207,7 +207,7 @@ def check_iterations(job: Recorded, calls: int) -> int:
 
 @needs_training
 def test_a_training_job_over_tcp(mpi: Mpi, tmp_path: Path) -> None:
-    job = record(mpi, tmp_path, "--gradient-mb", "2", by_launcher=True)
+    job = record(mpi, tmp_path, "--gradient-mb", "2", given="launcher")
     assert check_iterations(job, calls=4) > 5
     report = job.report
     assert report["iterations"]["source"] == "optimizer steps"
@@ -225,7 +225,7 @@ def test_a_training_job_over_tcp(mpi: Mpi, tmp_path: Path) -> None:
 
 @needs_training
 def test_a_training_job_that_posts_its_all_reduces_and_waits(mpi: Mpi, tmp_path: Path) -> None:
-    job = record(mpi, tmp_path, "--gradient-mb", "2", "--how", "posted")
+    job = record(mpi, tmp_path, "--gradient-mb", "2", "--how", "posted", given="rank")
     assert check_iterations(job, calls=1) > 5
     kinds = {each["kind"]: each for each in job.report["collectives"]["by_kind"]}
     reduce = kinds["all-reduce"]

@@ -64,13 +64,17 @@ def flows_are_exact() -> bool:
 
 
 def marks_fire() -> tuple[bool, str]:
-    """Probe a function of libc in this process and call it."""
-    framework = Framework("libc", "libc.so.6", (Mark(MarkKind.DDP_FORWARD, "getppid", ()),))
-    with MarkProbe([os.getpid()], frameworks=(framework,)) as probe:
+    """Probe the entry of a function of libc, twice, and its return, in this process, and call it."""
+    marks = (
+        Mark(MarkKind.DDP_FORWARD, "getppid", ()),
+        Mark(MarkKind.DDP_BACKWARD, "getppid", ()),
+        Mark(MarkKind.DDP_WAIT, "getppid", at_return=True),
+    )
+    with MarkProbe([os.getpid()], frameworks=(Framework("libc", "libc.so.6", marks),)) as probe:
         for _ in range(CALLS):
             os.getppid()
         time.sleep(0.1)
-        return len(probe.drain()["marks"]["time_ns"]) == CALLS, probe.method
+        return probe.drain()["marks"]["kind"].tolist() == [mark.kind for mark in marks] * CALLS, probe.method
 
 
 def main() -> None:

@@ -105,6 +105,21 @@ def torchrun(port: int) -> Tree:
     )
 
 
+@pytest.mark.parametrize(("sizes", "together"), [(("2", "2"), True), (("2", "3"), False)], ids=["one job", "two jobs"])
+def test_ranks_that_name_no_rendezvous_are_found_by_what_started_them(
+    start: Start, sizes: tuple[str, str], together: bool
+) -> None:
+    ranks = [
+        node(f"rank{n}", torch=True, environment={"PMI_RANK": str(n), "PMI_SIZE": sizes[n], "PMI_FD": str(6 + n)})
+        for n in range(2)
+    ]
+    pids = start(node("mpirun", node("proxy", *ranks)))
+    found = by_pid(find_job([pids["rank1"]]))
+    assert ({pids["rank0"], pids["rank1"]} <= found.keys()) is together
+    assert found[pids["rank1"]].rank == 1
+    assert training_ranks(list(found.values())) == ([0, 1] if together else [1])
+
+
 @pytest.mark.parametrize("given", ["torchrun", "rank0", "rank1", "loader"])
 def test_any_process_of_the_job_leads_to_all_its_ranks(start: Start, port: int, given: str) -> None:
     pids = start(torchrun(port))

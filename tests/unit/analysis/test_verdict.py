@@ -41,6 +41,14 @@ def test_idle_while_gradients_wait(verdict):
     assert "eth0 is idle 67 % of the time that gradients wait" in found.sentence
 
 
+def test_a_few_bytes_on_a_link_say_nothing_of_what_goes_another_way(verdict):
+    job = filled(100 * MS, 136 * MS)
+    job.wire = [(flow, direction, at, payload // 50, wire // 50) for flow, direction, at, payload, wire in job.wire]
+    found = verdict(job)
+    assert found.case is Case.NO_TRAFFIC
+    assert "hardly any traffic of its ranks was seen: it goes another way (shared memory" in found.sentence
+
+
 def test_neither_idle_nor_full(verdict):
     found = verdict(Job().fill())
     assert found.case is Case.BELOW_LINE_RATE
