@@ -37,6 +37,8 @@ class TrainingJob:
             environment = os.environ | place | {"TORCH_CPP_LOG_LEVEL": "ERROR"}
             command = [sys.executable, str(TRAIN), "--log", str(directory / f"rank{rank}.csv"), *options]
             self.ranks.append(start(command, env=environment, stdout=subprocess.PIPE, text=True))
+
+    def wait_until_it_trains(self) -> None:
         for rank in self.ranks:
             assert rank.stdout.readline().startswith("training"), "the job did not start"
 
@@ -68,6 +70,7 @@ def training(
     """Run a job for the block; `popen` starts each rank where it belongs. Without a `master`, all on loopback."""
     job = TrainingJob(popen, master or f"127.0.0.1:{free_port()}", directory, options)
     try:
+        job.wait_until_it_trains()
         yield job
     finally:
         job.stop()
