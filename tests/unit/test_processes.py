@@ -165,11 +165,14 @@ def test_a_second_job_at_the_same_address_in_another_network_is_another_job(
     start: Start, port: int, first: bool
 ) -> None:
     """As with two sets of containers whose networks number their hosts alike."""
-    jobs = []
-    for _ in range(2):
-        jobs.append([start(rank(number, port), ("unshare", "--net"))[f"rank{number}"] for number in (0, 1)])
-        time.sleep(0.5)
-    mine = jobs[0] if first else jobs[1]
+
+    def job() -> list[int]:
+        return [start(rank(number, port), ("unshare", "--net"))[f"rank{number}"] for number in (0, 1)]
+
+    earlier = job()
+    time.sleep(0.5)  # two jobs are told apart by when their ranks were started
+    later = job()
+    mine = earlier if first else later
     for given in mine:
         assert [target.pid for target in find_job([given])] == mine
 
