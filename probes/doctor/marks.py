@@ -35,14 +35,15 @@ def check_marks(targets: Sequence[Target]) -> Iterator[Check]:
     Two copies of a library are two libraries; ranks that map the same file are looked at once.
     """
     rows = number_rows(FRAMEWORKS)
-    seen = set()
+    files, seen = {framework.library for framework in FRAMEWORKS}, set()
     for target in targets:
         try:
             mappings = executable_mappings(target.pid)
         except NetprofError:  # ended, or not to be looked at: another check says so
             continue
         for mapping in mappings:
-            wanted = [row for row in rows if matches(mapping, row.framework.library)]
+            named = {library for library in files if matches(mapping, library)}
+            wanted = [row for row in rows if row.framework.library in named]
             if wanted and (mapping.device, mapping.inode) not in seen:
                 seen.add((mapping.device, mapping.inode))
                 yield from _of_library(target.pid, mapping, wanted)
