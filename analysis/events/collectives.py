@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.groups import find_groups, with_whole_sizes
+from netprof.analysis.events.posting import find_postings
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import CollectiveKind, MarkKind
@@ -17,8 +18,10 @@ class Collectives(Columns):
     """Collectives that a rank saw begin and end, by begin; ns, bytes.
 
     `bytes` is the size of the buffer and `kind` a CollectiveKind; both are UNKNOWN where no size was recorded.
-    `backend` is a Backend, `group` what its process calls the communicator and `ranks` how many that has, UNKNOWN where
-    no group was recorded.
+    `backend` is a Backend. `group` is what its process calls the communicator, `ranks` how many that has and `number`
+    which of them this one is, UNKNOWN where no group was recorded. `posted_ns` and `posted_tid` say when and on which
+    thread the job asked for it, which is its begin where nothing else is known, and `work` is the address by which the
+    job waits for it, 0 where there is none.
     """
 
     pid: Int64
@@ -30,6 +33,10 @@ class Collectives(Columns):
     backend: Int64
     group: Int64
     ranks: Int64
+    number: Int64
+    posted_ns: Int64
+    posted_tid: Int64
+    work: Int64
 
     @property
     def duration_ns(self) -> Int64:
@@ -80,12 +87,25 @@ def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollec
     end_row = np.full(len(begins), -1)
     end_row[closed] = ends[first]
     groups = find_groups(rows, owner, same, len(begins), world_size)
+    postings = find_postings(marks.of(MarkKind.COLLECTIVE_ENQUEUE), begins)
     whole = end_row >= 0
     before = np.where(whole, end_row, len(rows))
     size, kind = _sizes(with_whole_sizes(rows, owner, groups.ranks), owner, same, before)
     end_ns = np.where(whole, rows.time_ns[end_row], begins.time_ns) if len(rows) else end_row
     found = Collectives(
-        begins.pid, begins.tid, begins.time_ns, end_ns, size, kind, begins.arg1, groups.group, groups.ranks
+        pid=begins.pid,
+        tid=begins.tid,
+        begin_ns=begins.time_ns,
+        end_ns=end_ns,
+        bytes=size,
+        kind=kind,
+        backend=begins.arg1,
+        group=groups.group,
+        ranks=groups.ranks,
+        number=groups.number,
+        posted_ns=postings.time_ns,
+        posted_tid=postings.tid,
+        work=begins.arg0,
     )
     is_end = rows.kind == MarkKind.COLLECTIVE_END
     posted = ~whole & ((begins.arg2 != 0) | ~np.isin(begins.pid, rows.pid[is_end]))

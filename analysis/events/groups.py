@@ -13,10 +13,11 @@ from netprof.schema import ALL_RANKS, MarkKind
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The communicator of each collective, and how many ranks it has; UNKNOWN where nothing says it."""
+    """The communicator of each collective, its ranks, and this one's number in it; UNKNOWN where nothing says it."""
 
     group: Int64
     ranks: Int64
+    number: Int64
 
 
 def find_groups(rows: Marks, owner: Int64, belongs: Bool, count: int, world_size: int | None) -> Groups:
@@ -24,13 +25,14 @@ def find_groups(rows: Marks, owner: Int64, belongs: Bool, count: int, world_size
 
     `world_size` is the number of ranks of the job.
     """
-    group, ranks = np.full(count, UNKNOWN), np.full(count, UNKNOWN)
+    group, ranks, number = (np.full(count, UNKNOWN) for _ in range(3))
     found = np.flatnonzero(belongs & (rows.kind == MarkKind.COLLECTIVE_GROUP))
     stated = rows.arg1[found]
     whole_job = UNKNOWN if world_size is None else world_size
     group[owner[found]] = rows.arg0[found]
+    number[owner[found]] = rows.arg2[found]
     ranks[owner[found]] = np.where(stated == ALL_RANKS, whole_job, np.where(stated == 0, UNKNOWN, stated))
-    return Groups(group, ranks)
+    return Groups(group, ranks, number)
 
 
 def with_whole_sizes(rows: Marks, owner: Int64, ranks: Int64) -> Marks:

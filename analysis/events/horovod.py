@@ -66,10 +66,49 @@ def horovod_transfers(marks: Marks) -> Collectives:
     ends &= (after > here) & (rows.tid[after] == rows.tid[here]) & (rows.pid[after] == rows.pid[here])
     begin, end = rows.where(here[ends]), rows.time_ns[after[ends]]
     size = begin.arg0 * begin.arg1
-    size = np.where(size > 0, size, UNKNOWN)
-    backend, unknown = np.full(len(begin), int(Backend.HOROVOD)), np.full(len(begin), UNKNOWN)
-    found = Collectives(begin.pid, begin.tid, begin.time_ns, end, size, begin.arg2, backend, unknown, unknown)
+    unknown = np.full(len(begin), UNKNOWN)
+    posted_ns = _last_enqueued(rows, here[ends], marks.of(MarkKind.HOROVOD_ENQUEUE))
+    found = Collectives(
+        pid=begin.pid,
+        tid=begin.tid,
+        begin_ns=begin.time_ns,
+        end_ns=end,
+        bytes=np.where(size > 0, size, UNKNOWN),
+        kind=begin.arg2,
+        backend=np.full(len(begin), int(Backend.HOROVOD)),
+        group=unknown,
+        ranks=unknown,
+        number=unknown,
+        posted_ns=np.where(posted_ns == UNKNOWN, begin.time_ns, posted_ns),
+        posted_tid=begin.tid,
+        work=np.zeros(len(begin), np.int64),
+    )
     return found.where(np.argsort(found.begin_ns, kind="stable"))
+
+
+def _last_enqueued(rows: Marks, transfers: Int64, enqueued: Marks) -> Int64:
+    """Return when the last operation of each transfer was enqueued, UNKNOWN where that was not seen.
+
+    `rows` are the marks of the stages by thread and time, and `transfers` where in them the transfers begin: the
+    operations that are done before the next one, on the same thread, were in it.
+    """
+    done = np.flatnonzero(rows.kind == MarkKind.HOROVOD_DONE)
+    last_ns = np.full(len(transfers), UNKNOWN)
+    if len(transfers) == 0 or len(enqueued) == 0:
+        return last_ns
+    owner = np.searchsorted(transfers, done, "right") - 1
+    mine = (owner >= 0) & (rows.tid[done] == rows.tid[transfers[np.maximum(owner, 0)]])
+    handle = _key(rows.pid[done[mine]], rows.arg0[done[mine]])
+    known = _key(enqueued.pid, enqueued.arg0 + 1)
+    order = np.argsort(known, kind="stable")
+    found = order[np.minimum(np.searchsorted(known[order], handle), len(order) - 1)]
+    seen = known[found] == handle
+    np.maximum.at(last_ns, owner[mine][seen], enqueued.time_ns[found[seen]])
+    return last_ns
+
+
+def _key(pid: Int64, handle: Int64) -> Int64:
+    return (pid << 32) + handle
 
 
 def _summarize(pid: int, marks: Marks) -> HorovodSummary:

@@ -19,5 +19,19 @@ def all_posted(marks: Marks, found: FoundCollectives) -> Collectives:
 
 def _messages(marks: Marks, mark: MarkKind) -> Collectives:
     rows = marks.of(mark)
-    kind, unknown = np.full(len(rows), int(_MESSAGES[mark])), np.full(len(rows), UNKNOWN)
-    return Collectives(rows.pid, rows.tid, rows.time_ns, rows.time_ns, rows.arg0, kind, rows.arg1, unknown, unknown)
+    unknown = np.full(len(rows), UNKNOWN)
+    return Collectives(
+        pid=rows.pid,
+        tid=rows.tid,
+        begin_ns=rows.time_ns,
+        end_ns=rows.time_ns,
+        bytes=rows.arg0,
+        kind=np.full(len(rows), int(_MESSAGES[mark])),
+        backend=rows.arg1,
+        group=unknown,
+        ranks=unknown,
+        number=unknown,
+        posted_ns=rows.time_ns,
+        posted_tid=rows.tid,
+        work=np.zeros(len(rows), np.int64),
+    )
