@@ -98,6 +98,14 @@ WIRE_RATIO = Definition(
     "flows during its iterations; its other collectives add (n-1)/n x S each. Above 1 are headers, retransmissions, "
     "another algorithm or other traffic.",
 )
+WAITING = Definition(
+    "waiting",
+    "Each moment in which a rank does nothing but wait for communication has one cause, the first that applies. "
+    "A late rank: not all members of the collective have asked for it. A busy host: all bytes have moved, or none "
+    "moves for longer than two round trips. A full link: it serves at least 90 % of its line rate, of the job's bytes "
+    "or of others'. Loss: a flow recovers. The transport: none of these. Unseen: hardly any of the bytes passed a "
+    "wire that was watched.",
+)
 SCALING = Definition(
     "scaling factor",
     "The share of a typical iteration that is not exposed communication. It is an estimate from one trace; against a "
@@ -125,6 +133,7 @@ ALL = (
     IDLE,
     BANDWIDTH,
     WIRE_RATIO,
+    WAITING,
     SCALING,
     FLOW_PROPERTIES,
     INFERRED,

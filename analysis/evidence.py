@@ -8,20 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netprof.analysis.account.account import Account, Sources, link_sides, make_account
+from netprof.analysis.account.group_times import LinkSide
 from netprof.analysis.account.idle import CauseTimes, cause_times
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.flows_by_iteration import FlowsByIteration
 from netprof.analysis.events.iterations import FoundIterations, Iterations
+from netprof.analysis.events.members import Members, find_members
 from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
-from netprof.analysis.tables.intervals import Intervals, interval
+from netprof.analysis.tables.intervals import Intervals, interval, merge
 from netprof.analysis.tables.marks import Marks, read_marks
+from netprof.analysis.tables.nic_counters import read_nic
+from netprof.analysis.tables.round_trips import round_trips_ns
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
+from netprof.analysis.wire.traffic import traffic
 from netprof.errors import TraceError
 from netprof.model import Meta
 from netprof.schema import MarkKind
@@ -156,6 +162,43 @@ class Evidence:
     def lanes(self) -> Lanes:
         """Bytes over time by process, link and direction."""
         return self.fold.lanes()
+
+    @cached_property
+    def waits(self) -> Mapping[int, Intervals]:
+        """When each process does nothing but wait for communication."""
+        found = {}
+        for pid in np.unique(self.iterations.pid).tolist():
+            own = self.iterations.where(self.iterations.pid == pid)
+            found[pid] = merge(own.wait_ns, own.done_ns)
+        return found
+
+    @cached_property
+    def members(self) -> Members:
+        """What the other ranks did, collective by collective."""
+        return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold))
+
+    @cached_property
+    def link_sides(self) -> list[LinkSide]:
+        """What each direction of each link served over time, where its line rate is known."""
+        devices = {LinkKey(device.netns, device.device): device.line_rate.bps for device in self.meta.devices}
+        rates = {link: rate for link, rate in devices.items() if rate}
+        return link_sides(self.lanes, rates, read_nic(self.table("nic")))
+
+    @cached_property
+    def account(self) -> Account:
+        """What every rank waited for."""
+        return make_account(
+            Sources(
+                waits=self.waits,
+                collectives=self.collectives,
+                members=self.members,
+                lanes=self.lanes,
+                sides=self.link_sides,
+                flows=self.fold.flows,
+                resent=self.fold.resent(),
+                rtt_ns=round_trips_ns(self.table("tcp"), self.fold.flows),
+            )
+        )
 
     @cached_property
     def recording(self) -> Intervals:

@@ -18,6 +18,7 @@ from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.section import Analysis, Section
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,
     ITERATIONS,
+    WAITING,
     RANKS,
     LINKS,
     COLLECTIVES,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from netprof.analysis.tables.columns import concatenate
 from netprof.analysis.tables.flow_table import Flows, LaneKey
 from netprof.analysis.wire.bins import Bins, combine
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
+from netprof.analysis.wire.recovery import Resent
 
 
 class RecentFold(WireFold):
@@ -30,6 +33,15 @@ class RecentFold(WireFold):
             for lane, direction, bins in part.lanes():
                 found.setdefault((lane, direction), []).append(bins)
         return Lanes({key: whole for key, bins in found.items() if (whole := combine(bins)) is not None})
+
+    def resent(self) -> Resent:
+        """Return what the flows sent again in any part."""
+        found = []
+        for part in self._parts:
+            resent = part.resent()
+            row = self.flows.positions(part.flows.flow_id[resent.flow])
+            found.append(replace(resent, flow=row).where(row >= 0))
+        return concatenate(Resent, found)
 
     def _add_totals(self, part: WireFold) -> None:
         row = self.flows.positions(part.flows.flow_id)

@@ -44,6 +44,10 @@ class Bins:
         """Return the new bytes of the streams during `times`, edges split as for wire bytes."""
         return _bytes_in(self, self.payload_bytes, times)
 
+    def payload_until(self, at_ns: Int64) -> Float64:
+        """Return for each instant the new bytes of the streams before it."""
+        return _until(self, self.payload_bytes, at_ns) if len(self) and len(at_ns) else np.zeros(len(at_ns))
+
     def quiet_below(self, threshold_bytes: float, first_bin: int, count: int) -> Bool:
         """Return for `count` bins from `first_bin` whether each holds less than `threshold_bytes` (or nothing)."""
         quiet = np.ones(count, bool)

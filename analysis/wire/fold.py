@@ -13,6 +13,7 @@ from netprof.analysis.tables.columns import Columns, Int64, column, int64_column
 from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.analysis.wire.lanes import Lanes
+from netprof.analysis.wire.recovery import Recovery, Resent
 from netprof.schema import RECEIVE, TRANSMIT
 
 _ROWS_AT_ONCE = 1 << 17
@@ -68,6 +69,7 @@ class WireFold:
         self._sums = {name: np.zeros(slots, np.int64) for name in _NAMES[3:7]}
         self._first = np.full(slots, np.iinfo(np.int64).max)
         self._last = np.full(slots, np.iinfo(np.int64).min)
+        self._recovery = Recovery(len(flows))
 
     def add(self, batch: Any) -> None:
         """Add rows: an Arrow batch or table, a DataFrame or a mapping of columns."""
@@ -89,6 +91,10 @@ class WireFold:
         sums = {name: values[part] for name, values in self._sums.items()}
         return FlowTotals(**sums, first_ns=self._first[part], last_ns=self._last[part])
 
+    def resent(self) -> Resent:
+        """Return what the flows sent again."""
+        return self._recovery.resent
+
     def span_ns(self) -> tuple[int, int] | None:
         """Return the times of the first and the last packet of known flows, None without any."""
         if not (self._last >= self._first).any():
@@ -105,6 +111,7 @@ class WireFold:
             columns = {name: values[known] for name, values in columns.items()}
             flow, direction = flow[known], direction[known]
         self._add_to_flows(flow * 2 + direction, columns)
+        self._recovery.add(flow, direction, columns)
         if self._also is not None:
             self._also.add(flow, direction, columns)
         self._add_to_lanes(self.flows.lane[flow] * 2 + direction, columns)

@@ -58,6 +58,16 @@ most, `timing` ("measured", "enqueue times only", "times of posting only"), and 
 `communicators`, `ranks` and `ranks_source`, `bytes`, `median_wire_time_s`, `wire_bandwidth_bps`, \
 `wire_to_algorithm_ratio` |
 | `flow_properties` | `iterations` looked at, and medians: `data_flows`, `start_skew_s`, `size_equality`, `completion` |
+| `waiting` | where all exposed time of all ranks went (`definitions.waiting`); null without iterations |
+| `waiting.exposed_s`, `.exposed_share_of_all_time` | summed over ranks; its share of the whole iterations |
+| `waiting.unknown_s` | what was recorded but lies in no whole iteration, summed over ranks |
+| `waiting.causes[]` | the largest first, `seconds` adding up to `exposed_s`: `cause`, `seconds`, `share`, `saves_s` \
+(by which the iterations would be shorter together without it), `sentence`, `advice`, and where it names one, \
+`rank`, `ranks` behind `link`, `flow` |
+| `waiting.by_rank[]` | `rank`, `pid`, `window_s`, `exposed_s`, `exposed_share`, `causes_s`: `late_rank`, \
+`link_full`, `other_traffic`, `loss`, `transport`, `host`, `unseen` |
+| `waiting.worst_iterations[]` | those that wait for much longer than the median one: `number`, `begin_ns`, \
+`duration_s`, `exposed_s`, `cause`, `rank`, `causes_s`, `sentence` |
 | `scaling_factor`, `scaling_basis` | compute share of the typical iteration, and what it rests on |
 | `ranks[]` | per process: `rank`, `pid`, `device`, `iterations.*` as above, `collectives.*` as above and with \
 `{wire,payload,algorithm}_bytes`, what the ratios are of, `tx_bytes` |

@@ -52,7 +52,7 @@ def test_it_says_what_the_terminal_says_and_folds_the_rest(tmp_path: Path) -> No
 def test_tables_have_their_cells(tmp_path: Path) -> None:
     page = drawn(render(analysed(Job().fill(), tmp_path)))
     rows = re.findall(r"<tr>\n<td>0</td>\n(.*?)</tr>", page, re.DOTALL)
-    assert re.findall(r">([^<]*)</td>", rows[0])[:3] == ["100", "10", "200.0 ms"]
+    assert ["100", "10", "200.0 ms"] in [re.findall(r">([^<]*)</td>", row)[:3] for row in rows]
 
 
 @pytest.mark.parametrize("place", ["host", "device", "warning", "command"])

@@ -1,0 +1,44 @@
+"""When payload moved, and so when nothing more was to come or to go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.tables.columns import Int64
+from netprof.analysis.wire.bins import Bins
+
+
+@dataclass(frozen=True, eq=False)
+class Activity:
+    """Bins in which payload moved, by their first packet; ns."""
+
+    first_ns: Int64
+    last_ns: Int64
+
+    def last_before(self, at_ns: Int64) -> Int64:
+        """Return for each instant when payload last moved before it; the smallest number where none ever did."""
+        index = np.searchsorted(self.first_ns, at_ns, "left") - 1
+        known = np.maximum(index, 0)
+        if len(self.first_ns) == 0:
+            return np.full(len(at_ns), np.iinfo(np.int64).min)
+        return np.where(index >= 0, np.minimum(self._reach[known], at_ns), np.iinfo(np.int64).min)
+
+    @property
+    def _reach(self) -> Int64:
+        return np.maximum.accumulate(self.last_ns)
+
+
+def activity(lanes: Sequence[Bins | None]) -> Activity:
+    """Return when payload moved in any of several lanes."""
+    first, last = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for bins in lanes:
+        if bins is not None:
+            rows = np.flatnonzero(bins.payload_bytes)
+            begin_ns = (bins.first_bin + rows) * bins.bin_ns
+            first.append(begin_ns + bins.bin_ns - bins.lead_ns[rows].astype(np.int64))
+            last.append(begin_ns + bins.last_ns[rows].astype(np.int64))
+    order = np.argsort(np.concatenate(first), kind="stable")
+    return Activity(np.concatenate(first)[order], np.concatenate(last)[order])

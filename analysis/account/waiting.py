@@ -1,0 +1,227 @@
+"""The account of waiting: what each rank waits for in every nanosecond in which it is exposed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.account.activity import Activity
+from netprof.analysis.account.causes import (
+    HOST,
+    LATE_RANK,
+    LINK_FULL,
+    LOSS,
+    OTHER_TRAFFIC,
+    TRANSPORT,
+    UNSEEN,
+    WAIT_CAUSES,
+    Cause,
+)
+from netprof.analysis.account.group_times import GroupTimes, Held
+from netprof.analysis.account.pieces import NOTHING, Pieces, pieces_of
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.members import Members
+from netprof.analysis.tables.columns import Columns, Int64, concatenate
+from netprof.analysis.tables.intervals import Intervals, merge
+
+NOBODY = -1
+_LONGEST_CHAIN = 8
+"""How many ranks may wait for each other in a row; who waits beyond that stays late."""
+_NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting(Columns):
+    """Stretches of exposed time, disjoint within a process, by process and begin; ns.
+
+    `cause` is an index in WAIT_CAUSES. `culprit` is the process that is late or whose host is busy, else NOBODY.
+    `group` is the communicator that is waited for, as in `Members`, -1 where none is known.
+    """
+
+    pid: Int64
+    begin_ns: Int64
+    end_ns: Int64
+    cause: Int64
+    culprit: Int64
+    group: Int64
+
+    def of(self, cause: Cause) -> Waiting:
+        """Return the stretches with one cause."""
+        return self.where(self.cause == _NUMBER[cause])
+
+    @property
+    def length_ns(self) -> Int64:
+        """How long each stretch is."""
+        return self.end_ns - self.begin_ns
+
+
+def account(
+    waits: Mapping[int, Intervals],
+    collectives: Collectives,
+    members: Members,
+    activities: Mapping[int, Activity],
+    groups: Mapping[int, GroupTimes],
+    unseen: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> Waiting:
+    """Give every nanosecond of `waits` (by process) its cause; what is returned covers exactly them.
+
+    `unseen` says of each collective whether its bytes passed no wire that was watched.
+    """
+    parts = [
+        _of_process(pid, times, collectives, members, activities, groups, unseen)
+        for pid, times in sorted(waits.items())
+    ]
+    return resolve_lateness(concatenate(Waiting, parts))
+
+
+def resolve_lateness(waiting: Waiting) -> Waiting:
+    """Give the time in which a late rank is itself exposed the cause for which that one waits.
+
+    A rank that is still held up by a slow link in its last collective posts the next one late, but is not to blame.
+    """
+    for _ in range(_LONGEST_CHAIN):
+        late = waiting.cause == _NUMBER[LATE_RANK]
+        culprits = np.unique(waiting.culprit[late]).tolist()
+        exposed = {pid: waiting.where(waiting.pid == pid) for pid in culprits}
+        passed_on = [_passed_on(waiting.where(late & (waiting.culprit == pid)), exposed[pid]) for pid in culprits]
+        if not any(changed for _, changed in passed_on):
+            break
+        kept = [waiting.where(~late), *(part for part, _ in passed_on)]
+        waiting = concatenate(Waiting, kept)
+        waiting = waiting.where(np.lexsort((waiting.begin_ns, waiting.pid)))
+    return waiting
+
+
+def _passed_on(late: Waiting, culprit: Waiting) -> tuple[Waiting, bool]:
+    """Cut stretches that wait for one late process by that one's own waiting, and take over its causes there."""
+    edges = np.sort(np.concatenate((culprit.begin_ns, culprit.end_ns)))
+    begin, row = _cut(late.begin_ns, late.end_ns, edges)
+    end = np.append(begin[1:], 0)
+    last = np.append(row[1:] != row[:-1], True) if len(row) else np.zeros(0, bool)
+    end = np.where(last, late.end_ns[row], end)
+    index = np.searchsorted(culprit.begin_ns, begin, "right") - 1
+    known = np.maximum(index, 0)
+    waits = (index >= 0) & (begin < culprit.end_ns[known]) if len(culprit) else np.zeros(len(begin), bool)
+    waits = np.asarray(waits) & (culprit.culprit[known] != late.pid[row] if len(culprit) else False)
+    cause, who, group = late.cause[row], late.culprit[row], late.group[row]
+    if len(culprit):
+        cause = np.where(waits, culprit.cause[known], cause)
+        who = np.where(waits, culprit.culprit[known], who)
+        group = np.where(waits, culprit.group[known], group)
+    return Waiting(late.pid[row], begin, end, cause, who, group), bool(waits.any())
+
+
+def _cut(begin_ns: Int64, end_ns: Int64, edges: Int64) -> tuple[Int64, Int64]:
+    """Return where the parts of stretches begin that `edges` (ascending) cut them into, and whose part each is."""
+    low, high = np.searchsorted(edges, begin_ns, "right"), np.searchsorted(edges, end_ns, "left")
+    count = np.maximum(high - low, 0)
+    row = np.repeat(np.arange(len(begin_ns)), count)
+    offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    begin = np.concatenate((begin_ns, edges[np.repeat(low, count) + offset]))
+    row = np.concatenate((np.arange(len(begin_ns)), row))
+    order = np.lexsort((begin, row))
+    return begin[order], row[order]
+
+
+def _of_process(
+    pid: int,
+    waits: Intervals,
+    collectives: Collectives,
+    members: Members,
+    activities: Mapping[int, Activity],
+    groups: Mapping[int, GroupTimes],
+    unseen: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> Waiting:
+    own = np.flatnonzero(collectives.pid == pid)
+    mine, others = collectives.where(own), members.where(own)
+    pieces = pieces_of(waits, mine)
+    found: list[Waiting] = []
+
+    def give(part: Pieces, cause: Cause, culprit: Int64 | int = NOBODY) -> None:
+        found.append(_waiting(pid, part, cause, culprit, _group_of(part, others)))
+
+    outstanding = pieces.where(pieces.row != NOTHING)
+    give(pieces.where(pieces.row == NOTHING), HOST, pid)
+    not_posted, outstanding = outstanding.cut(mine.posted_ns[outstanding.row])
+    give(not_posted, HOST, pid)
+    late, outstanding = outstanding.cut(_late_until(mine, others)[outstanding.row])
+    give(late, LATE_RANK, others.last_pid[late.row])
+    hidden = unseen[own][outstanding.row]
+    give(outstanding.where(hidden), UNSEEN)
+    outstanding = outstanding.where(~hidden)
+    under_way, arrived = outstanding.cut(_all_moved_ns(mine, others, activities.get(pid))[outstanding.row])
+    give(arrived, HOST, pid)
+    for number in np.unique(others.group[under_way.row]).tolist():
+        part = under_way.where(others.group[under_way.row] == number)
+        found.append(_by_wire(pid, part, number, groups.get(number)))
+    return _in_order(concatenate(Waiting, found))
+
+
+def _late_until(mine: Collectives, others: Members) -> Int64:
+    """Return until when each collective waits for the member that posts it last.
+
+    A rank that is done before another has posted did not wait for that one: in a broadcast, say, nobody waits for a
+    late receiver.
+    """
+    return np.where(others.ready_ns <= mine.end_ns, others.ready_ns, mine.posted_ns)
+
+
+def _all_moved_ns(mine: Collectives, others: Members, moved: Activity | None) -> Int64:
+    """Return from when on nothing moved to or from the process any more before each collective was done."""
+    if moved is None:
+        return mine.end_ns
+    last = moved.last_before(mine.end_ns)
+    return np.where(last >= np.maximum(mine.posted_ns, others.ready_ns), last, mine.end_ns)
+
+
+def _by_wire(pid: int, part: Pieces, group: int, times: GroupTimes | None) -> Waiting:
+    """Explain what is left by what the wire did; all that nothing explains is the transport's."""
+    left, found = merge(part.begin_ns, part.end_ns), []
+    if times is not None:
+        for cause, when in (
+            (LINK_FULL, times.link_full),
+            (OTHER_TRAFFIC, times.other_traffic),
+            (LOSS, times.recovering),
+        ):
+            explained = left & when
+            left = left - explained
+            found.append(_span(pid, explained, cause, NOBODY, group))
+        held = left & times.held.times
+        left = left - held
+        found.append(_span(pid, held, HOST, _holder(times.held, held), group))
+    return concatenate(Waiting, [*found, _span(pid, left, TRANSPORT, NOBODY, group)])
+
+
+def _holder(held: Held, times: Intervals) -> Int64:
+    index = np.searchsorted(held.times.begin_ns, times.begin_ns, "right") - 1
+    return held.holder[index]
+
+
+def _waiting(pid: int, part: Pieces, cause: Cause, culprit: Int64 | int, group: Int64) -> Waiting:
+    count = len(part)
+    return Waiting(
+        np.full(count, pid),
+        part.begin_ns,
+        part.end_ns,
+        np.full(count, _NUMBER[cause]),
+        np.broadcast_to(culprit, count).astype(np.int64),
+        group,
+    )
+
+
+def _span(pid: int, times: Intervals, cause: Cause, culprit: Int64 | int, group: int) -> Waiting:
+    return _waiting(
+        pid, Pieces(times.begin_ns, times.end_ns, times.begin_ns), cause, culprit, np.full(len(times), group)
+    )
+
+
+def _group_of(part: Pieces, others: Members) -> Int64:
+    if len(others) == 0:
+        return np.full(len(part), -1)
+    return np.where(part.row == NOTHING, -1, others.group[np.maximum(part.row, 0)])
+
+
+def _in_order(found: Waiting) -> Waiting:
+    return found.where(np.argsort(found.begin_ns, kind="stable"))

@@ -1,0 +1,160 @@
+"""Who takes part in which collective: the k-th of a communicator is one event on all of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.matching import partners
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64
+
+_SURE = 0.8
+"""Share of a rank's collectives that have to fit another's for the two to be of one communicator."""
+
+Traffic = Mapping[tuple[int, int], float]
+"""Bytes that went between two processes; (a, b) and (b, a) alike."""
+
+
+@dataclass(frozen=True, eq=False)
+class Members(Columns):
+    """What the other ranks of a collective did, row by row as the `Collectives` that it was found from.
+
+    `event` is the same number on all members of a collective, and `group` on all members of a communicator; -1 where
+    nobody else was seen. `ready_ns` is when the last member that was seen posted it and `last_pid` that member. `seen`
+    of its `ranks` were seen, this one included; `ranks` is UNKNOWN where nothing says it.
+    """
+
+    event: Int64
+    group: Int64
+    ready_ns: Int64
+    last_pid: Int64
+    seen: Int64
+    ranks: Int64
+
+
+@dataclass(frozen=True)
+class _View:
+    """A communicator as one process sees it: the rows of its collectives, by the time they were posted."""
+
+    pid: int
+    ranks: int
+    number: int
+    rows: Int64
+    collectives: Collectives
+
+
+def find_members(
+    collectives: Collectives, ranks: Mapping[int, int], world_size: int | None, traffic: Traffic
+) -> Members:
+    """Find the communicators of all processes, and which collectives of their members are the same ones.
+
+    Members are told by what their communicator says (its size, their number in it), by collectives that fit together,
+    and where more than one could be meant, by whom they exchanged bytes with. `ranks` and `world_size` stand in for
+    collectives of no known group: those are taken to be of the whole job.
+    """
+    event, group = np.full(len(collectives), -1), np.full(len(collectives), -1)
+    views = _views(collectives, ranks, world_size)
+    events = 0
+    for number, members in enumerate(_communicators(views, traffic)):
+        for view in members:
+            group[view.rows] = number
+        events = _number_events(members, event, events)
+    return _summarize(collectives, event, group, views)
+
+
+def _views(collectives: Collectives, ranks: Mapping[int, int], world_size: int | None) -> list[_View]:
+    order = np.lexsort((collectives.posted_ns, collectives.group, collectives.backend, collectives.pid))
+    edges = np.zeros(len(order), bool)
+    for name in ("pid", "backend", "group"):
+        values = getattr(collectives, name)[order]
+        edges[1:] |= values[1:] != values[:-1]
+    views = []
+    for rows in np.split(order, np.flatnonzero(edges)):
+        if len(rows) == 0:
+            continue
+        first = collectives.where(rows[:1])
+        pid, size, number = int(first.pid[0]), int(first.ranks[0]), int(first.number[0])
+        if first.group[0] == UNKNOWN:
+            size, number = UNKNOWN if world_size is None else world_size, ranks.get(pid, UNKNOWN)
+        views.append(_View(pid, size, number, rows, collectives.where(rows)))
+    return views
+
+
+def _communicators(views: Sequence[_View], traffic: Traffic) -> list[list[_View]]:
+    """Put the views of one communicator together, the ones with the most collectives first."""
+    left = sorted(views, key=lambda view: -len(view.rows))
+    found = []
+    while left:
+        seed = left.pop(0)
+        members = [seed]
+        for view in _candidates(seed, left, traffic):
+            if _can_join(members, view) and _are_one(seed, view):
+                members.append(view)
+                left.remove(view)
+            if len(members) == seed.ranks:
+                break
+        found.append(members)
+    return found
+
+
+def _candidates(seed: _View, views: Sequence[_View], traffic: Traffic) -> list[_View]:
+    """Return the views that may be of the seed's communicator: those it exchanged the most with first."""
+    like = [
+        view
+        for view in views
+        if view.pid != seed.pid
+        and view.ranks == seed.ranks
+        and view.collectives.backend[0] == seed.collectives.backend[0]
+    ]
+    return sorted(like, key=lambda view: -traffic.get((seed.pid, view.pid), 0.0))
+
+
+def _can_join(members: Sequence[_View], view: _View) -> bool:
+    """A communicator has each process and each number once."""
+    pids, numbers = {m.pid for m in members}, {m.number for m in members if m.number != UNKNOWN}
+    return view.pid not in pids and view.number not in numbers
+
+
+def _are_one(one: _View, other: _View) -> bool:
+    """Tell whether the collectives of two views fit together, in the time that both were seen."""
+    low = max(int(one.collectives.begin_ns.min()), int(other.collectives.begin_ns.min()))
+    high = min(int(one.collectives.end_ns.max()), int(other.collectives.end_ns.max()))
+    both = (one.collectives.begin_ns >= low) & (one.collectives.end_ns <= high)
+    if not both.any():
+        both[:] = True
+    found = partners(one.collectives, other.collectives)
+    return bool((found[both] >= 0).mean() >= _SURE)
+
+
+def _number_events(members: Sequence[_View], event: Int64, events: int) -> int:
+    """Give the collectives of a communicator's first member numbers, and its partners the same; returns the next."""
+    first, *others = members
+    if not others:
+        return events
+    event[first.rows] = np.arange(len(first.rows)) + events
+    for view in others:
+        rows = partners(first.collectives, view.collectives)
+        seen = np.flatnonzero(rows >= 0)
+        event[view.rows[rows[seen]]] = seen + events
+    return events + len(first.rows)
+
+
+def _summarize(collectives: Collectives, event: Int64, group: Int64, views: Sequence[_View]) -> Members:
+    ranks = np.full(len(event), UNKNOWN)
+    for view in views:
+        ranks[view.rows] = view.ranks
+    ready, last = collectives.posted_ns.copy(), collectives.pid.copy()
+    seen = np.ones(len(event), np.int64)
+    rows = np.flatnonzero(event >= 0)
+    if len(rows):
+        count = int(event.max()) + 1
+        by_time = rows[np.argsort(collectives.posted_ns[rows], kind="stable")]
+        last_row = np.zeros(count, np.int64)
+        last_row[event[by_time]] = by_time  # the last of those that are written stays
+        ready[rows] = collectives.posted_ns[last_row[event[rows]]]
+        last[rows] = collectives.pid[last_row[event[rows]]]
+        seen[rows] = np.bincount(event[rows], minlength=count)[event[rows]]
+    return Members(event, group, ready, last, seen, ranks)

@@ -1,0 +1,298 @@
+"""What the job waits for: the account of every exposed nanosecond, summed up by cause, by rank and by iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES, Cause
+from netprof.analysis.account.waiting import NOBODY, Waiting
+from netprof.analysis.definitions import WAITING as DEFINITION
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.waiting_words import Blame, blame, words
+from netprof.analysis.form import Bar, Cell, Grid, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.intervals import covered_until, merge
+from netprof.units import duration, share
+
+_WORST = 5
+_NOTABLE = 1.5
+"""How much longer than the median an iteration waits to be listed."""
+
+
+@dataclass(frozen=True)
+class CauseShare:
+    """One cause over the whole recording.
+
+    `ns` is summed over ranks and `share` of all exposed time. `saves_s` is by how much the recording's iterations would
+    be shorter together without it, all else alike. `rank` is who is late or busy, `ranks` those behind `link`.
+    """
+
+    cause: Cause
+    ns: int
+    share: float
+    saves_s: float
+    sentence: str
+    advice: str
+    rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    link: str | None = None
+    flow: str | None = None
+
+
+@dataclass(frozen=True)
+class RankWaiting:
+    """One process over its whole iterations; `causes_ns` in the order of WAIT_CAUSES, together `exposed_ns`."""
+
+    pid: int
+    rank: int | None
+    window_ns: int
+    exposed_ns: int
+    causes_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WorstIteration:
+    """An iteration that waits for much longer than the median one; over all ranks. `cause` is the largest."""
+
+    number: int
+    begin_ns: int
+    duration_ns: int
+    exposed_ns: int
+    causes_ns: tuple[int, ...]
+    cause: Cause
+    rank: int | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class WaitingFinding:
+    """The account, over all whole iterations of all ranks (`definitions.WAITING`).
+
+    The causes' `ns` add up to `exposed_ns`. `unknown_ns` was recorded, but lies in no whole iteration.
+    """
+
+    exposed_ns: int
+    window_ns: int
+    exposed_share: float
+    unknown_ns: int
+    causes: tuple[CauseShare, ...]
+    by_rank: tuple[RankWaiting, ...]
+    worst: tuple[WorstIteration, ...]
+
+
+def _conclude(analysis: Analysis) -> WaitingFinding | None:
+    evidence = analysis.evidence
+    if len(evidence.iterations) == 0:
+        return None
+    waiting = evidence.account.waiting
+    by_rank = tuple(_rank(pid, evidence) for pid in np.unique(evidence.iterations.pid).tolist())
+    exposed_ns, window_ns = sum(r.exposed_ns for r in by_rank), sum(r.window_ns for r in by_rank)
+    blames = blame(evidence)
+    table = _by_iteration(evidence.iterations, waiting)
+    recorded_ns = evidence.recording.total_ns * len(by_rank)
+    return WaitingFinding(
+        exposed_ns=exposed_ns,
+        window_ns=window_ns,
+        exposed_share=exposed_ns / window_ns if window_ns else 0.0,
+        unknown_ns=max(0, recorded_ns - window_ns),
+        causes=tuple(_shares(waiting, table, blames, exposed_ns)),
+        by_rank=tuple(sorted(by_rank, key=lambda r: (r.rank is None, r.rank or 0, r.pid))),
+        worst=tuple(_worst(table, waiting, evidence)),
+    )
+
+
+def _rank(pid: int, evidence: Evidence) -> RankWaiting:
+    own = evidence.account.waiting.where(evidence.account.waiting.pid == pid)
+    iterations = evidence.iterations.where(evidence.iterations.pid == pid)
+    causes = np.bincount(own.cause, weights=own.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
+    window = int(iterations.duration_ns.sum())
+    return RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """How long each process waits for what, in each iteration of the reference process.
+
+    `waited_ns` has the shape (pids, iterations, causes).
+    `late_for` is for how long at most others wait for each process's late posts; shape (pids, iterations).
+    """
+
+    begin_ns: Int64
+    end_ns: Int64
+    waited_ns: Int64
+    late_for_ns: Int64
+
+
+def _by_iteration(iterations: Iterations, waiting: Waiting) -> _Table:
+    pids, counts = np.unique(iterations.pid, return_counts=True)
+    reference = iterations.where(iterations.pid == pids[np.argmax(counts)])
+    begin, end = reference.begin_ns, reference.end_ns
+    waited = np.zeros((len(pids), len(reference), len(WAIT_CAUSES)), np.int64)
+    late_for = np.zeros((len(pids), len(reference)), np.int64)
+    for row, pid in enumerate(pids.tolist()):
+        own = waiting.where(waiting.pid == pid)
+        for number, cause in enumerate(WAIT_CAUSES):
+            waited[row, :, number] = _within(own.of(cause), begin, end)
+        late = own.of(LATE_RANK)
+        for other, culprit in enumerate(pids.tolist()):
+            if other != row and (mine := late.culprit == culprit).any():
+                late_for[other] = np.maximum(late_for[other], _within(late.where(mine), begin, end))
+    return _Table(begin, end, waited, late_for)
+
+
+def _within(part: Waiting, begin_ns: Int64, end_ns: Int64) -> Int64:
+    times = merge(part.begin_ns, part.end_ns)
+    return covered_until(times, end_ns) - covered_until(times, begin_ns)
+
+
+def _shares(waiting: Waiting, table: _Table, blames: Mapping[Cause, Blame], exposed_ns: int) -> list[CauseShare]:
+    found = []
+    for number, cause in enumerate(WAIT_CAUSES):
+        total = int(waiting.of(cause).length_ns.sum())
+        if total:
+            who = blames.get(cause, Blame())
+            part, saves = total / exposed_ns, _saves_ns(table, number) / 1e9
+            sentence, advice = words(cause, who, part)
+            found.append(
+                CauseShare(cause, total, part, saves, sentence, advice, who.rank, who.ranks, who.link, who.flow)
+            )
+    return sorted(found, key=lambda share: -share.ns)
+
+
+def _saves_ns(table: _Table, number: int) -> int:
+    """Return what all iterations would be shorter without a cause: what every rank of each one has in common.
+
+    All ranks of a job keep step, so an iteration gets shorter by what its least waiting rank waits. The late rank
+    itself does not wait: it would be faster by what the others wait for it.
+    """
+    spared = table.waited_ns[:, :, number]
+    if WAIT_CAUSES[number] is LATE_RANK:
+        spared = np.maximum(spared, table.late_for_ns)
+    return int(spared.min(axis=0).sum()) if spared.size else 0
+
+
+def _worst(table: _Table, waiting: Waiting, evidence: Evidence) -> list[WorstIteration]:
+    exposed = table.waited_ns.sum(axis=(0, 2))
+    if len(exposed) == 0:
+        return []
+    notable = np.flatnonzero(exposed > _NOTABLE * max(float(np.median(exposed)), 1.0))
+    rows = notable[np.argsort(-exposed[notable], kind="stable")][:_WORST]
+    return [_one(int(row), table, waiting, evidence) for row in rows]
+
+
+def _one(row: int, table: _Table, waiting: Waiting, evidence: Evidence) -> WorstIteration:
+    causes = table.waited_ns[:, row].sum(axis=0)
+    cause = WAIT_CAUSES[int(np.argmax(causes))]
+    begin, end = int(table.begin_ns[row]), int(table.end_ns[row])
+    inside = waiting.of(cause)
+    inside = inside.where((inside.end_ns > begin) & (inside.begin_ns < end) & (inside.culprit != NOBODY))
+    rank = None
+    if len(inside):
+        pids, index = np.unique(inside.culprit, return_inverse=True)
+        rank = evidence.ranks.get(int(pids[np.argmax(np.bincount(index, weights=inside.length_ns))]))
+    who = f" (rank {rank})" if rank is not None else ""
+    sentence = f"{duration(int(causes.max()) / 1e9)} of {duration(int(causes.sum()) / 1e9)} for {cause.title}{who}"
+    return WorstIteration(row, begin, end - begin, int(causes.sum()), tuple(causes.tolist()), cause, rank, sentence)
+
+
+def _document(finding: WaitingFinding | None) -> dict[str, Any]:
+    if finding is None:
+        return {"waiting": None}
+    return {
+        "waiting": {
+            "exposed_s": finding.exposed_ns / 1e9,
+            "exposed_share_of_all_time": finding.exposed_share,
+            "unknown_s": finding.unknown_ns / 1e9,
+            "causes": [_cause(each) for each in finding.causes],
+            "by_rank": [_of_rank(each) for each in finding.by_rank],
+            "worst_iterations": [_iteration(each) for each in finding.worst],
+        }
+    }
+
+
+def _cause(found: CauseShare) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "cause": found.cause.name,
+        "seconds": found.ns / 1e9,
+        "share": found.share,
+        "saves_s": found.saves_s,
+        "sentence": found.sentence,
+        "advice": found.advice,
+    }
+    named = {"rank": found.rank, "ranks": list(found.ranks) or None, "link": found.link, "flow": found.flow}
+    return document | {name: value for name, value in named.items() if value is not None}
+
+
+def _of_rank(found: RankWaiting) -> dict[str, Any]:
+    return {
+        "rank": found.rank,
+        "pid": found.pid,
+        "window_s": found.window_ns / 1e9,
+        "exposed_s": found.exposed_ns / 1e9,
+        "exposed_share": found.exposed_ns / found.window_ns if found.window_ns else None,
+        "causes_s": _named(found.causes_ns),
+    }
+
+
+def _iteration(found: WorstIteration) -> dict[str, Any]:
+    return {
+        "number": found.number,
+        "begin_ns": found.begin_ns,
+        "duration_s": found.duration_ns / 1e9,
+        "exposed_s": found.exposed_ns / 1e9,
+        "cause": found.cause.name,
+        "rank": found.rank,
+        "causes_s": _named(found.causes_ns),
+        "sentence": found.sentence,
+    }
+
+
+def _named(causes_ns: Sequence[int]) -> dict[str, float]:
+    return {cause.name: ns / 1e9 for cause, ns in zip(WAIT_CAUSES, causes_ns, strict=True)}
+
+
+def _parts(finding: WaitingFinding | None) -> Sequence[Part]:
+    if finding is None or not finding.exposed_ns:
+        return []
+    about = f"{share(finding.exposed_share)} of all time, by what it is spent on"
+    return [Part("Waiting for communication", about, [_causes_grid(finding), _ranks_grid(finding)])]
+
+
+def _causes_grid(finding: WaitingFinding) -> Grid:
+    rows: list[Sequence[Cell]] = []
+    before = 0.0
+    for each in finding.causes:
+        bar = Bar(before, each.share, each.cause.name)
+        rows.append((each.cause.title, share(each.share), duration(each.saves_s), bar))
+        before += each.share
+    return Grid(("cause", "share", "saves", ""), rows, left=frozenset({""}), optional=("",))
+
+
+def _ranks_grid(finding: WaitingFinding) -> Grid:
+    shown = [each.cause for each in finding.causes]
+    numbers = [WAIT_CAUSES.index(cause) for cause in shown]
+    rows = [
+        (
+            f"pid {each.pid}" if each.rank is None else str(each.rank),
+            share(each.exposed_ns / each.window_ns if each.window_ns else None),
+            *(share(each.causes_ns[number] / each.window_ns if each.window_ns else None) for number in numbers),
+        )
+        for each in finding.by_rank
+    ]
+    return Grid(("rank", "waits", *(cause.short for cause in shown)), rows)
+
+
+WAITING = Section(
+    "waiting",
+    _conclude,
+    ("marks", "wire", "flows", "nic", "tcp"),
+    _document,
+    _parts,
+    definitions=lambda finding: (DEFINITION,) if finding and finding.exposed_ns else (),
+)

@@ -1,0 +1,186 @@
+"""Who or what is behind each cause of waiting, and how one says it: what happened, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.account.causes import (
+    HOST,
+    LATE_RANK,
+    LINK_FULL,
+    LOSS,
+    OTHER_TRAFFIC,
+    TRANSPORT,
+    UNSEEN,
+    Cause,
+)
+from netprof.analysis.account.group_times import Full
+from netprof.analysis.account.waiting import NOBODY, Waiting
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
+from netprof.schema import TRANSMIT
+from netprof.units import rate
+
+_ALONE = 0.8
+"""Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Who is behind a cause; what is not known is None or empty.
+
+    `label` names the rank or link for a person, `part` is its share of the cause's time, `alone` says that the other
+    links of the group have room meanwhile.
+    """
+
+    label: str = ""
+    part: float = 1.0
+    rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    link: str | None = None
+    flow: str | None = None
+    alone: bool = False
+    detail: str = ""
+
+
+def blame(evidence: Evidence) -> dict[Cause, Blame]:
+    """Return who is behind each cause of the account that names somebody."""
+    waiting = evidence.account.waiting
+    found = {cause: _rank_behind(waiting.of(cause), evidence) for cause in (LATE_RANK, HOST)}
+    found[LINK_FULL] = _link_behind(waiting.of(LINK_FULL), evidence, others=False)
+    found[OTHER_TRAFFIC] = _link_behind(waiting.of(OTHER_TRAFFIC), evidence, others=True)
+    found[LOSS] = _flow_behind(waiting.of(LOSS), evidence)
+    return {cause: each for cause, each in found.items() if each is not None}
+
+
+def words(cause: Cause, who: Blame, part: float) -> tuple[str, str]:
+    """Return what happened, and what to do next; `part` is the cause's share of all exposed time."""
+    happened, next_step = _WORDS[cause]
+    return happened(who, f"{part:.0%}"), next_step(who)
+
+
+def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
+    stretches = stretches.where(stretches.culprit != NOBODY)
+    if len(stretches) == 0:
+        return None
+    pids, index = np.unique(stretches.culprit, return_inverse=True)
+    lengths = np.bincount(index, weights=stretches.length_ns)
+    pid = int(pids[np.argmax(lengths)])
+    rank = evidence.ranks.get(pid)
+    label = f"process {pid}" if rank is None else f"rank {rank}"
+    return Blame(label, float(lengths.max() / lengths.sum()), rank=rank)
+
+
+def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blame | None:
+    """Return the link that is full for most of the time."""
+    best: tuple[int, Full] | None = None
+    times = merge(stretches.begin_ns, stretches.end_ns)
+    each: dict[LinkKey, Intervals] = {}
+    for number in np.unique(stretches.group).tolist():
+        for full in evidence.account.groups[number].full:
+            when = (full.others if others else full.own) & times
+            key = full.side.link
+            each[key] = each.get(key, NOTHING) | when
+            if best is None or when.total_ns > best[0]:
+                best = when.total_ns, full
+    if best is None:
+        return None
+    side = best[1].side
+    pids = evidence.lanes.pids_of(side.link)
+    ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
+    rest: Intervals = NOTHING
+    for key, when in each.items():
+        if key != side.link:
+            rest = rest | when
+    alone = rest.total_ns < (1 - _ALONE) * times.total_ns
+    way = "sending" if side.direction == TRANSMIT else "receiving"
+    return Blame(
+        label=f"{side.link.device} of {_ranks(ranks, pids)} ({rate(side.line_rate_bps)}, {way})",
+        part=best[0] / max(times.total_ns, 1),
+        ranks=ranks,
+        link=side.link.device,
+        alone=alone,
+        detail=_others_share(best[1], times) if others else "",
+    )
+
+
+def _others_share(full: Full, times: Intervals) -> str:
+    own, others = full.side.own.busy_in(times), full.side.others.busy_in(times)
+    return f"{others / (own + others):.0%}" if own + others else "an unknown part"
+
+
+def _flow_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
+    times = merge(stretches.begin_ns, stretches.end_ns)
+    each: dict[int, int] = {}
+    for number in np.unique(stretches.group).tolist():
+        for flow, when in evidence.account.groups[number].loss.items():
+            each[flow] = max(each.get(flow, 0), (when & times).total_ns)
+    if not each:
+        return None
+    flow = max(each, key=lambda row: each[row])
+    flows = evidence.fold.flows
+    name = f"{flows.local_addr[flow]}:{flows.local_port[flow]} → {flows.remote_addr[flow]}:{flows.remote_port[flow]}"
+    return Blame(label=name, part=each[flow] / max(times.total_ns, 1), flow=name)
+
+
+def _ranks(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
+    numbers = ranks or tuple(pids)
+    name = "rank" if ranks else "process"
+    return f"{name}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _late(who: Blame, part: str) -> str:
+    if who.part >= _ALONE:
+        return f"{part} of the waiting is for {who.label}, which asks for its collectives after everybody else"
+    return f"{part} of the waiting is for ranks that ask for their collectives last, most often {who.label}"
+
+
+def _full(who: Blame, part: str) -> str:
+    alone = ", while the other links have room" if who.alone else ""
+    return f"in {part} of the waiting {who.label} is full of the job's own bytes{alone}"
+
+
+_Say = tuple[Callable[[Blame, str], str], Callable[[Blame], str]]
+
+_WORDS: dict[Cause, _Say] = {
+    LATE_RANK: (
+        _late,
+        lambda who: (
+            f"look at what {who.label} does before: data loading, a slower or busier CPU or GPU, uneven batches"
+            if who.label
+            else "look at what makes some ranks slower"
+        ),
+    ),
+    LINK_FULL: (
+        _full,
+        lambda who: (
+            f"bring {who.label} up to the speed of the others (cable, port, driver, shaping): everybody waits for it"
+            if who.alone
+            else "a faster link, or fewer bytes: compression, gradient accumulation, larger batches"
+        ),
+    ),
+    OTHER_TRAFFIC: (
+        lambda who, part: f"in {part} of the waiting {who.label} is full, {who.detail} of it not the job's bytes",
+        lambda who: "move the other traffic to another link or another time, or give the job priority on this one",
+    ),
+    LOSS: (
+        lambda who, part: f"in {part} of the waiting TCP recovers from loss, most of all {who.label}",
+        lambda who: "find where packets are dropped: full switch buffers, errors of a port (ethtool -S), a wrong MTU",
+    ),
+    TRANSPORT: (
+        lambda who, part: f"in {part} of the waiting bytes are under way, but no link is full and nothing is lost",
+        lambda who: "look at round-trip times, socket buffers and the sizes of messages",
+    ),
+    HOST: (
+        lambda who, part: f"in {part} of the waiting all bytes have arrived and a host is busy with them: {who.label}",
+        lambda who: f"give {who.label or 'the hosts'} more CPU: cores to itself, pinning, fewer neighbours",
+    ),
+    UNSEEN: (
+        lambda who, part: f"{part} of the waiting is for bytes that passed no wire that netprof watches",
+        lambda who: "they go over RDMA, shared memory, or between members that are not recorded: record those too",
+    ),
+}

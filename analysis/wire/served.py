@@ -1,0 +1,116 @@
+"""What a link did over time: a packet occupies it for its size over the line rate, not for the bin it was booked in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from netprof.analysis.definitions import IDLE_THRESHOLD
+from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.wire.bins import Bins
+from netprof.schema import RECEIVE
+
+FULL = 0.9
+"""A link is full where it serves at least this share of its line rate."""
+_WINDOW_NS = 5_000_000
+_WINDOW_BYTES = 4 << 20  # what a window holds on a fast link, where less than _WINDOW_NS is enough to tell
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """One direction of a link: disjoint stretches, ascending; in each the link is busy for `busy_ns`, spread evenly.
+
+    busy_ns <= end_ns - begin_ns, so what is served and what is idle, all time outside of stretches, are never more than
+    the time. A stretch is busy for at least IDLE_THRESHOLD: a few packets far apart are stretches of their own length.
+    """
+
+    begin_ns: Int64
+    end_ns: Int64
+    busy_ns: Int64
+
+    @property
+    def busy(self) -> Intervals:
+        """The time in which anything is served."""
+        return merge(self.begin_ns, self.end_ns)
+
+    def busy_until(self, at_ns: Int64) -> Float64:
+        """Return for each instant for how many nanoseconds the link was busy before it."""
+        if len(self.begin_ns) == 0:
+            return np.zeros(np.shape(at_ns))
+        index = np.maximum(np.searchsorted(self.begin_ns, at_ns, "right") - 1, 0)
+        length = np.maximum(self.end_ns[index] - self.begin_ns[index], 1)
+        share = np.clip((at_ns - self.begin_ns[index]) / length, 0.0, 1.0)
+        return np.asarray(self._before[index] + self.busy_ns[index] * share)
+
+    def busy_in(self, times: Intervals) -> float:
+        """Return for how many nanoseconds of `times` the link was busy."""
+        return float((self.busy_until(times.end_ns) - self.busy_until(times.begin_ns)).sum())
+
+    @cached_property
+    def _before(self) -> Int64:
+        return np.concatenate(([0], np.cumsum(self.busy_ns)))[:-1]
+
+
+NEVER = Served(*(np.zeros(0, np.int64) for _ in range(3)))
+"""A link that served nothing."""
+
+
+def served(bins: Bins | None, direction: int, line_rate_bps: float) -> Served:
+    """Return when a link serves what was booked in `bins`.
+
+    The packets of a bin are spread evenly between its first and its last one. What was sent is served from then on, as
+    fast as the line rate allows; what was received has been served before: the same, backward in time.
+    """
+    if bins is None or len(bins) == 0:
+        return NEVER
+    rows = np.flatnonzero(bins.wire_bytes)
+    begin_ns = (bins.first_bin + rows) * bins.bin_ns
+    first = begin_ns + bins.bin_ns - bins.lead_ns[rows].astype(np.int64)
+    last = np.maximum(begin_ns + bins.last_ns[rows].astype(np.int64), first)
+    through = np.rint(np.cumsum(bins.wire_bytes[rows], dtype=np.float64) * (8e9 / line_rate_bps)).astype(np.int64)
+    work = np.diff(through, prepend=0)
+    if direction == RECEIVE:
+        end, begin = (-edge[::-1] for edge in _serve(-last[::-1], -first[::-1], work[::-1]))
+        return Served(np.where(_is_idle(begin, end, work), end - work, begin), end, work)
+    begin, end = _serve(first, last, work)
+    return Served(begin, np.where(_is_idle(begin, end, work), begin + work, end), work)
+
+
+def _is_idle(begin: Int64, end: Int64, work: Int64) -> Bool:
+    return np.asarray(work < IDLE_THRESHOLD * (end - begin))
+
+
+def _serve(first: Int64, last: Int64, work: Int64) -> tuple[Int64, Int64]:
+    """Return from when to when each piece of `work` is done, one after the other.
+
+    A piece begins when it comes, or when the one before is done, and ends when all of it has come, or later:
+    end = max(last, max(first, end before) + work), solved for all at once by a running maximum.
+    """
+    through = np.cumsum(work)
+    end = through + np.maximum.accumulate(np.maximum(last, first + work) - through)
+    begin = np.maximum(first, np.concatenate((first[:1], end[:-1])))
+    return begin, end
+
+
+def window_ns(line_rate_bps: float) -> int:
+    """Return over how long a link has to be full to be called so."""
+    return max(1, min(_WINDOW_NS, round(_WINDOW_BYTES * 8e9 / line_rate_bps)))
+
+
+def full_time(parts: list[Served], width_ns: int, within: Intervals | None = None) -> Intervals:
+    """Return when what several parts serve together fills a link (FULL): the union of all windows in which it does.
+
+    A window is `width_ns` long, or one of the stretches `within`, where those are shorter.
+    """
+    begin = np.concatenate([part.begin_ns for part in parts])
+    end = np.concatenate([part.end_ns for part in parts])
+    low, high = np.concatenate((begin, end - width_ns)), np.concatenate((begin + width_ns, end))
+    if within is not None:
+        short = within.end_ns - within.begin_ns < width_ns
+        low, high = np.concatenate((low, within.begin_ns[short])), np.concatenate((high, within.end_ns[short]))
+    busy = sum((part.busy_until(high) - part.busy_until(low) for part in parts), np.zeros(len(low)))
+    full = busy >= FULL * (high - low)
+    return merge(low[full], high[full])
