@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netprof.analysis.account.account import Account, Sources, link_sides, make_account
-from netprof.analysis.account.group_times import LinkSide
+from netprof.analysis.account.account import Account, Sources, make_account
+from netprof.analysis.account.bottlenecks import LinkSide, link_sides
 from netprof.analysis.account.idle import CauseTimes, cause_times
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
@@ -23,8 +23,8 @@ from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nic_counters import read_nic
-from netprof.analysis.tables.round_trips import round_trips_ns
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
+from netprof.analysis.tables.transport import resending, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.traffic import traffic
@@ -196,6 +196,7 @@ class Evidence:
                 sides=self.link_sides,
                 flows=self.fold.flows,
                 resent=self.fold.resent(),
+                resending=resending(self.table("tcp"), self.fold.flows),
                 rtt_ns=round_trips_ns(self.table("tcp"), self.fold.flows),
             )
         )

@@ -8,14 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.account.activity import Activity, activity
-from netprof.analysis.account.group_times import (
-    Full,
-    GroupTimes,
-    LinkSide,
-    others_served,
-    recoveries,
-    silences,
-)
+from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, turns
+from netprof.analysis.account.group_times import GroupTimes, lost_unseen, recoveries, silences
 from netprof.analysis.account.waiting import Waiting, account
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.factors import sent_per_byte
@@ -25,7 +19,6 @@ from netprof.analysis.tables.flow_table import Flows, LinkKey
 from netprof.analysis.tables.intervals import Intervals, merge, union
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Resent
-from netprof.analysis.wire.served import served
 from netprof.schema import RECEIVE, TRANSMIT
 
 _HARDLY_ANY = 0.05
@@ -46,7 +39,7 @@ class Account:
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """What the account is made from; `waits` and all else by process, `rtt_ns` and `resent` by the flow's row."""
+    """What the account is made from: `waits` by process, `rtt_ns`, `resent` and `resending` by the flow's row."""
 
     waits: Mapping[int, Intervals]
     collectives: Collectives
@@ -55,6 +48,7 @@ class Sources:
     sides: Sequence[LinkSide]
     flows: Flows
     resent: Resent
+    resending: Mapping[int, Intervals]
     rtt_ns: Int64
 
 
@@ -63,26 +57,10 @@ def make_account(sources: Sources) -> Account:
     collectives, members = sources.collectives, sources.members
     pids = sorted(sources.lanes.pids | set(sources.waits))
     activities = {pid: activity([sources.lanes.of_process(pid, way) for way in (TRANSMIT, RECEIVE)]) for pid in pids}
-    groups = {}
-    for number in np.unique(members.group[members.group >= 0]).tolist():
-        of_group = np.unique(collectives.pid[members.group == number]).tolist()
-        groups[int(number)] = _group_times(of_group, sources, activities)
+    numbers = np.unique(members.group[members.group >= 0]).tolist()
+    groups = {number: _group_times(number, sources, activities) for number in numbers}
     unseen = went_another_way(collectives, members, sources.lanes)
     return Account(account(sources.waits, collectives, members, activities, groups, unseen), groups)
-
-
-def link_sides(
-    lanes: Lanes, rates: Mapping[LinkKey, float], counters: Mapping[LinkKey, tuple[Int64, Int64, Int64]]
-) -> list[LinkSide]:
-    """Return both sides of every link whose line rate is known; `counters` are times, bytes sent and received."""
-    sides = []
-    for link in lanes.links:
-        for way in (TRANSMIT, RECEIVE):
-            if rate := rates.get(link):
-                own = served(lanes.of_link(link, way), way, rate)
-                times, *moved = counters.get(link, (np.zeros(0, np.int64),) * 3)
-                sides.append(LinkSide(link, way, rate, own, others_served(times, moved[way], own, rate)))
-    return sides
 
 
 def went_another_way(collectives: Collectives, members: Members, lanes: Lanes) -> Bool:
@@ -100,24 +78,21 @@ def went_another_way(collectives: Collectives, members: Members, lanes: Lanes) -
     return np.asarray((need > 0) & (moved < _HARDLY_ANY * need))
 
 
-def _group_times(pids: Sequence[int], sources: Sources, activities: Mapping[int, Activity]) -> GroupTimes:
+def _group_times(number: int, sources: Sources, activities: Mapping[int, Activity]) -> GroupTimes:
+    pids = np.unique(sources.collectives.pid[sources.members.group == number]).tolist()
     within = union([sources.waits[pid] for pid in pids if pid in sources.waits])
     links = _links_of(pids, sources.lanes)
-    full = [Full(side, *side.full(within)) for side in sources.sides if side.link in links]
+    sides = [side for side in sources.sides if side.link in links]
+    turn = turns(sources.collectives, sources.members, number)
     flows = np.flatnonzero(np.isin(sources.flows.pid, pids))
     resent = sources.resent.where(np.isin(sources.resent.flow, flows))
-    rtt_ns = int(sources.rtt_ns[flows].max(initial=0))
+    loss = recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow])
     moved = union([merge(activities[pid].first_ns, activities[pid].last_ns + 1) for pid in pids if pid in activities])
-    sent = {pid: activity([sources.lanes.of_process(pid, TRANSMIT)]) for pid in pids}
-    return GroupTimes(
-        full=tuple(each for each in full if len(each.own) or len(each.others)),
-        loss=recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow]),
-        held=silences(
-            {pid: (each.first_ns, each.last_ns) for pid, each in sent.items()},
-            moved,
-            max(_LEAST_SILENCE_NS, _ROUND_TRIPS * rtt_ns),
-        ),
-    )
+    sent = {pid: activity([sources.lanes.of_process(pid, TRANSMIT)]).first_ns for pid in pids}
+    least_ns = max(_LEAST_SILENCE_NS, _ROUND_TRIPS * int(sources.rtt_ns[flows].max(initial=0)))
+    resending = {flow: times for flow, times in sources.resending.items() if flow in flows and flow not in loss}
+    held, unseen = lost_unseen(silences(sent, moved, least_ns), resending)
+    return GroupTimes(bottlenecks(sides, turn, within), loss | unseen, held)
 
 
 def _links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:

@@ -1,45 +1,16 @@
-"""What happened to a communicator's bytes over time: which of its links were full, which flows recovered from loss."""
+"""What explains that the bytes of a communicator take their time: full links, loss, hosts that hold everybody."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from netprof.analysis.account.bottlenecks import Bottleneck
 from netprof.analysis.tables.columns import Bool, Int64
-from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
-from netprof.analysis.wire.served import Served, full_time, window_ns
-
-OTHERS_MATTER = 0.05
-"""Share of what a device moved that has to be others' to be believed."""
-
-
-@dataclass(frozen=True, eq=False)
-class LinkSide:
-    """One direction of a device: what it served of the job's own bytes, and of others' as the device counted them."""
-
-    link: LinkKey
-    direction: int
-    line_rate_bps: float
-    own: Served
-    others: Served
-
-    def full(self, within: Intervals) -> tuple[Intervals, Intervals]:
-        """Return when it is full of the job's own bytes, and when only with others' bytes besides."""
-        width = window_ns(self.line_rate_bps)
-        own = full_time([self.own], width, within)
-        return own, full_time([self.own, self.others], width, within) - own
-
-
-@dataclass(frozen=True, eq=False)
-class Full:
-    """When which side of a link is full; `others` of what is not the job's."""
-
-    side: LinkSide
-    own: Intervals
-    others: Intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +23,10 @@ class Held:
     times: Intervals
     holder: Int64
 
+    def where(self, rows: Bool) -> Held:
+        """Return some of the intervals."""
+        return Held(Intervals(self.times.begin_ns[rows], self.times.end_ns[rows]), self.holder[rows])
+
 
 NOBODY_HOLDS = Held(NOTHING, np.zeros(0, np.int64))
 """No such time."""
@@ -59,43 +34,43 @@ NOBODY_HOLDS = Held(NOTHING, np.zeros(0, np.int64))
 
 @dataclass(frozen=True, eq=False)
 class GroupTimes:
-    """What explains that the bytes of a communicator take their time, as sets of time; the first that applies does."""
+    """Sets of time for one communicator; of several that apply to a moment, the first one explains it."""
 
-    full: tuple[Full, ...]
+    bottlenecks: tuple[Bottleneck, ...]
     loss: Mapping[int, Intervals]  # by the flow's row
     held: Held
 
-    @property
+    @cached_property
     def link_full(self) -> Intervals:
-        """When a link is full of the job's bytes."""
-        return union([full.own for full in self.full])
+        """When the link that holds everybody up is full of the job's bytes."""
+        return union([each.own for each in self.bottlenecks])
 
-    @property
+    @cached_property
     def other_traffic(self) -> Intervals:
-        """When a link is full, but not of the job's bytes."""
-        return union([full.others for full in self.full])
+        """When the link that holds everybody up is full, but not of the job's bytes."""
+        return union([each.others for each in self.bottlenecks])
 
-    @property
+    @cached_property
     def recovering(self) -> Intervals:
         """When a flow recovers from loss."""
         return union(list(self.loss.values()))
 
 
-def silences(sent: Mapping[int, tuple[Int64, Int64]], moved: Intervals, least_ns: int) -> Held:
+def silences(sent_ns: Mapping[int, Int64], moved: Intervals, least_ns: int) -> Held:
     """Return when nothing moves for more than `least_ns`, and which process sends first after it.
 
-    `sent` are the first and last packets of each process's sent bins, `moved` when any member sent or received.
+    `sent_ns` are the first packets of each process's sent bins, `moved` when any member sent or received. A silence
+    that does not end by sending is no host's: the bytes were on their way.
     """
-    if len(moved) < 2 or not sent:
+    if len(moved) < 2 or not sent_ns:
         return NOBODY_HOLDS
     begin, end = moved.end_ns[:-1], moved.begin_ns[1:]
-    long: Bool = end - begin > least_ns
+    long = end - begin > least_ns
     begin, end = begin[long], end[long]
-    pids = sorted(sent)
-    first = np.stack([_first_from(sent[pid][0], end) for pid in pids]) if len(end) else np.zeros((len(pids), 0))
-    by_sending = first.min(axis=0) <= end if len(end) else np.zeros(0, bool)
-    holder = np.array(pids, np.int64)[first.argmin(axis=0)] if len(end) else np.zeros(0, np.int64)
-    return Held(Intervals(begin[by_sending], end[by_sending]), holder[by_sending])
+    pids = sorted(sent_ns)
+    first = np.stack([_first_from(sent_ns[pid], end) for pid in pids])
+    holder = np.array(pids, np.int64)[first.argmin(axis=0)]
+    return Held(Intervals(begin, end), holder).where(first.min(axis=0) <= end)
 
 
 def _first_from(times: Int64, at_ns: Int64) -> Int64:
@@ -111,14 +86,17 @@ def recoveries(flow: Int64, before_ns: Int64, last_ns: Int64, rtt_ns: Int64) -> 
     return found
 
 
-def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate_bps: float) -> Served:
-    """Return what a device served that is not the job's, from its counter: spread evenly between its samples.
+def lost_unseen(held: Held, resending: Mapping[int, Intervals]) -> tuple[Held, dict[int, Intervals]]:
+    """Tell silences that end while TCP says that it sends something again from those of a busy host.
 
-    Counters that went backwards (the device was reset) say nothing of that time.
+    What is dropped before it reaches the device is not seen when it is sent, so it looks new when it is sent again;
+    `resending` is when each flow's own count of that rose.
     """
-    length = np.diff(time_ns)
-    moved_ns = np.rint(np.diff(counted_bytes) * (8e9 / line_rate_bps)).astype(np.int64)
-    job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
-    busy = np.clip(moved_ns - job_ns, 0, np.maximum(length - job_ns, 0))
-    kept = busy > OTHERS_MATTER * moved_ns  # a device may count headers in its own way
-    return Served(time_ns[:-1][kept], time_ns[1:][kept], busy[kept])
+    kept, found = np.ones(len(held.holder), bool), {}
+    for flow, times in resending.items():
+        index = np.searchsorted(times.begin_ns, held.times.end_ns, "right") - 1
+        inside = (index >= 0) & (held.times.end_ns <= times.end_ns[np.maximum(index, 0)]) if len(times) else ~kept
+        if (inside & kept).any():
+            found[flow] = held.where(inside & kept).times
+            kept &= ~inside
+    return held.where(kept), found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.analysis.account.bottlenecks import Bottleneck
 from netprof.analysis.account.causes import (
     HOST,
     LATE_RANK,
@@ -17,11 +18,9 @@ from netprof.analysis.account.causes import (
     UNSEEN,
     Cause,
 )
-from netprof.analysis.account.group_times import Full
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
+from netprof.analysis.tables.intervals import Intervals, merge, union
 from netprof.schema import TRANSMIT
 from netprof.units import rate
 
@@ -77,38 +76,30 @@ def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
 
 def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blame | None:
     """Return the link that is full for most of the time."""
-    best: tuple[int, Full] | None = None
     times = merge(stretches.begin_ns, stretches.end_ns)
-    each: dict[LinkKey, Intervals] = {}
-    for number in np.unique(stretches.group).tolist():
-        for full in evidence.account.groups[number].full:
-            when = (full.others if others else full.own) & times
-            key = full.side.link
-            each[key] = each.get(key, NOTHING) | when
-            if best is None or when.total_ns > best[0]:
-                best = when.total_ns, full
-    if best is None:
+    numbers = [number for number in np.unique(stretches.group).tolist() if number in evidence.account.groups]
+    found = [each for number in numbers for each in evidence.account.groups[number].bottlenecks]
+    if not found:
         return None
-    side = best[1].side
+    when = [((each.others if others else each.own) & times).total_ns for each in found]
+    best = int(np.argmax(when))
+    side = found[best].side
     pids = evidence.lanes.pids_of(side.link)
     ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
-    rest: Intervals = NOTHING
-    for key, when in each.items():
-        if key != side.link:
-            rest = rest | when
-    alone = rest.total_ns < (1 - _ALONE) * times.total_ns
+    rest = union([each.full for each in found if each.side.link != side.link])
+    alone = (rest & times).total_ns < (1 - _ALONE) * times.total_ns
     way = "sending" if side.direction == TRANSMIT else "receiving"
     return Blame(
         label=f"{side.link.device} of {_ranks(ranks, pids)} ({rate(side.line_rate_bps)}, {way})",
-        part=best[0] / max(times.total_ns, 1),
+        part=when[best] / max(times.total_ns, 1),
         ranks=ranks,
         link=side.link.device,
         alone=alone,
-        detail=_others_share(best[1], times) if others else "",
+        detail=_others_share(found[best], times) if others else "",
     )
 
 
-def _others_share(full: Full, times: Intervals) -> str:
+def _others_share(full: Bottleneck, times: Intervals) -> str:
     own, others = full.side.own.busy_in(times), full.side.others.busy_in(times)
     return f"{others / (own + others):.0%}" if own + others else "an unknown part"
 

@@ -1,4 +1,4 @@
-"""How long an acknowledgement takes, by flow: TCP's own smoothed round-trip time."""
+"""The `tcp` table: what TCP itself says of each flow."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from netprof.analysis.tables.columns import Int64, int64_column
 from netprof.analysis.tables.flow_table import Flows
+from netprof.analysis.tables.intervals import Intervals, merge
 
 
 def round_trips_ns(table: Any, flows: Flows) -> Int64:
@@ -24,3 +25,16 @@ def round_trips_ns(table: Any, flows: Flows) -> Int64:
     rows, first, count = np.unique(row[order], return_index=True, return_counts=True)
     flow_rtt_ns[rows] = rtt_us[order][first + count // 2] * 1000
     return flow_rtt_ns
+
+
+def resending(table: Any, flows: Flows) -> dict[int, Intervals]:
+    """Return when each flow's count of what it sent again rose, between samples; by the flow's row, those that did."""
+    flow, time_ns, count = (int64_column(table, name) for name in ("flow_id", "time_ns", "retransmits"))
+    row = flows.positions(flow)
+    order = np.lexsort((time_ns, row))
+    row, time_ns, count = row[order], time_ns[order], count[order]
+    rose = np.flatnonzero((row[1:] == row[:-1]) & (count[1:] > count[:-1]) & (row[1:] >= 0)) + 1
+    return {
+        int(each): merge(time_ns[rose[row[rose] == each] - 1], time_ns[rose[row[rose] == each]])
+        for each in np.unique(row[rose]).tolist()
+    }

@@ -1,0 +1,128 @@
+"""Which link holds a communicator up: of those that are full, the one that is full for longest in each collective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.members import Members
+from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
+from netprof.analysis.wire.lanes import Lanes
+from netprof.analysis.wire.served import Served, full_time, served, window_ns
+from netprof.schema import RECEIVE, TRANSMIT
+
+OTHERS_MATTER = 0.05
+"""Share of what a device moved that has to be others' to be believed: it may count headers in its own way."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinkSide:
+    """One direction of a device: what it served of the job's own bytes, and of others' as the device counted them."""
+
+    link: LinkKey
+    direction: int
+    line_rate_bps: float
+    own: Served
+    others: Served
+
+
+@dataclass(frozen=True, eq=False)
+class Bottleneck:
+    """When one side of a link is what a communicator waits for, full of the job's bytes or of others'; `full`: ever."""
+
+    side: LinkSide
+    own: Intervals
+    others: Intervals
+    full: Intervals
+
+
+def link_sides(
+    lanes: Lanes, rates: Mapping[LinkKey, float], counters: Mapping[LinkKey, tuple[Int64, Int64, Int64]]
+) -> list[LinkSide]:
+    """Return both sides of every link whose line rate is known; `counters` are times, bytes sent and received."""
+    sides = []
+    for link in lanes.links:
+        for way in (TRANSMIT, RECEIVE):
+            if rate := rates.get(link):
+                own = served(lanes.of_link(link, way), way, rate)
+                times, *moved = counters.get(link, (np.zeros(0, np.int64),) * 3)
+                sides.append(LinkSide(link, way, rate, own, others_served(times, moved[way], own, rate)))
+    return sides
+
+
+def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate_bps: float) -> Served:
+    """Return what a device served that is not the job's, from its counter: spread evenly between its samples.
+
+    Counters that went backwards (the device was reset) say nothing of that time.
+    """
+    length = np.diff(time_ns)
+    moved_ns = np.rint(np.diff(counted_bytes) * (8e9 / line_rate_bps)).astype(np.int64)
+    job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
+    busy = np.clip(moved_ns - job_ns, 0, np.maximum(length - job_ns, 0))
+    kept = busy > OTHERS_MATTER * moved_ns
+    return Served(time_ns[:-1][kept], time_ns[1:][kept], busy[kept])
+
+
+def turns(collectives: Collectives, members: Members, group: int) -> Intervals:
+    """Return from when to when a communicator as a whole waits for each of its collectives, in their order.
+
+    A collective's turn is from when those before it are done on all members to when it is; touching intervals.
+    """
+    rows = np.flatnonzero((members.group == group) & (members.event >= 0))
+    if len(rows) == 0:
+        rows = np.flatnonzero(members.group == group)
+        event = np.arange(len(rows))
+    else:
+        _, event = np.unique(members.event[rows], return_inverse=True)
+    done = np.full(int(event.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(done, event, collectives.end_ns[rows])
+    begin = np.full(len(done), np.iinfo(np.int64).max)
+    np.minimum.at(begin, event, collectives.posted_ns[rows])
+    order = np.argsort(begin, kind="stable")
+    done = np.maximum.accumulate(done[order])
+    begin = np.maximum(begin[order], np.concatenate((begin[order][:1], done[:-1])))
+    real = begin < done
+    return Intervals(begin[real], done[real])
+
+
+def bottlenecks(sides: Sequence[LinkSide], turn: Intervals, within: Intervals) -> tuple[Bottleneck, ...]:
+    """Return when which of a communicator's links holds it up; sides that never do are left out.
+
+    In each turn that is the side that is full for longest, and where that one is not, any other that is full: a slow or
+    shared leg is full nearly all the time, the others only while it lets them.
+    """
+    found = [_full(side, within) for side in sides]
+    found = [each for each in found if len(each.full)]
+    if not found:
+        return ()
+    longest = np.stack(
+        [covered_until(each.full, turn.end_ns) - covered_until(each.full, turn.begin_ns) for each in found]
+    )
+    winner = longest.argmax(axis=0) if len(turn) else np.zeros(0, np.int64)
+    first = [_during(each, merge(turn.begin_ns[winner == n], turn.end_ns[winner == n])) for n, each in enumerate(found)]
+    taken = NOTHING
+    for each in first:
+        taken = taken | each.own | each.others
+    result = []
+    for number in np.argsort(-longest.sum(axis=1), kind="stable").tolist():
+        whole, won = found[number], first[number]
+        left = _during(whole, whole.full - taken)
+        taken = taken | whole.full
+        result.append(Bottleneck(whole.side, won.own | left.own, won.others | left.others, whole.full))
+    return tuple(each for each in result if len(each.own) or len(each.others))
+
+
+def _full(side: LinkSide, within: Intervals) -> Bottleneck:
+    width = window_ns(side.line_rate_bps)
+    own = full_time([side.own], width, within)
+    full = full_time([side.own, side.others], width, within) if len(side.others.begin_ns) else own
+    return Bottleneck(side, own, full - own, full | own)
+
+
+def _during(whole: Bottleneck, times: Intervals) -> Bottleneck:
+    return Bottleneck(whole.side, whole.own & times, whole.others & times, whole.full)
