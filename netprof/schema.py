@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+_TCP_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "notsent_bytes", "ca_state")
+_CAME_WITH = {2: {"tcp": _TCP_CLOCKS}}
+"""The columns that a version added, by table; they are the table's last ones, in the order of the versions."""
 
 TRANSMIT, RECEIVE = 0, 1
 """Values of `wire.direction`."""
@@ -155,6 +159,17 @@ NCCL_ELEMENT_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 bfloat16, float8e4m3, float8e5m2 (nccl.h of 2.32.3)."""
 
 
+def recorded_columns(table: str, version: int) -> pa.Schema:
+    """Return the Arrow schema that a table has in a trace of a schema version: the columns that it knew."""
+    import pyarrow as pa
+
+    later = {name for since, added in _CAME_WITH.items() if since > version for name in added.get(table, ())}
+    schema = tables()[table]
+    if not later:
+        return schema
+    return pa.schema([field for field in schema if field.name not in later], metadata=schema.metadata)
+
+
 def time_column(table: str) -> str | None:
     """Return the column that says how old a row of a table is; None where rows have no time."""
     return next((name for name in tables()[table].names if name in ("time_ns", "bin_start_ns")), None)
@@ -194,7 +209,20 @@ def tables() -> dict[str, pa.Schema]:
             "last_ns": i64,
         },
         "marks": {"time_ns": i64, "pid": i32, "tid": i32, "kind": u8, "arg0": u64, "arg1": u64, "arg2": u64},
-        "tcp": {"flow_id": u32, "time_ns": i64, "retransmits": u32, "rtt_us": u32, "cwnd": u32, "mss_bytes": u32},
+        "tcp": {
+            "flow_id": u32,
+            "time_ns": i64,
+            "retransmits": u32,
+            "rtt_us": u32,
+            "cwnd": u32,
+            "mss_bytes": u32,
+            # TCP's own clocks, since the connection began (tcpi_busy_time and the like of tcp(7)).
+            "busy_us": u64,  # with data to send or to be acknowledged; the next two are part of it
+            "rwnd_limited_us": u64,  # the receiver's window was full
+            "sndbuf_limited_us": u64,  # the send buffer was too small
+            "notsent_bytes": u32,  # in the send buffer, never sent
+            "ca_state": u8,  # enum tcp_ca_state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss
+        },
         "nic": {"device": text, "netns": u64, "time_ns": i64, **dict.fromkeys(NIC_COUNTERS, u64)},
         "gpu": {
             "gpu": u16,  # NVML's index
