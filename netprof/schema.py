@@ -106,10 +106,14 @@ class MarkKind(IntEnum):
     NCCL_COMM_SPLIT = 34  # arg0: the communicator that is split, into parts of a size that nothing says
     NCCL_COMM_SHRINK = 35  # arg0: the communicator, arg1: how many of its ranks the new one leaves out
     NCCL_COMM_END = 36  # arg0: the communicator; its address may be another one's from here on
+    # Beside NCCL_COMM_INIT; arg0: this rank's number, arg1: of the id that all its ranks were given, the first 8 bytes,
+    # arg2: where the communicator's address will be written.
+    NCCL_COMM_RANK = 37
     OPTIMIZER_STEP = 40  # Optimizer.step begins
     BACKWARD = 41  # a backward pass begins: the autograd engine is entered
     POSTED_WAIT = 42  # this thread waits for something that was posted, until its POSTED_WAIT_OVER
     POSTED_WAIT_OVER = 43
+    FORWARD = 44  # a forward pass of a model in DDP begins, also one whose gradients will not be exchanged (no_sync)
     HOROVOD_ENQUEUE = 50  # arg0: the handle of the operation, less one
     HOROVOD_RESPONSE = 51  # negotiated: is performed now. arg0: CollectiveKind, arg1, arg2: ends of its list of names
     HOROVOD_TRANSFER = 52  # arg0: elements, arg1: bytes an element, arg2: CollectiveKind; as of COLLECTIVE_SIZE
