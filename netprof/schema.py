@@ -23,6 +23,9 @@ TRANSMIT, RECEIVE = 0, 1
 
 UNKNOWN_RANK = -1
 
+RANK_GIVEN, RANK_OF_ENVIRONMENT = "given", "environment"
+"""What says the rank of a target: a person, the variables that its launcher set. "" where nothing does."""
+
 COUNT, LEVEL = "count", "level"
 """What a series of table `counters` holds: a count that only grows, or values at instants."""
 

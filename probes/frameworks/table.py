@@ -78,7 +78,7 @@ class Chain:
 
     What is behind a pointer in an object: the characters of a `std::string`, the size of a buffer that it owns.
     `below` is the check of a size: one that is not smaller is thrown away, as by `Memory.valid`; 0: any. So is one that
-    is not smaller than the mark's argument with the index `below_argument`, from 0: a rank is below the ranks there are.
+    is not smaller than the mark's argument with the index `below_argument`, from 0: a rank is below the size.
     """
 
     register: int

@@ -17,7 +17,7 @@ from netprof.model import Target
 from netprof.probes.frameworks import FRAMEWORKS
 from netprof.probes.job import procfs, ranks
 from netprof.probes.job.loaded import LoadedFrameworks
-from netprof.schema import UNKNOWN_RANK
+from netprof.schema import RANK_OF_ENVIRONMENT, UNKNOWN_RANK
 
 _LOADED = LoadedFrameworks(FRAMEWORKS)
 _DATA_LOADER = "pt_data_"  # PyTorch names its data loaders' processes so
@@ -295,6 +295,7 @@ def _target(process: _Process, parents: list[_Process], trains: bool, launches: 
         rank=place.rank,
         world_size=place.world_size,
         frameworks=process.frameworks if trains else (),
+        rank_source=RANK_OF_ENVIRONMENT if place.rank != UNKNOWN_RANK else "",
     )
 
 

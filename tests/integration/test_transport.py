@@ -1,4 +1,4 @@
-"""TCP's own clocks in table `tcp`, against what the kernel says of the same socket (getsockopt TCP_INFO, as `ss -ti`)."""
+"""TCP's own clocks in table `tcp`, against what the kernel says of the same socket (TCP_INFO, as `ss -ti`)."""
 
 from __future__ import annotations
 

@@ -304,8 +304,10 @@ def test_a_forward_pass_of_ddp_is_told_by_its_whole_name() -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "own", "good"),
-    [(2, 0, True), (2, 1, True), (1, 0, True), (1 << 21, 1000, True)]
-    + [(2, 2, False), (0, 0, False), (3, 0xFFFFFFFF, False), (0x7F12_3456, 0, False)],
+    [
+        *((2, 0, True), (2, 1, True), (1, 0, True), (1 << 21, 1000, True)),
+        *((2, 2, False), (0, 0, False), (3, 0xFFFFFFFF, False), (0x7F12_3456, 0, False)),
+    ],
 )
 def test_a_rank_that_is_none_of_its_group_costs_the_group_and_not_the_size(ranks: int, own: int, good: bool) -> None:
     size, group = (mark for mark in GLOO.marks if mark.symbol_prefix == "_ZN4gloo9allreduceERKN")

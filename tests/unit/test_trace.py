@@ -208,7 +208,7 @@ def test_what_an_older_schema_did_not_record_is_unknown(tmp_path: Path) -> None:
     TraceWriter(path, old_meta).close(old_meta)
     old = recorded_columns("tcp", 1)
     assert old.names == ["flow_id", "time_ns", "retransmits", "rtt_us", "cwnd", "mss_bytes"]
-    write_table(path, "tcp", old, dict.fromkeys(old.names, [1, 2]))
+    write_table(path, "tcp", old, {key: [1, 2] for key in old.names})
     reader = TraceReader(path)
     table = reader.table("tcp")
     (followed,) = TableFollower(path, "tcp", reader.meta.schema_version).fresh()
@@ -226,7 +226,7 @@ def test_columns_of_another_version_than_the_trace_names_are_damage(tmp_path: Pa
     path = tmp_path / "t"
     TraceWriter(path, dataclasses.replace(META, schema_version=version))
     other = recorded_columns("tcp", 3 - version)
-    write_table(path, "tcp", other, dict.fromkeys(other.names, [1]))
+    write_table(path, "tcp", other, {key: [1] for key in other.names})
     with pytest.raises(TraceError, match="other columns"):
         TraceReader(path).table("tcp")
     with pytest.raises(TraceError, match="other columns"):
@@ -237,7 +237,7 @@ def test_a_null_that_no_recorder_wrote_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "t"
     TraceWriter(path, META).close(META)
     schema = tables()["tcp"]
-    write_table(path, "tcp", schema, dict.fromkeys(schema.names, [1]) | {"busy_us": [None]})
+    write_table(path, "tcp", schema, {key: [1] for key in schema.names} | {"busy_us": [None]})
     reader = TraceReader(path)
     assert reader.table("tcp").num_rows == 0
     assert reader.truncated
