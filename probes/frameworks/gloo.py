@@ -6,8 +6,9 @@ gather and a scatter one rank's part). Torch does not use a reduce-scatter of gl
 buffer and keeps a part. So that is what is recorded, and beside it that a reduce-scatter was asked for. Point-to-point
 messages are posted by the caller and have no end that a function of their own would show.
 
-All options begin with a pointer to the `gloo::Context`, the communicator of a process group, which begins with this
-rank's number and the ranks there are. (A group with several devices has a context for each, and takes them in turn.)
+All options begin with a pointer to the `gloo::Context`, the communicator of a process group, which holds this rank's
+number and the ranks there are: at its begin, or behind the pointer to its virtual functions where it has such, as up to
+libtorch 2.5.1. (A group with several devices has a context for each, and takes them in turn.)
 
 The offsets in the options are those of x86-64. gloo::allreduce's were the same in libtorch 2.1.2 to 2.13.0, the others
 were looked at in 2.13.0. An element or a buffer of a size that cannot be, or a rank that is none of its group, shows a
@@ -24,23 +25,24 @@ _LARGEST_BUFFER = 1 << 44  # bytes: more than a machine has; an address is above
 _IN, _OUT = 16, 24  # unique_ptr<UnboundBuffer> in most options
 _OUT_OF_SCATTER = 40  # after a vector of them
 _BUFFER_SIZE = 16  # in an UnboundBuffer
-_OWN_RANK, _RANKS = 0, 4  # in a Context
 _MOST_RANKS = 1 << 22  # more than any job has
-
-_GROUP = (
-    Memory(1, 0, 8),
-    Chain(1, 0, _RANKS, size=4, below=_MOST_RANKS),
-    Chain(1, 0, _OWN_RANK, size=4, below_argument=1),
-)
+_VIRTUAL_CONTEXT = "_ZN4gloo7ContextD0Ev"  # a destructor that only a class with virtual functions has
 
 
-def _performed(kind: CollectiveKind, function: str, *size: Argument, seldom: bool = False) -> tuple[Mark, Mark]:
+def _performed(kind: CollectiveKind, function: str, *size: Argument, seldom: bool = False) -> tuple[Mark, ...]:
     """Return the marks of a collective's function: how much it moves, and among whom."""
     symbol = f"_ZN4gloo{function}"
     return (
         Mark(MarkKind.COLLECTIVE_SIZE, symbol, (*size, Constant(kind)), seldom=seldom),
-        Mark(MarkKind.COLLECTIVE_GROUP, symbol, _GROUP, seldom=seldom),
+        Mark(MarkKind.COLLECTIVE_GROUP, symbol, _group(0), seldom=seldom, until=_VIRTUAL_CONTEXT),
+        Mark(MarkKind.COLLECTIVE_GROUP, symbol, _group(8), seldom=seldom, since=_VIRTUAL_CONTEXT),
     )
+
+
+def _group(offset: int) -> tuple[Argument, ...]:
+    """Return the context, its ranks and this one's number, which begin at `offset` of it."""
+    ranks = Chain(1, 0, offset + 4, size=4, below=_MOST_RANKS)
+    return Memory(1, 0, 8), ranks, Chain(1, 0, offset, size=4, below_argument=1)
 
 
 def _elements(offset: int) -> tuple[Argument, Argument]:

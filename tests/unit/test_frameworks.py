@@ -310,7 +310,7 @@ def test_a_forward_pass_of_ddp_is_told_by_its_whole_name() -> None:
     ],
 )
 def test_a_rank_that_is_none_of_its_group_costs_the_group_and_not_the_size(ranks: int, own: int, good: bool) -> None:
-    size, group = (mark for mark in GLOO.marks if mark.symbol_prefix == "_ZN4gloo9allreduceERKN")
+    size, group, _ = (mark for mark in GLOO.marks if mark.symbol_prefix == "_ZN4gloo9allreduceERKN")
     assert (size.kind, group.kind) == (MarkKind.COLLECTIVE_SIZE, MarkKind.COLLECTIVE_GROUP)
     records = np.zeros(2, dtype=RECORD)
     records["row"] = [0, 1]
@@ -322,8 +322,10 @@ def test_a_rank_that_is_none_of_its_group_costs_the_group_and_not_the_size(ranks
 
 def test_every_collective_of_gloo_with_a_size_names_its_group() -> None:
     sizes = [mark.symbol_prefix for mark in GLOO.marks if mark.kind == MarkKind.COLLECTIVE_SIZE]
-    groups = [mark.symbol_prefix for mark in GLOO.marks if mark.kind == MarkKind.COLLECTIVE_GROUP]
-    assert sizes == groups
+    groups = [mark for mark in GLOO.marks if mark.kind == MarkKind.COLLECTIVE_GROUP]
+    assert sizes == [mark.symbol_prefix for mark in groups if mark.until]
+    assert sizes == [mark.symbol_prefix for mark in groups if mark.since]
+    assert {mark.until or mark.since for mark in groups} == {"_ZN4gloo7ContextD0Ev"}, "either, and never both"
 
 
 def test_an_id_by_value_is_where_the_machine_passes_it() -> None:
