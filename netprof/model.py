@@ -17,7 +17,10 @@ class Clock:
 
 @dataclass(frozen=True)
 class Target:
-    """A process of the job. `start_ticks` tells it from a later process with the same pid."""
+    """A process of the job. `start_ticks` tells it from a later process with the same pid.
+
+    `rank_source` is what says its rank: RANK_GIVEN or RANK_OF_ENVIRONMENT of the schema, "" where nothing does.
+    """
 
     pid: int
     start_ticks: int
@@ -26,6 +29,7 @@ class Target:
     rank: int = UNKNOWN_RANK
     world_size: int | None = None
     frameworks: tuple[str, ...] = ()
+    rank_source: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+_TCP_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "notsent_bytes", "ca_state")
+_CAME_WITH = {2: {"tcp": _TCP_CLOCKS}}
+"""The columns that a version added, by table; they are the table's last ones, in the order of the versions."""
 
 TRANSMIT, RECEIVE = 0, 1
 """Values of `wire.direction`."""
 
 UNKNOWN_RANK = -1
+
+RANK_GIVEN, RANK_OF_ENVIRONMENT = "given", "environment"
+"""What says the rank of a target: a person, the variables that its launcher set. "" where nothing does."""
 
 COUNT, LEVEL = "count", "level"
 """What a series of table `counters` holds: a count that only grows, or values at instants."""
@@ -102,10 +109,14 @@ class MarkKind(IntEnum):
     NCCL_COMM_SPLIT = 34  # arg0: the communicator that is split, into parts of a size that nothing says
     NCCL_COMM_SHRINK = 35  # arg0: the communicator, arg1: how many of its ranks the new one leaves out
     NCCL_COMM_END = 36  # arg0: the communicator; its address may be another one's from here on
+    # Beside NCCL_COMM_INIT; arg0: this rank's number, arg1: of the id that all its ranks were given, the first 8 bytes,
+    # arg2: where the communicator's address will be written.
+    NCCL_COMM_RANK = 37
     OPTIMIZER_STEP = 40  # Optimizer.step begins
     BACKWARD = 41  # a backward pass begins: the autograd engine is entered
     POSTED_WAIT = 42  # this thread waits for something that was posted, until its POSTED_WAIT_OVER
     POSTED_WAIT_OVER = 43
+    FORWARD = 44  # a forward pass of a model in DDP begins, also one whose gradients will not be exchanged (no_sync)
     HOROVOD_ENQUEUE = 50  # arg0: the handle of the operation, less one
     HOROVOD_RESPONSE = 51  # negotiated: is performed now. arg0: CollectiveKind, arg1, arg2: ends of its list of names
     HOROVOD_TRANSFER = 52  # arg0: elements, arg1: bytes an element, arg2: CollectiveKind; as of COLLECTIVE_SIZE
@@ -155,6 +166,17 @@ NCCL_ELEMENT_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 bfloat16, float8e4m3, float8e5m2 (nccl.h of 2.32.3)."""
 
 
+def recorded_columns(table: str, version: int) -> pa.Schema:
+    """Return the Arrow schema that a table has in a trace of a schema version: the columns that it knew."""
+    import pyarrow as pa
+
+    later = {name for since, added in _CAME_WITH.items() if since > version for name in added.get(table, ())}
+    schema = tables()[table]
+    if not later:
+        return schema
+    return pa.schema([field for field in schema if field.name not in later], metadata=schema.metadata)
+
+
 def time_column(table: str) -> str | None:
     """Return the column that says how old a row of a table is; None where rows have no time."""
     return next((name for name in tables()[table].names if name in ("time_ns", "bin_start_ns")), None)
@@ -194,7 +216,20 @@ def tables() -> dict[str, pa.Schema]:
             "last_ns": i64,
         },
         "marks": {"time_ns": i64, "pid": i32, "tid": i32, "kind": u8, "arg0": u64, "arg1": u64, "arg2": u64},
-        "tcp": {"flow_id": u32, "time_ns": i64, "retransmits": u32, "rtt_us": u32, "cwnd": u32, "mss_bytes": u32},
+        "tcp": {
+            "flow_id": u32,
+            "time_ns": i64,
+            "retransmits": u32,
+            "rtt_us": u32,
+            "cwnd": u32,
+            "mss_bytes": u32,
+            # TCP's own clocks, since the connection began (tcpi_busy_time and the like of tcp(7)).
+            "busy_us": u64,  # with data to send or to be acknowledged; the next two are part of it
+            "rwnd_limited_us": u64,  # the receiver's window was full
+            "sndbuf_limited_us": u64,  # the send buffer was too small
+            "notsent_bytes": u32,  # in the send buffer, never sent
+            "ca_state": u8,  # enum tcp_ca_state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss
+        },
         "nic": {"device": text, "netns": u64, "time_ns": i64, **dict.fromkeys(NIC_COUNTERS, u64)},
         "gpu": {
             "gpu": u16,  # NVML's index

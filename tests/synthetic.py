@@ -208,4 +208,9 @@ def tcp_columns(ranks: int, end_ns: int) -> dict[str, Any]:
         "rtt_us": [300] * ranks + [100] * ranks,
         "cwnd": [20] * ranks + [10] * ranks,
         "mss_bytes": [1448] * 2 * ranks,
+        "busy_us": [900_000] * ranks + [0] * ranks,
+        "rwnd_limited_us": [0] * 2 * ranks,
+        "sndbuf_limited_us": [0] * 2 * ranks,
+        "notsent_bytes": [0] * 2 * ranks,
+        "ca_state": [0] * 2 * ranks,
     }

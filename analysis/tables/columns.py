@@ -72,7 +72,10 @@ def column(table: Any, name: str) -> npt.NDArray[Any]:
 
 
 def int64_column(table: Any, name: str) -> Int64:
-    """Return an integer column as int64 (a uint64 beyond 2**63 wraps: only opaque addresses are that large)."""
+    """Return an integer column as int64, UNKNOWN where the recorder did not know the column yet.
+
+    A uint64 beyond 2**63 wraps: only opaque addresses are that large.
+    """
     return column(table, name).astype(np.int64, copy=False)
 
 
@@ -86,7 +89,9 @@ def text_column(table: Any, name: str) -> list[str]:
 
 
 def _numbers(array: Any) -> npt.NDArray[Any]:
-    """Return an Arrow array of fixed-width numbers as a numpy view of its buffer."""
+    """Return an Arrow array of fixed-width numbers as a numpy view of its buffer; of nulls, as UNKNOWN."""
+    if array.null_count:  # whole columns, of a trace of an older schema
+        return np.full(len(array), UNKNOWN, np.int64)
     data = array.buffers()[1]
     kind = _NUMPY_TYPES[str(array.type)]
     if data is None:

@@ -18,6 +18,8 @@ from netprof.cli.recording import (
     LineRate,
     NoLive,
     Out,
+    Ranks,
+    WorldSize,
     finish,
 )
 from netprof.errors import EXIT_INTERRUPTED
@@ -31,6 +33,8 @@ def attach(
     bin_width: Bin = "1ms",
     line_rate: LineRate = None,
     device: Device = None,
+    world_size: WorldSize = None,
+    ranks: Ranks = None,
     no_live: NoLive = False,
     force: Force = False,
     as_json: Json = False,
@@ -49,6 +53,8 @@ def attach(
         line_rate=line_rate,
         device=device,
         force=force,
+        world_size=world_size,
+        ranks=ranks or (),
     )
     talk = Console(stderr=True)
     with watching(options.out, talk, show=not no_live) as watcher:

@@ -27,6 +27,13 @@ LineRate = Annotated[
     str | None, typer.Option(metavar="RATE", help="The link's line rate, as 10gbit, where the driver does not know it.")
 ]
 Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flows over this network device.")]
+WorldSize = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Ranks of the job on all hosts, where its environment is silent.")
+]
+Ranks = Annotated[
+    list[str] | None,
+    typer.Option("--rank", metavar="PID=N", help="The rank of a process, where its environment is silent. Repeatable."),
+]
 NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]

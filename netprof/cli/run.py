@@ -16,6 +16,7 @@ from netprof.cli.recording import (
     Iterations,
     LineRate,
     Out,
+    WorldSize,
     finish,
     print_report,
 )
@@ -29,6 +30,7 @@ def run(
     bin_width: Bin = "1ms",
     line_rate: LineRate = None,
     device: Device = None,
+    world_size: WorldSize = None,
     force: Force = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON to a file as well.")
@@ -48,6 +50,7 @@ def run(
         line_rate=line_rate,
         device=device,
         force=force,
+        world_size=world_size,
     )
     outcome, exit_code = record_command(command, options, sys.argv)
     talk = Console(stderr=True)

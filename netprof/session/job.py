@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +13,7 @@ from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.job.watch import Watch
 from netprof.schema import UNKNOWN_RANK, MarkKind
+from netprof.session.given import GivenRanks
 
 _LOOK_AGAIN_S = 0.25
 _BEGINNINGS = (MarkKind.PROCESS_FORK, MarkKind.PROCESS_EXEC)
@@ -20,11 +21,16 @@ _EXPECT_FOR_S = 60.0  # a process that was just started may still be importing i
 
 
 class Job:
-    """The job's processes, by identity: those found when attaching and those that joined since."""
+    """The job's processes, by identity: those found when attaching and those that joined since.
 
-    def __init__(self, targets: Iterable[Target]) -> None:
-        self._targets = {(target.pid, target.start_ticks): target for target in targets}
-        self._watch = Watch(self._targets.values())
+    `given` are the ranks that a person named. Raises UsageError where they contradict the job.
+    """
+
+    def __init__(self, targets: Sequence[Target], given: GivenRanks = GivenRanks()) -> None:  # noqa: B008 - frozen
+        given.check(targets)
+        self._given = given
+        self._targets = {(target.pid, target.start_ticks): given.of(target) for target in targets}
+        self._watch = Watch(targets)
         self._news: list[Target] = []
         self._next_look_s = 0.0
         self._expect_until_s = 0.0
@@ -80,7 +86,7 @@ class Job:
         """Look at the job again, unless that was done just now."""
         now_s = time.monotonic()
         if now_s >= self._next_look_s:
-            found = self._watch.refresh()
+            found = [self._given.of(target) for target in self._watch.refresh()]
             self._next_look_s = now_s + _LOOK_AGAIN_S
             self._targets.update({(target.pid, target.start_ticks): target for target in found})
             self._news += found

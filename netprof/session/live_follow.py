@@ -37,8 +37,10 @@ class TraceSource:
             raise TraceError(f"the trace names a bin width of {self._meta.bin_ns} ns", "the trace is damaged")
         self._inbox = Inbox(self._meta)
         self._state = LiveState(self._inbox, self._meta.bin_ns)
+        version = self._meta.schema_version
         self._tables = [
-            (name, TableFollower(path, name, most=None if name in _WHOLE else _CAUGHT_UP_BATCHES)) for name in tables()
+            (name, TableFollower(path, name, version, most=None if name in _WHOLE else _CAUGHT_UP_BATCHES))
+            for name in tables()
         ]
         self._grew_s = time.monotonic()
         self._next_meta_s = 0.0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from netprof.errors import UsageError
+from netprof.session.given import GivenRanks
 from netprof.units import parse_duration_ns, parse_rate_bps
 
 DEFAULT_BIN = "1ms"
@@ -24,6 +26,7 @@ class RecordingOptions:
     line_rate_bps: float | None = None
     device: str | None = None
     force: bool = False
+    given: GivenRanks = field(default_factory=GivenRanks)
 
     @classmethod
     def parse(
@@ -36,6 +39,8 @@ class RecordingOptions:
         line_rate: str | None = None,
         device: str | None = None,
         force: bool = False,
+        world_size: int | None = None,
+        ranks: Sequence[str] = (),
     ) -> RecordingOptions:
         """Read the options as typed. Raises UsageError for what cannot be meant."""
         bin_ns = parse_duration_ns(bin_width)
@@ -52,4 +57,5 @@ class RecordingOptions:
             line_rate_bps=parse_rate_bps(line_rate) if line_rate else None,
             device=device,
             force=force,
+            given=GivenRanks.parse(world_size, ranks),
         )

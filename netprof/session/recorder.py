@@ -58,7 +58,7 @@ class Recorder:
             raise
 
     def _open(self, targets: Sequence[Target], command: Sequence[str], probes: Sequence[type[Probe]]) -> None:
-        self.job = Job(targets)
+        self.job = Job(targets, self.options.given)
         self._resources.callback(self.job.close)
         self._bpf_cost = BpfCostSampler()
         self._buffers = TableBuffers()

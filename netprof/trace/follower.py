@@ -9,20 +9,23 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from netprof.errors import TraceError
-from netprof.schema import tables
+from netprof.trace.versions import TableFormat
 from netprof.trace.writer import table_path
 
 _PIECE_BYTES, _MOST_MESSAGE_BYTES = 4 << 20, 256 << 20
 
 
 class TableFollower:
-    """The unread end of one table's file. Of what is there at first, only the newest `most` batches are returned."""
+    """The unread end of one table's file, in a trace of schema `version`.
 
-    def __init__(self, directory: Path, name: str, *, most: int | None = None) -> None:
+    Of what is there at first, only the newest `most` batches are returned.
+    """
+
+    def __init__(self, directory: Path, name: str, version: int, *, most: int | None = None) -> None:
         self._path = table_path(directory, name)
         self._most = most
         self._schema: pa.Schema | None = None
-        self._expected = tables()[name]
+        self._format = TableFormat(name, version)
         self._offset = 0
 
     def fresh(self) -> list[pa.RecordBatch]:
@@ -37,9 +40,8 @@ class TableFollower:
             return []
         self._most = None
         try:
-            batches = [pa.ipc.read_record_batch(message, self._expected) for message in messages]
-            for batch in batches:
-                batch.validate()
+            written = [pa.ipc.read_record_batch(message, self._format.written) for message in messages]
+            batches = [self._format.read(batch) for batch in written]
         except (pa.ArrowException, OSError) as error:
             raise TraceError(f"{self._path} is damaged", "'netprof report' reads what is whole") from error
         return [batch for batch in batches if batch.num_rows]
@@ -72,6 +74,5 @@ class TableFollower:
                 messages.append(message)
                 continue
             self._schema = pa.ipc.read_schema(message)
-            if not self._schema.equals(self._expected):
-                raise TraceError(f"{self._path} has other columns than its schema version says", "the trace is damaged")
+            self._format.check(self._path, self._schema)
         return used

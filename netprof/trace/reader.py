@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from netprof.errors import TraceError
 from netprof.schema import tables
 from netprof.trace.meta import read_meta
+from netprof.trace.versions import TableFormat
 from netprof.trace.writer import table_path
 
 _READ_AHEAD_BYTES = 1 << 20
@@ -56,7 +56,7 @@ class TraceReader:
         path = table_path(self.path, name)
         if not path.exists():
             return
-        expected = tables()[name]
+        written = TableFormat(name, self.meta.schema_version)
         options = pa.ipc.IpcReadOptions(use_threads=False)  # batches are small: a hand-over costs more than it gives
         with open(path, "rb", buffering=_READ_AHEAD_BYTES) as raw, pa.PythonFile(_Bounded(raw), mode="r") as file:
             try:
@@ -64,12 +64,10 @@ class TraceReader:
             except _DAMAGE:
                 self.truncated = True  # killed before the first batch, or not Arrow at all
                 return
-            if not stream.schema.equals(expected):
-                raise TraceError(f"{path} has other columns than its schema version says", "the trace is damaged")
+            written.check(path, stream.schema)
             while True:
                 try:
-                    batch = stream.read_next_batch()
-                    batch.validate()
+                    batch = written.read(stream.read_next_batch())
                 except StopIteration:
                     return
                 except _DAMAGE:

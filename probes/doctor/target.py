@@ -14,7 +14,8 @@ from netprof.probes.doctor.gpus import check_gpus_of
 from netprof.probes.doctor.machine import effective_capabilities
 from netprof.probes.doctor.marks import check_marks
 from netprof.probes.job import procfs
-from netprof.probes.job.processes import find_job, mapped_frameworks
+from netprof.probes.job.processes import find_job
+from netprof.probes.job.roles import mapped_frameworks
 
 _AREA = "target"
 _LOADED_LATER = "attach once training runs: libraries are looked for again while recording"

@@ -12,6 +12,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "flow_sequence.h"
+#include "flow_tcp.h"
 #include "packet.h"
 #include "process_life.h"
 
@@ -107,7 +108,7 @@ int BPF_PROG(packet_received, struct sock *sk, struct sk_buff *skb)
 		begin_receive(stream, sk);
 	if (payload)
 		account_receive(stream, &amount, sequence, payload);
-	if (now >= stream->bin_end_ns)
+	if (now - flow->sampled_ns >= tcp_sample_ns)
 		sample_tcp(flow, tcp, now);
 	add(flow, slot, RECEIVE, now, &amount);
 	heal_transmitted(flow, slot, sk, now, notes->ack_seq, header_bytes);
@@ -141,22 +142,33 @@ int BPF_PROG(state_changed, struct sock *sk, int old_state, int new_state)
 	owner->flow = UNTRACKED;
 	if (!flow)
 		return 0;
-	heal_received(flow, slot, sk, bpf_ktime_get_ns(), tcp->rcv_nxt, 0);
+	u64 now = bpf_ktime_get_ns();
+	heal_received(flow, slot, sk, now, tcp->rcv_nxt, 0);
+	sample_tcp(flow, tcp, now);
 	flow->closed = 1;
 	return 0;
 }
 
 /* An accepted socket began with its listener's process; if that one does not hold it, whoever does owns it. */
-static __always_inline void confirm_owner(const struct owner *owner, u32 holder)
+static __always_inline void confirm_owner(struct flow *flow, const struct owner *owner, u32 holder)
 {
-	if (owner->flow == NO_FLOW_YET || owner->flow == UNTRACKED)
-		return;
-	struct flow *flow = flow_at(owner->flow - 1);
-	if (!flow || !flow->accepted)
+	if (!flow->accepted)
 		return;
 	flow->pid = holder;
 	if (holder == owner->pid)
 		flow->accepted = 0;
+}
+
+/* A socket that is known already: a flow without packets is sampled here. */
+static __always_inline void look_again(const struct owner *owner, struct tcp_sock *tcp, u32 holder)
+{
+	if (owner->flow == NO_FLOW_YET || owner->flow == UNTRACKED)
+		return;
+	struct flow *flow = flow_at(owner->flow - 1);
+	if (!flow)
+		return;
+	confirm_owner(flow, owner, holder);
+	sample_tcp(flow, tcp, bpf_ktime_get_ns());
 }
 
 /* Sockets older than the attach, and the true owner of accepted ones. */
@@ -179,15 +191,15 @@ int find_sockets(struct bpf_iter__task_file *context)
 	u8 state = sk->__sk_common.skc_state;
 	if ((family != AF_INET && family != AF_INET6) || state == TCP_CLOSE)
 		return 0;
-	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
-	if (owner) {
-		confirm_owner(owner, pid);
-		return 0;
-	}
-	struct owner fresh = { .flow = NO_FLOW_YET, .pid = pid };
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp)
 		return 0;
+	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
+	if (owner) {
+		look_again(owner, tcp, pid);
+		return 0;
+	}
+	struct owner fresh = { .flow = NO_FLOW_YET, .pid = pid };
 	if (state != TCP_LISTEN && state != TCP_SYN_SENT) {
 		fresh.flow = take_slot();
 		struct flow *flow = fresh.flow == UNTRACKED ? NULL : flow_at(fresh.flow - 1);
@@ -198,6 +210,7 @@ int find_sockets(struct bpf_iter__task_file *context)
 			flow->attach_sequence = tcp->snd_nxt;
 			flow->streams[RECEIVE].next_sequence = tcp->rcv_nxt;
 			flow->streams[RECEIVE].started = 1;
+			sample_tcp(flow, tcp, bpf_ktime_get_ns());
 		}
 	}
 	bpf_sk_storage_get(&owners, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);

@@ -37,12 +37,9 @@ struct flow {
 	u32 attach_sequence; /* transmit: what was sent before the attach ends here */
 	u32 known_at_attach;
 	u32 closed;
-	u32 retransmits;
-	u32 rtt_us;
-	u32 cwnd;
-	u32 mss_bytes;
 	u32 accepted; /* the owner is the listener's process until confirmed */
-	u64 sampled_ns; /* when the four numbers above were read */
+	u32 unused[4]; /* the streams begin on a cache line */
+	u64 sampled_ns; /* when a sample of the transport was last handed over */
 	u64 stuck_ends_ns[2]; /* the end of the last bin that could not be handed over: the ring was full */
 	struct stream streams[2];
 };
@@ -59,6 +56,22 @@ struct bin_record {
 	u64 first_ns;
 	u64 last_ns;
 	u64 packets;
+};
+
+/* What TCP says of a flow at one moment. */
+struct tcp_record {
+	u64 time_ns;
+	u32 flow_id;
+	u32 retransmits;
+	u32 rtt_us;
+	u32 cwnd;
+	u32 mss_bytes;
+	u32 notsent_bytes;
+	u64 busy_us; /* TCP's own clocks, since the connection began */
+	u64 rwnd_limited_us;
+	u64 sndbuf_limited_us;
+	u32 ca_state; /* of enum tcp_ca_state */
+	u32 unused;
 };
 
 /* A point in a process's life; the layout of a mark. */

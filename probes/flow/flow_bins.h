@@ -36,15 +36,6 @@ static __always_inline bool hand_over(struct flow *flow, struct stream *stream, 
 	return true;
 }
 
-static __always_inline void sample_tcp(struct flow *flow, struct tcp_sock *tcp, u64 now)
-{
-	flow->retransmits = tcp->total_retrans;
-	flow->rtt_us = tcp->srtt_us >> 3;
-	flow->cwnd = tcp->snd_cwnd;
-	flow->mss_bytes = tcp->mss_cache;
-	flow->sampled_ns = now;
-}
-
 struct amount {
 	u32 payload;
 	u32 retransmitted;

@@ -18,6 +18,9 @@
 #define TCP_SYN_SENT 2
 #define TCP_CLOSE 7
 #define TCP_LISTEN 10
+#define TCP_CHRONO_BUSY 1
+#define TCP_CHRONO_RWND_LIMITED 2
+#define TCP_CHRONO_SNDBUF_LIMITED 3
 #define SOCK_DONE 1 /* of enum sock_flags: a FIN has arrived */
 #define MAX_HEALED_BYTES (64 << 20)
 
@@ -28,6 +31,8 @@
 /* Set before loading. */
 const volatile u64 bin_ns = 1000000;
 const volatile u32 max_flows = 1;
+const volatile u64 tcp_sample_ns = 20000000;
+const volatile u32 tick_us = 1000; /* of a jiffy */
 
 u32 next_slot;
 u32 next_flow_id;
@@ -68,6 +73,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
 } bins SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} tcp_samples SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

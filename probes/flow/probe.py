@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.flow.bins import BIN_RECORD, STREAM, BinCollector
+from netprof.probes.flow.transport import SAMPLE_NS, TcpSamples, tick_us
 from netprof.probes.kernel.loader import (
     BpfLink,
     BpfObject,
@@ -41,11 +42,8 @@ FLOW = np.dtype(
         ("attach_sequence", "u4"),
         ("known_at_attach", "u4"),
         ("closed", "u4"),
-        ("retransmits", "u4"),
-        ("rtt_us", "u4"),
-        ("cwnd", "u4"),
-        ("mss_bytes", "u4"),
         ("accepted", "u4"),
+        ("unused", "u4", 4),
         ("sampled_ns", "u8"),
         ("stuck_ends_ns", "u8", 2),
         ("streams", STREAM, 2),
@@ -96,10 +94,10 @@ class FlowProbe(Probe):
         self._iterator: BpfLink | None = None
         self._flows: NDArray[Any] = map_array(self._object.map_fd("flows"), FLOW.itemsize, max_flows).view(FLOW)[:, 0]
         self._bins = RingBuffer(self._object.map_fd("bins"), _BINS_RING_BYTES, BIN_RECORD.itemsize)
+        self._tcp = TcpSamples(self._object)
         self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
         self._collector = BinCollector(bin_ns, max_flows)
         self._published = np.zeros(max_flows, dtype=np.uint32)  # the id last published from each slot
-        self._sampled_ns = np.zeros(max_flows, dtype=np.uint64)
         self._closed_ns: dict[int, int] = {}
 
     @classmethod
@@ -121,14 +119,16 @@ class FlowProbe(Probe):
     def drain(self, *, final: bool = False) -> Tables:
         """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`, `tcp`.
 
-        With `final` the open bins count too.
+        With `final` the open bins count too, and so does what the transport says of flows without packets.
         """
+        if final and self._iterator is not None:
+            run_iterator(self._iterator)
         lives = self._drain_lives()
         wire = self._drain_bins(final=final)
         flows = self._new_flows(final=final)  # after the bins: each flow that has one has its row
-        tcp = self._tcp_samples()
+        tcp = self._wanted(self._tcp.drain(self._published, self._used()["id"]))
         self._recycle()
-        return {"marks": lives, "flows": flows, "wire": self._wanted(wire), "tcp": self._wanted(tcp)}
+        return {"marks": lives, "flows": flows, "wire": self._wanted(wire), "tcp": tcp}
 
     def describe(self) -> Description:
         """Return the bin width, and what was lost or mended."""
@@ -149,6 +149,7 @@ class FlowProbe(Probe):
     def close(self) -> None:
         """Detach from the kernel."""
         self._bins.close()
+        self._tcp.close()
         self._lives.close()
         self._object.close()
         if self._own_targets:
@@ -188,15 +189,6 @@ class FlowProbe(Probe):
         wanted = ~np.isin(columns["flow_id"], list(self._left_out))
         return {name: column[wanted] for name, column in columns.items()}
 
-    def _tcp_samples(self) -> dict[str, NDArray[Any]]:
-        """Return what the transport says of every flow that moved since the last call."""
-        flows = self._used()
-        moved = np.flatnonzero(flows["sampled_ns"] != self._sampled_ns[: len(flows)])
-        rows = flows[moved].copy()
-        self._sampled_ns[moved] = rows["sampled_ns"]
-        columns = {name: rows[name] for name in ("retransmits", "rtt_us", "cwnd", "mss_bytes")}
-        return {"flow_id": rows["id"], "time_ns": rows["sampled_ns"]} | columns
-
     def _recycle(self) -> None:
         """Give the slots of flows that closed a while ago back to the kernel programs."""
         now_ns = time.monotonic_ns()
@@ -219,6 +211,7 @@ def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
 
     def load(plain_reads: int) -> BpfObject:
         constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}
+        constants |= {"tcp_sample_ns": SAMPLE_NS, "tick_us": tick_us()}
         return BpfObject("flow", rodata=constants, max_entries=sizes, reuse=shared)
 
     try:

@@ -6,8 +6,13 @@ gather and a scatter one rank's part). Torch does not use a reduce-scatter of gl
 buffer and keeps a part. So that is what is recorded, and beside it that a reduce-scatter was asked for. Point-to-point
 messages are posted by the caller and have no end that a function of their own would show.
 
+All options begin with a pointer to the `gloo::Context`, the communicator of a process group, which holds this rank's
+number and the ranks there are: at its begin, or behind the pointer to its virtual functions where it has such, as up to
+libtorch 2.5.1. (A group with several devices has a context for each, and takes them in turn.)
+
 The offsets in the options are those of x86-64. gloo::allreduce's were the same in libtorch 2.1.2 to 2.13.0, the others
-were looked at in 2.13.0. An element or a buffer of a size that cannot be shows a version where they moved.
+were looked at in 2.13.0. An element or a buffer of a size that cannot be, or a rank that is none of its group, shows a
+version where they moved.
 """
 
 from __future__ import annotations
@@ -20,10 +25,24 @@ _LARGEST_BUFFER = 1 << 44  # bytes: more than a machine has; an address is above
 _IN, _OUT = 16, 24  # unique_ptr<UnboundBuffer> in most options
 _OUT_OF_SCATTER = 40  # after a vector of them
 _BUFFER_SIZE = 16  # in an UnboundBuffer
+_MOST_RANKS = 1 << 22  # more than any job has
+_VIRTUAL_CONTEXT = "_ZN4gloo7ContextD0Ev"  # a destructor that only a class with virtual functions has
 
 
-def _size(kind: CollectiveKind, function: str, *size: Argument, seldom: bool = False) -> Mark:
-    return Mark(MarkKind.COLLECTIVE_SIZE, f"_ZN4gloo{function}", (*size, Constant(kind)), seldom=seldom)
+def _performed(kind: CollectiveKind, function: str, *size: Argument, seldom: bool = False) -> tuple[Mark, ...]:
+    """Return the marks of a collective's function: how much it moves, and among whom."""
+    symbol = f"_ZN4gloo{function}"
+    return (
+        Mark(MarkKind.COLLECTIVE_SIZE, symbol, (*size, Constant(kind)), seldom=seldom),
+        Mark(MarkKind.COLLECTIVE_GROUP, symbol, _group(0), seldom=seldom, until=_VIRTUAL_CONTEXT),
+        Mark(MarkKind.COLLECTIVE_GROUP, symbol, _group(8), seldom=seldom, since=_VIRTUAL_CONTEXT),
+    )
+
+
+def _group(offset: int) -> tuple[Argument, ...]:
+    """Return the context, its ranks and this one's number, which begin at `offset` of it."""
+    ranks = Chain(1, 0, offset + 4, size=4, below=_MOST_RANKS)
+    return Memory(1, 0, 8), ranks, Chain(1, 0, offset, size=4, below_argument=1)
 
 
 def _elements(offset: int) -> tuple[Argument, Argument]:
@@ -45,16 +64,16 @@ GLOO = Framework(
     marks=(
         Mark(MarkKind.COLLECTIVE_ENQUEUE, "_ZN4c10d16ProcessGroupGloo7enqueueE", (Memory(2, 0, 8),)),
         Mark(MarkKind.COLLECTIVE_BEGIN, "_ZN4c10d16ProcessGroupGloo9AsyncWork7executeE", (Memory(1, 0, 8),)),
-        _size(CollectiveKind.ALL_REDUCE, "9allreduceERKN", *_elements(80)),
-        _size(CollectiveKind.ALL_GATHER, "9allgatherERN", *_buffer(_OUT)),
-        _size(CollectiveKind.ALL_GATHER, "10allgathervERN", *_buffer(_OUT)),
-        _size(CollectiveKind.BROADCAST, "9broadcastERN", *_elements(32)),
-        _size(CollectiveKind.REDUCE, "6reduceERN", *_elements(32), seldom=True),
-        _size(CollectiveKind.ALL_TO_ALL, "8alltoallERN", *_buffer(_IN)),
-        _size(CollectiveKind.ALL_TO_ALL, "9alltoallvERN", *_buffer(_IN)),
-        _size(CollectiveKind.GATHER, "6gatherERN", *_buffer(_IN)),
-        _size(CollectiveKind.SCATTER, "7scatterERN", *_buffer(_OUT_OF_SCATTER)),
-        _size(CollectiveKind.BARRIER, "7barrierERN", Constant(0), Constant(0)),
+        *_performed(CollectiveKind.ALL_REDUCE, "9allreduceERKN", *_elements(80)),
+        *_performed(CollectiveKind.ALL_GATHER, "9allgatherERN", *_buffer(_OUT)),
+        *_performed(CollectiveKind.ALL_GATHER, "10allgathervERN", *_buffer(_OUT)),
+        *_performed(CollectiveKind.BROADCAST, "9broadcastERN", *_elements(32)),
+        *_performed(CollectiveKind.REDUCE, "6reduceERN", *_elements(32), seldom=True),
+        *_performed(CollectiveKind.ALL_TO_ALL, "8alltoallERN", *_buffer(_IN)),
+        *_performed(CollectiveKind.ALL_TO_ALL, "9alltoallvERN", *_buffer(_IN)),
+        *_performed(CollectiveKind.GATHER, "6gatherERN", *_buffer(_IN)),
+        *_performed(CollectiveKind.SCATTER, "7scatterERN", *_buffer(_OUT_OF_SCATTER)),
+        *_performed(CollectiveKind.BARRIER, "7barrierERN", Constant(0), Constant(0)),
         Mark(MarkKind.COLLECTIVE_END, "_ZN4c10d16ProcessGroupGloo9AsyncWork14finishWorkGlooEv", (Register(1),)),
         Mark(MarkKind.WORK_WAIT, "_ZN4c10d4Work4waitE", (Register(1),)),
         Mark(MarkKind.REDUCE_SCATTER_ASKED, "_ZN4c10d16ProcessGroupGloo31reduce_scatter_tensor_coalescedE", newer=True),

@@ -10,7 +10,9 @@ one is probed. The functions with a `Config` of 2.32 do not call the ones withou
 
 from __future__ import annotations
 
-from netprof.probes.frameworks.table import Framework, Mark, Pair, Register
+import platform
+
+from netprof.probes.frameworks.table import Argument, Framework, Mark, Memory, Pair, Register
 from netprof.schema import MarkKind
 
 
@@ -30,6 +32,24 @@ def _created(function: str, ranks: int = 2, handle: int = 1, newer: bool = False
     )
 
 
+def _member(function: str, rank: Argument, group: Argument, handle: int = 1, newer: bool = False) -> Mark:
+    return Mark(MarkKind.NCCL_COMM_RANK, function, (rank, group, Register(handle)), seldom=True, newer=newer)
+
+
+def after_an_id(machine: str) -> tuple[Argument, Argument]:
+    """Return where `int rank` is after two arguments and a ncclUniqueId by value, and the id's first 8 bytes.
+
+    On x86-64 the 128 bytes of the id lie on the stack, where the seventh argument would, and take no register; on arm64
+    the third register holds their address.
+    """
+    if machine == "aarch64":
+        return Register(4, size=4), Memory(3, 0, 8)
+    return Register(3, size=4), Register(7)
+
+
+_RANK, _ID = after_an_id(platform.machine())
+
+
 NCCL = Framework(
     name="nccl",
     library="libnccl.so*",
@@ -47,8 +67,11 @@ NCCL = Framework(
         Mark(MarkKind.NCCL_GROUP_BEGIN, "ncclGroupStart"),
         Mark(MarkKind.NCCL_GROUP_END, "ncclGroupEnd"),
         _created("ncclCommInitRank"),
+        _member("ncclCommInitRank", _RANK, _ID),
         _created("ncclCommInitRankConfig", newer=True),
+        _member("ncclCommInitRankConfig", _RANK, _ID, newer=True),
         _created("ncclCommInitRankScalable", newer=True),
+        _member("ncclCommInitRankScalable", Register(3, size=4), Memory(5, 0, 8), newer=True),
         _created("ncclCommInitAll"),
         _created("ncclCommGrow", handle=5, newer=True),
         Mark(MarkKind.NCCL_COMM_SPLIT, "ncclCommSplit", (Register(1), Register(4)), seldom=True, newer=True),

@@ -77,7 +77,8 @@ class Chain:
     """An unsigned integer of `size` bytes, `then` bytes (0 to 255) after the pointer that lies at a `Memory`.
 
     What is behind a pointer in an object: the characters of a `std::string`, the size of a buffer that it owns.
-    `below` is the check of a size: one that is not smaller is thrown away, as by `Memory.valid`; 0: any.
+    `below` is the check of a size: one that is not smaller is thrown away, as by `Memory.valid`; 0: any. So is one that
+    is not smaller than the mark's argument with the index `below_argument`, from 0: a rank is below the size.
     """
 
     register: int
@@ -85,6 +86,7 @@ class Chain:
     then: int
     size: int = 8
     below: int = 0
+    below_argument: int | None = None
 
     def __post_init__(self) -> None:
         if self.register not in _ARGUMENTS or self.size not in _SIZES or not 0 <= self.then <= 255:

@@ -1,4 +1,4 @@
-"""Finding the job: from any of its pids to all of its processes on this host, and which of them train.
+"""Finding the job: from any of its pids to all of its processes on this host.
 
 The job is the given processes, their descendants, and every process of the same user that was started with the same
 rendezvous (MASTER_ADDR and MASTER_PORT and the like) as one of them. Descendants come from /proc/PID/task/*/children
@@ -10,35 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.model import Target
-from netprof.probes.frameworks import FRAMEWORKS
 from netprof.probes.job import procfs, ranks
-from netprof.probes.job.loaded import LoadedFrameworks
+from netprof.probes.job.roles import Process, as_targets, is_first_of
 from netprof.schema import UNKNOWN_RANK
 
-_LOADED = LoadedFrameworks(FRAMEWORKS)
-_DATA_LOADER = "pt_data_"  # PyTorch names its data loaders' processes so
 _MAX_PROCESSES = 100_000
-
-
-@dataclass
-class _Process:
-    """A process of the job while it is being sorted out."""
-
-    stat: procfs.Stat
-    netns: int
-    environment: dict[str, str]
-    known_frameworks: tuple[str, ...] | None = None
-
-    @property
-    def frameworks(self) -> tuple[str, ...]:
-        """The frameworks whose libraries the process has mapped; looked up once."""
-        if self.known_frameworks is None:
-            self.known_frameworks = mapped_frameworks(self.stat.pid)
-        return self.known_frameworks
 
 
 def find_job(pids: Sequence[int]) -> list[Target]:
@@ -47,7 +26,7 @@ def find_job(pids: Sequence[int]) -> list[Target]:
     A target's `frameworks` are those it trains with: a launcher, a data loader and other helpers have none.
     Raises NetprofError for a pid of no process that can be profiled, NotPermittedError where one may not be looked at.
     """
-    return _targets(_gather([_given(pid) for pid in dict.fromkeys(pids)]))
+    return as_targets(_gather([_given(pid) for pid in dict.fromkeys(pids)]))
 
 
 def find_more(targets: Iterable[Target], *, thorough: bool = True) -> list[Target]:
@@ -56,7 +35,7 @@ def find_more(targets: Iterable[Target], *, thorough: bool = True) -> list[Targe
     Without `thorough` only descendants are looked for, and a target that has a framework is taken to have no other:
     a fraction of the cost, to be asked several times a second.
     """
-    job: dict[int, _Process] = {}
+    job: dict[int, Process] = {}
     found = []
     for target in targets:
         process = _look(target.pid)
@@ -66,7 +45,7 @@ def find_more(targets: Iterable[Target], *, thorough: bool = True) -> list[Targe
     _add_trees(found, job)
     if thorough:
         _add_same_rendezvous(job)
-    return _targets(job)
+    return as_targets(job)
 
 
 def is_same(target: Target) -> bool:
@@ -90,12 +69,7 @@ def check_same(targets: Iterable[Target]) -> None:
             )
 
 
-def mapped_frameworks(pid: int) -> tuple[str, ...]:
-    """Return the frameworks, by family, whose libraries process `pid` has mapped; () if it cannot be read."""
-    return _LOADED.of(pid)
-
-
-def _given(pid: int) -> _Process:
+def _given(pid: int) -> Process:
     """Look at a process that the person named. Raises what find_job raises."""
     if pid <= 0 or pid > 1 << 22:
         raise UsageError(f"{pid} is not a pid")
@@ -121,7 +95,7 @@ def _given(pid: int) -> _Process:
         ) from error
     except OSError as error:
         raise _no_such_process(pid) from error
-    return _Process(stat, procfs.network_namespace(process), environment)
+    return Process(stat, procfs.network_namespace(process), environment)
 
 
 def _no_such_process(pid: int) -> NetprofError:
@@ -130,7 +104,7 @@ def _no_such_process(pid: int) -> NetprofError:
     )
 
 
-def _look(pid: int) -> _Process | None:
+def _look(pid: int) -> Process | None:
     """Look at a process that nobody named; None if it is gone or is no program."""
     stat = procfs.read_stat(pid)
     if stat is None or stat.ended or stat.kernel_thread:
@@ -139,15 +113,15 @@ def _look(pid: int) -> _Process | None:
         environment = procfs.read_environment(pid, ranks.VARIABLES)
     except OSError:
         environment = {}
-    return _Process(stat, procfs.network_namespace(pid), environment)
+    return Process(stat, procfs.network_namespace(pid), environment)
 
 
-def _gather(given: Sequence[_Process]) -> dict[int, _Process]:
+def _gather(given: Sequence[Process]) -> dict[int, Process]:
     """Return the whole job, by pid."""
-    job: dict[int, _Process] = {}
+    job: dict[int, Process] = {}
     for process in given:
-        tree: dict[int, _Process] = {}
-        _add_trees([process], tree)
+        tree: dict[int, Process] = {}
+        _add_trees([_first_rank(process) or process], tree)
         if not _rendezvous(tree):
             _add_trees([_main_process(process)], tree)
         job.update(tree)
@@ -155,7 +129,7 @@ def _gather(given: Sequence[_Process]) -> dict[int, _Process]:
     return job
 
 
-def _add_same_rendezvous(job: dict[int, _Process]) -> None:
+def _add_same_rendezvous(job: dict[int, Process]) -> None:
     """Add the ranks that share a rendezvous with a process of the job, and their descendants."""
     names = _rendezvous(job)
     if names:
@@ -163,12 +137,12 @@ def _add_same_rendezvous(job: dict[int, _Process]) -> None:
         _add_trees(_one_of_each_rank(_same_rendezvous(names, owners, job), job), job)
 
 
-def _rendezvous(job: dict[int, _Process]) -> set[tuple[str, ...]]:
+def _rendezvous(job: dict[int, Process]) -> set[tuple[str, ...]]:
     """Return the rendezvous that the environments of a job's processes name."""
     return {name for process in job.values() if (name := ranks.job_of(process.environment, process.netns))}
 
 
-def _main_process(process: _Process) -> _Process:
+def _main_process(process: Process) -> Process:
     """Climb from a process that was forked by a rank or with it, and names no rendezvous, to where its job began.
 
     A parent belongs to the job as long as it has PyTorch loaded as well, and is not what netprof was started by.
@@ -182,7 +156,18 @@ def _main_process(process: _Process) -> _Process:
     return _starter(process, not_the_job) or process
 
 
-def _starter(process: _Process, not_the_job: Collection[int]) -> _Process | None:
+def _first_rank(process: Process) -> Process | None:
+    """Return the process above a rank that is the first rank itself and has started the others."""
+    not_the_job = _ancestors([os.getpid()])
+    while (parent := _look(process.stat.parent)) is not None and parent.stat.pid not in not_the_job:
+        started = [child for pid in procfs.children(parent.stat.pid) if (child := _look(pid)) is not None]
+        if is_first_of(parent, started):
+            return parent
+        process = parent
+    return None
+
+
+def _starter(process: Process, not_the_job: Collection[int]) -> Process | None:
     """Return the parent of a rank and of others of its job: what MPICH starts ranks by, and names no rendezvous."""
     own, parent = ranks.place_of(process.environment), _look(process.stat.parent)
     if own.rank == UNKNOWN_RANK or own.inherited or parent is None or parent.stat.pid in not_the_job:
@@ -193,7 +178,7 @@ def _starter(process: _Process, not_the_job: Collection[int]) -> _Process | None
     return parent if len(found) == len(places) == len(set(found)) > 1 else None
 
 
-def _add_trees(roots: Iterable[_Process], job: dict[int, _Process]) -> None:
+def _add_trees(roots: Iterable[Process], job: dict[int, Process]) -> None:
     """Add processes and all their descendants to the job, but not netprof."""
     waiting = list(roots)
     while waiting and len(job) < _MAX_PROCESSES:
@@ -206,8 +191,8 @@ def _add_trees(roots: Iterable[_Process], job: dict[int, _Process]) -> None:
 
 
 def _same_rendezvous(
-    names: Collection[tuple[str, ...]], owners: Collection[int], job: dict[int, _Process]
-) -> list[_Process]:
+    names: Collection[tuple[str, ...]], owners: Collection[int], job: dict[int, Process]
+) -> list[Process]:
     """Return the ranks outside `job` that were started with a rendezvous in `names`.
 
     The shell in which somebody exported MASTER_ADDR has it too, and so has a netprof started from there: only ranks
@@ -227,7 +212,7 @@ def _same_rendezvous(
     return found
 
 
-def _one_of_each_rank(found: list[_Process], job: dict[int, _Process]) -> list[_Process]:
+def _one_of_each_rank(found: list[Process], job: dict[int, Process]) -> list[Process]:
     """Leave out the ranks of another job that happens to use the same address and port, in namespaces of its own.
 
     What the job descends from is its own. A rank that it has already is not; of several that could be a rank, it is
@@ -237,7 +222,7 @@ def _one_of_each_rank(found: list[_Process], job: dict[int, _Process]) -> list[_
     pids = {process.stat.pid for process in found}
     began = min(process.stat.start_ticks for process in job.values())
     taken = {_own_rank(process) for process in job.values()} - {UNKNOWN_RANK}
-    chosen: dict[int, _Process] = {}
+    chosen: dict[int, Process] = {}
     others = [process for process in found if process.stat.pid in above]
     for process in sorted(found, key=lambda process: abs(process.stat.start_ticks - began)):
         rank = _own_rank(process)
@@ -250,7 +235,7 @@ def _one_of_each_rank(found: list[_Process], job: dict[int, _Process]) -> list[_
     return [*chosen.values(), *others]
 
 
-def _own_rank(process: _Process) -> int:
+def _own_rank(process: Process) -> int:
     place = ranks.place_of(process.environment)
     return UNKNOWN_RANK if place.inherited else place.rank
 
@@ -263,67 +248,4 @@ def _ancestors(pids: Iterable[int]) -> set[int]:
             found.add(pid)
             stat = procfs.read_stat(pid)
             pid = stat.parent if stat else 0
-    return found
-
-
-def _targets(job: dict[int, _Process]) -> list[Target]:
-    """Turn the job's processes into targets, by rank (unknown ones last) and pid."""
-    launchers = _launchers(job)
-    training: set[int] = set()
-    targets = []
-    above = {pid: _parents(process, job) for pid, process in job.items()}
-    for process in sorted(job.values(), key=lambda process: len(above[process.stat.pid])):  # parents come first
-        parents = above[process.stat.pid]
-        if process.stat.pid not in launchers and _trains(process, [p for p in parents if p.stat.pid in training]):
-            training.add(process.stat.pid)
-        targets.append(_target(process, parents, process.stat.pid in training, process.stat.pid in launchers))
-    return sorted(targets, key=lambda target: (target.rank < 0, target.rank, not target.frameworks, target.pid))
-
-
-def _target(process: _Process, parents: list[_Process], trains: bool, launches: bool) -> Target:
-    place = ranks.place_of(process.environment)
-    not_its_own = place.inherited and any(
-        parent.frameworks and ranks.place_of(parent.environment) == place for parent in parents
-    )
-    if launches or not_its_own:
-        place = ranks.Place(world_size=None if launches else place.world_size)
-    return Target(
-        pid=process.stat.pid,
-        start_ticks=process.stat.start_ticks,
-        command=procfs.command_line(process.stat.pid),
-        netns=process.netns,
-        rank=place.rank,
-        world_size=place.world_size,
-        frameworks=process.frameworks if trains else (),
-    )
-
-
-def _launchers(job: dict[int, _Process]) -> set[int]:
-    """Return the processes that started ranks: below them are others' rank variables than their own."""
-    found: set[int] = set()
-    for process in job.values():
-        own = ranks.rank_variables(process.environment)
-        for parent in _parents(process, job) if own else ():
-            if ranks.rank_variables(parent.environment) != own:
-                found.add(parent.stat.pid)
-    return found
-
-
-def _trains(process: _Process, training_parents: Sequence[_Process]) -> bool:
-    """Tell a rank from its data loaders: those have the rank variables of a process above them that trains."""
-    own = ranks.rank_variables(process.environment)
-    if process.stat.name.startswith(_DATA_LOADER):
-        return False
-    if own and any(ranks.rank_variables(parent.environment) == own for parent in training_parents):
-        return False
-    return bool(process.frameworks)
-
-
-def _parents(process: _Process, job: dict[int, _Process]) -> list[_Process]:
-    """Return the processes of the job above a process, nearest first."""
-    found: list[_Process] = []
-    parent = job.get(process.stat.parent)
-    while parent is not None and parent not in found:
-        found.append(parent)
-        parent = job.get(parent.stat.parent)
     return found

@@ -19,6 +19,7 @@ _CHUNK_BYTES = 1 << 16
 _MAX_COMMAND_CHARACTERS = 300
 _ENDED_STATES = "ZXx"
 _TRIES = 3
+_ESTABLISHED = "01"  # of /proc/net/tcp
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,20 @@ def mapped(pid: int, pattern: re.Pattern[bytes]) -> set[int]:
     return {match.lastindex or 0 for lines in parts for match in pattern.finditer(lines)}
 
 
+def connections(pid: int) -> set[int]:
+    """Return the established TCP connections that process `pid` holds, by inode; none if it may not be looked at."""
+    sockets = {name[8:-1] for name in _links(f"/proc/{pid}/fd") if name.startswith("socket:[")}
+    found = set()
+    for path in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6") if sockets else ():
+        try:
+            lines = _read(path).decode("ascii", "replace").splitlines()[1:]
+        except OSError:
+            continue
+        fields = (line.split() for line in lines)
+        found |= {int(each[9]) for each in fields if len(each) > 9 and each[3] == _ESTABLISHED and each[9] in sockets}
+    return found
+
+
 def children(pid: int) -> list[int]:
     """Return the child processes that any thread of `pid` has started and that still live."""
     if not _kernel_lists_children():
@@ -171,6 +186,17 @@ def _names(path: str) -> list[str]:
             return [entry.name for entry in entries]
     except OSError:
         return []
+
+
+def _links(path: str) -> list[str]:
+    """Return what the links of a directory lead to; what is gone meanwhile is left out."""
+    found = []
+    for name in _names(path):
+        try:
+            found.append(str(Path(path, name).readlink()))
+        except OSError:
+            continue
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -60,6 +60,16 @@ def rank_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
     return values if any(values) else ()
 
 
+def place_on_host(environment: Mapping[str, str]) -> int | None:
+    """Return the number among the ranks of its host that a launcher gave a process; None where it gave none."""
+    return next((number for *_, name in _RANKS if (number := _count(environment.get(name, ""))) is not None), None)
+
+
+def has_agent(environment: Mapping[str, str]) -> bool:
+    """Tell whether torchrun's agent started the process: that one starts all ranks, and again what ends too early."""
+    return _RUN in environment
+
+
 def job_of(environment: Mapping[str, str], netns: int) -> tuple[str, ...] | None:
     """Return what all ranks of a job, and only they, have in common; None where the environment names no job.
 

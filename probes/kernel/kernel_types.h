@@ -54,15 +54,24 @@ struct sock {
 	u16 sk_protocol;
 };
 
+struct inet_connection_sock {
+	u8 icsk_ca_state : 5;
+};
+
 struct tcp_sock {
+	struct inet_connection_sock inet_conn;
 	u32 rcv_nxt;
 	u32 snd_nxt;
 	u32 snd_una;
+	u32 write_seq;
 	u32 snd_cwnd;
 	u32 srtt_us;
 	u32 mss_cache;
 	u16 advmss;
 	u32 total_retrans;
+	u32 chrono_start;
+	u32 chrono_stat[3];
+	u8 chrono_type : 2;
 	u64 bytes_received;
 };
 

@@ -98,12 +98,13 @@ class MarkProbe(Probe):
     def follow(self, targets: Sequence[Target]) -> None:
         """Attach to the processes that train and have joined or loaded a framework since the last call."""
         self._followed = targets
-        fresh = [target for target in targets if target.frameworks and target not in self._training]
+        training = {target for target in targets if target.frameworks}
+        fresh = training - self._training
         for target in fresh:
             self.attach(target.pid)
         if fresh:
-            self._training.update(fresh)
             self._steps_at_sampling = self._counter.steps
+        self._training = training  # one that turns out to be a launcher leaves
 
     def notice(self, table: str, columns: Columns) -> None:
         """Forget processes that exit, and stop sampling once every process has had its share of steps."""

@@ -87,6 +87,8 @@ def _can_be(values: npt.NDArray[np.uint64], mark: Mark) -> _Good:
             good &= np.isin(values[:, index], np.array(argument.valid, dtype=np.uint64))
         if isinstance(argument, Chain) and argument.below:
             good &= values[:, index] < np.uint64(argument.below)
+        if isinstance(argument, Chain) and argument.below_argument is not None:
+            good &= values[:, index] < values[:, argument.below_argument]
     return good
 
 

@@ -17,6 +17,7 @@ import pytest
 from training import free_port, netprof, training
 
 from netprof.analysis import analyze
+from netprof.model import Meta
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import CollectiveKind, MarkKind
 from netprof.trace import TraceReader
@@ -131,6 +132,14 @@ def test_collectives_are_counted_by_kind(job: tuple[str, Path, dict[str, Any]]) 
     assert 1 < report["collectives"]["payload_to_algorithm_ratio"] < 1.02
 
 
+def groups_of(table: Any, pid: int) -> list[tuple[int, int, int]]:
+    """Return (ranks, this one's number, the context's number) of every collective of a process, as they began."""
+    rows = np.flatnonzero((table["pid"] == pid) & (table["kind"] == MarkKind.COLLECTIVE_GROUP))
+    rows = rows[np.argsort(table["time_ns"][rows], kind="stable")]
+    contexts = list(dict.fromkeys(table["arg0"][rows].tolist()))
+    return [(int(table["arg1"][row]), int(table["arg2"][row]), contexts.index(int(table["arg0"][row]))) for row in rows]
+
+
 def test_every_collective_of_gloo_with_its_size() -> None:
     with ranks(OPS, stdin=subprocess.PIPE) as running:
         with MarkProbe([each.pid for each in running]) as probe:
@@ -149,9 +158,22 @@ def test_every_collective_of_gloo_with_its_size() -> None:
             [CollectiveKind(table["arg2"][row]).name, int(table["arg0"][row] * table["arg1"][row])] for row in rows
         ]
         assert [pair for pair in found if pair[0] != "BARRIER"] == json.loads(output)["collectives"]
+        assert groups_of(table, each.pid) == [tuple(group) for group in json.loads(output)["groups"]]
         for kind, name in ((MarkKind.SEND_POSTED, "sent"), (MarkKind.RECEIVE_POSTED, "received")):
             posted = table["arg0"][(table["pid"] == each.pid) & (table["kind"] == kind)]
             assert posted.tolist() == json.loads(output)[name]
+
+
+def check_forward_marks(marks: Any, log: dict[str, np.ndarray], meta: Meta) -> None:
+    """Every forward pass is marked once, between its begin and its end in the job's own log, and nothing else is."""
+    found = np.sort(marks.where(marks.kind == MarkKind.FORWARD).time_ns)
+    inside = (log["begin_ns"] > meta.started_ns) & (log["end_ns"] < (meta.stopped_ns or 0))
+    inside &= np.isin(log["kind"], ["sync", "local"])
+    begin_ns, done_ns = log["begin_ns"][inside], log["forward_done_ns"][inside]
+    assert {"sync", "local"} <= set(log["kind"][inside])
+    assert (np.searchsorted(found, done_ns) - np.searchsorted(found, begin_ns) == 1).all()
+    between = np.searchsorted(found, begin_ns[1:]) - np.searchsorted(found, done_ns[:-1])
+    assert (between == 0).all(), "a forward pass that the job did not do"
 
 
 def test_ddp_with_accumulated_gradients_is_one_iteration_of_several_backward_passes(tmp_path: Path) -> None:
@@ -176,4 +198,5 @@ def test_ddp_with_accumulated_gradients_is_one_iteration_of_several_backward_pas
             passes = tables.marks.where((tables.marks.pid == pid) & (tables.marks.kind == MarkKind.BACKWARD)).time_ns
             counts = np.searchsorted(passes, own.end_ns) - np.searchsorted(passes, own.begin_ns)
             assert (counts == 3).all(), "three backward passes an iteration"
+            check_forward_marks(tables.marks.where(tables.marks.pid == pid), log, reader.meta)
     assert report["iterations"]["source"] == "ddp"

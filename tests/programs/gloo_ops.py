@@ -32,13 +32,23 @@ def main() -> None:
         (lambda: dist.gather(part, parts if rank == 0 else None, 0), "GATHER", one),
         (lambda: dist.scatter(part, parts if rank == 0 else None, 0), "SCATTER", one),
     ]
+    # Groups as gloo sees them: ranks, this one's number, and which context it is. The new ones are all ranks once more,
+    # and each rank alone.
+    again, alone = dist.new_group([0, 1]), [dist.new_group([each]) for each in range(size)][rank]
+    groups = [(size, rank, 0)] * 2 * len(calls)
     for call, _, _ in calls:
         call()
         dist.barrier()
+    calls += [(lambda: dist.all_reduce(part, group=again), "ALL_REDUCE", one)]
+    calls += [(lambda: dist.all_reduce(part, group=alone), "ALL_REDUCE", one)]
+    for call, _, _ in calls[-2:]:
+        call()
+    groups += [(size, rank, 1), (1, 0, 2), (size, rank, 0)]
     (dist.send(part, 1) if rank == 0 else dist.recv(part, 0))
     dist.barrier()
     posted = {"sent": [one], "received": []} if rank == 0 else {"sent": [], "received": [one]}
-    print(json.dumps({"collectives": [[kind, amount] for _, kind, amount in calls]} | posted), flush=True)
+    said = {"collectives": [[kind, amount] for _, kind, amount in calls], "groups": groups}
+    print(json.dumps(said | posted), flush=True)
     dist.destroy_process_group()
 
 

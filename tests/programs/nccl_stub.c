@@ -141,6 +141,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	return create(comm, nranks);
 }
 
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, int ids, ncclUniqueId *id,
+				      ncclConfig_t *config)
+{
+	return create(comm, nranks);
+}
+
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 {
 	for (int i = 0; i < ndev; i++)

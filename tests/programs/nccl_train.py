@@ -33,6 +33,14 @@ BUCKETS = ((250_000, FLOAT32), (500_000, BFLOAT16))
 class UniqueId(ctypes.Structure):
     _fields_ = (("internal", ctypes.c_char * 128),)
 
+    @property
+    def head(self) -> int:
+        """The first 8 bytes, as a number."""
+        return int.from_bytes(bytes(self)[:8], "little")
+
+
+IDS = [UniqueId(bytes(range(first, first + 128))) for first in (1, 50, 128)]
+
 
 class Nccl:
     """One loaded library."""
@@ -52,6 +60,7 @@ class Nccl:
         ]
         self.lib.ncclCommInitRank.argtypes = [P, INT, UniqueId, INT]
         self.lib.ncclCommInitRankConfig.argtypes = [P, INT, UniqueId, INT, P]
+        self.lib.ncclCommInitRankScalable.argtypes = [P, INT, INT, INT, P, P]
         self.lib.ncclCommInitAll.argtypes = [P, INT, P]
         self.lib.ncclCommSplit.argtypes = [P, INT, INT, P, P]
         self.lib.ncclCommShrink.argtypes = [P, P, INT, P, P, INT]
@@ -66,9 +75,10 @@ class Nccl:
 def call_each(nccl: Nccl) -> dict[str, Any]:
     """Call every function; returns the rows that a recording has to hold, by mark."""
     lib, rows, handle = nccl.lib, [], P()
-    lib.ncclCommInitRank(ctypes.byref(handle), 8, UniqueId(), 3)
+    lib.ncclCommInitRank(ctypes.byref(handle), 8, IDS[0], 3)
     communicator = handle.value or 0
     rows.append(["NCCL_COMM_INIT", 8, ctypes.addressof(handle), 0])
+    rows.append(["NCCL_COMM_RANK", 3, IDS[0].head, ctypes.addressof(handle)])
     lib.ncclGroupStart()
     for number, (name, (between, mark)) in enumerate(COLLECTIVES.items()):
         for datatype in range(12):
@@ -84,15 +94,19 @@ def call_each(nccl: Nccl) -> dict[str, Any]:
     rows.append(["NCCL_SEND", 7, 0x10 << 8 | BFLOAT16, communicator])
     rows.append(["NCCL_RECEIVE", 8, 0x20 << 8 | BFLOAT16, communicator])
     lib.ncclGroupEnd()
-    part, rest, pair, other = P(), P(), (P * 2)(), P()
+    part, rest, pair, other, large = P(), P(), (P * 2)(), P(), P()
     lib.ncclCommSplit(communicator, 0, 0, ctypes.byref(part), None)
     lib.ncclCommShrink(communicator, None, 3, ctypes.byref(rest), None, 0)
     lib.ncclCommInitAll(ctypes.addressof(pair), 2, None)
-    lib.ncclCommInitRankConfig(ctypes.byref(other), 16, UniqueId(), 0, None)
+    lib.ncclCommInitRankConfig(ctypes.byref(other), 16, IDS[1], 15, None)
+    lib.ncclCommInitRankScalable(ctypes.byref(large), 32, 31, 2, (UniqueId * 2)(IDS[2], IDS[0]), None)
     rows.append(["NCCL_COMM_SPLIT", communicator, ctypes.addressof(part), 0])
     rows.append(["NCCL_COMM_SHRINK", communicator, 3, ctypes.addressof(rest)])
     rows.append(["NCCL_COMM_INIT", 2, ctypes.addressof(pair), 0])
     rows.append(["NCCL_COMM_INIT", 16, ctypes.addressof(other), 0])
+    rows.append(["NCCL_COMM_RANK", 15, IDS[1].head, ctypes.addressof(other)])
+    rows.append(["NCCL_COMM_INIT", 32, ctypes.addressof(large), 0])
+    rows.append(["NCCL_COMM_RANK", 31, IDS[2].head, ctypes.addressof(large)])
     lib.ncclCommDestroy(part)
     lib.ncclCommAbort(rest)
     rows.append(["NCCL_COMM_END", part.value, 0, 0])

@@ -1,15 +1,17 @@
 """A tree of processes that looks like a training job to whoever reads /proc: `process_tree.py JSON FILE`.
 
-A node is {"label", "torch", "fork", "environment", "comm", "threaded", "children"}. With `torch` it maps a file
-named libtorch_cpu.so; with `fork` it is forked from its parent, else executed with `environment` on top of its
-parent's; with `threaded` a second thread starts its children, and lives on. Every process writes `label pid` to FILE,
-a descriptor by number, once its children exist, and sleeps until it is killed.
+A node is {"label", "torch", "fork", "environment", "comm", "threaded", "connect", "children"}. With `torch` it maps a
+file named libtorch_cpu.so; with `connect` it holds a connection to that port of loopback; with `fork` it is forked from
+its parent, else executed with `environment` on top of its parent's; with `threaded` a second thread starts its
+children, and lives on. Every process writes `label pid` to FILE, a descriptor by number, once its children exist, and
+sleeps until it is killed.
 """
 
 import ctypes
 import json
 import mmap
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,7 @@ from typing import Any
 
 
 def main(node: dict[str, Any], ready_fd: int) -> None:
-    held = become(node)
+    held = become(node), connect(node)
     if node.get("threaded"):
         started = threading.Event()
         threading.Thread(target=start_all, args=(node, ready_fd, started), daemon=True).start()
@@ -50,6 +52,10 @@ def become(node: dict[str, Any]) -> mmap.mmap | None:
         path.write_bytes(bytes(4096))
         with open(path, "rb") as file:
             return mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)
+
+
+def connect(node: dict[str, Any]) -> socket.socket | None:
+    return socket.create_connection(("127.0.0.1", node["connect"])) if node.get("connect") else None
 
 
 def start(child: dict[str, Any], ready_fd: int) -> None:

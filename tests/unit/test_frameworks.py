@@ -8,6 +8,7 @@ import pytest
 
 from netprof.probes import frameworks
 from netprof.probes.frameworks import (
+    AUTOGRAD,
     FRAMEWORKS,
     GLOO,
     NCCL,
@@ -21,6 +22,7 @@ from netprof.probes.frameworks import (
     Pair,
     Register,
 )
+from netprof.probes.frameworks.nccl import after_an_id
 from netprof.probes.marks.plan import number_rows
 from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
 from netprof.probes.marks.returns import danger_of
@@ -267,6 +269,68 @@ def test_of_a_function_called_for_many_things_only_the_named_one_counts() -> Non
     assert good["time_ns"].tolist() == [0, 3]
     assert not good["args"].any(), "nothing of the job's texts is kept"
     assert not rejected
+
+
+def named(mark: Mark, *texts: bytes) -> list[bool]:
+    """Tell of each text whether the mark is recorded for it, from what its row of the table reads of it."""
+    records = np.zeros(len(texts), dtype=RECORD)
+    for record, text in zip(records, texts, strict=True):
+        for index, argument in enumerate(mark.args):
+            assert isinstance(argument, Chain)
+            record["args"][index] = int.from_bytes(text.ljust(64, b"\0")[argument.then :][:8], "little")
+    records["time_ns"] = range(len(texts))
+    good, rejected = check_records(records, [mark])
+    assert not rejected
+    assert not good["args"].any(), "nothing of the job's texts is kept"
+    return np.isin(np.arange(len(texts)), good["time_ns"]).tolist()
+
+
+def test_a_forward_pass_of_ddp_is_told_by_its_whole_name() -> None:
+    (forward,) = (mark for mark in AUTOGRAD.marks if mark.kind == MarkKind.FORWARD)
+    (step,) = (mark for mark in AUTOGRAD.marks if mark.kind == MarkKind.OPTIMIZER_STEP)
+    assert forward.symbol_prefix == step.symbol_prefix
+    texts = (
+        b"DistributedDataParallel.forward",
+        b"DistributedDataParallel._pre_forward",
+        b"DistributedDataParallel.backward",
+        b"DistributedDataParallelCPU.forward",
+        b"FullyShardedDataParallel.forward",
+        b"Optimizer.step#SGD.step",
+        b"",
+    )
+    assert named(forward, *texts) == [True, False, False, False, False, False, False]
+    assert named(step, *texts) == [False, False, False, False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "own", "good"),
+    [
+        *((2, 0, True), (2, 1, True), (1, 0, True), (1 << 21, 1000, True)),
+        *((2, 2, False), (0, 0, False), (3, 0xFFFFFFFF, False), (0x7F12_3456, 0, False)),
+    ],
+)
+def test_a_rank_that_is_none_of_its_group_costs_the_group_and_not_the_size(ranks: int, own: int, good: bool) -> None:
+    size, group, _ = (mark for mark in GLOO.marks if mark.symbol_prefix == "_ZN4gloo9allreduceERKN")
+    assert (size.kind, group.kind) == (MarkKind.COLLECTIVE_SIZE, MarkKind.COLLECTIVE_GROUP)
+    records = np.zeros(2, dtype=RECORD)
+    records["row"] = [0, 1]
+    records["args"] = [[1000, 4, 0], [0x7F00_0000_1000, ranks, own]]
+    kept, rejected = check_records(records, [size, group])
+    assert kept["row"].tolist() == ([0, 1] if good else [0])
+    assert rejected == ({} if good else {1: 1})
+
+
+def test_every_collective_of_gloo_with_a_size_names_its_group() -> None:
+    sizes = [mark.symbol_prefix for mark in GLOO.marks if mark.kind == MarkKind.COLLECTIVE_SIZE]
+    groups = [mark for mark in GLOO.marks if mark.kind == MarkKind.COLLECTIVE_GROUP]
+    assert sizes == [mark.symbol_prefix for mark in groups if mark.until]
+    assert sizes == [mark.symbol_prefix for mark in groups if mark.since]
+    assert {mark.until or mark.since for mark in groups} == {"_ZN4gloo7ContextD0Ev"}, "either, and never both"
+
+
+def test_an_id_by_value_is_where_the_machine_passes_it() -> None:
+    assert after_an_id("x86_64") == (Register(3, size=4), Register(7))
+    assert after_an_id("aarch64") == (Register(4, size=4), Memory(3, 0, 8))
 
 
 def test_columns_are_those_of_the_trace() -> None:

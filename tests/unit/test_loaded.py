@@ -12,7 +12,7 @@ import pytest
 
 from netprof.probes.frameworks import FRAMEWORKS, Framework
 from netprof.probes.job.loaded import LoadedFrameworks
-from netprof.probes.job.processes import mapped_frameworks
+from netprof.probes.job.roles import mapped_frameworks
 from netprof.probes.marks.libraries import executable_mappings, matches
 
 NAMES = [

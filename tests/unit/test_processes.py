@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -206,6 +207,67 @@ def test_a_job_without_rendezvous_is_found_from_any_forked_process(start: Start)
         assert found.keys() == set(pids.values())
         assert {pid for pid, target in found.items() if target.frameworks} == set(pids.values()) - {pids["loader"]}
         assert {target.rank for target in found.values()} == {UNKNOWN_RANK}
+
+
+@pytest.mark.parametrize("how", ["spawned", "forked"])
+def test_a_parent_that_only_waits_for_connected_workers_does_not_train(start: Start, how: str) -> None:
+    """As torch.multiprocessing.spawn's, once its workers have joined a process group."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        loader = node("loader", fork=True, comm="pt_data_worker")
+        workers = [
+            node(label, *below, torch=True, fork=how == "forked", connect=port)
+            for label, below in (("first", [loader]), ("second", []))
+        ]
+        pids = start(node("main", *workers, torch=True))
+        for given in ("main", "second", "loader"):
+            found = by_pid(find_job([pids[given]]))
+            assert found.keys() == set(pids.values())
+            training = {pid for pid, target in found.items() if target.frameworks}
+            assert training == {pids["first"], pids["second"]}
+
+
+@pytest.mark.parametrize("below", ["not connected", "a loader"])
+def test_a_connected_process_trains_whatever_it_has_started(start: Start, below: str) -> None:
+    """A rank of a process group, without variables, that starts helpers with PyTorch."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        name = {"comm": "pt_data_worker", "connect": port} if below == "a loader" else {}
+        pids = start(node("rank", node("helper", torch=True, **name), torch=True, connect=port))
+        assert by_pid(find_job([pids["helper"]]))[pids["rank"]].frameworks == ("torch",)
+
+
+def lightning(port: int, first: int = 1, **more: str) -> Tree:
+    """As Lightning's launcher starts the other ranks of a host, all with data loaders."""
+    variables = {**rendezvous(port), "NODE_RANK": "0", "WORLD_SIZE": "3", **more}
+    others = []
+    for number in (first, first + 1):
+        own = {**variables, "LOCAL_RANK": str(number)}
+        loader = node(f"loader{number}", fork=True, comm="pt_data_worker")
+        others.append(node(f"rank{number}", loader, torch=True, environment=own))
+    spawned = node("loader0", torch=True, comm="pt_data_worker", environment={**variables, "LOCAL_RANK": "0"})
+    return node("rank0" if first else "agent", spawned, *others, torch=True)
+
+
+@pytest.mark.parametrize("given", ["rank0", "rank1", "rank2", "loader0", "loader2"])
+def test_a_rank_that_started_the_others_is_a_rank(start: Start, port: int, given: str) -> None:
+    pids = start(lightning(port))
+    found = by_pid(find_job([pids[given]]))
+    assert found.keys() == set(pids.values())
+    assert {pid for pid, target in found.items() if target.frameworks} == {pids[f"rank{n}"] for n in range(3)}
+    assert {target.rank for target in found.values()} == {UNKNOWN_RANK}
+
+
+@pytest.mark.parametrize(
+    ("first", "more"), [(0, {}), (1, {"TORCHELASTIC_RUN_ID": "7"})], ids=["started all", "an agent whose first ended"]
+)
+def test_what_started_all_ranks_is_none(start: Start, port: int, first: int, more: dict[str, str]) -> None:
+    tree = lightning(port, first, **more)
+    pids = start(tree)
+    found = by_pid(find_job([pids[tree["label"]]]))
+    assert found[pids[tree["label"]]].frameworks == ()
+    ranks = {pids[f"rank{number}"] for number in (first, first + 1)}
+    assert ranks <= {pid for pid, target in found.items() if target.frameworks}
 
 
 def test_a_launcher_started_by_something_with_torch_keeps_its_job_to_itself(start: Start, port: int) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netprof.analysis.tables.columns import UNKNOWN, int64_column
 from netprof.errors import TraceError
 from netprof.model import (
     Clock,
@@ -28,9 +30,10 @@ from netprof.model import (
     StartedProbe,
     Target,
 )
-from netprof.schema import COUNT, SCHEMA_VERSION, tables
+from netprof.schema import COUNT, SCHEMA_VERSION, recorded_columns, tables
 from netprof.trace import TraceReader, TraceWriter
 from netprof.trace.columns import to_arrow
+from netprof.trace.follower import TableFollower
 from netprof.trace.meta import read_meta
 
 META = Meta(
@@ -192,3 +195,59 @@ def test_columns(texts: list[str], numbers: list[int]) -> None:
     assert to_arrow(texts, pa.string()).to_pylist() == shown
     assert to_arrow(numbers, pa.int64()).to_pylist() == numbers
     to_arrow(texts, pa.string()).validate(full=True)
+
+
+def write_table(directory: Path, name: str, schema: pa.Schema, rows: dict[str, list[int | None]]) -> None:
+    with pa.ipc.new_stream(directory / f"{name}.arrows", schema) as stream:
+        stream.write_batch(pa.RecordBatch.from_pydict(rows, schema=schema))
+
+
+def test_what_an_older_schema_did_not_record_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    old_meta = dataclasses.replace(META, schema_version=1, stopped_ns=9)
+    TraceWriter(path, old_meta).close(old_meta)
+    old = recorded_columns("tcp", 1)
+    assert old.names == ["flow_id", "time_ns", "retransmits", "rtt_us", "cwnd", "mss_bytes"]
+    write_table(path, "tcp", old, {key: [1, 2] for key in old.names})
+    reader = TraceReader(path)
+    table = reader.table("tcp")
+    (followed,) = TableFollower(path, "tcp", reader.meta.schema_version).fresh()
+    for read in (table, followed):
+        assert read.schema.names == tables()["tcp"].names
+        assert read.column("rtt_us").to_pylist() == [1, 2]
+        assert read.column("busy_us").to_pylist() == [None, None]
+        assert int64_column(read, "busy_us").tolist() == [UNKNOWN, UNKNOWN]
+        assert int64_column(read, "ca_state").tolist() == [UNKNOWN, UNKNOWN]
+    assert not reader.truncated
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_columns_of_another_version_than_the_trace_names_are_damage(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "t"
+    TraceWriter(path, dataclasses.replace(META, schema_version=version))
+    other = recorded_columns("tcp", 3 - version)
+    write_table(path, "tcp", other, {key: [1] for key in other.names})
+    with pytest.raises(TraceError, match="other columns"):
+        TraceReader(path).table("tcp")
+    with pytest.raises(TraceError, match="other columns"):
+        TableFollower(path, "tcp", version).fresh()
+
+
+def test_a_null_that_no_recorder_wrote_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    TraceWriter(path, META).close(META)
+    schema = tables()["tcp"]
+    write_table(path, "tcp", schema, {key: [1] for key in schema.names} | {"busy_us": [None]})
+    reader = TraceReader(path)
+    assert reader.table("tcp").num_rows == 0
+    assert reader.truncated
+    with pytest.raises(TraceError, match="damaged"):
+        TableFollower(path, "tcp", SCHEMA_VERSION).fresh()
+
+
+def test_every_column_that_came_later_is_a_column() -> None:
+    """A name that was mistyped would be read from traces that never had it."""
+    for name, schema in tables().items():
+        kept = recorded_columns(name, 1)
+        assert kept.names == schema.names[: len(kept)]
+    assert len(recorded_columns("tcp", 1)) + 5 == len(tables()["tcp"])

@@ -1,0 +1,34 @@
+"""A table of an older schema, read as one of today's: what it did not record is null, that is unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from netprof.errors import TraceError
+from netprof.schema import recorded_columns, tables
+
+
+class TableFormat:
+    """How table `name` is written in a trace of schema `version`, and how it is read."""
+
+    def __init__(self, name: str, version: int) -> None:
+        self.written = recorded_columns(name, version)
+        self._read = tables()[name]
+
+    def check(self, path: Path, found: pa.Schema) -> None:
+        """Raise TraceError where the file at `path` has other columns than these."""
+        if not found.equals(self.written):
+            raise TraceError(f"{path} has other columns than its schema version says", "the trace is damaged")
+
+    def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch as written with all of today's columns. Raises ArrowInvalid for one that is damaged."""
+        batch.validate()
+        if any(column.null_count for column in batch.columns):
+            raise pa.ArrowInvalid("the recorder writes no nulls")
+        if self.written is self._read:
+            return batch
+        known = dict(zip(self.written.names, batch.columns, strict=True))
+        every = [known.get(field.name, pa.nulls(batch.num_rows, field.type)) for field in self._read]
+        return pa.RecordBatch.from_arrays(every, schema=self._read)

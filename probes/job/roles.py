@@ -1,0 +1,137 @@
+"""What each process of a job does: which are ranks that train, which are launchers, data loaders and other helpers.
+
+Launchers differ. torchrun, mpirun and their like start all ranks and train nothing; the ranks' variables tell them.
+Lightning's own launcher is the first rank of its host and starts the others. `torch.multiprocessing.spawn` sets no
+variables that anybody could see, and its parent only waits: there it is the connections that tell who trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from netprof.model import Target
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.job import procfs, ranks
+from netprof.probes.job.loaded import LoadedFrameworks
+from netprof.schema import RANK_OF_ENVIRONMENT, UNKNOWN_RANK
+
+_LOADED = LoadedFrameworks(FRAMEWORKS)
+_DATA_LOADER = "pt_data_"  # PyTorch names its data loaders' processes so
+
+
+@dataclass
+class Process:
+    """A process of the job while it is being sorted out."""
+
+    stat: procfs.Stat
+    netns: int
+    environment: dict[str, str]
+    known_frameworks: tuple[str, ...] | None = None
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks whose libraries the process has mapped; looked up once."""
+        if self.known_frameworks is None:
+            self.known_frameworks = mapped_frameworks(self.stat.pid)
+        return self.known_frameworks
+
+    @property
+    def is_data_loader(self) -> bool:
+        """Whether it is called like one of PyTorch's."""
+        return self.stat.name.startswith(_DATA_LOADER)
+
+
+def mapped_frameworks(pid: int) -> tuple[str, ...]:
+    """Return the frameworks, by family, whose libraries process `pid` has mapped; () if it cannot be read."""
+    return _LOADED.of(pid)
+
+
+def as_targets(job: dict[int, Process]) -> list[Target]:
+    """Turn the job's processes into targets, by rank (unknown ones last) and pid."""
+    above = {pid: _parents(process, job) for pid, process in job.items()}
+    launchers = _launchers(job, above)
+    training: set[int] = set()
+    targets = []
+    for process in sorted(job.values(), key=lambda process: len(above[process.stat.pid])):  # parents come first
+        parents = above[process.stat.pid]
+        if process.stat.pid not in launchers and _trains(process, [p for p in parents if p.stat.pid in training]):
+            training.add(process.stat.pid)
+        targets.append(_target(process, parents, process.stat.pid in training, process.stat.pid in launchers))
+    return sorted(targets, key=lambda target: (target.rank < 0, target.rank, not target.frameworks, target.pid))
+
+
+def is_first_of(process: Process, started: Iterable[Process]) -> bool:
+    """Tell whether a process is the first rank of its host, and started the others: they lack local rank 0."""
+    own = ranks.place_on_host(process.environment)
+    others = [each for each in started if not each.is_data_loader and _is_another_rank(process, each)]
+    numbers = {ranks.place_on_host(each.environment) for each in others}
+    by_an_agent = any(ranks.has_agent(each.environment) for each in others)
+    return bool(process.frameworks and numbers) and own in (None, 0) and not by_an_agent and not numbers & {None, 0}
+
+
+def _is_another_rank(process: Process, other: Process) -> bool:
+    variables = ranks.rank_variables(other.environment)
+    return bool(variables) and variables != ranks.rank_variables(process.environment)
+
+
+def _target(process: Process, parents: list[Process], trains: bool, launches: bool) -> Target:
+    place = ranks.place_of(process.environment)
+    not_its_own = place.inherited and any(
+        parent.frameworks and ranks.place_of(parent.environment) == place for parent in parents
+    )
+    if launches or not_its_own:
+        place = ranks.Place(world_size=None if launches else place.world_size)
+    return Target(
+        pid=process.stat.pid,
+        start_ticks=process.stat.start_ticks,
+        command=procfs.command_line(process.stat.pid),
+        netns=process.netns,
+        rank=place.rank,
+        world_size=place.world_size,
+        frameworks=process.frameworks if trains else (),
+        rank_source=RANK_OF_ENVIRONMENT if place.rank != UNKNOWN_RANK else "",
+    )
+
+
+def _launchers(job: dict[int, Process], above: dict[int, list[Process]]) -> set[int]:
+    """Return the processes that started ranks and are none themselves."""
+    below: dict[int, list[Process]] = {}
+    for pid, parents in above.items():
+        for parent in parents:
+            below.setdefault(parent.stat.pid, []).append(job[pid])
+    return {pid for pid, started in below.items() if _launches(job[pid], started)}
+
+
+def _launches(process: Process, below: Sequence[Process]) -> bool:
+    """Tell a launcher by what is below it: ranks with variables of their own, or without any, that are connected."""
+    if any(_is_another_rank(process, each) for each in below if not each.is_data_loader):
+        return not is_first_of(process, below)
+    if ranks.rank_variables(process.environment) or not process.frameworks:
+        return False
+    workers = [each for each in below if each.frameworks and not each.is_data_loader]
+    return (
+        bool(workers)
+        and not procfs.connections(process.stat.pid)
+        and any(procfs.connections(worker.stat.pid) for worker in workers)
+    )
+
+
+def _trains(process: Process, training_parents: Sequence[Process]) -> bool:
+    """Tell a rank from its data loaders: those have the rank variables of a process above them that trains."""
+    own = ranks.rank_variables(process.environment)
+    if process.is_data_loader:
+        return False
+    if own and any(ranks.rank_variables(parent.environment) == own for parent in training_parents):
+        return False
+    return bool(process.frameworks)
+
+
+def _parents(process: Process, job: dict[int, Process]) -> list[Process]:
+    """Return the processes of the job above a process, nearest first."""
+    found: list[Process] = []
+    parent = job.get(process.stat.parent)
+    while parent is not None and parent not in found:
+        found.append(parent)
+        parent = job.get(parent.stat.parent)
+    return found
