@@ -10,6 +10,8 @@ from netprof.analysis.tables.columns import Int64, int64_column
 from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.tables.intervals import Intervals, merge
 
+_CLOSE_NS = 300_000_000
+
 
 def round_trips_ns(table: Any, flows: Flows) -> Int64:
     """Return the median round-trip time of each flow, ns, in the order of the flow table; 0 where TCP said nothing.
@@ -28,12 +30,16 @@ def round_trips_ns(table: Any, flows: Flows) -> Int64:
 
 
 def resending(table: Any, flows: Flows) -> dict[int, Intervals]:
-    """Return when each flow's count of what it sent again rose, between samples; by the flow's row, those that did."""
+    """Return when each flow's count of what it sent again rose, by the flow's row; flows of which it did.
+
+    Samples that are far apart do not tell when.
+    """
     flow, time_ns, count = (int64_column(table, name) for name in ("flow_id", "time_ns", "retransmits"))
     row = flows.positions(flow)
     order = np.lexsort((time_ns, row))
     row, time_ns, count = row[order], time_ns[order], count[order]
     rose = np.flatnonzero((row[1:] == row[:-1]) & (count[1:] > count[:-1]) & (row[1:] >= 0)) + 1
+    rose = rose[time_ns[rose] - time_ns[rose - 1] <= _CLOSE_NS]
     return {
         int(each): merge(time_ns[rose[row[rose] == each] - 1], time_ns[rose[row[rose] == each]])
         for each in np.unique(row[rose]).tolist()
