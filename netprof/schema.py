@@ -174,7 +174,7 @@ def recorded_columns(table: str, version: int) -> pa.Schema:
     schema = tables()[table]
     if not later:
         return schema
-    return pa.schema([field for field in schema if field.name not in later], metadata=schema.metadata)
+    return pa.schema([field for field in schema if field.name not in later])
 
 
 def time_column(table: str) -> str | None:

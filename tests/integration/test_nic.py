@@ -71,7 +71,7 @@ def test_known_traffic_to_the_byte_in_two_namespaces(lab: Lab) -> None:
         before = probe.drain()["nic"]
         # A closed port answers with ICMP errors: the receiver transmits too, so only one direction is exact.
         send_datagrams(sending, lab[1].ipv4)
-        after = probe.drain()["nic"]
+        after = probe.drain(final=True)["nic"]
         inodes = [sending.inode, receiving.inode]
     assert before["netns"] == after["netns"] == inodes
     assert before["device"] == [lab[0].device, lab[1].device]
@@ -101,5 +101,5 @@ def test_a_device_that_is_deleted_has_no_row_any_more(lab: Lab) -> None:
         probe.notice("flows", flow(lab[0].device, netns, inside.pid))
         assert probe.drain()["nic"]["device"] == [lab[0].device]
         lab[0].ip("link", "del", lab[0].device)
-        assert probe.drain()["nic"]["device"] == []
+        assert probe.drain(final=True)["nic"]["device"] == []
         inside.kill()

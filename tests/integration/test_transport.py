@@ -18,6 +18,7 @@ from lab import NETNS_DIR, Host, Lab
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.flow.transport import SAMPLE_NS, tick_us
 from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.probe import Tables
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and namespaces need root")
 
@@ -66,7 +67,7 @@ def connect() -> Iterator[Callable[[str], Pair]]:
         each.close()
 
 
-def flow_rows(rows: dict[str, dict[str, Any]], near: socket.socket) -> dict[str, np.ndarray]:
+def flow_rows(rows: Tables, near: socket.socket) -> dict[str, np.ndarray]:
     """Return the rows of table `tcp` of the flow that sends."""
     port = near.getsockname()[1]
     (number,) = (i for i, p in zip(rows["flows"]["flow_id"], rows["flows"]["local_port"], strict=True) if p == port)
@@ -115,7 +116,7 @@ def test_the_clocks_are_the_sockets_own(connect: Callable[[str], Pair], how: str
         reading.set()
         sending.join()
         sending.other.join()  # type: ignore[attr-defined]
-    found = flow_rows(dict(rows), near)
+    found = flow_rows(rows, near)
     last = int(np.argmax(found["time_ns"]))
     for name in CLOCKS:
         assert before[name] <= found[name][last] <= after[name], name
@@ -147,8 +148,7 @@ def test_recovery_is_a_state() -> None:
                 sending.join()
                 sending.other.join()  # type: ignore[attr-defined]
                 rows = probe.drain(final=True)
-        found = flow_rows(dict(rows), near) if near.fileno() >= 0 else rows["tcp"]
-    states = set(np.asarray(found["ca_state"]).tolist())
+    states = set(rows["tcp"]["ca_state"].tolist())
     assert states & {3, 4}, states
     assert states <= {0, 1, 2, 3, 4}
 

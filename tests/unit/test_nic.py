@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,50 @@ def test_the_columns_are_those_of_the_trace() -> None:
     assert {len(column) for column in columns.values()} == {1}
     assert columns["device"] == ["lo"]
     assert devices == ["lo", "no-such-device"]
+
+
+def sampled(probe: NicProbe, text: bytes, *, final: bool = False) -> list[tuple[int, int]]:
+    """Return (time, transmitted bytes) of the rows that a drain makes of what the kernel says."""
+    (namespace,) = probe._namespaces.values()
+    namespace.counters.read = lambda: text  # type: ignore[method-assign]
+    namespace.next_s = 0.0
+    rows = probe.drain(final=final)["nic"]
+    return list(zip(rows["time_ns"], rows["tx_bytes"], strict=True))
+
+
+def test_a_device_that_stands_still_has_a_row_a_second_and_one_when_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ends of a rise have one, so that nothing that lies between two rows can have happened at another time."""
+    now_ns = 10**12
+    monkeypatch.setattr("netprof.probes.nic.probe.time.monotonic_ns", lambda: now_ns)
+    with NicProbe() as probe:
+        probe.notice("flows", flow("lo"))
+        still, moved = HEADER + line(b"lo", 1), HEADER + line(b"lo", 2)
+        assert sampled(probe, still) == [(now_ns, 9)]
+        for _ in range(19):
+            now_ns += 50_000_000
+            assert sampled(probe, still) == []
+        now_ns += 50_000_000
+        assert sampled(probe, still) == [(now_ns, 9)]
+        now_ns += 50_000_000
+        assert sampled(probe, still) == []
+        now_ns += 50_000_000
+        assert sampled(probe, moved) == [(now_ns - 50_000_000, 9), (now_ns, 10)]
+        now_ns += 50_000_000
+        assert sampled(probe, moved) == []
+        now_ns += 50_000_000
+        assert sampled(probe, moved, final=True) == [(now_ns, 10)]
+
+
+def test_a_namespace_that_is_slow_to_read_is_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu_s = iter(range(0, 1000, 1))
+    monkeypatch.setattr("netprof.probes.nic.probe.time.thread_time", lambda: next(cpu_s) / 1000)  # 1 ms a look
+    with NicProbe() as probe:
+        probe.notice("flows", flow("lo"))
+        (namespace,) = probe._namespaces.values()
+        assert len(probe.drain()["nic"]["device"]) == 1
+        assert namespace.next_s - time.monotonic() == pytest.approx(0.5, abs=0.1), "0.2 % of a core"
+        assert probe.drain()["nic"]["device"] == []
+        assert len(probe.drain(final=True)["nic"]["device"]) == 1
 
 
 def test_a_process_that_is_gone_or_elsewhere() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +198,8 @@ def test_columns(texts: list[str], numbers: list[int]) -> None:
     to_arrow(texts, pa.string()).validate(full=True)
 
 
-def write_table(directory: Path, name: str, schema: pa.Schema, rows: dict[str, list[int | None]]) -> None:
-    with pa.ipc.new_stream(directory / f"{name}.arrows", schema) as stream:
+def write_table(directory: Path, name: str, schema: pa.Schema, rows: Mapping[str, list[Any]]) -> None:
+    with pa.ipc.new_stream(str(directory / f"{name}.arrows"), schema) as stream:
         stream.write_batch(pa.RecordBatch.from_pydict(rows, schema=schema))
 
 
