@@ -24,7 +24,7 @@ from netprof.analysis.tables.intervals import Intervals, interval, merge
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nic_counters import read_nic
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
-from netprof.analysis.tables.transport import resending, round_trips_ns
+from netprof.analysis.tables.transport import read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.traffic import traffic
@@ -196,7 +196,7 @@ class Evidence:
                 sides=self.link_sides,
                 flows=self.fold.flows,
                 resent=self.fold.resent(),
-                resending=resending(self.table("tcp"), self.fold.flows),
+                resends=read_resends(self.table("tcp"), self.fold.flows),
                 rtt_ns=round_trips_ns(self.table("tcp"), self.fold.flows),
             )
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2
 
-_TCP_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "notsent_bytes", "ca_state")
+_TCP_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "notsent_bytes", "ca_state", "dsacked")
 _CAME_WITH = {2: {"tcp": _TCP_CLOCKS}}
 """The columns that a version added, by table; they are the table's last ones, in the order of the versions."""
 
@@ -229,6 +229,7 @@ def tables() -> dict[str, pa.Schema]:
             "sndbuf_limited_us": u64,  # the send buffer was too small
             "notsent_bytes": u32,  # in the send buffer, never sent
             "ca_state": u8,  # enum tcp_ca_state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss
+            "dsacked": u32,  # of the retransmits, those that the receiver had already (DSACK)
         },
         "nic": {"device": text, "netns": u64, "time_ns": i64, **dict.fromkeys(NIC_COUNTERS, u64)},
         "gpu": {

@@ -213,4 +213,5 @@ def tcp_columns(ranks: int, end_ns: int) -> dict[str, Any]:
         "sndbuf_limited_us": [0] * 2 * ranks,
         "notsent_bytes": [0] * 2 * ranks,
         "ca_state": [0] * 2 * ranks,
+        "dsacked": [0] * 2 * ranks,
     }

@@ -17,6 +17,7 @@ from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey
 from netprof.analysis.tables.intervals import Intervals, merge, union
+from netprof.analysis.tables.transport import Resends
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Resent
 from netprof.schema import RECEIVE, TRANSMIT
@@ -39,7 +40,7 @@ class Account:
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """What the account is made from: `waits` by process, `rtt_ns`, `resent` and `resending` by the flow's row."""
+    """What the account is made from: `waits` by process, `rtt_ns`, `resent` and `resends` by the flow's row."""
 
     waits: Mapping[int, Intervals]
     collectives: Collectives
@@ -48,7 +49,7 @@ class Sources:
     sides: Sequence[LinkSide]
     flows: Flows
     resent: Resent
-    resending: Mapping[int, Intervals]
+    resends: Resends
     rtt_ns: Int64
 
 
@@ -86,13 +87,16 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     turn = turns(sources.collectives, sources.members, number)
     flows = np.flatnonzero(np.isin(sources.flows.pid, pids))
     resent = sources.resent.where(np.isin(sources.resent.flow, flows))
+    resent = resent.where(~sources.resends.needless(resent.flow, resent.first_ns))
     loss = recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow])
     moved = union([merge(activities[pid].first_ns, activities[pid].last_ns + 1) for pid in pids if pid in activities])
     sent = {pid: activity([sources.lanes.of_process(pid, TRANSMIT)]).first_ns for pid in pids}
     least_ns = max(_LEAST_SILENCE_NS, _ROUND_TRIPS * int(sources.rtt_ns[flows].max(initial=0)))
-    resending = {flow: times for flow, times in sources.resending.items() if flow in flows and flow not in loss}
-    held, unseen = lost_unseen(silences(sent, moved, least_ns), resending)
-    return GroupTimes(bottlenecks(sides, turn, within), loss | unseen, held)
+    resends = {flow: times for flow, times in sources.resends.times().items() if flow in flows}
+    held, unseen = lost_unseen(silences(sent, moved, least_ns), resends)
+    for flow, times in unseen.items():
+        loss[flow] = loss[flow] | times if flow in loss else times
+    return GroupTimes(bottlenecks(sides, turn, within), loss, held)
 
 
 def _links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:

@@ -90,7 +90,7 @@ def lost_unseen(held: Held, resending: Mapping[int, Intervals]) -> tuple[Held, d
     """Tell silences that end while TCP says that it sends something again from those of a busy host.
 
     What is dropped before it reaches the device is not seen when it is sent, so it looks new when it is sent again;
-    `resending` is when each flow's own count of that rose.
+    `resending` is when each flow's own count of that rose (`Resends`).
     """
     kept, found = np.ones(len(held.holder), bool), {}
     for flow, times in resending.items():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Int64, int64_column
+from netprof.analysis.tables.columns import Bool, Columns, Int64, int64_column
 from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.tables.intervals import Intervals, merge
 
 _CLOSE_NS = 300_000_000
+"""Samples that are farther apart do not tell when something happened."""
+_HEARD_NS = 60_000_000
+"""By then a sender has heard that what it sent again was there already."""
 
 
 def round_trips_ns(table: Any, flows: Flows) -> Int64:
@@ -29,18 +33,56 @@ def round_trips_ns(table: Any, flows: Flows) -> Int64:
     return flow_rtt_ns
 
 
-def resending(table: Any, flows: Flows) -> dict[int, Intervals]:
-    """Return when each flow's count of what it sent again rose, by the flow's row; flows of which it did.
+@dataclass(frozen=True, eq=False)
+class Resends(Columns):
+    """How often each flow had sent something again that was needed, by flow and time. `row` is the flow's row.
 
-    Samples that are far apart do not tell when.
+    A busy receiver is slow to acknowledge, and TCP sends the last packet again to see; that the receiver had it already
+    is heard of a round trip later. Those are not counted.
     """
-    flow, time_ns, count = (int64_column(table, name) for name in ("flow_id", "time_ns", "retransmits"))
-    row = flows.positions(flow)
-    order = np.lexsort((time_ns, row))
-    row, time_ns, count = row[order], time_ns[order], count[order]
-    rose = np.flatnonzero((row[1:] == row[:-1]) & (count[1:] > count[:-1]) & (row[1:] >= 0)) + 1
-    rose = rose[time_ns[rose] - time_ns[rose - 1] <= _CLOSE_NS]
-    return {
-        int(each): merge(time_ns[rose[row[rose] == each] - 1], time_ns[rose[row[rose] == each]])
-        for each in np.unique(row[rose]).tolist()
-    }
+
+    row: Int64
+    time_ns: Int64
+    count: Int64
+
+    def times(self) -> dict[int, Intervals]:
+        """Return when the count rose, by flow; flows of which it did."""
+        before = np.flatnonzero((self.row[1:] == self.row[:-1]) & (np.diff(self.time_ns) <= _CLOSE_NS))
+        rose = before[self._at(self.row[before], self.time_ns[before + 1] + _HEARD_NS) > self.count[before]]
+        return {
+            int(row): merge(self.time_ns[rose[self.row[rose] == row]], self.time_ns[rose[self.row[rose] == row] + 1])
+            for row in np.unique(self.row[rose]).tolist()
+        }
+
+    def needless(self, row: Int64, at_ns: Int64) -> Bool:
+        """Return whether nothing that flows sent again at some instants was needed; False where TCP does not say."""
+        before, after = self._at(row, at_ns - 1), self._at(row, at_ns + _HEARD_NS)
+        return np.asarray((before >= 0) & (after >= 0) & (after <= before))
+
+    def _at(self, row: Int64, at_ns: Int64) -> Int64:
+        """Return the count of flows by some instants; -1 before a flow's first sample."""
+        if len(self.row) == 0:
+            return np.full(len(row), -1)
+        key = np.stack((self.row, self.time_ns)), np.stack((row, at_ns))
+        index = _search(*key) - 1
+        known = np.maximum(index, 0)
+        return np.where((index >= 0) & (self.row[known] == row), self.count[known], -1)
+
+
+def read_resends(table: Any, flows: Flows) -> Resends:
+    """Return the counts of the `tcp` table; an older one does not say what was needed, so all was."""
+    flow, time_ns, sent, had = (int64_column(table, name) for name in ("flow_id", "time_ns", "retransmits", "dsacked"))
+    resends = Resends(flows.positions(flow), time_ns, sent - np.maximum(had, 0))
+    resends = resends.where(resends.row >= 0)
+    return resends.where(np.lexsort((resends.time_ns, resends.row)))
+
+
+def _search(ordered: Int64, wanted: Int64) -> Int64:
+    """Return how many columns of `ordered`, shape (2, n), come before or at each of `wanted`, shape (2, m)."""
+    both = np.concatenate((ordered, wanted), axis=1)
+    order = np.lexsort((np.arange(both.shape[1]), both[1], both[0]))
+    is_ordered = order < ordered.shape[1]
+    count = np.cumsum(is_ordered)
+    found = np.zeros(wanted.shape[1], np.int64)
+    found[order[~is_ordered] - ordered.shape[1]] = count[~is_ordered]
+    return found

@@ -71,7 +71,7 @@ struct tcp_record {
 	u64 rwnd_limited_us;
 	u64 sndbuf_limited_us;
 	u32 ca_state; /* of enum tcp_ca_state */
-	u32 unused;
+	u32 dsacked; /* what it sent again that the receiver had already */
 };
 
 /* A point in a process's life; the layout of a mark. */

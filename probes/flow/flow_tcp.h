@@ -37,7 +37,7 @@ static __always_inline void sample_tcp(struct flow *flow, struct tcp_sock *tcp, 
 	record->sndbuf_limited_us = clock_us(tcp, running, TCP_CHRONO_SNDBUF_LIMITED);
 	record->busy_us = clock_us(tcp, running, TCP_CHRONO_BUSY) + record->rwnd_limited_us + record->sndbuf_limited_us;
 	record->ca_state = BPF_CORE_READ_BITFIELD(&tcp->inet_conn, icsk_ca_state);
-	record->unused = 0;
+	record->dsacked = tcp->dsack_dups;
 	flow->sampled_ns = now;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }

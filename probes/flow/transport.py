@@ -23,7 +23,7 @@ TCP_RECORD = np.dtype(
         ("rwnd_limited_us", "u8"),
         ("sndbuf_limited_us", "u8"),
         ("ca_state", "u4"),
-        ("unused", "u4"),
+        ("dsacked", "u4"),
     ]
 )
 """`struct tcp_record` of flow.h."""
@@ -55,7 +55,7 @@ class TcpSamples:
         records = np.concatenate([self._early, fresh])
         known = np.isin(records["flow_id"], published)
         self._early = records[~known & np.isin(records["flow_id"], used)]
-        return {name: records[name][known] for name in TCP_RECORD.names or () if name != "unused"}
+        return {name: records[name][known] for name in TCP_RECORD.names or ()}
 
     def close(self) -> None:
         """Let go of the ring."""

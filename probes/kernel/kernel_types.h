@@ -69,6 +69,7 @@ struct tcp_sock {
 	u32 mss_cache;
 	u16 advmss;
 	u32 total_retrans;
+	u32 dsack_dups;
 	u32 chrono_start;
 	u32 chrono_stat[3];
 	u8 chrono_type : 2;

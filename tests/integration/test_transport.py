@@ -23,7 +23,7 @@ from netprof.probes.probe import Tables
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and namespaces need root")
 
 CLOCKS = {"busy_us": 168, "rwnd_limited_us": 176, "sndbuf_limited_us": 184}  # offsets in struct tcp_info
-NOTSENT = 144
+NOTSENT, DSACKED = 144, 216
 TICK_US = tick_us()
 AMOUNTS = {"rwnd": 8_000_000, "sndbuf": 8_000_000, "neither": 1_000_000}
 LONG_ENOUGH_US = {"rwnd": 150_000, "sndbuf": 2 * TICK_US, "neither": 150_000}
@@ -33,7 +33,9 @@ Pair = tuple[socket.socket, socket.socket]
 def clocks(sock: socket.socket) -> dict[str, int]:
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     found = {name: struct.unpack_from("=Q", info, offset)[0] for name, offset in CLOCKS.items()}
-    return found | {"notsent_bytes": struct.unpack_from("=I", info, NOTSENT)[0], "ca_state": info[1]}
+    words = {"notsent_bytes": NOTSENT, "dsacked": DSACKED}
+    found |= {name: struct.unpack_from("=I", info, offset)[0] for name, offset in words.items()}
+    return found | {"ca_state": info[1]}
 
 
 def inside(host: Host, function: Callable[[], Any]) -> Any:
