@@ -1,6 +1,7 @@
-"""Communication hooks of DistributedDataParallel for examples/causes_train.py: gradients that travel unusual ways."""
+"""Communication hooks of DistributedDataParallel for examples/causes_train.py: gradients that travel unusual ways.
 
-from __future__ import annotations
+DistributedDataParallel looks at the hooks' annotations, so they have to be types here, no strings.
+"""
 
 import argparse
 import threading
