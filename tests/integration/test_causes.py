@@ -8,13 +8,19 @@ that one has all gradients.
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from causes import Played, play
 from causes_cases import CASES
+from lab import NETNS_DIR
 from training import netprof
 
 pytest.importorskip("torch", reason="the jobs are PyTorch ones")
@@ -246,3 +252,22 @@ def test_the_stop_is_waiting_for_that_rank(played: Played) -> None:
     late = next(cause for cause in waiting(played)["causes"] if cause["cause"] == "late_rank")
     assert late["rank"] == stop["rank"]
     assert late["seconds"] > 0.9 * (stop["end_ns"] - stop["begin_ns"]) / 1e9, account(played)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_interrupted_leaves_nothing(number: signal.Signals, checkout: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(checkout / "examples" / "causes.py"), "stopped", "--out", str(tmp_path)]
+    running = subprocess.Popen([*command, "--seconds", "60"], stderr=subprocess.DEVNULL)
+    while not list(tmp_path.glob(".stopped.*/t.netprof/wire.arrows")):
+        assert running.poll() is None, "the case did not start"
+        time.sleep(0.05)
+    mine = [path.name for path in NETNS_DIR.glob(f"*.{running.pid}.*")]
+    pids = [pid for name in mine for pid in subprocess.check_output(["ip", "netns", "pids", name], text=True).split()]
+    pids += Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    assert len(mine) == 2
+    assert len(set(pids)) == 3
+    running.send_signal(number)
+    assert running.wait(timeout=20) == 128 + number
+    assert list(tmp_path.iterdir()) == []
+    assert not list(NETNS_DIR.glob(f"*.{running.pid}.*"))
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
