@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from causes_cases import Setting
-from lab import Host, Lab, lose
+from lab import Host, Lab
+from lab_links import lose
 
 Event = dict[str, Any]  # what happened to whom: "what", "rank", "begin_ns", "end_ns"
 

@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,31 +21,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-NETNS_DIR = Path("/run/netns")
+from lab_links import NETNS_DIR, LabError, add_namespace, add_veth, lose, offloads_off, run, shape
+
+__all__ = ["NETNS_DIR", "Host", "Lab", "LabError", "remove_leftovers", "run"]
+
 _PREFIX = "nplab"
 _FAR_SWITCH = Path(__file__).parent / "far_switch.py"
 _counter = iter(range(1_000_000))
-
-_LOSS_PROGRAM = """
-static unsigned int (*random_u32)(void) = (void *)7; /* bpf_get_prandom_u32 */
-__attribute__((section("tc"), used)) int lose(void *packet)
-{
-    return random_u32() < LOST ? 2 /* TC_ACT_SHOT */ : -1 /* TC_ACT_UNSPEC */;
-}
-__attribute__((section("license"), used)) char _license[] = "GPL";
-"""
-
-
-class LabError(RuntimeError):
-    """This machine does not let us build the laboratory."""
-
-
-def run(*argv: str) -> str:
-    """Run a command and return its stdout. Raises LabError with the command's own words."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LabError(f"{' '.join(argv)}: {done.stderr.strip()}")
-    return done.stdout
 
 
 @dataclass
@@ -83,7 +64,7 @@ class Host:
 
     def shape(self, rate: str, burst: str = "128kb", latency: str = "50ms") -> None:
         """Let this host send at `rate` at most, by a token bucket on its device, from now on. Raises LabError."""
-        _shape(self.netns, self.device, rate, burst, latency)
+        shape(self.netns, self.device, rate, burst, latency)
 
     def counters(self) -> dict[str, int]:
         """Return the interface's own counters: tx_bytes, rx_bytes, tx_packets, rx_packets, ..."""
@@ -159,7 +140,7 @@ class Lab:
 
     def shape_towards(self, index: int, rate: str, burst: str = "128kb", latency: str = "50ms") -> None:
         """Let the switch send to a host at `rate` at most: nothing on that host tells. Raises LabError."""
-        _shape(self.switch_netns, f"port{index}", rate, burst, latency)
+        shape(self.switch_netns, f"port{index}", rate, burst, latency)
 
     def block(self, index: int, blocked: bool) -> None:
         """Let the switch drop whatever comes from or goes to a host, or no longer. Raises LabError."""
@@ -180,15 +161,15 @@ class Lab:
 
     def _build(self) -> None:
         for host in self.hosts:
-            _add_namespace(host.netns)
+            add_namespace(host.netns)
         if self.switched:
-            _add_namespace(self.switch_netns)
+            add_namespace(self.switch_netns)
             self._join(self.switch_netns, self.hosts)
         elif self.bridged_host:
             self._join(self.hosts[0].netns, self.hosts[1:])
         else:
             first, second = self.hosts
-            _add_veth(first.netns, first.device, second.netns, second.device)
+            add_veth(first.netns, first.device, second.netns, second.device)
         for host in self.hosts:
             self._configure(host)
 
@@ -198,10 +179,10 @@ class Lab:
             run("ip", "-netns", netns, "link", "set", "br0", "up")
         for index, host in enumerate(members):
             port = f"port{index}"
-            _add_veth(netns, port, host.netns, host.device)
+            add_veth(netns, port, host.netns, host.device)
             run("ip", "-netns", netns, "link", "set", port, "up", *([] if self.delay_ms else ["master", "br0"]))
             if not self.offloads:
-                _offloads_off(netns, port)
+                offloads_off(netns, port)
             if self.loss_percent:
                 lose(netns, port, self.loss_percent)
         if self.delay_ms:
@@ -216,7 +197,7 @@ class Lab:
 
     def _configure(self, host: Host) -> None:
         if not self.offloads and host.device != "br0":
-            _offloads_off(host.netns, host.device)
+            offloads_off(host.netns, host.device)
         host.ip("address", "add", f"{host.ipv4}/24", "dev", host.device)
         host.ip("address", "add", f"{host.ipv6}/64", "dev", host.device, "nodad")
         host.ip("link", "set", host.device, "up")
@@ -245,38 +226,6 @@ def _start_ticks(pid: int) -> int:
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
-
-
-def _add_namespace(netns: str) -> None:
-    run("ip", "netns", "add", netns)
-    run("ip", "-netns", netns, "link", "set", "lo", "up")
-
-
-def _add_veth(netns: str, device: str, peer_netns: str, peer: str) -> None:
-    link = ["link", "add", device, "type", "veth", "peer", "name", peer, "netns", peer_netns]
-    run("ip", "-netns", netns, *link)
-
-
-def _offloads_off(netns: str, device: str) -> None:
-    features = ["tso", "off", "gso", "off", "gro", "off", "sg", "off", "tx", "off"]
-    run("nsenter", f"--net={NETNS_DIR / netns}", "--", "ethtool", "-K", device, *features)
-
-
-def _shape(netns: str, device: str, rate: str, burst: str, latency: str) -> None:
-    bucket = ["tbf", "rate", rate, "burst", burst, "latency", latency]
-    run("tc", "-netns", netns, "qdisc", "replace", "dev", device, "root", "handle", "1:", *bucket)
-
-
-def lose(netns: str, device: str, percent: float) -> None:
-    """Drop a share of the packets that enter `device`. Raises LabError."""
-    lost = f"-DLOST={round(percent / 100 * 2**32)}u"
-    with tempfile.TemporaryDirectory() as folder:
-        program = str(Path(folder) / "loss.o")
-        compiler = ["clang", "-O2", "-target", "bpf", lost, "-x", "c", "-c", "-", "-o", program]
-        subprocess.run(compiler, input=_LOSS_PROGRAM, text=True, check=True)
-        run("tc", "-netns", netns, "qdisc", "add", "dev", device, "clsact")
-        filters = ["filter", "add", "dev", device, "ingress", "bpf", "direct-action", "object-file", program]
-        run("tc", "-netns", netns, *filters, "section", "tc")
 
 
 def _remove_namespace(netns: str) -> None:
