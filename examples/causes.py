@@ -31,7 +31,7 @@ from typing import Any
 
 from causes_cases import CASES, Setting
 from causes_disturb import begin, burst, disturb, prepare_links
-from lab import NETNS_DIR, Lab, LabError
+from lab import NETNS_DIR, Host, Lab, LabError
 
 TRAIN = Path(__file__).parent / "causes_train.py"
 NETPROF = [sys.executable, "-m", "netprof"]
@@ -75,14 +75,14 @@ def _play(setting: Setting, folder: Path) -> dict[str, Any]:
         prepare_links(lab, setting)
         processes, pids = _start_job(lab, setting, folder)
         begin(lab, setting, pids)
-        before = [lab[rank].counters() for rank in range(setting.ranks)]
+        before = [_counters(lab[rank]) for rank in range(setting.ranks)]
         targets = [processes[0].pid]
         if setting.start == "each":
             targets = [pids[rank] for rank in setting.record or range(setting.ranks)]
         with recording(targets, setting.seconds, folder / "t.netprof") as recorder:
             events = disturb(lab, setting, pids, recorder)
             report = json.loads(recorder.communicate()[0])
-        after = [lab[rank].counters() for rank in range(setting.ranks)]
+        after = [_counters(lab[rank]) for rank in range(setting.ranks)]
     meta = json.loads((folder / "t.netprof" / "meta.json").read_text())
     return {
         "setting": asdict(setting),
@@ -95,6 +95,11 @@ def _play(setting: Setting, folder: Path) -> dict[str, Any]:
         "steps": [read_steps(folder / f"rank{rank}.csv") for rank in range(setting.ranks)],
         "report": report,
     }
+
+
+def _counters(host: Host) -> dict[str, int]:
+    """Return what a host's device counted until now."""
+    return {"time_ns": time.monotonic_ns(), **host.counters()}
 
 
 def _lab(setting: Setting) -> Lab:
@@ -132,7 +137,18 @@ def _start_job(lab: Lab, setting: Setting, log: Path) -> tuple[list[subprocess.P
 
 def _job_options(setting: Setting) -> list[str]:
     """Return the setting as options of causes_train.py."""
-    names = ["gradient_mb", "layers", "batch", "shape", "hook", "start", "accumulate", "late_ms", "late_every"]
+    names = [
+        "gradient_mb",
+        "layers",
+        "batch",
+        "compute_ms",
+        "shape",
+        "hook",
+        "start",
+        "accumulate",
+        "late_ms",
+        "late_every",
+    ]
     options = [f"--{name.replace('_', '-')}={getattr(setting, name)}" for name in names]
     options += [f"--late-ranks={','.join(map(str, setting.late_ranks))}"]
     options += [f"--bucket-mb={setting.bucket_mb}"] if setting.bucket_mb else []

@@ -17,6 +17,7 @@ class Setting:
     gradient_mb: float = field(default=12.0, metadata={"help": "gradients of a model in 10^6 bytes"})
     layers: int = field(default=6, metadata={"help": "layers of a model"})
     batch: int = field(default=8, metadata={"help": "rows of a batch: compute time grows with it"})
+    compute_ms: float = field(default=0.0, metadata={"help": "that the passes take longer, without any CPU"})
     bucket_mb: float = field(default=0.0, metadata={"help": "as of DistributedDataParallel; 0: its own default"})
     shape: str = field(default="one", metadata={"help": "which models, and how trained: see causes_train.py"})
     hook: str = field(default="none", metadata={"help": "communication hook: see causes_hooks.py"})
@@ -36,6 +37,7 @@ class Setting:
     others_direction: str = field(default="send", metadata={"help": "send, receive or both, seen from that rank"})
     loss_percent: float = field(default=0.0, metadata={"help": "of all packets"})
     loss_ranks: tuple[int, ...] = field(default=(), metadata={"help": "only of what these ranks receive"})
+    least_rto_ms: int = field(default=0, metadata={"help": "least time after which TCP sends again; 0: 200"})
     delay_ms: float = field(default=0.0, metadata={"help": "that every packet takes longer, one way"})
     receive_buffer: int = field(default=0, metadata={"help": "bytes of TCP's receive buffers; 0: the kernel's default"})
     send_buffer: int = field(default=0, metadata={"help": "bytes of TCP's send buffers; 0: the kernel's default"})
@@ -85,7 +87,8 @@ def _all(setting: Setting) -> tuple[int, ...]:
 _JOB = Setting(gradient_mb=8.0)
 _LATE = Setting(gradient_mb=4.0, late_ranks=(1,), late_ms=120.0)
 _FAR = Setting(gradient_mb=4.0, delay_ms=2.0)
-_MOSTLY_COMPUTE = Setting(gradient_mb=0.4, layers=4, batch=2000, seconds=8.0)
+_LOSSY = Setting(gradient_mb=2.0, loss_percent=20.0, least_rto_ms=20, seconds=8.0)
+_MOSTLY_COMPUTE = Setting(gradient_mb=0.2, layers=4, compute_ms=120.0, seconds=8.0)
 
 
 def _others(about: str, **changes: Any) -> Case:
@@ -107,8 +110,8 @@ CASES: Mapping[str, Case] = {
         ranks=_slow,
     ),
     "others-udp": _others("another program sends UDP at a constant rate", others="udp"),
-    "loss-20": Case("a fifth of all packets is lost", "loss", Setting(gradient_mb=4.0, loss_percent=20.0)),
-    "delay": Case("a way of 10 ms there and back", "transport", replace(_FAR, delay_ms=5.0)),
+    "loss-20": Case("a fifth of all packets is lost", "loss", replace(_LOSSY, gradient_mb=0.5)),
+    "delay": Case("a way of 10 ms there and back", "transport", replace(_FAR, gradient_mb=1.0, delay_ms=5.0)),
     "host": Case(
         "a rank's communication threads share their CPU with a busy loop",
         "host",
@@ -138,10 +141,12 @@ CASES: Mapping[str, Case] = {
     "others-tcp": _others("another program sends as much as TCP lets it", others="tcp"),
     "others-tcp-receive": _others("another program receives", others="tcp", others_direction="receive"),
     "others-udp-both": _others("other programs send and receive", others="udp", others_direction="both"),
-    "loss-2": Case("a fiftieth of all packets is lost", "loss", Setting(gradient_mb=8.0, loss_percent=2.0)),
-    "loss-one-way": Case(
-        "what one rank receives is lost", "loss", Setting(gradient_mb=4.0, loss_percent=20.0, loss_ranks=(1,))
+    "loss-10": Case("a tenth of all packets is lost", "loss", Setting(gradient_mb=2.0, loss_percent=10.0, seconds=8.0)),
+    "loss-2": _full(
+        "a fiftieth of all packets is lost, which on a short way costs little", replace(_JOB, loss_percent=2.0)
     ),
+    "loss-far": Case("a twentieth is lost on a way of 4 ms", "loss", replace(_FAR, gradient_mb=2.0, loss_percent=5.0)),
+    "loss-one-way": Case("a fifth of what one rank receives is lost", "loss", replace(_LOSSY, loss_ranks=(1,))),
     "link-stalls": Case(
         "the link of a rank drops everything now and then; else the ranks compute",
         "loss",

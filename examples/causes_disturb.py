@@ -30,6 +30,8 @@ def prepare_links(lab: Lab, setting: Setting) -> None:
     for host in lab:
         _set_buffers(host, "tcp_rmem", setting.receive_buffer)
         _set_buffers(host, "tcp_wmem", setting.send_buffer)
+        if setting.least_rto_ms:
+            host.ip("route", "change", host.network, "dev", host.device, "rto_min", f"{setting.least_rto_ms}ms")
     if setting.others != "none":
         lab.shape_towards(setting.others_rank, setting.rate, burst(setting.rate))
 

@@ -100,6 +100,36 @@ class SyncedSum(torch.autograd.Function):  # type: ignore[misc]
         return summed, None
 
 
+class Pause(torch.autograd.Function):  # type: ignore[misc]
+    """Computing that needs no CPU, as on a GPU: a sleep in the forward pass, and one twice as long in the backward."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, seconds: float) -> torch.Tensor:
+        """Sleep."""
+        ctx.seconds = seconds
+        time.sleep(seconds)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Sleep twice as long."""
+        time.sleep(2 * ctx.seconds)
+        return gradients[0], None
+
+
+class Computing(nn.Module):  # type: ignore[misc]
+    """A layer's part of --compute-ms."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        super().__init__()
+        self.seconds = args.compute_ms / 1e3 / 3 / args.layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x, later."""
+        result: torch.Tensor = Pause.apply(x, self.seconds)
+        return result
+
+
 class SyncedNorm(nn.Module):  # type: ignore[misc]
     """Normalise over the batches of all ranks (torch's own SyncBatchNorm wants a GPU)."""
 
@@ -120,7 +150,8 @@ class Network(nn.Module):  # type: ignore[misc]
         super().__init__()
         width = layer_width(args)
         norm = [functools.partial(SyncedNorm, watch)] if args.shape == "synced-norm" else []
-        parts = [functools.partial(nn.Linear, width, width), *norm, nn.Tanh]
+        computing = [functools.partial(Computing, args)] if args.compute_ms else []
+        parts = [functools.partial(nn.Linear, width, width), *norm, *computing, nn.Tanh]
         self.layers = nn.Sequential(*(nn.Sequential(*(make() for make in parts)) for _ in range(args.layers)))
         self.spare = nn.Linear(width, 8) if args.shape == "unused" else None
         for parameter in self.layers[0].parameters():
@@ -278,6 +309,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--gradient-mb", type=float, default=12.0, help="gradients of a model in 10^6 bytes")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--batch", type=int, default=8, help="rows of a batch: compute time grows with it")
+    parser.add_argument("--compute-ms", type=float, default=0.0, help="that the passes take longer, without any CPU")
     parser.add_argument("--bucket-mb", type=float, help="as of DistributedDataParallel, in MiB; default: its own")
     parser.add_argument("--hook", choices=["none", *HOOKS], default="none", help="see causes_hooks.py")
     parser.add_argument("--shared", help="the file through which --hook shared-memory exchanges")

@@ -40,6 +40,11 @@ class Host:
     ipv6: str
     processes: list[subprocess.Popen[Any]] = field(default_factory=list)
 
+    @property
+    def network(self) -> str:
+        """The IPv4 network that all hosts are in."""
+        return f"{self.ipv4.rpartition('.')[0]}.0/24"
+
     def command(self, argv: Sequence[str]) -> list[str]:
         """Return `argv` as a command that runs inside this host (it keeps the pid: no process in between)."""
         return ["nsenter", f"--net={NETNS_DIR / self.netns}", "--", *argv]
