@@ -132,7 +132,9 @@ CASES: Mapping[str, Case] = {
     "late-in-turn": Case(
         "two of three ranks are late in turn", "late_rank", replace(_LATE, ranks=3, late_ranks=(1, 2)), _late
     ),
-    "late-now-and-then": Case("a rank is late in every third step", "late_rank", replace(_LATE, late_every=3), _late),
+    "late-now-and-then": Case(
+        "a rank is late in every third step", "late_rank", replace(_LATE, late_ms=300.0, late_every=3), _late
+    ),
     "slow-leg-receive": Case(
         "the switch sends slowly to one rank, which no host can see",
         "transport",

@@ -1,8 +1,8 @@
 """Real jobs with a known cause of waiting injected (examples/causes.py): the report has to name it, and get its share.
 
-What is true comes from the case and from the job's own log. A bound on each rank's waiting for late ones follows from
-it: a rank that has all gradients waits for a late one at least until that begins its backward pass, and at most until
-that one has all gradients.
+What is true comes from the case and from the job's own log. Bounds on the waiting for late ranks follow from it: a rank
+that has all gradients waits for a late one at least until that begins its backward pass (as far as it is late by its own
+work: who came late out of the last exchange is late, but not the cause), and at most until that one has all gradients.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WHY = {
 ONE_EXCHANGE = [  # a step has one exchange, of all ranks, and everyone is recorded
     name
     for name, case in CASES.items()
-    if case.setting.shape in ("one", "unused") and not case.setting.record and not name.startswith("stopped")
+    if case.setting.shape in ("one", "unused") and not case.setting.record and case.cause and name != "stopped"
 ]
 
 
@@ -111,8 +111,10 @@ class Steps:
 
     def late_share(self) -> tuple[float, float]:
         """Return the share of all waiting that is for late ranks, at least and at most."""
-        own = self.last_gradient_ns
-        least = np.maximum(self.backward_begin_ns.max(0) - own, 0).sum()
+        began, own = self.backward_begin_ns, self.last_gradient_ns
+        worked = began - self["begin_ns"]
+        by_work = worked.max(0) - worked - self["backward_ns"]
+        least = np.maximum(np.minimum(began.max(0) - own, by_work), 0).sum()
         return float(least / self["waited_ns"].sum()), float((own.max(0) - own).sum() / self["waited_ns"].sum())
 
 
