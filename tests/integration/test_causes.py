@@ -1,8 +1,9 @@
 """Real jobs with a known cause of waiting injected (examples/causes.py): the report has to name it, and get its share.
 
-What is true comes from the case and from the log of the job. Bounds on the waiting for late ranks follow from it: a rank
-that has all gradients waits for a late one at least until that begins its backward pass (as far as it is late by own
-work: who came late out of the last exchange is late, but not the cause), and at most until that one has all gradients.
+What is true comes from the case and from the log of the job. Bounds on the waiting for late ranks follow from it: a
+rank that has all gradients waits for a late one at least until that begins its backward pass (as far as it is late by
+own work: who came late out of the last exchange is late, but not the cause), and at most until that one has all
+gradients.
 """
 
 from __future__ import annotations
