@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,30 +21,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-NETNS_DIR = Path("/run/netns")
+from lab_links import NETNS_DIR, LabError, add_namespace, add_veth, lose, offloads_off, run, shape
+
+__all__ = ["NETNS_DIR", "Host", "Lab", "LabError", "remove_leftovers", "run"]
+
 _PREFIX = "nplab"
+_FAR_SWITCH = Path(__file__).parent / "far_switch.py"
 _counter = iter(range(1_000_000))
-
-_LOSS_PROGRAM = """
-static unsigned int (*random_u32)(void) = (void *)7; /* bpf_get_prandom_u32 */
-__attribute__((section("tc"), used)) int lose(void *packet)
-{
-    return random_u32() < LOST ? 2 /* TC_ACT_SHOT */ : -1 /* TC_ACT_UNSPEC */;
-}
-__attribute__((section("license"), used)) char _license[] = "GPL";
-"""
-
-
-class LabError(RuntimeError):
-    """This machine does not let us build the laboratory."""
-
-
-def run(*argv: str) -> str:
-    """Run a command and return its stdout. Raises LabError with the command's own words."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LabError(f"{' '.join(argv)}: {done.stderr.strip()}")
-    return done.stdout
 
 
 @dataclass
@@ -56,6 +39,11 @@ class Host:
     ipv4: str
     ipv6: str
     processes: list[subprocess.Popen[Any]] = field(default_factory=list)
+
+    @property
+    def network(self) -> str:
+        """The IPv4 network that all hosts are in."""
+        return f"{self.ipv4.rpartition('.')[0]}.0/24"
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """Return `argv` as a command that runs inside this host (it keeps the pid: no process in between)."""
@@ -79,6 +67,10 @@ class Host:
         """Run `tc` on this host's namespace. Raises LabError."""
         return run("tc", "-netns", self.netns, *argv)
 
+    def shape(self, rate: str, burst: str = "128kb", latency: str = "50ms") -> None:
+        """Let this host send at `rate` at most, by a token bucket on its device, from now on. Raises LabError."""
+        shape(self.netns, self.device, rate, burst, latency)
+
     def counters(self) -> dict[str, int]:
         """Return the interface's own counters: tx_bytes, rx_bytes, tx_packets, rx_packets, ..."""
         lines = self.run("cat", "/proc/net/dev").splitlines()
@@ -96,6 +88,7 @@ class Lab:
       or, on a plain pair, the other host. By a BPF filter, as netem is not in every kernel. Needs clang. With
       offloads on, a lost packet can be 64 KB.
     - `offloads=False`: segmentation and receive offloads off, so that packets are MTU-sized everywhere.
+    - `delay_ms`: every packet takes so much longer, through a switch in user space (far_switch.py).
     - `switch=True`: a bridge in a namespace of its own between the hosts (always so for more than two).
     - `bridged_host=True`: the bridge is inside host 0 and carries its address, as Docker and libvirt do it: every
       packet passes two devices of that host.
@@ -109,16 +102,18 @@ class Lab:
         burst: str = "128kb",
         latency: str = "50ms",
         loss_percent: float = 0.0,
+        delay_ms: float = 0.0,
         offloads: bool = True,
         switch: bool = False,
         bridged_host: bool = False,
     ) -> None:
         self.rate, self.burst, self.latency = rate, burst, latency
-        self.loss_percent = loss_percent
+        self.loss_percent, self.delay_ms = loss_percent, delay_ms
         self.offloads = offloads
         self.bridged_host = bridged_host
-        self.switched = (switch or hosts > 2) and not bridged_host
+        self.switched = (switch or hosts > 2 or delay_ms > 0) and not bridged_host
         self.name = f"{_PREFIX}.{os.getpid()}.{_start_ticks(os.getpid())}.{next(_counter)}"
+        self.switch_netns = f"{self.name}.switch"
         self.hosts = [self._host(index) for index in range(hosts)]
         self._old_handler: Any = None
 
@@ -148,8 +143,19 @@ class Lab:
     ) -> None:
         self.close()
 
+    def shape_towards(self, index: int, rate: str, burst: str = "128kb", latency: str = "50ms") -> None:
+        """Let the switch send to a host at `rate` at most: nothing on that host tells. Raises LabError."""
+        shape(self.switch_netns, f"port{index}", rate, burst, latency)
+
+    def block(self, index: int, blocked: bool) -> None:
+        """Let the switch drop whatever comes from or goes to a host, or no longer. Raises LabError."""
+        state = "disabled" if blocked else "forwarding"
+        run("bridge", "-netns", self.switch_netns, "link", "set", "dev", f"port{index}", "state", state)
+
     def close(self) -> None:
         """Kill what runs inside, and remove namespaces, devices and qdiscs."""
+        for process in (process for host in self.hosts for process in host.processes):
+            process.kill()
         for path in NETNS_DIR.glob(f"{self.name}.*"):
             _remove_namespace(path.name)
         for process in (process for host in self.hosts for process in host.processes):
@@ -160,42 +166,50 @@ class Lab:
 
     def _build(self) -> None:
         for host in self.hosts:
-            _add_namespace(host.netns)
+            add_namespace(host.netns)
         if self.switched:
-            self._join_by_bridge(f"{self.name}.switch", self.hosts)
+            add_namespace(self.switch_netns)
+            self._join(self.switch_netns, self.hosts)
         elif self.bridged_host:
-            self._join_by_bridge(self.hosts[0].netns, self.hosts[1:])
+            self._join(self.hosts[0].netns, self.hosts[1:])
         else:
             first, second = self.hosts
-            _add_veth(first.netns, first.device, second.netns, second.device)
+            add_veth(first.netns, first.device, second.netns, second.device)
         for host in self.hosts:
             self._configure(host)
 
-    def _join_by_bridge(self, netns: str, members: Sequence[Host]) -> None:
-        if netns == f"{self.name}.switch":
-            _add_namespace(netns)
-        run("ip", "-netns", netns, "link", "add", "br0", "type", "bridge")
-        run("ip", "-netns", netns, "link", "set", "br0", "up")
+    def _join(self, netns: str, members: Sequence[Host]) -> None:
+        if not self.delay_ms:
+            run("ip", "-netns", netns, "link", "add", "br0", "type", "bridge")
+            run("ip", "-netns", netns, "link", "set", "br0", "up")
         for index, host in enumerate(members):
             port = f"port{index}"
-            _add_veth(netns, port, host.netns, host.device)
-            run("ip", "-netns", netns, "link", "set", port, "master", "br0", "up")
+            add_veth(netns, port, host.netns, host.device)
+            run("ip", "-netns", netns, "link", "set", port, "up", *([] if self.delay_ms else ["master", "br0"]))
             if not self.offloads:
-                _offloads_off(netns, port)
+                offloads_off(netns, port)
             if self.loss_percent:
-                _add_loss(netns, port, self.loss_percent)
+                lose(netns, port, self.loss_percent)
+        if self.delay_ms:
+            self._start_far_switch(netns, [f"port{index}" for index in range(len(members))])
+
+    def _start_far_switch(self, netns: str, ports: Sequence[str]) -> None:
+        command = ["nsenter", f"--net={NETNS_DIR / netns}", "--", sys.executable, str(_FAR_SWITCH), str(self.delay_ms)]
+        switch = subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True)
+        self.hosts[0].processes.append(switch)
+        if switch.stdout is None or not switch.stdout.readline():
+            raise LabError("the switch that delays packets did not start (its own words are above)")
 
     def _configure(self, host: Host) -> None:
         if not self.offloads and host.device != "br0":
-            _offloads_off(host.netns, host.device)
+            offloads_off(host.netns, host.device)
         host.ip("address", "add", f"{host.ipv4}/24", "dev", host.device)
         host.ip("address", "add", f"{host.ipv6}/64", "dev", host.device, "nodad")
         host.ip("link", "set", host.device, "up")
         if self.rate:
-            shape = ["rate", self.rate, "burst", self.burst, "latency", self.latency]
-            host.tc("qdisc", "add", "dev", host.device, "root", "handle", "1:", "tbf", *shape)
+            host.shape(self.rate, self.burst, self.latency)
         if self.loss_percent and not self.switched and not self.bridged_host:
-            _add_loss(host.netns, host.device, self.loss_percent)
+            lose(host.netns, host.device, self.loss_percent)
 
 
 def remove_leftovers() -> None:
@@ -217,33 +231,6 @@ def _start_ticks(pid: int) -> int:
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
-
-
-def _add_namespace(netns: str) -> None:
-    run("ip", "netns", "add", netns)
-    run("ip", "-netns", netns, "link", "set", "lo", "up")
-
-
-def _add_veth(netns: str, device: str, peer_netns: str, peer: str) -> None:
-    link = ["link", "add", device, "type", "veth", "peer", "name", peer, "netns", peer_netns]
-    run("ip", "-netns", netns, *link)
-
-
-def _offloads_off(netns: str, device: str) -> None:
-    features = ["tso", "off", "gso", "off", "gro", "off", "sg", "off", "tx", "off"]
-    run("nsenter", f"--net={NETNS_DIR / netns}", "--", "ethtool", "-K", device, *features)
-
-
-def _add_loss(netns: str, device: str, percent: float) -> None:
-    """Drop a share of the packets that enter `device`."""
-    lost = f"-DLOST={round(percent / 100 * 2**32)}u"
-    with tempfile.TemporaryDirectory() as folder:
-        program = str(Path(folder) / "loss.o")
-        compiler = ["clang", "-O2", "-target", "bpf", lost, "-x", "c", "-c", "-", "-o", program]
-        subprocess.run(compiler, input=_LOSS_PROGRAM, text=True, check=True)
-        run("tc", "-netns", netns, "qdisc", "add", "dev", device, "clsact")
-        filters = ["filter", "add", "dev", device, "ingress", "bpf", "direct-action", "object-file", program]
-        run("tc", "-netns", netns, *filters, "section", "tc")
 
 
 def _remove_namespace(netns: str) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,33 @@ def test_the_token_bucket_shapes() -> None:
         log = transfer(lab, lab[1].ipv4, "--bursts", "2000000")
     burst = events(log["send"], "burst")[0]
     assert burst["acked_ns"] - burst["begin_ns"] > (2_000_000 - 32_768) * 8 / 100e6 * 1e9
+
+
+def test_a_long_way_delays_and_loses_nothing() -> None:
+    with Lab(rate="1gbit", delay_ms=5) as lab:
+        log = transfer(lab, lab[1].ipv4, "--bursts", "16,2000000")
+    first = events(log["send"], "burst")[0]
+    assert 10e6 < first["acked_ns"] - first["begin_ns"] < 100e6
+    tcp = events(log["send"], "finished")[0]["flows"][0]["tcp"]
+    assert events(log["receive"], "closed")[0]["tcp"]["bytes_received"] == 2_000_016
+    assert tcp["bytes_retrans"] == 0
+
+
+def test_a_switch_can_be_slow_towards_one_host() -> None:
+    with Lab(switch=True) as lab:
+        lab.shape_towards(1, "100mbit", "32kb")
+        log = transfer(lab, lab[1].ipv4, "--bursts", "2000000")
+    burst = events(log["send"], "burst")[0]
+    assert burst["acked_ns"] - burst["begin_ns"] > (2_000_000 - 32_768) * 8 / 100e6 * 1e9
+
+
+def test_a_blocked_host_is_out_of_reach_until_it_is_not() -> None:
+    with Lab(switch=True) as lab:
+        lab.block(1, True)
+        blocked_ns = time.monotonic_ns()
+        threading.Timer(0.5, lab.block, [1, False]).start()
+        log = transfer(lab, lab[1].ipv4, "--count", "1")
+    assert events(log["send"], "connected")[0]["time_ns"] > blocked_ns + 500_000_000
 
 
 @pytest.mark.parametrize("switch", [False, True])

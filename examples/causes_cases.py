@@ -1,0 +1,202 @@
+"""The cases of examples/causes.py: what a job is like, what is done to it, and what is therefore true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A job and what is done to it. Every field is an option of causes.py; a list of ranks is written `0,2`."""
+
+    seconds: float = field(default=6.0, metadata={"help": "how long to record"})
+    ranks: int = field(default=2, metadata={"help": "one a host"})
+    rate: str = field(default="1gbit", metadata={"help": "of every host's device"})
+    gradient_mb: float = field(default=12.0, metadata={"help": "gradients of a model in 10^6 bytes"})
+    layers: int = field(default=6, metadata={"help": "layers of a model"})
+    batch: int = field(default=8, metadata={"help": "rows of a batch: compute time grows with it"})
+    compute_ms: float = field(default=0.0, metadata={"help": "that the passes take longer, without any CPU"})
+    bucket_mb: float = field(default=0.0, metadata={"help": "as of DistributedDataParallel; 0: its own default"})
+    shape: str = field(default="one", metadata={"help": "which models, and how trained: see causes_train.py"})
+    hook: str = field(default="none", metadata={"help": "communication hook: see causes_hooks.py"})
+    start: str = field(default="each", metadata={"help": "how the ranks come to be: see causes_start.py"})
+    accumulate: int = field(default=1, metadata={"help": "passes before a step"})
+    extra: str = field(default="", metadata={"help": "other flags of causes_train.py: metric, background, heartbeats"})
+    record: tuple[int, ...] = field(default=(), metadata={"help": "only these ranks"})
+    late_ranks: tuple[int, ...] = field(default=(), metadata={"help": "sleep before their forward pass, in turn"})
+    late_ms: float = field(default=100.0, metadata={"help": "how long they sleep"})
+    late_every: int = field(default=1, metadata={"help": "only in every so manieth step"})
+    slow_ranks: tuple[int, ...] = field(default=(), metadata={"help": "ranks with a slower link"})
+    slow_rate: str = field(default="250mbit", metadata={"help": "of that link"})
+    slow_direction: str = field(default="send", metadata={"help": "send, receive (in the switch) or both"})
+    others: str = field(default="none", metadata={"help": "udp or tcp: traffic of another program on a rank's link"})
+    others_rank: int = field(default=1, metadata={"help": "which rank's"})
+    others_rate: float = field(default=700e6, metadata={"help": "of the UDP traffic in bit/s; TCP is greedy"})
+    others_direction: str = field(default="send", metadata={"help": "send, receive or both, seen from that rank"})
+    loss_percent: float = field(default=0.0, metadata={"help": "of all packets"})
+    loss_ranks: tuple[int, ...] = field(default=(), metadata={"help": "only of what these ranks receive"})
+    least_rto_ms: int = field(default=0, metadata={"help": "least time after which TCP sends again; 0: 200"})
+    delay_ms: float = field(default=0.0, metadata={"help": "that every packet takes longer, one way"})
+    receive_buffer: int = field(default=0, metadata={"help": "bytes of TCP's receive buffers; 0: the kernel's default"})
+    send_buffer: int = field(default=0, metadata={"help": "bytes of TCP's send buffers; 0: the kernel's default"})
+    blocked_rank: int = field(default=-1, metadata={"help": "its link drops everything now and then; -1: none"})
+    blocked_s: float = field(default=0.5, metadata={"help": "for so long"})
+    blocked_every_s: float = field(default=2.0, metadata={"help": "so often"})
+    starved_rank: int = field(default=-1, metadata={"help": "its communication threads get little CPU; -1: none"})
+    starved_nice: int = field(default=10, metadata={"help": "their priority beside a busy loop"})
+    stopped_rank: int = field(default=-1, metadata={"help": "gets SIGSTOP while it is recorded; -1: none"})
+    stopped_after_s: float = field(default=2.0, metadata={"help": "so long after the recording began"})
+    stopped_s: float = field(default=2.0, metadata={"help": "for so long; 0: for ever"})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cause that a job waits for, and who is behind it, as the account of waiting has it (None: nobody in person)."""
+
+    about: str
+    cause: str
+    setting: Setting = Setting()
+    rank: Callable[[Setting], tuple[int, ...]] = lambda setting: ()  # one of them: late_rank, host
+    ranks: Callable[[Setting], tuple[int, ...]] = lambda setting: ()  # behind the link: link_full, other_traffic
+    verdict_case: str = ""  # where it is not the cause
+
+    def expected(self, setting: Setting) -> dict[str, Any]:
+        """Return what a report on it should say."""
+        return {
+            "verdict_case": self.verdict_case or self.cause,
+            "cause": self.cause,
+            "rank": list(self.rank(setting)),
+            "ranks": list(self.ranks(setting)),
+        }
+
+
+def _late(setting: Setting) -> tuple[int, ...]:
+    return setting.late_ranks
+
+
+def _slow(setting: Setting) -> tuple[int, ...]:
+    return setting.slow_ranks
+
+
+def _all(setting: Setting) -> tuple[int, ...]:
+    return tuple(range(setting.ranks))
+
+
+_JOB = Setting(gradient_mb=8.0)
+_LATE = Setting(gradient_mb=4.0, late_ranks=(1,), late_ms=120.0)
+_FAR = Setting(gradient_mb=4.0, delay_ms=2.0)
+_LOSSY = Setting(gradient_mb=2.0, loss_percent=20.0, least_rto_ms=20, seconds=8.0)
+_MOSTLY_COMPUTE = Setting(gradient_mb=0.2, layers=4, compute_ms=120.0, seconds=8.0)
+
+
+def _others(about: str, **changes: Any) -> Case:
+    setting = replace(Setting(gradient_mb=6.0), **changes)
+    return Case(about, "other_traffic", setting, ranks=lambda given: (given.others_rank,))
+
+
+def _full(about: str, setting: Setting) -> Case:
+    return Case(about, "link_full", setting, ranks=_all)
+
+
+CASES: Mapping[str, Case] = {
+    "undisturbed": _full("nothing is done to it; the link is too slow for the model", Setting()),
+    "late-rank": Case("a rank sleeps before its forward pass", "late_rank", _LATE, _late),
+    "slow-leg": Case(
+        "the link of one rank is slower than the others'",
+        "link_full",
+        Setting(ranks=3, gradient_mb=6.0, slow_ranks=(2,)),
+        ranks=_slow,
+    ),
+    "others-udp": _others("another program sends UDP at a constant rate", others="udp"),
+    "loss-20": Case("a fifth of all packets is lost", "loss", replace(_LOSSY, gradient_mb=0.5)),
+    "delay": Case("a way of 10 ms there and back", "transport", replace(_FAR, gradient_mb=1.0, delay_ms=5.0)),
+    "host": Case(
+        "a rank's communication threads share their CPU with a busy loop",
+        "host",
+        Setting(rate="10gbit", starved_rank=1),
+        rank=lambda setting: (setting.starved_rank,),
+    ),
+    "pairs": _full("DDP in two pairs of four ranks", replace(_JOB, ranks=4, shape="pairs")),
+    "fifth-step-late": Case(
+        "every fifth step waits 900 ms for a rank; the others compute",
+        "late_rank",
+        replace(_MOSTLY_COMPUTE, late_ranks=(1,), late_ms=900.0, late_every=5),
+        _late,
+    ),
+    "compute-bound": Case("hardly anything to exchange", "", _MOSTLY_COMPUTE, verdict_case="compute_bound"),
+    "late-a-little": Case(
+        "a rank is late, but the link matters more", "link_full", Setting(late_ranks=(0,), late_ms=25.0), ranks=_all
+    ),
+    "late-in-turn": Case(
+        "two of three ranks are late in turn", "late_rank", replace(_LATE, ranks=3, late_ranks=(1, 2)), _late
+    ),
+    "late-now-and-then": Case(
+        "a rank is late in every third step", "late_rank", replace(_LATE, late_ms=300.0, late_every=3), _late
+    ),
+    "slow-leg-receive": Case(
+        "the switch sends slowly to one rank, which no host can see",
+        "transport",
+        Setting(ranks=3, gradient_mb=6.0, slow_ranks=(2,), slow_direction="receive"),
+    ),
+    "others-tcp": _others("another program sends as much as TCP lets it", others="tcp"),
+    "others-tcp-receive": _others("another program receives", others="tcp", others_direction="receive"),
+    "others-udp-both": _others("other programs send and receive", others="udp", others_direction="both"),
+    "loss-10": Case("a tenth of all packets is lost", "loss", Setting(gradient_mb=2.0, loss_percent=10.0, seconds=8.0)),
+    "loss-2": _full(
+        "a fiftieth of all packets is lost, which on a short way costs little", replace(_JOB, loss_percent=2.0)
+    ),
+    "loss-far": Case("a twentieth is lost on a way of 4 ms", "loss", replace(_FAR, gradient_mb=2.0, loss_percent=5.0)),
+    "loss-one-way": Case("a fifth of what one rank receives is lost", "loss", replace(_LOSSY, loss_ranks=(1,))),
+    "link-stalls": Case(
+        "the link of a rank drops everything now and then; else the ranks compute",
+        "loss",
+        replace(_MOSTLY_COMPUTE, blocked_rank=1),
+    ),
+    "small-receive-buffers": Case(
+        "a way of 4 ms and small receive buffers", "transport", replace(_FAR, receive_buffer=65536)
+    ),
+    "small-send-buffers": Case("a way of 4 ms and small send buffers", "transport", replace(_FAR, send_buffer=65536)),
+    "many-small": Case(
+        "dozens of tiny all-reduces, each as long as the way",
+        "transport",
+        Setting(gradient_mb=0.6, layers=40, bucket_mb=0.005, delay_ms=1.0),
+    ),
+    "slow-to-unpack": Case(
+        "a hook computes on what has arrived", "host", Setting(gradient_mb=4.0, hook="slow-to-unpack"), rank=_all
+    ),
+    "unseen-way": Case(
+        "gradients go through shared memory, beside heartbeats",
+        "unseen",
+        Setting(gradient_mb=24.0, hook="shared-memory", extra="heartbeats"),
+    ),
+    "unseen-member": Case("the late rank is not recorded", "unseen", replace(_LATE, record=(0,))),
+    "link-10mbit": _full("a link of 10 Mbit/s", Setting(rate="10mbit", gradient_mb=0.2, seconds=8.0)),
+    "link-60mbit": _full("a link of 60 Mbit/s", Setting(rate="60mbit", gradient_mb=1.2, seconds=8.0)),
+    "link-300mbit": _full("a link of 300 Mbit/s", Setting(rate="300mbit", gradient_mb=6.0)),
+    "two-in-one-step": _full("two DDP models, one backward pass", replace(_JOB, shape="two-in-one-step")),
+    "two-in-turn": _full("two DDP models, one after the other", replace(_JOB, shape="two-in-turn")),
+    "unused-parameters": _full("find_unused_parameters", replace(_JOB, shape="unused")),
+    "small-hook": _full("a hook with a small all-reduce of its own", replace(_JOB, hook="with-a-small-one")),
+    "accumulate": _full("eight local passes before a step", replace(_JOB, accumulate=8)),
+    "sharded": _full("FSDP", replace(_JOB, shape="sharded")),
+    "synced-norm": _full("batch norm over all ranks", replace(_JOB, shape="synced-norm")),
+    "metric": _full("an all-reduce of a metric after every step", replace(_JOB, extra="metric")),
+    "background": _full("a thread holds a collective open", replace(_JOB, extra="background")),
+    "no-rank-environment": _full("ranks of torch.multiprocessing.spawn", replace(_JOB, start="spawn")),
+    "parent-rank": _full("rank 0 is the parent of the others", replace(_JOB, start="parent")),
+    "stopped": Case(
+        "a rank is stopped for good",
+        "late_rank",
+        Setting(gradient_mb=4.0, stopped_rank=1, stopped_s=0.0),
+        lambda setting: (setting.stopped_rank,),
+        verdict_case="stalled",
+    ),
+    "stopped-a-while": Case(
+        "a rank is stopped for two seconds",
+        "late_rank",
+        Setting(gradient_mb=2.0, batch=64, stopped_rank=1),
+        lambda setting: (setting.stopped_rank,),
+    ),
+}

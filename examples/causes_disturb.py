@@ -1,0 +1,126 @@
+"""What examples/causes.py does to a job: to its links, its hosts, and its processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from causes_cases import Setting
+from lab import Host, Lab
+from lab_links import lose
+
+Event = dict[str, Any]  # what happened to whom: "what", "rank", "begin_ns", "end_ns"
+
+_BUSY = "print('busy', flush=True)\nwhile True: pass"
+_TRAFFIC = Path(__file__).parent / "causes_traffic.py"
+
+
+def prepare_links(lab: Lab, setting: Setting) -> None:
+    """Make links slow and lossy, and buffers small, before the job begins."""
+    for rank in setting.slow_ranks:
+        _slow_down(lab, rank, setting)
+    if setting.loss_percent:
+        for rank in setting.loss_ranks or range(setting.ranks):
+            _lose_towards(lab, rank, setting.loss_percent)
+    for host in lab:
+        _set_buffers(host, "tcp_rmem", setting.receive_buffer)
+        _set_buffers(host, "tcp_wmem", setting.send_buffer)
+        if setting.least_rto_ms:
+            host.ip("route", "change", host.network, "dev", host.device, "rto_min", f"{setting.least_rto_ms}ms")
+    if setting.others != "none":
+        lab.shape_towards(setting.others_rank, setting.rate, burst(setting.rate))
+
+
+def burst(rate: str) -> str:
+    """Return how much a device may send at once: what it sends in a millisecond, 16 kB to 1 MB."""
+    units = {"mbit": 1e6, "gbit": 1e9}
+    millisecond_bytes = float(rate[:-4]) * units[rate[-4:]] / 8e3
+    return f"{min(max(round(millisecond_bytes), 16_000), 1_000_000)}b"
+
+
+def _slow_down(lab: Lab, rank: int, setting: Setting) -> None:
+    if setting.slow_direction in ("send", "both"):
+        lab[rank].shape(setting.slow_rate, burst(setting.slow_rate))
+    if setting.slow_direction in ("receive", "both"):
+        lab.shape_towards(rank, setting.slow_rate, burst(setting.slow_rate))
+
+
+def _lose_towards(lab: Lab, rank: int, percent: float) -> None:
+    lose(lab[rank].netns, lab[rank].device, percent)
+
+
+def _set_buffers(host: Host, name: str, size: int) -> None:
+    if size:
+        host.run("sh", "-c", f"echo 4096 {size} {size} > /proc/sys/net/ipv4/{name}")
+
+
+def begin(lab: Lab, setting: Setting, pids: dict[int, int]) -> None:
+    """Begin what goes on as long as the job: others' traffic, a CPU that is taken."""
+    if setting.others != "none":
+        _send_others_traffic(lab, setting)
+    if setting.starved_rank >= 0:
+        _starve(lab[setting.starved_rank], pids[setting.starved_rank], setting.starved_nice)
+
+
+def _send_others_traffic(lab: Lab, setting: Setting) -> None:
+    """Let a program beside the rank, and one on a host of its own, talk."""
+    shared, other = lab[setting.others_rank], lab[setting.ranks]
+    for direction, source, sink in (("send", shared, other), ("receive", other, shared)):
+        if setting.others_direction in (direction, "both"):
+            ready = _start(sink, sys.executable, str(_TRAFFIC), "receive", setting.others)
+            where = (sink.ipv4, ready.split()[1])
+            _start(source, sys.executable, str(_TRAFFIC), "send", setting.others, *where, str(setting.others_rate))
+
+
+def _starve(host: Host, pid: int, nice: int) -> None:
+    """Leave all threads of a rank but its main one little of one CPU, and the main one the others."""
+    cpus = sorted(os.sched_getaffinity(0))
+    for tid in (int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()):
+        os.sched_setaffinity(tid, cpus[:-1] if tid == pid else cpus[-1:])
+        if tid != pid:
+            os.setpriority(os.PRIO_PROCESS, tid, nice)
+    _start(host, "taskset", "--cpu-list", str(cpus[-1]), sys.executable, "-c", _BUSY)
+
+
+def _start(host: Host, *command: str) -> str:
+    """Start a program in a host, and return its first line, which says that it is ready."""
+    process = host.popen(command, stdout=subprocess.PIPE, text=True)
+    line = process.stdout.readline() if process.stdout else ""
+    if not line:
+        raise RuntimeError(f"{' '.join(command)} did not start (its own words are above)")
+    return line
+
+
+def disturb(lab: Lab, setting: Setting, pids: dict[int, int], recorder: subprocess.Popen[str]) -> list[Event]:
+    """Do what is done while it is recorded, and return what happened when."""
+    if setting.stopped_rank >= 0:
+        return [_stop(setting, pids[setting.stopped_rank])]
+    events = []
+    while setting.blocked_rank >= 0 and recorder.poll() is None:
+        time.sleep(setting.blocked_every_s - setting.blocked_s)
+        events.append(_block(lab, setting))
+    return events
+
+
+def _stop(setting: Setting, pid: int) -> Event:
+    time.sleep(setting.stopped_after_s)
+    begin_ns = time.monotonic_ns()
+    os.kill(pid, signal.SIGSTOP)
+    if setting.stopped_s:
+        time.sleep(setting.stopped_s)
+        os.kill(pid, signal.SIGCONT)
+    end_ns = time.monotonic_ns() if setting.stopped_s else None
+    return {"what": "stopped", "rank": setting.stopped_rank, "begin_ns": begin_ns, "end_ns": end_ns}
+
+
+def _block(lab: Lab, setting: Setting) -> Event:
+    begin_ns = time.monotonic_ns()
+    lab.block(setting.blocked_rank, True)
+    time.sleep(setting.blocked_s)
+    lab.block(setting.blocked_rank, False)
+    return {"what": "blocked", "rank": setting.blocked_rank, "begin_ns": begin_ns, "end_ns": time.monotonic_ns()}

@@ -1,0 +1,91 @@
+"""A switch in user space that keeps every packet for a while, as a long way would: netem is not in every kernel.
+
+    python examples/far_switch.py MILLISECONDS DEVICE DEVICE...
+
+Run it in a network namespace that holds the devices (the other ends of the hosts' links); `forwarding` on stdout says
+that it works. Packets are passed on as large as they come, so that some Gbit/s go through. examples/lab.py uses it.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+
+_SOL_PACKET, _PACKET_IGNORE_OUTGOING, _PACKET_VNET_HDR = 263, 23, 15
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_VNET_HEADER_BYTES = 10  # in front of each packet: how it is to be segmented, and whether its checksum is missing
+_BUFFER_BYTES = 32 << 20
+_BROADCAST = 1  # the bit of an address's first byte
+
+
+def port(device: str) -> socket.socket:
+    """Return a socket that gets whatever arrives at a device, and sends from it."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+    opened.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+    for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
+        opened.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+    opened.bind((device, 3))  # ETH_P_ALL
+    opened.setblocking(False)
+    return opened
+
+
+class Switch:
+    """Passes packets on, each `delay_s` after it came, to the port where its receiver was last heard of."""
+
+    def __init__(self, ports: Sequence[socket.socket], delay_s: float) -> None:
+        self.ports, self.delay_s = ports, delay_s
+        self.home: dict[bytes, socket.socket] = {}
+        self.waiting: deque[tuple[float, socket.socket, bytes]] = deque()  # in the order in which they are due
+
+    def run(self) -> None:
+        """Pass packets on for ever."""
+        while True:
+            timeout = max(0.0, self.waiting[0][0] - time.monotonic()) if self.waiting else None
+            for came_to in select.select(self.ports, [], [], timeout)[0]:
+                self.take(came_to)
+            self.pass_on()
+
+    def take(self, came_to: socket.socket) -> None:
+        """Keep what has come to a port."""
+        due = time.monotonic() + self.delay_s
+        for _ in range(64):  # the other ports, and what is due, have their turn as well
+            try:
+                self.waiting.append((due, came_to, came_to.recv(1 << 17)))
+            except BlockingIOError:
+                return
+
+    def pass_on(self) -> None:
+        """Send what is due."""
+        now = time.monotonic()
+        while self.waiting and self.waiting[0][0] <= now:
+            _, came_to, packet = self.waiting.popleft()
+            receiver, sender = (packet[_VNET_HEADER_BYTES + at :][:6] for at in (0, 6))
+            self.home[sender] = came_to
+            known = None if receiver[0] & _BROADCAST else self.home.get(receiver)
+            for target in [known] if known else self.ports:
+                if target is not came_to:
+                    send(target, packet)
+
+
+def send(target: socket.socket, packet: bytes) -> None:
+    """Send a packet; where there is no room it is lost, as in any switch."""
+    try:
+        target.send(packet)
+    except OSError as error:
+        print(f"lost {len(packet)} bytes: {error}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Open the ports and pass packets on."""
+    switch = Switch([port(device) for device in sys.argv[2:]], float(sys.argv[1]) / 1e3)
+    print("forwarding", flush=True)
+    switch.run()
+
+
+if __name__ == "__main__":
+    main()

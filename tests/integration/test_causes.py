@@ -1,0 +1,276 @@
+"""Real jobs with a known cause of waiting injected (examples/causes.py): the report has to name it, and get its share.
+
+What is true comes from the case and from the log of the job. Bounds on the waiting for late ranks follow from it: a
+rank that has all gradients waits for a late one at least until that begins its backward pass (as far as it is late by
+own work: who came late out of the last exchange is late, but not the cause), and at most until that one has all
+gradients.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from causes import Played, play
+from causes_cases import CASES
+from lab import NETNS_DIR
+from training import netprof
+
+pytest.importorskip("torch", reason="the jobs are PyTorch ones")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+
+SHORTER_S = 4.0  # is enough where nothing happens only now and then
+LONG = {"fifth-step-late", "link-stalls", "link-10mbit", "link-60mbit", "stopped", "stopped-a-while", "loss-20"}
+WAITS_UNTOLD = {"sharded"}  # the job itself cannot tell when it waits
+WHY = {
+    "delay": "congestion window",
+    "small-receive-buffers": "receive window",
+    "small-send-buffers": "send buffer",
+    "many-small": "latency",
+}
+ONE_EXCHANGE = [  # a step has one exchange, of all ranks, and everyone is recorded
+    name
+    for name, case in CASES.items()
+    if case.setting.shape in ("one", "unused") and not case.setting.record and case.cause and name != "stopped"
+]
+
+
+@pytest.fixture(scope="module")
+def recordings() -> dict[str, Played]:
+    """What was recorded so far: each case is played once, for the first test that asks for it."""
+    return {}
+
+
+@pytest.fixture
+def played(case: str, recordings: dict[str, Played], tmp_path_factory: pytest.TempPathFactory) -> Played:
+    if case not in recordings:
+        setting = CASES[case].setting
+        setting = setting if case in LONG else replace(setting, seconds=SHORTER_S)
+        recordings[case] = play(case, setting, tmp_path_factory.mktemp(case))
+    return recordings[case]
+
+
+def cases(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", names)
+
+
+def waiting(played: Played) -> dict[str, Any]:
+    """Return the account, or say that there is none."""
+    found = played.report.get("waiting")
+    assert found, f"no account of waiting in the report; its verdict: {played.report['verdict']}"
+    return dict(found)
+
+
+def account(played: Played) -> str:
+    """Return the account in words, for the one who reads why a test failed."""
+    parts = []
+    for cause in waiting(played)["causes"]:
+        names = {name: cause[name] for name in ("rank", "ranks", "link", "flow") if cause.get(name) is not None}
+        parts.append(f"{cause['cause']} {cause['share']:.0%} {names}: {cause['sentence']}")
+    return f"\n{played.truth['about']}; expected {played.truth['expected']}\nfound:\n" + "\n".join(parts)
+
+
+class Steps:
+    """What the recorded ranks logged of the steps that lie in the recording, a row a rank and a column a step."""
+
+    def __init__(self, played: Played) -> None:
+        begin_ns, end_ns = played.truth["recorded_ns"]
+        recorded = played.truth["setting"]["record"] or range(len(played.truth["steps"]))
+        logs = [{name: np.array(column) for name, column in log.items()} for log in played.truth["steps"]]
+        count = min(len(log["iteration"]) for log in logs)
+        inside = np.ones(count, bool)
+        for log in logs:
+            inside &= (log["begin_ns"][:count] > begin_ns) & (log["end_ns"][:count] < end_ns)
+        self.columns = {
+            name: np.array([logs[rank][name][:count][inside] for rank in recorded], dtype=np.int64) for name in logs[0]
+        }
+        assert inside.sum() >= 3, "hardly a step lies in the recording"
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    @property
+    def backward_begin_ns(self) -> np.ndarray:
+        begin_ns: np.ndarray = self["begin_ns"] + self["slept_ns"] + self["forward_ns"]
+        return begin_ns
+
+    @property
+    def last_gradient_ns(self) -> np.ndarray:
+        last_ns: np.ndarray = self.backward_begin_ns + self["backward_ns"]
+        return last_ns
+
+    def exposed_share(self) -> float:
+        return float(self["waited_ns"].sum() / (self["end_ns"] - self["begin_ns"]).sum())
+
+    def late_share(self) -> tuple[float, float]:
+        """Return the share of all waiting that is for late ranks, at least and at most."""
+        began, own = self.backward_begin_ns, self.last_gradient_ns
+        worked = began - self["begin_ns"]
+        by_work = worked.max(0) - worked - self["backward_ns"]
+        least = np.maximum(np.minimum(began.max(0) - own, by_work), 0).sum()
+        return float(least / self["waited_ns"].sum()), float((own.max(0) - own).sum() / self["waited_ns"].sum())
+
+
+@cases(*CASES)
+def test_the_verdict_is_the_injected_cause(played: Played) -> None:
+    expected = played.truth["expected"]
+    assert played.report["verdict_case"] == expected["verdict_case"], account(played)
+
+
+@cases(*(name for name, case in CASES.items() if case.cause and not name.startswith("stopped")))
+def test_the_largest_cause_is_the_injected_one_and_names_who_is_behind_it(played: Played) -> None:
+    expected = played.truth["expected"]
+    first = waiting(played)["causes"][0]
+    assert first["cause"] == expected["cause"], account(played)
+    if expected["rank"]:
+        assert first["rank"] in expected["rank"], account(played)
+    if expected["ranks"]:
+        assert first["link"], account(played)
+        assert set(first["ranks"]) <= set(expected["ranks"]), account(played)
+        assert first["ranks"], account(played)
+
+
+@cases(*CASES)
+def test_the_causes_add_up_to_all_waiting(played: Played) -> None:
+    found = waiting(played)
+    exposed_s = found["exposed_s"]
+    assert sum(cause["seconds"] for cause in found["causes"]) == pytest.approx(exposed_s, abs=1e-8)
+    assert sum(cause["share"] for cause in found["causes"]) == pytest.approx(1 if exposed_s else 0)
+    seconds = [cause["seconds"] for cause in found["causes"]]
+    assert seconds == sorted(seconds, reverse=True)
+    assert min(seconds, default=1) > 0
+
+
+@cases(*(name for name in CASES if name not in WAITS_UNTOLD and not name.startswith("stopped")))
+def test_all_waiting_is_what_the_job_logged(played: Played) -> None:
+    true = Steps(played).exposed_share()
+    assert waiting(played)["exposed_share_of_all_time"] == pytest.approx(true, abs=0.04), account(played)
+
+
+@cases(*ONE_EXCHANGE)
+def test_waiting_for_late_ranks_is_what_the_job_logged(played: Played) -> None:
+    least, most = Steps(played).late_share()
+    found = sum(cause["share"] for cause in waiting(played)["causes"] if cause["cause"] == "late_rank")
+    assert least - 0.04 < found < most + 0.04, f"late ranks: {least:.3f} to {most:.3f} are true{account(played)}"
+
+
+@cases(*CASES)
+def test_a_link_is_never_busy_and_idle_at_once(played: Played) -> None:
+    for link in played.report["links"]:
+        for way in ("tx", "rx"):
+            busy, idle_s = link[f"utilization_outstanding_{way}"], link[f"idle_{way}_s"]["gradients_waiting"]
+            if busy is not None and idle_s is not None and link["outstanding_s"]:
+                assert busy + idle_s / link["outstanding_s"] <= 1.0001, (link["device"], way, busy, idle_s)
+
+
+@cases("link-10mbit", "link-60mbit", "link-300mbit", "undisturbed")
+def test_a_full_link_is_not_idle(played: Played) -> None:
+    assert waiting(played)["causes"][0]["share"] > 0.8, account(played)
+    for link in played.report["links"]:
+        assert link["utilization_outstanding_tx"] > 0.9
+        assert link["idle_tx_s"]["gradients_waiting"] < 0.05 * link["outstanding_s"]
+
+
+@cases("slow-leg")
+def test_one_slow_leg_holds_everybody(played: Played) -> None:
+    assert waiting(played)["causes"][0]["share"] > 0.7, account(played)
+
+
+@cases(*(name for name in CASES if name.startswith("others")))
+def test_others_have_most_of_the_link(played: Played) -> None:
+    assert waiting(played)["causes"][0]["share"] > 0.5, account(played)
+
+
+@cases(*(name for name in CASES if name.startswith("loss")))
+def test_loss_names_the_flow(played: Played) -> None:
+    loss = next(cause for cause in waiting(played)["causes"] if cause["cause"] == "loss")
+    assert loss["flow"], account(played)
+    if setting_of(played)["loss_ranks"]:  # the flow of the one who has to send again to that rank
+        (lossy,) = setting_of(played)["loss_ranks"]
+        assert played.truth["ranks"][lossy]["address"] in loss["flow"], account(played)
+
+
+def setting_of(played: Played) -> dict[str, Any]:
+    return dict(played.truth["setting"])
+
+
+@cases(*WHY)
+def test_transport_says_why(played: Played) -> None:
+    transport = next(cause for cause in waiting(played)["causes"] if cause["cause"] == "transport")
+    assert WHY[played.truth["case"]] in transport["sentence"].lower(), account(played)
+
+
+@cases("unseen-way")
+def test_what_passed_no_wire_is_unseen(played: Played) -> None:
+    assert waiting(played)["causes"][0]["share"] > 0.9, account(played)
+
+
+@cases("pairs")
+def test_a_pair_is_not_the_world(played: Played) -> None:
+    collectives = played.report["collectives"]
+    assert 1.0 <= collectives["wire_to_algorithm_ratio"] < 1.12
+    assert collectives["line_rate_share"] <= 1.02
+
+
+@cases("accumulate")
+def test_local_passes_are_forward_and_backward(played: Played) -> None:
+    steps = Steps(played)
+    true = (steps["forward_ns"] + steps["backward_ns"]).sum() / (steps["end_ns"] - steps["begin_ns"]).sum()
+    iterations = played.report["iterations"]
+    found = sum(iterations["phases_s"][phase] for phase in ("forward", "backward")) / iterations["typical_s"]
+    assert found == pytest.approx(true, abs=0.05)
+
+
+@cases("no-rank-environment", "parent-rank")
+def test_ranks_are_known_without_an_environment(played: Played) -> None:
+    assert played.report["world_size"] == 2
+    assert sorted((rank["rank"], rank["pid"]) for rank in played.report["ranks"]) == [
+        (each["rank"], each["pid"]) for each in played.truth["ranks"]
+    ]
+    assert played.report["collectives"]["line_rate_share"] > 0.8
+
+
+@cases("unused-parameters", "small-hook")
+def test_one_more_all_reduce_than_buckets_can_be_predicted(played: Played) -> None:
+    done = netprof("whatif", str(played.trace))
+    assert done.returncode == 0, done.stderr
+
+
+@cases("stopped")
+def test_who_did_not_arrive_is_named(played: Played) -> None:
+    assert "rank 1" in played.report["verdict"]
+
+
+@cases("stopped-a-while")
+def test_the_stop_is_waiting_for_that_rank(played: Played) -> None:
+    (stop,) = played.truth["events"]
+    late = next(cause for cause in waiting(played)["causes"] if cause["cause"] == "late_rank")
+    assert late["rank"] == stop["rank"]
+    assert late["seconds"] > 0.9 * (stop["end_ns"] - stop["begin_ns"]) / 1e9, account(played)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_interrupted_leaves_nothing(number: signal.Signals, checkout: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(checkout / "examples" / "causes.py"), "stopped", "--out", str(tmp_path)]
+    running = subprocess.Popen([*command, "--seconds", "60"], stderr=subprocess.DEVNULL)
+    while not list(tmp_path.glob(".stopped.*/t.netprof/wire.arrows")):
+        assert running.poll() is None, "the case did not start"
+        time.sleep(0.05)
+    mine = [path.name for path in NETNS_DIR.glob(f"*.{running.pid}.*")]
+    pids = [pid for name in mine for pid in subprocess.check_output(["ip", "netns", "pids", name], text=True).split()]
+    pids += Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    assert len(mine) == 2
+    assert len(set(pids)) == 3
+    running.send_signal(number)
+    assert running.wait(timeout=20) == 128 + number
+    assert list(tmp_path.iterdir()) == []
+    assert not list(NETNS_DIR.glob(f"*.{running.pid}.*"))
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
