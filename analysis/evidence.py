@@ -19,6 +19,7 @@ from netprof.analysis.events.iterations import FoundIterations, Iterations
 from netprof.analysis.events.members import Members, find_members
 from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
+from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 from netprof.analysis.tables.marks import Marks, read_marks
@@ -185,19 +186,25 @@ class Evidence:
         return link_sides(self.lanes, rates, read_nic(self.table("nic")))
 
     @cached_property
+    def round_trips_ns(self) -> Int64:
+        """The median round-trip time of each flow, in the order of the folded flows; 0 where TCP said nothing."""
+        return round_trips_ns(self.table("tcp"), self.fold.flows)
+
+    @cached_property
     def account(self) -> Account:
         """What every rank waited for."""
         return make_account(
             Sources(
                 waits=self.waits,
                 collectives=self.collectives,
+                buckets=self.buckets,
                 members=self.members,
                 lanes=self.lanes,
                 sides=self.link_sides,
                 flows=self.fold.flows,
                 resent=self.fold.resent(),
                 resends=read_resends(self.table("tcp"), self.fold.flows),
-                rtt_ns=round_trips_ns(self.table("tcp"), self.fold.flows),
+                rtt_ns=self.round_trips_ns,
             )
         )
 

@@ -105,7 +105,7 @@ def _bins(job: Rhythm, rng: np.random.Generator, spans: npt.NDArray[np.float64],
     amounts = payload.astype(np.uint64)
     seen = amounts > 0
     lead = np.where(seen, job.bin_ns, 0).astype(np.uint32)
-    return Bins(job.bin_ns, START_NS // job.bin_ns, amounts, amounts, lead, lead)
+    return Bins(job.bin_ns, START_NS // job.bin_ns, amounts, amounts, amounts * 0, lead, lead)
 
 
 def _stalled(

@@ -47,7 +47,7 @@ class Recording:
     @property
     def verdict(self) -> str:
         """The report's one sentence."""
-        return self.analysis.of(VERDICT).sentence
+        return self.analysis.of(VERDICT).text
 
     @cached_property
     def analysis(self) -> Analysis:

@@ -72,6 +72,13 @@ def share(part: float | None) -> str:
     return UNKNOWN if part is None else f"{part * 100:.1f} %"
 
 
+def percent(share: float | None) -> str:
+    """Return a share as in a sentence: 61 %, and two digits below one percent."""
+    if share is None:
+        return UNKNOWN
+    return f"{share * 100:.0f} %" if share >= 0.01 or share == 0 else f"{share * 100:.2g} %"
+
+
 def ratio(value: float | None) -> str:
     """Return a ratio with three decimals."""
     return UNKNOWN if value is None else f"{value:.3f}"

@@ -11,6 +11,7 @@ from netprof.analysis.account.activity import Activity, activity
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, turns
 from netprof.analysis.account.group_times import GroupTimes, lost_unseen, recoveries, silences
 from netprof.analysis.account.waiting import Waiting, account
+from netprof.analysis.events.buckets import Buckets
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.factors import sent_per_byte
 from netprof.analysis.events.members import Members
@@ -44,6 +45,7 @@ class Sources:
 
     waits: Mapping[int, Intervals]
     collectives: Collectives
+    buckets: Buckets
     members: Members
     lanes: Lanes
     sides: Sequence[LinkSide]
@@ -61,7 +63,18 @@ def make_account(sources: Sources) -> Account:
     numbers = np.unique(members.group[members.group >= 0]).tolist()
     groups = {number: _group_times(number, sources, activities) for number in numbers}
     unseen = went_another_way(collectives, members, sources.lanes)
-    return Account(account(sources.waits, collectives, members, activities, groups, unseen), groups)
+    hidden = {pid: _without_collective(waits, pid, sources) for pid, waits in sources.waits.items()}
+    return Account(account(sources.waits, collectives, members, activities, groups, unseen, hidden), groups)
+
+
+def _without_collective(waits: Intervals, pid: int, sources: Sources) -> Intervals:
+    """Return when a process waits for buckets that nothing was seen to carry, or for nothing that was seen at all."""
+    buckets = sources.buckets.where((sources.buckets.pid == pid) & (sources.buckets.from_collective == 0))
+    own = sources.collectives.where(sources.collectives.pid == pid)
+    since = np.concatenate(([np.iinfo(np.int64).min], waits.end_ns[:-1]))[: len(waits)]
+    posted = np.sort(own.posted_ns)
+    none = np.searchsorted(posted, waits.end_ns) == np.searchsorted(posted, since)
+    return merge(buckets.launch_ns, buckets.end_ns) | merge(waits.begin_ns[none], waits.end_ns[none])
 
 
 def went_another_way(collectives: Collectives, members: Members, lanes: Lanes) -> Bool:

@@ -1,4 +1,4 @@
-"""When payload moved, and so when nothing more was to come or to go."""
+"""When payload moved, for the first time or again, and so when nothing more was to come or to go."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def activity(lanes: Sequence[Bins | None]) -> Activity:
     first, last = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for bins in lanes:
         if bins is not None:
-            rows = np.flatnonzero(bins.payload_bytes)
+            rows = np.flatnonzero(bins.payload_bytes + bins.resent_bytes)
             begin_ns = (bins.first_bin + rows) * bins.bin_ns
             first.append(begin_ns + bins.bin_ns - bins.lead_ns[rows].astype(np.int64))
             last.append(begin_ns + bins.last_ns[rows].astype(np.int64))

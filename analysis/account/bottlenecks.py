@@ -91,7 +91,7 @@ def turns(collectives: Collectives, members: Members, group: int) -> Intervals:
 
 
 def bottlenecks(sides: Sequence[LinkSide], turn: Intervals, within: Intervals) -> tuple[Bottleneck, ...]:
-    """Return when which of a communicator's links holds it up; sides that never do are left out.
+    """Return when which of a communicator's links holds it up; sides that are never full are left out.
 
     In each turn that is the side that is full for longest, and where that one is not, any other that is full: a slow or
     shared leg is full nearly all the time, the others only while it lets them.
@@ -114,7 +114,7 @@ def bottlenecks(sides: Sequence[LinkSide], turn: Intervals, within: Intervals) -
         left = _during(whole, whole.full - taken)
         taken = taken | whole.full
         result.append(Bottleneck(whole.side, won.own | left.own, won.others | left.others, whole.full))
-    return tuple(each for each in result if len(each.own) or len(each.others))
+    return tuple(result)
 
 
 def _full(side: LinkSide, within: Intervals) -> Bottleneck:

@@ -28,6 +28,9 @@ class Held:
         return Held(Intervals(self.times.begin_ns[rows], self.times.end_ns[rows]), self.holder[rows])
 
 
+_CLOSE_NS = 100_000_000
+
+
 NOBODY_HOLDS = Held(NOTHING, np.zeros(0, np.int64))
 """No such time."""
 
@@ -86,16 +89,27 @@ def recoveries(flow: Int64, before_ns: Int64, last_ns: Int64, rtt_ns: Int64) -> 
     return found
 
 
+def _ends_in(silence: Intervals, times: Intervals) -> Bool:
+    """Return which silences end within one of some times, and are half of it if that is long."""
+    if len(times) == 0:
+        return np.zeros(len(silence), bool)
+    index = np.searchsorted(times.begin_ns, silence.end_ns, "left") - 1
+    begin, end = times.begin_ns[np.maximum(index, 0)], times.end_ns[np.maximum(index, 0)]
+    inside = (index >= 0) & (silence.end_ns <= end)
+    share = silence.end_ns - np.maximum(silence.begin_ns, begin)
+    return np.asarray(inside & ((end - begin <= _CLOSE_NS) | (2 * share >= end - begin)))
+
+
 def lost_unseen(held: Held, resending: Mapping[int, Intervals]) -> tuple[Held, dict[int, Intervals]]:
     """Tell silences that end while TCP says that it sends something again from those of a busy host.
 
     What is dropped before it reaches the device is not seen when it is sent, so it looks new when it is sent again;
-    `resending` is when each flow's own count of that rose (`Resends`).
+    `resending` is between which samples each flow's own count of that rose (`Resends`). Where those are far apart, the
+    silence has to be most of the time between them.
     """
     kept, found = np.ones(len(held.holder), bool), {}
     for flow, times in resending.items():
-        index = np.searchsorted(times.begin_ns, held.times.end_ns, "right") - 1
-        inside = (index >= 0) & (held.times.end_ns <= times.end_ns[np.maximum(index, 0)]) if len(times) else ~kept
+        inside = _ends_in(held.times, times)
         if (inside & kept).any():
             found[flow] = held.where(inside & kept).times
             kept &= ~inside

@@ -24,6 +24,7 @@ from netprof.analysis.account.pieces import NOTHING, Pieces, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import Columns, Int64, concatenate
+from netprof.analysis.tables.intervals import NOTHING as NO_TIME
 from netprof.analysis.tables.intervals import Intervals, merge
 
 NOBODY = -1
@@ -64,13 +65,15 @@ def account(
     activities: Mapping[int, Activity],
     groups: Mapping[int, GroupTimes],
     unseen: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    hidden: Mapping[int, Intervals],
 ) -> Waiting:
     """Give every nanosecond of `waits` (by process) its cause; what is returned covers exactly them.
 
-    `unseen` says of each collective whether its bytes passed no wire that was watched.
+    `unseen` says of each collective whether its bytes passed no wire that was watched, and `hidden` when a process
+    waits for something that is no collective that was seen.
     """
     parts = [
-        _of_process(pid, times, collectives, members, activities, groups, unseen)
+        _of_process(pid, times, collectives, members, activities, groups, unseen, hidden.get(pid, NO_TIME))
         for pid, times in sorted(waits.items())
     ]
     return resolve_lateness(concatenate(Waiting, parts))
@@ -133,6 +136,7 @@ def _of_process(
     activities: Mapping[int, Activity],
     groups: Mapping[int, GroupTimes],
     unseen: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    hidden: Intervals,
 ) -> Waiting:
     own = np.flatnonzero(collectives.pid == pid)
     mine, others = collectives.where(own), members.where(own)
@@ -143,14 +147,16 @@ def _of_process(
         found.append(_waiting(pid, part, cause, culprit, _group_of(part, others)))
 
     outstanding = pieces.where(pieces.row != NOTHING)
-    give(pieces.where(pieces.row == NOTHING), HOST, pid)
+    idle = pieces.where(pieces.row == NOTHING)
+    found.append(_span(pid, idle.times & hidden, UNSEEN, NOBODY, -1))
+    found.append(_span(pid, idle.times - hidden, HOST, pid, -1))
     not_posted, outstanding = outstanding.cut(mine.posted_ns[outstanding.row])
     give(not_posted, HOST, pid)
     late, outstanding = outstanding.cut(_late_until(mine, others)[outstanding.row])
     give(late, LATE_RANK, others.last_pid[late.row])
-    hidden = unseen[own][outstanding.row]
-    give(outstanding.where(hidden), UNSEEN)
-    outstanding = outstanding.where(~hidden)
+    another_way = unseen[own][outstanding.row]
+    give(outstanding.where(another_way), UNSEEN)
+    outstanding = outstanding.where(~another_way)
     under_way, arrived = outstanding.cut(_all_moved_ns(mine, others, activities.get(pid))[outstanding.row])
     give(arrived, HOST, pid)
     for number in np.unique(others.group[under_way.row]).tolist():

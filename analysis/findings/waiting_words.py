@@ -20,9 +20,10 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason, transport_reason
 from netprof.analysis.tables.intervals import Intervals, merge, union
 from netprof.schema import TRANSMIT
-from netprof.units import rate
+from netprof.units import percent, rate
 
 _ALONE = 0.8
 """Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
@@ -44,6 +45,7 @@ class Blame:
     flow: str | None = None
     alone: bool = False
     detail: str = ""
+    reason: Reason = NO_CLOCKS
 
 
 def blame(evidence: Evidence) -> dict[Cause, Blame]:
@@ -53,13 +55,15 @@ def blame(evidence: Evidence) -> dict[Cause, Blame]:
     found[LINK_FULL] = _link_behind(waiting.of(LINK_FULL), evidence, others=False)
     found[OTHER_TRAFFIC] = _link_behind(waiting.of(OTHER_TRAFFIC), evidence, others=True)
     found[LOSS] = _flow_behind(waiting.of(LOSS), evidence)
+    if len(slow := waiting.of(TRANSPORT)):
+        found[TRANSPORT] = Blame(reason=transport_reason(evidence, slow))
     return {cause: each for cause, each in found.items() if each is not None}
 
 
 def words(cause: Cause, who: Blame, part: float) -> tuple[str, str]:
     """Return what happened, and what to do next; `part` is the cause's share of all exposed time."""
     happened, next_step = _WORDS[cause]
-    return happened(who, f"{part:.0%}"), next_step(who)
+    return happened(who, percent(part)), next_step(who)
 
 
 def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
@@ -101,7 +105,7 @@ def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Bla
 
 def _others_share(full: Bottleneck, times: Intervals) -> str:
     own, others = full.side.own.busy_in(times), full.side.others.busy_in(times)
-    return f"{others / (own + others):.0%}" if own + others else "an unknown part"
+    return percent(others / (own + others)) if own + others else "an unknown part"
 
 
 def _flow_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
@@ -163,8 +167,11 @@ _WORDS: dict[Cause, _Say] = {
         lambda who: "find where packets are dropped: full switch buffers, errors of a port (ethtool -S), a wrong MTU",
     ),
     TRANSPORT: (
-        lambda who, part: f"in {part} of the waiting bytes are under way, but no link is full and nothing is lost",
-        lambda who: "look at round-trip times, socket buffers and the sizes of messages",
+        lambda who, part: (
+            f"in {part} of the waiting bytes are under way, no link is known to be full and nothing is lost; "
+            f"{who.reason.happened}"
+        ),
+        lambda who: who.reason.advice,
     ),
     HOST: (
         lambda who, part: f"in {part} of the waiting all bytes have arrived and a host is busy with them: {who.label}",

@@ -9,10 +9,8 @@ import numpy as np
 
 from netprof.analysis.tables.columns import Bool, Columns, Int64, int64_column
 from netprof.analysis.tables.flow_table import Flows
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import Intervals
 
-_CLOSE_NS = 300_000_000
-"""Samples that are farther apart do not tell when something happened."""
 _HEARD_NS = 60_000_000
 """By then a sender has heard that what it sent again was there already."""
 
@@ -46,11 +44,11 @@ class Resends(Columns):
     count: Int64
 
     def times(self) -> dict[int, Intervals]:
-        """Return when the count rose, by flow; flows of which it did."""
-        before = np.flatnonzero((self.row[1:] == self.row[:-1]) & (np.diff(self.time_ns) <= _CLOSE_NS))
+        """Return between which samples the count rose, by flow; flows of which it did."""
+        before = np.flatnonzero(self.row[1:] == self.row[:-1])
         rose = before[self._at(self.row[before], self.time_ns[before + 1] + _HEARD_NS) > self.count[before]]
         return {
-            int(row): merge(self.time_ns[rose[self.row[rose] == row]], self.time_ns[rose[self.row[rose] == row] + 1])
+            int(row): _apart(self.time_ns[rose[self.row[rose] == row]], self.time_ns[rose[self.row[rose] == row] + 1])
             for row in np.unique(self.row[rose]).tolist()
         }
 
@@ -75,6 +73,12 @@ def read_resends(table: Any, flows: Flows) -> Resends:
     resends = Resends(flows.positions(flow), time_ns, sent - np.maximum(had, 0))
     resends = resends.where(resends.row >= 0)
     return resends.where(np.lexsort((resends.time_ns, resends.row)))
+
+
+def _apart(begin_ns: Int64, end_ns: Int64) -> Intervals:
+    """Return intervals that may touch, without joining them."""
+    longer = end_ns > begin_ns
+    return Intervals(begin_ns[longer], end_ns[longer])
 
 
 def _search(ordered: Int64, wanted: Int64) -> Int64:

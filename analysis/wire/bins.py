@@ -23,13 +23,14 @@ class Bins:
     """Bytes per time bin without gaps: element i is the bin that begins at (first_bin + i) * bin_ns.
 
     `lead_ns` is the time from the bin's first packet to the bin's end, `last_ns` the time from the bin's beginning to
-    its last packet; both are 0 in a bin without packets.
+    its last packet; both are 0 in a bin without packets. `resent_bytes` is payload that went by before.
     """
 
     bin_ns: int
     first_bin: int
     wire_bytes: npt.NDArray[np.unsignedinteger]
     payload_bytes: npt.NDArray[np.unsignedinteger]
+    resent_bytes: npt.NDArray[np.unsignedinteger]
     lead_ns: npt.NDArray[np.uint32]
     last_ns: npt.NDArray[np.uint32]
 
@@ -65,15 +66,16 @@ def combine(lanes: list[Bins]) -> Bins | None:
         return lanes[0] if lanes else None
     first = min(lane.first_bin for lane in lanes)
     count = max(lane.first_bin + len(lane) for lane in lanes) - first
-    wire, payload = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+    wire, payload, resent = (np.zeros(count, np.uint64) for _ in range(3))
     lead_ns, last_ns = np.zeros(count, np.uint32), np.zeros(count, np.uint32)
     for lane in lanes:
         part = slice(lane.first_bin - first, lane.first_bin - first + len(lane))
         wire[part] += lane.wire_bytes
         payload[part] += lane.payload_bytes
+        resent[part] += lane.resent_bytes
         np.maximum(lead_ns[part], lane.lead_ns, out=lead_ns[part])
         np.maximum(last_ns[part], lane.last_ns, out=last_ns[part])
-    return Bins(lanes[0].bin_ns, first, wire, payload, lead_ns, last_ns)
+    return Bins(lanes[0].bin_ns, first, wire, payload, resent, lead_ns, last_ns)
 
 
 @dataclass(frozen=True, eq=False)

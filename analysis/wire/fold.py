@@ -129,10 +129,12 @@ class WireFold:
         bins = start // self.bin_ns
         lead = np.clip(start + self.bin_ns - columns["first_ns"], 0, self.bin_ns).astype(np.uint32)
         last = np.clip(columns["last_ns"] - start, 0, self.bin_ns).astype(np.uint32)
-        wire, payload = columns["wire_bytes"].astype(np.float64), columns["payload_bytes"].astype(np.float64)
+        wire, new, again = (
+            columns[n].astype(np.float64) for n in ("wire_bytes", "payload_bytes", "retransmitted_bytes")
+        )
         for index in np.flatnonzero(np.bincount(lane, minlength=len(self._lanes))):
             rows = np.flatnonzero(lane == index)
-            self._lanes[index].add(bins[rows], wire[rows], payload[rows], lead[rows], last[rows])
+            self._lanes[index].add(bins[rows], wire[rows], new[rows], again[rows], lead[rows], last[rows])
 
 
 def _together(batches: Iterable[Any]) -> Iterator[dict[str, npt.NDArray[Any]]]:

@@ -10,12 +10,13 @@ import numpy.typing as npt
 from netprof.analysis.tables.columns import Float64, Int64
 from netprof.analysis.wire.bins import MOST_BINS, Bins, check_span
 
+_AMOUNTS = ("wire_bytes", "payload_bytes", "resent_bytes")
 _SMALLEST = 1 << 12
 _LARGEST = np.iinfo(np.uint32).max
 
 
 class GrowingLane:
-    """Bytes per bin of one lane, 16 bytes a bin (24 once a bin holds more than 4 GiB). Bins come in any order.
+    """Bytes per bin of one lane, 20 bytes a bin (more once a bin holds more than 4 GiB). Bins come in any order.
 
     Room for `expected_bins` is taken at once; the system only hands out the memory that is then used.
     """
@@ -35,6 +36,7 @@ class GrowingLane:
         bins: Int64,
         wire_bytes: Float64,
         payload_bytes: Float64,
+        resent_bytes: Float64,
         lead_ns: npt.NDArray[np.uint32],
         last_ns: npt.NDArray[np.uint32],
     ) -> None:
@@ -43,7 +45,7 @@ class GrowingLane:
         self._make_room(low, high)
         index = bins - low
         part = slice(low - self._origin, high - self._origin)
-        for name, amounts in (("wire_bytes", wire_bytes), ("payload_bytes", payload_bytes)):
+        for name, amounts in zip(_AMOUNTS, (wire_bytes, payload_bytes, resent_bytes), strict=True):
             sums: Float64 = np.bincount(index, weights=amounts, minlength=high - low).astype(np.float64, copy=False)
             self._add_amounts(name, part, sums)
         np.maximum.at(self._columns["lead_ns"][part], index, lead_ns)
@@ -77,7 +79,7 @@ class GrowingLane:
     def _move(self, low: int, high: int, room: int) -> None:
         size = max(self._smallest, 2 * room, high - low)
         origin = low if not self._columns or low == self._origin + self._low else low - (size - (high - low)) // 2
-        for name in ("wire_bytes", "payload_bytes", "lead_ns", "last_ns"):
+        for name in (*_AMOUNTS, "lead_ns", "last_ns"):
             old = self._columns.get(name)
             grown = np.zeros(size, np.uint32 if old is None else old.dtype)
             if old is not None:

@@ -180,7 +180,7 @@ def of_payload(payload: np.ndarray) -> Bins:
     """Bins of 1 ms, full from end to end where there is anything."""
     amounts = payload.astype(np.uint64)
     edge = np.where(amounts > 0, MS, 0).astype(np.uint32)
-    return Bins(MS, START_NS // MS, amounts, amounts, edge, edge)
+    return Bins(MS, START_NS // MS, amounts, amounts, amounts * 0, edge, edge)
 
 
 def random_bursts(rng: np.random.Generator, *, sizes: bool) -> Bins:

@@ -16,9 +16,13 @@ from netprof.views.safe import safe_text
 
 _COLOUR = {
     Case.COMPUTE_BOUND: "green",
-    Case.AT_LINE_RATE: "red",
-    Case.LINK_IDLE: "yellow",
-    Case.BELOW_LINE_RATE: "yellow",
+    Case.LATE_RANK: "yellow",
+    Case.LINK_FULL: "red",
+    Case.OTHER_TRAFFIC: "red",
+    Case.LOSS: "red",
+    Case.TRANSPORT: "yellow",
+    Case.HOST: "yellow",
+    Case.UNSEEN: "yellow",
 }
 _LONGEST_NOTE = 400
 
@@ -39,7 +43,7 @@ def render(analysis: Analysis, console: Console) -> None:
 
 def _verdict(analysis: Analysis, console: Console) -> None:
     verdict, scaling = analysis.of(VERDICT), analysis.of(SCALING)
-    console.print(Text(safe_text(verdict.sentence, 1000), style=f"bold {_COLOUR.get(verdict.case, 'default')}"))
+    console.print(Text(safe_text(verdict.text, 1000), style=f"bold {_COLOUR.get(verdict.case, 'default')}"))
     about = [safe_text(analysis.meta.host), f"{duration(analysis.of(RECORDING).length_ns / 1e9)} recorded"]
     world_size = analysis.of(COLLECTIVES).summary.world_size
     if world_size is not None:

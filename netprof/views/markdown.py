@@ -33,7 +33,7 @@ def render(analysis: Analysis) -> str:
 
 
 def _lines(analysis: Analysis) -> Iterator[str]:
-    yield f"**{escaped(analysis.of(VERDICT).sentence)}**"
+    yield f"**{escaped(analysis.of(VERDICT).text)}**"
     parts = [part for section in analysis.sections for part in analysis.parts(section)]
     for part in parts:
         if not part.detail:

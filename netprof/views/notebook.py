@@ -23,7 +23,7 @@ def render(analysis: Analysis) -> str:
 
 
 def _lines(analysis: Analysis) -> Iterator[str]:
-    yield f"<p><b>{_text(analysis.of(VERDICT).sentence)}</b></p>"
+    yield f"<p><b>{_text(analysis.of(VERDICT).text)}</b></p>"
     for section in analysis.sections:
         for part in analysis.parts(section):
             if not part.detail:

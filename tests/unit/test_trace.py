@@ -251,4 +251,4 @@ def test_every_column_that_came_later_is_a_column() -> None:
     for name, schema in tables().items():
         kept = recorded_columns(name, 1)
         assert kept.names == schema.names[: len(kept)]
-    assert len(recorded_columns("tcp", 1)) + 5 == len(tables()["tcp"])
+    assert len(recorded_columns("tcp", 1)) + 6 == len(tables()["tcp"])

@@ -8,7 +8,6 @@ from rich.text import Text
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED
 from netprof.analysis.definitions import IDLE_THRESHOLD
 from netprof.analysis.findings.links import LINKS, LinkSummary
-from netprof.analysis.findings.verdict import AT_LINE_RATE
 from netprof.analysis.live.recent import LinkNow, Recent
 from netprof.analysis.live.strip import Strip, causes, is_idle, strip
 from netprof.analysis.tables.columns import Bool, Int64
@@ -124,7 +123,7 @@ def _label(arrow: str, all_time: float | None, waiting: float | None, side: Stri
 
 
 _GLYPHS = np.array(["·", *EIGHTHS[1:]])
-_COLOURS, _FROM = ("bright_black", "blue", "yellow", "green"), (IDLE_THRESHOLD, 0.3, AT_LINE_RATE)
+_COLOURS, _FROM = ("bright_black", "blue", "yellow", "green"), (IDLE_THRESHOLD, 0.3, 0.8)
 
 
 def _strip(side: Strip, scale: float) -> Text:

@@ -16,9 +16,13 @@ from netprof.views.safe import safe_text
 
 _COLOUR = {
     Case.COMPUTE_BOUND: "bold green",
-    Case.AT_LINE_RATE: "bold red",
-    Case.LINK_IDLE: "bold yellow",
-    Case.BELOW_LINE_RATE: "bold yellow",
+    Case.LATE_RANK: "bold yellow",
+    Case.LINK_FULL: "bold red",
+    Case.OTHER_TRAFFIC: "bold red",
+    Case.LOSS: "bold red",
+    Case.TRANSPORT: "bold yellow",
+    Case.HOST: "bold yellow",
+    Case.UNSEEN: "bold yellow",
 }
 
 
@@ -47,7 +51,7 @@ def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
     if recent.analysis is None:
         return wrapped("waiting for the first traffic and iterations", width, "dim", 1)
     verdict = recent.analysis.of(VERDICT)
-    text = f"{safe_text(verdict.sentence)} (last {recent.window_ns / 1e9:.0f} s)"
+    text = f"{safe_text(verdict.text)} (last {recent.window_ns / 1e9:.0f} s)"
     return wrapped(text, width, _COLOUR.get(verdict.case, "bold"), most)
 
 

@@ -235,8 +235,8 @@ def test_without_a_line_rate_nothing_is_a_share_of_a_guess(analyzed):
     assert found.of(COLLECTIVES).summary.bus_bandwidth_bps is not None
     assert found.of(LINKS)[0].idle.total_ns == 10 * (ITERATION_NS - BUSY_BINS * MS)  # bins without any packet
     assert found.of(LINKS)[0].idle_basis == "bins without a packet"
-    assert found.of(VERDICT).case is Case.LINE_RATE_UNKNOWN
-    assert "--line-rate" in found.of(VERDICT).sentence
+    assert found.of(VERDICT).case is Case.TRANSPORT
+    assert "--line-rate" in found.of(VERDICT).text
     assert any("line rate of eth0 is unknown" in note for note in found.notes)
 
 
@@ -297,7 +297,7 @@ def test_without_traffic(analyzed):
     job.wire = []
     found = analyzed(job)
     assert found.of(FLOWS) == ()
-    assert found.of(VERDICT).case is Case.NO_TRAFFIC
+    assert found.of(VERDICT).case is Case.UNSEEN
     assert found.of(LINKS)[0].utilization_tx == 0
 
 

@@ -94,9 +94,8 @@ def test_bytes_in_parts_of_time_add_up_to_the_whole(rows, first_cut, second_cut)
 
 def test_a_bin_that_straddles_an_edge_is_split_between_its_first_and_last_packet():
     lane = GrowingLane(BIN)
-    lane.add(
-        np.array([10]), np.array([800.0]), np.array([400.0]), np.array([600], np.uint32), np.array([900], np.uint32)
-    )
+    wire, payload, resent = (np.array([each]) for each in (800.0, 400.0, 0.0))
+    lane.add(np.array([10]), wire, payload, resent, np.array([600], np.uint32), np.array([900], np.uint32))
     bins = lane.bins()  # packets from 10_400 to 10_900
     assert bins.wire_bytes_in(interval(0, 10_400)) == 0
     assert bins.wire_bytes_in(interval(0, 10_650)) == 400
@@ -110,7 +109,7 @@ def test_a_lane_grows_to_both_sides_and_past_four_gigabytes_in_a_bin():
     large = float(3 << 30)
     for number in (50_000, 10, 50_000, 200_000):
         one = np.zeros(1, np.uint32)
-        lane.add(np.array([number]), np.array([large]), np.array([1.0]), one, one)
+        lane.add(np.array([number]), np.array([large]), np.array([1.0]), np.zeros(1), one, one)
     bins = lane.bins()
     assert bins.first_bin == 10
     assert len(bins) == 200_000 - 10 + 1
@@ -124,7 +123,7 @@ def test_bytes_of_a_lane_longer_than_a_block_are_those_of_its_rows():
     amounts = random.integers(1, 1000, len(numbers)).astype(np.float64)
     point = np.full(len(numbers), 500, np.uint32)
     lane = GrowingLane(BIN)
-    lane.add(numbers, amounts, amounts, point, point)  # one packet in the middle of each bin
+    lane.add(numbers, amounts, amounts, amounts * 0, point, point)  # one packet in the middle of each bin
     edges = np.sort(random.integers(0, 3_000_000, 40)) * BIN
     times = merge(edges[0::2], edges[1::2])
     inside = sum(

@@ -18,7 +18,7 @@ BIN_NS = 1_000_000
 def lane(amounts: list[int], first_bin: int = 0) -> Bins:
     values = np.array(amounts, np.uint32)
     nothing = np.zeros(len(values), np.uint32)
-    return Bins(BIN_NS, first_bin, values, values, nothing, nothing)
+    return Bins(BIN_NS, first_bin, values, values, values * 0, nothing, nothing)
 
 
 @given(

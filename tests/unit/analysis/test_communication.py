@@ -176,7 +176,7 @@ def test_wire_time_is_from_the_first_to_the_last_packet_before_the_next_launch()
     wire[11:21] = 100_000  # of the launch at 10 ms
     wire[51:61] = 100_000  # of the launch at 50 ms
     full = np.where(wire > 0, MS, 0).astype(np.uint32)
-    bins = Bins(MS, 0, wire, wire, full, full)
+    bins = Bins(MS, 0, wire, wire, wire * 0, full, full)
     rows = [(0, K.NCCL_COMM_INIT, 2, 0, 0, 3), reduce(10.2, 125_000), reduce(10.3, 125_000), reduce(50, 250_000)]
     operations = nccl_operations(marks(*rows), 2)
     (summary,) = summarize_nccl(operations, marks(*rows), {PID: bins}, 100 * MS)

@@ -107,7 +107,10 @@ def test_a_recording_that_begins_and_ends_inside_iterations():
     played = play(replace(STEADY, jitter=0.2))
     low, high = (np.searchsorted(played.begin_ns, START_NS) + 10.5) / 100, 0.9
     part = slice(int(low * len(played.bins)), int(high * len(played.bins)))
-    columns = {name: getattr(played.bins, name)[part] for name in ("wire_bytes", "payload_bytes", "lead_ns", "last_ns")}
+    columns = {
+        name: getattr(played.bins, name)[part]
+        for name in ("wire_bytes", "payload_bytes", "resent_bytes", "lead_ns", "last_ns")
+    }
     bins = Bins(MS, played.bins.first_bin + part.start, **columns)
     found = iterations_in(infer_from_bins(bins))
     from_ns, to_ns = bins.first_bin * MS, (bins.first_bin + len(bins)) * MS
@@ -165,7 +168,7 @@ def test_other_traffic_in_the_middle_interrupts_and_is_no_iteration():
 def of_payload(payload):
     amounts = payload.astype(np.uint64)
     edge = np.where(amounts > 0, MS, 0).astype(np.uint32)
-    return Bins(MS, START_NS // MS, amounts, amounts, edge, edge)
+    return Bins(MS, START_NS // MS, amounts, amounts, amounts * 0, edge, edge)
 
 
 def random_bursts(rng, lengths):

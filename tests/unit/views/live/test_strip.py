@@ -15,7 +15,7 @@ MS = 1_000_000
 def bins(amounts, first=1000):
     zeros = np.zeros(len(amounts), np.uint32)
     amounts = np.array(amounts, np.uint64)
-    return Bins(MS, first, amounts, amounts, zeros, zeros)
+    return Bins(MS, first, amounts, amounts, amounts * 0, zeros, zeros)
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(1, 10), st.integers(1, 20), st.integers(950, 1070))
