@@ -10,7 +10,7 @@ from netprof.analysis.events.job_steps import JobSteps, find_job_steps
 from netprof.analysis.events.local_passes import LocalPasses, find_local_passes
 from netprof.analysis.events.phase_times import PhaseTimes, overlap, phase_times
 from netprof.analysis.events.reducers import DDP_MARKS, find_passes, models_of, stray_times
-from netprof.analysis.events.waits import training_threads, waits
+from netprof.analysis.events.waits import waits
 from netprof.analysis.tables.columns import Columns, Int64, concatenate
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
@@ -124,7 +124,7 @@ def _of_process(pid: int, marks: Marks) -> _Process:
     models = models_of(marks)
     passes = find_passes(models, marks.times(MarkKind.BACKWARD))
     local = find_local_passes(marks, passes)
-    phases = phase_times(passes, local, waits(marks, training_threads(marks), passes))
+    phases = phase_times(passes, local, waits(marks, passes))
     steps = find_job_steps(models, passes, local, stray_times(models, passes))
     dropped = Dropped(steps.incomplete, steps.damaged)
     return _Process(iteration_rows(pid, steps.whole, phases), dropped, len(models), local, phases)

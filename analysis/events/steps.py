@@ -11,7 +11,7 @@ from netprof.analysis.events.job_steps import JobSteps
 from netprof.analysis.events.local_passes import LocalPasses
 from netprof.analysis.events.phase_times import PhaseTimes, overlap, phase_times
 from netprof.analysis.events.reducers import Passes
-from netprof.analysis.events.waits import training_threads, waits
+from netprof.analysis.events.waits import waits
 from netprof.analysis.tables.columns import Bool, Int64, concatenate, empty
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import ENQUEUED, MarkKind
@@ -62,7 +62,7 @@ def _only_enqueues(marks: Marks) -> bool:
 def _phases(marks: Marks) -> PhaseTimes:
     nowhere = np.zeros(0, np.int64)
     passes = LocalPasses(nowhere, marks.times(MarkKind.BACKWARD), nowhere, marks.times(MarkKind.OPTIMIZER_STEP))
-    return phase_times(_NO_PASSES, passes, waits(marks, training_threads(marks)))
+    return phase_times(_NO_PASSES, passes, waits(marks))
 
 
 def _of_process(pid: int, marks: Marks, phases: PhaseTimes) -> tuple[Iterations, Dropped]:

@@ -15,16 +15,20 @@ _TRAINING = tuple(int(k) for k in (*DDP_MARKS, MarkKind.OPTIMIZER_STEP, MarkKind
 
 
 def training_threads(marks: Marks) -> Int64:
-    """Return the threads of a process that train: others (a checkpoint's, a heartbeat's) keep nobody waiting."""
-    return np.unique(marks.tid[np.isin(marks.kind, _TRAINING)])
+    """Return the threads of a process that train: others (a checkpoint's, a heartbeat's) keep nobody waiting.
+
+    Where no mark tells which those are, all of them.
+    """
+    trains = np.isin(marks.kind, _TRAINING)
+    return np.unique(marks.tid[trains] if trains.any() else marks.tid)
 
 
-def waits(marks: Marks, threads: Int64 | None = None, passes: Passes | None = None) -> Intervals:
-    """Return when any of these threads of a process (or any at all) waits for communication, from call to end.
+def waits(marks: Marks, passes: Passes | None = None) -> Intervals:
+    """Return when any thread of a process that trains waits for communication, from the call to its end.
 
     It waits for a model's buckets (`passes`), for a collective that it performs itself, or for one that was begun.
     """
-    threads = np.unique(marks.tid) if threads is None else threads
+    threads = training_threads(marks)
     own = marks.where(np.isin(marks.tid, threads))
     found = _work_waits(marks, threads) | _horovod_waits(own, marks.of(MarkKind.HOROVOD_DONE)) | blocked(own)
     return found if passes is None else found | _bucket_waits(passes)
