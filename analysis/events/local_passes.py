@@ -38,9 +38,16 @@ def find_local_passes(marks: Marks, passes: Passes) -> LocalPasses:
     """
     edges = _Edges(passes)
     backward, step = (edges.outside(marks.times(kind)) for kind in (MarkKind.BACKWARD, MarkKind.OPTIMIZER_STEP))
-    forward = edges.outside(marks.times(MarkKind.FORWARD))
+    forward = edges.outside(_not_exchanged(marks))
     leads = _leads_to_gradients(forward, backward, np.union1d(edges.time_ns, step))
     return LocalPasses(forward[leads], backward, forward[~leads], step)
+
+
+def _not_exchanged(marks: Marks) -> Int64:
+    """Return the forward passes but for those that a reducer tells of right after."""
+    forward, exchanged = marks.times(MarkKind.FORWARD), marks.times(MarkKind.DDP_FORWARD)
+    told = np.searchsorted(forward, exchanged, "right") - 1
+    return np.delete(forward, told[told >= 0])
 
 
 class _Edges:

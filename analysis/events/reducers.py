@@ -116,7 +116,7 @@ def _of_model(number: int, marks: Marks, engine_ns: Int64) -> Passes:
 
 
 def _first_forward(forward: Int64, last: Int64, previous: Int64, engine_ns: Int64) -> Int64:
-    """Return where passes begin whose model runs several times before one backward pass (on real and made up data).
+    """Return where passes begin whose model runs several times before one backward pass (of a GAN, on real and made up data).
 
     So many times as is usual since the backward pass before; forward passes beyond that are evaluations. Where nothing
     tells of backward passes, only the last forward is known to belong to the pass.
@@ -125,8 +125,8 @@ def _first_forward(forward: Int64, last: Int64, previous: Int64, engine_ns: Int6
     if len(engine_ns) == 0 or not known.any():
         return last
     since = np.append(_ALWAYS, engine_ns)[np.searchsorted(engine_ns, last, "left")]
-    first = np.searchsorted(forward, np.maximum(since, previous), "right")
-    count = np.searchsorted(forward, last, "right") - first
+    until = np.searchsorted(forward, last, "right")
+    count = until - np.searchsorted(forward, np.maximum(since, previous), "right")
     usual = int(np.sort(count[known])[(int(known.sum()) - 1) // 2])
-    back = np.minimum(count, usual) - 1
-    return np.where(known, forward[np.maximum(np.searchsorted(forward, last, "left") - back, 0)], UNKNOWN)
+    first = np.maximum(until - np.clip(count, 1, max(usual, 1)), 0)
+    return np.where(known, forward[first], UNKNOWN)
