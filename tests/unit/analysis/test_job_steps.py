@@ -40,7 +40,9 @@ def at(time: float, kind: int, arg0: int = 0, arg1: int = 0, tid: int = MAIN) ->
     return (time, int(kind), arg0, arg1, tid)
 
 
-def exchanged(begin: float, forward: float, backward: float, wait: float, model: int = 1, seen: bool = True) -> list[Row]:
+def exchanged(
+    begin: float, forward: float, backward: float, wait: float, model: int = 1, seen: bool = True
+) -> list[Row]:
     """A pass of so many ms each; `seen`: also by the marks that any pass has."""
     middle, waits, done = begin + forward, begin + forward + backward, begin + forward + backward + wait
     ddp = [
