@@ -20,6 +20,7 @@ from netprof.analysis.events.members import Members, find_members
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
+from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 from netprof.analysis.tables.marks import Marks, read_marks
@@ -122,6 +123,11 @@ class Evidence:
     def waits(self) -> Mapping[int, Intervals]:
         """When the training threads of each process do nothing but wait for communication, by pid."""
         return {pid: times.exposed for pid, times in self.found.phases.items()}
+
+    @cached_property
+    def unfinished(self) -> Mapping[int, Unfinished]:
+        """The step of each process that does not end, by pid: the job, or a part of it, stands still."""
+        return find_unfinished(self.marks, self.iterations, int(self.recording.end_ns[-1]))
 
     @cached_property
     def found_collectives(self) -> FoundCollectives:

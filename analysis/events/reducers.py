@@ -116,7 +116,7 @@ def _of_model(number: int, marks: Marks, engine_ns: Int64) -> Passes:
 
 
 def _first_forward(forward: Int64, last: Int64, previous: Int64, engine_ns: Int64) -> Int64:
-    """Return where passes begin whose model runs several times before one backward pass (of a GAN, on real and made up data).
+    """Return where passes begin whose model runs several times before one backward pass (on real and on made up data).
 
     So many times as is usual since the backward pass before; forward passes beyond that are evaluations. Where nothing
     tells of backward passes, only the last forward is known to belong to the pass.

@@ -102,7 +102,7 @@ def test_synchronized_batch_normalization_in_the_backward_pass_is_of_no_bucket()
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_hook_with_a_small_all_reduce_of_its_own(waits: bool) -> None:
-    """Where the hook waits for it, it is over before the bucket's begins; else it is a part of what the bucket needs."""
+    """Where the hook waits for it, it is over before the bucket's begins; else it is a part of the bucket's."""
     small = collective(20.05, 20.1, 20.5, 1, work=0xF5)
     if waits:
         small.append(at(20.07, K.WORK_WAIT, 0xF5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -65,7 +67,8 @@ def repeated(step: list[Row], times: int = 6, length: float = 1000.0) -> list[Ro
 
 
 def begins(found: FoundIterations) -> list[float]:
-    return (found.iterations.begin_ns / MS).tolist()
+    values: list[float] = (found.iterations.begin_ns / MS).tolist()
+    return values
 
 
 ACCUMULATED = [
@@ -260,9 +263,9 @@ def some_steps(draw: st.DrawFn) -> list[Row]:
     rows: list[Row] = []
     for number in range(draw(st.integers(1, 6))):
         for model in range(1, draw(st.integers(1, 3)) + 1):
-            times = [draw(st.integers(1, 90)) for _ in range(3)]
+            forward, backward, wait = (draw(st.integers(1, 90)) for _ in range(3))
             begin = 300 * number + draw(st.integers(0, 250))
-            rows += exchanged(begin, *times, model=model, seen=draw(st.booleans()))
+            rows += exchanged(begin, forward, backward, wait, model=model, seen=draw(st.booleans()))
         if draw(st.booleans()):
             begin = 300 * number + draw(st.integers(0, 290))
             rows += waited(begin, begin + draw(st.integers(1, 60)), tid=draw(st.sampled_from((MAIN, OTHER))))
@@ -284,9 +287,9 @@ def test_phases_are_disjoint_and_add_up_whatever_comes_when(rows: list[Row]) -> 
     assert (its.begin_ns[1:] >= its.end_ns[:-1]).all()
     edges = (its.begin_ns, its.backward_ns, its.wait_ns, its.done_ns, its.end_ns)
     if PID not in found.stepped:
-        assert all((one <= next_one).all() for one, next_one in zip(edges, edges[1:], strict=False))
+        assert all((one <= next_one).all() for one, next_one in pairwise(edges))
     for times in found.phases.values():
         whole: list[Int64] = [each.begin_ns for each in (times.forward, times.backward, times.exposed)]
-        assert len((times.forward & times.backward)) == len(times.forward & times.exposed) == 0
+        assert len(times.forward & times.backward) == len(times.forward & times.exposed) == 0
         assert len(times.backward & times.exposed) == 0
         assert all((begin[1:] > begin[:-1]).all() for begin in whole)
