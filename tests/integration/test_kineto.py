@@ -50,10 +50,10 @@ def profiled(path: Path, name: str, realtime_less_monotonic_ns: int) -> Spans:
 
 
 def partners(begin_ns: Int64, length_ns: Int64, spans: Spans) -> Int64:
-    """Return the event that is each of netprof's: the one whose edges are nearest. All must have one of their own."""
+    """Return the event that is each of netprof's: the one with the nearest edges. All must have one of their own."""
     begin, end = (a[:, None] - b for a, b in ((begin_ns, spans.begin_ns), (begin_ns + length_ns, spans.end_ns)))
     apart = np.maximum(np.abs(begin), np.abs(end))
-    index = np.argmin(apart, axis=1)
+    index: Int64 = np.argmin(apart, axis=1)
     assert (apart.min(axis=1) < NEAR_NS).all()
     assert sorted(index.tolist()) == list(range(index.min(), index.max() + 1)), "one is missing, or was found twice"
     return index
