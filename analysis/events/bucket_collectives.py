@@ -121,13 +121,17 @@ def _roots(own: Collectives) -> Int64:
 
 
 def _waited_ns(marks: Marks, own: Collectives) -> Int64:
-    """Return when a thread began to wait for each collective by its work, UNKNOWN if none did."""
-    asked = marks.of(MarkKind.WORK_WAIT)
-    work = np.concatenate((own.work, asked.arg0))
-    times = np.concatenate((own.posted_ns, asked.time_ns))
-    order = np.lexsort((times, work))
+    """Return when a thread began to wait for each collective by its work, UNKNOWN if none did.
+
+    A work that was enqueued since then at the same address is another one's, also where it is not seen to end.
+    """
+    asked, enqueued = marks.of(MarkKind.WORK_WAIT), marks.of(MarkKind.COLLECTIVE_ENQUEUE)
+    work = np.concatenate((enqueued.arg0, own.work, asked.arg0))
+    times = np.concatenate((enqueued.time_ns, own.posted_ns, asked.time_ns))
+    order = np.lexsort((times, work))  # stable: a collective follows its own enqueuing
+    row, following = order[:-1] - len(enqueued), order[1:] - len(enqueued)
+    pairs = (row >= 0) & (row < len(own)) & (following >= len(own))
+    pairs &= (work[order[:-1]] == work[order[1:]]) & (work[order[1:]] != 0)
     waited = np.full(len(own), UNKNOWN)
-    row, following = order[:-1], order[1:]
-    pairs = (row < len(own)) & (following >= len(own)) & (work[row] == work[following]) & (work[row] != 0)
-    waited[row[pairs]] = times[following[pairs]]
+    waited[row[pairs]] = times[order[1:]][pairs]
     return waited

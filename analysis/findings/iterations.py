@@ -13,7 +13,6 @@ from netprof.analysis.definitions import INFERRED, ITERATION, PHASES, STEPS, Def
 from netprof.analysis.events import phases
 from netprof.analysis.events.iterations import Dropped
 from netprof.analysis.events.typical import Durations, durations
-from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
 from netprof.analysis.inference.sources import InferenceOutcome, InferredSummary, infer_iterations
 from netprof.analysis.section import Analysis, Section
@@ -33,7 +32,7 @@ class IterationsFinding:
     unknown then; `failures` say why there are none of those either. `stepped` are the processes whose iterations are
     told by optimizer steps, since they have no DDP marks. `models` is how many DDP models train in turn or at once in a
     process, 0 for one. `accumulates` says that some passes' gradients are not exchanged at once, `forward_unseen` that
-    nothing tells where those begin. `uncarried` are buckets for which their hook was not seen to post a collective.
+    nothing tells where those begin.
     """
 
     count: int | None
@@ -45,7 +44,6 @@ class IterationsFinding:
     models: int
     accumulates: bool
     forward_unseen: bool
-    uncarried: int
 
     @property
     def source(self) -> str | None:
@@ -118,17 +116,7 @@ def _conclude(analysis: Analysis) -> IterationsFinding:
         models=max(found.turns.values(), default=0),
         accumulates=bool(found.accumulates),
         forward_unseen=bool(found.forward_unseen),
-        uncarried=_uncarried(evidence),
     )
-
-
-def _uncarried(evidence: Evidence) -> int:
-    """Count the buckets without a collective in processes where postings are seen: there, a bucket of it has one."""
-    if evidence.is_recent:
-        return 0
-    collectives, buckets = evidence.collectives, evidence.buckets
-    told = np.unique(collectives.pid[collectives.posted_ns < collectives.begin_ns])
-    return int((np.isin(buckets.pid, told) & (buckets.from_collective == 0)).sum())
 
 
 def _document(finding: IterationsFinding) -> dict[str, Any]:
@@ -197,11 +185,6 @@ def _notes(finding: IterationsFinding) -> Iterator[str]:
         yield (
             "gradients are accumulated: nothing tells where such a backward pass ends, so what follows it (loading the "
             "next batch) counts as backward until the next pass begins"
-        )
-    if finding.uncarried:
-        yield (
-            f"for {finding.uncarried} buckets no collective was seen to be posted (a communication hook that exchanges "
-            "them in its own way): they end where the job unpacks them, and their bytes are unknown"
         )
     if finding.dropped.damaged:
         yield f"{finding.dropped.damaged} steps miss marks in the middle and are left out"

@@ -86,6 +86,17 @@ def test_an_address_that_is_used_again_is_another_work() -> None:
     assert found.bytes.tolist() == [400, 200]
 
 
+def test_a_wait_for_a_later_work_at_the_same_address_is_none_for_this_one() -> None:
+    """Nor where that is not seen to end: the recording does so first."""
+    rows = step(*PLAIN)
+    again = [at(2950, K.COLLECTIVE_ENQUEUE, 0xF0), at(2951, K.WORK_WAIT, 0xF0)]
+    everything = marks([(row[0] + 1000 * number, *row[1:]) for number in range(3) for row in rows] + again)
+    iterations = find_iterations(everything).iterations
+    buckets = find_buckets(everything, iterations, find_collectives(everything).collectives)
+    assert len(buckets) == 4
+    assert buckets.from_collective.all()
+
+
 def test_the_exchange_of_which_parameters_were_used_is_of_no_bucket() -> None:
     used = [*collective(40.2, 91, 94, 12, work=0xF2), at(99.2, K.WORK_WAIT, 0xF2)]
     found = find(step(*PLAIN, *used))
