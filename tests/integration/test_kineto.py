@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network names
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "profiled_train.py"
 SAME = 1e-3
-"""Seen on a busy machine: 4e-5 of iterations (2e-4 at most), 9e-5 of all-reduces. A thread that is preempted between the
-two tools' marks differs by more."""
+"""Seen on a busy machine: 4e-5 of iterations (2e-4 at most), 9e-5 of all-reduces. Where a thread is preempted between
+the two tools' marks, they differ by more."""
 NEAR_NS = 20_000_000
 JOB = ["--gradient-mb", "6", "--width", "512", "--bucket-cap-mb", "2.1", "--data-ms", "20", "--seconds", "10"]
 

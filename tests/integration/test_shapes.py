@@ -11,8 +11,8 @@ from lab import Lab
 from training import netprof, training
 
 from netprof.analysis import analyze
-from netprof.analysis.evidence import Evidence
 from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.section import Analysis
 from netprof.trace import TraceReader
 

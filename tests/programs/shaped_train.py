@@ -36,7 +36,7 @@ WIDTH = 512
 def model(layers: int = 3, *, skip: bool = False) -> DistributedDataParallel:
     """Return a small model; with `skip`, one that does not use its last layer."""
 
-    class Net(torch.nn.Module):
+    class Net(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.used = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
