@@ -23,8 +23,9 @@ class Definition:
 
 ITERATION = Definition(
     "iteration",
-    "From a forward pass that leads to averaged gradients to the next such pass. It begins at ddp_forward; passes that "
-    "lead to no ddp_done (evaluation, gradient accumulation) belong to the iteration that they follow. The first and "
+    "From a forward pass that leads to averaged gradients to the next such pass. It begins at ddp_forward, or at the "
+    "first of the accumulated passes before it; passes that lead to no gradients (evaluation) belong to the iteration "
+    "that they follow. Models that are used in one step, or in turn as in a GAN, share one iteration. The first and "
     "the last one are left out where the recording cuts them.",
 )
 INFERRED = Definition(
@@ -39,9 +40,11 @@ INFERRED = Definition(
 PHASES = Definition(
     "phases",
     "Forward, backward, exposed communication (the job only waits for its buckets), and the rest (optimizer, data, "
-    "evaluation). They end at ddp_backward, at ddp_wait (the last gradient exists), at ddp_done and at the next "
-    "iteration, and add up to the iteration exactly. 'Typical' is the mean over the middle half of all iterations by "
-    "duration.",
+    "evaluation). Of a pass they end at ddp_backward, at ddp_wait (the last gradient exists) and at ddp_done; an "
+    "accumulated one runs forward until its backward pass begins, and that until the next pass or the optimizer's "
+    "step. Waiting for any other collective, by a thread that trains, is exposed communication too and taken off the "
+    "phase it lies in. They add up to the iteration exactly. 'Typical' is the mean over the middle half of all "
+    "iterations by duration.",
 )
 STEPS = Definition(
     "iteration without DDP",
@@ -108,8 +111,10 @@ WAITING = Definition(
 )
 SCALING = Definition(
     "scaling factor",
-    "The share of a typical iteration that is not exposed communication. It is an estimate from one trace; against a "
-    "measured iteration of one worker alone it is that one's time over the typical iteration's.",
+    "The share of a typical iteration that is not exposed communication. It is that of the rank with the largest: "
+    "an estimate, from one trace, of what a network that costs nothing would leave. Against a measured iteration of "
+    "one worker alone (--baseline) it is T_n/(nT), that one's time over the typical iteration's. The straggler share "
+    "is by how much that rank's share is above the mean of all.",
 )
 FLOW_PROPERTIES = Definition(
     "flow properties",

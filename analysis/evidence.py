@@ -17,8 +17,10 @@ from netprof.analysis.events.every_collective import all_collectives, outstandin
 from netprof.analysis.events.flows_by_iteration import FlowsByIteration
 from netprof.analysis.events.iterations import FoundIterations, Iterations
 from netprof.analysis.events.members import Members, find_members
+from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
+from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.intervals import Intervals, interval, merge
@@ -113,6 +115,21 @@ class Evidence:
         """The whole iterations of all processes."""
         return self.found.iterations
 
+    @property
+    def phases(self) -> Mapping[int, PhaseTimes]:
+        """When each process that trains was in which phase, over all of the recording, by pid."""
+        return self.found.phases
+
+    @cached_property
+    def waits(self) -> Mapping[int, Intervals]:
+        """When the training threads of each process do nothing but wait for communication, by pid."""
+        return {pid: times.exposed for pid, times in self.found.phases.items()}
+
+    @cached_property
+    def unfinished(self) -> Mapping[int, Unfinished]:
+        """The step of each process that does not end, by pid: the job, or a part of it, stands still."""
+        return find_unfinished(self.marks, self.iterations, int(self.recording.end_ns[-1]))
+
     @cached_property
     def found_collectives(self) -> FoundCollectives:
         """The collectives, and how many marks had no partner."""
@@ -165,13 +182,11 @@ class Evidence:
         return self.fold.lanes()
 
     @cached_property
-    def waits(self) -> Mapping[int, Intervals]:
-        """When each process does nothing but wait for communication."""
-        found = {}
-        for pid in np.unique(self.iterations.pid).tolist():
-            own = self.iterations.where(self.iterations.pid == pid)
-            found[pid] = merge(own.wait_ns, own.done_ns)
-        return found
+    def exposed(self) -> Mapping[int, Intervals]:
+        """The part of the waits that lies in whole iterations, for each process that has any."""
+        its = self.iterations
+        own = {pid: its.where(its.pid == pid) for pid in np.unique(its.pid).tolist()}
+        return {pid: self.waits[pid] & merge(each.begin_ns, each.end_ns) for pid, each in own.items()}
 
     @cached_property
     def members(self) -> Members:
@@ -196,6 +211,7 @@ class Evidence:
         return make_account(
             Sources(
                 waits=self.waits,
+                exposed=self.exposed,
                 collectives=self.collectives,
                 buckets=self.buckets,
                 members=self.members,

@@ -27,7 +27,12 @@ class TrainingJob:
     """The running ranks of a job; `log(rank)` is what each said of itself."""
 
     def __init__(
-        self, popen: Sequence[Callable[..., Any]], master: str, directory: Path, options: Sequence[str]
+        self,
+        popen: Sequence[Callable[..., Any]],
+        master: str,
+        directory: Path,
+        options: Sequence[str],
+        program: Path = TRAIN,
     ) -> None:
         self.directory = directory
         addr, _, port = master.rpartition(":")
@@ -35,7 +40,7 @@ class TrainingJob:
         for rank, start in enumerate(popen):
             place = {"RANK": str(rank), "WORLD_SIZE": str(len(popen)), "MASTER_ADDR": addr, "MASTER_PORT": port}
             environment = os.environ | place | {"TORCH_CPP_LOG_LEVEL": "ERROR"}
-            command = [sys.executable, str(TRAIN), "--log", str(directory / f"rank{rank}.csv"), *options]
+            command = [sys.executable, str(program), "--log", str(directory / f"rank{rank}.csv"), *options]
             self.ranks.append(start(command, env=environment, stdout=subprocess.PIPE, text=True))
 
     def wait_until_it_trains(self) -> None:
@@ -65,10 +70,13 @@ class TrainingJob:
 
 @contextmanager
 def training(
-    popen: Sequence[Callable[..., Any]], directory: Path, *options: str, master: str = ""
+    popen: Sequence[Callable[..., Any]], directory: Path, *options: str, master: str = "", program: Path = TRAIN
 ) -> Iterator[TrainingJob]:
-    """Run a job for the block; `popen` starts each rank where it belongs. Without a `master`, all on loopback."""
-    job = TrainingJob(popen, master or f"127.0.0.1:{free_port()}", directory, options)
+    """Run a job for the block; `popen` starts each rank where it belongs. Without a `master`, all on loopback.
+
+    `program` takes the options of the example job.
+    """
+    job = TrainingJob(popen, master or f"127.0.0.1:{free_port()}", directory, options, program)
     try:
         job.wait_until_it_trains()
         yield job

@@ -10,7 +10,7 @@ import numpy as np
 from netprof.analysis.account.activity import Activity, activity
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, turns
 from netprof.analysis.account.group_times import GroupTimes, lost_unseen, recoveries, silences
-from netprof.analysis.account.waiting import Waiting, account
+from netprof.analysis.account.waiting import Waiting, account, within
 from netprof.analysis.events.buckets import Buckets
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.factors import sent_per_byte
@@ -41,9 +41,14 @@ class Account:
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """What the account is made from: `waits` by process, `rtt_ns`, `resent` and `resends` by the flow's row."""
+    """What the account is made from.
+
+    `waits` is by process, `exposed` what of them lies in whole iterations; `rtt_ns`, `resent` and `resends` are by the
+    flow's row.
+    """
 
     waits: Mapping[int, Intervals]
+    exposed: Mapping[int, Intervals]
     collectives: Collectives
     buckets: Buckets
     members: Members
@@ -64,7 +69,8 @@ def make_account(sources: Sources) -> Account:
     groups = {number: _group_times(number, sources, activities) for number in numbers}
     unseen = went_another_way(collectives, members, sources.lanes)
     hidden = {pid: _without_collective(waits, pid, sources) for pid, waits in sources.waits.items()}
-    return Account(account(sources.waits, collectives, members, activities, groups, unseen, hidden), groups)
+    waiting = account(sources.waits, collectives, members, activities, groups, unseen, hidden)
+    return Account(within(waiting, sources.exposed), groups)
 
 
 def _without_collective(waits: Intervals, pid: int, sources: Sources) -> Intervals:
@@ -94,7 +100,7 @@ def went_another_way(collectives: Collectives, members: Members, lanes: Lanes) -
 
 def _group_times(number: int, sources: Sources, activities: Mapping[int, Activity]) -> GroupTimes:
     pids = np.unique(sources.collectives.pid[sources.members.group == number]).tolist()
-    within = union([sources.waits[pid] for pid in pids if pid in sources.waits])
+    waits = union([sources.waits[pid] for pid in pids if pid in sources.waits])
     links = _links_of(pids, sources.lanes)
     sides = [side for side in sources.sides if side.link in links]
     turn = turns(sources.collectives, sources.members, number)
@@ -109,7 +115,7 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     held, unseen = lost_unseen(silences(sent, moved, least_ns), resends)
     for flow, times in unseen.items():
         loss[flow] = loss[flow] | times if flow in loss else times
-    return GroupTimes(bottlenecks(sides, turn, within), loss, held)
+    return GroupTimes(bottlenecks(sides, turn, waits), loss, held)
 
 
 def _links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:

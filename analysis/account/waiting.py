@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,6 +77,21 @@ def account(
         for pid, times in sorted(waits.items())
     ]
     return resolve_lateness(concatenate(Waiting, parts))
+
+
+def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
+    """Return what of the stretches lies in some times, by process."""
+    parts = []
+    for pid, inside in sorted(times.items()):
+        own = waiting.where(waiting.pid == pid)
+        begin, row = _cut(own.begin_ns, own.end_ns, np.sort(np.concatenate((inside.begin_ns, inside.end_ns))))
+        last = np.append(row[1:] != row[:-1], True)[: len(row)]
+        end = np.where(last, own.end_ns[row], np.append(begin[1:], 0)[: len(row)])
+        index = np.searchsorted(inside.begin_ns, begin, "right") - 1
+        known = np.maximum(index, 0)
+        kept = (index >= 0) & (begin < inside.end_ns[known]) if len(inside) else np.zeros(len(begin), bool)
+        parts.append(replace(own.where(row), begin_ns=begin, end_ns=end).where(kept))
+    return concatenate(Waiting, parts)
 
 
 def resolve_lateness(waiting: Waiting) -> Waiting:

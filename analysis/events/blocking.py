@@ -1,4 +1,4 @@
-"""What a job waits for by itself: a collective that its own thread performs, or something that it posted before."""
+"""What a thread waits for by itself: a collective that it performs, or something that it posted before."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from netprof.schema import MarkKind
 
 
 def blocked(marks: Marks) -> Intervals:
-    """Return when the threads of a process that step its optimizer are inside of a collective or wait for a posted one.
+    """Return when the threads that these marks are of are inside of a collective or wait for a posted one.
 
     A collective on another thread is no wait by itself: the job waits only where it asks for the result.
     """
-    stepping = np.unique(marks.tid[marks.kind == MarkKind.OPTIMIZER_STEP])
-    own = marks.where(np.isin(marks.tid, stepping))
-    performed = find_collectives(own).collectives
-    return merge(performed.begin_ns, performed.end_ns) | _posted_waits(own)
+    performed = find_collectives(marks).collectives
+    return merge(performed.begin_ns, performed.end_ns) | _posted_waits(marks)
 
 
 def _posted_waits(marks: Marks) -> Intervals:

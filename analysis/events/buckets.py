@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.analysis.events.bucket_collectives import by_order, by_posting, tells_postings
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.events.reducers import main_steps
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, concatenate
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate
 from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
@@ -36,13 +36,10 @@ class Buckets(Columns):
 
 
 def find_buckets(marks: Marks, iterations: Iterations, collectives: Collectives) -> Buckets:
-    """Find the buckets of every whole iteration and lay each beside its collective.
+    """Find the buckets of every whole iteration and lay each beside the collectives that carried it.
 
-    The k-th bucket launched in an iteration is the k-th all-reduce begun, if the iteration has as many of both
-    and none begins before its launch: gloo starts them in the order of the launches. A bucket whose done mark is
-    missing ends at `ddp_done`, which comes after all of them.
+    A bucket whose done mark is missing ends at `ddp_done`, which comes after all of them.
     """
-    marks, _ = main_steps(marks)
     parts = []
     for pid in np.unique(iterations.pid):
         rows = np.flatnonzero(iterations.pid == pid)
@@ -86,50 +83,38 @@ def _fill(own: Iterations, times: Intervals) -> Intervals:
 
 
 def _of_process(marks: Marks, iterations: Iterations, rows: Int64, collectives: Collectives) -> Buckets:
-    launch, unpacked = _pair(marks)
+    launch, tid, unpacked = _pair(marks)
     own = iterations.where(rows)
     index = np.searchsorted(own.begin_ns, launch, "right") - 1
     inside = (index >= 0) & (launch < own.end_ns[np.maximum(index, 0)])
+    if tells_postings(collectives):
+        carried = by_posting(launch, tid, marks, collectives).where(inside)
+    else:
+        reduces = collectives.all_reduces()
+        carried = by_order(launch[inside], index[inside], own.begin_ns, own.done_ns, reduces)
     launch, unpacked, index = launch[inside], unpacked[inside], index[inside]
     done = own.done_ns[index]
     unpacked = np.where((unpacked == UNKNOWN) | (unpacked > done), done, unpacked)
-    begin, end, size, matched = _match(launch, index, own, collectives.all_reduces())
-    end = np.where(matched, end, unpacked)
-    pid = np.full(len(launch), own.pid[0])
-    return Buckets(pid, rows[index], launch, unpacked, begin, end, size, matched.astype(np.int64))
+    return Buckets(
+        pid=np.full(len(launch), own.pid[0]),
+        iteration=rows[index],
+        launch_ns=launch,
+        unpacked_ns=unpacked,
+        begin_ns=carried.begin_ns,
+        end_ns=np.where(carried.known, carried.end_ns, unpacked),
+        bytes=carried.bytes,
+        from_collective=carried.known.astype(np.int64),
+    )
 
 
-def _pair(marks: Marks) -> tuple[Int64, Int64]:
-    """Return launch times, ascending, and the next done mark of the same bucket, UNKNOWN if that is missing."""
+def _pair(marks: Marks) -> tuple[Int64, Int64, Int64]:
+    """Return launch times, ascending, their threads, and the next done mark of the same bucket, UNKNOWN if missing."""
     moves = marks.of(MarkKind.BUCKET_LAUNCH, MarkKind.BUCKET_DONE)
     moves = moves.where(np.lexsort((moves.time_ns, moves.arg0)))
     launches = moves.kind == MarkKind.BUCKET_LAUNCH
     paired = np.zeros(len(moves), bool)
     paired[:-1] = launches[:-1] & ~launches[1:] & (moves.arg0[:-1] == moves.arg0[1:])
     done = np.where(paired, np.roll(moves.time_ns, -1), UNKNOWN)
-    launch, done = moves.time_ns[launches], done[launches]
+    launch, tid, done = moves.time_ns[launches], moves.tid[launches], done[launches]
     order = np.argsort(launch, kind="stable")
-    return launch[order], done[order]
-
-
-def _match(launch: Int64, index: Int64, own: Iterations, reduces: Collectives) -> tuple[Int64, Int64, Int64, Bool]:
-    """Return begin, end, bytes of each bucket's collective, and whether it was found; begin is the launch if not."""
-    count = np.bincount(index, minlength=len(own))
-    first_launch = np.full(len(own), np.iinfo(np.int64).max)
-    np.minimum.at(first_launch, index, launch)
-    where = np.searchsorted(own.begin_ns, reduces.begin_ns, "right") - 1
-    known = np.maximum(where, 0)
-    inside = (where >= 0) & (reduces.begin_ns >= first_launch[known]) & (reduces.begin_ns <= own.done_ns[known])
-    reduces, where = reduces.where(inside), where[inside]  # ascending by begin, so also by iteration
-    reduce_count = np.bincount(where, minlength=len(own))
-    same = count == reduce_count
-    buckets, partners = np.flatnonzero(same[index]), np.flatnonzero(same[where])
-    early = reduces.begin_ns[partners] < launch[buckets]
-    same &= np.bincount(index[buckets], weights=early, minlength=len(own)) == 0
-    buckets, partners = np.flatnonzero(same[index]), np.flatnonzero(same[where])
-    begin, end, size = launch.copy(), launch.copy(), np.full(len(launch), UNKNOWN)
-    begin[buckets], end[buckets] = reduces.begin_ns[partners], reduces.end_ns[partners]
-    size[buckets] = reduces.bytes[partners]
-    matched = np.zeros(len(launch), bool)
-    matched[buckets] = True
-    return begin, end, size, matched
+    return launch[order], tid[order], done[order]

@@ -12,7 +12,7 @@ from netprof.analysis.tables.columns import Int64
 
 @dataclass(frozen=True)
 class Phases:
-    """Seconds of a typical iteration in each phase (`definitions.PHASES`); they add up to its duration."""
+    """Seconds of an iteration (the typical one, or the mean) by phase (`definitions.PHASES`); they add up to it."""
 
     forward: float
     backward: float
@@ -24,10 +24,15 @@ class Phases:
         """The duration of the typical iteration."""
         return self.forward + self.backward + self.exposed_communication + self.rest
 
+    @property
+    def exposed_share(self) -> float:
+        """Exposed communication as a share of all four."""
+        return self.exposed_communication / self.total if self.total else 0.0
+
 
 @dataclass(frozen=True)
 class Durations:
-    """How long iterations took, seconds, and the phases of a typical one."""
+    """How long iterations took, seconds, and the phases of a typical one and of the mean of all."""
 
     count: int
     median_s: float
@@ -37,11 +42,17 @@ class Durations:
     min_s: float
     max_s: float
     phases: Phases
+    all_time: Phases
 
     @property
     def exposed_share(self) -> float:
         """Exposed communication as a share of the typical iteration."""
-        return self.phases.exposed_communication / self.phases.total if self.phases.total else 0.0
+        return self.phases.exposed_share
+
+    @property
+    def exposed_share_of_all_time(self) -> float:
+        """Exposed communication as a share of all iterations together: stalls now and then count in full."""
+        return self.all_time.exposed_share
 
 
 def durations(iterations: Iterations) -> Durations | None:
@@ -59,6 +70,7 @@ def durations(iterations: Iterations) -> Durations | None:
         min_s=float(seconds.min()),
         max_s=float(seconds.max()),
         phases=_phases(iterations.where(middle_half(iterations.duration_ns))),
+        all_time=_phases(iterations),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.phases import PHASES
 from netprof.analysis.tables.gpu_samples import GpuSamples, Series
 from netprof.analysis.tables.intervals import Intervals, merge
@@ -92,16 +93,21 @@ def summarize_gpus(
     iterations: Iterations,
     ranks: Mapping[int, int],
     recording: Intervals,
+    phases: Mapping[int, PhaseTimes] | None = None,
 ) -> tuple[GpuSummary, ...]:
-    """Summarise every GPU that has samples; `ranks` are by pid, `recording` is when was recorded."""
+    """Summarise every GPU that has samples; `ranks` are by pid, `recording` is when was recorded.
+
+    `phases` are the processes' own, by pid; without them the phases lie between the iterations' edges.
+    """
     described = {gpu.index: gpu for gpu in gpus}
     found = np.unique(samples.gpu).tolist()
-    return tuple(
-        _summarize(
-            samples.where(samples.gpu == index), described.get(index) or Gpu(index), iterations, ranks, recording
-        )
-        for index in found
-    )
+    summaries = []
+    for index in found:
+        gpu = described.get(index) or Gpu(index)
+        own = _iterations_of(gpu, iterations)
+        inside = _phases(own, phases or {}) if len(own) else {}
+        summaries.append(_summarize(samples.where(samples.gpu == index), gpu, own, ranks, recording, inside))
+    return tuple(summaries)
 
 
 def gpu_notes(gpus: Sequence[GpuSummary]) -> Iterator[str]:
@@ -116,11 +122,14 @@ def gpu_notes(gpus: Sequence[GpuSummary]) -> Iterator[str]:
 
 
 def _summarize(
-    samples: GpuSamples, gpu: Gpu, iterations: Iterations, ranks: Mapping[int, int], recording: Intervals
+    samples: GpuSamples,
+    gpu: Gpu,
+    own: Iterations,
+    ranks: Mapping[int, int],
+    recording: Intervals,
+    phases: Mapping[str, Intervals],
 ) -> GpuSummary:
-    own = _iterations_of(gpu, iterations)
     window = merge(own.begin_ns, own.end_ns) if len(own) else recording
-    phases = _phases(own) if len(own) else {}
     whole, processes = samples.where(samples.pid == 0), samples.where(samples.pid != 0)
     metrics = _metrics(whole, window, phases)
     return GpuSummary(
@@ -144,7 +153,11 @@ def _iterations_of(gpu: Gpu, iterations: Iterations) -> Iterations:
     return iterations.where(iterations.pid == (-1 if most is None else most))
 
 
-def _phases(own: Iterations) -> dict[str, Intervals]:
+def _phases(own: Iterations, phases: Mapping[int, PhaseTimes]) -> dict[str, Intervals]:
+    """Return when in its iterations a process is in which phase, by the phase's name."""
+    times = phases.get(int(own.pid[0]))
+    if times is not None:
+        return times.within(own.begin_ns, own.end_ns)
     return {phase.name: merge(getattr(own, phase.begin), getattr(own, phase.end)) for phase in PHASES}
 
 

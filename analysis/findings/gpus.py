@@ -49,7 +49,9 @@ _BY_PHASE: tuple[tuple[str, GpuMetric, _Write], ...] = (
 def _conclude(analysis: Analysis) -> tuple[GpuSummary, ...]:
     evidence = analysis.evidence
     samples = read_gpu_samples(evidence.table("gpu"))
-    return summarize_gpus(samples, evidence.meta.gpus, evidence.iterations, evidence.ranks, evidence.recording)
+    return summarize_gpus(
+        samples, evidence.meta.gpus, evidence.iterations, evidence.ranks, evidence.recording, evidence.phases
+    )
 
 
 def metric_name(metric: GpuMetric) -> str:

@@ -18,6 +18,8 @@ from netprof.analysis.inference.sources import InferenceOutcome, InferredSummary
 from netprof.analysis.section import Analysis, Section
 from netprof.units import duration, share
 
+_STANDS_OUT = 0.02
+"""By how much the exposed share of all time differs from the typical iteration's, before it is shown beside it."""
 _STATISTICS = ("median_s", "mean_s", "p10_s", "p90_s", "min_s", "max_s")
 
 
@@ -28,7 +30,9 @@ class IterationsFinding:
     `durations` are over the iterations of all ranks together; `count` is that of the rank with the most, None where no
     process has marks that tell of any. `inferred` are iterations where none does: everything that rests on marks stays
     unknown then; `failures` say why there are none of those either. `stepped` are the processes whose iterations are
-    told by optimizer steps, since they have no DDP marks. `turns` is how many models train in turn, 0 for one.
+    told by optimizer steps, since they have no DDP marks. `models` is how many DDP models train in turn or at once in a
+    process, 0 for one. `accumulates` says that some passes' gradients are not exchanged at once, `forward_unseen` that
+    nothing tells where those begin.
     """
 
     count: int | None
@@ -37,7 +41,9 @@ class IterationsFinding:
     failures: tuple[str, ...]
     dropped: Dropped
     stepped: tuple[int, ...]
-    turns: int
+    models: int
+    accumulates: bool
+    forward_unseen: bool
 
     @property
     def source(self) -> str | None:
@@ -86,6 +92,7 @@ def durations_document(
         **{name: getattr(statistics, name) if statistics else None for name in _STATISTICS},
         "typical_s": typical.total if typical else None,
         "exposed_communication_share": found.exposed_share if found else None,
+        "exposed_communication_share_of_all_time": found.exposed_share_of_all_time if found else None,
         **dataclasses.asdict(dropped),
         "phases_s": known if forward_known else known | {phases.FORWARD.name: None},
     }
@@ -106,7 +113,9 @@ def _conclude(analysis: Analysis) -> IterationsFinding:
         failures=outcome.failures,
         dropped=Dropped(sum(one.incomplete for one in cut), sum(one.damaged for one in cut)),
         stepped=found.stepped,
-        turns=max(found.turns.values(), default=0),
+        models=max(found.turns.values(), default=0),
+        accumulates=bool(found.accumulates),
+        forward_unseen=bool(found.forward_unseen),
     )
 
 
@@ -132,15 +141,18 @@ def _parts(finding: IterationsFinding) -> Sequence[Part]:
 def _phase_grid(found: Durations, stepped: Sequence[int]) -> Grid:
     rows: list[Sequence[Cell]] = []
     before, total = 0.0, found.phases.total
+    over_all = abs(found.exposed_share_of_all_time - found.exposed_share) > _STANDS_OUT
     for phase in phases.PHASES:
         seconds = getattr(found.phases, phase.name)
         part = seconds / total if total else 0.0
         title = "exposed comm." if phase is phases.EXPOSED else phase.title
-        rows.append((title, duration(seconds), share(part), Bar(before, part, phase.name)))
+        all_time = [share(getattr(found.all_time, phase.name) / found.all_time.total)] if over_all else []
+        rows.append((title, duration(seconds), share(part), *all_time, Bar(before, part, phase.name)))
         before += part
     if stepped:  # where the forward pass begins is unknown
         rows = [*rows[1:-1], ("rest + forward", *rows[-1][1:])]
-    return Grid(("phase", "typical", "share", ""), rows, left=frozenset({""}), optional=("",))
+    headings = ("phase", "typical", "share", *(["of all time"] if over_all else []), "")
+    return Grid(headings, rows, left=frozenset({""}), optional=("",))
 
 
 def _inferred(found: InferredSummary) -> Part:
@@ -159,10 +171,20 @@ def _spread(found: Durations | InferredSummary) -> str:
 
 
 def _notes(finding: IterationsFinding) -> Iterator[str]:
-    if finding.turns:
+    if finding.models:
         yield (
-            f"{finding.turns} models train in turn: iterations, phases and buckets are those of the one with the "
-            "most steps; waiting for the others counts as its rest"
+            f"{finding.models} DDP models train in one process: an iteration is a step of the job, with the passes of "
+            "all of them"
+        )
+    if finding.forward_unseen:
+        yield (
+            "gradients are accumulated, and this trace does not tell where those forward passes begin: the first of an "
+            "iteration counts as rest of the one before, the others as backward"
+        )
+    elif finding.accumulates:
+        yield (
+            "gradients are accumulated: nothing tells where such a backward pass ends, so what follows it (loading the "
+            "next batch) counts as backward until the next pass begins"
         )
     if finding.dropped.damaged:
         yield f"{finding.dropped.damaged} steps miss marks in the middle and are left out"

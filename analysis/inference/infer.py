@@ -20,7 +20,7 @@ from netprof.analysis.inference.onsets import (
     onsets_of_bins,
     onsets_of_collectives,
 )
-from netprof.analysis.inference.recurrence import FEWEST, Recurrence, choose, find_recurrences
+from netprof.analysis.inference.recurrence import FEWEST, Recurrence, choose, find_recurrences, whole_pattern
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.wire.bins import Bins
 
@@ -110,6 +110,7 @@ def infer(onsets: Onsets, source: str) -> Inference:
     recurrence = choose(find_recurrences(onsets))
     if recurrence is None:
         return NoPeriod(source, "no amount repeats between the silences")
+    recurrence = whole_pattern(onsets, recurrence)
     boundaries = find_boundaries(onsets, recurrence)
     silence_ns = silences_before(onsets, boundaries)
     k, sure = bursts_per_iteration(silence_ns[1:])

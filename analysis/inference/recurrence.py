@@ -19,6 +19,7 @@ _LOOSEST, _TIGHTEST = 0.04, 0.002
 _BESIDE = (-5.0, -2.5, 2.5, 5.0)  # where to look how often silences come by chance, in tolerances off the amount
 _MOST_PARTS = 32  # equal buckets and a remainder that are told from iterations and a pause
 _SAME = 0.02  # amounts that differ less are one
+_MOST_ALIKE = 16  # parts that move the same, of which an iteration may consist
 _ALMOST = 0.85  # of a score is almost as much
 FEWEST = 6
 """Recurrences below which nothing is concluded."""
@@ -77,6 +78,24 @@ def choose(found: list[Recurrence]) -> Recurrence | None:
     same = [r for r in found if abs(r.amount / chosen.amount - 1) < _SAME]
     top = max(r.score for r in same)
     return max((r for r in same if r.score >= top - 0.02), key=lambda r: r.silence_ns)
+
+
+def whole_pattern(onsets: Onsets, chosen: Recurrence) -> Recurrence:
+    """Return the recurrence that several of the chosen amount make together, if those parts are not all alike.
+
+    Iterations may consist of parts that move the same, with silences at almost the same places. Silences then recur
+    after every k parts more surely than after any other number of them. (What only blurs an amount blurs it less the
+    more of it there is.)
+    """
+    moved = onsets.at_least(chosen.silence_ns).moved
+    found = [measure(moved, k * chosen.amount, chosen.silence_ns) for k in range(1, 2 * _MOST_ALIKE)]
+    scores = [0.0 if each is None else each.score for each in found]
+    for k in range(2, _MOST_ALIKE + 1):
+        whole = found[k - 1]
+        others = [scores[j - 1] for j in range(1, 2 * k) if j % k]
+        if whole is not None and whole.score > max(others) + _margin(chosen):
+            return whole
+    return chosen
 
 
 def measure(moved: Float64, guess: float, silence_ns: float) -> Recurrence | None:

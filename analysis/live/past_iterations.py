@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,7 +20,7 @@ HISTORY = 100
 class PastIterations(Iterations):
     """The last whole iterations of every process, by process and time; `number` counts its steps since the attach."""
 
-    number: Int64
+    number: Int64 = field(kw_only=True)
 
     def of(self, pid: int) -> PastIterations:
         """Return the iterations of one process."""

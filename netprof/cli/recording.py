@@ -48,12 +48,12 @@ def finish(outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, conso
         raise outcome.failure
 
 
-def print_report(trace: Path, *, as_json: bool, console: Console) -> None:
-    """Analyze a trace and print the report. Raises NetprofError."""
+def print_report(trace: Path, *, as_json: bool, console: Console, baseline_s: float | None = None) -> None:
+    """Analyze a trace and print the report. `baseline_s` is an iteration of one worker alone. Raises NetprofError."""
     from netprof.analysis import analyze
     from netprof.trace import TraceReader
 
-    analysis = analyze(TraceReader(trace))
+    analysis = analyze(TraceReader(trace), baseline_s=baseline_s)
     if as_json:
         from netprof.views.json_report import to_json
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from netprof.cli.baseline import read_baseline
 from netprof.cli.recording import Json, print_report
 from netprof.errors import UsageError
 from netprof.views.reporters import REPORTERS, by_name, by_suffix
@@ -25,6 +26,13 @@ def report(
         typer.Option("--out", "-o", metavar="FILE", help="Write a file; its suffix says the format. May be repeated."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that exist.")] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS|TRACE",
+            help="An iteration of one worker alone, or a recording of such a run: gives the measured scaling factor.",
+        ),
+    ] = None,
     **formats: Path | None,
 ) -> None:
     """Print where the iterations and the link of a recorded job went, or write it in other formats."""
@@ -32,9 +40,9 @@ def report(
     if not wanted and not out:
         from rich.console import Console
 
-        print_report(trace, as_json=as_json, console=Console())
+        print_report(trace, as_json=as_json, console=Console(), baseline_s=read_baseline(baseline))
         return
-    _write(trace, _targets(wanted, out or [], as_json), force)
+    _write(trace, _targets(wanted, out or [], as_json), force, baseline)
 
 
 def with_formats(command: Callable[..., None]) -> Callable[..., None]:
@@ -75,7 +83,7 @@ def _targets(named: dict[str, Path], out: list[Path], as_json: bool) -> list[tup
     return targets
 
 
-def _write(trace: Path, targets: list[tuple[Reporter, Path]], force: bool) -> None:
+def _write(trace: Path, targets: list[tuple[Reporter, Path]], force: bool, baseline: str | None) -> None:
     """Analyze a trace once and write each report. Raises NetprofError."""
     from netprof.views.output import STDOUT, check, write
 
@@ -87,7 +95,7 @@ def _write(trace: Path, targets: list[tuple[Reporter, Path]], force: bool) -> No
     from netprof.views.reporter import Report
 
     reader = TraceReader(trace)
-    done = Report(analyze(reader), reader)
+    done = Report(analyze(reader, baseline_s=read_baseline(baseline)), reader)
     for reporter, path in targets:
         write(reporter, done, path)
         if path != STDOUT:

@@ -49,5 +49,5 @@ def _verdict(analysis: Analysis, console: Console) -> None:
     if world_size is not None:
         about.append(count(world_size, "rank"))
     if scaling is not None:
-        about.append(f"scaling factor {scaling.factor:.2f} ({scaling.basis})")
+        about.append(f"scaling factor {scaling.factor:.2f} ({scaling.about})")
     console.print(Text(" · ".join(about), style="dim"))

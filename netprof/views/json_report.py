@@ -22,6 +22,8 @@ of `rest`), "inferred"; null: unknown |
 | `iterations.typical_s` | mean duration of the middle half of the iterations |
 | `iterations.phases_s.{forward,backward,exposed_communication,rest}` | of the typical one; add up to `typical_s` |
 | `iterations.exposed_communication_share` | of the typical iteration |
+| `iterations.exposed_communication_share_of_all_time` | of all whole iterations together, also those that are not \
+typical |
 | `iterations.incomplete` | steps cut off by the edges of the recording, all ranks |
 | `iterations.damaged` | steps left out because marks are missing, all ranks |
 | `links[].device`, `.netns`, `.ranks`, `.pids` | the device, its network namespace's inode, whose flows it carries |
@@ -68,7 +70,12 @@ most, `timing` ("measured", "enqueue times only", "times of posting only"), and 
 `link_full`, `other_traffic`, `loss`, `transport`, `host`, `unseen` |
 | `waiting.worst_iterations[]` | those that wait for much longer than the median one: `number`, `begin_ns`, \
 `duration_s`, `exposed_s`, `cause`, `rank`, `causes_s`, `sentence` |
-| `scaling_factor`, `scaling_basis` | compute share of the typical iteration, and what it rests on |
+| `scaling_factor`, `scaling_basis` | of the typical iteration, and what it rests on: "single trace" (the \
+estimate), or with `--baseline` "single-worker baseline" (measured) |
+| `scaling_factor_estimate` | the largest compute of any rank (iteration less exposed communication) over the \
+iteration |
+| `scaling_factor_measured` | an iteration of one worker alone over the typical one; null without `--baseline` |
+| `straggler_share` | how much more the rank with the most compute computes than the mean of all, over the iteration |
 | `ranks[]` | per process: `rank`, `pid`, `device`, `iterations.*` as above, `collectives.*` as above and with \
 `{wire,payload,algorithm}_bytes`, what the ratios are of, `tx_bytes` |
 | `flows[]` | per flow, the largest first: `flow_id`, `local`, `remote`, `device`, `netns`, `pid`, `rank`, \

@@ -130,7 +130,7 @@ def _bar(one: PastIterations, width: int) -> Text:
 
 
 def _phases_ns(one: PastIterations) -> tuple[float, ...]:
-    return tuple(float(getattr(one, phase.end)[0] - getattr(one, phase.begin)[0]) for phase in PHASES)
+    return tuple(float(getattr(one, phase.length)[0]) for phase in PHASES)
 
 
 def _numbers(recent: Recent, one: PastIterations) -> Text:

@@ -9,7 +9,8 @@ from netprof.analysis.events.collectives import find_collectives
 from netprof.analysis.events.every_collective import all_collectives
 from netprof.analysis.events.nccl import nccl_operations
 from netprof.analysis.events.posted import all_posted
-from netprof.analysis.events.steps import find_steps, waits
+from netprof.analysis.events.steps import find_steps
+from netprof.analysis.events.waits import waits
 from netprof.analysis.findings.bandwidth import rank_bandwidths
 from netprof.analysis.findings.collective_kinds import KindSummary, summarize_kinds
 from netprof.analysis.tables.columns import UNKNOWN

@@ -239,3 +239,25 @@ def test_what_is_said_with_confidence_is_right():
             right += abs(len(found) - job.iterations) <= max(1, job.iterations // 100)
     assert said >= 15
     assert right >= 0.9 * said
+
+
+ALMOST_ALIKE = [
+    (0.5, 0.5, 2.0, 1.0, 0.5, 0.5, 3.0),  # two halves of 4 MB
+    (*(1.0,) * 6, 0.4, 0.6, *(1.0,) * 6, 0.6, 0.4),  # as many buckets in both, too, and all but two of 1 MB
+    (1.0, 2.0, 1.0, 0.5, 1.5, 1.0, 1.0, 2.0),  # of 4.5 and 5.5
+]
+
+
+@pytest.mark.parametrize("buckets_mb", ALMOST_ALIKE)
+@pytest.mark.parametrize("count", [12, 30, 100])
+@pytest.mark.parametrize("jitter", [0.0, 0.2])
+def test_halves_that_move_the_same_with_equal_silences_are_no_iterations(buckets_mb, count, jitter):
+    random = np.random.default_rng(1)
+    silence_ns = 5e6 * (1 + jitter * random.standard_normal(len(buckets_mb) * count))
+    length_ns = 1e7 * np.tile(buckets_mb, count)
+    begin_ns = np.cumsum(silence_ns) + np.cumsum(length_ns) - length_ns
+    size = (1e6 * np.tile(buckets_mb, count)).astype(np.int64)
+    found = infer_from_collectives(begin_ns.astype(np.int64), (begin_ns + length_ns).astype(np.int64), size)
+    found = iterations_in(found)
+    assert abs(len(found) - count) <= 1
+    assert found.period_ns == pytest.approx(float(begin_ns[-1] - begin_ns[0]) / (count - 1 / len(buckets_mb)), rel=0.05)

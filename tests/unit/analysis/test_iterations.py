@@ -154,7 +154,7 @@ def two_models(job):
 def test_of_models_that_take_turns_the_first_ones_steps_are_the_iterations():
     found = find(two_models(Job()))
     assert begins(found) == steps(0, 1, 2, 3)
-    assert set(found.iterations.exposed_phase_ns.tolist()) == {11 * MS}
+    assert set(found.iterations.exposed_phase_ns.tolist()) == {2 * 11 * MS}, "the waits of both"
     assert set(found.iterations.forward_phase_ns.tolist()) == {20 * MS}
     assert found.turns == {100: 2}
     assert found.dropped[100].damaged == 0

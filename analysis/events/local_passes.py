@@ -1,0 +1,85 @@
+"""Passes whose gradients are not exchanged: accumulated ones (`no_sync`), and those of a process without DDP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.reducers import Passes
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64
+from netprof.analysis.tables.marks import Marks
+from netprof.schema import MarkKind
+
+
+@dataclass(frozen=True, eq=False)
+class LocalPasses:
+    """What a process does outside of the passes that its reducers tell of; ns, ascending.
+
+    `forward_ns` and `backward_ns` are where passes that lead to gradients begin, `other_ns` where forward passes begin
+    that do not (evaluations), `step_ns` the optimizer's steps.
+    """
+
+    forward_ns: Int64
+    backward_ns: Int64
+    other_ns: Int64
+    step_ns: Int64
+
+    @property
+    def accumulates_unseen(self) -> bool:
+        """Whether there are backward passes, and nothing tells where their forward passes begin."""
+        return len(self.backward_ns) > 0 and len(self.forward_ns) == 0
+
+
+def find_local_passes(marks: Marks, passes: Passes) -> LocalPasses:
+    """Find the local passes of one process; `passes` are those whose gradients are exchanged.
+
+    A forward pass leads to the backward pass that follows it, and as many of them as usual to one backward pass.
+    """
+    edges = _Edges(passes)
+    backward, step = (edges.outside(marks.times(kind)) for kind in (MarkKind.BACKWARD, MarkKind.OPTIMIZER_STEP))
+    forward = edges.outside(_not_exchanged(marks))
+    leads = _leads_to_gradients(forward, backward, np.union1d(edges.time_ns, step))
+    return LocalPasses(forward[leads], backward, forward[~leads], step)
+
+
+def _not_exchanged(marks: Marks) -> Int64:
+    """Return the forward passes but for those that a reducer tells of right after."""
+    forward, exchanged = marks.times(MarkKind.FORWARD), marks.times(MarkKind.DDP_FORWARD)
+    told = np.searchsorted(forward, exchanged, "right") - 1
+    return np.delete(forward, told[told >= 0])
+
+
+class _Edges:
+    """The known edges of passes by time, and which of them end one."""
+
+    def __init__(self, passes: Passes) -> None:
+        times = np.concatenate((passes.begin_ns, passes.backward_ns, passes.wait_ns, passes.done_ns))
+        ends = np.repeat([False, False, False, True], len(passes))
+        order = np.argsort(times, kind="stable")
+        order = order[times[order] != UNKNOWN]
+        self.time_ns: Int64 = times[order]
+        self._ends = ends[order]
+
+    def outside(self, at_ns: Int64) -> Int64:
+        """Return the instants at which no pass is under way: the last edge before them ends one.
+
+        What lies inside a pass (an engine entered again for a checkpoint, an optimizer fused into the backward pass)
+        is a part of it, also of a pass that has not ended when another one inside of it does.
+        """
+        index = np.searchsorted(self.time_ns, at_ns, "right") - 1
+        return np.asarray(at_ns[(index < 0) | np.append(self._ends, True)[index]])
+
+
+def _leads_to_gradients(forward: Int64, backward: Int64, others: Int64) -> Bool:
+    """Tell which forward passes lead to a backward pass; `others` are instants that no pass extends over."""
+    following = np.searchsorted(backward, forward, "left")
+    barrier = np.append(others, np.iinfo(np.int64).max)[np.searchsorted(others, forward, "right")]
+    leads = following < len(backward)
+    leads[leads] &= backward[following[leads]] < barrier[leads]
+    count = np.bincount(following[leads], minlength=len(backward) + 1)
+    if not leads.any():
+        return leads
+    usual = int(np.sort(count[count > 0])[((count > 0).sum() - 1) // 2])
+    last = np.searchsorted(forward, np.append(backward, np.iinfo(np.int64).max), "left")  # forwards before each
+    return np.asarray(leads & (last[following] - np.arange(len(forward)) <= usual))

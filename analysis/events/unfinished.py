@@ -1,0 +1,108 @@
+"""Steps that do not end: processes that train no more while the recording goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.waits import training_threads
+from netprof.analysis.tables.marks import Marks
+from netprof.schema import MarkKind
+
+LONGEST_ITERATIONS = 10
+"""Typical iterations after which a step that goes on is unfinished, and not just a long one."""
+LEAST_NS = 2 * 10**9
+"""The time that it goes on at least."""
+
+_BY_COLLECTIVE = (
+    MarkKind.COLLECTIVE_BEGIN,
+    MarkKind.COLLECTIVE_SIZE,
+    MarkKind.COLLECTIVE_PART,
+    MarkKind.COLLECTIVE_GROUP,
+)
+_IN_DDP_WAIT = (MarkKind.DDP_WAIT, MarkKind.BUCKET_DONE, MarkKind.WORK_WAIT)
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A step of a process that did not end within the recording; ns.
+
+    Nothing that trains was seen of it since `since_ns`: since then it waits for communication (`in_wait`), or computes,
+    loads data or stands still.
+    """
+
+    pid: int
+    since_ns: int
+    in_wait: bool
+
+
+def find_unfinished(
+    marks: Marks, iterations: Iterations, until_ns: int, typical_ns: float | None = None
+) -> Mapping[int, Unfinished]:
+    """Return the unfinished step of each process that has one, by pid; the recording goes on until `until_ns`.
+
+    A process that has ended has none. `typical_ns` is the typical iteration where `iterations` hold none: what is too
+    long is not known without one.
+    """
+    lengths = iterations.duration_ns
+    typical_ns = float(np.median(lengths)) if len(lengths) else typical_ns
+    if typical_ns is None:
+        return {}
+    longest_ns = max(LONGEST_ITERATIONS * typical_ns, LEAST_NS)
+    ended = marks.pid[marks.kind == MarkKind.PROCESS_EXIT]
+    own = marks.where((marks.kind < MarkKind.PROCESS_FORK) & ~np.isin(marks.pid, ended))
+    last = {pid: _last_state(pid, own.where(own.pid == pid)) for pid in _training(own)}
+    return {pid: found for pid, found in last.items() if until_ns - found.since_ns > longest_ns}
+
+
+def _training(marks: Marks) -> list[int]:
+    kinds = (MarkKind.DDP_WAIT, MarkKind.OPTIMIZER_STEP)
+    pids: list[int] = np.unique(marks.pid[np.isin(marks.kind, [int(kind) for kind in kinds])]).tolist()
+    return pids
+
+
+def _last_state(pid: int, marks: Marks) -> Unfinished:
+    """Return what the thread that trained last does since its last mark; of a wait, since that began."""
+    training = marks.where(np.isin(marks.tid, training_threads(marks)))
+    last = int(training.time_ns[-1])
+    thread = training.where(training.tid == training.tid[-1])
+    waits_ns = _waits_since(thread, marks)
+    return Unfinished(pid, last if waits_ns is None else waits_ns, waits_ns is not None)
+
+
+def _waits_since(thread: Marks, marks: Marks) -> int | None:
+    """Return when the wait began that a thread's last mark is a part of; None if it is of none that goes on."""
+    last = MarkKind(int(thread.kind[-1]))
+    if last is MarkKind.WORK_WAIT and not _goes_on(thread, marks, thread.arg0[-1]):
+        return None
+    if last is MarkKind.HOROVOD_WAIT and (marks.of(MarkKind.HOROVOD_DONE).arg0 == thread.arg0[-1]).any():
+        return None
+    if last in _IN_DDP_WAIT and (since := _ddp_wait(thread)) is not None:
+        return since
+    if last in _BY_COLLECTIVE:
+        return int(thread.times(MarkKind.COLLECTIVE_BEGIN)[-1]) if _begun(thread) else None
+    return (
+        int(thread.time_ns[-1]) if last in (MarkKind.WORK_WAIT, MarkKind.HOROVOD_WAIT, MarkKind.POSTED_WAIT) else None
+    )
+
+
+def _goes_on(thread: Marks, marks: Marks, work: int) -> bool:
+    """Tell whether the last that is known of a work, but for waits, is that it is under way."""
+    kinds = (MarkKind.COLLECTIVE_ENQUEUE, MarkKind.COLLECTIVE_BEGIN, MarkKind.COLLECTIVE_END)
+    known = marks.of(*kinds)
+    known = known.where(known.arg0 == work)
+    return len(known) == 0 or int(known.kind[-1]) != MarkKind.COLLECTIVE_END
+
+
+def _ddp_wait(thread: Marks) -> int | None:
+    """Return when the wait for buckets began that has not ended on a thread."""
+    edges = thread.of(MarkKind.DDP_WAIT, MarkKind.DDP_STATS, MarkKind.DDP_FORWARD, MarkKind.OPTIMIZER_STEP)
+    return int(edges.time_ns[-1]) if len(edges) and edges.kind[-1] == MarkKind.DDP_WAIT else None
+
+
+def _begun(thread: Marks) -> bool:
+    edges = thread.of(MarkKind.COLLECTIVE_BEGIN, MarkKind.COLLECTIVE_END)
+    return len(edges) > 0 and bool(edges.kind[-1] == MarkKind.COLLECTIVE_BEGIN and edges.arg2[-1] == 0)
