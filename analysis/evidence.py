@@ -66,6 +66,7 @@ class Evidence:
         self._fold = fold
         self._is_truncated = is_truncated
         self.baseline_s: float | None = None
+        self.still_recording = False
 
     @classmethod
     def of_trace(cls, reader: TraceReader, *, baseline_s: float | None = None) -> Evidence:
@@ -81,6 +82,7 @@ class Evidence:
 
         evidence = cls(reader.meta, reader.table, fold, is_truncated=lambda: reader.truncated)
         evidence.baseline_s = baseline_s
+        evidence.still_recording = reader.still_recording
         return evidence
 
     @property

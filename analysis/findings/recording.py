@@ -19,13 +19,14 @@ from netprof.units import count, duration, share, size
 class RecordingFinding:
     """The recording's length, and what of it could not be used.
 
-    `truncated` says that its end is missing. `unknown_bytes` belong to flows that the trace does not describe.
+    `truncated` says that its end is missing, `still_recording` that it is to come. `unknown_bytes` belong to flows that the trace does not describe.
     `unpaired` are begins and ends of collectives without a partner, `wire_rows` the rows of that table.
     """
 
     meta: Meta
     length_ns: int
     truncated: bool
+    still_recording: bool
     unknown_bytes: int
     dropped: Dropped
     unpaired: int
@@ -42,6 +43,7 @@ def _conclude(analysis: Analysis) -> RecordingFinding:
         unpaired=evidence.found_collectives.unpaired,
         wire_rows=evidence.fold.rows,
         truncated=evidence.truncated,
+        still_recording=evidence.still_recording,
     )
 
 
@@ -53,6 +55,7 @@ def _document(finding: RecordingFinding) -> dict[str, Any]:
         "kernel": meta.kernel,
         "command": list(meta.command),
         "stop_reason": meta.stop_reason,
+        "still_recording": finding.still_recording,
         "recording_s": finding.length_ns / 1e9,
         "bin_s": meta.bin_ns / 1e9,
         "losses": dataclasses.asdict(meta.losses) | {"truncated": finding.truncated},
@@ -83,7 +86,7 @@ def _details(finding: RecordingFinding) -> Iterator[Part]:
         ("host", meta.host),
         ("kernel", meta.kernel),
         ("command", " ".join(meta.command)),
-        ("stopped", meta.stop_reason or "unknown: the recorder did not finish"),
+        ("stopped", meta.stop_reason or _not_stopped(finding)),
         ("time bin", duration(meta.bin_ns / 1e9)),
         ("netprof", meta.netprof_version),
     ]
@@ -105,6 +108,14 @@ def _details(finding: RecordingFinding) -> Iterator[Part]:
     yield Part("Probes", bodies=[about], detail=True)
 
 
+def _not_stopped(finding: RecordingFinding) -> str:
+    return "not yet: it is still being recorded" if finding.still_recording else "unknown: the recorder did not finish"
+
+
+def _end(finding: RecordingFinding) -> str:
+    return "missing" if finding.truncated else "still to come" if finding.still_recording else "complete"
+
+
 def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
     losses = finding.meta.losses
     return [
@@ -114,7 +125,7 @@ def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
         ("healed bytes", size(losses.healed_bytes)),
         ("steps cut off", str(finding.dropped.incomplete)),
         ("steps damaged", str(finding.dropped.damaged)),
-        ("end of the trace", "missing" if finding.truncated else "complete"),
+        ("end of the trace", _end(finding)),
     ]
 
 
@@ -155,6 +166,8 @@ def _cost_in_words(meta: Meta) -> str:
 def _notes(finding: RecordingFinding) -> Iterator[str]:
     """Say what was lost, what was skipped, and what was attached at a price."""
     losses = finding.meta.losses
+    if finding.still_recording:
+        yield "the recording goes on: this is the report of what there is so far"
     if finding.truncated:
         yield "the recorder did not finish: the end of the trace is missing"
     if losses.lost_marks:
