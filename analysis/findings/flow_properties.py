@@ -79,5 +79,9 @@ def _document(found: FlowProperties | None) -> dict[str, Any]:
 
 
 FLOW_PROPERTIES = Section(
-    "flow properties", _conclude, ("marks", "wire", "flows"), _document, definitions=lambda found: (DEFINITION,)
+    "flow properties",
+    _conclude,
+    ("marks", "wire", "flows"),
+    _document,
+    definitions=lambda found: (DEFINITION,) if found and found.start_skew_s is not None else (),
 )

@@ -10,7 +10,7 @@ from typing import Any
 from netprof.analysis.account.causes import CAUSES
 from netprof.analysis.account.idle import IdleTime, idle_time
 from netprof.analysis.account.idle_spans import idle_spans
-from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION
+from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION, Definition
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.nic import NicTotals, nic_totals
 from netprof.analysis.form import Grid, Pairs, Part
@@ -281,6 +281,13 @@ def _nic_notes(device: str, nic: NicTotals) -> Iterator[str]:
         yield f"{device} counted {dropped} dropped packets and {errors} errors"
 
 
+def _definitions(links: Sequence[LinkSummary]) -> Sequence[Definition]:
+    if not any(link.moved_bytes for link in links):
+        return ()
+    iterations_known = any(link.outstanding_ns is not None for link in links)
+    return (UTILIZATION, OUTSTANDING, IDLE) if iterations_known else (UTILIZATION, IDLE)
+
+
 LINKS = Section(
     "links",
     _conclude,
@@ -288,5 +295,5 @@ LINKS = Section(
     _document,
     _parts,
     _notes,
-    lambda links: (UTILIZATION, OUTSTANDING, IDLE),
+    _definitions,
 )

@@ -19,8 +19,9 @@ from netprof.units import count, duration, share, size
 class RecordingFinding:
     """The recording's length, and what of it could not be used.
 
-    `truncated` says that its end is missing, `still_recording` that it is to come. `unknown_bytes` belong to flows that the trace does not describe.
-    `unpaired` are begins and ends of collectives without a partner, `wire_rows` the rows of that table.
+    `truncated` says that its end is missing, `still_recording` that it is to come. `unknown_bytes` belong to flows that
+    the trace does not describe. `unpaired` are begins and ends of collectives without a partner, `wire_rows` the rows
+    of that table.
     """
 
     meta: Meta
@@ -75,7 +76,10 @@ def _cost(meta: Meta) -> dict[str, Any]:
 
 
 def _parts(finding: RecordingFinding) -> Sequence[Part]:
-    rows = [("lost", _losses(finding)), ("left out", _left_out(finding)), ("cost", _cost_in_words(finding.meta))]
+    rows = [("lost", _losses(finding))]
+    if finding.meta.losses.healed_bytes:
+        rows.append(("seen late", _seen_late(finding.meta.losses.healed_bytes)))
+    rows += [("left out", _left_out(finding)), ("cost", _cost_in_words(finding.meta))]
     return [Part("Recording", bodies=[Pairs(rows)]), *_details(finding)]
 
 
@@ -122,9 +126,9 @@ def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
         ("lost marks", str(losses.lost_marks)),
         ("merged bins", str(losses.merged_bins)),
         ("untracked flows", str(losses.untracked_flows)),
-        ("healed bytes", size(losses.healed_bytes)),
-        ("steps cut off", str(finding.dropped.incomplete)),
-        ("steps damaged", str(finding.dropped.damaged)),
+        ("bytes seen late, by sequence numbers", size(losses.healed_bytes)),
+        ("iterations cut off by the recording's edges", str(finding.dropped.incomplete)),
+        ("iterations with lost marks", str(finding.dropped.damaged)),
         ("end of the trace", _end(finding)),
     ]
 
@@ -137,18 +141,21 @@ def _losses(finding: RecordingFinding) -> str:
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
         "the end of the trace" if finding.truncated else "",
     ]
-    healed = f"; {size(losses.healed_bytes)} unseen, recovered from sequence numbers" if losses.healed_bytes else ""
-    return (", ".join(part for part in parts if part) or "nothing") + healed
+    return ", ".join(part for part in parts if part) or "nothing"
+
+
+def _seen_late(healed_bytes: int) -> str:
+    return f"{size(healed_bytes)} in packets that were not seen: counted by TCP's sequence numbers, a little later"
 
 
 def _left_out(finding: RecordingFinding) -> str:
+    cut, damaged, half = finding.dropped.incomplete, finding.dropped.damaged, finding.unpaired
     parts = [
-        f"{count(finding.dropped.incomplete, 'step')} cut off by the edges of the recording",
-        f"{count(finding.dropped.damaged, 'damaged step')}",
+        f"{count(cut, 'iteration')} cut off by the edges of the recording" if cut else "",
+        f"{count(damaged, 'iteration')} with lost marks" if damaged else "",
+        f"{count(half, 'collective')} of which only the begin or the end was seen" if half else "",
     ]
-    if finding.unpaired:
-        parts.append(f"{count(finding.unpaired, 'unpaired collective mark')}")
-    return ", ".join(parts)
+    return ", ".join(part for part in parts if part) or "nothing"
 
 
 def _cost_in_words(meta: Meta) -> str:

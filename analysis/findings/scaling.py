@@ -18,6 +18,11 @@ class Scaling:
     factor: float
     basis: str
 
+    @property
+    def about(self) -> str:
+        """What it rests on, for a person."""
+        return "estimated" if self.basis == "single trace" else "against one worker alone"
+
 
 def scaling(durations: Durations | None, baseline_s: float | None = None) -> Scaling | None:
     """Return the scaling factor of the typical iteration; None without iterations.
@@ -39,4 +44,4 @@ def _document(found: Scaling | None) -> dict[str, Any]:
     return {"scaling_factor": found.factor if found else None, "scaling_basis": found.basis if found else None}
 
 
-SCALING = Section("scaling", _conclude, document=_document, definitions=lambda found: (DEFINITION,))
+SCALING = Section("scaling", _conclude, document=_document, definitions=lambda found: (DEFINITION,) if found else ())

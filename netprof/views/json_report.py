@@ -121,5 +121,5 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
         "schema": SCHEMA,
         **analysis.document(),
         "notes": list(analysis.notes),
-        "definitions": {term.term: term.text for term in definitions.ALL},
+        "definitions": {term.name or term.term: term.text for term in definitions.ALL},
     }

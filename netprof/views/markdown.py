@@ -43,7 +43,7 @@ def _lines(analysis: Analysis) -> Iterator[str]:
         yield from (f"- {escaped(note)}" for note in analysis.notes)
     yield from _folded("Details", [line for part in parts if part.detail for line in _part(part)])
     meanings = [f"- **{escaped(term.term)}**: {escaped(term.text)}" for term in analysis.definitions]
-    yield from _folded("Definitions", ["", *meanings])
+    yield from _folded("Definitions", ["", *meanings] if meanings else [])
 
 
 def escaped(text: str) -> str:

@@ -183,5 +183,5 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
         about = "line rate unknown" if share is None else f"{units.share(share)} of line rate"
         figures.append(("bus bandwidth", units.rate(collectives.bus_bandwidth_bps), about))
     if scaling is not None:
-        figures.append(("scaling factor", f"{scaling.factor:.2f}", scaling.basis))
+        figures.append(("scaling factor", f"{scaling.factor:.2f}", scaling.about))
     return figures

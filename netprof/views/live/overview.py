@@ -88,7 +88,7 @@ def all_reduce_rows(recent: Recent, width: int, tall: bool) -> list[Text]:
 _MEANING = {
     "last": "all of the last iteration",
     "window": "all of the window",
-    "median": "single ones (overlapping: a share)",
+    "median": "each alone (they share the link)",
 }
 
 
