@@ -89,6 +89,11 @@ class LinkSummary:
         return self.idle.gradients_waiting_ns / self.outstanding_ns
 
     @property
+    def dropped_packets(self) -> int:
+        """What the device itself says that it dropped, either way; 0 also where its counters are not known."""
+        return self.nic.tx_drops + self.nic.rx_drops if self.nic is not None else 0
+
+    @property
     def label(self) -> str:
         """Its name for a person: the device and whose flows it carries."""
         name, numbers = ("rank", self.ranks) if self.ranks else ("pid", self.pids)
@@ -223,8 +228,10 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     shown = _main_links(links)
     left_out = len(links) - len(shown)
     about = f"; {left_out} with hardly any traffic left out" if left_out else ""
-    columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting")
+    columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting", "dropped")
     usage = Grid(columns, [_usage(link, links) for link in shown], left=frozenset({"ranks"}), optional=("ranks",))
+    if not any(link.dropped_packets for link in shown):
+        usage = usage.without({"dropped"})
     sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
     rates = Pairs([("line rate from", source) for source in sources])
     headings = ("link", "idle", *(cause.short for cause in CAUSES))
@@ -251,6 +258,7 @@ def _usage(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
         share(link.utilization_rx),
         share(link.utilization_outstanding_tx),
         share(link.utilization_outstanding_rx),
+        UNKNOWN if link.nic is None else str(link.dropped_packets),
     )
 
 

@@ -117,3 +117,10 @@ def test_only_what_is_shown_is_defined(tmp_path):
 def test_bytes_whose_packets_were_not_seen_are_no_loss_and_said_plainly(tmp_path):
     drawn = text(Job(changes={"losses": Losses(healed_bytes=586_400)}).fill(), tmp_path, 120)
     assert re.search(r"lost +nothing\n +seen late +586.4 kB in packets that were not seen: counted by TCP's", drawn)
+
+
+def test_packets_that_an_interface_dropped_are_in_the_table_of_links(tmp_path):
+    assert "dropped" not in text(Job().fill(), tmp_path, 100)
+    links = text(Job(drops=4).fill(), tmp_path, 101).split("Links")[1].split("Idle")[0].splitlines()
+    assert links[1].endswith("dropped")
+    assert links[2].endswith(" 4")

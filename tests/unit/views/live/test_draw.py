@@ -163,3 +163,8 @@ def test_gpus_are_shown_when_there_are_samples(look):
     with_gpus = replace(recent, gpus={0: {GpuMetric.BUSY_PERCENT: 87.0, GpuMetric.POWER_W: 312.4}, 1: {}})
     drawn = text(with_gpus, 120, 40)
     assert "87 % busy  312 W" in drawn
+
+
+def test_packets_that_an_interface_dropped_are_pointed_out(look):
+    assert "dropped 4 packets" in text(look(Job(ranks=1, drops=4).fill()), 120, 40)
+    assert "dropped" not in text(look(Job(ranks=1).fill()), 120, 40)
