@@ -278,5 +278,5 @@ def test_without_a_terminal_there_is_a_line_a_second(job: TrainingJob, tmp_path:
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if re.match(r"\d+ s · ", line)]
     assert 2 <= len(lines) <= 5
-    assert re.search(r"iteration \d+: [\d.]+ ms, [\d.]+ % exposed communication", lines[-1])
+    assert re.search(r"iterations? [\d to]+: [\d.]+ ms, [\d.]+ % exposed communication", lines[-1])
     assert "\x1b" not in done.stderr
