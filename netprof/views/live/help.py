@@ -27,7 +27,7 @@ def help_rows(recent: Recent | None) -> list[Text]:
     bin_width = duration(recent.meta.bin_ns / 1e9) if recent is not None else "a bin"
     rows = [row((f"  {keys:<12}", "bold"), text) for keys, text in _KEYS]
     rows += [row(), row("  bar of an iteration: ", legend())]
-    rows.append(row(f"  trend: the last {HISTORY} iterations, the slowest of those that share a cell"))
+    rows.append(row(f"  trend: the last {HISTORY} iterations, the slowest that share a cell; ↑ an outlier"))
     rows.append(row("  now: the time since the last whole iteration ended"))
     rows.append(row(f"  strips: bins of {bin_width}; the height is a column's mean, the colour its fullest bin"))
     rows.append(
