@@ -8,13 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, REST
-from netprof.analysis.form import Cell, Grid, Pairs, Part
+from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.views.colours import LETTERS, terminal_style
 from netprof.views.safe import safe_text
 
 _LONGEST_CELL, _LONGEST_LINE = 120, 400
 _FEWEST_BAR_CELLS, _MOST_BAR_CELLS, _BESIDE_BAR = 8, 40, 44
-_COLOURS = {FORWARD.name: "blue", BACKWARD.name: "cyan", EXPOSED.name: "red", REST.name: "bright_black"}
 
 
 def print_part(part: Part, console: Console) -> None:
@@ -113,6 +112,25 @@ def _text(cell: Cell, room: int) -> Text:
     """Return a cell; a bar as a block at its place in `room` cells, so that the rows read like a track."""
     if isinstance(cell, str):
         return Text(safe_text(cell, _LONGEST_CELL))
-    begin, end = round(cell.before * room), round((cell.before + cell.part) * room)
-    block = "█" * (end - begin) or ("▏" if cell.part else "")
-    return Text(" " * begin) + Text(block, style=_COLOURS.get(cell.name, ""))
+    if isinstance(cell, Bar):
+        begin, end = _edges(cell, room)
+        block = "█" * (end - begin) or ("▏" if cell.part else "")
+        return Text(" " * begin) + Text(block, style=terminal_style(cell.name))
+    return bars(cell.bars, room)
+
+
+def bars(stacked: Sequence[Bar], room: int) -> Text:
+    """Return bars in one row of `room` cells: each begins with its letter, so that it is known without colours."""
+    made = Text()
+    for bar in stacked:
+        begin, end = _edges(bar, room)
+        made.append("·" * (begin - len(made)), "bright_black")
+        if end > begin:
+            style = terminal_style(bar.name)
+            made.append(LETTERS.get(bar.name, "█"), f"reverse {style}")
+            made.append("█" * (end - begin - 1), style)
+    return made + Text("·" * (room - len(made)), "bright_black")
+
+
+def _edges(bar: Bar, room: int) -> tuple[int, int]:
+    return round(bar.before * room), round((bar.before + bar.part) * room)

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Stack
+from netprof.views.console_form import bars
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def _row(cells: Sequence[str]) -> str:
 
 def _cell(cell: Cell) -> str:
     """Return a cell; a bar is drawn in characters, at its place."""
+    if isinstance(cell, Stack):
+        return f"`{bars(cell.bars, _BAR_CELLS).plain}`"
     if not isinstance(cell, Bar):
         return escaped(cell)
     begin, end = round(cell.before * _BAR_CELLS), round((cell.before + cell.part) * _BAR_CELLS)
