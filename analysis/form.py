@@ -38,7 +38,8 @@ class Grid:
 
     Where there is little room, columns may go (`optional` are their headings, the first one first), and only the first
     `brief` rows are needed. `total` is the number of rows that there are, where not all are here. `strong` rows stand
-    out, `faint` ones stand back. `places` are begin and length of what each row is about, ns, where a view can go there.
+    out, `faint` ones stand back. `places` are begin and length of what each row
+    is about, ns, where a view can go there.
     """
 
     headings: Sequence[str]

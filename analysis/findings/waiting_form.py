@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from netprof.analysis.account.causes import WAIT_CAUSES
-from netprof.analysis.findings.waiting import CauseShare, RankWaiting, WaitingFinding, WorstIteration
+from netprof.analysis.findings.waiting_finding import CauseShare, RankWaiting, WaitingFinding, WorstIteration
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Stack
 from netprof.units import count, duration, share
 
 _TOLD = 0.05  # of the waiting, from which on a cause gets its sentence
+_SHOWN = 0.001  # from which on it gets a row
 _FEW_RANKS = 16
 
 
@@ -30,12 +31,11 @@ def waiting_parts(finding: WaitingFinding | None) -> Sequence[Part]:
 def _causes(causes: Sequence[CauseShare]) -> Grid:
     rows: list[Sequence[Cell]] = []
     before = 0.0
-    for each in causes:
+    for each in [each for each in causes if each.share >= _SHOWN]:
         bar = Bar(before, each.share, each.cause.name)
-        name = f"{each.cause.letter}  {each.cause.title}"
-        rows.append((name, share(each.share), duration(each.saves_s), who(each), bar))
+        rows.append((each.cause.title, share(each.share), duration(each.saves_s), who(each), bar))
         before += each.share
-    return Grid(("for", "share", "saves", "who", ""), rows, left=frozenset({"who", ""}), optional=("",))
+    return Grid(("for", "share", "saves", "who", ""), rows, left=frozenset({"who", ""}), optional=("", "saves"))
 
 
 def who(each: CauseShare) -> str:
@@ -52,12 +52,13 @@ def _sentences(causes: Sequence[CauseShare]) -> Iterator[tuple[str, str]]:
     for number, each in enumerate(causes):
         if number == 0 or each.share >= _TOLD:
             yield each.cause.short, each.sentence
-            yield "", f"→ {each.advice}"
+            yield "do next", each.advice
 
 
 def _ranks(finding: WaitingFinding) -> Grid:
-    numbers = [WAIT_CAUSES.index(each.cause) for each in finding.causes]
-    names = [each.cause.short for each in finding.causes]
+    shown = [each.cause for each in finding.causes if each.share >= _SHOWN]
+    numbers = [WAIT_CAUSES.index(cause) for cause in shown]
+    names = [cause.short for cause in shown]
     rows = [_rank(each, numbers) for each in finding.by_rank]
     headings = ("rank", "waits", "", *names)
     return Grid(headings, rows, left=frozenset({""}), optional=tuple(names[::-1]), brief=_FEW_RANKS)
@@ -66,7 +67,7 @@ def _ranks(finding: WaitingFinding) -> Grid:
 def _rank(each: RankWaiting, numbers: Sequence[int]) -> Sequence[Cell]:
     name = f"pid {each.pid}" if each.rank is None else str(each.rank)
     shares = (_of(each.causes_ns[number], each.window_ns) for number in numbers)
-    return (name, _of(each.exposed_ns, each.window_ns), _stack(each.causes_ns, each.window_ns), *shares)
+    return (name, _of(each.exposed_ns, each.window_ns), stack(each.causes_ns, each.window_ns), *shares)
 
 
 def _worst(finding: WaitingFinding) -> Grid:
@@ -74,7 +75,7 @@ def _worst(finding: WaitingFinding) -> Grid:
     ranks = max(1, len(finding.by_rank))
     rows = [_iteration(each, longest_ns, ranks) for each in finding.worst]
     places = [(each.begin_ns, each.duration_ns) for each in finding.worst]
-    headings = ("iteration", "took", "a rank waits", "mostly for", "")
+    headings = ("iteration", "took", "mean wait", "mostly for", "")
     return Grid(headings, rows, left=frozenset({"mostly for", ""}), optional=("",), places=places)
 
 
@@ -82,10 +83,10 @@ def _iteration(each: WorstIteration, longest_ns: int, ranks: int) -> Sequence[Ce
     waited = duration(each.exposed_ns / ranks / 1e9)
     named = each.cause.title if each.rank is None else f"{each.cause.title}: rank {each.rank}"
     took = duration(each.duration_ns / 1e9)
-    return (f"#{each.number + 1}", took, waited, named, _stack(each.causes_ns, longest_ns))
+    return (f"#{each.number + 1}", took, waited, named, stack(each.causes_ns, longest_ns))
 
 
-def _stack(causes_ns: Sequence[int], whole_ns: int) -> Stack:
+def stack(causes_ns: Sequence[int], whole_ns: int) -> Stack:
     """Return the causes one after another, as shares of a whole."""
     bars, before_ns = [], 0
     for cause, ns in zip(WAIT_CAUSES, causes_ns, strict=True):

@@ -48,12 +48,13 @@ def bullets(console: Console, rows: Sequence[tuple[Text, Text]]) -> None:
 
 
 def show(console: Console, grid: Grid) -> None:
-    """Print a grid, without some of its columns where they do not fit."""
+    """Print a grid; where it does not fit, with shorter bars or without some of its columns."""
     room = max(_FEWEST_BAR_CELLS, min(_MOST_BAR_CELLS, console.width - _BESIDE_BAR))
     for given_up in range(len(grid.optional) + 1):
         smaller = grid.without(grid.optional[:given_up])
-        if _width(smaller, room) <= console.width:
-            console.print(_table(smaller, room))
+        fitting = max(_FEWEST_BAR_CELLS, min(room, room + console.width - _width(smaller, room)))
+        if _width(smaller, fitting) <= console.width:
+            console.print(_table(smaller, fitting))
             return
     for row in grid.rows:
         _show_row(console, grid.headings, row, room)
@@ -113,10 +114,18 @@ def _text(cell: Cell, room: int) -> Text:
     if isinstance(cell, str):
         return Text(safe_text(cell, _LONGEST_CELL))
     if isinstance(cell, Bar):
-        begin, end = _edges(cell, room)
-        block = "█" * (end - begin) or ("▏" if cell.part else "")
-        return Text(" " * begin) + Text(block, style=terminal_style(cell.name))
+        return _alone(cell, room)
     return bars(cell.bars, room)
+
+
+def _alone(bar: Bar, room: int) -> Text:
+    begin, end = _edges(bar, room)
+    if bar.name in LETTERS:
+        end = max(end, begin + 1)
+        begin = min(begin, room - 1)
+        return Text(" " * begin) + _block(bar, min(end, room) - begin)
+    block = "█" * (end - begin) or ("▏" if bar.part else "")
+    return Text(" " * begin) + Text(block, style=terminal_style(bar.name))
 
 
 def bars(stacked: Sequence[Bar], room: int) -> Text:
@@ -125,11 +134,16 @@ def bars(stacked: Sequence[Bar], room: int) -> Text:
     for bar in stacked:
         begin, end = _edges(bar, room)
         made.append("·" * (begin - len(made)), "bright_black")
-        if end > begin:
-            style = terminal_style(bar.name)
-            made.append(LETTERS.get(bar.name, "█"), f"reverse {style}")
-            made.append("█" * (end - begin - 1), style)
+        made.append_text(_block(bar, end - begin))
     return made + Text("·" * (room - len(made)), "bright_black")
+
+
+def _block(bar: Bar, cells: int) -> Text:
+    """Return a bar with its letter at the beginning."""
+    if cells < 1:
+        return Text()
+    style = terminal_style(bar.name)
+    return Text(LETTERS.get(bar.name, "█"), f"reverse {style}") + Text("█" * (cells - 1), style)
 
 
 def _edges(bar: Bar, room: int) -> tuple[int, int]:

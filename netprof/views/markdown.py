@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Stack
+from netprof.analysis.form import Cell, Grid, Pairs, Part, Stack
+from netprof.views.colours import LETTERS
 from netprof.views.console_form import bars
 from netprof.views.safe import safe_text
 
@@ -85,10 +86,10 @@ def _row(cells: Sequence[str]) -> str:
 
 def _cell(cell: Cell) -> str:
     """Return a cell; a bar is drawn in characters, at its place."""
-    if isinstance(cell, Stack):
-        return f"`{bars(cell.bars, _BAR_CELLS).plain}`"
-    if not isinstance(cell, Bar):
+    if isinstance(cell, str):
         return escaped(cell)
+    if isinstance(cell, Stack) or cell.name in LETTERS:
+        return f"`{bars(cell.bars if isinstance(cell, Stack) else (cell,), _BAR_CELLS).plain}`"
     begin, end = round(cell.before * _BAR_CELLS), round((cell.before + cell.part) * _BAR_CELLS)
     drawn = "░" * begin + ("█" * (end - begin) or ("▏" if cell.part else ""))
     return f"`{drawn:░<{_BAR_CELLS}}`"

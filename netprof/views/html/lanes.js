@@ -4,11 +4,11 @@ const Style = {
   colours: {},
   read() {
     const style = getComputedStyle(document.documentElement);
-    const names = ["ground", "paper", "ink", "dim", "line", "soft", "accent", "forward", "backward", "exposed", "rest", "tx", "rx",
+    const names = ["ground", "paper", "ink", "dim", "line", "soft", "accent", "forward", "backward", "exposed_communication", "rest", "tx", "rx",
       "rate", "inferred", "no_gradient", "gradients_waiting", "nothing_outstanding", "after_last_byte", "idle", "ready", "queued",
-      "wire", "unpack", "shade", "hatch"];
+      "wire", "unpack", "shade", "hatch", "late_rank", "link_full", "other_traffic", "loss", "transport", "host", "unseen"];
     for (const name of names) Style.colours[name] = style.getPropertyValue("--" + name).trim();
-    Style.colours.exposed_communication = Style.colours.exposed;
+    Style.colours.exposed = Style.colours.exposed_communication;
     Style.font = getComputedStyle(document.body).fontFamily;
     Style.patterns = new Map();
   },
@@ -17,6 +17,7 @@ const Style = {
     forward: "plain", backward: "rising", exposed_communication: "falling", rest: "dots",
     no_gradient: "plain", gradients_waiting: "falling", nothing_outstanding: "dots", after_last_byte: "rising",
     idle: "plain", inferred: "rising", queued: "rising", wire: "plain", unpack: "dots", ready: "plain",
+    late_rank: "falling", link_full: "plain", other_traffic: "dots", loss: "rising", transport: "rising", host: "falling", unseen: "dots",
   },
   fill(context, kind) {
     const ratio = window.devicePixelRatio || 1;

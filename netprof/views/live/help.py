@@ -10,7 +10,8 @@ from netprof.analysis.live.recent import Recent
 from netprof.units import duration
 from netprof.views.live.iterations import legend
 from netprof.views.live.links import CAUSE_STYLES
-from netprof.views.live.rows import row
+from netprof.views.live.rows import Part, row
+from netprof.views.live.waiting import LEGEND
 
 _KEYS = (
     ("q", "stop and print the report (ctrl-C stops too)"),
@@ -45,5 +46,10 @@ def help_rows(recent: Recent | None) -> list[Text]:
     rows += [
         row(f"    {cause.letter} ", (cause.short, style)) for cause, style in zip(CAUSES, CAUSE_STYLES, strict=True)
     ]
+    rows.append(row("  what the ranks wait for, a bar for each, as long as all of its time:"))
+    causes: list[Part | str] = ["    "]
+    for letter, title, style in LEGEND:
+        causes += [(letter, f"reverse {style}"), f" {title}  "]
+    rows.append(row(*causes))
     rows.append(row("  verdict, shares, flows: over the last seconds that are named there; the report is over all"))
     return rows

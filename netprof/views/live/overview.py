@@ -12,6 +12,7 @@ from netprof.views.live.gpus import gpu_rows
 from netprof.views.live.iterations import rank_rows
 from netprof.views.live.links import by_traffic, link_rows
 from netprof.views.live.rows import Part, brief_rate, heading, percent, row, stacked, wrapped
+from netprof.views.live.waiting import waiting_rows
 from netprof.views.safe import safe_text
 
 _COLOUR = {
@@ -36,9 +37,10 @@ def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     spaced = height >= 34
     room = height - len(top)
     ranks = rank_rows(recent, width, max(2, min(9, room // 3 if height >= _ROOMY else room)))
-    room = height - len(top) - len(ranks) - 1
+    waiting = waiting_rows(recent, width, min(9, (height - len(top) - len(ranks)) // 3))
+    room = height - len(top) - len(ranks) - len(waiting) - 1
     links = link_rows(recent, width, min(room, 1 + 4 * max(1, len(by_traffic(recent)))), zoom)
-    sections = [top, ranks, links, all_reduce_rows(recent, width, spaced)]
+    sections = [top, ranks, *([waiting] if waiting else []), links, all_reduce_rows(recent, width, spaced)]
     for extra in (gpu_rows(recent, width, 1 + len(recent.gpus)), flow_rows(recent, width, 9)):
         room = height - sum(len(section) + spaced for section in sections)
         if extra and room >= 2:
