@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from netprof.analysis.account.causes import CAUSES
@@ -23,6 +25,10 @@ _KEYS = (
 )
 
 
+_IDLE = list(zip(CAUSES, CAUSE_STYLES, strict=True))
+_FIRST = 4  # causes of waiting in the first of two rows
+
+
 def help_rows(recent: Recent | None) -> list[Text]:
     """Return the help."""
     bin_width = duration(recent.meta.bin_ns / 1e9) if recent is not None else "a bin"
@@ -30,26 +36,20 @@ def help_rows(recent: Recent | None) -> list[Text]:
     rows += [row(), row("  bar of an iteration: ", legend())]
     rows.append(row(f"  trend: the last {HISTORY} iterations, the slowest that share a cell; ↑ an outlier"))
     rows.append(row("  now: the time since the last whole iteration ended"))
-    rows.append(row(f"  strips: bins of {bin_width}; the height is a column's mean, the colour its fullest bin"))
+    rows.append(row(f"  strips: bins of {bin_width}; height: a column's mean, colour: its fullest bin"))
     rows.append(
-        row(
-            "    ",
-            ("▅", "green"),
-            " 80 % of line rate or more  ",
-            ("▅", "yellow"),
-            " 30 %  ",
-            ("▅", "blue"),
-            " less  · idle",
-        )
+        row("    ", ("▅", "green"), " 80 % of line rate or more  ", ("▅", "yellow"), " 30 %  ", ("▅", "blue"), " less")
     )
-    rows.append(row("  why the link is idle, as far as whole iterations tell (? is not known yet):"))
-    rows += [
-        row(f"    {cause.letter} ", (cause.short, style)) for cause, style in zip(CAUSES, CAUSE_STYLES, strict=True)
-    ]
-    rows.append(row("  what the ranks wait for, a bar for each, as long as all of its time:"))
-    causes: list[Part | str] = ["    "]
-    for letter, title, style in LEGEND:
-        causes += [(letter, f"reverse {style}"), f" {title}  "]
-    rows.append(row(*causes))
-    rows.append(row("  verdict, shares, flows: over the last seconds that are named there; the report is over all"))
+    rows.append(_listed("  link idle (·):", [(cause.letter, cause.short, style) for cause, style in _IDLE]))
+    rows.append(row("  what the ranks wait for, in a bar as long as all of a rank's time:"))
+    rows += [_listed("   ", LEGEND[:_FIRST]), _listed("   ", LEGEND[_FIRST:])]
+    rows.append(row("  verdict, shares, flows: of the last seconds; the report is over all"))
     return rows
+
+
+def _listed(about: str, entries: Sequence[tuple[str, str, str]]) -> Text:
+    """Return letters with their meanings in one row."""
+    parts: list[Part | str] = [about]
+    for letter, meaning, style in entries:
+        parts += [" ", (letter, style), f" {meaning} "]
+    return row(*parts)

@@ -27,13 +27,13 @@ _COLOUR = {
 }
 
 
-_ROOMY, _LEAST_BELOW = 18, 3
-"""Rows from which on the verdict does not need all but a few of them."""
+_VERDICT, _ROOMY, _LEAST_BELOW = 4, 18, 3
+"""Rows of the verdict; where there are fewer than _ROOMY in all, it may have all but a few of them."""
 
 
 def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     """Return the rows of the overview, at most `height`: what fits, the most telling parts first."""
-    top = verdict_rows(recent, width, 2 if height >= _ROOMY else height - _LEAST_BELOW)
+    top = verdict_rows(recent, width, _VERDICT if height >= _ROOMY else height - _LEAST_BELOW)
     spaced = height >= 34
     room = height - len(top)
     ranks = rank_rows(recent, width, max(2, min(9, room // 3 if height >= _ROOMY else room)))
@@ -48,8 +48,8 @@ def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     rows: list[Text] = []
     for section in sections:
         rows += section + ([row()] if spaced else [])
-    if len(rows) < height and height >= _ROOMY:
-        rows[: len(top)] = verdict_rows(recent, width, 2 + height - len(rows))
+    if len(rows) < height:
+        rows[: len(top)] = verdict_rows(recent, width, len(top) + height - len(rows))
     return rows
 
 

@@ -63,5 +63,5 @@ def _rank(each: RankWaiting, width: int) -> Text:
     return row((f"{name:>4}", "bold"), " ", right(waits, 7), " ", bar)
 
 
-LEGEND = [(cause.letter, cause.title, terminal_style(cause.name)) for cause in WAIT_CAUSES]
+LEGEND = [(cause.letter, cause.title, f"reverse {terminal_style(cause.name)}") for cause in WAIT_CAUSES]
 """Letter, meaning and style of every cause, for the help."""
