@@ -36,7 +36,8 @@ _WORKS = (
 class Stall:
     """Nothing has moved since `since_ns`: no mark of any rank, and hardly a byte of the job.
 
-    `waiting` are the processes that wait for communication, `absent` those that do not, `gone` those that have exited.
+    `waiting` are the processes that wait for communication, `absent` those that do not (or still wait for what others
+    have), `gone` those that have exited.
     """
 
     since_ns: int
@@ -117,8 +118,15 @@ def _stall(evidence: Evidence, marks: Marks, past: PastIterations, since_ns: int
     left = [pid for pid in pids if pid not in gone]
     if not left:
         return None
-    waiting = [pid for pid in left if _waits(marks.where(marks.pid == pid))]
+    waiting = [pid for pid in left if _waits(marks.where(marks.pid == pid)) and not _is_behind(pid, marks, past)]
     return Stall(since_ns, tuple(waiting), _without(left, waiting), tuple(gone))
+
+
+def _is_behind(pid: int, marks: Marks, past: PastIterations) -> bool:
+    """Say whether a process waits for what is done for others: they are an iteration ahead, and wait for it."""
+    done_by_others = past.done_ns[past.pid != pid]
+    last_wait = marks.time_ns[(marks.pid == pid) & np.isin(marks.kind, _WAITS)][-1:]
+    return len(last_wait) > 0 and bool((done_by_others > last_wait[0]).any())
 
 
 def _names(pids: Sequence[int], ranks: Mapping[int, int]) -> str:

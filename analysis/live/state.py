@@ -28,7 +28,7 @@ _FEWEST_ITERATIONS = 5  # unless this many do not fit into it
 _GLANCE_NS, _GLANCE_ITERATIONS = 4 * _S, 5
 _TRIM_EVERY = 8  # looks
 _CONCLUDE_EVERY_S = 1.5
-_SHARE = 0.01  # of a core, at most, goes into conclusions, and as much into a closer look
+_SHARE, _CLOSER_SHARE = 0.01, 0.03  # of a core, at most, goes into conclusions, and into a closer look
 _CATCH_UP_ROUNDS = 3
 _GPU_NS = 2 * _S
 
@@ -37,8 +37,8 @@ class LiveState:
     """Turns what an inbox holds into `Recent`; used by one thread.
 
     Iterations and the bytes of the last seconds are looked at on every call, and so is what the ranks were doing
-    meanwhile, conclusions over the whole window follow every one and a half seconds; either more seldom where it would
-    take more than 1 % of a core.
+    meanwhile; conclusions over the whole window follow every one and a half seconds. Both come more seldom where they
+    would take more than a few percent of a core.
     """
 
     def __init__(self, inbox: Inbox, bin_ns: int) -> None:
@@ -49,7 +49,7 @@ class LiveState:
         self._seen = NOTHING_SEEN
         self._stalls = StallWatch()
         self._looks = 0
-        self._closer = Budget(_SHARE)
+        self._closer = Budget(_CLOSER_SHARE)
         self._conclusions = Budget(_SHARE, _CONCLUDE_EVERY_S / 2)
         self._concluded = 0
         self._iterations_concluded = False

@@ -40,12 +40,12 @@ def rank_rows(recent: Recent, width: int, most: int) -> list[Text]:
     if not pids:
         return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
     low, high = usual_range_ns(recent.past.duration_ns)
-    longer = " ↑longer" if (recent.past.duration_ns > high).any() else ""
+    outliers = bool((recent.past.duration_ns > high).any())
     trend_width = min(HISTORY, max(8, (width - _NUMBERS) * 2 // 5))
     bar_width = width - _NUMBERS - trend_width - 2
-    scale = f"▁{brief(low / 1e9)} █{brief(high / 1e9)}{longer}"
+    scale = f"▁{brief(low / 1e9)} █{brief(high / 1e9)}"
     numbers = f"{'rank':>4} {'number':>8} {'last':>7} {'median':>7} {'now':>7} "
-    trend = f"{_trend_title(trend_width, scale)[:trend_width]:<{trend_width}}"
+    trend = f"{_trend_title(trend_width, scale, outliers):<{trend_width}}"
     rows = [row((numbers, "dim"), (trend, "dim"), "  ", _short_legend() if bar_width < legend().cell_len else legend())]
     shown = pids if len(pids) + 1 <= most else pids[: max(0, most - 2)]
     rows += [_rank_row(recent, pid, trend_width, bar_width, (low, high)) for pid in shown]
@@ -80,11 +80,11 @@ def rank_name(recent: Recent, pid: int) -> str:
     return str(recent.ranks.get(pid, "?"))
 
 
-def _trend_title(width: int, scale: str) -> str:
+def _trend_title(width: int, scale: str, outliers: bool) -> str:
     each = -(-HISTORY // width)
     about = f"last {HISTORY}" if each == 1 else f"last {HISTORY}, worst of {each}"
-    full = f"{about} {scale}"
-    return full if len(full) <= width else scale if len(scale) <= width else "trend"
+    longer = f"{scale} ↑longer" if outliers else scale
+    return next(title for title in (f"{about} {longer}", longer, scale, "trend", "") if len(title) <= width)
 
 
 def _rank_row(recent: Recent, pid: int, trend_width: int, bar_width: int, scale: tuple[int, int]) -> Text:

@@ -149,3 +149,12 @@ def test_what_to_do_is_not_cut_off_where_there_is_little_room():
     assert recent.analysis is not None
     assert recent.analysis.of(VERDICT).sentence in " ".join(rows)
     assert any("#" in row for row in rows), "and how it goes"
+
+
+def test_a_rank_that_is_stopped_while_it_waits_is_named_where_the_others_get_on():
+    """Rank 1 stops in the wait of an iteration that the others finish: they wait for it in the next one."""
+    job = stopped(Job(ranks=3, world_size=3).fill(), 101, STOP_NS - ITERATION_NS + 100 * MS, STOP_NS + 60 * MS)
+    stall = list(looks(job, STOP_NS + 2000 * MS))[-1].stall
+    assert stall is not None
+    assert stall.absent == (101,)
+    assert stall.waiting == (100, 102)
