@@ -28,6 +28,8 @@ HARDLY_ANY = 0.001
 OTHER_TRAFFIC = 0.05
 """Share of a device's bytes that may be another's, or a counter's way of counting headers, before it is mentioned."""
 _NAMED = 4
+_BEYOND_DOUBT = 1.005
+"""Utilization that is above 1 even where it is shown with one decimal."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,12 @@ class LinkSummary:
     def idle_basis(self) -> str:
         """What counts as idle here."""
         return "utilization below 1 %" if self.line_rate_bps else "bins without a packet"
+
+    @property
+    def highest_utilization(self) -> float:
+        """The highest of all utilizations that are known, 0 where none is."""
+        tx_waiting, rx_waiting = self.utilization_outstanding_tx, self.utilization_outstanding_rx
+        return max(self.utilization_tx or 0.0, self.utilization_rx or 0.0, tx_waiting or 0.0, rx_waiting or 0.0)
 
     @property
     def waiting_utilization(self) -> float | None:
@@ -275,6 +283,12 @@ def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
     for link in links:
         if link.line_rate_bps is None and link.moved_bytes:
             yield f"the line rate of {link.device} is unknown: no utilization; idle means bins without any packet"
+        if (most := link.highest_utilization) > _BEYOND_DOUBT:
+            yield (
+                f"{link.device} cannot carry {share(most)} of its line rate: {rate(link.line_rate_bps)} "
+                f"({link.line_rate_source}) is too low (say what it is with --line-rate), or bytes were counted later "
+                "than they moved"
+            )
         if link.nic is not None:
             yield from _nic_notes(link.device, link.nic)
 

@@ -10,6 +10,7 @@ from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Stack
 from netprof.units import count, duration, share
 
 _TOLD = 0.05  # of the waiting, from which on a cause gets its sentence
+_MATTERS = 0.25  # from which on it is worth doing something about, too
 _SHOWN = 0.001  # from which on it gets a row
 _FEW_RANKS = 16
 
@@ -46,6 +47,13 @@ def who(each: CauseShare) -> str:
     if each.rank is not None:
         return f"rank {each.rank}"
     return each.flow or ""
+
+
+def worth_doing(finding: WaitingFinding | None) -> tuple[CauseShare, ...]:
+    """Return the causes to do something about, what helps most first."""
+    if finding is None:
+        return ()
+    return tuple(each for number, each in enumerate(finding.causes) if number == 0 or each.share >= _MATTERS)
 
 
 def _sentences(causes: Sequence[CauseShare]) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """The colour of everything that has one, the same in every view.
 
-Causes of waiting have Paul Tol's "vibrant" scheme, which the colour-blind can tell apart; phases have others, since
-both are seen side by side. Nothing rests on a colour alone: every view also has a letter or a texture.
+Causes of waiting have Paul Tol's "vibrant" scheme, which the colour-blind can tell apart; computing is two shades of a
+slate that is none of them, since phases and causes are seen side by side. Nothing rests on a colour alone: every view
+also has a letter or a texture.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def _vibrant(colour: str) -> Colour:
 
 
 COLOURS: dict[str, Colour] = {
-    FORWARD.name: Colour("#4d5d82", "#8a9bc2", "blue"),
-    BACKWARD.name: Colour("#1d9a8a", "#36b8a6", "cyan"),
+    FORWARD.name: Colour("#4d5d82", "#9fb0dd", "blue"),
+    BACKWARD.name: Colour("#8ea6cf", "#5a6f9e", "cyan"),
     EXPOSED.name: Colour("#d9502e", "#f0714c", "red"),
     REST.name: Colour("#a4afbd", "#64717f", "bright_black"),
     LATE_RANK.name: _vibrant("#ee7733"),

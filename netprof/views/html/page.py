@@ -19,6 +19,7 @@ from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.waiting_form import who, worth_doing
 from netprof.views.colours import style_sheet
 from netprof.views.html import charts, tracks
 from netprof.views.html.pack import json_for_script
@@ -90,6 +91,7 @@ def render(analysis: Analysis) -> str:
         sections=_sections(analysis),
         slowest=charts.slowest_iterations(analysis),
         waiting=analysis.of(WAITING),
+        advice=worth_doing(analysis.of(WAITING)),
         data=data,
         curves=curves,
         whatif_note=whatif_note,
@@ -131,6 +133,7 @@ def _environment() -> jinja2.Environment:
         "ratio": units.ratio,
         "count": units.count,
         "shown": safe_text,
+        "who": who,
         "trusted": Markup,  # our own files and JSON, never text from a trace
     }
     return environment

@@ -37,7 +37,7 @@ def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     spaced = height >= 34
     room = height - len(top)
     ranks = rank_rows(recent, width, max(2, min(9, room // 3 if height >= _ROOMY else room)))
-    waiting = waiting_rows(recent, width, min(9, (height - len(top) - len(ranks)) // 3))
+    waiting = waiting_rows(recent, width, min(9, (height - len(top) - len(ranks)) // 2))
     room = height - len(top) - len(ranks) - len(waiting) - 1
     links = link_rows(recent, width, min(room, 1 + 4 * max(1, len(by_traffic(recent)))), zoom)
     sections = [top, ranks, *([waiting] if waiting else []), links, all_reduce_rows(recent, width, spaced)]

@@ -124,3 +124,9 @@ def test_packets_that_an_interface_dropped_are_in_the_table_of_links(tmp_path):
     links = text(Job(drops=4).fill(), tmp_path, 101).split("Links")[1].split("Idle")[0].splitlines()
     assert links[1].endswith("dropped")
     assert links[2].endswith(" 4")
+
+
+def test_a_utilization_that_cannot_be_is_explained(tmp_path):
+    drawn = text(Job(ranks=1, rate_bps=0.5e9).fill(), tmp_path, 300)
+    assert "eth0 cannot carry 148.1 % of its line rate: 500.0 Mbit/s (tbf) is too low" in drawn
+    assert "cannot carry" not in text(Job(ranks=1).fill(), tmp_path, 301)

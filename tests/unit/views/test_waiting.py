@@ -97,6 +97,9 @@ def test_the_page_says_at_once_what_to_do_and_goes_to_the_worst(analysis: Analys
     top = page[page.index('id="verdict"') : page.index('id="waiting"')]
     assert "<b>Do next</b> do something about a late rank." in top
     assert 'aria-label="a late rank 60.0 %, a full link 30.0 %, a busy host 10.0 %"' in top
+    assert "<b>Then</b> do something about a full link." in top
+    assert "do something about a busy host" not in top
+    assert "a late rank 60.0 % · rank 1</b>" in top
     assert page.index('id="waiting"') < page.index('id="tracks"')
     begin_us = (START_NS + 4 * ITERATION_NS - analysis.meta.started_ns) / 1000
     assert f'class="jump" data-begin="{begin_us}" data-length="{ITERATION_NS / 1000}"' in page
