@@ -36,14 +36,15 @@ _WORKS = (
 class Stall:
     """Nothing has moved since `since_ns`: no mark of any rank, and hardly a byte of the job.
 
-    `waiting` are the processes that wait for communication, `absent` those that do not (or still wait for what others
-    have), `gone` those that have exited.
+    `waiting` are the processes that wait for communication, `absent` those that do not, `gone` those that have exited.
+    Where all wait, `silent_first` is the one that was the first to send nothing more; None where that is not seen.
     """
 
     since_ns: int
     waiting: tuple[int, ...]
     absent: tuple[int, ...]
     gone: tuple[int, ...]
+    silent_first: int | None = None
 
     def sentence(self, ranks: Mapping[int, int], through_ns: int) -> str:
         """Return what is known of it, for a person; `ranks` are the processes' ranks."""
@@ -53,6 +54,12 @@ class Stall:
             return f"{lasted}: {gone} has exited" + (f", and {waiting} waits for it" if waiting else "")
         if absent and waiting:
             return f"{lasted}: {absent} has not arrived where {waiting} waits: look at what it does"
+        if waiting and self.silent_first is not None:
+            first = _names([self.silent_first], ranks)
+            return (
+                f"{lasted}: every rank waits, and no byte moves; {first} was the first to send nothing more: look at "
+                "what it does, then at its network"
+            )
         if waiting:
             return (
                 f"{lasted}: every rank waits, and no byte moves: a rank is stopped in a transfer, the network between "
@@ -80,6 +87,8 @@ class StallWatch:
         blocks, first_ns = _blocks(evidence, through_ns)
         moved_ns = max(int(marks.time_ns[-1]), self._last_moved_ns(blocks, first_ns))
         quiet_ns = int(np.diff(marks.time_ns).max(initial=0))
+        if self._stall is not None and moved_ns <= self._stall.since_ns:
+            return self._stall  # what led to it may be older than what is looked at by now
         if through_ns - moved_ns > max(_PATIENCE_NS, _TIMES_USUAL * max(self._usual_quiet_ns, quiet_ns)):
             self._stall = _stall(evidence, marks, past, moved_ns)
             return self._stall
@@ -118,8 +127,11 @@ def _stall(evidence: Evidence, marks: Marks, past: PastIterations, since_ns: int
     left = [pid for pid in pids if pid not in gone]
     if not left:
         return None
-    waiting = [pid for pid in left if _waits(marks.where(marks.pid == pid)) and not _is_behind(pid, marks, past)]
-    return Stall(since_ns, tuple(waiting), _without(left, waiting), tuple(gone))
+    waiting = [pid for pid in left if _waits(marks.where(marks.pid == pid))]
+    absent = _without(left, waiting)
+    behind = [pid for pid in waiting if _is_behind(pid, marks, past)]
+    silent_first = None if absent else _silent_first(evidence, behind or waiting)
+    return Stall(since_ns, tuple(waiting), absent, tuple(gone), silent_first)
 
 
 def _is_behind(pid: int, marks: Marks, past: PastIterations) -> bool:
@@ -127,6 +139,17 @@ def _is_behind(pid: int, marks: Marks, past: PastIterations) -> bool:
     done_by_others = past.done_ns[past.pid != pid]
     last_wait = marks.time_ns[(marks.pid == pid) & np.isin(marks.kind, _WAITS)][-1:]
     return len(last_wait) > 0 and bool((done_by_others > last_wait[0]).any())
+
+
+def _silent_first(evidence: Evidence, pids: Sequence[int]) -> int | None:
+    """Return the process that sent its last bytes the earliest; in a ring the others fall silent after it."""
+    last_ns = {}
+    for pid in pids:
+        sent = evidence.lanes.of_process(pid, TRANSMIT)
+        if sent is not None and (amount := sent.payload_bytes[sent.payload_bytes > 0]).size:
+            last = int(np.flatnonzero(sent.payload_bytes > _HARDLY_ANY * amount.mean())[-1])
+            last_ns[pid] = (sent.first_bin + last) * sent.bin_ns + int(sent.last_ns[last])
+    return min(last_ns, key=lambda pid: last_ns[pid]) if last_ns else None
 
 
 def _names(pids: Sequence[int], ranks: Mapping[int, int]) -> str:

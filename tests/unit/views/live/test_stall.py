@@ -113,14 +113,29 @@ def test_the_end_of_a_job_is_no_stall():
     assert list(looks(job, STOP_NS + 3000 * MS, gone))[-1].stall is None
 
 
-def test_where_all_wait_nobody_is_blamed():
-    at_ns = STOP_NS + BUCKETS[1][1] + 20 * MS  # every rank waits for its second bucket
+def test_where_all_wait_the_first_to_fall_silent_is_named():
+    """Rank 1 stops in the transfer of a bucket: the others send what they have, and wait as well."""
+    at_ns = STOP_NS + BUCKETS[1][1] + 30 * MS
+    job = stopped(Job(ranks=3, world_size=3).fill(), 101, at_ns, at_ns)
+    job.wire = [row for row in job.wire if row[0] != 2 or row[1] != 0 or row[2] < at_ns - 10 * MS]
+    for until_ns in (STOP_NS + 2200 * MS, STOP_NS + 20_000 * MS):
+        stall = list(looks(job, until_ns))[-1].stall
+        assert stall is not None
+        assert stall.absent == ()
+        assert stall.waiting == (100, 101, 102)
+        assert stall.silent_first == 101
+    said = stall.sentence({100: 0, 101: 1, 102: 2}, STOP_NS)
+    assert "every rank waits, and no byte moves; rank 1 (pid 101) was the first to send nothing more" in said
+
+
+def test_where_no_byte_is_seen_nobody_is_blamed():
+    at_ns = STOP_NS + BUCKETS[1][1] + 30 * MS
     job = stopped(Job(ranks=2).fill(), 101, at_ns, at_ns)
+    job.wire = []
     stall = list(looks(job, STOP_NS + 2200 * MS))[-1].stall
     assert stall is not None
-    assert stall.absent == ()
-    assert stall.waiting == (100, 101)
-    assert "every rank waits" in stall.sentence({}, STOP_NS)
+    assert stall.silent_first is None
+    assert "or they wait for different collectives" in stall.sentence({}, STOP_NS)
 
 
 @pytest.mark.parametrize("pause", [2, 20])
@@ -156,5 +171,4 @@ def test_a_rank_that_is_stopped_while_it_waits_is_named_where_the_others_get_on(
     job = stopped(Job(ranks=3, world_size=3).fill(), 101, STOP_NS - ITERATION_NS + 100 * MS, STOP_NS + 60 * MS)
     stall = list(looks(job, STOP_NS + 2000 * MS))[-1].stall
     assert stall is not None
-    assert stall.absent == (101,)
-    assert stall.waiting == (100, 102)
+    assert stall.silent_first == 101
