@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from synthetic import ITERATION_NS, START_NS, Job, with_findings
 from waiting import account
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.events.phases import PHASES
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_by_iteration import waiting_by_iteration
@@ -160,3 +161,12 @@ def delay(job: Job, rank: int, at: int) -> None:
     own = [m for m in job.marks if m[1] == 100 + rank and at <= m[0] < at + ITERATION_NS and m[3] in late]
     job.marks = [m for m in job.marks if m not in own]
     job.marks += [(m[0] + 45_000_000, *m[1:]) for m in own]
+
+
+@pytest.mark.parametrize("cause", WAIT_CAUSES)
+def test_the_page_has_a_colour_and_a_texture_for_every_cause(cause: Cause) -> None:
+    folder = resources.files("netprof.views.html")
+    assert f".phase.{cause.name} {{" in folder.joinpath("style.css").read_text()
+    lanes = folder.joinpath("lanes.js").read_text()
+    assert f'"{cause.name}"' in lanes, "its colour is read"
+    assert re.search(rf'\b{cause.name}: "(plain|rising|falling|dots)"', lanes)
