@@ -10,10 +10,14 @@ IDLE_THRESHOLD = 0.01
 
 @dataclass(frozen=True)
 class Definition:
-    """A term of the report and its meaning; the first sentence is enough for a footnote."""
+    """A term of the report and its meaning; the first sentence is enough for a footnote.
+
+    `name` is its key in JSON, where that is not the term.
+    """
 
     term: str
     text: str
+    name: str = ""
 
     @property
     def footnote(self) -> str:
@@ -92,14 +96,15 @@ IDLE = Definition(
 BANDWIDTH = Definition(
     "bandwidth",
     "Algorithm bandwidth is S/t, bus bandwidth S/t x 2(n-1)/n, as in nccl-tests, over the time in which any all-reduce "
-    "runs. S are the bytes of the buffers and n the ranks. All-reduces overlap, so a single one's bandwidth is only "
+    "runs. S are the bytes of the buffers and n the ranks. All-reduces overlap, so that of one alone is only "
     "its share; the aggregate is set against line rate. Bus bandwidth is not link utilization.",
 )
 WIRE_RATIO = Definition(
-    "wire/algorithm",
+    "sent / needed",
     "Bytes sent over the 2(n-1)/n x S that a bandwidth-optimal all-reduce needs. They are the wire bytes of a rank's "
     "flows during its iterations; its other collectives add (n-1)/n x S each. Above 1 are headers, retransmissions, "
     "another algorithm or other traffic.",
+    name="wire/algorithm",
 )
 WAITING = Definition(
     "waiting",

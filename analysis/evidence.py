@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +70,7 @@ class Evidence:
         self._fold = fold
         self._is_truncated = is_truncated
         self.baseline_s: float | None = None
+        self.still_recording = False
 
     @classmethod
     def of_trace(cls, reader: TraceReader, *, baseline_s: float | None = None) -> Evidence:
@@ -83,7 +86,16 @@ class Evidence:
 
         evidence = cls(reader.meta, reader.table, fold, is_truncated=lambda: reader.truncated)
         evidence.baseline_s = baseline_s
+        evidence.still_recording = reader.still_recording
         return evidence
+
+    def with_iterations(self, iterations: Iterations) -> Evidence:
+        """Return the same evidence but for its iterations, and with what rests on them found anew."""
+        other = copy(self)
+        for name in ("buckets", "outstanding", "cells"):
+            other.__dict__.pop(name, None)
+        other.__dict__["found"] = replace(self.found, iterations=iterations)
+        return other
 
     @property
     def truncated(self) -> bool:

@@ -22,7 +22,14 @@ class Bar:
     name: str
 
 
-Cell = str | Bar
+@dataclass(frozen=True)
+class Stack:
+    """Bars in one cell, none over another."""
+
+    bars: tuple[Bar, ...]
+
+
+Cell = str | Bar | Stack
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,8 @@ class Grid:
 
     Where there is little room, columns may go (`optional` are their headings, the first one first), and only the first
     `brief` rows are needed. `total` is the number of rows that there are, where not all are here. `strong` rows stand
-    out, `faint` ones stand back.
+    out, `faint` ones stand back. `places` are begin and length of what each row
+    is about, ns, where a view can go there.
     """
 
     headings: Sequence[str]
@@ -42,6 +50,7 @@ class Grid:
     total: int | None = None
     strong: frozenset[int] = frozenset()
     faint: frozenset[int] = frozenset()
+    places: Sequence[tuple[int, int]] = ()
 
     def without(self, headings: Collection[str]) -> Grid:
         """Return the grid without some of its columns."""

@@ -146,17 +146,18 @@ def _all_reduces(finding: CollectivesFinding) -> list[tuple[str, str]]:
         ("algorithm bw.", _bandwidth(found.algorithm_bandwidth_bps, found.median_algorithm_bandwidth_bps)),
         ("bus bandwidth", _bandwidth(found.bus_bandwidth_bps, found.median_bus_bandwidth_bps)),
         ("of line rate", share(found.line_rate_share)),
-        ("wire/algorithm", f"{ratio(found.wire_to_algorithm_ratio)}  (without headers {without})"),
+        ("sent / needed", f"{ratio(found.wire_to_algorithm_ratio)}  (payload alone {without})"),
     ]
     if properties is not None and properties.start_skew_s is not None:
-        equality, completion = ratio(properties.size_equality), ratio(properties.completion)
+        equality, completion = share(properties.size_equality), share(properties.completion)
         rows.append(("start skew", duration(properties.start_skew_s)))
-        rows.append(("flow sizes", f"{equality} of each other; flows last {completion} of the all-reduces' time"))
+        rows.append(("flow sizes", f"the smallest is {equality} of the largest"))
+        rows.append(("flow time", f"{completion} of the all-reduces' time, from first to last byte"))
     return rows
 
 
 def _bandwidth(aggregate: float | None, single: float | None) -> str:
-    return f"{rate(aggregate)}  (a single one: {rate(single)})"
+    return f"{rate(aggregate)}  (each alone, in the median: {rate(single)})"
 
 
 def _notes(finding: CollectivesFinding) -> Iterator[str]:
@@ -175,7 +176,8 @@ def _notes(finding: CollectivesFinding) -> Iterator[str]:
 
 
 def _definitions(finding: CollectivesFinding) -> Sequence[Definition]:
-    return (BANDWIDTH, WIRE_RATIO, *([KINDS] if worth_a_part(finding.kinds) else []))
+    found = [BANDWIDTH, WIRE_RATIO] if finding.summary.count else []
+    return (*found, *([KINDS] if worth_a_part(finding.kinds) else []))
 
 
 def _lowest_rate(ranks: Sequence[RankSummary], links: Sequence[LinkSummary]) -> float | None:

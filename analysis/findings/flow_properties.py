@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from netprof.analysis.definitions import FLOW_PROPERTIES as DEFINITION
+from netprof.analysis.definitions import Definition
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.flows_by_iteration import NEVER, FlowsByIteration
 from netprof.analysis.events.iterations import Iterations
@@ -78,6 +80,8 @@ def _document(found: FlowProperties | None) -> dict[str, Any]:
     return {"flow_properties": dataclasses.asdict(found) if found else None}
 
 
-FLOW_PROPERTIES = Section(
-    "flow properties", _conclude, ("marks", "wire", "flows"), _document, definitions=lambda found: (DEFINITION,)
-)
+def _definitions(found: FlowProperties | None) -> Sequence[Definition]:
+    return (DEFINITION,) if found is not None and found.start_skew_s is not None else ()
+
+
+FLOW_PROPERTIES = Section("flow properties", _conclude, ("marks", "wire", "flows"), _document, definitions=_definitions)

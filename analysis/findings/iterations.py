@@ -187,7 +187,7 @@ def _notes(finding: IterationsFinding) -> Iterator[str]:
             "next batch) counts as backward until the next pass begins"
         )
     if finding.dropped.damaged:
-        yield f"{finding.dropped.damaged} steps miss marks in the middle and are left out"
+        yield f"{finding.dropped.damaged} iterations miss marks in the middle and are left out"
     if finding.inferred is not None:
         yield (
             f"no mark tells of iterations: they are inferred from {finding.inferred.method}, with a confidence of "
@@ -204,7 +204,9 @@ def _notes(finding: IterationsFinding) -> Iterator[str]:
 
 
 def _definitions(finding: IterationsFinding) -> Sequence[Definition]:
-    return (INFERRED if finding.inferred else STEPS if finding.stepped else ITERATION, PHASES)
+    if finding.inferred is not None:
+        return (INFERRED,)
+    return (STEPS if finding.stepped else ITERATION, PHASES) if finding.durations is not None else ()
 
 
 ITERATIONS = Section("iterations", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes, _definitions)

@@ -10,7 +10,7 @@ from typing import Any
 from netprof.analysis.account.causes import CAUSES
 from netprof.analysis.account.idle import IdleTime, idle_time
 from netprof.analysis.account.idle_spans import idle_spans
-from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION
+from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION, Definition
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.nic import NicTotals, nic_totals
 from netprof.analysis.form import Grid, Pairs, Part
@@ -28,6 +28,8 @@ HARDLY_ANY = 0.001
 OTHER_TRAFFIC = 0.05
 """Share of a device's bytes that may be another's, or a counter's way of counting headers, before it is mentioned."""
 _NAMED = 4
+_BEYOND_DOUBT = 1.005
+"""Utilization that is above 1 even where it is shown with one decimal."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,12 @@ class LinkSummary:
         return "utilization below 1 %" if self.line_rate_bps else "bins without a packet"
 
     @property
+    def highest_utilization(self) -> float:
+        """The highest of all utilizations that are known, 0 where none is."""
+        tx_waiting, rx_waiting = self.utilization_outstanding_tx, self.utilization_outstanding_rx
+        return max(self.utilization_tx or 0.0, self.utilization_rx or 0.0, tx_waiting or 0.0, rx_waiting or 0.0)
+
+    @property
     def waiting_utilization(self) -> float | None:
         """The utilization of the busier direction while a bucket is outstanding."""
         known = [u for u in (self.utilization_outstanding_tx, self.utilization_outstanding_rx) if u is not None]
@@ -87,6 +95,11 @@ class LinkSummary:
         if not self.outstanding_ns or self.idle.gradients_waiting_ns is None:
             return None
         return self.idle.gradients_waiting_ns / self.outstanding_ns
+
+    @property
+    def dropped_packets(self) -> int:
+        """What the device itself says that it dropped, either way; 0 also where its counters are not known."""
+        return self.nic.tx_drops + self.nic.rx_drops if self.nic is not None else 0
 
     @property
     def label(self) -> str:
@@ -223,8 +236,10 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     shown = _main_links(links)
     left_out = len(links) - len(shown)
     about = f"; {left_out} with hardly any traffic left out" if left_out else ""
-    columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting")
+    columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting", "dropped")
     usage = Grid(columns, [_usage(link, links) for link in shown], left=frozenset({"ranks"}), optional=("ranks",))
+    if not any(link.dropped_packets for link in shown):
+        usage = usage.without({"dropped"})
     sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
     rates = Pairs([("line rate from", source) for source in sources])
     headings = ("link", "idle", *(cause.short for cause in CAUSES))
@@ -251,6 +266,7 @@ def _usage(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
         share(link.utilization_rx),
         share(link.utilization_outstanding_tx),
         share(link.utilization_outstanding_rx),
+        UNKNOWN if link.nic is None else str(link.dropped_packets),
     )
 
 
@@ -267,6 +283,12 @@ def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
     for link in links:
         if link.line_rate_bps is None and link.moved_bytes:
             yield f"the line rate of {link.device} is unknown: no utilization; idle means bins without any packet"
+        if (most := link.highest_utilization) > _BEYOND_DOUBT:
+            yield (
+                f"{link.device} cannot carry {share(most)} of its line rate: {rate(link.line_rate_bps)} "
+                f"({link.line_rate_source}) is too low (say what it is with --line-rate), or bytes were counted later "
+                "than they moved"
+            )
         if link.nic is not None:
             yield from _nic_notes(link.device, link.nic)
 
@@ -281,6 +303,13 @@ def _nic_notes(device: str, nic: NicTotals) -> Iterator[str]:
         yield f"{device} counted {dropped} dropped packets and {errors} errors"
 
 
+def _definitions(links: Sequence[LinkSummary]) -> Sequence[Definition]:
+    if not any(link.moved_bytes for link in links):
+        return ()
+    iterations_known = any(link.outstanding_ns is not None for link in links)
+    return (UTILIZATION, OUTSTANDING, IDLE) if iterations_known else (UTILIZATION, IDLE)
+
+
 LINKS = Section(
     "links",
     _conclude,
@@ -288,5 +317,5 @@ LINKS = Section(
     _document,
     _parts,
     _notes,
-    lambda links: (UTILIZATION, OUTSTANDING, IDLE),
+    _definitions,
 )

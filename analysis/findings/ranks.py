@@ -102,8 +102,8 @@ def _parts(ranks: Sequence[RankSummary]) -> Sequence[Part]:
     shown = [rank for rank in ranks if rank.durations or rank.bandwidths.count]
     if len(shown) < 2:
         return ()
-    headings = ("rank", "pid", "iterations", "median", "p90", "exposed", "bus bandwidth", "wire/alg.", "sent")
-    optional = ("sent", "p90", "wire/alg.", "pid", "iterations")
+    headings = ("rank", "pid", "iterations", "median", "p90", "exposed", "bus bandwidth", "sent / needed", "sent")
+    optional = ("sent", "p90", "sent / needed", "pid", "iterations")
     return [Part("Ranks", bodies=[Grid(headings, [_row(rank) for rank in shown], optional=optional)])]
 
 

@@ -19,13 +19,15 @@ from netprof.units import count, duration, share, size
 class RecordingFinding:
     """The recording's length, and what of it could not be used.
 
-    `truncated` says that its end is missing. `unknown_bytes` belong to flows that the trace does not describe.
-    `unpaired` are begins and ends of collectives without a partner, `wire_rows` the rows of that table.
+    `truncated` says that its end is missing, `still_recording` that it is to come. `unknown_bytes` belong to flows that
+    the trace does not describe. `unpaired` are begins and ends of collectives without a partner, `wire_rows` the rows
+    of that table.
     """
 
     meta: Meta
     length_ns: int
     truncated: bool
+    still_recording: bool
     unknown_bytes: int
     dropped: Dropped
     unpaired: int
@@ -42,6 +44,7 @@ def _conclude(analysis: Analysis) -> RecordingFinding:
         unpaired=evidence.found_collectives.unpaired,
         wire_rows=evidence.fold.rows,
         truncated=evidence.truncated,
+        still_recording=evidence.still_recording,
     )
 
 
@@ -53,6 +56,7 @@ def _document(finding: RecordingFinding) -> dict[str, Any]:
         "kernel": meta.kernel,
         "command": list(meta.command),
         "stop_reason": meta.stop_reason,
+        "still_recording": finding.still_recording,
         "recording_s": finding.length_ns / 1e9,
         "bin_s": meta.bin_ns / 1e9,
         "losses": dataclasses.asdict(meta.losses) | {"truncated": finding.truncated},
@@ -72,7 +76,10 @@ def _cost(meta: Meta) -> dict[str, Any]:
 
 
 def _parts(finding: RecordingFinding) -> Sequence[Part]:
-    rows = [("lost", _losses(finding)), ("left out", _left_out(finding)), ("cost", _cost_in_words(finding.meta))]
+    rows = [("lost", _losses(finding))]
+    if finding.meta.losses.healed_bytes:
+        rows.append(("seen late", _seen_late(finding.meta.losses.healed_bytes)))
+    rows += [("left out", _left_out(finding)), ("cost", _cost_in_words(finding.meta))]
     return [Part("Recording", bodies=[Pairs(rows)]), *_details(finding)]
 
 
@@ -83,7 +90,7 @@ def _details(finding: RecordingFinding) -> Iterator[Part]:
         ("host", meta.host),
         ("kernel", meta.kernel),
         ("command", " ".join(meta.command)),
-        ("stopped", meta.stop_reason or "unknown: the recorder did not finish"),
+        ("stopped", meta.stop_reason or _not_stopped(finding)),
         ("time bin", duration(meta.bin_ns / 1e9)),
         ("netprof", meta.netprof_version),
     ]
@@ -105,16 +112,24 @@ def _details(finding: RecordingFinding) -> Iterator[Part]:
     yield Part("Probes", bodies=[about], detail=True)
 
 
+def _not_stopped(finding: RecordingFinding) -> str:
+    return "not yet: it is still being recorded" if finding.still_recording else "unknown: the recorder did not finish"
+
+
+def _end(finding: RecordingFinding) -> str:
+    return "missing" if finding.truncated else "still to come" if finding.still_recording else "complete"
+
+
 def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
     losses = finding.meta.losses
     return [
         ("lost marks", str(losses.lost_marks)),
         ("merged bins", str(losses.merged_bins)),
         ("untracked flows", str(losses.untracked_flows)),
-        ("healed bytes", size(losses.healed_bytes)),
-        ("steps cut off", str(finding.dropped.incomplete)),
-        ("steps damaged", str(finding.dropped.damaged)),
-        ("end of the trace", "missing" if finding.truncated else "complete"),
+        ("bytes seen late, by sequence numbers", size(losses.healed_bytes)),
+        ("iterations cut off by the recording's edges", str(finding.dropped.incomplete)),
+        ("iterations with lost marks", str(finding.dropped.damaged)),
+        ("end of the trace", _end(finding)),
     ]
 
 
@@ -126,18 +141,21 @@ def _losses(finding: RecordingFinding) -> str:
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
         "the end of the trace" if finding.truncated else "",
     ]
-    healed = f"; {size(losses.healed_bytes)} unseen, recovered from sequence numbers" if losses.healed_bytes else ""
-    return (", ".join(part for part in parts if part) or "nothing") + healed
+    return ", ".join(part for part in parts if part) or "nothing"
+
+
+def _seen_late(healed_bytes: int) -> str:
+    return f"{size(healed_bytes)} in packets that were not seen: counted by TCP's sequence numbers, a little later"
 
 
 def _left_out(finding: RecordingFinding) -> str:
+    cut, damaged, half = finding.dropped.incomplete, finding.dropped.damaged, finding.unpaired
     parts = [
-        f"{count(finding.dropped.incomplete, 'step')} cut off by the edges of the recording",
-        f"{count(finding.dropped.damaged, 'damaged step')}",
+        f"{count(cut, 'iteration')} cut off by the edges of the recording" if cut else "",
+        f"{count(damaged, 'iteration')} with lost marks" if damaged else "",
+        f"{count(half, 'collective')} of which only the begin or the end was seen" if half else "",
     ]
-    if finding.unpaired:
-        parts.append(f"{count(finding.unpaired, 'unpaired collective mark')}")
-    return ", ".join(parts)
+    return ", ".join(part for part in parts if part) or "nothing"
 
 
 def _cost_in_words(meta: Meta) -> str:
@@ -155,6 +173,8 @@ def _cost_in_words(meta: Meta) -> str:
 def _notes(finding: RecordingFinding) -> Iterator[str]:
     """Say what was lost, what was skipped, and what was attached at a price."""
     losses = finding.meta.losses
+    if finding.still_recording:
+        yield "the recording goes on: this is the report of what there is so far"
     if finding.truncated:
         yield "the recorder did not finish: the end of the trace is missing"
     if losses.lost_marks:

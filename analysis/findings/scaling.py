@@ -41,7 +41,7 @@ class Scaling:
     def about(self) -> str:
         """What `factor` rests on, and the estimate beside it, for a person."""
         if self.measured is None:
-            return self.basis
+            return "estimated"
         return (
             f"measured against one worker's {duration(self.baseline_s)}; {self.estimate:.2f} estimated from the trace"
         )
@@ -93,4 +93,4 @@ def _document(found: Scaling | None) -> dict[str, Any]:
     }
 
 
-SCALING = Section("scaling", _conclude, document=_document, definitions=lambda found: (DEFINITION,))
+SCALING = Section("scaling", _conclude, document=_document, definitions=lambda found: (DEFINITION,) if found else ())

@@ -18,7 +18,8 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.links import LINKS, LinkSummary
-from netprof.analysis.findings.waiting import WAITING, CauseShare, WaitingFinding
+from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.waiting_finding import CauseShare, WaitingFinding
 from netprof.analysis.inference.sources import InferredSummary
 from netprof.analysis.section import Analysis, Section
 from netprof.units import percent

@@ -13,77 +13,17 @@ from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.definitions import WAITING as DEFINITION
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.waiting_finding import CauseShare, RankWaiting, WaitingFinding, WorstIteration
+from netprof.analysis.findings.waiting_form import waiting_parts
 from netprof.analysis.findings.waiting_words import Blame, blame, words
-from netprof.analysis.form import Bar, Cell, Grid, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import covered_until, merge
-from netprof.units import duration, share
+from netprof.units import duration
 
 _WORST = 5
 _NOTABLE = 1.5
 """How much longer than the median an iteration waits to be listed."""
-
-
-@dataclass(frozen=True)
-class CauseShare:
-    """One cause over the whole recording.
-
-    `ns` is summed over ranks and `share` of all exposed time. `saves_s` is by how much the recording's iterations would
-    be shorter together without it, all else alike. `rank` is who is late or busy, `ranks` those behind `link`.
-    """
-
-    cause: Cause
-    ns: int
-    share: float
-    saves_s: float
-    sentence: str
-    advice: str
-    rank: int | None = None
-    ranks: tuple[int, ...] = ()
-    link: str | None = None
-    flow: str | None = None
-
-
-@dataclass(frozen=True)
-class RankWaiting:
-    """One process over its whole iterations; `causes_ns` in the order of WAIT_CAUSES, together `exposed_ns`."""
-
-    pid: int
-    rank: int | None
-    window_ns: int
-    exposed_ns: int
-    causes_ns: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class WorstIteration:
-    """An iteration that waits for much longer than the median one; over all ranks. `cause` is the largest."""
-
-    number: int
-    begin_ns: int
-    duration_ns: int
-    exposed_ns: int
-    causes_ns: tuple[int, ...]
-    cause: Cause
-    rank: int | None
-    sentence: str
-
-
-@dataclass(frozen=True)
-class WaitingFinding:
-    """The account, over all whole iterations of all ranks (`definitions.WAITING`).
-
-    The causes' `ns` add up to `exposed_ns`. `unknown_ns` was recorded, but lies in no whole iteration.
-    """
-
-    exposed_ns: int
-    window_ns: int
-    exposed_share: float
-    unknown_ns: int
-    causes: tuple[CauseShare, ...]
-    by_rank: tuple[RankWaiting, ...]
-    worst: tuple[WorstIteration, ...]
 
 
 def _conclude(analysis: Analysis) -> WaitingFinding | None:
@@ -257,42 +197,11 @@ def _named(causes_ns: Sequence[int]) -> dict[str, float]:
     return {cause.name: ns / 1e9 for cause, ns in zip(WAIT_CAUSES, causes_ns, strict=True)}
 
 
-def _parts(finding: WaitingFinding | None) -> Sequence[Part]:
-    if finding is None or not finding.exposed_ns:
-        return []
-    about = f"{share(finding.exposed_share)} of all time, by what it is spent on"
-    return [Part("Waiting for communication", about, [_causes_grid(finding), _ranks_grid(finding)])]
-
-
-def _causes_grid(finding: WaitingFinding) -> Grid:
-    rows: list[Sequence[Cell]] = []
-    before = 0.0
-    for each in finding.causes:
-        bar = Bar(before, each.share, each.cause.name)
-        rows.append((each.cause.title, share(each.share), duration(each.saves_s), bar))
-        before += each.share
-    return Grid(("cause", "share", "saves", ""), rows, left=frozenset({""}), optional=("",))
-
-
-def _ranks_grid(finding: WaitingFinding) -> Grid:
-    shown = [each.cause for each in finding.causes]
-    numbers = [WAIT_CAUSES.index(cause) for cause in shown]
-    rows = [
-        (
-            f"pid {each.pid}" if each.rank is None else str(each.rank),
-            share(each.exposed_ns / each.window_ns if each.window_ns else None),
-            *(share(each.causes_ns[number] / each.window_ns if each.window_ns else None) for number in numbers),
-        )
-        for each in finding.by_rank
-    ]
-    return Grid(("rank", "waits", *(cause.short for cause in shown)), rows)
-
-
 WAITING = Section(
     "waiting",
     _conclude,
     ("marks", "wire", "flows", "nic", "tcp"),
     _document,
-    _parts,
+    waiting_parts,
     definitions=lambda finding: (DEFINITION,) if finding and finding.exposed_ns else (),
 )

@@ -16,6 +16,10 @@ HISTORY = 100
 """Iterations of each process that are remembered."""
 
 
+_FENCE = 3.0  # quartile distances beyond the third quartile: from there on a duration is an outlier (Tukey, 1977)
+_LEAST_SPREAD = 0.05  # of the median: so that noise does not look like news
+
+
 @dataclass(frozen=True, eq=False)
 class PastIterations(Iterations):
     """The last whole iterations of every process, by process and time; `number` counts its steps since the attach."""
@@ -25,6 +29,15 @@ class PastIterations(Iterations):
     def of(self, pid: int) -> PastIterations:
         """Return the iterations of one process."""
         return self.where(self.pid == pid)
+
+
+def usual_range_ns(durations_ns: Int64) -> tuple[int, int]:
+    """Return the shortest and the longest duration, leaving out those that are far longer than the rest."""
+    first, median, third = np.percentile(durations_ns, [25, 50, 75])
+    fence = third + _FENCE * max(third - first, _LEAST_SPREAD * median)
+    usual = durations_ns[durations_ns <= fence]
+    low, high = int(usual.min()), int(usual.max())
+    return low, max(high, round(low * (1 + 2 * _LEAST_SPREAD)))
 
 
 def no_iterations() -> PastIterations:

@@ -13,12 +13,16 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.links import UNKNOWN_RATE
 from netprof.analysis.live.past_iterations import PastIterations
+from netprof.analysis.live.stall import Stall
+from netprof.analysis.live.unfinished import with_unfinished
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import column, int64_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.bins import Bins
 from netprof.model import LineRate, Meta
 from netprof.schema import RECEIVE, TRANSMIT, GpuMetric
+
+_EARLY_NS = 10 * 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +43,8 @@ class Recent:
 
     `through_ns` is how far the recording has come. `analysis` is over the `window_ns` before that, or less where it
     is made less often; None until there is something to conclude from. `last_bandwidths` are the all-reduces of each
-    process's last whole iteration. `gpus` are the latest values of table `gpu` for each GPU as a whole.
+    process's last whole iteration. `gpus` are the latest values of table `gpu` for each GPU as a whole. `stall` is set
+    while nothing moves.
     """
 
     meta: Meta
@@ -51,6 +56,12 @@ class Recent:
     last_bandwidths: Mapping[int, Bandwidths]
     analysis: Analysis | None
     gpus: Mapping[int, Mapping[GpuMetric, float]]
+    stall: Stall | None = None
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it is too early to say that there are no iterations."""
+        return len(self.past) == 0 and self.through_ns - self.meta.started_ns < _EARLY_NS
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +76,10 @@ NOTHING_SEEN = LastSeen({}, {})
 """Nothing known yet."""
 
 
-def last_seen(evidence: Evidence) -> LastSeen:
-    """Return what the processes on each link waited for, and the all-reduces of each process's last iteration."""
-    causes = {key: evidence.cause_times(key) for key in evidence.lanes.links}
+def last_seen(evidence: Evidence, through_ns: int) -> LastSeen:
+    """Return what the processes on each link waited for until now, and the all-reduces of each one's last iteration."""
+    until_now = evidence.with_iterations(with_unfinished(evidence.iterations, evidence.marks, through_ns))
+    causes = {key: until_now.cause_times(key) for key in evidence.lanes.links}
     return LastSeen({key: times for key, times in causes.items() if times is not None}, _last_bandwidths(evidence))
 
 

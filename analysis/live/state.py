@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.past_iterations import continued, no_iterations
 from netprof.analysis.live.recent import (
@@ -16,6 +16,7 @@ from netprof.analysis.live.recent import (
     latest_of_gpus,
     links_now,
 )
+from netprof.analysis.live.stall import StallWatch
 from netprof.analysis.live.window import LONGEST_NS, Window
 from netprof.analysis.section import Analysis
 from netprof.analysis.sections import conclude
@@ -25,9 +26,9 @@ _S = 10**9
 _WINDOW_NS = (10 * _S, 30 * _S)  # a hundred iterations, but not less nor more than this
 _FEWEST_ITERATIONS = 5  # unless this many do not fit into it
 _GLANCE_NS, _GLANCE_ITERATIONS = 4 * _S, 5
-_LOOK_CLOSER_EVERY, _TRIM_EVERY = 3, 8  # looks
+_TRIM_EVERY = 8  # looks
 _CONCLUDE_EVERY_S = 1.5
-_CONCLUDE_SHARE = 0.01  # of a core, at most, goes into conclusions
+_SHARE, _CLOSER_SHARE = 0.01, 0.03  # of a core, at most, goes into conclusions, and into a closer look
 _CATCH_UP_ROUNDS = 3
 _GPU_NS = 2 * _S
 
@@ -35,9 +36,9 @@ _GPU_NS = 2 * _S
 class LiveState:
     """Turns what an inbox holds into `Recent`; used by one thread.
 
-    Iterations and the bytes of the last seconds are looked at on every call, and on every third what the ranks were
-    doing meanwhile. Conclusions over the whole window follow every one and a half seconds or, where they take long, so
-    seldom that they stay within 1 % of a core.
+    Iterations and the bytes of the last seconds are looked at on every call, and so is what the ranks were doing
+    meanwhile; conclusions over the whole window follow every one and a half seconds. Both come more seldom where they
+    would take more than a few percent of a core.
     """
 
     def __init__(self, inbox: Inbox, bin_ns: int) -> None:
@@ -46,9 +47,12 @@ class LiveState:
         self._past = no_iterations()
         self._analysis: Analysis | None = None
         self._seen = NOTHING_SEEN
+        self._stalls = StallWatch()
         self._looks = 0
-        self._next_s = 0.0
+        self._closer = Budget(_CLOSER_SHARE)
+        self._conclusions = Budget(_SHARE, _CONCLUDE_EVERY_S / 2)
         self._concluded = 0
+        self._iterations_concluded = False
 
     def look(self) -> Recent:
         """Return what is going on now. Raises TraceError for rows that cannot be believed."""
@@ -60,7 +64,7 @@ class LiveState:
         window_ns = min(self._window_ns(), self._window.longest_ns, through_ns - meta.started_ns)
         if self._looks % _TRIM_EVERY == 0:
             self._window.trim(through_ns, window_ns, self._marks_ns(through_ns, window_ns))
-        if fresh and time.monotonic() >= self._next_s:
+        if fresh and (self._conclusions.is_due or self._has_first_iterations()):
             self._conclude(meta, through_ns, window_ns)
         return Recent(
             meta=meta,
@@ -72,6 +76,7 @@ class LiveState:
             last_bandwidths=self._seen.bandwidths,
             analysis=self._analysis,
             gpus=latest_of_gpus(self._window.columns("gpu", through_ns - _GPU_NS)),
+            stall=self._stalls.look(glance, self._past, through_ns),
         )
 
     def _glance(self, meta: Meta, through_ns: int) -> Evidence:
@@ -81,19 +86,26 @@ class LiveState:
         glance = self._window.evidence(meta, through_ns - span_ns, through_ns, marks_since_ns)
         alive = self._past.where(self._past.end_ns > through_ns - LONGEST_NS)
         self._past = continued(alive, glance.iterations, glance.marks, self._inbox.steps)
-        if self._looks % _LOOK_CLOSER_EVERY == 0:
-            self._seen = last_seen(glance)
+        if self._closer.is_due:
+            with self._closer.spending():
+                self._seen = last_seen(glance, through_ns)
         self._looks += 1
         return glance
 
     def _conclude(self, meta: Meta, through_ns: int, window_ns: int) -> None:
-        """Conclude over the window, and set the time of the next conclusion by what this one cost."""
-        began_s = time.thread_time()
-        self._analysis = conclude(self._window.evidence(meta, through_ns - window_ns, through_ns))
-        took_s = time.thread_time() - began_s
+        """Conclude over the window: at first a little more often."""
         self._concluded += 1
-        least_s = _CONCLUDE_EVERY_S / 2 if self._concluded < _CATCH_UP_ROUNDS else _CONCLUDE_EVERY_S
-        self._next_s = time.monotonic() + max(least_s, took_s / _CONCLUDE_SHARE)
+        if self._concluded == _CATCH_UP_ROUNDS:
+            self._conclusions.least_s = _CONCLUDE_EVERY_S
+        with self._conclusions.spending():
+            self._analysis = conclude(self._window.evidence(meta, through_ns - window_ns, through_ns))
+
+    def _has_first_iterations(self) -> bool:
+        """Say whether there are iterations by now that the conclusions do not know of."""
+        if self._iterations_concluded or not len(self._past):
+            return False
+        self._iterations_concluded = True
+        return self._analysis is None or self._analysis.of(ITERATIONS).durations is None
 
     def _window_ns(self) -> int:
         """Return how far back to look: about a hundred iterations, in seconds that a person can relate to."""

@@ -44,6 +44,7 @@ def attach(
 
     from netprof.session.attach import attach as record_job
     from netprof.session.options import RecordingOptions
+    from netprof.views.printed import standard_output
 
     options = RecordingOptions.parse(
         out=out,
@@ -59,6 +60,6 @@ def attach(
     talk = Console(stderr=True)
     with watching(options.out, talk, show=not no_live) as watcher:
         outcome = record_job(pids, options, sys.argv, watcher)
-    finish(outcome, options.out, as_json=as_json, talk=talk, console=Console())
+    finish(outcome, options.out, as_json=as_json, talk=talk, console=standard_output())
     if outcome.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)

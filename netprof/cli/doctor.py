@@ -15,15 +15,14 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say line by line what this machine, this user and this target allow, and how to allow the rest."""
-    from rich.console import Console
-
     from netprof.probes.doctor.diagnose import examine
     from netprof.views.doctor import render, to_json
+    from netprof.views.printed import standard_output
 
     findings = examine(pid)
     if as_json:
         typer.echo(json.dumps(to_json(findings), indent=1))
     else:
-        render(findings, Console())
+        render(findings, standard_output())
     if any(finding.prevents for finding in findings):
         raise typer.Exit(EXIT_NOT_PERMITTED)

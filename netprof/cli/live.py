@@ -50,6 +50,7 @@ def live(
 
     from netprof.session import live_follow
     from netprof.session.attach import stop_on_signals
+    from netprof.views.printed import standard_output
 
     talk = Console(stderr=True)
     source = live_follow.TraceSource(trace)
@@ -61,7 +62,7 @@ def live(
     talk.print(
         safe_text(f"{source.ended or 'the recording goes on'}; the trace is {trace}"), markup=False, soft_wrap=True
     )
-    print_report(trace, as_json=as_json, console=Console())
+    print_report(trace, as_json=as_json, console=standard_output())
     if request.reason():
         raise typer.Exit(EXIT_INTERRUPTED)
 

@@ -38,9 +38,9 @@ def report(
     """Print where the iterations and the link of a recorded job went, or write it in other formats."""
     wanted = {name: path for name, path in formats.items() if path is not None}
     if not wanted and not out:
-        from rich.console import Console
+        from netprof.views.printed import standard_output
 
-        print_report(trace, as_json=as_json, console=Console(), baseline_s=read_baseline(baseline))
+        print_report(trace, as_json=as_json, console=standard_output(), baseline_s=read_baseline(baseline))
         return
     _write(trace, _targets(wanted, out or [], as_json), force, baseline)
 

@@ -41,6 +41,7 @@ def run(
 
     from netprof.session.options import RecordingOptions
     from netprof.session.run import run as record_command
+    from netprof.views.printed import standard_error
 
     options = RecordingOptions.parse(
         out=out,
@@ -53,7 +54,7 @@ def run(
         world_size=world_size,
     )
     outcome, exit_code = record_command(command, options, sys.argv)
-    talk = Console(stderr=True)
+    talk = standard_error()
     finish(outcome, options.out, as_json=False, talk=talk, console=talk)
     if json_file is not None:
         with json_file.open("w", encoding="utf-8") as file:

@@ -19,10 +19,9 @@ def timeline(
     as_json: Json = False,
 ) -> None:
     """Import a Horovod timeline file as a trace, and print what it says."""
-    from rich.console import Console
-
     from netprof.session.timeline import import_timeline
+    from netprof.views.printed import standard_output
 
     import_timeline(file, out, force=force)
     typer.echo(f"the trace is {out}", err=True)
-    print_report(out, as_json=as_json, console=Console())
+    print_report(out, as_json=as_json, console=standard_output())

@@ -105,9 +105,9 @@ def whatif(
     elif as_json:
         typer.echo(json.dumps(view.to_json(answer), indent=1))
     else:
-        from rich.console import Console
+        from netprof.views.printed import standard_output
 
-        view.draw(answer, Console())
+        view.draw(answer, standard_output())
 
 
 def _read(source: Path, batch_s: float | None, line_rate_bps: float | None) -> GradientSchedule:

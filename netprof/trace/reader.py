@@ -11,6 +11,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from netprof.schema import tables
+from netprof.trace import at_work
 from netprof.trace.meta import read_meta
 from netprof.trace.versions import TableFormat
 from netprof.trace.writer import table_path
@@ -48,7 +49,9 @@ class TraceReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.meta = read_meta(path)
-        self.truncated = self.meta.stopped_ns is None
+        self.still_recording = self.meta.stopped_ns is None and at_work.is_held(path)
+        """True while a recorder is at work: the end is to come, and a half-written batch is none that is missing."""
+        self.truncated = self.meta.stopped_ns is None and not self.still_recording
         """True when the recorder did not finish, or a table ends inside a batch (known once it was read)."""
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
@@ -62,7 +65,7 @@ class TraceReader:
             try:
                 stream = pa.ipc.open_stream(file, options=options)
             except _DAMAGE:
-                self.truncated = True  # killed before the first batch, or not Arrow at all
+                self._cut()  # killed before the first batch, or not Arrow at all
                 return
             written.check(path, stream.schema)
             while True:
@@ -71,9 +74,12 @@ class TraceReader:
                 except StopIteration:
                     return
                 except _DAMAGE:
-                    self.truncated = True
+                    self._cut()
                     return
                 yield batch
+
+    def _cut(self) -> None:
+        self.truncated = not self.still_recording
 
     def table(self, name: str) -> pa.Table:
         """Return table `name` whole; empty, with the right columns, if it was not recorded."""

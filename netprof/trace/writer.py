@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 from netprof.errors import TraceError
 from netprof.model import Meta
 from netprof.schema import tables
+from netprof.trace import at_work
 from netprof.trace.columns import to_arrow
 from netprof.trace.meta import META_FILE, give_to_user, write_meta
 
@@ -40,6 +42,7 @@ class TraceWriter:
             _make_room(path, force)
             _reserve(path / _BALLAST)
             write_meta(path, meta)
+            self._let_go = weakref.finalize(self, at_work.let_go, at_work.hold(path))
         except OSError as error:
             raise TraceError(
                 f"cannot write the trace to {path}: {error.strerror}", "choose another place with --out"
@@ -71,6 +74,7 @@ class TraceWriter:
         """Remove a trace that never came to hold anything."""
         _clear_old_trace(self.path)
         self.path.rmdir()
+        self._let_go()
 
     def close(self, meta: Meta) -> None:
         """End every table and write the final `meta.json`; a full disk costs the end markers, not the data."""
@@ -78,6 +82,7 @@ class TraceWriter:
         for stream in self._streams.values():
             stream.close()
         write_meta(self.path, meta)
+        self._let_go()
 
 
 class _Stream:

@@ -36,7 +36,8 @@ def render(analysis: Analysis, console: Console) -> None:
                 print_part(part, console)
     notes = [Text(safe_text(note, _LONGEST_NOTE)) for note in analysis.notes]
     bullets(console, [(Text("!", style="yellow"), note) for note in notes])
-    title(console, "Definitions", "in full in --json")
+    if analysis.definitions:
+        title(console, "Definitions", "in full in --json")
     meanings = [Text(f"{d.term}: ", style="bold dim") + Text(d.footnote, style="dim") for d in analysis.definitions]
     bullets(console, [(Text("·", style="dim"), meaning) for meaning in meanings])
 

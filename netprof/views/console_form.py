@@ -8,13 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, REST
-from netprof.analysis.form import Cell, Grid, Pairs, Part
+from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.views.colours import LETTERS, terminal_style
 from netprof.views.safe import safe_text
 
 _LONGEST_CELL, _LONGEST_LINE = 120, 400
 _FEWEST_BAR_CELLS, _MOST_BAR_CELLS, _BESIDE_BAR = 8, 40, 44
-_COLOURS = {FORWARD.name: "blue", BACKWARD.name: "cyan", EXPOSED.name: "red", REST.name: "bright_black"}
 
 
 def print_part(part: Part, console: Console) -> None:
@@ -49,12 +48,13 @@ def bullets(console: Console, rows: Sequence[tuple[Text, Text]]) -> None:
 
 
 def show(console: Console, grid: Grid) -> None:
-    """Print a grid, without some of its columns where they do not fit."""
+    """Print a grid; where it does not fit, with shorter bars or without some of its columns."""
     room = max(_FEWEST_BAR_CELLS, min(_MOST_BAR_CELLS, console.width - _BESIDE_BAR))
     for given_up in range(len(grid.optional) + 1):
         smaller = grid.without(grid.optional[:given_up])
-        if _width(smaller, room) <= console.width:
-            console.print(_table(smaller, room))
+        fitting = max(_FEWEST_BAR_CELLS, min(room, room + console.width - _width(smaller, room)))
+        if _width(smaller, fitting) <= console.width:
+            console.print(_table(smaller, fitting))
             return
     for row in grid.rows:
         _show_row(console, grid.headings, row, room)
@@ -113,6 +113,38 @@ def _text(cell: Cell, room: int) -> Text:
     """Return a cell; a bar as a block at its place in `room` cells, so that the rows read like a track."""
     if isinstance(cell, str):
         return Text(safe_text(cell, _LONGEST_CELL))
-    begin, end = round(cell.before * room), round((cell.before + cell.part) * room)
-    block = "█" * (end - begin) or ("▏" if cell.part else "")
-    return Text(" " * begin) + Text(block, style=_COLOURS.get(cell.name, ""))
+    if isinstance(cell, Bar):
+        return _alone(cell, room)
+    return bars(cell.bars, room)
+
+
+def _alone(bar: Bar, room: int) -> Text:
+    begin, end = _edges(bar, room)
+    if bar.name in LETTERS:
+        end = max(end, begin + 1)
+        begin = min(begin, room - 1)
+        return Text(" " * begin) + _block(bar, min(end, room) - begin)
+    block = "█" * (end - begin) or ("▏" if bar.part else "")
+    return Text(" " * begin) + Text(block, style=terminal_style(bar.name))
+
+
+def bars(stacked: Sequence[Bar], room: int) -> Text:
+    """Return bars in one row of `room` cells: each begins with its letter, so that it is known without colours."""
+    made = Text()
+    for bar in stacked:
+        begin, end = _edges(bar, room)
+        made.append("·" * (begin - len(made)), "bright_black")
+        made.append_text(_block(bar, end - begin))
+    return made + Text("·" * (room - len(made)), "bright_black")
+
+
+def _block(bar: Bar, cells: int) -> Text:
+    """Return a bar with its letter at the beginning."""
+    if cells < 1:
+        return Text()
+    style = terminal_style(bar.name)
+    return Text(LETTERS.get(bar.name, "█"), f"reverse {style}") + Text("█" * (cells - 1), style)
+
+
+def _edges(bar: Bar, room: int) -> tuple[int, int]:
+    return round(bar.before * room), round((bar.before + bar.part) * room)

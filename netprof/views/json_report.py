@@ -7,6 +7,7 @@ utilizations are fractions of 1. **null means unknown**, never zero. Keys are on
 |---|---|
 | `schema` | version of this document, 1 |
 | `netprof_version`, `host`, `kernel`, `command`, `stop_reason` | where, how and with what was recorded |
+| `still_recording` | true: a recorder is at work on the trace, and this is the report so far |
 | `recording_s`, `bin_s` | length of the recording, width of a time bin |
 | `world_size` | number of ranks of the job |
 | `verdict` | the conclusion in one sentence |
@@ -127,5 +128,5 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
         "schema": SCHEMA,
         **analysis.document(),
         "notes": list(analysis.notes),
-        "definitions": {term.term: term.text for term in definitions.ALL},
+        "definitions": {term.name or term.term: term.text for term in definitions.ALL},
     }

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.analysis.form import Cell, Grid, Pairs, Part, Stack
+from netprof.views.colours import LETTERS
+from netprof.views.console_form import bars
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def _lines(analysis: Analysis) -> Iterator[str]:
         yield from (f"- {escaped(note)}" for note in analysis.notes)
     yield from _folded("Details", [line for part in parts if part.detail for line in _part(part)])
     meanings = [f"- **{escaped(term.term)}**: {escaped(term.text)}" for term in analysis.definitions]
-    yield from _folded("Definitions", ["", *meanings])
+    yield from _folded("Definitions", ["", *meanings] if meanings else [])
 
 
 def escaped(text: str) -> str:
@@ -84,8 +86,10 @@ def _row(cells: Sequence[str]) -> str:
 
 def _cell(cell: Cell) -> str:
     """Return a cell; a bar is drawn in characters, at its place."""
-    if not isinstance(cell, Bar):
+    if isinstance(cell, str):
         return escaped(cell)
+    if isinstance(cell, Stack) or cell.name in LETTERS:
+        return f"`{bars(cell.bars if isinstance(cell, Stack) else (cell,), _BAR_CELLS).plain}`"
     begin, end = round(cell.before * _BAR_CELLS), round((cell.before + cell.part) * _BAR_CELLS)
     drawn = "░" * begin + ("█" * (end - begin) or ("▏" if cell.part else ""))
     return f"`{drawn:░<{_BAR_CELLS}}`"

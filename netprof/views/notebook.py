@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, REST
 from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Stack
+from netprof.units import share
+from netprof.views.colours import page_colour
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
-
-_COLOURS = {FORWARD.name: "#4d5d82", BACKWARD.name: "#1d9a8a", EXPOSED.name: "#d9502e", REST.name: "#a4afbd"}
 
 
 def render(analysis: Analysis) -> str:
@@ -56,11 +55,18 @@ def _pairs(pairs: Pairs) -> str:
 
 
 def _cell(side: str, cell: Cell) -> str:
-    if not isinstance(cell, Bar):
+    if isinstance(cell, str):
         return f'<td style="text-align:{side}">{_text(cell)}</td>'
-    place = f"margin-left:{100 * cell.before:.2f}%;width:{100 * cell.part:.2f}%"
-    colour = _COLOURS.get(cell.name, "currentColor")
-    return f'<td style="min-width:16em"><div style="{place};height:.9em;background:{colour}"></div></td>'
+    parts = cell.bars if isinstance(cell, Stack) else (cell,)
+    drawn = "".join(_bar(bar) for bar in parts)
+    return f'<td style="min-width:16em"><div style="position:relative;height:.9em">{drawn}</div></td>'
+
+
+def _bar(bar: Bar) -> str:
+    place = f"left:{100 * bar.before:.2f}%;width:{100 * bar.part:.2f}%"
+    about = f"{_text(bar.name.replace('_', ' '))} {share(bar.part)}"
+    style = f"position:absolute;{place};height:100%;background:{page_colour(bar.name)}"
+    return f'<div style="{style}" title="{about}"></div>'
 
 
 def _text(text: str) -> str:

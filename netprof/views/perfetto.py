@@ -2,7 +2,8 @@
 
 Every rank is a process: its iterations with their phases inside, its buckets from launch to unpacking and its
 collectives, each on tracks on which slices nest. Every link is a process too, with a counter each way in percent of
-line rate (Gbit/s where that is unknown) and, where a link had to be made coarser, one with the peaks.
+line rate (Gbit/s where that is unknown) and, where a link had to be made coarser, one with the peaks; where its
+interface dropped packets, one says how many so far.
 Times are microseconds after the recording's begin, to the nanosecond.
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from netprof.analysis.events.phases import EDGES, PHASES
 from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.nic_drops import drops_by_device
 from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
@@ -24,6 +26,7 @@ from netprof.views.safe import safe_text
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
     from netprof.analysis.findings.links import LinkSummary
+    from netprof.analysis.findings.nic_drops import Drops
     from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.tables.columns import Int64
     from netprof.views.reporter import Report
@@ -66,8 +69,11 @@ def events(analysis: Analysis) -> Iterator[Event]:
         yield from _rank(analysis, rank)
     links = analysis.of(LINKS)
     room = _MOST_CELLS // max(1, 2 * len(links))
+    drops = drops_by_device(analysis.evidence.table("nic"))
     for index, link in enumerate(links):
         yield from _link(analysis, link, _LINK_PIDS + index, room)
+        if link.key in drops:
+            yield from _drops(analysis, drops[link.key], _LINK_PIDS + index)
 
 
 def _rank(analysis: Analysis, rank: RankSummary) -> Iterator[Event]:
@@ -164,9 +170,24 @@ def _counter(analysis: Analysis, pid: int, name: str, cells: Cells, values: Any)
     """Yield a counter's samples: one wherever the value changes, and zero after the last cell."""
     values = np.append(np.round(values, 4), 0.0)
     changes = np.flatnonzero(np.diff(values, prepend=-1.0))
-    at_us = (cells.first_ns + changes * cells.cell_ns - analysis.meta.started_ns) / 1e3
-    for time_us, value in zip(at_us.tolist(), values[changes].tolist(), strict=True):
-        yield {"ph": "C", "name": name, "pid": pid, "ts": time_us, "args": {"value": value}}
+    after_ns = cells.first_ns + changes * cells.cell_ns - analysis.meta.started_ns
+    since = max(0, int((after_ns <= 0).sum()) - 1)  # a cell may begin before the recording: the last such one
+    at_us = np.maximum(after_ns[since:], 0) / 1e3
+    for time_us, value in zip(at_us.tolist(), values[changes[since:]].tolist(), strict=True):
+        yield _sample(name, pid, time_us, value)
+
+
+def _drops(analysis: Analysis, drops: Drops, pid: int) -> Iterator[Event]:
+    """Yield how many packets an interface has dropped so far, wherever that changes."""
+    name = "packets dropped"
+    yield _sample(name, pid, 0.0, 0)
+    at_us = np.maximum(drops.end_ns - analysis.meta.started_ns, 0) / 1e3
+    for time_us, value in zip(at_us.tolist(), np.cumsum(drops.packets).tolist(), strict=True):
+        yield _sample(name, pid, time_us, value)
+
+
+def _sample(name: str, pid: int, time_us: float, value: float) -> Event:
+    return {"ph": "C", "name": name, "pid": pid, "ts": time_us, "args": {"value": value}}
 
 
 class _Clock:

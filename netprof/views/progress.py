@@ -9,10 +9,11 @@ from types import TracebackType
 from rich.console import Console
 from rich.text import Text
 
-from netprof.analysis.findings.links import LINKS
 from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.strip import strip
+from netprof.analysis.wire.bins import Bins
 from netprof.units import count, duration, rate, share
-from netprof.views.safe import safe_text
+from netprof.views.live.links import link_name
 
 EVERY_S = 1.0
 
@@ -42,42 +43,62 @@ class LineDisplay:
         self._thread.join(EVERY_S)
 
     def _run(self) -> None:
+        before = None
         try:
             while not self._leaving.wait(EVERY_S):
                 if (recent := self._look()) is not None:
-                    self._console.print(Text(line(recent)), soft_wrap=True)
+                    self._console.print(Text(line(recent, before)), soft_wrap=True)
+                    before = recent
         except BaseException as error:
             self.failure = error
 
 
-def line(recent: Recent) -> str:
-    """Return how it goes, in one line."""
+def line(recent: Recent, before: Recent | None) -> str:
+    """Return in one line how it went since the look `before`: nothing in it is older."""
     seconds = (recent.through_ns - recent.meta.started_ns) / 1e9
-    parts = [f"{seconds:.0f} s", _iterations(recent)]
-    if recent.analysis is not None:
-        moving = [link for link in recent.analysis.of(LINKS) if link.moved_bytes > 0]
-        busiest = max(moving, key=lambda link: link.moved_bytes, default=None)
-        if busiest is not None:
-            sent = _usage(busiest.tx_bytes, busiest.utilization_tx, busiest.window_ns)
-            received = _usage(busiest.rx_bytes, busiest.utilization_rx, busiest.window_ns)
-            parts.append(f"{safe_text(busiest.device, 40)} sends {sent}, receives {received}")
+    parts = [f"{seconds:.0f} s"]
+    if recent.stall is not None:
+        parts.append(recent.stall.sentence(recent.ranks, recent.through_ns))
+    else:
+        parts += [_iterations(recent, before), *_traffic(recent, before)]
     lost = recent.meta.losses.lost_marks + recent.meta.losses.merged_bins + recent.meta.losses.untracked_flows
     if lost:
         parts.append(f"{count(lost, 'loss', 'losses')}")
     return " · ".join(parts)
 
 
-def _iterations(recent: Recent) -> str:
+def _iterations(recent: Recent, before: Recent | None) -> str:
     if not len(recent.past):
-        return "no iterations seen yet"
-    last = recent.past.end_ns.argmax()
-    took_s = float(recent.past.duration_ns[last]) / 1e9
-    exposed = float(recent.past.exposed_phase_ns[last] / recent.past.duration_ns[last])
-    number = int(recent.past.number.max())
-    return f"iteration {number}: {duration(took_s)}, {share(exposed)} exposed communication"
+        return "no whole iteration yet" if recent.is_early else "no iterations seen"
+    known = int(before.past.number.max(initial=0)) if before is not None else 0
+    new = recent.past.where(recent.past.number > known)
+    if not len(new):
+        return f"iteration {known + 1} for {duration((recent.through_ns - int(recent.past.end_ns.max())) / 1e9)}"
+    first, last = int(new.number.min()), int(new.number.max())
+    name = f"iteration {last}" if first == last else f"iterations {first} to {last}"
+    exposed = share(float(new.exposed_phase_ns.sum() / new.duration_ns.sum()))
+    return f"{name}: {duration(float(new.duration_ns.mean()) / 1e9)}, {exposed} exposed communication"
 
 
-def _usage(wire_bytes: float, utilization: float | None, window_ns: int) -> str:
-    if utilization is not None:
-        return f"{share(utilization)} of line rate"
-    return rate(wire_bytes * 8e9 / window_ns) if window_ns else rate(None)
+def _traffic(recent: Recent, before: Recent | None) -> list[str]:
+    """Return what the link that moved most since then carried; nothing where none carried anything."""
+    since_ns = before.through_ns if before is not None else recent.meta.started_ns
+    rates = {}
+    for link in recent.links:
+        rates[link.key] = [_rate_bps(recent, bins, since_ns) for bins in (link.transmitted, link.received)]
+    busiest = max(recent.links, key=lambda link: sum(rates[link.key]), default=None)
+    if busiest is None or not any(rates[busiest.key]):
+        return []
+    sent, received = (_usage(bps, busiest.line_rate.bps) for bps in rates[busiest.key])
+    return [f"{link_name(recent, busiest)} sent {sent}, received {received}"]
+
+
+def _rate_bps(recent: Recent, bins: Bins | None, since_ns: int) -> float:
+    bin_ns = recent.meta.bin_ns
+    first = since_ns // bin_ns
+    each = max(1, recent.through_ns // bin_ns - first)
+    return float(strip(bins, first, each, 1, bin_ns).mean_bps[0])
+
+
+def _usage(bps: float, line_rate_bps: float | None) -> str:
+    return f"{share(bps / line_rate_bps)} of line rate" if line_rate_bps else rate(bps)

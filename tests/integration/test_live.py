@@ -265,6 +265,50 @@ def read_away(master: int) -> None:
             pass
 
 
+def test_a_rank_that_is_stopped_is_soon_named(tmux: Tmux, tmp_path: Path) -> None:
+    with training([subprocess.Popen] * 3, tmp_path, *SMALL[:-1], "300") as job:
+        tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
+        tmux.until(past(4))
+        stop_between_steps(job, 1)
+        began_s = time.monotonic()
+        screen = tmux.until("stalled for")
+        took_s = time.monotonic() - began_s
+        assert f"rank 1 (pid {job.pids[1]}) has not arrived where each of ranks 0, 2 waits" in screen
+        os.kill(job.pids[1], signal.SIGCONT)
+        screen = tmux.until(past(iteration(screen) + 2))
+        assert "stalled" not in screen
+        tmux.press("q")
+        assert tmux.exit_code() == 0
+    assert took_s < 3, "two seconds, and what tmux and this test take"
+
+
+def stop_between_steps(job: TrainingJob, rank: int) -> None:
+    """Stop a rank just after it has finished a step: it then loads its next batch, and the others will wait for it."""
+    done = len(job.log(rank)["iteration"])
+    while len(job.log(rank)["iteration"]) == done:
+        time.sleep(0.005)
+    os.kill(job.pids[rank], signal.SIGSTOP)
+
+
+def test_a_recording_that_is_left_goes_on_and_nothing_is_missing(job: TrainingJob, tmux: Tmux, tmp_path: Path) -> None:
+    trace = tmp_path / "live.netprof"
+    command = [sys.executable, "-m", "netprof", "attach", str(job.pids[0]), "--out", str(trace), "--no-live"]
+    recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        while not (trace / "marks.arrows").exists():
+            time.sleep(0.1)
+        tmux.run("live", "live.netprof")
+        tmux.until(lambda screen: iteration(screen) > 0)
+        tmux.press("q")
+        assert tmux.exit_code() == 0
+        said = tmux.everything()
+    finally:
+        recorder.send_signal(signal.SIGINT)
+        recorder.wait(60)
+    assert "the recording goes on: this is the report of what there is so far" in said
+    assert "missing" not in said
+
+
 def test_no_colour_where_none_is_wanted(job: TrainingJob, tmux: Tmux) -> None:
     tmux.run("attach", str(job.pids[0]), "--out", "live.netprof", environment="NO_COLOR=1")
     tmux.until(lambda screen: iteration(screen) > 0)
@@ -278,5 +322,5 @@ def test_without_a_terminal_there_is_a_line_a_second(job: TrainingJob, tmp_path:
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if re.match(r"\d+ s · ", line)]
     assert 2 <= len(lines) <= 5
-    assert re.search(r"iteration \d+: [\d.]+ ms, [\d.]+ % exposed communication", lines[-1])
+    assert re.search(r"iterations? [\d to]+: [\d.]+ ms, [\d.]+ % exposed communication", lines[-1])
     assert "\x1b" not in done.stderr

@@ -172,6 +172,21 @@ const Charts = {
     element.removeAllListeners("plotly_click");
     element.on("plotly_click", ({ points }) => Main.jump(tracks, points[0].customdata[1], points[0].customdata[2]));
   },
+  // Each iteration's waiting, stacked by cause; who was late is said where one points.
+  waiting(data, names, tracks) {
+    const totals = data.number.map((_, k) => Object.values(data.waits_s).reduce((sum, waits) => sum + waits[k], 0));
+    const [unit, name] = Charts.unit(totals, Charts.times);
+    const text = data.number.map((number, k) => `iteration ${number}, ${Numbers.duration(data.duration_s[k])}: waits ${Numbers.duration(totals[k])}` + (data.late_rank[k] === null || !data.waits_s.late_rank ? "" : `<br>late: rank ${data.late_rank[k]}`));
+    const traces = Object.entries(data.waits_s).map(([cause, waits]) => ({
+      type: "bar", name: names[cause], x: data.number, y: waits.map((s) => s / unit), customdata: waits.map((s, k) => [Numbers.duration(s), text[k], data.begin_us[k], data.duration_s[k] * 1e6]),
+      marker: { color: Style.colours[cause], line: { width: 0 }, pattern: data.number.length <= 60 ? Charts.pattern(cause) : undefined },
+      hovertemplate: `${names[cause]}: %{customdata[0]}<br>%{customdata[1]}<extra></extra>`,
+    }));
+    Charts.draw("waiting-plot", traces, { height: 300, barmode: "stack", legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" }, bargap: data.number.length <= 200 ? 0.12 : 0, xaxis: { title: { text: "iteration" } }, yaxis: { title: { text: name }, rangemode: "tozero" } });
+    const element = document.getElementById("waiting-plot");
+    element.removeAllListeners("plotly_click");
+    element.on("plotly_click", ({ points }) => Main.jump(tracks, points[0].customdata[2], points[0].customdata[3]));
+  },
   distributions(data, labels) {
     const colours = Charts.rankColours(), traces = [], metrics = ["iteration", "exposed", "bus"].filter((metric) => metric in data);
     const names = { iteration: "iteration", exposed: "exposed communication", bus: "bus bandwidth" }, gap = 0.17, high = (1 - gap * (metrics.length - 1)) / metrics.length;

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.events.phases import PHASES
 from netprof.analysis.findings.anatomy import Anatomy, anatomy
 from netprof.analysis.findings.collectives import COLLECTIVES
@@ -17,6 +18,7 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.per_iteration import bandwidth_by_size, histogram, rows_of, slowest
 from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.waiting_by_iteration import waiting_by_iteration
 from netprof.errors import NetprofError
 from netprof.views.safe import safe_text
 
@@ -103,6 +105,26 @@ def _inferred(analysis: Analysis, iterations: InferredIterations) -> dict[str, A
         "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in iterations.begin_ns[kept].tolist()],
         "duration_s": _numbers(seconds[kept]),
         "exposed_s": [None] * len(kept),
+    }
+
+
+def waiting(analysis: Analysis) -> dict[str, Any] | None:
+    """Return how long a rank waits in each iteration, by cause; of very many, evenly spread ones and the worst."""
+    found = waiting_by_iteration(analysis.evidence)
+    if found is None:
+        return None
+    kept = _some(found.waits_s.sum(axis=0))
+    return {
+        "number": (kept + 1).tolist(),
+        "count": len(found),
+        "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in found.begin_ns[kept].tolist()],
+        "duration_s": _numbers(found.duration_ns[kept] / 1e9),
+        "late_rank": [None if rank < 0 else rank for rank in found.late_rank[kept].tolist()],
+        "waits_s": {
+            cause.name: _numbers(waits[kept])
+            for cause, waits in zip(WAIT_CAUSES, found.waits_s, strict=True)
+            if waits.any()
+        },
     }
 
 

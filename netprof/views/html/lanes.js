@@ -4,11 +4,11 @@ const Style = {
   colours: {},
   read() {
     const style = getComputedStyle(document.documentElement);
-    const names = ["ground", "paper", "ink", "dim", "line", "soft", "accent", "forward", "backward", "exposed", "rest", "tx", "rx",
+    const names = ["ground", "paper", "ink", "dim", "line", "soft", "accent", "forward", "backward", "exposed_communication", "rest", "tx", "rx",
       "rate", "inferred", "no_gradient", "gradients_waiting", "nothing_outstanding", "after_last_byte", "idle", "ready", "queued",
-      "wire", "unpack", "shade", "hatch"];
+      "wire", "unpack", "shade", "hatch", "late_rank", "link_full", "other_traffic", "loss", "transport", "host", "unseen"];
     for (const name of names) Style.colours[name] = style.getPropertyValue("--" + name).trim();
-    Style.colours.exposed_communication = Style.colours.exposed;
+    Style.colours.exposed = Style.colours.exposed_communication;
     Style.font = getComputedStyle(document.body).fontFamily;
     Style.patterns = new Map();
   },
@@ -17,6 +17,7 @@ const Style = {
     forward: "plain", backward: "rising", exposed_communication: "falling", rest: "dots",
     no_gradient: "plain", gradients_waiting: "falling", nothing_outstanding: "dots", after_last_byte: "rising",
     idle: "plain", inferred: "rising", queued: "rising", wire: "plain", unpack: "dots", ready: "plain",
+    late_rank: "falling", link_full: "plain", other_traffic: "dots", loss: "rising", transport: "rising", host: "falling", unseen: "dots",
   },
   fill(context, kind) {
     const ratio = window.devicePixelRatio || 1;
@@ -100,6 +101,24 @@ class LinkLane extends Lane {
     context.fillStyle = Style.colours.dim;
     context.fillRect(scale.left, Math.round(middle) - 0.5, scale.width, 1);
     if (this.link.rate_bps) this.drawRate(context, middle, unit, scale);
+    if (this.link.drops) this.drawDrops(context, middle, scale);
+  }
+  // Packets that the interface dropped: a cross between the two counter samples that tell of them.
+  drawDrops(context, middle, scale) {
+    const { begin, end } = this.link.drops;
+    context.fillStyle = Style.colours.exposed;
+    context.font = `700 13px ${Style.font}`;
+    context.textAlign = "center";
+    for (let i = 0; i < end.length; i++) {
+      const x = scale.x((begin[i] + end[i]) / 2);
+      if (x >= scale.left && x <= scale.left + scale.width) context.fillText("×", x, middle + 5);
+    }
+  }
+  dropped(us, scale) {
+    const { begin, end, packets } = this.link.drops, reach = 6 * scale.pixel;
+    let sum = 0;
+    for (let i = 0; i < end.length; i++) if (begin[i] - reach <= us && us <= end[i] + reach) sum += packets[i];
+    return sum;
   }
   drawRate(context, middle, unit, scale) {
     context.strokeStyle = Style.colours.rate;
@@ -133,6 +152,8 @@ class LinkLane extends Lane {
       lines.push(`${kind === "tx" ? "sent" : "received"} ${Numbers.rate(mean)}${share}${top}`);
     }
     lines.push(`over ${Numbers.micros(pixel)}`);
+    const dropped = this.link.drops ? this.dropped(us, scale) : 0;
+    if (dropped) lines.push(`the interface dropped ${dropped} packets around here`);
     return lines;
   }
   get first() { return this.directions.map(([, pyramid]) => pyramid).find((pyramid) => pyramid !== null); }

@@ -46,6 +46,7 @@ const Main = {
     if (data.iterations.some((rank) => rank.count)) { Charts.overRun(data.iterations, Main.tracks); Charts.distributions(data.distributions, data.iterations.map((rank) => rank.label)); }
     if (data.bandwidths.ranks.some((rank) => rank.bytes.length)) Charts.bandwidth(data.bandwidths);
     if (data.flows.length) Charts.flows(data.flows);
+    if (data.waiting) Charts.waiting(data.waiting, data.causes, Main.tracks);
     if (data.whatif) Charts.whatif(data.whatif);
   },
   async start() {

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import IO, TYPE_CHECKING
 
 from netprof import units
-from netprof.analysis.account.causes import CAUSES, UNEXPLAINED
+from netprof.analysis.account.causes import CAUSES, UNEXPLAINED, WAIT_CAUSES
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.iterations import ITERATIONS, named_phases
@@ -18,6 +18,9 @@ from netprof.analysis.findings.links import LINKS, spans_of_idleness
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.waiting_form import who, worth_doing
+from netprof.views.colours import style_sheet
 from netprof.views.html import charts, tracks
 from netprof.views.html.pack import json_for_script
 from netprof.views.safe import safe_text
@@ -28,11 +31,12 @@ if TYPE_CHECKING:
     import jinja2
 
     from netprof.analysis import Analysis
+    from netprof.analysis.events.typical import Durations
     from netprof.analysis.form import Part
     from netprof.views.reporter import Report
 
 SCRIPTS = ("numbers.js", "data.js", "lanes.js", "tracks.js", "charts.js", "main.js")
-_CHARTS = {section.name: f"{section.name}.html.j2" for section in (ITERATIONS, COLLECTIVES, FLOWS)}
+_CHARTS = {section.name: f"{section.name}.html.j2" for section in (ITERATIONS, WAITING, COLLECTIVES, FLOWS)}
 """What is drawn beside a section's own tables and lines."""
 
 
@@ -65,8 +69,9 @@ def render(analysis: Analysis) -> str:
         "distributions": charts.distributions(analysis),
         "bandwidths": charts.bandwidths(analysis),
         "flows": charts.flows(analysis),
+        "waiting": charts.waiting(analysis),
         "whatif": whatif,
-        "causes": {cause.name: cause.title for cause in (*CAUSES, UNEXPLAINED)},
+        "causes": {cause.name: cause.title for cause in (*CAUSES, UNEXPLAINED, *WAIT_CAUSES)},
         "phases": {phase.name: title for phase, title in phases},
     }
     scripts = [get_plotlyjs(), *(_read(name) for name in SCRIPTS)]
@@ -85,6 +90,8 @@ def render(analysis: Analysis) -> str:
         figures=_figures(analysis),
         sections=_sections(analysis),
         slowest=charts.slowest_iterations(analysis),
+        waiting=analysis.of(WAITING),
+        advice=worth_doing(analysis.of(WAITING)),
         data=data,
         curves=curves,
         whatif_note=whatif_note,
@@ -92,7 +99,7 @@ def render(analysis: Analysis) -> str:
         phase_names=phases,
         unknown=iterations.why_unknown,
         policy=_policy(scripts),
-        style=markup(_read("style.css")),
+        style=markup(style_sheet() + _read("style.css")),
         scripts=[markup(script) for script in scripts],
         json_data=markup(json_for_script(data)),
     )
@@ -126,6 +133,7 @@ def _environment() -> jinja2.Environment:
         "ratio": units.ratio,
         "count": units.count,
         "shown": safe_text,
+        "who": who,
         "trusted": Markup,  # our own files and JSON, never text from a trace
     }
     return environment
@@ -155,6 +163,14 @@ def _recorded(analysis: Analysis) -> str:
         return ""
 
 
+def _waiting_figure(analysis: Analysis, durations: Durations) -> tuple[str, str, str]:
+    """Return the exposed communication over all time, beside that of a typical iteration."""
+    waiting, typical = analysis.of(WAITING), units.share(durations.exposed_share)
+    if waiting is None:
+        return "exposed communication", typical, "of a typical iteration"
+    return "waiting for communication", units.share(waiting.exposed_share), f"of all time; {typical} typically"
+
+
 def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
     """Return the headline numbers: name, value, and what it is set against."""
     figures = []
@@ -168,8 +184,7 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
         found = iterations.durations
         spread = f"p10 {units.duration(found.p10_s)}, p90 {units.duration(found.p90_s)}"
         figures.append(("median iteration", units.duration(found.median_s), spread))
-        exposed = units.duration(found.phases.exposed_communication)
-        figures.append(("exposed communication", units.share(found.exposed_share), f"{exposed} of an iteration"))
+        figures.append(_waiting_figure(analysis, found))
     busiest = verdict.link
     if busiest is not None:
         usage, idle = busiest.waiting_utilization, busiest.waiting_idle_share

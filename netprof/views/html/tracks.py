@@ -11,6 +11,7 @@ import numpy.typing as npt
 from netprof.analysis.events.phases import EDGES
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.nic_drops import drops_by_device
 from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.cells import Cells, link_cells
@@ -21,6 +22,7 @@ from netprof.views.safe import safe_text
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
     from netprof.analysis.findings.links import LinkSummary
+    from netprof.analysis.findings.nic_drops import Drops
     from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.tables.columns import Int64
     from netprof.analysis.tables.intervals import Intervals
@@ -37,11 +39,15 @@ def tracks(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
     """Return the tracks; times are microseconds after `origin_ns`, rates bits per second."""
     origin_ns = analysis.meta.started_ns
     room = _room(analysis)
+    drops = drops_by_device(analysis.evidence.table("nic"))
     return {
         "origin_ns": str(origin_ns),
         "length_us": analysis.evidence.recording.total_ns / 1e3,
         "bin_us": analysis.meta.bin_ns / 1e3,
-        "links": [_link(analysis, link, idle[link.key], room) for link in analysis.of(LINKS)],
+        "links": [
+            _link(analysis, link, idle[link.key], room) | {"drops": _drops(drops.get(link.key), origin_ns)}
+            for link in analysis.of(LINKS)
+        ],
         "ranks": [_rank(analysis, rank) for rank in analysis.of(RANKS) if _has_events(analysis, rank)],
         "inferred": _inferred(analysis),
     }
@@ -83,6 +89,12 @@ def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[
         "idle": {cause: _spans(spans.begin_ns, spans.end_ns, origin_ns) for cause, spans in idle.items()},
         "pids": list(link.pids),
     }
+
+
+def _drops(drops: Drops | None, origin_ns: int) -> dict[str, Any] | None:
+    if drops is None:
+        return None
+    return _spans(drops.begin_ns, drops.end_ns, origin_ns) | {"packets": pack_integers(drops.packets)}
 
 
 def _fitting(analysis: Analysis, key: LinkKey, direction: int, room: int) -> Cells | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from netprof.analysis.account.causes import CAUSES
@@ -10,7 +12,8 @@ from netprof.analysis.live.recent import Recent
 from netprof.units import duration
 from netprof.views.live.iterations import legend
 from netprof.views.live.links import CAUSE_STYLES
-from netprof.views.live.rows import row
+from netprof.views.live.rows import Part, row
+from netprof.views.live.waiting import LEGEND
 
 _KEYS = (
     ("q", "stop and print the report (ctrl-C stops too)"),
@@ -22,28 +25,31 @@ _KEYS = (
 )
 
 
+_IDLE = list(zip(CAUSES, CAUSE_STYLES, strict=True))
+_FIRST = 4  # causes of waiting in the first of two rows
+
+
 def help_rows(recent: Recent | None) -> list[Text]:
     """Return the help."""
     bin_width = duration(recent.meta.bin_ns / 1e9) if recent is not None else "a bin"
     rows = [row((f"  {keys:<12}", "bold"), text) for keys, text in _KEYS]
     rows += [row(), row("  bar of an iteration: ", legend())]
-    rows.append(row(f"  trend: the last {HISTORY} iterations, the slowest of those that share a cell"))
+    rows.append(row(f"  trend: the last {HISTORY} iterations, the slowest that share a cell; ↑ an outlier"))
     rows.append(row("  now: the time since the last whole iteration ended"))
-    rows.append(row(f"  strips: bins of {bin_width}; the height is a column's mean, the colour its fullest bin"))
+    rows.append(row(f"  strips: bins of {bin_width}; height: a column's mean, colour: its fullest bin"))
     rows.append(
-        row(
-            "    ",
-            ("▅", "green"),
-            " 80 % of line rate or more  ",
-            ("▅", "yellow"),
-            " 30 %  ",
-            ("▅", "blue"),
-            " less  · idle",
-        )
+        row("    ", ("▅", "green"), " 80 % of line rate or more  ", ("▅", "yellow"), " 30 %  ", ("▅", "blue"), " less")
     )
-    rows.append(row("  why the link is idle, as far as whole iterations tell (? is not known yet):"))
-    rows += [
-        row(f"    {cause.letter} ", (cause.short, style)) for cause, style in zip(CAUSES, CAUSE_STYLES, strict=True)
-    ]
-    rows.append(row("  verdict, shares, flows: over the last seconds that are named there; the report is over all"))
+    rows.append(_listed("  link idle (·):", [(cause.letter, cause.short, style) for cause, style in _IDLE]))
+    rows.append(row("  what the ranks wait for, in a bar as long as all of a rank's time:"))
+    rows += [_listed("   ", LEGEND[:_FIRST]), _listed("   ", LEGEND[_FIRST:])]
+    rows.append(row("  verdict, shares, flows: of the last seconds; the report is over all"))
     return rows
+
+
+def _listed(about: str, entries: Sequence[tuple[str, str, str]]) -> Text:
+    """Return letters with their meanings in one row."""
+    parts: list[Part | str] = [about]
+    for letter, meaning, style in entries:
+        parts += [" ", (letter, style), f" {meaning} "]
+    return row(*parts)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from rich.text import Text
 
 from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, PHASES, REST
 from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.live.past_iterations import HISTORY, PastIterations
+from netprof.analysis.live.past_iterations import HISTORY, PastIterations, usual_range_ns
 from netprof.analysis.live.recent import Recent
+from netprof.analysis.tables.columns import Int64
 from netprof.units import count, duration, share
-from netprof.views.live.rows import Part, brief, heading, right, row, spark, stacked
+from netprof.views.live.rows import Part, brief, cells, heading, right, row, spark, stacked
 
 _DRAWN = {FORWARD: ("░", "blue"), BACKWARD: ("▒", "cyan"), EXPOSED: ("█", "red"), REST: ("·", "bright_black")}
 _NUMBERS = 38  # cells before the trend
@@ -40,12 +39,13 @@ def rank_rows(recent: Recent, width: int, most: int) -> list[Text]:
     pids = _order(recent)
     if not pids:
         return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
-    low, high = _scale(recent.past)
+    low, high = usual_range_ns(recent.past.duration_ns)
+    outliers = bool((recent.past.duration_ns > high).any())
     trend_width = min(HISTORY, max(8, (width - _NUMBERS) * 2 // 5))
     bar_width = width - _NUMBERS - trend_width - 2
-    scale = f"▁{brief(low)} █{brief(high)}"
+    scale = f"▁{brief(low / 1e9)} █{brief(high / 1e9)}"
     numbers = f"{'rank':>4} {'number':>8} {'last':>7} {'median':>7} {'now':>7} "
-    trend = f"{_trend_title(trend_width, scale)[:trend_width]:<{trend_width}}"
+    trend = f"{_trend_title(trend_width, scale, outliers):<{trend_width}}"
     rows = [row((numbers, "dim"), (trend, "dim"), "  ", _short_legend() if bar_width < legend().cell_len else legend())]
     shown = pids if len(pids) + 1 <= most else pids[: max(0, most - 2)]
     rows += [_rank_row(recent, pid, trend_width, bar_width, (low, high)) for pid in shown]
@@ -80,20 +80,14 @@ def rank_name(recent: Recent, pid: int) -> str:
     return str(recent.ranks.get(pid, "?"))
 
 
-def _scale(past: PastIterations) -> tuple[float, float]:
-    """Return the shortest and the longest duration; at least a tenth apart, so that noise does not look like news."""
-    low, high = float(past.duration_ns.min()) / 1e9, float(past.duration_ns.max()) / 1e9
-    return low, max(high, low * 1.1)
-
-
-def _trend_title(width: int, scale: str) -> str:
+def _trend_title(width: int, scale: str, outliers: bool) -> str:
     each = -(-HISTORY // width)
     about = f"last {HISTORY}" if each == 1 else f"last {HISTORY}, worst of {each}"
-    full = f"{about} {scale}"
-    return full if len(full) <= width else scale if len(scale) <= width else "trend"
+    longer = f"{scale} ↑longer" if outliers else scale
+    return next(title for title in (f"{about} {longer}", longer, scale, "trend", "") if len(title) <= width)
 
 
-def _rank_row(recent: Recent, pid: int, trend_width: int, bar_width: int, scale: tuple[float, float]) -> Text:
+def _rank_row(recent: Recent, pid: int, trend_width: int, bar_width: int, scale: tuple[int, int]) -> Text:
     own = recent.past.of(pid)
     last = own.where(np.array([len(own) - 1]))
     median_ns = float(np.median(own.duration_ns))
@@ -106,19 +100,21 @@ def _rank_row(recent: Recent, pid: int, trend_width: int, bar_width: int, scale:
         f" {right(brief(median_ns / 1e9), 7)} ",
         (right(brief(running_ns / 1e9), 7), "bold yellow" if stuck else "dim"),
         " ",
-        (_trend((own.duration_ns / 1e9).tolist(), trend_width, scale), "green"),
+        _trend(own.duration_ns, trend_width, scale),
         "  ",
         _bar(last, bar_width),
     )
 
 
-def _trend(seconds: Sequence[float], width: int, scale: tuple[float, float]) -> str:
-    """Draw the durations, the slowest of as many as share a cell; the newest at the right."""
+def _trend(durations_ns: Int64, width: int, scale: tuple[int, int]) -> Text:
+    """Draw the durations, the slowest of as many as share a cell, the newest at the right; outliers are marked."""
     each = -(-HISTORY // width)
-    pad = -len(seconds) % each
-    padded = np.concatenate((np.zeros(pad), np.asarray(seconds)))
+    padded = np.concatenate((np.zeros(-len(durations_ns) % each, np.int64), durations_ns))
     worst = padded.reshape(-1, each).max(axis=1)[-width:] if len(padded) else padded
-    return f"{spark(worst.tolist(), *scale):>{width}}"
+    outlier = worst > scale[1]
+    glyphs = np.where(outlier, "↑", list(spark(worst.tolist(), *scale)))
+    drawn = cells("".join(glyphs), outlier.astype(np.int64), ("green", "bold yellow"))
+    return row(" " * (width - len(worst)), drawn)
 
 
 def _bar(one: PastIterations, width: int) -> Text:

@@ -111,6 +111,8 @@ def _title(recent: Recent, link: LinkNow, summary: LinkSummary | None, scale: fl
             if amount is not None:
                 share = _percent(amount, summary.window_ns).removesuffix(" %")
                 parts += ["  ", (cause.letter, f"bold {style}"), f" {share}"]
+        if summary.dropped_packets:
+            parts.append((f"  dropped {count(summary.dropped_packets, 'packet')}", "bold yellow"))
     return row(*parts)
 
 

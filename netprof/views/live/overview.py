@@ -12,6 +12,7 @@ from netprof.views.live.gpus import gpu_rows
 from netprof.views.live.iterations import rank_rows
 from netprof.views.live.links import by_traffic, link_rows
 from netprof.views.live.rows import Part, brief_rate, heading, percent, row, stacked, wrapped
+from netprof.views.live.waiting import waiting_rows
 from netprof.views.safe import safe_text
 
 _COLOUR = {
@@ -26,14 +27,20 @@ _COLOUR = {
 }
 
 
+_VERDICT, _ROOMY, _LEAST_BELOW = 4, 18, 3
+"""Rows of the verdict; where there are fewer than _ROOMY in all, it may have all but a few of them."""
+
+
 def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     """Return the rows of the overview, at most `height`: what fits, the most telling parts first."""
-    top = verdict_rows(recent, width, 2)
+    top = verdict_rows(recent, width, _VERDICT if height >= _ROOMY else height - _LEAST_BELOW)
     spaced = height >= 34
-    ranks = rank_rows(recent, width, max(2, min(9, (height - len(top)) // 3)))
-    room = height - len(top) - len(ranks) - 1
+    room = height - len(top)
+    ranks = rank_rows(recent, width, max(2, min(9, room // 3 if height >= _ROOMY else room)))
+    waiting = waiting_rows(recent, width, min(9, (height - len(top) - len(ranks)) // 2))
+    room = height - len(top) - len(ranks) - len(waiting) - 1
     links = link_rows(recent, width, min(room, 1 + 4 * max(1, len(by_traffic(recent)))), zoom)
-    sections = [top, ranks, links, all_reduce_rows(recent, width, spaced)]
+    sections = [top, ranks, *([waiting] if waiting else []), links, all_reduce_rows(recent, width, spaced)]
     for extra in (gpu_rows(recent, width, 1 + len(recent.gpus)), flow_rows(recent, width, 9)):
         room = height - sum(len(section) + spaced for section in sections)
         if extra and room >= 2:
@@ -42,14 +49,16 @@ def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     for section in sections:
         rows += section + ([row()] if spaced else [])
     if len(rows) < height:
-        rows[: len(top)] = verdict_rows(recent, width, 3)
+        rows[: len(top)] = verdict_rows(recent, width, len(top) + height - len(rows))
     return rows
 
 
 def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
-    """Return the verdict over the window, or that it is too early for one."""
-    if recent.analysis is None:
-        return wrapped("waiting for the first traffic and iterations", width, "dim", 1)
+    """Return the verdict over the window, or that the job stalls, or that it is too early for a verdict."""
+    if recent.stall is not None:
+        return wrapped(recent.stall.sentence(recent.ranks, recent.through_ns), width, "bold red", most)
+    if recent.analysis is None or recent.is_early:
+        return wrapped("waiting for the first whole iteration", width, "dim", 1)
     verdict = recent.analysis.of(VERDICT)
     text = f"{safe_text(verdict.text)} (last {recent.window_ns / 1e9:.0f} s)"
     return wrapped(text, width, _COLOUR.get(verdict.case, "bold"), most)
@@ -63,7 +72,7 @@ def all_reduce_rows(recent: Recent, width: int, tall: bool) -> list[Text]:
     last = [b.bus_bandwidth_bps for b in recent.last_bandwidths.values() if b.bus_bandwidth_bps is not None]
     if found.bus_bandwidth_bps is None:
         known = f"algorithm bandwidth {brief_rate(found.algorithm_bandwidth_bps)}"
-        return [heading("All-reduce", f"{known}; bus bandwidth unknown, as is the number of ranks")]
+        return [heading("All-reduce", f"{known} (number of ranks unknown)")]
     share, whole = found.line_rate_share, found.bus_bandwidth_bps
     line_rate = whole / share if share and whole else None
     values = {
@@ -88,7 +97,7 @@ def all_reduce_rows(recent: Recent, width: int, tall: bool) -> list[Text]:
 _MEANING = {
     "last": "all of the last iteration",
     "window": "all of the window",
-    "median": "single ones (overlapping: a share)",
+    "median": "each alone (they share the link)",
 }
 
 

@@ -3,6 +3,7 @@
 from synthetic import BYTES_PER_BIN, MS, START_NS, Job, wire_columns
 
 from netprof.analysis.findings.nic import nic_totals
+from netprof.analysis.findings.nic_drops import drops_by_device
 from netprof.analysis.tables.flow_table import LinkKey, read_flows
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
@@ -35,3 +36,13 @@ def test_the_jobs_part_is_counted_between_the_same_two_samples():
     total = nic_totals(samples(rows), fold.lanes())[LinkKey(7, "eth0")]
     assert total.job_tx_bytes == 10 * BYTES_PER_BIN
     assert total.tx_bytes == 3_000_000
+
+
+def test_drops_are_told_between_the_samples_that_saw_them():
+    rows = samples([("a", 30, 7), ("b", 10, 5), ("a", 10, 1), ("a", 20, 1), ("a", 40, 2), ("b", 20, 5)])
+    found = drops_by_device(rows)
+    assert list(found) == [LinkKey(7, "a")]
+    drops = found[LinkKey(7, "a")]
+    assert drops.begin_ns.tolist() == [20, 30]
+    assert drops.end_ns.tolist() == [30, 40]
+    assert drops.packets.tolist() == [6 + 12, 2 + 4]  # and after a reset what is counted from zero

@@ -5,6 +5,7 @@ A snapshot that is meant to change is rewritten with NETPROF_UPDATE_SNAPSHOTS=1 
 
 import io
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,3 +104,29 @@ def test_devices_of_one_name_are_told_apart(tmp_path):
     job.changes["targets"] = tuple(replace(target, rank=0) for target in job.meta().targets)
     job.flow_changes["rank"] = [0, 0]  # restarted elsewhere: the rank no longer tells them apart
     assert "eth0@8" in text(job, tmp_path, 101)
+
+
+def test_only_what_is_shown_is_defined(tmp_path):
+    empty = text(Job(ranks=0, iterations=0), tmp_path, 80)
+    assert "Definitions" not in empty
+    assert len(empty.splitlines()) < 20
+    assert "scaling factor:" not in text(no_marks(), tmp_path, 81)
+    assert "scaling factor:" in text(Job().fill(), tmp_path, 82)
+
+
+def test_bytes_whose_packets_were_not_seen_are_no_loss_and_said_plainly(tmp_path):
+    drawn = text(Job(changes={"losses": Losses(healed_bytes=586_400)}).fill(), tmp_path, 120)
+    assert re.search(r"lost +nothing\n +seen late +586.4 kB in packets that were not seen: counted by TCP's", drawn)
+
+
+def test_packets_that_an_interface_dropped_are_in_the_table_of_links(tmp_path):
+    assert "dropped" not in text(Job().fill(), tmp_path, 100)
+    links = text(Job(drops=4).fill(), tmp_path, 101).split("Links")[1].split("Idle")[0].splitlines()
+    assert links[1].endswith("dropped")
+    assert links[2].endswith(" 4")
+
+
+def test_a_utilization_that_cannot_be_is_explained(tmp_path):
+    drawn = text(Job(ranks=1, rate_bps=0.5e9).fill(), tmp_path, 300)
+    assert "eth0 cannot carry 148.1 % of its line rate: 500.0 Mbit/s (tbf) is too low" in drawn
+    assert "cannot carry" not in text(Job(ranks=1).fill(), tmp_path, 301)

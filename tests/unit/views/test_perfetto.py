@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import BYTES_PER_BIN, Job
+from synthetic import BYTES_PER_BIN, MS, START_NS, Job
 
 from netprof.analysis import Analysis, analyze
 from netprof.trace import TraceReader
@@ -131,3 +131,29 @@ def test_no_two_slices_on_a_track_overlap(spans: list[tuple[int, int]]) -> None:
     for track in set(tracks):
         mine = [(b, e) for b, e, t in zip(begin, end, tracks, strict=True) if t == track]
         assert all(first[1] <= second[0] for first, second in itertools.pairwise(mine))
+
+
+def test_nothing_begins_before_the_recording(tmp_path: Path) -> None:
+    """The recording begins inside a bin, and a bin before it was still collected."""
+    job = Job(ranks=1).fill()
+    begin_ns = START_NS - 10 * MS
+    job.wire += [(1, 0, begin_ns - k * MS, 900, BYTES_PER_BIN // 10 * k) for k in (3, 2, 1, 0)]
+    job.changes["started_ns"] = begin_ns + MS // 2
+    events = exported(analysed(job, tmp_path))["traceEvents"]
+    sent = [(e["ts"], e["args"]["value"]) for e in events if e["ph"] == "C" and e["name"].startswith("sent")]
+    assert min(time for time, _ in sent) == 0
+    assert [time for time, _ in sent] == sorted({time for time, _ in sent})
+    before = Job(ranks=1).fill()
+    before.wire += [(1, 0, begin_ns - k * MS, 900, BYTES_PER_BIN // 10 * k) for k in (3, 2, 1)]
+    before.changes["started_ns"] = begin_ns - 3 * MS // 2
+    place = tmp_path / "before"
+    place.mkdir()
+    events = exported(analysed(before, place))["traceEvents"]
+    sent = [(e["ts"], e["args"]["value"]) for e in events if e["ph"] == "C" and e["name"].startswith("sent")]
+    assert sent[:3] == [(0, 20.0), (500, 10.0), (1500, 0.0)]  # half a bin, a whole one, and then nothing
+
+
+def test_drops_of_the_interface_are_a_counter(tmp_path: Path) -> None:
+    events = exported(analysed(Job(ranks=1, drops=4).fill(), tmp_path))["traceEvents"]
+    drops = [(e["ts"], e["args"]["value"]) for e in events if e["ph"] == "C" and e["name"] == "packets dropped"]
+    assert drops == [(0, 0), (2_210_000, 4)]

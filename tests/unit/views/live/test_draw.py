@@ -163,3 +163,20 @@ def test_gpus_are_shown_when_there_are_samples(look):
     with_gpus = replace(recent, gpus={0: {GpuMetric.BUSY_PERCENT: 87.0, GpuMetric.POWER_W: 312.4}, 1: {}})
     drawn = text(with_gpus, 120, 40)
     assert "87 % busy  312 W" in drawn
+
+
+def test_packets_that_an_interface_dropped_are_pointed_out(look):
+    assert "dropped 4 packets" in text(look(Job(ranks=1, drops=4).fill()), 120, 40)
+    assert "dropped" not in text(look(Job(ranks=1).fill()), 120, 40)
+
+
+def test_one_outlier_does_not_flatten_the_trend_and_is_marked(look):
+    job = Job(ranks=1, iterations=20)
+    at = START_NS
+    for step in range(21):
+        job.step(0, at)
+        at += (210 if step % 2 else 200) * MS + (5000 * MS if step == 9 else 0)
+    row = next(row for row in text(look(job), 120, 40).splitlines() if "#20" in row)
+    assert row.count("↑") == 1
+    assert "▅▅↑▅▅" in row  # four share a cell
+    assert "▁200 ms █220 ms ↑longer" in text(look(job), 120, 40)

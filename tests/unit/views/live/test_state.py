@@ -58,7 +58,7 @@ def test_conclusions_are_those_of_the_report(live, tmp_path):
     job = Job().fill()
     inbox, state = live(job)
     for _ in feed(job, inbox, state):
-        state._next_s = 0.0  # conclude every time
+        state._conclusions.next_s = 0.0  # conclude every time
     recent = state.look()
     inbox.add("marks", mark_columns([(START_NS + 11 * ITERATION_NS, 999, 999, int(MarkKind.PROCESS_EXIT), 0, 0)]))
     report = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
@@ -110,7 +110,7 @@ def test_memory_and_work_do_not_grow_with_the_recording(live):
     inbox, state = live(job)
     rows = []
     for recent in feed(job, inbox, state, 500 * MS):
-        state._next_s = 0.0
+        state._conclusions.next_s = 0.0
         rows.append(recent.analysis.of(RECORDING).wire_rows if recent.analysis else 0)
     assert max(rows[60:]) <= 1.3 * rows[60]
     assert recent.window_ns == 100 * ITERATION_NS
@@ -128,7 +128,7 @@ def test_slow_iterations_stretch_the_window(live):
     job.iterations = 8 * 100 + 1  # of synthetic's 200 ms, for the end
     inbox, state = live(job)
     for _ in feed(job, inbox, state, 1000 * MS):
-        state._next_s = 0.0
+        state._conclusions.next_s = 0.0
     recent = state.look()
     assert recent.window_ns == 120 * 10**9
     assert recent.analysis is not None

@@ -1,0 +1,29 @@
+"""Work that is worth doing often, but not at any price."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Budget:
+    """Spaces out some work: at least `least_s` apart, and so seldom that it takes no more than `share` of a core."""
+
+    def __init__(self, share: float, least_s: float = 0.0) -> None:
+        self._share, self.least_s = share, least_s
+        self.next_s = 0.0
+        """When it is due again (monotonic)."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time again."""
+        return time.monotonic() >= self.next_s
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Do the work in this block; what it costs says when it is due again."""
+        began_s = time.thread_time()
+        yield
+        took_s = time.thread_time() - began_s
+        self.next_s = time.monotonic() + max(self.least_s, took_s / self._share)

@@ -1,0 +1,70 @@
+"""The colour of everything that has one, the same in every view.
+
+Causes of waiting have Paul Tol's "vibrant" scheme, which the colour-blind can tell apart; computing is two shades of a
+slate that is none of them, since phases and causes are seen side by side. Nothing rests on a colour alone: every view
+also has a letter or a texture.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from netprof.analysis.account.causes import (
+    HOST,
+    LATE_RANK,
+    LINK_FULL,
+    LOSS,
+    OTHER_TRAFFIC,
+    TRANSPORT,
+    UNSEEN,
+    WAIT_CAUSES,
+)
+from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, REST
+
+
+class Colour(NamedTuple):
+    """On a page in light and in dark, and on a terminal."""
+
+    light: str
+    dark: str
+    terminal: str
+
+
+def _vibrant(colour: str) -> Colour:
+    return Colour(colour, colour, colour)
+
+
+COLOURS: dict[str, Colour] = {
+    FORWARD.name: Colour("#4d5d82", "#9fb0dd", "blue"),
+    BACKWARD.name: Colour("#8ea6cf", "#5a6f9e", "cyan"),
+    EXPOSED.name: Colour("#d9502e", "#f0714c", "red"),
+    REST.name: Colour("#a4afbd", "#64717f", "bright_black"),
+    LATE_RANK.name: _vibrant("#ee7733"),
+    LINK_FULL.name: _vibrant("#0077bb"),
+    OTHER_TRAFFIC.name: _vibrant("#33bbee"),
+    LOSS.name: _vibrant("#cc3311"),
+    TRANSPORT.name: _vibrant("#009988"),
+    HOST.name: _vibrant("#ee3377"),
+    UNSEEN.name: _vibrant("#bbbbbb"),
+}
+"""By the name of a phase or a cause of waiting."""
+
+LETTERS = {cause.name: cause.letter for cause in WAIT_CAUSES}
+"""What stands at the beginning of a bar among others, by the name of a cause of waiting."""
+
+
+def terminal_style(name: str) -> str:
+    """Return the style of a phase or cause on a terminal; of anything else none."""
+    return COLOURS[name].terminal if name in COLOURS else ""
+
+
+def page_colour(name: str) -> str:
+    """Return the colour of a phase or cause on a page of unknown background; of anything else that of the text."""
+    return COLOURS[name].light if name in COLOURS else "currentColor"
+
+
+def style_sheet() -> str:
+    """Return the colours as variables of a page: `--` and the name."""
+    light = "".join(f"--{name}: {colour.light};" for name, colour in COLOURS.items())
+    dark = "".join(f"--{name}: {colour.dark};" for name, colour in COLOURS.items())
+    return f':root {{ {light} }}\n:root[data-theme="dark"] {{ {dark} }}\n'

@@ -1,0 +1,44 @@
+"""A report that is piped: no line is broken, none ends in blanks, and a wanted width is kept."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from synthetic import Job
+
+from netprof.views.printed import Unpadded
+
+WARNING = "a warning " * 30
+
+
+def piped(path: Path, **environment: str) -> list[str]:
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "netprof", "report", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**inherited, **environment})
+    return done.stdout.splitlines()
+
+
+def test_no_line_is_broken_or_padded(tmp_path: Path) -> None:
+    job = Job(changes={"warnings": (WARNING,)}).fill()
+    lines = piped(job.write(tmp_path / "t.netprof"))
+    assert any(line.endswith(WARNING.strip()) for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+    assert any("the job only waits" in line and len(line) > 120 for line in lines[:1]), "the verdict"
+
+
+def test_columns_is_a_wish(tmp_path: Path) -> None:
+    path = Job(changes={"warnings": (WARNING,)}).fill().write(tmp_path / "t.netprof")
+    assert 60 < max(map(len, piped(path, COLUMNS="72"))) <= 72
+
+
+def test_blanks_are_dropped_wherever_writes_end() -> None:
+    text = "a  b \n  c   \n\n d"
+    for size in range(1, 8):
+        file = io.StringIO()
+        out = Unpadded(file)
+        assert sum(out.write(text[at : at + size]) for at in range(0, len(text), size)) == len(text)
+        assert file.getvalue() == "a  b\n  c\n\n d"
