@@ -13,6 +13,7 @@ from netprof.errors import NetprofError
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.frameworks import Framework, Mark
 from netprof.probes.marks.probe import MarkProbe
+from netprof.probes.probe import Columns
 from netprof.schema import MarkKind
 
 CALLS = 7
@@ -39,6 +40,18 @@ def reported(sock: socket.socket) -> tuple[int, int]:
     return sent - again, received
 
 
+def clocks(sock: socket.socket) -> tuple[int, ...]:
+    """Return for how long a socket was busy, limited by the receiver's window and by its send buffer, by TCP_INFO."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    return tuple(int(struct.unpack_from("Q", info, offset)[0]) for offset in (168, 176, 184))
+
+
+def last_clocks(rows: Columns, flow: int) -> tuple[int, ...]:
+    """Return the same of a flow's last row of table `tcp`."""
+    last = max((time_ns, row) for row, time_ns in enumerate(rows["time_ns"]) if rows["flow_id"][row] == flow)[1]
+    return tuple(int(rows[name][last]) for name in ("busy_us", "rwnd_limited_us", "sndbuf_limited_us"))
+
+
 def flows_are_exact() -> bool:
     """Compare old and new connections with what their sockets report."""
     with FlowProbe(1_000_000) as probe, socket.create_server(("127.0.0.1", 0)) as listener:
@@ -52,14 +65,21 @@ def flows_are_exact() -> bool:
         transfer(old, old_peer, 5_000_000)
         transfer(new_peer, new, 333_333)
         time.sleep(0.3)
+        socks = (old, old_peer, new, new_peer)
+        before = [clocks(sock) for sock in socks]
         rows, totals = probe.drain(final=True), Counter[tuple[int, int]]()
+        after = [clocks(sock) for sock in socks]
         wire, opened = rows["wire"], rows["flows"]
         for flow, direction, count in zip(wire["flow_id"], wire["direction"], wire["payload_bytes"], strict=True):
             totals[int(flow), int(direction)] += int(count)
         ports = zip(opened["local_port"], opened["remote_port"], strict=True)
         ids = dict(zip(ports, opened["flow_id"], strict=True))
-        socks = (old, old_peer, new, new_peer)
         flows = [ids[sock.getsockname()[1], sock.getpeername()[1]] for sock in socks]
+        for low, flow, high in zip(before, flows, after, strict=True):
+            sampled = last_clocks(rows["tcp"], flow)
+            if not all(a <= b <= c for a, b, c in zip(low, sampled, high, strict=True)):
+                say(f"TCP's clocks: WRONG: {sampled} is not within {low} and {high}")
+                return False
         return all((totals[f, 0], totals[f, 1]) == reported(s) for f, s in zip(flows, socks, strict=True))
 
 
