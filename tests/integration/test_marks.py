@@ -246,6 +246,20 @@ def test_a_recording_samples_until_every_process_that_trains_and_lives_has_stepp
         assert not probe.sampling, "the first does not live any more"
 
 
+def test_a_process_that_turns_out_to_be_a_launcher_is_not_waited_for(toys: list[Toy], built: Path) -> None:
+    sampled = Mark(MarkKind.GRADIENT_READY, "toy_fields", (Register(2),), sampled=True)
+    launcher, rank = start(toys, built), start(toys, built)
+    with MarkProbe(frameworks=toy(Mark(MarkKind.DDP_WAIT, "toy_begin"), sampled)) as probe:
+        probe.follow([as_target(launcher), as_target(rank)])
+        rank.say("call 30")
+        probe.notice("marks", probe.drain()["marks"])
+        assert probe.sampling, "as far as one knows, the other has not stepped yet"
+        probe.follow([dataclasses.replace(as_target(launcher), frameworks=()), as_target(rank)])
+        rank.say("call 1")
+        probe.notice("marks", probe.drain()["marks"])
+        assert not probe.sampling
+
+
 def test_a_library_of_a_launcher_or_helper_is_not_called_absent(toys: list[Toy], built: Path) -> None:
     helper = start(toys, built)
     none = Toy([str(built / "toy")])

@@ -227,14 +227,22 @@ def test_a_parent_that_only_waits_for_connected_workers_does_not_train(start: St
             assert training == {pids["first"], pids["second"]}
 
 
-@pytest.mark.parametrize("below", ["not connected", "a loader"])
+@pytest.mark.parametrize("below", ["not connected", "a loader", "a rank"])
 def test_a_connected_process_trains_whatever_it_has_started(start: Start, below: str) -> None:
     """A rank of a process group, without variables, that starts helpers with PyTorch."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        name = {"comm": "pt_data_worker", "connect": port} if below == "a loader" else {}
-        pids = start(node("rank", node("helper", torch=True, **name), torch=True, connect=port))
+        options = {"a loader": {"comm": "pt_data_worker", "connect": port}, "a rank": {"connect": port}}
+        pids = start(node("rank", node("helper", torch=True, **options.get(below, {})), torch=True, connect=port))
         assert by_pid(find_job([pids["helper"]]))[pids["rank"]].frameworks == ("torch",)
+
+
+@pytest.mark.parametrize("variables", [{}, {"LOCAL_RANK": "0", "WORLD_SIZE": "1"}], ids=["none", "of its parent"])
+def test_a_process_with_data_loaders_of_its_own_trains(start: Start, variables: dict[str, str]) -> None:
+    """Spawned ones have the variables that the process has set for itself, and that nobody sees there."""
+    pids = start(node("rank", node("loader", torch=True, comm="pt_data_worker", environment=variables), torch=True))
+    found = by_pid(find_job([pids["rank"]]))
+    assert {pid for pid, target in found.items() if target.frameworks} == {pids["rank"]}
 
 
 def lightning(port: int, first: int = 1, **more: str) -> Tree:
