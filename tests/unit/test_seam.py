@@ -44,7 +44,7 @@ class Fake(Probe):
     """A probe that does as it is told, and says what happened to it. Subclasses are made by `fake`."""
 
     name = "fake"
-    period_s = 0.1
+    period_s = TICK_S
     said: ClassVar[list[str]]
     fails_in: ClassVar[str] = ""
     error: ClassVar[Exception] = NetprofError("out of order", "repair it")
@@ -233,7 +233,7 @@ def test_every_probe_sees_every_batch_and_one_that_fails_does_not_end_the_record
 def test_series_of_several_probes_have_numbers_of_their_own(job: list[Target], tmp_path: Path) -> None:
     class One(Probe):
         name = "one"
-        period_s = 0.1
+        period_s = TICK_S
 
         def __init__(self, ids: Iterator[int]) -> None:
             self._rows = SeriesRows(self.name, ids)
