@@ -126,7 +126,8 @@ def _check_iteration(table: Table, buckets: int, model: dict[str, int]) -> None:
     assert int((table["arg0"][sizes] * table["arg1"][sizes]).sum()) == model["gradient_bytes"]
     for tid in np.unique(table["tid"][sizes]):
         own = table["kind"][(table["tid"] == tid) & (table["kind"] >= Kind.COLLECTIVE_BEGIN)].tolist()
-        assert own == [Kind.COLLECTIVE_BEGIN, Kind.COLLECTIVE_SIZE, Kind.COLLECTIVE_END] * (len(own) // 3)
+        one = [Kind.COLLECTIVE_BEGIN, Kind.COLLECTIVE_SIZE, Kind.COLLECTIVE_GROUP, Kind.COLLECTIVE_END]
+        assert own == one * (len(own) // len(one))
 
 
 @pytest.mark.parametrize("job", [2], indirect=True)
