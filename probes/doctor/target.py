@@ -90,8 +90,9 @@ def _job(targets: list[Target]) -> Iterator[Check]:
         known = f"{', '.join(map(str, ranks))} of {max(sizes, default=0) or 'an unknown number'}"
         yield Check(_AREA, "ranks here", Status.OK, known)
     else:
-        remedy = "start the job with torchrun, or with RANK and WORLD_SIZE set"
-        yield Check(_AREA, "ranks here", Status.LIMITED, "the environment names none: flows have no rank", remedy)
+        detail = "the environment names none: while recording, gloo's groups do, and NCCL's that are made meanwhile"
+        remedy = "else give them with --rank PID=N and --world-size N"
+        yield Check(_AREA, "ranks here", Status.LIMITED, detail, remedy)
 
 
 def _frameworks(targets: list[Target]) -> Iterator[Check]:

@@ -1,7 +1,7 @@
 """PyTorch DistributedDataParallel: the steps of `c10d::Reducer`, which reduces the gradients of one wrapped model.
 
-The functions are exported by every libtorch checked (2.1.2, 2.5.1, 2.9.1, 2.13.0, x86-64). The reducer's address tells
-two wrapped models of one process apart.
+The functions are exported by every libtorch checked (2.0.1, 2.1.2, 2.5.1, 2.9.1, 2.13.0, 2.15.0, x86-64). The
+reducer's address tells two wrapped models of one process apart.
 """
 
 from __future__ import annotations

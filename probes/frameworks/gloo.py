@@ -10,9 +10,9 @@ All options begin with a pointer to the `gloo::Context`, the communicator of a p
 number and the ranks there are: at its begin, or behind the pointer to its virtual functions where it has such, as up to
 libtorch 2.5.1. (A group with several devices has a context for each, and takes them in turn.)
 
-The offsets in the options are those of x86-64. gloo::allreduce's were the same in libtorch 2.1.2 to 2.13.0, the others
-were looked at in 2.13.0. An element or a buffer of a size that cannot be, or a rank that is none of its group, shows a
-version where they moved.
+The offsets are those of x86-64. On libtorch 2.0.1, 2.1.2, 2.5.1, 2.9.1, 2.13.0 and 2.15.0 a job of two ranks with
+groups of its own was recorded, and every collective that the version has came with its size, rank and group. An element
+or a buffer of a size that cannot be, or a rank that is none of its group, shows a version where they moved.
 """
 
 from __future__ import annotations

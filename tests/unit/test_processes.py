@@ -278,6 +278,18 @@ def test_what_started_all_ranks_is_none(start: Start, port: int, first: int, mor
     assert ranks <= {pid for pid, target in found.items() if target.frameworks}
 
 
+def test_workers_of_a_cluster_are_those_that_are_named(start: Start) -> None:
+    """As Ray starts them: with variables that nobody sees, below a process that has other jobs' workers too."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        workers = [node(name, torch=True, connect=listener.getsockname()[1]) for name in ("first", "second", "another")]
+        pids = start(node("raylet", *workers))
+        named = [pids["first"], pids["second"]]
+        found = find_job(named)
+    assert [(target.pid, target.frameworks, target.rank) for target in found] == [
+        (pid, ("torch",), UNKNOWN_RANK) for pid in sorted(named)
+    ]
+
+
 def test_a_launcher_started_by_something_with_torch_keeps_its_job_to_itself(start: Start, port: int) -> None:
     """As a parameter search does it: each torchrun is a job of its own."""
     first = node("first", rank(0, port), torch=True)
