@@ -6,8 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.whatif.schedule import CollectiveSamples, FloatArray
+from netprof.analysis.tables.columns import Float64
 from netprof.errors import NetprofError
+
+
+@dataclass(frozen=True, eq=False)
+class CollectiveSamples:
+    """Measured collectives, shape (M,): each one's buffer in bytes, and the seconds of link time that were its own.
+
+    Where collectives overlap, a moment with k outstanding counts 1/k for each, so that `seconds` adds up to the time
+    in which any was outstanding.
+    """
+
+    bytes: Float64
+    seconds: Float64
+
+    def __len__(self) -> int:
+        return len(self.bytes)
 
 
 @dataclass(frozen=True)
@@ -16,6 +31,7 @@ class AlphaBeta:
 
     `median_error` is the median of |fitted − measured| / measured over all samples, `worst_size_error` the largest such
     error of any size's mean. `latency_known` is False where only one size was seen: then α is taken as zero.
+    `total_bytes` are those of all samples.
     """
 
     latency_s: float
@@ -25,6 +41,7 @@ class AlphaBeta:
     samples: int
     sizes: int
     latency_known: bool
+    total_bytes: float
 
 
 def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
@@ -51,10 +68,11 @@ def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
         samples=len(size),
         sizes=len(distinct),
         latency_known=len(distinct) > 1,
+        total_bytes=float(size.sum()),
     )
 
 
-def _line(x: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[float, float]:
+def _line(x: Float64, y: Float64, weight: Float64) -> tuple[float, float]:
     """Weighted least squares with both coefficients kept at or above zero; without an intercept, sums stay exact."""
     through_origin = float(np.sum(weight * y) / np.sum(weight * x))
     if len(x) == 1:

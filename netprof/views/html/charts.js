@@ -242,9 +242,9 @@ const Charts = {
       const traces = [];
       for (const [series, dash, transport] of [[data.measured, null, "measured transport"], [data.ideal, "dot", "link fully used"]]) {
         series.forEach((curve, i) => traces.push({
-          type: "scatter", mode: "lines", name: curve.compression === 1 ? "as it is" : `gradients ÷ ${curve.compression}`, legendgroup: `c${curve.compression}`, showlegend: dash === null || !data.measured.length,
+          type: "scatter", mode: "lines", name: curve.compression === "1" ? "as it is" : `gradients ÷ ${curve.compression}`, legendgroup: `c${curve.compression}`, showlegend: dash === null || !data.measured.length,
           x: curve.bandwidth_bps.map((b) => b / 1e9), y: curve[key].map((v) => (v === null ? null : v / unit)), line: { color: colours[i % 4], width: dash ? 1.4 : 1 + 0.6 * (4 - i), dash: dash || "solid" },
-          hovertemplate: `%{x:.3~g} Gbit/s: %{y:.3f}<extra>${transport}, ${curve.compression === 1 ? "uncompressed" : "÷ " + curve.compression}</extra>`,
+          hovertemplate: `%{x:.3~g} Gbit/s: %{y:.3f}<extra>${transport}, ${curve.compression === "1" ? "uncompressed" : "÷ " + curve.compression}</extra>`,
         }));
       }
       const shapes = [], annotations = [];

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netprof.analysis.whatif.fit import fit_alpha_beta
-from netprof.analysis.whatif.schedule import CollectiveSamples
+from netprof.analysis.whatif.fit import CollectiveSamples, fit_alpha_beta
 from netprof.errors import NetprofError
 
 
