@@ -76,7 +76,7 @@ class Doings:
         begin, end = self.waits.begin_ns[waits], self.waits.end_ns[waits]
         waited = self._waited(chosen, waits)
         arrived = np.where(waited, collectives.end_ns, begin[:, None]).max(axis=1, initial=0)
-        after = _chained(collectives)
+        after = _chained(collectives, begin, end)
         clock_s = self._clock_s(collectives.posted_ns, row)
         chained = after != NOT_CHAINED
         clock_s[chained] = (collectives.posted_ns[chained] - collectives.end_ns[after[chained]]) * _NS
@@ -135,19 +135,22 @@ def _sized(collectives: Collectives, world_size: int) -> Collectives:
     return Collectives(**{**columns, "ranks": ranks, "bytes": size})
 
 
-def _chained(collectives: Collectives) -> Int64:
-    """Return for each collective the one whose end posted it, NOT_CHAINED where the job's own threads did.
+def _chained(collectives: Collectives, wait_begin_ns: Int64, wait_end_ns: Int64) -> Int64:
+    """Return for each collective the one whose end posted it, NOT_CHAINED where the job's own computing did.
 
-    A collective that one of gloo's threads posts is a callback's (torch's PowerSGD hook does so): of the one that
-    ended last on that thread.
+    What is posted while the job waits is posted because something arrived, and so is what one of gloo's threads posts,
+    from a callback (torch's PowerSGD hook does so): the one that ended last on that thread, else on any.
     """
+    posted = collectives.posted_ns
+    in_wait: Bool = ((wait_begin_ns[:, None] < posted) & (posted < wait_end_ns[:, None])).any(axis=0)
+    by_callback: Bool = np.asarray(collectives.backend == Backend.GLOO) & (posted < collectives.begin_ns)
+    by_callback = by_callback & np.isin(collectives.posted_tid, collectives.tid)
     after = np.full(len(collectives), NOT_CHAINED)
-    by_callback = (collectives.backend == Backend.GLOO) & (collectives.posted_ns < collectives.begin_ns)
-    by_callback &= np.isin(collectives.posted_tid, collectives.tid)
-    for k in np.flatnonzero(by_callback).tolist():
-        before = (collectives.tid == collectives.posted_tid[k]) & (collectives.end_ns <= collectives.posted_ns[k])
-        if before.any():
-            rows = np.flatnonzero(before)
+    for k in np.flatnonzero(in_wait | by_callback).tolist():
+        arrived = collectives.end_ns <= posted[k]
+        here = arrived & by_callback[k] & (collectives.tid == collectives.posted_tid[k])
+        rows = np.flatnonzero(here if here.any() else arrived & in_wait[k])
+        if len(rows):
             after[k] = rows[np.argmax(collectives.end_ns[rows])]
     return after
 

@@ -64,7 +64,8 @@ class ProgramPrices:
     def link_s(self, collective: int) -> Float64:
         """Return how long a collective occupies the link, of a shape that broadcasts to (R, I, P)."""
         fixed_s, bits = (self._at(table[:, collective]) for table in self._tables[:2])
-        bits = bits / self.points.compression
+        if self.program.tensors[collective]:
+            bits = bits / self.points.compression
         wire_s = bits * self._seconds_per_bit(self.rate_bps, collective)
         new_s = (fixed_s + wire_s)[:, None, :]
         recorded = self.program.own_s

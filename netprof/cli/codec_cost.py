@@ -41,7 +41,7 @@ def codecs(methods: Sequence[Method], ns_per_byte: float | None) -> tuple[dict[s
     if ns_per_byte is not None:
         half_s = ns_per_byte * 1e-9 / 2
         return dict.fromkeys(["", *(method.label for method in methods)], Codec(half_s, half_s)), ()
-    found = {method.label: _measured(method) for method in methods}
+    found = {method.label: measured(method) for method in methods}
     if not found:
         return {}, ()
     how = "torch" if _torch() is not None else "numpy, since torch cannot be imported here: the real hooks may differ"
@@ -55,7 +55,8 @@ def _ns(codec: Codec) -> float:
 
 
 @cache
-def _measured(method: Method) -> Codec:
+def measured(method: Method) -> Codec:
+    """Return what a method's codec takes on this machine."""
     from netprof.analysis.whatif.compression import Codec, Half, PowerSgd, TopK
 
     torch = _torch()
