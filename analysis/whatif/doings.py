@@ -143,7 +143,7 @@ def _chained(collectives: Collectives, wait_begin_ns: Int64, wait_end_ns: Int64)
     """
     posted = collectives.posted_ns
     in_wait: Bool = ((wait_begin_ns[:, None] < posted) & (posted < wait_end_ns[:, None])).any(axis=0)
-    by_callback: Bool = np.asarray(collectives.backend == Backend.GLOO) & (posted < collectives.begin_ns)
+    by_callback = np.isin(collectives.backend, [int(Backend.GLOO)]) & (posted < collectives.begin_ns)
     by_callback = by_callback & np.isin(collectives.posted_tid, collectives.tid)
     after = np.full(len(collectives), NOT_CHAINED)
     for k in np.flatnonzero(in_wait | by_callback).tolist():
