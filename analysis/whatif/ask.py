@@ -188,8 +188,9 @@ def fitted_transport(observed: Observation, recording: Recording) -> tuple[Fitte
             "the link's line rate is unknown, so its part in the measured transport is too",
             "give it with --line-rate, or use --transport ideal",
         )
-    fits = fit_programs(recording.programs)
-    found = FittedTransport(fits, observed.line_rate_bps, 1.0 if observed.overhead is None else observed.overhead)
+    wire = FullLink(overhead=1.0 if observed.overhead is None else observed.overhead)
+    fits = fit_programs(recording.programs, wire, observed.line_rate_bps)
+    found = FittedTransport(fits, observed.line_rate_bps, wire.overhead)
     notes: tuple[str, ...] = ()
     if observed.overhead is None:
         notes = ("no wire bytes were observed: a ring's are assumed",)
@@ -198,8 +199,8 @@ def fitted_transport(observed: Observation, recording: Recording) -> tuple[Fitte
     return found, notes
 
 
-def fit_programs(programs: Sequence[Program]) -> dict[Spoken, AlphaBeta]:
-    """Fit what was recorded, kind by kind and group size by group size.
+def fit_programs(programs: Sequence[Program], wire: FullLink, bandwidth_bps: float) -> dict[Spoken, AlphaBeta]:
+    """Fit what was recorded on a link of `bandwidth_bps`, kind by kind and group size by group size.
 
     Raises NetprofError without a collective that moved anything.
     """
@@ -212,7 +213,12 @@ def fit_programs(programs: Sequence[Program]) -> dict[Spoken, AlphaBeta]:
                 here.append(CollectiveSamples(np.full(len(seconds), program.bytes[k]), seconds))
     if not samples:
         raise NetprofError("no collective was timed, so there is no transport to fit", _NO_FIT)
-    return {spoken: fit_alpha_beta(_together(parts)) for spoken, parts in samples.items()}
+    byte = np.ones(1)
+    least = {spoken: wire.terms(np.array(spoken.kind), byte, np.array(spoken.ranks)).bits for spoken in samples}
+    return {
+        spoken: fit_alpha_beta(_together(parts), float(least[spoken].item()) / bandwidth_bps)
+        for spoken, parts in samples.items()
+    }
 
 
 def _together(parts: Sequence[CollectiveSamples]) -> CollectiveSamples:

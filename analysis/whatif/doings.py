@@ -142,7 +142,7 @@ def _chained(collectives: Collectives, wait_begin_ns: Int64, wait_end_ns: Int64)
     from a callback (torch's PowerSGD hook does so): the one that ended last on that thread, else on any.
     """
     posted = collectives.posted_ns
-    in_wait: Bool = ((wait_begin_ns[:, None] < posted) & (posted < wait_end_ns[:, None])).any(axis=0)
+    in_wait = np.any((wait_begin_ns[:, None] < posted) & (posted < wait_end_ns[:, None]), axis=0)
     by_callback = np.isin(collectives.backend, [int(Backend.GLOO)]) & (posted < collectives.begin_ns)
     by_callback = by_callback & np.isin(collectives.posted_tid, collectives.tid)
     after = np.full(len(collectives), NOT_CHAINED)

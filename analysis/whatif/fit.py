@@ -44,9 +44,11 @@ class AlphaBeta:
     total_bytes: float
 
 
-def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
-    """Fit α and β by least squares, neither below zero.
+def fit_alpha_beta(samples: CollectiveSamples, least_seconds_per_byte: float = 0.0) -> AlphaBeta:
+    """Fit α and β by least squares, α not below zero and β not below `least_seconds_per_byte`, the wire's own time.
 
+    What an early, small collective takes beyond that (the rank still computes beside it) would else be taken for a
+    latency that each one has, and the large ones be faster than the wire.
     The fitted times add up to the measured ones, so that means over iterations stay means. Give it the samples of
     typical iterations: a stall counts in full. Raises NetprofError without a collective that moved anything.
     """
@@ -58,7 +60,7 @@ def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
         )
     distinct, which, count = np.unique(size, return_inverse=True, return_counts=True)
     mean = np.bincount(which, weights=seconds) / count
-    alpha, beta = _line(distinct, mean, count.astype(np.float64))
+    alpha, beta = _line(distinct, mean, count.astype(np.float64), least_seconds_per_byte)
     fitted = alpha + beta * distinct
     return AlphaBeta(
         latency_s=alpha,
@@ -72,14 +74,16 @@ def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
     )
 
 
-def _line(x: Float64, y: Float64, weight: Float64) -> tuple[float, float]:
-    """Weighted least squares with both coefficients kept at or above zero; without an intercept, sums stay exact."""
+def _line(x: Float64, y: Float64, weight: Float64, least_slope: float) -> tuple[float, float]:
+    """Weighted least squares with both coefficients kept at or above their least; the sum stays exact.
+
+    Where even the least slope is too much, a line through the origin.
+    """
     through_origin = float(np.sum(weight * y) / np.sum(weight * x))
     if len(x) == 1:
         return 0.0, through_origin
     mean_x, mean_y = np.average(x, weights=weight), np.average(y, weights=weight)
     slope = float(np.sum(weight * (x - mean_x) * (y - mean_y)) / np.sum(weight * (x - mean_x) ** 2))
-    if slope < 0:
-        return float(mean_y), 0.0
+    slope = max(slope, least_slope)
     intercept = float(mean_y - slope * mean_x)
     return (intercept, slope) if intercept >= 0 else (0.0, through_origin)

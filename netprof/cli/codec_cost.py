@@ -1,7 +1,7 @@
 """What encoding and decoding gradients costs on this machine: a short measurement, once a run and method.
 
 On one thread, with torch where it can be imported, as the real hooks compute, else with numpy. Each step is timed some
-times on a buffer of 4 MiB and the least counts: what the work takes when nothing else runs.
+times on a buffer of 16 MiB, more than caches hold, and the least counts: what it takes when nothing else runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from netprof.analysis.whatif.compression import Codec, Method
 
-_SIDE = 1024  # of a square matrix of float32: 4 MiB
+_SIDE = 2048  # of a square matrix of float32: 16 MiB
 _BYTES = _SIDE * _SIDE * 4
 _REPEATS = 9
 _BUDGET_S = 0.3  # of each step

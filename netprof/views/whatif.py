@@ -119,7 +119,7 @@ def _exact(value: float | str) -> str:
 
 
 def _predictions(answer: Answer, workers: int) -> Grid:
-    """Two rows a link, the scaling factor and the iteration time with its interval; a column a compression."""
+    """Rows of a link: the scaling factor, the iteration time, its interval; a column a compression."""
     points, result = answer.sweep.points, answer.sweep
     mine = points.workers == workers
     labels = np.array(points.labels)
@@ -135,9 +135,10 @@ def _predictions(answer: Answer, workers: int) -> Grid:
         chosen = np.flatnonzero(mine & (points.bandwidth_bps == bandwidth))
         if len(chosen):
             at = [int(chosen[labels[chosen] == label][0]) for label in columns]
-            times = [_with_interval(answer, index) for index in at]
+            times = [text.seconds(seconds) for seconds in result.iteration_s[at].tolist()]
             rows += _pair(text.rate(bandwidth), result.scaling_factor[at].tolist(), times)
-    faint = frozenset(range(1, len(rows), 2)) - strong
+            rows += _intervals(answer, at)
+    faint = frozenset(number for number, row in enumerate(rows) if str(row[0]).startswith(" ")) - strong
     return Grid(["link", *(_title(label) for label in columns)], rows, strong=strong, faint=faint)
 
 
@@ -148,14 +149,13 @@ def _title(label: str) -> str:
     return "plain" if label == "1" else text.ratio(float(label))
 
 
-def _with_interval(answer: Answer, index: int) -> str:
-    """Return an iteration time, with half the width of its interval where one is known."""
+def _intervals(answer: Answer, at: list[int]) -> list[list[Cell]]:
+    """Return the row with half the widths of the intervals; none where they are not known."""
     result = answer.sweep
-    at = text.seconds(float(result.iteration_s[index]))
     if result.iteration_low_s is None or result.iteration_high_s is None:
-        return at
-    half_s = float(result.iteration_high_s[index] - result.iteration_low_s[index]) / 2
-    return f"{at} ±{text.percent(half_s / float(result.iteration_s[index]))}"
+        return []
+    half_s = (result.iteration_high_s[at] - result.iteration_low_s[at]) / 2
+    return [["  interval", *(f"±{text.percent(share)}" for share in (half_s / result.iteration_s[at]).tolist())]]
 
 
 def _measured(answer: Answer, observed: Observation, others: int) -> list[list[Cell]]:
