@@ -44,15 +44,17 @@ def bucket_sizes(
 ) -> tuple[BucketSize, ...]:
     """Return every size at every point; `recorded` are the buckets that `whole` replays.
 
-    DDP's own rule makes the buckets: the first one closes at 1 MiB, the others at their size, in the order in which
-    gradients become ready. Raises UsageError for a job that has no DDP buckets, NetprofError without gradient marks.
+    DDP's own rule makes the buckets, in the order in which gradients become ready: each closes at `bucket_cap_mb`. Only
+    where that is left at its default of 25 MiB, the first one closes at 1 MiB (torch before 2.4 closed it so always).
+    Raises UsageError for a job that has no DDP buckets, NetprofError without gradient marks.
     """
     check_buckets(schedule)
     now_s = whole.compute_s + whole.overhead_s(points)
     before_s = _alone(schedule, whole, recorded, points)
     found = []
     for size in sizes:
-        buckets = fuse(schedule, "ddp", FusionSettings(bucket_bytes=size))
+        first = min(FusionSettings.first_bucket_bytes, size) if size == FusionSettings.bucket_bytes else size
+        buckets = fuse(schedule, "ddp", FusionSettings(first_bucket_bytes=first, bucket_bytes=size))
         iteration_s = np.maximum(now_s + _alone(schedule, whole, buckets, points) - before_s, whole.compute_s)
         rows = zip(points.workers.tolist(), points.bandwidth_bps.tolist(), iteration_s.tolist(), strict=True)
         found += [

@@ -193,8 +193,8 @@ def test_buckets_of_another_size(tmp_path: Path) -> None:
             for index, ms in enumerate((22, 25, 29, 35, 40, 41)):
                 job.mark(START_NS + step * ITERATION_NS + ms * MS, 100 + rank, K.GRADIENT_READY, index, tid=200 + rank)
     found = from_trace(analyze(TraceReader(job.write(tmp_path / "t.netprof"))))
-    small, one = asked(found, 1e9, bucket_bytes=(1 << 20, 100 << 20)).bucket_sizes
-    assert (small.buckets, one.buckets) == (6, 2), "the first bucket closes at 1 MiB"
+    small, usual, one = asked(found, 1e9, bucket_bytes=(1 << 20, 25 << 20, 100 << 20)).bucket_sizes
+    assert (small.buckets, usual.buckets, one.buckets) == (6, 2, 1), "the first bucket closes at 1 MiB by default only"
     assert small.iteration_s < one.iteration_s, "it begins at the last gradient, and there is little latency here"
     (tmp_path / "other").mkdir()
     sharded = schedule(Sharded(), tmp_path / "other")
