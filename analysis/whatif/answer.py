@@ -29,13 +29,18 @@ class Goal:
 
 @dataclass(frozen=True)
 class Series:
-    """A curve to plot: scaling factor and iteration time over link speed, for a worker count and a compression."""
+    """A curve to plot: scaling factor and iteration time over link speed, for a worker count and a compression.
+
+    The interval of the iteration time is empty where it is unknown.
+    """
 
     workers: int
     compression: str
     bandwidth_bps: tuple[float, ...]
     scaling_factor: tuple[float, ...]
     iteration_s: tuple[float, ...]
+    iteration_low_s: tuple[float, ...] = ()
+    iteration_high_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ def plot_series(result: Sweep) -> tuple[Series, ...]:
     """Return the sweep as curves over ascending link speed, one for every worker count and compression ratio."""
     points, labels = result.points, np.array(result.points.labels)
     keys = dict.fromkeys(zip(points.workers.tolist(), labels.tolist(), strict=True))
+    interval = (result.iteration_low_s, result.iteration_high_s)
     curves = []
     for workers, label in keys:
         chosen = np.flatnonzero((points.workers == workers) & (labels == label))
@@ -94,6 +100,7 @@ def plot_series(result: Sweep) -> tuple[Series, ...]:
                 tuple(points.bandwidth_bps[chosen].tolist()),
                 tuple(result.scaling_factor[chosen].tolist()),
                 tuple(result.iteration_s[chosen].tolist()),
+                *(() if low is None else tuple(low[chosen].tolist()) for low in interval),
             )
         )
     return tuple(curves)

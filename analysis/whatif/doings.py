@@ -22,11 +22,13 @@ _NS = 1e-9
 class Doing:
     """One iteration of one process; K collectives in the order in which they were posted, J waits.
 
-    `collectives` are their rows, `clock_s` when each was posted on the compute clock (after the end of `after`, where
-    another one's end posts it), `wait_s`, `tail_s` and `waited` as in `Program`.
+    `events` are the same number on all members of a collective, -1 where they are unknown; `clock_s` is when each was
+    posted on the compute clock (after the end of `after`, where another one's end posts it); `wait_s`, `tail_s` and
+    `waited` are as in `Program`.
     """
 
     collectives: Collectives
+    events: Int64
     clock_s: Float64
     after: Int64
     wait_s: Float64
@@ -52,8 +54,10 @@ class Doings:
         self.iterations: Iterations = evidence.iterations.where(evidence.iterations.pid == pid)
         self.exposed: Intervals = exposed(evidence, pid)
         marks = evidence.marks.where(evidence.marks.pid == pid)
-        own = evidence.collectives.where(evidence.collectives.pid == pid)
-        self.collectives = _sized(own.where(np.argsort(own.posted_ns, kind="stable")), world_size)
+        rows = np.flatnonzero(evidence.collectives.pid == pid)
+        rows = rows[np.argsort(evidence.collectives.posted_ns[rows], kind="stable")]
+        self.collectives = _sized(evidence.collectives.where(rows), world_size)
+        self.events = evidence.members.event[rows]
         self.waits: Waits = find_waits(marks, self.collectives, self.exposed)
         self._wait_row = self._iteration_of(self.waits.begin_ns)
         self._row = self._collectives_rows()
@@ -82,15 +86,16 @@ class Doings:
         clock_s[chained] = (collectives.posted_ns[chained] - collectives.end_ns[after[chained]]) * _NS
         duration_ns = int(self.iterations.duration_ns[row])
         return Doing(
-            collectives,
-            clock_s,
-            after,
-            self._clock_s(begin, row),
-            np.maximum(end - np.maximum(arrived, begin), 0) * _NS,
-            waited,
-            _in_order(collectives.posted_ns, end),
-            duration_ns * _NS,
-            float((end - begin).sum()) * _NS,
+            collectives=collectives,
+            events=self.events[chosen],
+            clock_s=clock_s,
+            after=after,
+            wait_s=self._clock_s(begin, row),
+            tail_s=np.maximum(end - np.maximum(arrived, begin), 0) * _NS,
+            waited=waited,
+            steps=_in_order(collectives.posted_ns, end),
+            duration_s=duration_ns * _NS,
+            exposed_s=float((end - begin).sum()) * _NS,
         )
 
     def _clock_s(self, at_ns: Int64, row: int) -> Float64:

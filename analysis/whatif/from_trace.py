@@ -11,6 +11,7 @@ import numpy as np
 
 from netprof.analysis.events.collectives import group_sizes
 from netprof.analysis.events.factors import sent_per_byte
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.links import LINKS, LinkSummary
 from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.section import Analysis
@@ -19,6 +20,7 @@ from netprof.analysis.whatif.gradients import gradients_of, pace_of, with_tensor
 from netprof.analysis.whatif.recording import Recording, find_recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
 from netprof.errors import NetprofError, TraceError
+from netprof.schema import ENQUEUED
 
 
 def from_trace(
@@ -31,13 +33,10 @@ def from_trace(
     """
     evidence = analysis.evidence
     if len(evidence.iterations) == 0:
-        raise TraceError(
-            "the trace holds no whole iteration, so there is none to replay",
-            "record some iterations of the training, or give a gradient log with --batch-time",
-        )
+        raise _no_iteration(evidence)
     workers, notes = _workers(analysis)
     recording = find_recording(evidence, workers)
-    _check(recording)
+    _check(recording, evidence)
     link = _busiest(analysis.of(LINKS))
     rate = (line_rate_bps, "--line-rate") if line_rate_bps is not None else _rate(link)
     if line_rate_bps is None:
@@ -68,10 +67,38 @@ def from_trace(
     )
 
 
-def _check(recording: Recording) -> None:
+_LOG = "give a gradient log with --batch-time"
+
+
+def _no_iteration(evidence: Evidence) -> TraceError:
+    """Say why there is nothing to replay, and what would help."""
+    if _only_enqueued(evidence):
+        return TraceError(_ON_THE_GPU, f"{_LOG}, or record the job with gloo")
+    if len(evidence.workers) == 0:
+        return TraceError(
+            "no framework's marks were recorded, so nothing says what an iteration does",
+            f"'netprof doctor PID' says why there are none; or {_LOG}",
+        )
+    return TraceError(
+        "the trace holds no whole iteration, so there is none to replay",
+        f"record some iterations of the training (--iterations 50, say), or {_LOG}",
+    )
+
+
+_ON_THE_GPU = "NCCL only enqueues its collectives: when they begin and end on the GPU is not recorded"
+
+
+def _only_enqueued(evidence: Evidence) -> bool:
+    marks = evidence.marks.kind
+    return bool(np.isin(marks, ENQUEUED).any()) and len(evidence.collectives) == 0
+
+
+def _check(recording: Recording, evidence: Evidence) -> None:
     """Raise TraceError where nothing of known size is exchanged."""
     if any(bool((program.bytes > 0).any()) for program in recording.programs):
         return
+    if _only_enqueued(evidence):
+        raise TraceError(_ON_THE_GPU, f"{_LOG}, or record the job with gloo")
     raise TraceError(
         "no collective of known size was recorded in the typical iterations, so nothing says what they send",
         "record with the collective library's marks ('netprof doctor PID' says whether they are available)",

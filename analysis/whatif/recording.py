@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.events.typical import middle_half
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import Bool, Float64, Int64
 from netprof.analysis.whatif.doings import Doing, Doings
 from netprof.analysis.whatif.own_time import link_seconds
 from netprof.analysis.whatif.program import Program, slowest_compute_s
@@ -127,7 +127,7 @@ def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
     return rows[:, typical]
 
 
-def _alike(doings: Sequence[Sequence[Doing]]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _alike(doings: Sequence[Sequence[Doing]]) -> Bool:
     """Return in which iterations all ranks do the same."""
     structures = [[doing.structure for doing in own] for own in doings]
     return np.array([all(own[i] == structures[0][i] for own in structures) for i in range(len(structures[0]))])
@@ -149,8 +149,8 @@ def _recording(
     if len(kept) < len(doings[0]):
         notes += (f"{len(kept)} of {len(doings[0])} typical iterations are replayed: they differ in what they send",)
     chosen = [[own[i] for i in kept] for own in doings]
-    if any(bool((program.ranks < len(pids)).any()) for program in programs):
-        notes += ("which ranks are in a smaller group together is not known here: none waits for another in it",)
+    if any(_unknown_teams(program) for program in programs):
+        notes += ("which ranks are in a smaller group together is not known: none waits for another in it",)
     return Recording(
         pids=tuple(pids),
         ranks=tuple(evidence.ranks.get(pid) for pid in pids),
@@ -166,8 +166,7 @@ def _program(doings: Sequence[Sequence[Doing]], world_size: int) -> Program:
     """Return iterations of one structure, [rank][iteration], as one program."""
     first, ranks = doings[0][0], len(doings)
     kind, group = first.collectives.kind, first.collectives.ranks
-    alone = np.where(group >= min(world_size, ranks), 0, np.arange(ranks)[:, None])
-    teams = np.broadcast_to(alone, (ranks, len(kind)))
+    teams = _teams(np.array([own[0].events for own in doings]), group >= min(world_size, ranks))
     return Program(
         kind=kind,
         bytes=first.collectives.bytes.astype(np.float64),
@@ -185,6 +184,20 @@ def _program(doings: Sequence[Sequence[Doing]], world_size: int) -> Program:
     )
 
 
+def _teams(events: Int64, everybody: Bool) -> Int64:
+    """Return who is in each collective together, (R, K), from the numbers of the events that they are.
+
+    Where a number is unknown, all are in a collective of everybody, and each alone in one of a smaller group.
+    """
+    known = (events >= 0).all(axis=0)
+    alone = -1 - np.arange(len(events))[:, None]
+    return np.asarray(np.where(known, events, np.where(everybody, 0, alone)))
+
+
+def _unknown_teams(program: Program) -> bool:
+    return program.rank_count > 1 and bool((program.teams < 0).any())
+
+
 def _stack(doings: Sequence[Sequence[Doing]], name: str) -> Float64:
     return np.array([[getattr(doing, name) for doing in own] for own in doings], dtype=np.float64)
 
@@ -195,10 +208,7 @@ def _own_s(doings: Sequence[Sequence[Doing]], teams: Int64) -> Float64:
         np.array([[getattr(doing.collectives, name) for doing in own] for own in doings], dtype=np.int64)
         for name in ("posted_ns", "begin_ns", "end_ns")
     )
-    ready = posted.copy()
-    for team in np.unique(teams):
-        together = teams == team  # (R, K)
-        last = np.where(together[:, None, :], posted, np.iinfo(np.int64).min).max(axis=0)
-        ready = np.where(together[:, None, :], last[None], ready)
+    same = teams[:, None, :] == teams[None, :, :]  # (R, R, K)
+    ready = np.array([np.where(mates[:, None, :], posted, 0).max(axis=0) for mates in same])
     flat = (-1, posted.shape[-1])
     return link_seconds(ready.reshape(flat), begin.reshape(flat), end.reshape(flat)).reshape(posted.shape)

@@ -247,6 +247,10 @@ const Charts = {
           hovertemplate: `%{x:.3~g} Gbit/s: %{y:.3f}<extra>${transport}, ${curve.compression === "1" ? "uncompressed" : "÷ " + curve.compression}</extra>`,
         }));
       }
+      for (const curve of key === "iteration_s" ? data.measured.filter((each) => each.compression === "1" && each.iteration_low_s.length) : []) {
+        const x = curve.bandwidth_bps.map((b) => b / 1e9), edge = { type: "scatter", mode: "lines", x, line: { width: 0 }, hoverinfo: "skip", showlegend: false };
+        traces.push({ ...edge, y: curve.iteration_low_s.map((v) => v / unit) }, { ...edge, y: curve.iteration_high_s.map((v) => v / unit), fill: "tonexty", fillcolor: colours[0] + "40" });
+      }
       const shapes = [], annotations = [];
       if (data.rate_bps) {
         shapes.push({ type: "line", yref: "paper", y0: 0, y1: 1, x0: data.rate_bps / 1e9, x1: data.rate_bps / 1e9, line: { color: c.dim, width: 1, dash: "dash" } });

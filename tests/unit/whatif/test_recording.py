@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from netprof.analysis import analyze
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace
+from netprof.analysis.whatif.recording import _teams
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError
@@ -200,6 +201,31 @@ def test_buckets_of_another_size(tmp_path: Path) -> None:
     sharded = schedule(Sharded(), tmp_path / "other")
     with pytest.raises(NetprofError, match="DistributedDataParallel"):
         asked(sharded, 1e9, bucket_bytes=(1 << 20,))
+
+
+def test_smaller_groups_are_told_by_their_events() -> None:
+    events = np.array([[5, 1, -1], [5, 1, 8], [5, 2, 8], [5, 2, 8]])
+    everybody = np.array([True, False, False])
+    assert _teams(events, everybody).T.tolist() == [[5] * 4, [1, 1, 2, 2], [-1, -2, -3, -4]]
+    assert _teams(events, np.ones(3, bool))[:, 2].tolist() == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("keep", "says", "remedy"),
+    [
+        ((), "no framework's marks", "doctor"),
+        ((K.OPTIMIZER_STEP,), "no whole iteration", "--iterations"),
+        ((K.NCCL_ALL_REDUCE,), "only enqueues", "gradient log"),
+    ],
+)
+def test_a_trace_without_iterations_says_why(tmp_path: Path, keep: tuple[K, ...], says: str, remedy: str) -> None:
+    job = Job().fill()
+    job.marks = []
+    for kind in keep:
+        job.mark(START_NS, 100, kind, 1000, 7)
+    with pytest.raises(NetprofError, match=says) as caught:
+        from_trace(analyze(TraceReader(job.write(tmp_path / "t.netprof"))))
+    assert remedy in caught.value.hint
 
 
 def run(*arguments: str) -> str:
