@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from netprof.analysis.whatif.compression import Codec, Method
 
-_SIDE = 2048  # of a square matrix of float32: 16 MiB
-_BYTES = _SIDE * _SIDE * 4
+_SIDE, _MATRICES = 1024, 4  # of float32: 16 MiB
+_COUNT = _MATRICES * _SIDE * _SIDE
+_BYTES = _COUNT * 4
 _REPEATS = 9
 _BUDGET_S = 0.3  # of each step
 _WORKERS = 2
@@ -80,10 +81,10 @@ def _half(label: str, torch: Any) -> Steps:
 
     if torch is not None:
         kind = torch.float16 if label == "fp16" else torch.bfloat16
-        buffer = torch.randn(_SIDE * _SIDE)
+        buffer = torch.randn(_COUNT)
         half = buffer.to(kind)
         return Steps(lambda: buffer.to(kind).div_(_WORKERS), lambda: buffer.copy_(half))
-    values = np.random.default_rng(0).standard_normal(_SIDE * _SIDE, np.float32)
+    values = np.random.default_rng(0).standard_normal(_COUNT, np.float32)
     small = values.astype(np.float16)
     if label == "fp16":
         return Steps(lambda: np.divide(values.astype(np.float16), _WORKERS), lambda: np.copyto(values, small))
@@ -100,23 +101,30 @@ def _power_sgd(rank: int, torch: Any) -> Steps:
 
     columns = min(rank, _SIDE)
     if torch is not None:
-        matrix, error = torch.randn(_SIDE, _SIDE), torch.randn(_SIDE, _SIDE)
-        p, q = torch.randn(_SIDE, columns), torch.randn(_SIDE, columns)
+        matrices, error = torch.randn(_MATRICES, _SIDE, _SIDE), torch.randn(_MATRICES, _SIDE, _SIDE)
+        ps, qs = (torch.randn(_MATRICES, _SIDE, columns) for _ in range(2))
 
         def before() -> object:
-            copy = matrix.add_(error, alpha=1e-9).clone()
-            return copy, torch.linalg.qr(q), matrix @ q
+            copy = matrices.add_(error, alpha=1e-9).clone()
+            for matrix, p, q in zip(matrices.split(1), ps.split(1), qs.split(1), strict=True):
+                torch.linalg.qr(q)
+                torch.bmm(matrix, q, out=p)
+            return copy
 
         def after() -> object:
-            torch.linalg.qr(p)
-            return error.copy_(matrix), torch.sub(matrix, p @ (matrix.t() @ p).t())
+            for matrix, p, q in zip(matrices.split(1), ps.split(1), qs.split(1), strict=True):
+                torch.linalg.qr(p)
+                torch.bmm(matrix.transpose(1, 2), p, out=q)
+                torch.bmm(p, q.transpose(1, 2), out=matrix)
+            return torch.sub(error, matrices)
 
         return Steps(before, after)
     rng = np.random.default_rng(0)
-    table, left, right = (rng.standard_normal((_SIDE, n), np.float32) for n in (_SIDE, columns, columns))
+    table = rng.standard_normal((_MATRICES, _SIDE, _SIDE), np.float32)
+    left, right = (rng.standard_normal((_MATRICES, _SIDE, columns), np.float32) for _ in range(2))
     return Steps(
         lambda: ((table + 1e-9).copy(), np.linalg.qr(right), table @ right),
-        lambda: (np.linalg.qr(left), table - left @ (table.T @ left).T),
+        lambda: (np.linalg.qr(left), table - left @ (table.swapaxes(1, 2) @ left).swapaxes(1, 2)),
     )
 
 
@@ -124,10 +132,10 @@ def _top_k(share: float, torch: Any) -> Steps:
     """Deep Gradient Compression: momentum correction, a sampled threshold, selection, masking; then adding up."""
     import numpy as np
 
-    count = max(1, int(share * _SIDE * _SIDE))
+    count = max(1, int(share * _COUNT))
     if torch is not None:
-        u, v, g = (torch.randn(_SIDE * _SIDE) for _ in range(3))
-        places, values = torch.randint(_SIDE * _SIDE, (count,)), torch.randn(count)
+        u, v, g = (torch.randn(_COUNT) for _ in range(3))
+        places, values = torch.randint(_COUNT, (count,)), torch.randn(count)
 
         def before() -> object:
             v.add_(u.mul_(0.9).add_(g, alpha=0.1), alpha=0.1)
@@ -141,8 +149,8 @@ def _top_k(share: float, torch: Any) -> Steps:
 
         return Steps(before, lambda: g.zero_(), lambda: g.index_add_(0, places, values))
     rng = np.random.default_rng(0)
-    own, kept, grown = (rng.standard_normal(_SIDE * _SIDE, np.float32) for _ in range(3))
-    where, what = rng.integers(_SIDE * _SIDE, size=count), rng.standard_normal(count, np.float32)
+    own, kept, grown = (rng.standard_normal(_COUNT, np.float32) for _ in range(3))
+    where, what = rng.integers(_COUNT, size=count), rng.standard_normal(count, np.float32)
 
     def choose() -> object:
         np.add(kept, np.add(np.multiply(grown, 0.9, out=grown), own, out=grown), out=kept)
