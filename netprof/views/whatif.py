@@ -246,7 +246,7 @@ def _transport(answer: Answer) -> list[str]:
 
 
 def _described(spoken: Spoken, fit: AlphaBeta) -> str:
-    latency = text.seconds(fit.latency_s) if fit.latency_known else "unknown (all of one size), taken as 0"
+    latency = text.seconds(fit.latency_s) if fit.latency_known else "unknown, taken as 0"
     speed = "infinite" if fit.seconds_per_byte == 0 else text.rate(8 / fit.seconds_per_byte)
     sizes = f"{fit.sizes} size{'' if fit.sizes == 1 else 's'}"
     return (
