@@ -35,8 +35,8 @@ class Links:
 class Pricing:
     """How collectives are priced.
 
-    `keeps_recorded`: what was recorded stays, changed by as much as the transport says that the point differs from the
-    recorded conditions; else the transport alone gives the price. `workers` is the job's recorded number of ranks, and
+    `keeps_recorded`: each collective took more or less than the transport says, and does so by the same factor
+    elsewhere; else the transport alone gives the price. `workers` is the job's recorded number of ranks, and
     `codecs` hold what compression computes, by the method's label ("" for a bare ratio).
     """
 
@@ -73,11 +73,10 @@ class ProgramPrices:
             return new_s
         was = self._recorded
         was_wire_s = was.bits[collective] * self._seconds_per_bit(self.pricing.links.recorded_bps[:, None], collective)
+        was_s = (was.fixed_s[collective] + was_wire_s)[:, None]
         own_s = recorded[:, :, collective, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            filled = np.where(was_wire_s[:, None] > 0, np.minimum(own_s / was_wire_s[:, None], 1.0), 1.0)
-        least_s = wire_s[:, None, :] * filled  # nothing is faster than the link that it fills
-        return np.asarray(np.maximum(own_s + new_s - (was.fixed_s[collective] + was_wire_s)[:, None], least_s))
+            return np.asarray(np.where(was_s > 0, new_s * (own_s / was_s), own_s + new_s))
 
     def encode_s(self, collective: int) -> Float64:
         """Return what the rank computes before it posts a collective, shape (P,)."""

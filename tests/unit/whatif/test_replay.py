@@ -140,15 +140,22 @@ def test_at_the_recorded_conditions_the_replay_returns_what_was_recorded(rows: l
     assert replay(told, prices, 1).waiting_s.item() == pytest.approx(waited * 1e-3)
 
 
-def test_what_was_recorded_changes_by_what_the_model_says_and_no_link_is_beaten() -> None:
-    told = replace(program([[10]], [[10]], [20], [1]), own_s=np.full((1, 1, 1), 11e-3))
+def test_what_was_recorded_differs_from_the_model_by_the_same_factor_elsewhere() -> None:
+    told = replace(program([[10]], [[10]], [20], [1]), own_s=np.full((1, 1, 1), 12e-3))
 
-    def at(bandwidth_bps: float) -> float:
-        prices = Pricing(FullLink(), Links.alike(1, 1e9), 2, True, {}).of(told, one(2, bandwidth_bps))
+    def at(points: Points) -> float:
+        prices = Pricing(FullLink(), Links.alike(1, 1e9), 2, True, {}).of(told, points)
         return float(replay(told, prices, 1).waiting_s.item())
 
-    assert at(1e9) == pytest.approx(11e-3)
-    assert at(5e8) == pytest.approx(19e-3)
-    assert at(np.inf) == pytest.approx(3e-3)
-    told = replace(told, own_s=np.full((1, 1, 1), 4e-3))  # faster than the line rate allows: a burst, or a wrong rate
-    assert at(2e9) == pytest.approx(2e-3)
+    assert at(one(2, 1e9)) == pytest.approx(12e-3)
+    assert at(one(2, 5e8)) == pytest.approx(24e-3)
+    assert at(one(2, np.inf)) == 0
+    assert at(grid([2], [1e9], [3.0])) == pytest.approx(4e-3)
+
+
+def test_buckets_that_were_not_served_evenly_leave_nothing_behind_when_they_shrink() -> None:
+    told = replace(program([[0, 0]], [[20, 20]], [20], [1, 1]), own_s=np.array([[[14e-3, 2e-3]]]))
+    prices = Pricing(FullLink(), Links.alike(1, 1e9), 2, True, {}).of(told, grid([2], [1e9], [1.0, 1e6]))
+    assert replay(told, prices, 2).waiting_s.ravel().tolist() == [0.0, 0.0]
+    found = np.sum([prices.link_s(k) for k in (0, 1)], axis=0).ravel()
+    assert found == pytest.approx([16e-3, 16e-9])
