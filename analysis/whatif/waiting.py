@@ -67,8 +67,12 @@ def _within(times: Intervals, at_ns: Int64, index: Int64) -> Bool:
 
 
 def _asked_for(marks: Marks, collectives: Collectives) -> tuple[Int64, Int64]:
-    """Return when WORK_WAIT was called, and for which row: the last one of that address that was posted before."""
+    """Return when WORK_WAIT was called, and for which row: the last one of that address that was posted before.
+
+    Not by the threads that perform collectives: a callback waits there, not the job.
+    """
     calls = marks.of(MarkKind.WORK_WAIT)
+    calls = calls.where(~np.isin(calls.tid, collectives.tid))
     if len(calls) == 0 or len(collectives) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     order = np.lexsort((collectives.posted_ns, collectives.work))
