@@ -27,7 +27,8 @@ from typing import TextIO
 import psutil
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from dgc_hook import Dgc, DgcOptions, dgc_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -38,9 +39,9 @@ class Job:
         self.args, self.log = args, log
         torch.manual_seed(args.seed)  # the same model on every rank
         self.model = DistributedDataParallel(_network(args), bucket_cap_mb=args.bucket_cap_mb)
-        if args.hook == "fp16":
-            self.model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        compress(self.model, args)
+        momentum = 0.0 if args.hook.startswith("dgc") else args.momentum  # there the hook has it
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=args.lr, momentum=momentum)
         torch.manual_seed(args.seed + 1 + dist.get_rank())  # other data on every rank
         self.inputs = torch.randn(args.batch, args.width)
         self.targets = torch.randn(args.batch, args.width)
@@ -116,6 +117,25 @@ class Clock:
             self.deadline = float("inf")
 
 
+def compress(model: DistributedDataParallel, args: argparse.Namespace) -> None:
+    """Register the communication hook that `--hook` names."""
+    name, _, amount = args.hook.partition(":")
+    if name == "fp16":
+        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif name == "bf16":
+        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    elif name == "powersgd":
+        low_rank = powerSGD_hook.PowerSGDState(None, int(amount or 1), start_powerSGD_iter=2)
+        model.register_comm_hook(low_rank, powerSGD_hook.powerSGD_hook)
+    elif name == "dgc":
+        density = float(amount.removesuffix("%") or 0.1) / 100
+        model.register_comm_hook(
+            Dgc(DgcOptions(density, momentum=args.momentum, warmup_steps=args.warmup_steps)), dgc_hook
+        )
+    elif name != "none":
+        raise SystemExit(f"--hook {args.hook}: none, fp16, bf16, powersgd:RANK or dgc:PERCENT")
+
+
 def _network(args: argparse.Namespace) -> torch.nn.Module:
     """Return as many square layers as make the gradients `--gradient-mb` large (at least one)."""
     layer_bytes = 4 * (args.width * args.width + args.width)
@@ -176,7 +196,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=1024, help="width of a layer; a layer has width^2 parameters")
     parser.add_argument("--batch", type=int, default=32, help="rows of a batch: compute time grows with it")
     parser.add_argument("--bucket-cap-mb", type=float, help="as of DistributedDataParallel, in MiB; default: its own")
-    parser.add_argument("--hook", choices=["none", "fp16"], default="none", help="gradient compression")
+    parser.add_argument("--hook", default="none", help="none, or gradients as fp16, bf16, powersgd:RANK, dgc:PERCENT")
+    parser.add_argument("--warmup-steps", type=int, default=4, metavar="N", help="of each stage of dgc's warm-up")
+    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--no-sync", type=int, default=1, metavar="N", help="accumulate N passes before a step")
     parser.add_argument("--eval-every", type=int, default=0, metavar="N", help="evaluate after every N steps")
     parser.add_argument("--data-ms", type=float, default=0.0, help="time that loading a batch takes")

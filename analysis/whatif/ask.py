@@ -1,90 +1,183 @@
-"""From a schedule and a question to the answer: choose the models, replay, conclude."""
+"""From what was recorded (or a log) and a question to the answer: choose the models, replay, conclude."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from netprof.analysis.whatif.answer import Answer, goals, iteration_at
+from netprof.analysis.whatif import text
+from netprof.analysis.whatif.answer import Answer, goals
+from netprof.analysis.whatif.bucket_sizes import BucketSize, bucket_sizes, check_buckets
+from netprof.analysis.whatif.compression import Codec, Method
 from netprof.analysis.whatif.conclude import Standpoint, conclude
-from netprof.analysis.whatif.costs import AddTable, CostModel, MeasuredCost, RingCost, WireRatio, ring_factor
-from netprof.analysis.whatif.fit import AlphaBeta, fit_alpha_beta
+from netprof.analysis.whatif.fit import AlphaBeta, CollectiveSamples, fit_alpha_beta
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
-from netprof.analysis.whatif.replay import Points, grid
+from netprof.analysis.whatif.points import Points, grid, one
+from netprof.analysis.whatif.prices import Links, Pricing
+from netprof.analysis.whatif.program import Program, of_buckets, slowest_compute_s
+from netprof.analysis.whatif.recording import Recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
-from netprof.analysis.whatif.sweep import Baselines, Replay, baselines, check_points, sweep
+from netprof.analysis.whatif.sweep import Baselines, Replay, baselines, sweep
+from netprof.analysis.whatif.transport import AddTable, FittedTransport, FullLink, Spoken, Transport
 from netprof.errors import NetprofError, UsageError
 
 TRANSPORTS = ("measured", "ideal")
+_NO_FIT = "use --transport ideal for a link fully used"
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: the grid, and which models; times in seconds, baselines None where not measured."""
+    """What is asked: the grid, and which models; times in seconds, baselines None where not measured.
+
+    `compression` holds bare ratios and methods, `codecs` what those compute, by label ("" for bare ratios). `legs_bps`
+    hold links to a rate, by rank; `without_straggler` lets every rank compute as long as the others than the slowest;
+    `bucket_bytes` are other sizes of DDP's buckets. `notes` are said with the answer.
+    """
 
     workers: tuple[int, ...]
     bandwidth_bps: tuple[float, ...]
-    compression: tuple[float, ...]
+    compression: tuple[float | Method, ...]
     policy: str
     transport: str
     settings: FusionSettings = field(default_factory=FusionSettings)
     add: AddTable | None = None
-    codec_s_per_byte: float = 0.0
+    codecs: Mapping[str, Codec] = field(default_factory=dict)
     workers_per_host: int = 1
     baseline_worker_s: float | None = None
     baseline_host_s: float | None = None
+    legs_bps: Mapping[int, float] = field(default_factory=dict)
+    without_straggler: bool = False
+    bucket_bytes: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def points(self) -> Points:
         """Return the grid, checked. Raises UsageError."""
-        axes = (self.workers, self.bandwidth_bps, self.compression)
-        points = grid(*(np.array(axis, dtype=np.float64) for axis in axes))
-        check_points(points)
-        return points
+        return grid(self.workers, self.bandwidth_bps, self.compression)
 
 
 def ask(schedule: GradientSchedule, question: Question) -> Answer:
     """Answer a question. Raises NetprofError or UsageError where the schedule cannot answer it."""
     points = question.points()
-    buckets = fuse(schedule, question.policy, question.settings)
-    cost, fit, notes = _transport(schedule, question)
-    replay = Replay(buckets, cost, schedule.compute_s, schedule.last_ready_s, question.codec_s_per_byte)
+    transport, fits, notes = _transport(schedule, question)
+    replay = _replay(schedule, question, transport)
     base = baselines(
         replay, question.workers_per_host, worker_s=question.baseline_worker_s, host_s=question.baseline_host_s
     )
-    result = sweep(replay, points, base)
-    reached = goals(replay, points, base)
-    standpoint = _standpoint(schedule, question, replay, base)
-    wire = _wire(schedule.observed)
+    standpoint = _standpoint(schedule, question, replay)
+    observed = schedule.observed
+    wire = None if observed is None else observed.overhead
     return Answer(
-        sweep=result,
-        goals=reached,
+        sweep=sweep(replay, points, base),
+        goals=goals(replay, points, base),
         base=base,
         policy=question.policy,
         transport=question.transport,
         wire_source="observed" if wire is not None else "algorithm",
         conclusion=conclude(standpoint, replay, base),
-        observed=schedule.observed,
+        bucket_sizes=_bucket_sizes(schedule, question, replay, base),
+        observed=observed,
         measured_model_s=standpoint.model_s if standpoint.observed is not None else None,
         full_use_s=standpoint.full_use_s if standpoint.observed is not None else None,
-        fit=fit,
-        notes=schedule.notes + (schedule.gradient_notes if question.policy != "observed" else ()) + notes,
+        fits=fits,
+        notes=(
+            *schedule.notes,
+            *(schedule.gradient_notes if question.policy != "observed" else ()),
+            *notes,
+            *question.notes,
+            *_asked_notes(schedule, question),
+            *(method.assumption for method in points.methods if method.assumption),
+        ),
     )
 
 
-def _transport(schedule: GradientSchedule, question: Question) -> tuple[CostModel, AlphaBeta | None, tuple[str, ...]]:
-    observed = schedule.observed
+def _asked_notes(schedule: GradientSchedule, question: Question) -> tuple[str, ...]:
+    """Say what was asked for that the table does not show by itself."""
+    notes = tuple(
+        f"rank {rank}'s link is held to {text.rate(rate)}: a ring is as fast as its slowest link"
+        for rank, rate in sorted(question.legs_bps.items())
+    )
+    recording = schedule.recorded
+    if question.without_straggler and recording is not None:
+        name = recording.rank_name(recording.slowest())
+        notes += (f"{name} computes longest; here every rank computes as long as the others do on average",)
+    return notes
+
+
+def _bucket_sizes(
+    schedule: GradientSchedule, question: Question, replay: Replay, base: Baselines
+) -> tuple[BucketSize, ...]:
+    if not question.bucket_bytes:
+        return ()
+    check_buckets(schedule)
+    points = grid(question.workers, question.bandwidth_bps, (1.0,))
+    recorded = fuse(schedule, question.policy, question.settings)
+    return bucket_sizes(schedule, replay, recorded, question.bucket_bytes, points, base)
+
+
+def _programs(schedule: GradientSchedule, question: Question) -> tuple[Program, ...]:
+    """Return the recorded programs, or the one that a fusion policy makes of the gradients."""
+    recording, observed = schedule.recorded, schedule.observed
+    if question.policy == "observed" and recording is not None:
+        programs = recording.programs
+        if question.without_straggler:
+            programs = tuple(program.level() for program in programs)
+        return programs if question.transport == "measured" else _unpacked_at_once(programs)
+    buckets = fuse(schedule, question.policy, question.settings)
+    ranks = observed.workers if observed is not None else max(question.workers)
+    tail_s = observed.tail_s if observed is not None and question.transport == "measured" else 0.0
+    return (of_buckets(buckets, ranks, schedule.last_ready_s, schedule.compute_s, tail_s),)
+
+
+def _replay(schedule: GradientSchedule, question: Question, transport: Transport) -> Replay:
+    programs, observed = _programs(schedule, question), schedule.observed
+    workers = observed.workers if observed is not None else int(programs[0].ranks.max(initial=2))
+    pricing = Pricing(
+        transport=transport,
+        links=_links(schedule, question, programs[0].rank_count),
+        workers=workers,
+        keeps_recorded=question.transport == "measured",
+        codecs=question.codecs,
+    )
+    compute_s = slowest_compute_s(programs) if question.without_straggler else schedule.compute_s
+    return Replay(programs, pricing, compute_s)
+
+
+def _links(schedule: GradientSchedule, question: Question, count: int) -> Links:
+    """Return the links of the replayed ranks. Raises UsageError for a leg of a rank that is not among the recorded."""
+    recording, observed = schedule.recorded, schedule.observed
+    rate_bps = None if observed is None else observed.line_rate_bps
+    links = Links.alike(count, rate_bps)
+    if recording is None or observed is None:
+        if question.legs_bps:
+            raise UsageError("a log knows no ranks, so none has a leg", "give --bandwidth instead of --leg")
+        return links
+    if len(recording.link_bps) == count:
+        links = replace(links, recorded_bps=recording.link_bps)
+    for rank, rate in question.legs_bps.items():
+        if rank >= observed.workers:
+            raise UsageError(f"there is no rank {rank} among {observed.workers}", "give --leg a rank of this job")
+        row = recording.row_of(rank) if count > 1 else None
+        links.legs_bps[slice(None) if row is None else row] = rate
+    return links
+
+
+def _transport(
+    schedule: GradientSchedule, question: Question
+) -> tuple[Transport, Mapping[Spoken, AlphaBeta], tuple[str, ...]]:
     if question.transport == "ideal":
-        return _ideal(schedule, question), None, ()
+        return _ideal(schedule, question), {}, ()
     if question.transport != "measured":
         raise UsageError(f"'{question.transport}' is not a transport", f"choose one of {', '.join(TRANSPORTS)}")
-    if observed is None:
+    if schedule.observed is None or schedule.recorded is None:
         raise UsageError("a log holds no measured transport", "use --transport ideal")
-    return measured_cost(observed)
+    found, notes = fitted_transport(schedule.observed, schedule.recorded)
+    return found, found.fits, notes
 
 
-def measured_cost(observed: Observation) -> tuple[MeasuredCost, AlphaBeta, tuple[str, ...]]:
-    """Fit the trace's own transport; also return the fit and what it had to assume.
+def fitted_transport(observed: Observation, recording: Recording) -> tuple[FittedTransport, tuple[str, ...]]:
+    """Fit the trace's own transport; also return what it had to assume.
 
     Raises NetprofError without a line rate, without timed collectives, or for a job of one worker.
     """
@@ -95,35 +188,67 @@ def measured_cost(observed: Observation) -> tuple[MeasuredCost, AlphaBeta, tuple
             "the link's line rate is unknown, so its part in the measured transport is too",
             "give it with --line-rate, or use --transport ideal",
         )
-    fit = fit_alpha_beta(observed.collectives)
-    wire = _wire(observed)
+    wire = FullLink(overhead=1.0 if observed.overhead is None else observed.overhead)
+    fits = fit_programs(recording.programs, wire, observed.line_rate_bps)
+    found = FittedTransport(fits, observed.line_rate_bps, wire.overhead)
     notes: tuple[str, ...] = ()
-    if wire is None:
-        wire = WireRatio(float(ring_factor(np.array([observed.workers], float))[0]), observed.workers)
+    if observed.overhead is None:
         notes = ("no wire bytes were observed: a ring's are assumed",)
-    rest = fit.seconds_per_byte - 8.0 * wire.wire_bytes_per_byte / observed.line_rate_bps
-    if rest < 0:
+    if found.rest_s_per_byte(max(fits, key=lambda spoken: fits[spoken].total_bytes)) < 0:
         notes += ("the collectives ran faster than the line rate allows; the line rate is taken to be too low by that",)
-    return MeasuredCost(fit.latency_s, rest, wire, observed.tail_s), fit, notes
+    return found, notes
 
 
-def _ideal(schedule: GradientSchedule, question: Question) -> RingCost:
-    return RingCost(question.add, _wire(schedule.observed))
+def fit_programs(programs: Sequence[Program], wire: FullLink, bandwidth_bps: float) -> dict[Spoken, AlphaBeta]:
+    """Fit what was recorded on a link of `bandwidth_bps`, kind by kind and group size by group size.
+
+    Raises NetprofError without a collective that moved anything.
+    """
+    samples: dict[Spoken, list[CollectiveSamples]] = {}
+    for program in programs:
+        for k in np.flatnonzero(program.bytes > 0).tolist():
+            if program.own_s is not None:
+                seconds = program.own_s[:, :, k].ravel()
+                here = samples.setdefault(Spoken(int(program.kind[k]), int(program.ranks[k])), [])
+                here.append(CollectiveSamples(np.full(len(seconds), program.bytes[k]), seconds))
+    if not samples:
+        raise NetprofError("no collective was timed, so there is no transport to fit", _NO_FIT)
+    byte = np.ones(1)
+    least = {spoken: wire.terms(np.array(spoken.kind), byte, np.array(spoken.ranks)).bits for spoken in samples}
+    return {
+        spoken: fit_alpha_beta(_together(parts), float(least[spoken].item()) / bandwidth_bps)
+        for spoken, parts in samples.items()
+    }
 
 
-def _wire(observed: Observation | None) -> WireRatio | None:
-    if observed is None or observed.wire_bytes_per_byte is None:
-        return None
-    return WireRatio(observed.wire_bytes_per_byte, observed.workers)
+def _together(parts: Sequence[CollectiveSamples]) -> CollectiveSamples:
+    sizes, seconds = (np.concatenate([getattr(part, name) for part in parts]) for name in ("bytes", "seconds"))
+    return CollectiveSamples(sizes, seconds)
 
 
-def _standpoint(schedule: GradientSchedule, question: Question, replay: Replay, base: Baselines) -> Standpoint:
+def _ideal(schedule: GradientSchedule, question: Question) -> FullLink:
+    observed = schedule.observed
+    overhead = observed.overhead if observed is not None and observed.overhead is not None else 1.0
+    return FullLink(question.add, overhead)
+
+
+def _standpoint(schedule: GradientSchedule, question: Question, replay: Replay) -> Standpoint:
     """Choose the point that the conclusion speaks about: the measured one, else the hardest one asked for."""
     observed = schedule.observed
     if observed is None or observed.line_rate_bps is None or observed.workers < 2:
         workers, bandwidth = max(question.workers), min(question.bandwidth_bps)
-        return Standpoint(workers, bandwidth, iteration_at(replay, workers, bandwidth))
-    full = Replay(replay.buckets, _ideal(schedule, question), replay.compute_s, replay.last_ready_s)
-    at = (observed.workers, observed.line_rate_bps)
-    del base
-    return Standpoint(*at, iteration_at(replay, *at), iteration_at(full, *at), observed)
+        return Standpoint(workers, bandwidth, replay.compute_s + float(replay.overhead_s(one(workers, bandwidth))[0]))
+    here = one(observed.workers, observed.line_rate_bps)
+    ideal = replace(replay.pricing, transport=_ideal(schedule, question), keeps_recorded=False)
+    full = replace(replay, pricing=ideal, programs=_unpacked_at_once(replay.programs))
+    return Standpoint(
+        observed.workers,
+        observed.line_rate_bps,
+        replay.compute_s + float(replay.overhead_s(here, as_recorded=True)[0]),
+        replay.compute_s + float(full.overhead_s(here, as_recorded=True)[0]),
+        observed,
+    )
+
+
+def _unpacked_at_once(programs: Sequence[Program]) -> tuple[Program, ...]:
+    return tuple(replace(program, tail_s=np.zeros_like(program.tail_s)) for program in programs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.replay import Points
+from netprof.analysis.whatif.points import one
 from netprof.analysis.whatif.schedule import Observation
 from netprof.analysis.whatif.sweep import Baselines, Replay, needed_compression
 
@@ -50,8 +50,7 @@ def conclude(at: Standpoint, replay: Replay, base: Baselines) -> str:
 
 def _way_out(at: Standpoint, replay: Replay, base: Baselines) -> str:
     """Say which compression reaches the goal here, or that none does."""
-    point = Points(np.array([float(at.workers)]), np.array([at.bandwidth_bps]), np.ones(1))
-    needed = float(needed_compression(replay, point, _GOAL, base.worker_s)[0])
+    needed = float(needed_compression(replay, one(at.workers, at.bandwidth_bps), _GOAL, base.worker_s)[0])
     if needed <= 1:
         return f"a scaling factor of {_GOAL:.2f} is reached without compression"
     if np.isinf(needed):
@@ -64,6 +63,5 @@ def _way_out(at: Standpoint, replay: Replay, base: Baselines) -> str:
 
 def _best(at: Standpoint, replay: Replay, base: Baselines) -> str:
     """Say what is left when the network takes no time."""
-    point = Points(np.array([float(at.workers)]), np.array([np.inf]), np.ones(1))
-    best_s = replay.compute_s + float(replay.overhead_s(point)[0])
+    best_s = replay.compute_s + float(replay.overhead_s(one(at.workers, np.inf))[0])
     return f"the scaling factor stays below {text.factor(base.worker_s / best_s)}: the rest is not the network's"

@@ -6,8 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.whatif.schedule import CollectiveSamples, FloatArray
+from netprof.analysis.tables.columns import Float64
 from netprof.errors import NetprofError
+
+_MOSTLY_WIRE = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class CollectiveSamples:
+    """Measured collectives, shape (M,): each one's buffer in bytes, and the seconds of link time that were its own.
+
+    Where collectives overlap, a moment with k outstanding counts 1/k for each, so that `seconds` adds up to the time
+    in which any was outstanding.
+    """
+
+    bytes: Float64
+    seconds: Float64
+
+    def __len__(self) -> int:
+        return len(self.bytes)
 
 
 @dataclass(frozen=True)
@@ -15,7 +32,9 @@ class AlphaBeta:
     """seconds = `latency_s` + `seconds_per_byte`·S, and how far the measured collectives are from it.
 
     `median_error` is the median of |fitted − measured| / measured over all samples, `worst_size_error` the largest such
-    error of any size's mean. `latency_known` is False where only one size was seen: then α is taken as zero.
+    error of any size's mean. `latency_known` is False where only one size was seen or sizes do not explain the times: α
+    is then taken as zero.
+    `total_bytes` are those of all samples.
     """
 
     latency_s: float
@@ -25,10 +44,15 @@ class AlphaBeta:
     samples: int
     sizes: int
     latency_known: bool
+    total_bytes: float
 
 
-def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
-    """Fit α and β by least squares, neither below zero.
+def fit_alpha_beta(samples: CollectiveSamples, least_seconds_per_byte: float = 0.0) -> AlphaBeta:
+    """Fit α and β by least squares, α not below zero and β not below `least_seconds_per_byte`, the wire's own time.
+
+    Where the line would be less steep than the wire, sizes do not explain the times (collectives that share a link
+    are not served evenly), and the latency is unknown: what they take beyond the wire then goes with their bytes,
+    unless the wire is the smaller part of it.
 
     The fitted times add up to the measured ones, so that means over iterations stay means. Give it the samples of
     typical iterations: a stall counts in full. Raises NetprofError without a collective that moved anything.
@@ -41,7 +65,7 @@ def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
         )
     distinct, which, count = np.unique(size, return_inverse=True, return_counts=True)
     mean = np.bincount(which, weights=seconds) / count
-    alpha, beta = _line(distinct, mean, count.astype(np.float64))
+    alpha, beta, known = _line(distinct, mean, count.astype(np.float64), least_seconds_per_byte)
     fitted = alpha + beta * distinct
     return AlphaBeta(
         latency_s=alpha,
@@ -50,18 +74,20 @@ def fit_alpha_beta(samples: CollectiveSamples) -> AlphaBeta:
         worst_size_error=float(np.max(np.abs(fitted - mean) / mean)),
         samples=len(size),
         sizes=len(distinct),
-        latency_known=len(distinct) > 1,
+        latency_known=known,
+        total_bytes=float(size.sum()),
     )
 
 
-def _line(x: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[float, float]:
-    """Weighted least squares with both coefficients kept at or above zero; without an intercept, sums stay exact."""
+def _line(x: Float64, y: Float64, weight: Float64, least_slope: float) -> tuple[float, float, bool]:
+    """Return intercept and slope by weighted least squares, and whether the intercept is known; the sum stays exact."""
     through_origin = float(np.sum(weight * y) / np.sum(weight * x))
     if len(x) == 1:
-        return 0.0, through_origin
-    mean_x, mean_y = np.average(x, weights=weight), np.average(y, weights=weight)
+        return 0.0, through_origin, False
+    mean_x, mean_y = float(np.average(x, weights=weight)), float(np.average(y, weights=weight))
     slope = float(np.sum(weight * (x - mean_x) * (y - mean_y)) / np.sum(weight * (x - mean_x) ** 2))
-    if slope < 0:
-        return float(mean_y), 0.0
-    intercept = float(mean_y - slope * mean_x)
-    return (intercept, slope) if intercept >= 0 else (0.0, through_origin)
+    if slope < least_slope and least_slope * mean_x > _MOSTLY_WIRE * mean_y:
+        return 0.0, through_origin, False
+    slope = max(slope, least_slope)
+    intercept = mean_y - slope * mean_x
+    return (intercept, slope, True) if intercept >= 0 else (0.0, through_origin, True)

@@ -1,151 +1,108 @@
-"""An analysed trace as the start of a replay: its own buckets, transport, gradients and measured iteration.
+"""An analysed trace as the start of a replay: what its ranks did, its links, its gradients.
 
-A thin adapter on `netprof.analysis.Analysis`. It follows one rank, the one that waits least for the network: the
-others wait for it too, and what they wait for it is not the network's.
+A thin adapter on `netprof.analysis.Analysis`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from netprof.analysis.events.buckets import Buckets as BucketTable
-from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.events.typical import middle_half
+from netprof.analysis.events.collectives import group_sizes
+from netprof.analysis.events.factors import sent_per_byte
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.section import Analysis
-from netprof.analysis.tables.columns import UNKNOWN, Int64
-from netprof.analysis.whatif.gradients import gradients_of
-from netprof.analysis.whatif.samples import own_seconds
-from netprof.analysis.whatif.schedule import Buckets, CollectiveSamples, GradientSchedule, Observation
+from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.whatif.gradients import gradients_of, pace_of, with_tensors
+from netprof.analysis.whatif.recording import Recording, find_recording
+from netprof.analysis.whatif.schedule import GradientSchedule, Observation
 from netprof.errors import NetprofError, TraceError
-
-_NS = 1e-9
+from netprof.schema import ENQUEUED
 
 
 def from_trace(
     analysis: Analysis, *, compute_s: float | None = None, line_rate_bps: float | None = None
 ) -> GradientSchedule:
-    """Return the schedule and the observation that a trace holds.
+    """Return what a trace recorded, and the schedule of the gradients of the rank that waits least.
 
     `compute_s` replaces the trace's own iteration without exposed communication, `line_rate_bps` the line rate that it
     recorded. Raises TraceError or NetprofError, with a remedy, where the trace cannot serve.
     """
-    iterations = analysis.evidence.iterations
-    if len(iterations) == 0:
-        raise TraceError(
-            "the trace holds no whole iteration of a DDP job, so there is none to replay",
-            "record some iterations of the training, or give a gradient log with --batch-time",
-        )
+    evidence = analysis.evidence
+    if len(evidence.iterations) == 0:
+        raise _no_iteration(evidence)
     workers, notes = _workers(analysis)
-    pid = _pace_setter(iterations)
-    buckets, assumed = _buckets(analysis, pid)
-    notes += assumed
-    rank = _typical(pid, iterations, buckets)
+    recording = find_recording(evidence, workers)
+    _check(recording, evidence)
     link = _busiest(analysis.of(LINKS))
     rate = (line_rate_bps, "--line-rate") if line_rate_bps is not None else _rate(link)
+    if line_rate_bps is None:
+        recording = replace(recording, link_bps=_link_rates(analysis, recording, rate[0]))
+    else:
+        recording = replace(recording, link_bps=np.full(len(recording.pids), line_rate_bps))
+    pace = pace_of(recording)
     observation = Observation(
-        iteration_s=float(np.mean(rank.iterations.duration_ns)) * _NS,
-        iterations=len(rank.iterations),
+        iteration_s=recording.iteration_s,
+        iterations=recording.iterations,
         workers=workers,
         workers_per_host=_per_host(analysis),
-        buckets=rank.mean_buckets(),
-        wait_s=rank.wait_s(),
-        tail_s=rank.tail_s(),
-        collectives=rank.samples(),
+        pace=pace.buckets,
+        wait_s=pace.wait_s,
+        tail_s=pace.tail_s,
         line_rate_bps=rate[0],
         line_rate_source=rate[1],
-        wire_bytes_per_byte=_wire_ratio(link, analysis),
+        wire_bytes_per_byte=_wire_ratio(link, analysis, workers, algorithm=False),
+        overhead=_wire_ratio(link, analysis, workers, algorithm=True),
+        has_ddp_buckets=not set(evidence.found.stepped) & set(recording.pids),
     )
-    ready, size, assumed = gradients_of(analysis.evidence.marks, iterations, pid, observation.buckets)
-    if compute_s is None:
-        compute_s = observation.iteration_s - float(np.mean(rank.iterations.exposed_phase_ns)) * _NS
-    return GradientSchedule(ready, size, compute_s, observation, notes, gradient_notes=assumed)
+    pid = recording.pids[recording.pace_setter()]
+    ready, size, assumed = gradients_of(evidence.marks, evidence.iterations, pid, pace.buckets)
+    compute = recording.compute_s if compute_s is None else compute_s
+    notes += recording.notes
+    return GradientSchedule(
+        ready, size, compute, observation, with_tensors(recording, ready), notes, gradient_notes=assumed
+    )
 
 
-@dataclass(frozen=True)
-class _Typical:
-    """A rank's typical iterations, shape (I,), and their buckets, shape (I, K) in row-major order."""
-
-    iterations: Iterations
-    buckets: BucketTable
-
-    def mean_buckets(self) -> Buckets:
-        """Return when each bucket could begin after the iteration's begin, and its bytes, averaged.
-
-        That is its launch plus the time it takes to reach the collective's thread: of the first bucket, since a later
-        one may also wait there for the ones before it, which the replay accounts for.
-        """
-        shape = (len(self.iterations), -1)
-        launch_ns = self.buckets.launch_ns.reshape(shape)
-        hand_over_ns = (self.buckets.begin_ns.reshape(shape) - launch_ns)[:, :1]
-        launch_s = (launch_ns + hand_over_ns - self.iterations.begin_ns[:, None]) * _NS
-        return Buckets(launch_s.mean(axis=0), self.buckets.bytes.reshape(shape).mean(axis=0))
-
-    def samples(self) -> CollectiveSamples:
-        """Return the buckets' collectives, each with the share of time that was its own."""
-        own = own_seconds(self.buckets.begin_ns, self.buckets.end_ns)
-        return CollectiveSamples(self.buckets.bytes.astype(np.float64), own)
-
-    def wait_s(self) -> float:
-        """Return when the last gradient is ready, after the iteration's begin, averaged."""
-        return float(np.mean(self.iterations.wait_ns - self.iterations.begin_ns)) * _NS
-
-    def tail_s(self) -> float:
-        """Return the time between the last bucket's arrival and the end of the wait, averaged."""
-        arrived = self.buckets.end_ns.reshape(len(self.iterations), -1).max(axis=1)
-        waited = np.maximum(arrived, self.iterations.wait_ns)
-        return max(float(np.mean(self.iterations.done_ns - waited)) * _NS, 0.0)
+_LOG = "give a gradient log with --batch-time"
 
 
-def _typical(pid: int, iterations: Iterations, buckets: BucketTable) -> _Typical:
-    """Return the middle half, by duration, of a rank's iterations with the usual number of buckets."""
-    rows = np.flatnonzero(iterations.pid == pid)
-    counts = np.bincount(buckets.iteration, minlength=len(iterations))[rows]
-    usual = np.bincount(counts[counts > 0]).argmax()
-    rows = rows[counts == usual]
-    rows = np.sort(rows[middle_half(iterations.duration_ns[rows])])
-    chosen = buckets.where(np.isin(buckets.iteration, rows))
-    order = np.lexsort((chosen.launch_ns, chosen.iteration))
-    return _Typical(iterations.where(rows), chosen.where(order))
-
-
-def _buckets(analysis: Analysis, pid: int) -> tuple[BucketTable, tuple[str, ...]]:
-    """Return a rank's buckets of known size, or its collectives where no bucket marks were recorded."""
-    tables = analysis.evidence
-    if bool(np.any(tables.buckets.pid == pid)):
-        mine = tables.buckets.where((tables.buckets.pid == pid) & (tables.buckets.bytes != UNKNOWN))
-        notes: tuple[str, ...] = ()
-    else:
-        mine = _from_collectives(pid, tables.iterations, tables.collectives)
-        notes = ("the trace holds no bucket marks: its collectives stand for the buckets",)
-    if len(mine) == 0:
-        raise TraceError(
-            "no bucket could be matched with a collective of known size, so nothing says what an iteration sends",
-            "record with the collective library's marks ('netprof doctor PID' says whether they are available)",
+def _no_iteration(evidence: Evidence) -> TraceError:
+    """Say why there is nothing to replay, and what would help."""
+    if _only_enqueued(evidence):
+        return TraceError(_ON_THE_GPU, f"{_LOG}, or record the job with gloo")
+    if len(evidence.workers) == 0:
+        return TraceError(
+            "no framework's marks were recorded, so nothing says what an iteration does",
+            f"'netprof doctor PID' says why there are none; or {_LOG}",
         )
-    return mine, notes
+    return TraceError(
+        "the trace holds no whole iteration, so there is none to replay",
+        f"record some iterations of the training (--iterations 50, say), or {_LOG}",
+    )
 
 
-def _from_collectives(pid: int, iterations: Iterations, collectives: Collectives) -> BucketTable:
-    """Return the all-reduces that begin and end between an iteration's begin and its `ddp_done` as its buckets."""
-    rows = np.flatnonzero(iterations.pid == pid)
-    own, reduces = iterations.where(rows), collectives.all_reduces()
-    reduces = reduces.where(reduces.pid == pid)
-    index = np.searchsorted(own.begin_ns, reduces.begin_ns, "right") - 1
-    inside = (index >= 0) & (reduces.end_ns <= own.done_ns[np.maximum(index, 0)])
-    mine, index = reduces.where(inside), index[inside]
-    begin, end = mine.begin_ns, mine.end_ns
-    return BucketTable(mine.pid, rows[index], begin, end, begin, end, mine.bytes, np.ones(len(index), np.int64))
+_ON_THE_GPU = "NCCL only enqueues its collectives: when they begin and end on the GPU is not recorded"
 
 
-def _pace_setter(iterations: Iterations) -> int:
-    """Return the pid of the rank whose exposed communication is shortest."""
-    pids = np.unique(iterations.pid)
-    exposed = [float(np.median(iterations.where(iterations.pid == pid).exposed_phase_ns)) for pid in pids]
-    return int(pids[int(np.argmin(exposed))])
+def _only_enqueued(evidence: Evidence) -> bool:
+    marks = evidence.marks.kind
+    return bool(np.isin(marks, ENQUEUED).any()) and len(evidence.collectives) == 0
+
+
+def _check(recording: Recording, evidence: Evidence) -> None:
+    """Raise TraceError where nothing of known size is exchanged."""
+    if any(bool((program.bytes > 0).any()) for program in recording.programs):
+        return
+    if _only_enqueued(evidence):
+        raise TraceError(_ON_THE_GPU, f"{_LOG}, or record the job with gloo")
+    raise TraceError(
+        "no collective of known size was recorded in the typical iterations, so nothing says what they send",
+        "record with the collective library's marks ('netprof doctor PID' says whether they are available)",
+    )
 
 
 def _busiest(links: tuple[LinkSummary, ...]) -> LinkSummary | None:
@@ -165,24 +122,38 @@ def _rate(link: LinkSummary | None) -> tuple[float | None, str]:
     return link.line_rate_bps, f"{link.device}: {link.line_rate_source}"
 
 
-def _wire_ratio(link: LinkSummary | None, analysis: Analysis) -> float | None:
-    """Return the link's wire bytes, in its busier direction, per byte of one rank's buckets in the same iterations."""
+def _link_rates(analysis: Analysis, recording: Recording, otherwise_bps: float | None) -> Float64:
+    """Return the line rate of the device that carries each rank's traffic; `otherwise_bps` where that is unknown."""
+    rates = {link.key: link.line_rate_bps for link in analysis.of(LINKS) if link.device != "lo"}
+    links = {rank.pid: rank.link for rank in analysis.of(RANKS)}
+    found = [rates.get(link) if (link := links.get(pid)) is not None else None for pid in recording.pids]
+    unknown = np.inf if otherwise_bps is None else otherwise_bps
+    return np.array([unknown if rate is None else rate for rate in found], dtype=np.float64)
+
+
+def _wire_ratio(link: LinkSummary | None, analysis: Analysis, workers: int, *, algorithm: bool) -> float | None:
+    """Return the link's wire bytes, in its busier direction, per byte of one rank's buffers in the same iterations.
+
+    With `algorithm`, per byte that their algorithms have to send for them.
+    """
     if link is None:
         return None
-    buckets = [_bucket_bytes(analysis, pid) for pid in link.pids]
+    carried = [_carried(analysis, pid, workers, algorithm) for pid in link.pids]
     wire = max(link.tx_bytes, link.rx_bytes)
-    return wire / max(buckets) if wire > 0 and max(buckets, default=0.0) > 0 else None
+    return wire / max(carried) if wire > 0 and max(carried, default=0.0) > 0 else None
 
 
-def _bucket_bytes(analysis: Analysis, pid: int) -> float:
-    """Return the bytes of the all-reduces that a rank began in its whole iterations."""
+def _carried(analysis: Analysis, pid: int, workers: int, algorithm: bool) -> float:
+    """Return the bytes of the collectives that a rank began in its whole iterations, or what they have to send."""
     iterations = analysis.evidence.iterations
     own = iterations.where(iterations.pid == pid)
-    reduces = analysis.evidence.collectives.all_reduces()
-    reduces = reduces.where(reduces.pid == pid)
-    index = np.searchsorted(own.begin_ns, reduces.begin_ns, "right") - 1
-    inside = (index >= 0) & (reduces.begin_ns < own.end_ns[np.maximum(index, 0)]) if len(own) else index < -1
-    return float(reduces.bytes[inside].sum())
+    found = analysis.evidence.collectives
+    found = found.where((found.pid == pid) & (found.bytes > 0))
+    index = np.searchsorted(own.begin_ns, found.begin_ns, "right") - 1
+    inside = (index >= 0) & (found.begin_ns < own.end_ns[np.maximum(index, 0)]) if len(own) else index < -1
+    found = found.where(inside)
+    share = sent_per_byte(found.kind, group_sizes(found, workers)) if algorithm else 1.0
+    return float((found.bytes * share).sum())
 
 
 def _workers(analysis: Analysis) -> tuple[int, tuple[str, ...]]:

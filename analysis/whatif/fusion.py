@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.whatif.schedule import Buckets, GradientSchedule
+from netprof.analysis.whatif.buckets import Buckets
+from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.errors import NetprofError, UsageError
 
 MIB = 1 << 20
@@ -45,7 +46,7 @@ def fuse(schedule: GradientSchedule, policy: str, settings: FusionSettings | Non
     if policy == "observed":
         if schedule.observed is None:
             raise UsageError("only a trace has observed buckets", "choose --fusion paper, horovod, ddp or none")
-        return schedule.observed.buckets
+        return schedule.observed.pace
     if policy not in _MAKERS:
         raise UsageError(f"'{policy}' is not a fusion policy", f"choose one of {', '.join(POLICIES)}")
     if len(schedule.ready_s) == 0:

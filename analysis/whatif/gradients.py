@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.tables.columns import Float64
 from netprof.analysis.tables.marks import Marks
-from netprof.analysis.whatif.schedule import Buckets, FloatArray
+from netprof.analysis.whatif.buckets import Buckets
+from netprof.analysis.whatif.program import Program
+from netprof.analysis.whatif.recording import Recording
 from netprof.schema import MarkKind
 
 _NS = 1e-9
@@ -16,9 +21,56 @@ _NOTE = (
 )
 
 
+@dataclass(frozen=True)
+class Pace:
+    """What the rank that waits least exchanges in an iteration: means over those that are most alike; seconds.
+
+    `wait_s` is when its last wait begins, on its compute clock, and `tail_s` what follows the last arrival.
+    """
+
+    buckets: Buckets
+    wait_s: float
+    tail_s: float
+
+
+def pace_of(recording: Recording) -> Pace:
+    """Return what the rank that waits least exchanges."""
+    program, row = recording.main, recording.pace_setter()
+    chosen = program.tensors > 0
+    launch_s = program.post_s[row].mean(axis=0)[chosen]
+    order = np.argsort(launch_s, kind="stable")
+    waits = program.wait_s[row].mean(axis=0)
+    last = int(np.argmax(waits)) if len(waits) else None
+    return Pace(
+        Buckets(launch_s[order], program.bytes[chosen][order]),
+        0.0 if last is None else float(waits[last]),
+        0.0 if last is None else float(program.tail_s[row, :, last].mean()),
+    )
+
+
+def with_tensors(recording: Recording, ready_s: Float64) -> Recording:
+    """Return the recording with as many gradients in each collective as became ready since the one before it."""
+    if len(ready_s) == 0:
+        return recording
+    programs = [_count_tensors(program, ready_s) for program in recording.programs]
+    return replace(recording, programs=tuple(programs))
+
+
+def _count_tensors(program: Program, ready_s: Float64) -> Program:
+    chosen = np.flatnonzero(program.tensors > 0)
+    if len(chosen) == 0:
+        return program
+    launch_s = program.post_s[:, :, chosen].mean(axis=(0, 1))
+    order = chosen[np.argsort(launch_s, kind="stable")]
+    owner = np.minimum(np.searchsorted(np.sort(launch_s), ready_s, "left"), len(order) - 1)
+    tensors = np.zeros(len(program))
+    tensors[order] = np.maximum(np.bincount(owner, minlength=len(order)), 1)
+    return replace(program, tensors=tensors)
+
+
 def gradients_of(
     marks: Marks, iterations: Iterations, pid: int, buckets: Buckets
-) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
+) -> tuple[Float64, Float64, tuple[str, ...]]:
     """Return ready times after the iteration's begin and bytes, shape (G,), and what is assumed; G = 0 without marks.
 
     Averaged over the sampled iterations in which as many gradients as usual became ready; those of rank `pid`, or of
@@ -43,7 +95,7 @@ def gradients_of(
     return mean_s, _spread(mean_s, buckets), (_NOTE.format(count=len(kept)),)
 
 
-def _spread(ready_s: FloatArray, buckets: Buckets) -> FloatArray:
+def _spread(ready_s: Float64, buckets: Buckets) -> Float64:
     """Spread each bucket's bytes evenly over the gradients ready since the launch before it; none is lost."""
     owner = np.minimum(np.searchsorted(buckets.launch_s, ready_s, "left"), len(buckets) - 1)
     size = np.zeros(len(ready_s))

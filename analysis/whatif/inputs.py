@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from netprof.analysis.whatif.costs import AddTable
-from netprof.analysis.whatif.schedule import FloatArray, GradientSchedule
+from netprof.analysis.tables.columns import Float64
+from netprof.analysis.whatif.schedule import GradientSchedule
+from netprof.analysis.whatif.transport import AddTable
 from netprof.errors import NetprofError
 
 _FORMATS = "a gradient log is 'ready_s,bytes' a line, or the format described in the README"
@@ -58,7 +59,7 @@ def _is_artifact(lines: list[str]) -> bool:
     return "," not in (lines[1] if len(lines) > 1 else lines[0])
 
 
-def _plain(lines: list[str], name: str) -> tuple[FloatArray, FloatArray]:
+def _plain(lines: list[str], name: str) -> tuple[Float64, Float64]:
     first = 1 if lines[0].replace(" ", "").lower() == _HEADER else 0
     rows: list[tuple[float, float]] = []
     for number, line in enumerate(lines[first:], first + 1):
@@ -73,7 +74,7 @@ def _plain(lines: list[str], name: str) -> tuple[FloatArray, FloatArray]:
     return _columns(rows)
 
 
-def _artifact(lines: list[str], name: str) -> tuple[FloatArray, FloatArray]:
+def _artifact(lines: list[str], name: str) -> tuple[Float64, Float64]:
     batches, gradients = _count(lines, 2, name, "batches"), _count(lines, 3, name, "gradients")
     found = len(lines) - 3
     if found != batches * gradients:
@@ -119,6 +120,6 @@ def _short(text: str) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
-def _columns(rows: list[tuple[float, float]]) -> tuple[FloatArray, FloatArray]:
+def _columns(rows: list[tuple[float, float]]) -> tuple[Float64, Float64]:
     table = np.array(rows, dtype=np.float64)
     return table[:, 0].copy(), table[:, 1].copy()

@@ -1,57 +1,118 @@
-"""The replay: buckets go one after another over a serial link, at many points of a sweep at once."""
+"""The replay: ranks compute, post collectives and wait for them, at many points of a sweep at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from netprof.analysis.whatif.costs import CostModel
-from netprof.analysis.whatif.schedule import Buckets, FloatArray
+from netprof.analysis.tables.columns import Float64
+from netprof.analysis.whatif.program import NOT_CHAINED, Program
 
 
-@dataclass(frozen=True)
-class Points:
-    """Points of a sweep, each array of shape (P,): worker count, link speed in bit/s (may be infinite), ratio ≥ 1."""
+class Prices(Protocol):
+    """What each collective of a program costs at the P points of a sweep; seconds."""
 
-    workers: FloatArray
-    bandwidth_bps: FloatArray
-    compression: FloatArray
+    def link_s(self, collective: int) -> Float64:
+        """Return how long it occupies the link, of a shape that broadcasts to (R, I, P)."""
+        ...
 
-    def __len__(self) -> int:
-        return len(self.workers)
+    def encode_s(self, collective: int) -> Float64:
+        """Return what the rank computes before it posts it, shape (P,)."""
+        ...
 
-
-def grid(workers: FloatArray, bandwidth_bps: FloatArray, compression: FloatArray) -> Points:
-    """Return every combination, workers varying slowest and compression fastest."""
-    mesh = np.meshgrid(workers, bandwidth_bps, compression, indexing="ij")
-    return Points(*(axis.ravel().astype(np.float64) for axis in mesh))
+    def decode_s(self, collective: int) -> Float64:
+        """Return what is computed after its arrival, shape (P,)."""
+        ...
 
 
-def overhead_s(
-    buckets: Buckets,
-    cost: CostModel,
-    points: Points,
-    last_ready_s: float,
-    *,
-    codec_s_per_byte: float = 0.0,
-) -> FloatArray:
-    """Return, shape (P,), how long after `last_ready_s` the last bucket is done; never below zero.
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """Seconds, shape (R, I, P): `waiting_s` of each iteration, and `added_s`, all that comes on top of its compute."""
 
-    A bucket starts when it was launched and the one before it is done. Compression divides only the time on the
-    network; where it is above 1, every byte also costs `codec_s_per_byte` for encoding and decoding.
+    waiting_s: Float64
+    added_s: Float64
+
+
+def replay(program: Program, prices: Prices, points: int) -> Replayed:
+    """Replay every iteration of a program at `points` points.
+
+    Each iteration is replayed as if it repeated itself: where there are several ranks, the first time only settles by
+    how much they run apart, and the second one counts. A collective begins when its last member has posted it and
+    the one before it has left its rank's link: links are serial.
     """
-    if len(buckets) == 0:
-        return np.zeros(len(points))
-    workers, which = np.unique(points.workers, return_inverse=True)
-    fixed_s, bits = cost.coefficients(buckets.bytes, workers)
-    seconds_per_bit = 1.0 / (points.bandwidth_bps * points.compression)
-    codec = np.where(points.compression > 1.0, codec_s_per_byte, 0.0)
-    free_s = np.full(len(points), -np.inf)
-    for k, launch_s in enumerate(buckets.launch_s):
-        np.maximum(free_s, launch_s, out=free_s)
-        free_s += fixed_s[k][which]
-        free_s += bits[k][which] * seconds_per_bit
-        if codec_s_per_byte:
-            free_s += codec * buckets.bytes[k]
-    return np.maximum(free_s - last_ready_s, 0.0) + cost.tail_s
+    state = _State(program, points)
+    for _ in range(1 if program.rank_count == 1 else 2):
+        state.begin()
+        for is_wait, index in program.steps:
+            if is_wait:
+                state.wait(index)
+            else:
+                state.collective(index, prices)
+    return Replayed(state.waiting, state.late - state.late_at_begin)
+
+
+class _State:
+    """Where every iteration of every rank is, at every point; arrays of shape (R, I, P), seconds.
+
+    `late` is how far the rank's time is behind its compute clock.
+    """
+
+    def __init__(self, program: Program, points: int) -> None:
+        self.program = program
+        shape = (program.rank_count, program.iterations, points)
+        self.late = np.zeros(shape)
+        self.late_at_begin = self.waiting = self.late
+        self.link_free = np.full(shape, -np.inf)
+        self.decoder_free = np.full(shape, -np.inf)
+        self.done: list[Float64 | None] = [None] * len(program)
+        self.passes = 0
+
+    def begin(self) -> None:
+        """Begin an iteration where the last one ended."""
+        if self.passes:
+            self.late = self.late + self.program.compute_s[:, :, None]
+        self.passes += 1
+        self.late_at_begin, self.waiting = self.late, np.zeros_like(self.late)
+
+    def collective(self, index: int, prices: Prices) -> None:
+        """Post a collective, and find out when it is done."""
+        program = self.program
+        encode_s, decode_s = prices.encode_s(index), prices.decode_s(index)
+        if encode_s.any():
+            self.late = self.late + encode_s
+        posted = program.post_s[:, :, index, None] + self._zero(index)
+        ready = self._together(index, posted)
+        self.link_free = np.maximum(self.link_free, ready) + prices.link_s(index)
+        if decode_s.any():
+            self.decoder_free = np.maximum(self.decoder_free, self.link_free) + decode_s
+        self.done[index] = np.maximum(self.link_free, self.decoder_free) if decode_s.any() else self.link_free
+
+    def wait(self, index: int) -> None:
+        """Let every rank wait until what it waits for is there, and unpack it."""
+        program = self.program
+        now = program.wait_s[:, :, index, None] + self.late
+        until = now
+        for collective in np.flatnonzero(program.waited[index]):
+            done = self.done[collective]
+            if done is not None:
+                until = np.maximum(until, done)
+        waited = until - now + program.tail_s[:, :, index, None]
+        self.late = self.late + waited
+        self.waiting = self.waiting + waited
+
+    def _zero(self, index: int) -> Float64:
+        """Return what the time of posting counts from: the compute clock's zero, or the end of another collective."""
+        after = int(self.program.after[index])
+        ended = self.done[after] if after != NOT_CHAINED else None
+        return self.late if ended is None else ended
+
+    def _together(self, index: int, posted: Float64) -> Float64:
+        """Return when the last member of each team has posted a collective."""
+        if self.program.rank_count == 1:
+            return posted
+        ready = np.empty_like(posted)
+        for rows in self.program.partners(index):
+            ready[rows] = posted[rows].max(axis=0)
+        return ready

@@ -1,78 +1,57 @@
-"""What the replay starts from: when gradients are ready, the buckets made of them, and what a trace measured."""
+"""What a what-if starts from: when gradients are ready, and what a trace measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from netprof.analysis.tables.columns import Float64
+from netprof.analysis.whatif.buckets import Buckets
+from netprof.analysis.whatif.recording import Recording
 from netprof.errors import NetprofError
-
-FloatArray = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Buckets:
-    """Buckets in the order they are launched: `launch_s` (seconds, any origin) and `bytes`, both of shape (K,)."""
-
-    launch_s: FloatArray
-    bytes: FloatArray
-
-    def __len__(self) -> int:
-        return len(self.launch_s)
-
-
-@dataclass(frozen=True)
-class CollectiveSamples:
-    """Measured collectives, shape (M,): each one's buffer in bytes, and the seconds of link time that were its own.
-
-    Where collectives overlap, a moment with k outstanding counts 1/k for each, so that `seconds` adds up to the time
-    in which any was outstanding.
-    """
-
-    bytes: FloatArray
-    seconds: FloatArray
-
-    def __len__(self) -> int:
-        return len(self.bytes)
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What a trace measured, for the `observed` buckets, the `measured` transport and the point marked in the table.
+    """What a trace measured, for the `measured` transport and the point marked in the table.
 
-    Times of an iteration count from its begin; they are means over `iterations` typical ones.
-    `wire_bytes_per_byte` is the wire bytes that one host sent or received (whichever is more) per byte of bucket, None
-    where no wire bytes were seen; `tail_s` runs from the last collective's end to the end of the wait (unpacking).
+    Times are means over `iterations` typical ones. `pace` holds the buckets of the rank that waits least, whose
+    gradients other fusion policies start from; `wait_s` is when it waits for them after the iteration's begin, and
+    `tail_s` what follows the last arrival (unpacking). `wire_bytes_per_byte` is the wire bytes that one host sent or
+    received (whichever is more) per byte of buffer, and `overhead` those per byte that the algorithm has to send; both
+    None where no wire bytes were seen.
     """
 
     iteration_s: float
     iterations: int
     workers: int
     workers_per_host: int
-    buckets: Buckets
+    pace: Buckets
     wait_s: float
     tail_s: float
-    collectives: CollectiveSamples
     line_rate_bps: float | None = None
     line_rate_source: str = "unknown"
     wire_bytes_per_byte: float | None = None
+    overhead: float | None = None
+    has_ddp_buckets: bool = True
 
 
 @dataclass(frozen=True)
 class GradientSchedule:
-    """One iteration's gradients in the order they are ready.
+    """What a what-if starts from: one iteration's gradients in the order they are ready, and what a trace recorded.
 
     `ready_s` and `bytes` have shape (G,), empty where a trace holds no gradient marks; `compute_s` is the iteration
-    without exposed communication (the paper's batch time). `notes` says what about it is assumed, `gradient_notes` what
-    about `ready_s` and `bytes`.
+    without exposed communication (the paper's batch time), of the rank that computes longest. `recorded` is what the
+    trace's ranks did, iteration by iteration. `notes` says what about it is assumed, `gradient_notes` what about
+    `ready_s` and `bytes`.
     """
 
-    ready_s: FloatArray
-    bytes: FloatArray
+    ready_s: Float64
+    bytes: Float64
     compute_s: float
     observed: Observation | None = None
+    recorded: Recording | None = None
     notes: tuple[str, ...] = ()
     gradient_notes: tuple[str, ...] = ()
 

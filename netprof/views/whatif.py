@@ -8,9 +8,11 @@ import io
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from netprof.analysis.findings.collective_kinds import kind_name
 from netprof.analysis.form import Cell, Grid, Pairs
 from netprof.analysis.whatif import text
 from netprof.views.console_form import pairs, show, title
@@ -18,8 +20,11 @@ from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
+    from netprof.analysis.whatif.fit import AlphaBeta
     from netprof.analysis.whatif.schedule import Observation
+    from netprof.analysis.whatif.transport import Spoken
 
+_SHOWN = 0.01  # share of the bytes below which a kind of collective is not described
 CSV_COLUMNS = ("workers", "bandwidth_gbps", "compression", "scaling_factor", "overhead_s", "iteration_s")
 
 
@@ -52,10 +57,12 @@ def to_json(answer: Answer) -> dict[str, Any]:
             "model_iteration_s": answer.measured_model_s,
             "full_use_iteration_s": answer.full_use_s,
         },
-        "fit": None if answer.fit is None else dataclasses.asdict(answer.fit),
+        "fit": None if answer.main_fit is None else _fit(*answer.main_fit),
+        "fits": [_fit(spoken, fit) for spoken, fit in answer.fits.items()],
         "baselines": dataclasses.asdict(answer.base),
         "points": [_finite(row) for row in _rows(answer)],
         "compression_needed": [_finite(dataclasses.asdict(goal)) for goal in answer.goals],
+        "bucket_sizes": [_finite(dataclasses.asdict(each)) for each in answer.bucket_sizes],
         "conclusion": answer.conclusion,
         "notes": list(answer.notes),
     }
@@ -69,37 +76,54 @@ def draw(answer: Answer, console: Console) -> None:
         show(console, _predictions(answer, workers))
         title(console, f"{workers} workers", "smallest compression that reaches a scaling factor")
         show(console, _needed(answer, workers))
+    if answer.bucket_sizes:
+        title(console, "Other bucket sizes", "DistributedDataParallel's rule, without compression")
+        show(console, _bucket_sizes(answer))
     title(console, "Rests on")
     pairs(console, Pairs(_basis(answer)))
 
 
-def _rows(answer: Answer) -> list[dict[str, float]]:
+def _fit(spoken: Spoken, fit: AlphaBeta) -> dict[str, Any]:
+    return {"kind": kind_name(spoken.kind), "ranks": spoken.ranks, **dataclasses.asdict(fit)}
+
+
+def _rows(answer: Answer) -> list[dict[str, Any]]:
     points, result = answer.sweep.points, answer.sweep
+    nothing = [None] * len(points)
+    low, high = result.iteration_low_s, result.iteration_high_s
     columns = {
         "workers": [int(count) for count in points.workers.tolist()],
         "bandwidth_gbps": (points.bandwidth_bps / 1e9).tolist(),
-        "compression": points.compression.tolist(),
+        "compression": [
+            label if number else ratio
+            for ratio, number, label in zip(
+                points.compression.tolist(), points.method.tolist(), points.labels, strict=True
+            )
+        ],
         "scaling_factor": result.scaling_factor.tolist(),
         "host_scaling_factor": result.host_scaling_factor.tolist(),
         "overhead_s": result.overhead_s.tolist(),
         "iteration_s": result.iteration_s.tolist(),
+        "iteration_low_s": nothing if low is None else low.tolist(),
+        "iteration_high_s": nothing if high is None else high.tolist(),
     }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if value is not None and math.isinf(value) else value for name, value in row.items()}
+    return {name: None if isinstance(value, float) and math.isinf(value) else value for name, value in row.items()}
 
 
-def _exact(value: float) -> str:
-    return repr(value).removesuffix(".0")
+def _exact(value: float | str) -> str:
+    return value if isinstance(value, str) else repr(value).removesuffix(".0")
 
 
 def _predictions(answer: Answer, workers: int) -> Grid:
-    """Two rows a link, the scaling factor and the iteration time; a column a compression ratio."""
+    """Rows of a link: the scaling factor, the iteration time, its interval; a column a compression."""
     points, result = answer.sweep.points, answer.sweep
     mine = points.workers == workers
-    ratios = sorted(set(points.compression[mine].tolist()))
+    labels = np.array(points.labels)
+    columns = list(dict.fromkeys(labels[mine].tolist()))
     rows: list[list[Cell]] = []
     strong: frozenset[int] = frozenset()
     observed = answer.observed
@@ -107,31 +131,46 @@ def _predictions(answer: Answer, workers: int) -> Grid:
     for bandwidth in sorted({*points.bandwidth_bps[mine].tolist(), *([marked] if marked else [])}):
         if observed is not None and bandwidth == marked:
             strong = frozenset((len(rows), len(rows) + 1))
-            rows += _measured(answer, observed, len(ratios) - 1)
-        chosen = mine & (points.bandwidth_bps == bandwidth)
-        if chosen.any():
-            order = points.compression[chosen].argsort()
-            factors, times = result.scaling_factor[chosen][order], result.iteration_s[chosen][order]
-            rows += _pair(text.rate(bandwidth), factors.tolist(), times.tolist())
-    faint = frozenset(range(1, len(rows), 2)) - strong
-    return Grid(
-        ["link", *("plain" if ratio == 1 else text.ratio(ratio) for ratio in ratios)], rows, strong=strong, faint=faint
-    )
+            rows += _measured(answer, observed, len(columns) - 1)
+        chosen = np.flatnonzero(mine & (points.bandwidth_bps == bandwidth))
+        if len(chosen):
+            at = [int(chosen[labels[chosen] == label][0]) for label in columns]
+            times = [text.seconds(seconds) for seconds in result.iteration_s[at].tolist()]
+            rows += _pair(text.rate(bandwidth), result.scaling_factor[at].tolist(), times)
+            rows += _intervals(answer, at)
+    faint = frozenset(number for number, row in enumerate(rows) if str(row[0]).startswith(" ")) - strong
+    return Grid(["link", *(_title(label) for label in columns)], rows, strong=strong, faint=faint)
+
+
+def _title(label: str) -> str:
+    """Return a compression as a column is named: a bare ratio with an x."""
+    if not label[0].isdigit():
+        return label
+    return "plain" if label == "1" else text.ratio(float(label))
+
+
+def _intervals(answer: Answer, at: list[int]) -> list[list[Cell]]:
+    """Return the row with half the widths of the intervals; none where they are not known."""
+    result = answer.sweep
+    if result.iteration_low_s is None or result.iteration_high_s is None:
+        return []
+    half_s = (result.iteration_high_s[at] - result.iteration_low_s[at]) / 2
+    return [["  interval", *(f"±{text.percent(share)}" for share in (half_s / result.iteration_s[at]).tolist())]]
 
 
 def _measured(answer: Answer, observed: Observation, others: int) -> list[list[Cell]]:
     """Return the rows of the measured point, and of the same link fully used."""
     name, blank = text.rate(observed.line_rate_bps or math.inf), [""] * others
     base_s = answer.base.worker_s
-    rows = _pair(f"▶ {name} measured", [base_s / observed.iteration_s], [observed.iteration_s])
+    rows = _pair(f"▶ {name} measured", [base_s / observed.iteration_s], [text.seconds(observed.iteration_s)])
     if answer.full_use_s is not None:
-        rows += _pair(f"{name} fully used", [base_s / answer.full_use_s], [answer.full_use_s])
+        rows += _pair(f"{name} fully used", [base_s / answer.full_use_s], [text.seconds(answer.full_use_s)])
     return [[*row, *blank] for row in rows]
 
 
-def _pair(label: str, factors: list[float], times_s: list[float]) -> list[list[Cell]]:
+def _pair(label: str, factors: list[float], times: list[str]) -> list[list[Cell]]:
     first: list[Cell] = [label, *(text.factor(value) for value in factors)]
-    second: list[Cell] = ["  iteration", *(text.seconds(value) for value in times_s)]
+    second: list[Cell] = ["  iteration", *times]
     return [first, second]
 
 
@@ -146,6 +185,22 @@ def _needed(answer: Answer, workers: int) -> Grid:
     return Grid(["link", *(f"{factor:.2f}" for factor in wanted)], rows)
 
 
+def _bucket_sizes(answer: Answer) -> Grid:
+    """A row a size, link and worker count."""
+    rows: list[list[Cell]] = [
+        [
+            f"{each.bucket_bytes / (1 << 20):g} MiB",
+            str(each.buckets),
+            text.rate(each.bandwidth_bps),
+            str(each.workers),
+            text.seconds(each.iteration_s),
+            text.factor(each.scaling_factor),
+        ]
+        for each in answer.bucket_sizes
+    ]
+    return Grid(["bucket size", "buckets", "link", "workers", "iteration", "scaling factor"], rows)
+
+
 def _ratio(compression: float | None) -> str:
     if compression is None:
         return "none does"
@@ -155,7 +210,8 @@ def _ratio(compression: float | None) -> str:
 def _basis(answer: Answer) -> list[tuple[str, str]]:
     """Return what the numbers rest on, by name."""
     observed = answer.observed
-    rows = [("buckets", answer.policy), ("wire bytes", _wire(answer)), ("transport", _transport(answer))]
+    rows = [("buckets", answer.policy), ("wire bytes", _wire(answer))]
+    rows += [("transport", line) for line in _transport(answer)]
     if observed is not None and answer.measured_model_s is not None:
         off = (answer.measured_model_s / observed.iteration_s - 1) * 100
         rows.append(
@@ -166,6 +222,8 @@ def _basis(answer: Answer) -> list[tuple[str, str]]:
                 f"the model gives {text.seconds(answer.measured_model_s)} there ({off:+.1f} %)",
             )
         )
+    if answer.sweep.iteration_low_s is not None:
+        rows.append(("interval", "±: 5th to 95th percentile, by how much recorded iterations differ among themselves"))
     rows.append(("one worker", _baseline(answer, answer.base.worker_s, answer.base.worker_measured)))
     rows.append(("one host", _baseline(answer, answer.base.host_s, answer.base.host_measured)))
     return rows + [("note", note) for note in answer.notes]
@@ -174,20 +232,27 @@ def _basis(answer: Answer) -> list[tuple[str, str]]:
 def _wire(answer: Answer) -> str:
     observed = answer.observed
     if answer.wire_source == "observed" and observed is not None and observed.wire_bytes_per_byte is not None:
-        return f"observed: {observed.wire_bytes_per_byte:.3f} per byte of bucket, of the busiest host"
-    return "the ring algorithm's, 2(N-1)/N per byte of bucket: none were observed"
+        return f"observed: {observed.wire_bytes_per_byte:.3f} per byte of buffer, of the busiest host"
+    return "the ring algorithm's, none were observed: of an all-reduce 2(N-1)/N per byte"
 
 
-def _transport(answer: Answer) -> str:
-    fit = answer.fit
-    if fit is None:
-        return "ideal: the link is always full"
-    latency = text.seconds(fit.latency_s) if fit.latency_known else "unknown (all of one size), taken as 0"
+def _transport(answer: Answer) -> list[str]:
+    """Return the fit of each kind of collective, the one with the most bytes first."""
+    if not answer.fits:
+        return ["ideal: the link is always full"]
+    most = sum(fit.total_bytes for fit in answer.fits.values())
+    ordered = sorted(answer.fits.items(), key=lambda item: -item[1].total_bytes)
+    return [_described(spoken, fit) for spoken, fit in ordered if fit.total_bytes >= _SHOWN * most]
+
+
+def _described(spoken: Spoken, fit: AlphaBeta) -> str:
+    latency = text.seconds(fit.latency_s) if fit.latency_known else "unknown, taken as 0"
     speed = "infinite" if fit.seconds_per_byte == 0 else text.rate(8 / fit.seconds_per_byte)
     sizes = f"{fit.sizes} size{'' if fit.sizes == 1 else 's'}"
     return (
-        f"measured: latency {latency}, {speed} of buffer, fitted to {fit.samples} collectives of {sizes}; "
-        f"error {text.percent(fit.median_error)} in the median, {text.percent(fit.worst_size_error)} of the worst size"
+        f"measured, {kind_name(spoken.kind)} of {spoken.ranks} ranks: latency {latency}, {speed} of buffer, fitted to "
+        f"{fit.samples} of {sizes}; error {text.percent(fit.median_error)} in the median, "
+        f"{text.percent(fit.worst_size_error)} of the worst size"
     )
 
 

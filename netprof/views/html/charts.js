@@ -257,10 +257,14 @@ const Charts = {
       const traces = [];
       for (const [series, dash, transport] of [[data.measured, null, "measured transport"], [data.ideal, "dot", "link fully used"]]) {
         series.forEach((curve, i) => traces.push({
-          type: "scatter", mode: "lines", name: curve.compression === 1 ? "as it is" : `gradients ÷ ${curve.compression}`, legendgroup: `c${curve.compression}`, showlegend: dash === null || !data.measured.length,
+          type: "scatter", mode: "lines", name: curve.compression === "1" ? "as it is" : `gradients ÷ ${curve.compression}`, legendgroup: `c${curve.compression}`, showlegend: dash === null || !data.measured.length,
           x: curve.bandwidth_bps.map((b) => b / 1e9), y: curve[key].map((v) => (v === null ? null : v / unit)), line: { color: colours[i % 4], width: dash ? 1.4 : 1 + 0.6 * (4 - i), dash: dash || "solid" },
-          hovertemplate: `%{x:.3~g} Gbit/s: %{y:.3f}<extra>${transport}, ${curve.compression === 1 ? "uncompressed" : "÷ " + curve.compression}</extra>`,
+          hovertemplate: `%{x:.3~g} Gbit/s: %{y:.3f}<extra>${transport}, ${curve.compression === "1" ? "uncompressed" : "÷ " + curve.compression}</extra>`,
         }));
+      }
+      for (const curve of key === "iteration_s" ? data.measured.filter((each) => each.compression === "1" && each.iteration_low_s.length) : []) {
+        const x = curve.bandwidth_bps.map((b) => b / 1e9), edge = { type: "scatter", mode: "lines", x, line: { width: 0 }, hoverinfo: "skip", showlegend: false };
+        traces.push({ ...edge, y: curve.iteration_low_s.map((v) => v / unit) }, { ...edge, y: curve.iteration_high_s.map((v) => v / unit), fill: "tonexty", fillcolor: colours[0] + "40" });
       }
       const shapes = [], annotations = [];
       if (data.rate_bps) {

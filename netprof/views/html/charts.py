@@ -235,6 +235,8 @@ def _series(series: Series) -> dict[str, Any]:
         "bandwidth_bps": list(series.bandwidth_bps),
         "scaling_factor": _numbers(series.scaling_factor),
         "iteration_s": _numbers(series.iteration_s),
+        "iteration_low_s": _numbers(series.iteration_low_s),
+        "iteration_high_s": _numbers(series.iteration_high_s),
     }
 
 

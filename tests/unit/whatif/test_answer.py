@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from rich.console import Console
 
 from netprof.analysis.whatif.answer import plot_series
 from netprof.analysis.whatif.ask import Question, ask
-from netprof.analysis.whatif.schedule import Buckets, CollectiveSamples, GradientSchedule, Observation
+from netprof.analysis.whatif.buckets import Buckets
+from netprof.analysis.whatif.program import of_buckets
+from netprof.analysis.whatif.recording import Recording
+from netprof.analysis.whatif.schedule import GradientSchedule, Observation
 from netprof.errors import NetprofError, UsageError
 from netprof.views import whatif as view
 
@@ -21,20 +25,24 @@ WIRE = 1.0  # per byte: 0.8 s at 1 Gbit/s
 
 def observed(collective_s: float, compute_s: float, *, workers: int = 2, wire: float | None = WIRE) -> GradientSchedule:
     """A job with one bucket, launched when the last gradient is ready, on a link of 1 Gbit/s."""
+    buckets = Buckets(np.array([compute_s]), np.array([S]))
     seen = Observation(
         iteration_s=compute_s + collective_s,
         iterations=10,
         workers=workers,
         workers_per_host=1,
-        buckets=Buckets(np.array([compute_s]), np.array([S])),
+        pace=buckets,
         wait_s=compute_s,
         tail_s=0.0,
-        collectives=CollectiveSamples(np.array([S]), np.array([collective_s])),
         line_rate_bps=1e9,
         line_rate_source="\x1b[31meth0",
         wire_bytes_per_byte=wire,
+        overhead=None if wire is None or workers < 2 else wire / (2 * (workers - 1) / workers),
     )
-    return GradientSchedule(np.zeros(0), np.zeros(0), compute_s, seen, ("it is [bold]assumed[/bold]",))
+    program = replace(of_buckets(buckets, workers, compute_s, compute_s), own_s=np.full((1, 1, 1), collective_s))
+    recorded = Recording((100,), (0,), (program,), compute_s + collective_s, np.array([collective_s]), np.array([1e9]))
+    notes = ("it is [bold]assumed[/bold]",)
+    return GradientSchedule(np.zeros(0), np.zeros(0), compute_s, seen, recorded, notes)
 
 
 def asked(schedule: GradientSchedule, transport: str = "measured", **changes: object):
@@ -102,10 +110,10 @@ def test_points_that_cannot_be_meant() -> None:
 
 def test_curves_ascend_in_link_speed() -> None:
     curves = plot_series(asked(observed(0.85, 1.0)).sweep)
-    assert [(c.workers, c.compression) for c in curves] == [(2, 1.0), (2, 2.0)]
-    assert curves[0].bandwidth_bps == (1e9, 1e10, np.inf)
-    assert curves[0].iteration_s == pytest.approx((1.85, 1.13, 1.05))
-    assert curves[0].scaling_factor == pytest.approx((1 / 1.85, 1 / 1.13, 1 / 1.05))
+    assert [(c.workers, c.compression) for c in curves] == [(2, "2"), (2, "1")]
+    assert curves[1].bandwidth_bps == (1e9, 1e10, np.inf)
+    assert curves[1].iteration_s == pytest.approx((1.85, 1.13, 1.05))
+    assert curves[1].scaling_factor == pytest.approx((1 / 1.85, 1 / 1.13, 1 / 1.05))
 
 
 def test_measured_baselines_are_used_and_said_to_be_measured() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netprof.analysis.whatif.fit import fit_alpha_beta
-from netprof.analysis.whatif.schedule import CollectiveSamples
+from netprof.analysis.whatif.fit import CollectiveSamples, fit_alpha_beta
 from netprof.errors import NetprofError
 
 
@@ -45,6 +44,17 @@ def test_neither_coefficient_goes_below_zero(rows: list[tuple[float, float]]) ->
     fit = fit_alpha_beta(samples(*rows))
     assert fit.latency_s >= 0
     assert fit.seconds_per_byte >= 0
+
+
+def test_where_sizes_do_not_explain_the_times_no_latency_is_made_up() -> None:
+    """Two buckets share a link: the small one got less than its share, the large one seems faster than the wire."""
+    shared = samples((4e6, 0.043), (21e6, 0.171))
+    fit = fit_alpha_beta(shared, 8e-9)
+    assert (fit.latency_s, fit.latency_known) == (0.0, False)
+    assert fit.seconds_per_byte * 25e6 == pytest.approx(0.214)
+    small = fit_alpha_beta(samples((4.0, 1e-3), (4e3, 0.9e-3)), 8e-9)
+    assert small.latency_s == pytest.approx(0.95e-3, rel=0.1)
+    assert small.seconds_per_byte == 8e-9
 
 
 def test_nothing_to_fit_is_an_error_with_a_way_out() -> None:

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from netprof.analysis import analyze
 from netprof.analysis.tables.intervals import merge
-from netprof.analysis.whatif.ask import Question, ask, measured_cost
+from netprof.analysis.whatif.ask import Question, ask, fitted_transport
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.fusion import fuse
-from netprof.analysis.whatif.samples import own_seconds
+from netprof.analysis.whatif.own_time import own_seconds
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError, TraceError, UsageError
@@ -47,9 +47,12 @@ def test_what_a_trace_says(tmp_path: Path) -> None:
     assert seen.iteration_s == pytest.approx(0.200)
     assert found.compute_s == pytest.approx(0.200 - 0.098)
     assert (seen.wait_s, seen.tail_s) == pytest.approx((0.042, 0.002))
-    assert seen.buckets.launch_s == pytest.approx([0.031, 0.042]), "launch and hand-over"
-    assert seen.buckets.bytes.tolist() == [4e6, 6e6]
-    assert sorted(set(seen.collectives.seconds.round(6))) == [0.035, 0.072], "the overlap is shared out"
+    assert seen.pace.launch_s == pytest.approx([0.031, 0.042]), "launch and hand-over"
+    assert seen.pace.bytes.tolist() == [4e6, 6e6]
+    assert found.recorded is not None
+    (program,) = found.recorded.programs
+    assert program.own_s is not None
+    assert sorted(set(program.own_s.ravel().round(6))) == [0.035, 0.072], "the overlap is shared out"
     assert seen.wire_bytes_per_byte == pytest.approx(1.0)
     assert (seen.line_rate_bps, seen.line_rate_source) == (1e9, "eth0: tbf")
     assert seen.workers == 2
@@ -71,17 +74,16 @@ def test_a_stall_is_no_part_of_a_typical_iteration(tmp_path: Path) -> None:
     job = Job(iterations=12).fill()
     late = START_NS + 5 * ITERATION_NS + 100 * MS
     job.marks = [(t + (300 * MS if t >= late else 0), *rest) for t, *rest in job.marks]
-    found = schedule(job, tmp_path).observed
+    found = schedule(job, tmp_path).recorded
     assert found is not None
     assert found.iteration_s == pytest.approx(0.200)
-    assert found.collectives.seconds.max() == pytest.approx(0.072)
+    assert max(float(each.own_s.max()) for each in found.programs if each.own_s is not None) == pytest.approx(0.072)
 
 
-def test_collectives_stand_for_buckets_where_those_have_no_marks(tmp_path: Path) -> None:
+def test_collectives_are_enough_where_buckets_have_no_marks(tmp_path: Path) -> None:
     found = schedule(Job().fill().without([K.BUCKET_LAUNCH, K.BUCKET_DONE]), tmp_path)
     assert found.observed is not None
-    assert found.observed.buckets.launch_s == pytest.approx([0.031, 0.042])
-    assert any("no bucket marks" in note for note in found.notes)
+    assert found.observed.pace.launch_s == pytest.approx([0.031, 0.042])
 
 
 def test_gradients_carry_the_buckets_bytes(tmp_path: Path) -> None:
@@ -123,15 +125,18 @@ def test_a_trace_that_cannot_serve_says_why(tmp_path: Path, job, says: str) -> N
 def test_an_unknown_line_rate_can_be_given(tmp_path: Path) -> None:
     unknown = schedule(Job(rate_bps=None).fill(), tmp_path)
     assert unknown.observed is not None
+    assert unknown.recorded is not None
     with pytest.raises(NetprofError) as caught:
-        measured_cost(unknown.observed)
+        fitted_transport(unknown.observed, unknown.recorded)
     assert "--line-rate" in caught.value.hint
     ideal = ask(unknown, Question((2,), (1e9,), (1.0,), "observed", "ideal"))
     assert ideal.measured_model_s is None
     given_rate = from_trace(analyze(TraceReader(tmp_path / "t.netprof")), line_rate_bps=1e9)
     assert given_rate.observed is not None
     assert given_rate.observed.line_rate_source == "--line-rate"
-    assert measured_cost(given_rate.observed)[0].rest_s_per_byte == pytest.approx(2.7e-9)
+    assert given_rate.recorded is not None
+    found = fitted_transport(given_rate.observed, given_rate.recorded)[0]
+    assert found.rest_s_per_byte(next(iter(found.fits))) == pytest.approx(2.7e-9)
 
 
 def test_the_world_size_is_said_to_be_assumed(tmp_path: Path) -> None:

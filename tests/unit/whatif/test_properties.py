@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netprof.analysis.whatif.costs import AddTable, MeasuredCost, RingCost, WireRatio
+from netprof.analysis.whatif.buckets import Buckets
+from netprof.analysis.whatif.compression import Codec
+from netprof.analysis.whatif.fit import AlphaBeta
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
-from netprof.analysis.whatif.replay import Points, grid
-from netprof.analysis.whatif.schedule import Buckets, GradientSchedule
+from netprof.analysis.whatif.points import at, grid, one
+from netprof.analysis.whatif.prices import Links, Pricing
+from netprof.analysis.whatif.program import of_buckets
+from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.sweep import Replay, baselines, needed_compression, sweep
+from netprof.analysis.whatif.transport import AddTable, FittedTransport, FullLink, Spoken, Transport
+from netprof.schema import CollectiveKind
 
 POLICIES = ("paper", "horovod", "ddp", "none")
 waits = st.one_of(st.just(0.0), st.floats(1e-7, 0.02))
@@ -22,13 +28,18 @@ schedules = st.lists(st.tuples(waits, sizes), min_size=1, max_size=60).map(
     )
 )
 tables = st.just(AddTable(np.array([40.0, 1e6, 6e8]), np.array([1e-5, 1.1e-5, 2.4e-3])))
-rings = st.builds(RingCost, add=st.one_of(st.none(), tables))
-measured = st.builds(
-    MeasuredCost,
-    latency_s=st.floats(0, 1e-2),
-    rest_s_per_byte=st.floats(0, 1e-8),
-    wire=st.builds(WireRatio, st.floats(0.1, 4), st.integers(2, 64)),
-    tail_s=st.floats(0, 1e-2),
+rings: st.SearchStrategy[Transport] = st.builds(FullLink, add=st.one_of(st.none(), tables))
+
+
+def fitted(latency_s: float, rest_s_per_byte: float, overhead: float, ranks: int) -> FittedTransport:
+    """A transport whose collectives were recorded among `ranks`, at 1 Gbit/s."""
+    beta = rest_s_per_byte + overhead * 8e-9 * 2 * (ranks - 1) / ranks
+    fit = AlphaBeta(latency_s, beta, 0.0, 0.0, 1, 1, True, 1.0)
+    return FittedTransport({Spoken(int(CollectiveKind.ALL_REDUCE), ranks): fit}, 1e9, overhead)
+
+
+measured: st.SearchStrategy[Transport] = st.builds(
+    fitted, st.floats(0, 1e-2), st.floats(0, 1e-8), st.floats(0.1, 4), st.integers(2, 64)
 )
 costs = st.one_of(rings, measured)
 policies = st.sampled_from(POLICIES)
@@ -36,13 +47,19 @@ rates = st.lists(st.floats(1e6, 1e13), min_size=2, max_size=5, unique=True).map(
 ratios = st.lists(st.floats(1, 1e4), min_size=2, max_size=5, unique=True).map(sorted)
 
 
-def replay(schedule: GradientSchedule, policy: str, cost: RingCost | MeasuredCost, codec: float = 0.0) -> Replay:
-    return Replay(fuse(schedule, policy), cost, schedule.compute_s, schedule.last_ready_s, codec)
+def of(buckets: Buckets, cost: Transport, last_ready_s: float, codec: float = 0.0, workers: int = 2) -> Replay:
+    program = of_buckets(buckets, workers, last_ready_s, 0.1)
+    codecs = {"": Codec(codec / 2, codec / 2)}
+    return Replay((program,), Pricing(cost, Links.alike(1, None), workers, False, codecs), 0.1)
+
+
+def replay(schedule: GradientSchedule, policy: str, cost: Transport, codec: float = 0.0) -> Replay:
+    return of(fuse(schedule, policy), cost, schedule.last_ready_s, codec)
 
 
 @given(schedules, policies, costs, rates, ratios, st.integers(2, 512))
 def test_more_never_hurts_and_the_factor_is_a_share(schedule, policy, cost, rates, ratios, workers) -> None:
-    points = grid(np.array([float(workers)]), np.array(rates), np.array(ratios))
+    points = grid([workers], rates, ratios)
     factor = sweep(replay(schedule, policy, cost), points).scaling_factor.reshape(len(rates), len(ratios))
     assert (factor > 0).all()
     assert (factor <= 1).all()
@@ -52,15 +69,15 @@ def test_more_never_hurts_and_the_factor_is_a_share(schedule, policy, cost, rate
 
 @given(schedules, st.sampled_from(("paper", "ddp", "none")), st.integers(2, 512))
 def test_an_infinite_link_with_free_additions_leaves_no_overhead(schedule, policy, workers) -> None:
-    points = grid(np.array([float(workers)]), np.array([np.inf]), np.array([1.0, 10.0]))
-    assert sweep(replay(schedule, policy, RingCost()), points).overhead_s.tolist() == [0.0, 0.0]
+    points = grid([workers], [np.inf], [1.0, 10.0])
+    assert sweep(replay(schedule, policy, FullLink()), points).overhead_s.tolist() == [0.0, 0.0]
 
 
 @given(schedules, st.floats(1e-4, 1e-1))
 def test_an_infinite_link_leaves_horovod_at_most_its_cycle(schedule, cycle_s) -> None:
     buckets = fuse(schedule, "horovod", FusionSettings(cycle_s=cycle_s))
-    points = grid(np.array([2.0]), np.array([np.inf]), np.array([1.0]))
-    alone = Replay(buckets, RingCost(), schedule.compute_s, schedule.last_ready_s)
+    points = one(2, np.inf)
+    alone = of(buckets, FullLink(), schedule.last_ready_s)
     assert 0 <= sweep(alone, points).overhead_s[0] <= cycle_s * (1 + 1e-6)
 
 
@@ -85,14 +102,14 @@ def test_horovods_threshold_is_exceeded_only_by_a_gradient_alone(schedule, thres
 @given(schedules, policies, costs, st.floats(1e6, 1e12), st.integers(2, 64), st.floats(0.2, 0.99))
 def test_the_ratio_needed_is_the_smallest_that_reaches_the_goal(schedule, policy, cost, bps, workers, goal) -> None:
     alone = replay(schedule, policy, cost)
-    point = Points(np.array([float(workers)]), np.array([bps]), np.ones(1))
+    point = one(workers, bps)
     needed = needed_compression(alone, point, goal, schedule.compute_s)[0]
 
     def factor(ratio: float) -> float:
-        return float(sweep(alone, Points(point.workers, point.bandwidth_bps, np.array([ratio]))).scaling_factor[0])
+        return float(sweep(alone, at(point.workers, point.bandwidth_bps, np.array([ratio]))).scaling_factor[0])
 
     if np.isinf(needed):
-        assert factor(1e15) < goal * (1 + 1e-9)
+        assert factor(1e11) < goal * (1 + 1e-9)
     elif needed == 1:
         assert factor(1.0) >= goal * (1 - 1e-9)
     else:
@@ -102,9 +119,9 @@ def test_the_ratio_needed_is_the_smallest_that_reaches_the_goal(schedule, policy
 
 @given(schedules, policies, st.floats(1e6, 1e12), st.floats(1e-12, 1e-9))
 def test_a_codec_counts_only_where_something_is_compressed(schedule, policy, bps, codec) -> None:
-    points = grid(np.array([4.0]), np.array([bps]), np.array([1.0, 2.0]))
-    with_codec = sweep(replay(schedule, policy, RingCost(), codec), points).overhead_s
-    without = sweep(replay(schedule, policy, RingCost()), points).overhead_s
+    points = grid([4], [bps], [1.0, 2.0])
+    with_codec = sweep(replay(schedule, policy, FullLink(), codec), points).overhead_s
+    without = sweep(replay(schedule, policy, FullLink()), points).overhead_s
     assert with_codec[0] == without[0]
     assert with_codec[1] >= without[1]
 
@@ -114,18 +131,19 @@ def test_a_codec_counts_only_where_something_is_compressed(schedule, policy, bps
 def test_the_sweep_is_the_event_loop(rows, cost) -> None:
     rows.sort()
     buckets = Buckets(np.array([r[0] for r in rows]), np.array([r[1] for r in rows]))
-    point = Points(np.array([8.0]), np.array([1e9]), np.array([3.0]))
-    fixed, bits = cost.coefficients(buckets.bytes, point.workers)
+    point = at(np.array([8.0]), np.array([1e9]), np.array([3.0]))
+    reduce = np.array(int(CollectiveKind.ALL_REDUCE))
+    fixed, bits = cost.terms(reduce, buckets.bytes, np.array(8))
     now = 0.0
     for k, (launch, _) in enumerate(rows):
-        now = max(now, launch) + fixed[k, 0] + bits[k, 0] / 3e9
-    found = sweep(Replay(buckets, cost, 0.1, rows[-1][0]), point).overhead_s[0]
+        now = max(now, launch) + fixed[k] + bits[k] / 3e9
+    found = sweep(of(buckets, cost, rows[-1][0]), point).overhead_s[0]
     assert found == pytest.approx(now - rows[-1][0], rel=1e-9, abs=1e-12)
 
 
 def test_the_one_host_baseline_keeps_what_is_not_the_network() -> None:
     add = AddTable(np.array([1.0, 1e9]), np.array([1e-3, 1e-3]))
-    alone = Replay(Buckets(np.array([0.0]), np.array([8e6])), RingCost(add), 0.1, 0.0)
+    alone = of(Buckets(np.array([0.0]), np.array([8e6])), FullLink(add), 0.0)
     assert baselines(alone, 1).host_s == 0.1
     assert baselines(alone, 8).host_s == pytest.approx(0.1 + 7e-3)
     assert baselines(alone, 8, worker_s=0.09).host_s == pytest.approx(0.09 + 7e-3)

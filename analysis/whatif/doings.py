@@ -1,0 +1,168 @@
+"""What one process did in each of its iterations: the collectives it posted, the waits, on its compute clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.collectives import Collectives, group_sizes
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64
+from netprof.analysis.tables.intervals import Intervals, covered_until
+from netprof.analysis.whatif.program import NOT_CHAINED, Step
+from netprof.analysis.whatif.waiting import Waits, exposed, find_waits
+from netprof.schema import Backend
+
+_NS = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Doing:
+    """One iteration of one process; K collectives in the order in which they were posted, J waits.
+
+    `events` are the same number on all members of a collective, -1 where they are unknown; `clock_s` is when each was
+    posted on the compute clock (after the end of `after`, where another one's end posts it); `wait_s`, `tail_s` and
+    `waited` are as in `Program`.
+    """
+
+    collectives: Collectives
+    events: Int64
+    clock_s: Float64
+    after: Int64
+    wait_s: Float64
+    tail_s: Float64
+    waited: Bool
+    steps: tuple[Step, ...]
+    duration_s: float
+    exposed_s: float
+
+    @property
+    def structure(self) -> tuple[object, ...]:
+        """What iterations have in common that can be replayed together."""
+        c = self.collectives
+        sizes = tuple(column.tobytes() for column in (c.kind, c.bytes, c.ranks, self.after))
+        return (*sizes, self.waited.tobytes(), self.steps)
+
+
+class Doings:
+    """What one process did. Collectives of unknown size have 0 bytes: no link speed changes what they take."""
+
+    def __init__(self, evidence: Evidence, pid: int, world_size: int) -> None:
+        self.pid = pid
+        self.iterations: Iterations = evidence.iterations.where(evidence.iterations.pid == pid)
+        self.exposed: Intervals = exposed(evidence, pid)
+        marks = evidence.marks.where(evidence.marks.pid == pid)
+        rows = np.flatnonzero(evidence.collectives.pid == pid)
+        rows = rows[np.argsort(evidence.collectives.posted_ns[rows], kind="stable")]
+        self.collectives = _sized(evidence.collectives.where(rows), world_size)
+        self.events = evidence.members.event[rows]
+        self.waits: Waits = find_waits(marks, self.collectives, self.exposed)
+        self._wait_row = self._iteration_of(self.waits.begin_ns)
+        self._row = self._collectives_rows()
+
+    def __len__(self) -> int:
+        return len(self.iterations)
+
+    def synchronised_ns(self) -> Int64:
+        """Return when each iteration's last wait was over, its end where it has none: ranks are level then."""
+        last = np.full(len(self.iterations), UNKNOWN)
+        real = (self._wait_row >= 0) & (self.waits.end_ns > self.waits.begin_ns)
+        np.maximum.at(last, self._wait_row[real], self.waits.end_ns[real])
+        return np.where(last == UNKNOWN, self.iterations.end_ns, last)
+
+    def of(self, row: int) -> Doing:
+        """Return what was done in one iteration."""
+        chosen = np.flatnonzero(self._row == row)
+        collectives = self.collectives.where(chosen)
+        waits = np.flatnonzero(self._wait_row == row)
+        begin, end = self.waits.begin_ns[waits], self.waits.end_ns[waits]
+        waited = self._waited(chosen, waits)
+        arrived = np.where(waited, collectives.end_ns, begin[:, None]).max(axis=1, initial=0)
+        after = _chained(collectives, begin, end)
+        clock_s = self._clock_s(collectives.posted_ns, row)
+        chained = after != NOT_CHAINED
+        clock_s[chained] = (collectives.posted_ns[chained] - collectives.end_ns[after[chained]]) * _NS
+        duration_ns = int(self.iterations.duration_ns[row])
+        return Doing(
+            collectives=collectives,
+            events=self.events[chosen],
+            clock_s=clock_s,
+            after=after,
+            wait_s=self._clock_s(begin, row),
+            tail_s=np.maximum(end - np.maximum(arrived, begin), 0) * _NS,
+            waited=waited,
+            steps=_in_order(collectives.posted_ns, end),
+            duration_s=duration_ns * _NS,
+            exposed_s=float((end - begin).sum()) * _NS,
+        )
+
+    def _clock_s(self, at_ns: Int64, row: int) -> Float64:
+        """Return instants on the compute clock of an iteration: without the waits since its begin."""
+        begin = self.iterations.begin_ns[row : row + 1]
+        waited = covered_until(self.exposed, at_ns) - covered_until(self.exposed, begin)
+        return np.asarray((at_ns - begin - waited) * _NS)
+
+    def _iteration_of(self, at_ns: Int64) -> Int64:
+        """Return the row of the iteration in which each instant lies, UNKNOWN for none."""
+        index = np.searchsorted(self.iterations.begin_ns, at_ns, "right") - 1
+        if len(self.iterations) == 0:
+            return index
+        inside = (index >= 0) & (at_ns < self.iterations.end_ns[np.maximum(index, 0)])
+        return np.where(inside, index, UNKNOWN)
+
+    def _collectives_rows(self) -> Int64:
+        """Return the iteration of each collective: in which it is first asked for, else in which it was posted."""
+        row = self._iteration_of(self.collectives.posted_ns)
+        asked = self.waits.asked
+        waiting = self._wait_row[asked[:, 0]]
+        first = np.full(len(row), np.iinfo(np.int64).max)
+        np.minimum.at(first, asked[:, 1], np.where(waiting >= 0, waiting, np.iinfo(np.int64).max))
+        return np.where(first < np.iinfo(np.int64).max, np.maximum(first, row), row)
+
+    def _waited(self, chosen: Int64, waits: Int64) -> Bool:
+        """Return which of the chosen collectives each wait is for, (J, K)."""
+        end = self.waits.end_ns[waits]
+        asked = self.waits.asked[np.isin(self.waits.asked[:, 0], waits) & np.isin(self.waits.asked[:, 1], chosen)]
+        waited = np.zeros((len(waits), len(chosen)), bool)
+        waited[np.searchsorted(waits, asked[:, 0]), np.searchsorted(chosen, asked[:, 1])] = True
+        explained = np.isin(waits, self.waits.asked[self.waits.at_begin, 0])
+        posted, ended = self.collectives.posted_ns[chosen], self.collectives.end_ns[chosen]
+        there = (posted[None, :] < end[:, None]) & (ended[None, :] <= end[:, None])
+        return np.asarray(waited | (there & ~explained[:, None]))
+
+
+def _sized(collectives: Collectives, world_size: int) -> Collectives:
+    ranks = group_sizes(collectives, world_size)
+    size = np.maximum(collectives.bytes, 0)
+    columns = {name: getattr(collectives, name) for name in collectives.__dataclass_fields__}
+    return Collectives(**{**columns, "ranks": ranks, "bytes": size})
+
+
+def _chained(collectives: Collectives, wait_begin_ns: Int64, wait_end_ns: Int64) -> Int64:
+    """Return for each collective the one whose end posted it, NOT_CHAINED where the job's own computing did.
+
+    What is posted while the job waits is posted because something arrived, and so is what one of gloo's threads posts,
+    from a callback (torch's PowerSGD hook does so): the one that ended last on that thread, else on any.
+    """
+    posted = collectives.posted_ns
+    in_wait = np.any((wait_begin_ns[:, None] < posted) & (posted < wait_end_ns[:, None]), axis=0)
+    by_callback = np.isin(collectives.backend, [int(Backend.GLOO)]) & (posted < collectives.begin_ns)
+    by_callback = by_callback & np.isin(collectives.posted_tid, collectives.tid)
+    after = np.full(len(collectives), NOT_CHAINED)
+    for k in np.flatnonzero(in_wait | by_callback).tolist():
+        arrived = collectives.end_ns <= posted[k]
+        here = arrived & by_callback[k] & (collectives.tid == collectives.posted_tid[k])
+        rows = np.flatnonzero(here if here.any() else arrived & in_wait[k])
+        if len(rows):
+            after[k] = rows[np.argmax(collectives.end_ns[rows])]
+    return after
+
+
+def _in_order(posted_ns: Int64, wait_end_ns: Int64) -> tuple[Step, ...]:
+    """Return posts and ends of waits in the order of time."""
+    times = np.concatenate((posted_ns, wait_end_ns))
+    order = np.argsort(times, kind="stable").tolist()
+    count = len(posted_ns)
+    return tuple(Step(at >= count, at - count if at >= count else at) for at in order)

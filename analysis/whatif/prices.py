@@ -1,0 +1,148 @@
+"""What the collectives of a program cost at each point of a sweep: the transport, the compression, the links' rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.whatif.compression import DENSE, Codec, Cost, Gradients
+from netprof.analysis.whatif.points import Points
+from netprof.analysis.whatif.program import Program
+from netprof.analysis.whatif.transport import Terms, Transport
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """The links of R ranks, shape (R,), bits per second.
+
+    `recorded_bps` is what each had while it was recorded, `legs_bps` what each is held to, infinite where to nothing.
+    """
+
+    recorded_bps: Float64
+    legs_bps: Float64
+
+    @classmethod
+    def alike(cls, ranks: int, recorded_bps: float | None) -> Links:
+        """Return links of one rate."""
+        return cls(np.full(ranks, np.inf if recorded_bps is None else recorded_bps), np.full(ranks, np.inf))
+
+
+@dataclass(frozen=True, eq=False)
+class Pricing:
+    """How collectives are priced.
+
+    `keeps_recorded`: each collective took more or less than the transport says, and does so by the same factor
+    elsewhere; else the transport alone gives the price. `workers` is the job's recorded number of ranks, and
+    `codecs` hold what compression computes, by the method's label ("" for a bare ratio).
+    """
+
+    transport: Transport
+    links: Links
+    workers: int
+    keeps_recorded: bool
+    codecs: Mapping[str, Codec]
+
+    def of(self, program: Program, points: Points, *, as_recorded: bool = False) -> ProgramPrices:
+        """Return the prices of a program at some points; `as_recorded` with every link at its recorded rate."""
+        return ProgramPrices(self, program, points, as_recorded)
+
+
+class ProgramPrices:
+    """The prices of one program (`replay.Prices`)."""
+
+    def __init__(self, pricing: Pricing, program: Program, points: Points, as_recorded: bool) -> None:
+        self.pricing, self.program, self.points = pricing, program, points
+        links = pricing.links
+        asked = np.broadcast_to(points.bandwidth_bps, (len(links.recorded_bps), len(points)))
+        self.rate_bps = links.recorded_bps[:, None] if as_recorded else np.minimum(asked, links.legs_bps[:, None])
+        self.workers, self.which_workers = np.unique(points.workers.astype(np.int64), return_inverse=True)
+
+    def link_s(self, collective: int) -> Float64:
+        """Return how long a collective occupies the link, of a shape that broadcasts to (R, I, P)."""
+        fixed_s, bits = (self._at(table[:, collective]) for table in self._tables[:2])
+        if self.program.tensors[collective]:
+            bits = bits / self.points.compression
+        wire_s = bits * self._seconds_per_bit(self.rate_bps, collective)
+        new_s = (fixed_s + wire_s)[:, None, :]
+        recorded = self.program.own_s
+        if recorded is None or not self.pricing.keeps_recorded:
+            return new_s
+        was = self._recorded
+        was_wire_s = was.bits[collective] * self._seconds_per_bit(self.pricing.links.recorded_bps[:, None], collective)
+        was_s = (was.fixed_s[collective] + was_wire_s)[:, None]
+        own_s = recorded[:, :, collective, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.where(was_s > 0, new_s * (own_s / was_s), own_s + new_s))
+
+    def encode_s(self, collective: int) -> Float64:
+        """Return what the rank computes before it posts a collective, shape (P,)."""
+        return self._codec_s(self._tables[2][:, collective], collective, encode=True)
+
+    def decode_s(self, collective: int) -> Float64:
+        """Return what is computed after a collective's arrival, shape (P,)."""
+        return self._codec_s(self._tables[3][:, collective], collective, encode=False)
+
+    def _codec_s(self, of_methods: Float64, collective: int, *, encode: bool) -> Float64:
+        ratio = self.pricing.codecs.get("")
+        found = self._at(of_methods)
+        if ratio is None or not self.program.tensors[collective]:
+            return found
+        each = ratio.encode_s_per_byte if encode else ratio.decode_s_per_byte
+        return np.where(self.points.compression > 1, each * self.program.bytes[collective], found)
+
+    def _at(self, table: Float64) -> Float64:
+        """Return the entries of a table (M, W) at the points, shape (P,)."""
+        return np.asarray(table[self.points.method, self.which_workers])
+
+    @cached_property
+    def _tables(self) -> tuple[Float64, Float64, Float64, Float64]:
+        """Fixed seconds, bits, encoding and decoding of every method, collective and worker count: (M, K, W) each."""
+        costs = [self._cost(number) for number in range(len(self.points.methods))]
+        fixed_s, bits = (np.stack([cost.link[part] for cost in costs]) for part in (0, 1))
+        return fixed_s, bits, np.stack([cost.encode_s for cost in costs]), np.stack([cost.decode_s for cost in costs])
+
+    def _cost(self, number: int) -> Cost:
+        """Return what one method makes of every collective; those without gradients stay as they are."""
+        program, method = self.program, self.points.methods[number]
+        ranks = self._ranks()
+        plain = DENSE.link(self.pricing.transport, program.kind, self._gradients, ranks)
+        nothing = np.zeros(ranks.shape)
+        if method is DENSE:
+            return Cost(plain, nothing, nothing)
+        small = method.link(self.pricing.transport, program.kind, self._gradients, ranks)
+        codec, size = self.pricing.codecs.get(method.label, Codec()), program.bytes[:, None]
+        carries = (program.tensors > 0)[:, None]
+        decode = (codec.decode_s_per_byte + codec.decode_s_per_byte_and_worker * ranks) * size
+        return Cost(
+            Terms(np.where(carries, small.fixed_s, plain.fixed_s), np.where(carries, small.bits, plain.bits)),
+            np.where(carries, codec.encode_s_per_byte * size, nothing),
+            np.where(carries, decode, nothing),
+        )
+
+    def _ranks(self) -> Int64:
+        """Return the group sizes at each worker count, (K, W): only groups that are the whole job grow with it."""
+        recorded = self.program.ranks[:, None]
+        return np.where(recorded == self.pricing.workers, self.workers[None, :], recorded)
+
+    @cached_property
+    def _gradients(self) -> Gradients:
+        return Gradients(self.program.bytes, np.maximum(self.program.tensors, 1.0))
+
+    @cached_property
+    def _recorded(self) -> Terms:
+        """The terms at the recorded worker count, (K,)."""
+        program = self.program
+        return self.pricing.transport.terms(program.kind, program.bytes, program.ranks)
+
+    def _seconds_per_bit(self, rate_bps: Float64, collective: int) -> Float64:
+        """Return 1 / rate of the slowest link of each rank's team, (R or 1, P): a ring is as fast as its slowest."""
+        if len(rate_bps) == 1 or bool((rate_bps == rate_bps[:1]).all()):
+            return np.asarray(1.0 / rate_bps[:1])
+        slowest = np.array(rate_bps)
+        for rows in self.program.partners(collective):
+            slowest[rows] = rate_bps[rows].min(axis=0)
+        return np.asarray(1.0 / slowest)

@@ -1,0 +1,214 @@
+"""The iterations of a trace as programs: all ranks side by side, iterations that do the same together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.events.typical import middle_half
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.whatif.doings import Doing, Doings
+from netprof.analysis.whatif.own_time import link_seconds
+from netprof.analysis.whatif.program import Program, slowest_compute_s
+from netprof.schema import CollectiveKind
+
+_GRADIENTS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
+_MOST = 4096  # iterations times ranks
+_MOST_STRUCTURES = 12
+_ENOUGH = 0.5  # share of the typical iterations that all ranks have to do alike
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """The typical iterations of `pids`, one row of the programs each; seconds.
+
+    `iteration_s` is their mean over ranks, `exposed_s`, shape (R,), what each rank waited for communication in them.
+    `ranks` are their numbers, None where unknown, and `link_bps`, shape (R,), the line rates of their links, infinite
+    where unknown. `notes` says what about it is assumed.
+    """
+
+    pids: tuple[int, ...]
+    ranks: tuple[int | None, ...]
+    programs: tuple[Program, ...]
+    iteration_s: float
+    exposed_s: Float64
+    link_bps: Float64
+    notes: tuple[str, ...] = ()
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations they are."""
+        return sum(program.iterations for program in self.programs)
+
+    @property
+    def compute_s(self) -> float:
+        """The compute time of the rank that computes longest."""
+        return slowest_compute_s(self.programs)
+
+    @property
+    def main(self) -> Program:
+        """The program that most iterations follow."""
+        return max(self.programs, key=lambda program: program.iterations)
+
+    def pace_setter(self) -> int:
+        """Return the row of the rank that waits least: the others wait for it too."""
+        return int(np.argmin(self.exposed_s))
+
+    def slowest(self) -> int:
+        """Return the row of the rank that computes longest."""
+        compute = np.concatenate([program.compute_s for program in self.programs], axis=1)
+        return int(np.argmax(compute.mean(axis=1)))
+
+    def row_of(self, rank: int) -> int | None:
+        """Return the row of a rank, None where it is not among them."""
+        return self.ranks.index(rank) if rank in self.ranks else None
+
+    def rank_name(self, row: int) -> str:
+        """Return what to call the rank of a row."""
+        return f"pid {self.pids[row]}" if self.ranks[row] is None else f"rank {self.ranks[row]}"
+
+
+def find_recording(evidence: Evidence, world_size: int) -> Recording:
+    """Return the typical iterations of all ranks that have any.
+
+    Where ranks do not all do the same, the one that waits least stands for all.
+    """
+    ranks = [Doings(evidence, pid, world_size) for pid in _by_rank(evidence)]
+    rows = _typical(ranks, _job_iterations(ranks))
+    doings = [[rank.of(int(row)) for row in own] for rank, own in zip(ranks, rows, strict=True)]
+    alike = _alike(doings)
+    if alike.mean() >= _ENOUGH:
+        chosen = [[own[i] for i in np.flatnonzero(alike)] for own in doings]
+        return _recording(evidence, [rank.pid for rank in ranks], chosen, world_size)
+    exposed = [np.mean([doing.exposed_s for doing in own]) for own in doings]
+    pace = int(np.argmin(exposed))
+    name = evidence.ranks.get(ranks[pace].pid)
+    who = f"rank {name}" if name is not None else f"pid {ranks[pace].pid}"
+    note = f"the ranks do not all do the same: {who}, which waits least, stands for all, and others are not waited for"
+    return _recording(evidence, [ranks[pace].pid], [doings[pace]], world_size, (note,))
+
+
+def _by_rank(evidence: Evidence) -> list[int]:
+    pids: list[int] = np.unique(evidence.iterations.pid).tolist()
+    return sorted(pids, key=lambda pid: (evidence.ranks.get(pid, 1 << 31), pid))
+
+
+def _job_iterations(ranks: Sequence[Doings]) -> Int64:
+    """Return the iterations that all ranks have, as each one's rows, shape (R, I).
+
+    Iterations of two ranks are the same one if their last waits end together: within half an iteration.
+    """
+    reference = max(ranks, key=len)
+    level = reference.synchronised_ns()
+    near_ns = float(np.median(reference.iterations.duration_ns)) / 2
+    rows = np.empty((len(ranks), len(level)), np.int64)
+    known = np.ones(len(level), bool)
+    for number, rank in enumerate(ranks):
+        own = rank.synchronised_ns()
+        after = np.clip(np.searchsorted(own, level), 1, max(len(own) - 1, 1))
+        before = np.minimum(after - 1, len(own) - 1)
+        after = np.minimum(after, len(own) - 1)
+        nearer = np.where(np.abs(own[after] - level) < np.abs(own[before] - level), after, before)
+        rows[number] = nearer
+        known &= np.abs(own[nearer] - level) < near_ns
+    return rows[:, known]
+
+
+def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
+    """Return the middle half of the job's iterations by their mean duration, no more than can be replayed soon."""
+    durations = [rank.iterations.duration_ns[own] for rank, own in zip(ranks, rows, strict=True)]
+    typical = np.sort(middle_half(np.mean(durations, axis=0).astype(np.int64)))
+    most = max(_MOST // len(ranks), 8)
+    if len(typical) > most:
+        typical = typical[np.linspace(0, len(typical) - 1, most).astype(np.int64)]
+    return rows[:, typical]
+
+
+def _alike(doings: Sequence[Sequence[Doing]]) -> Bool:
+    """Return in which iterations all ranks do the same."""
+    structures = [[doing.structure for doing in own] for own in doings]
+    return np.array([all(own[i] == structures[0][i] for own in structures) for i in range(len(structures[0]))])
+
+
+def _recording(
+    evidence: Evidence,
+    pids: list[int],
+    doings: Sequence[Sequence[Doing]],
+    world_size: int,
+    notes: tuple[str, ...] = (),
+) -> Recording:
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, doing in enumerate(doings[0]):
+        groups.setdefault(doing.structure, []).append(number)
+    largest = sorted(groups.values(), key=len, reverse=True)[:_MOST_STRUCTURES]
+    programs = [_program([[own[i] for i in rows] for own in doings], world_size) for rows in largest]
+    kept = [i for rows in largest for i in rows]
+    if len(kept) < len(doings[0]):
+        notes += (f"{len(kept)} of {len(doings[0])} typical iterations are replayed: they differ in what they send",)
+    chosen = [[own[i] for i in kept] for own in doings]
+    if any(_unknown_teams(program) for program in programs):
+        notes += ("which ranks are in a smaller group together is not known: none waits for another in it",)
+    return Recording(
+        pids=tuple(pids),
+        ranks=tuple(evidence.ranks.get(pid) for pid in pids),
+        programs=tuple(programs),
+        iteration_s=float(np.mean([[doing.duration_s for doing in own] for own in chosen])),
+        exposed_s=np.array([np.mean([doing.exposed_s for doing in own]) for own in chosen]),
+        link_bps=np.full(len(pids), np.inf),
+        notes=notes,
+    )
+
+
+def _program(doings: Sequence[Sequence[Doing]], world_size: int) -> Program:
+    """Return iterations of one structure, [rank][iteration], as one program."""
+    first, ranks = doings[0][0], len(doings)
+    kind, group = first.collectives.kind, first.collectives.ranks
+    teams = _teams(np.array([own[0].events for own in doings]), group >= min(world_size, ranks))
+    return Program(
+        kind=kind,
+        bytes=first.collectives.bytes.astype(np.float64),
+        ranks=group,
+        tensors=(np.isin(kind, [int(each) for each in _GRADIENTS]) & (first.collectives.bytes > 0)).astype(np.float64),
+        after=first.after,
+        teams=teams,
+        steps=first.steps,
+        post_s=_stack(doings, "clock_s"),
+        own_s=_own_s(doings, teams),
+        wait_s=_stack(doings, "wait_s"),
+        tail_s=_stack(doings, "tail_s"),
+        waited=first.waited,
+        compute_s=np.array([[doing.duration_s - doing.exposed_s for doing in own] for own in doings]),
+    )
+
+
+def _teams(events: Int64, everybody: Bool) -> Int64:
+    """Return who is in each collective together, (R, K), from the numbers of the events that they are.
+
+    Where a number is unknown, all are in a collective of everybody, and each alone in one of a smaller group.
+    """
+    known = (events >= 0).all(axis=0)
+    alone = -1 - np.arange(len(events))[:, None]
+    return np.asarray(np.where(known, events, np.where(everybody, 0, alone)))
+
+
+def _unknown_teams(program: Program) -> bool:
+    return program.rank_count > 1 and bool((program.teams < 0).any())
+
+
+def _stack(doings: Sequence[Sequence[Doing]], name: str) -> Float64:
+    return np.array([[getattr(doing, name) for doing in own] for own in doings], dtype=np.float64)
+
+
+def _own_s(doings: Sequence[Sequence[Doing]], teams: Int64) -> Float64:
+    """Return each collective's own link time, (R, I, K), counted from when its last member had posted it."""
+    posted, begin, end = (
+        np.array([[getattr(doing.collectives, name) for doing in own] for own in doings], dtype=np.int64)
+        for name in ("posted_ns", "begin_ns", "end_ns")
+    )
+    same = teams[:, None, :] == teams[None, :, :]  # (R, R, K)
+    ready = np.array([np.where(mates[:, None, :], posted, 0).max(axis=0) for mates in same])
+    flat = (-1, posted.shape[-1])
+    return link_seconds(ready.reshape(flat), begin.reshape(flat), end.reshape(flat)).reshape(posted.shape)

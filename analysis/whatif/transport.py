@@ -1,0 +1,132 @@
+"""Transports: how long a collective occupies the link, as a part that no link speed changes and a part in bits.
+
+Every transport is linear in 1/bandwidth, so that one evaluation per collective serves a whole sweep:
+seconds = fixed_s + bits / bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from netprof.analysis.events.factors import sent_per_byte
+from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.whatif.fit import AlphaBeta
+from netprof.schema import CollectiveKind
+
+
+class Terms(NamedTuple):
+    """`fixed_s` and `bits` of messages, arrays of one shape."""
+
+    fixed_s: Float64
+    bits: Float64
+
+
+class Transport(Protocol):
+    """What a message costs."""
+
+    def terms(self, kind: Int64, size_bytes: Float64, ranks: Int64) -> Terms:
+        """Return the terms of messages of these kinds (CollectiveKind) and sizes among `ranks`; shapes broadcast."""
+        ...
+
+
+class Spoken(NamedTuple):
+    """What a fit is for: collectives of one kind in groups of one size."""
+
+    kind: int
+    ranks: int
+
+
+@dataclass(frozen=True)
+class AddTable:
+    """Measured vector additions: `seconds` by ascending `bytes`, both of shape (A,), A > 0."""
+
+    bytes: Float64
+    seconds: Float64
+
+    def seconds_at(self, size_bytes: Float64) -> Float64:
+        """Interpolate linearly; outside the table, its nearest entry."""
+        return np.interp(size_bytes, self.bytes, self.seconds).astype(np.float64)
+
+
+def algorithm_bits(kind: Int64, size_bytes: Float64, ranks: Int64) -> Float64:
+    """Return the bits that a rank has to send for a buffer: of an all-reduce 2(N−1)/N, of most others (N−1)/N."""
+    return np.asarray(8.0 * size_bytes * sent_per_byte(kind, ranks))
+
+
+def ring_steps(kind: Int64, ranks: Int64) -> Float64:
+    """Return how many messages follow one another in a ring: 2(N−1) of an all-reduce, N−1 of the others."""
+    return np.asarray(np.where(kind == CollectiveKind.ALL_REDUCE, 2.0, 1.0) * (ranks - 1.0))
+
+
+@dataclass(frozen=True)
+class FullLink:
+    """A transport that always fills the link: 2·8S(N−1)/N / bandwidth + (N−1)·add(S/N) (arXiv 2006.10103).
+
+    `overhead` is the wire bytes that were observed per byte that the algorithm sends. Without `add`, additions cost
+    nothing.
+    """
+
+    add: AddTable | None = None
+    overhead: float = 1.0
+
+    def terms(self, kind: Int64, size_bytes: Float64, ranks: Int64) -> Terms:
+        """Return the terms; only all-reduces and reduce-scatters add."""
+        bits = self.overhead * algorithm_bits(kind, size_bytes, ranks)
+        if self.add is None:
+            return Terms(np.zeros_like(bits), bits)
+        adds = (kind == CollectiveKind.ALL_REDUCE) | (kind == CollectiveKind.REDUCE_SCATTER)
+        return Terms(np.where(adds, (ranks - 1.0) * self.add.seconds_at(size_bytes / ranks), 0.0), bits)
+
+
+@dataclass(frozen=True)
+class FittedTransport:
+    """The trace's own transport: α + S·(β − wire time per byte) that no link speed changes, and its wire bytes.
+
+    `fits` hold α and β of each kind and group size that was recorded, at `bandwidth_bps`; what is left of β when the
+    wire bytes are taken off are copies, additions and waits inside the collective. To other group sizes α goes as the
+    ring's steps and the rest as its bytes, and so to kinds that were not recorded: an assumption, none where recorded.
+    """
+
+    fits: Mapping[Spoken, AlphaBeta]
+    bandwidth_bps: float
+    overhead: float = 1.0
+
+    def terms(self, kind: Int64, size_bytes: Float64, ranks: Int64) -> Terms:
+        """Return the terms."""
+        kind, size_bytes, ranks = np.broadcast_arrays(kind, size_bytes, ranks)
+        bits = self.overhead * algorithm_bits(kind, size_bytes, ranks)
+        fixed = np.zeros(bits.shape)
+        for each, count in set(zip(kind.ravel().tolist(), ranks.ravel().tolist(), strict=True)):
+            mine = (kind == each) & (ranks == count)
+            fixed[mine] = self._fixed_s(Spoken(each, count), size_bytes[mine])
+        return Terms(fixed, bits)
+
+    def rest_s_per_byte(self, spoken: Spoken) -> float:
+        """Return what a byte of buffer costs beside its wire time, of a kind that was recorded."""
+        bits = algorithm_bits(np.array(spoken.kind), np.array(1.0), np.array(spoken.ranks))
+        return self.fits[spoken].seconds_per_byte - self.overhead * float(bits) / self.bandwidth_bps
+
+    def _fixed_s(self, wanted: Spoken, size_bytes: Float64) -> Float64:
+        like = self._nearest(wanted)
+        kinds, ranks = np.array([wanted.kind, like.kind]), np.array([wanted.ranks, like.ranks])
+        steps, sent = ring_steps(kinds, ranks), sent_per_byte(kinds, ranks)
+        rest = self.rest_s_per_byte(like) * _ratio(sent)
+        return np.asarray(self.fits[like].latency_s * _ratio(steps) + rest * size_bytes)
+
+    def _nearest(self, wanted: Spoken) -> Spoken:
+        """Return what was recorded that is most like `wanted`: of its kind, else all-reduces; of the nearest size."""
+
+        def unlike(recorded: Spoken) -> tuple[bool, bool, int, int]:
+            other = recorded.kind != wanted.kind
+            far = abs(recorded.ranks - wanted.ranks)
+            return other, other and recorded.kind != CollectiveKind.ALL_REDUCE, far, -self.fits[recorded].samples
+
+        return min(self.fits, key=unlike)
+
+
+def _ratio(pair: Float64) -> float:
+    return float(pair[0] / pair[1]) if pair[1] > 0 else 1.0

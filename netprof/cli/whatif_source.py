@@ -1,0 +1,55 @@
+"""What `netprof whatif` reads and writes: a trace or a gradient log, tables, CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from netprof.errors import NetprofError, UsageError
+
+if TYPE_CHECKING:
+    from netprof.analysis.whatif.schedule import GradientSchedule
+
+_MAX_FILE_BYTES = 64 << 20
+
+
+def read(source: Path, batch_s: float | None, line_rate_bps: float | None) -> GradientSchedule:
+    """Read a trace or a log. Raises NetprofError."""
+    if source.is_dir():
+        from netprof.analysis import analyze
+        from netprof.analysis.whatif.from_trace import from_trace
+        from netprof.trace import TraceReader
+
+        return from_trace(analyze(TraceReader(source)), compute_s=batch_s, line_rate_bps=line_rate_bps)
+    from netprof.analysis.whatif.inputs import parse_gradient_log
+
+    content = text(source)
+    if batch_s is None:
+        raise UsageError(
+            f"{source} is a log: it holds no iteration time", "give one worker's with --batch-time SECONDS"
+        )
+    return parse_gradient_log(content, str(source), batch_s)
+
+
+def text(path: Path) -> str:
+    """Return a small text file. Raises NetprofError."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise NetprofError(f"cannot read {path}: {error.strerror}", "name a trace directory or a log file") from error
+    if len(data) > _MAX_FILE_BYTES:
+        raise NetprofError(f"{path} is larger than {_MAX_FILE_BYTES >> 20} MiB", "that is no gradient log")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise NetprofError(f"{path} line {line} is not text", "name a trace directory or a log file") from error
+
+
+def write(path: Path, content: str) -> None:
+    """Write what --csv asks for. Raises NetprofError."""
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise NetprofError(f"cannot write {path}: {error.strerror}", "give --csv another file") from error

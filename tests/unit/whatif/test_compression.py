@@ -1,0 +1,96 @@
+"""What compression methods send, and what they are asked for with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netprof.analysis.whatif.compression import DENSE, Gradients, Half, Method, PowerSgd, TopK
+from netprof.analysis.whatif.fit import AlphaBeta
+from netprof.analysis.whatif.transport import FittedTransport, FullLink, Spoken
+from netprof.cli import whatif_options as options
+from netprof.cli.codec_cost import codecs, measured
+from netprof.errors import UsageError
+from netprof.schema import CollectiveKind
+
+SIDE = 1024
+BUCKET = Gradients(np.array([4.0 * SIDE * SIDE]), np.array([1.0]))
+REDUCE = np.array([int(CollectiveKind.ALL_REDUCE)])
+
+
+def sent_bytes(method: Method, workers: int, gradients: Gradients = BUCKET) -> float:
+    """Return what a rank puts on the wire for a bucket."""
+    return float(method.link(FullLink(), REDUCE, gradients, np.array([[workers]])).bits.item()) / 8
+
+
+def test_half_precision_sends_half() -> None:
+    assert sent_bytes(DENSE, 4) == pytest.approx(1.5 * 4 * SIDE * SIDE)
+    assert sent_bytes(Half("fp16"), 4) == pytest.approx(1.5 * 2 * SIDE * SIDE)
+
+
+def test_power_sgd_sends_two_thin_factors() -> None:
+    assert sent_bytes(PowerSgd(4), 2) == pytest.approx(2 * 4 * SIDE * 4)
+    two = Gradients(BUCKET.bytes, np.array([4.0]))
+    assert sent_bytes(PowerSgd(4), 2, two) == pytest.approx(4 * 2 * 4 * SIDE / 2 * 4), "four matrices of 512 x 512"
+    assert sent_bytes(PowerSgd(300), 2) == pytest.approx(4 * SIDE * SIDE), "not worth it: stays dense"
+
+
+def test_power_sgd_takes_three_all_reduces() -> None:
+    fit = AlphaBeta(1e-3, 8e-9, 0.0, 0.0, 1, 2, True, 1.0)
+    transport = FittedTransport({Spoken(0, 2): fit}, 1e9)
+    terms = PowerSgd(4).link(transport, REDUCE, BUCKET, np.array([[2]]))
+    assert terms.fixed_s.item() == pytest.approx(3e-3)
+
+
+def test_the_largest_are_gathered_so_that_bytes_grow_with_the_workers() -> None:
+    share = 0.001 * 2 * 4 * SIDE * SIDE  # a value and an index
+    for workers in (2, 8, 64):
+        assert sent_bytes(TopK(0.001), workers) == pytest.approx((workers - 1) * share)
+    assert sent_bytes(TopK(1.0), 3) == pytest.approx(2 * 4 * SIDE * SIDE), "indices cost nothing where all are sent"
+
+
+def test_what_was_not_recorded_is_carried_over_from_what_was() -> None:
+    fit = AlphaBeta(2e-3, 9e-9, 0.0, 0.0, 1, 2, True, 1.0)
+    transport = FittedTransport({Spoken(int(CollectiveKind.ALL_REDUCE), 2): fit}, 1e9)
+    gather = transport.terms(np.array(int(CollectiveKind.ALL_GATHER)), np.array(1e6), np.array(2))
+    assert gather.bits.item() == pytest.approx(4e6)
+    assert gather.fixed_s.item() == pytest.approx(1e-3 + 0.5e-3), "half the steps, half the bytes"
+    four = transport.terms(np.array(int(CollectiveKind.ALL_REDUCE)), np.array(1e6), np.array(4))
+    assert four.fixed_s.item() == pytest.approx(6e-3 + 1.5e-3)
+
+
+def test_methods_by_name() -> None:
+    asked = options.list_of("2,10,fp16,bf16,powersgd:4,topk:0.1%", options.compression, ())
+    assert asked == (2.0, 10.0, Half("fp16"), Half("bf16"), PowerSgd(4), TopK(0.001))
+    assert [each.label for each in asked[2:]] == ["fp16", "bf16", "powersgd:4", "topk:0.1%"]
+
+
+@pytest.mark.parametrize(
+    "text", ["0.5", "fp8", "powersgd", "powersgd:0", "powersgd:x", "topk:5", "topk:0%", "topk:101%"]
+)
+def test_methods_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="not a compression") as caught:
+        options.compression(text)
+    assert "topk" in caught.value.hint
+
+
+@pytest.mark.parametrize("with_torch", [True, False])
+def test_codecs_are_measured_unless_they_are_given(monkeypatch, with_torch: bool) -> None:
+    if with_torch:
+        pytest.importorskip("torch")
+    else:
+        monkeypatch.setattr("netprof.cli.codec_cost._torch", lambda: None)
+    monkeypatch.setattr("netprof.cli.codec_cost._BUDGET_S", 0.0)
+    methods: tuple[Method, ...] = (Half("fp16"), Half("bf16"), PowerSgd(2), TopK(0.01))
+    measured.cache_clear()
+    found, notes = codecs(methods, None)
+    assert set(found) == {"fp16", "bf16", "powersgd:2", "topk:1%"}
+    assert all(1e-12 < codec.encode_s_per_byte < 1e-6 for codec in found.values())
+    assert ("torch cannot be imported" in notes[0]) is not with_torch
+    given, notes = codecs(methods, 4.0)
+    assert given["fp16"].encode_s_per_byte == given[""].decode_s_per_byte == pytest.approx(2e-9)
+    assert notes == ()
+
+
+def test_no_method_needs_no_measurement() -> None:
+    assert codecs((), None) == ({}, ())
