@@ -12,7 +12,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64
 from netprof.analysis.tables.intervals import Intervals, covered_until
 from netprof.analysis.whatif.program import NOT_CHAINED, Step
-from netprof.analysis.whatif.waiting import Waits, exposed, find_waits
+from netprof.analysis.whatif.waiting import Waits, find_waits
 from netprof.schema import Backend
 
 _NS = 1e-9
@@ -52,7 +52,7 @@ class Doings:
     def __init__(self, evidence: Evidence, pid: int, world_size: int) -> None:
         self.pid = pid
         self.iterations: Iterations = evidence.iterations.where(evidence.iterations.pid == pid)
-        self.exposed: Intervals = exposed(evidence, pid)
+        self.exposed: Intervals = evidence.exposed[pid]
         marks = evidence.marks.where(evidence.marks.pid == pid)
         rows = np.flatnonzero(evidence.collectives.pid == pid)
         rows = rows[np.argsort(evidence.collectives.posted_ns[rows], kind="stable")]

@@ -7,20 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.events.steps import waits
-from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Bool, Int64
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import Intervals
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
-
-
-def exposed(evidence: Evidence, pid: int) -> Intervals:
-    """Return when a process does nothing but wait for communication."""
-    own = evidence.iterations.where(evidence.iterations.pid == pid)
-    if pid in evidence.found.stepped:
-        return waits(evidence.marks.where(evidence.marks.pid == pid))
-    return merge(own.wait_ns, own.done_ns)
 
 
 @dataclass(frozen=True, eq=False)
