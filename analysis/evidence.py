@@ -22,6 +22,7 @@ from netprof.analysis.events.members import Members, find_members
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
+from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
@@ -105,12 +106,25 @@ class Evidence:
     @cached_property
     def ranks(self) -> Mapping[int, int]:
         """The rank of each process that has one, by pid."""
-        return ranks_by_pid(self.meta.targets)
+        return with_told(ranks_by_pid(self.meta.targets), self._told.ranks())
+
+    @cached_property
+    def _told(self) -> ToldRanks:
+        told = ToldRanks()
+        told.add(self.table("marks"))
+        return told
+
+    @property
+    def ranks_are_told(self) -> bool:
+        """Whether ranks are what the communicators say, since nothing else does."""
+        return len(self.ranks) > len(ranks_by_pid(self.meta.targets))
 
     @cached_property
     def world_size(self) -> int | None:
         """The number of ranks of the job."""
-        return world_size(self.meta.targets)
+        stated = world_size(self.meta.targets)
+        disagree = stated is None and any(target.world_size is not None for target in self.meta.targets)
+        return self._told.world_size if stated is None and not disagree else stated
 
     @cached_property
     def marks(self) -> Marks:

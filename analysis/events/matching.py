@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.tables.columns import Bool, Int64
+from netprof.analysis.tables.columns import Bool, Float64, Int64
 
 _BLOCK = 256
 _FARTHEST = 8  # collectives by which two ranks' sequences may be apart: what was under way when the recording began
-_AS_GOOD = 0.95
+_MOST = 0.95
+"""Share of a block that has to fit with what fitted before it, else everything near is tried."""
+_CLEARLY = 4.0
+"""How many times the usual time between two collectives it takes to believe that one was lost."""
 
 
 def partners(mine: Collectives, other: Collectives) -> Int64:
@@ -17,53 +20,74 @@ def partners(mine: Collectives, other: Collectives) -> Int64:
 
     Both are in the order in which they were posted. The k-th of one is the k-th of the other, but for what the begin of
     the recording, or a lost mark, took away from one of them: that shift is found block by block. The same collective
-    has the same kind and size, and neither rank is done with it before the other has begun.
+    has the same kind and size, neither rank is done with it before the other has begun, and both are done at nearly the
+    same time: several collectives of one size may be under way at once.
     """
-    found = np.full(len(mine), -1)
-    taken = np.zeros(len(other), bool)
-    shift: int | None = None
-    for low in range(0, len(mine), _BLOCK):
-        rows = np.arange(low, min(low + _BLOCK, len(mine)))
-        while len(rows) and len(other):
-            shift, fits = _best_shift(mine, other, rows, taken, shift)
-            if not fits.any():
-                break
-            found[rows[fits]] = rows[fits] + shift
-            taken[rows[fits] + shift] = True
-            rows = rows[~fits]
-    return found
+    return _Match(mine, other).rows
 
 
-def _best_shift(
-    mine: Collectives, other: Collectives, rows: Int64, taken: Bool, before: int | None
-) -> tuple[int, Bool]:
-    """Return the shift with which most of `rows` fit, and which do; the one of the rows before them if all do.
+class _Match:
+    def __init__(self, mine: Collectives, other: Collectives) -> None:
+        self._mine, self._other = mine, other
+        self._shift: int | None = None
+        self.rows = np.full(len(mine), -1)
+        if len(other) == 0:
+            return
+        self._unlike_ns = float(np.median(np.diff(np.sort(other.end_ns)))) + 1 if len(other) > 1 else np.inf
+        self._cost = np.full(len(mine), np.inf)
+        for low in range(0, len(mine), _BLOCK):
+            rows = np.arange(low, min(low + _BLOCK, len(mine)))
+            shifts = self._candidates(rows)
+            self._pair(rows, shifts, np.stack([self._apart_ns(rows, shift) for shift in shifts]))
+        self._once_each()
 
-    Of shifts that are nearly as good, that one is right with which the ranks are done at nearly the same time: several
-    collectives of one size may be under way at once.
-    """
-    if before is not None and (fits := _fit(mine, other, rows, rows + before, taken)).all():
-        return before, fits
-    nearest = np.searchsorted(other.end_ns, mine.end_ns[rows])  # ends are in nearly the same order as posts
-    middle = int(np.median(nearest - rows))
-    tried = sorted({middle + near for near in range(-_FARTHEST, _FARTHEST + 1)} | {before or 0})
-    fitting = {shift: _fit(mine, other, rows, rows + shift, taken) for shift in tried}
-    most = max(int(fits.sum()) for fits in fitting.values())
-    good = [shift for shift, fits in fitting.items() if fits.sum() >= max(1.0, _AS_GOOD * most)]
-    if not good:
-        return tried[0], fitting[tried[0]]
-    best = min(good, key=lambda shift: _apart_ns(mine, other, rows[fitting[shift]], shift))
-    return best, fitting[best]
+    def _candidates(self, rows: Int64) -> list[int]:
+        """Return the shifts next to the last one, or if some do not fit with those, all around the nearest in time."""
+        if self._shift is not None:
+            near = [self._shift, self._shift - 1, self._shift + 1]
+            if max(self._fit(rows, shift).sum() for shift in near) >= _MOST * len(rows):
+                return near
+        nearest = np.searchsorted(self._other.end_ns, self._mine.end_ns[rows])  # ends are in nearly the same order
+        middle = int(np.median(nearest - rows))
+        return sorted({middle + step for step in range(-_FARTHEST, _FARTHEST + 1)} | {self._shift or 0})
 
+    def _pair(self, rows: Int64, shifts: list[int], apart_ns: Float64) -> None:
+        """Pair a block with the shift whose ends are nearest; in two parts where that is much better.
 
-def _apart_ns(mine: Collectives, other: Collectives, rows: Int64, shift: int) -> float:
-    return float(np.median(np.abs(mine.end_ns[rows] - other.end_ns[rows + shift])))
+        `apart_ns` has the shape (shifts, rows).
+        """
+        through = np.cumsum(apart_ns, axis=1)
+        whole = int(np.argmin(through[:, -1]))
+        if len(rows) > 1:
+            parted = through[:, :-1].min(axis=0) + (through[:, -1:] - through[:, :-1]).min(axis=0)
+            at = int(np.argmin(parted))
+            if parted[at] + _CLEARLY * self._unlike_ns < through[whole, -1]:
+                self._pair(rows[: at + 1], shifts, apart_ns[:, : at + 1])
+                self._pair(rows[at + 1 :], shifts, apart_ns[:, at + 1 :])
+                return
+        fits = rows[self._fit(rows, shifts[whole])]
+        self.rows[fits] = fits + shifts[whole]
+        self._cost[rows] = apart_ns[whole]
+        self._shift = shifts[whole] if len(fits) else self._shift
 
+    def _apart_ns(self, rows: Int64, shift: int) -> Float64:
+        """Return how far the ends are apart; twice the usual time between two collectives for what does not fit."""
+        fits = self._fit(rows, shift)
+        index = np.where(fits, rows + shift, 0)
+        apart_ns = np.abs(self._mine.end_ns[rows] - self._other.end_ns[index]).astype(np.float64)
+        return np.where(fits, np.minimum(apart_ns, 2 * self._unlike_ns), 2 * self._unlike_ns)
 
-def _fit(mine: Collectives, other: Collectives, rows: Int64, index: Int64, taken: Bool) -> Bool:
-    """Return which of `rows` can be the collective at `index` of the other rank."""
-    inside = (index >= 0) & (index < len(other))
-    index = np.clip(index, 0, len(other) - 1)
-    same = (mine.kind[rows] == other.kind[index]) & (mine.bytes[rows] == other.bytes[index])
-    met = (mine.end_ns[rows] >= other.begin_ns[index]) & (other.end_ns[index] >= mine.begin_ns[rows])
-    return np.asarray(inside & same & met & ~taken[index])
+    def _fit(self, rows: Int64, shift: int) -> Bool:
+        """Return which of `rows` can be the collective that is `shift` farther of the other rank."""
+        mine, other, index = self._mine, self._other, rows + shift
+        inside = (index >= 0) & (index < len(other))
+        index = np.clip(index, 0, len(other) - 1)
+        same = (mine.kind[rows] == other.kind[index]) & (mine.bytes[rows] == other.bytes[index])
+        met = (mine.end_ns[rows] >= other.begin_ns[index]) & (other.end_ns[index] >= mine.begin_ns[rows])
+        return np.asarray(inside & same & met)
+
+    def _once_each(self) -> None:
+        """Where the shift changes, two may have found the same partner: it is the nearer one's."""
+        order = np.lexsort((self._cost, self.rows))
+        again = np.append(False, np.diff(self.rows[order]) == 0) if len(order) else np.zeros(0, bool)
+        self.rows[order[again]] = -1

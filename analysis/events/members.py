@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class _View:
     number: int
     rows: Int64
     collectives: Collectives
+    partner: Int64  # rows of the communicator's first member that are the same collectives, -1: not seen
 
 
 def find_members(
@@ -79,25 +80,25 @@ def _views(collectives: Collectives, ranks: Mapping[int, int], world_size: int |
         pid, size, number = int(first.pid[0]), int(first.ranks[0]), int(first.number[0])
         if first.group[0] == UNKNOWN:
             size, number = UNKNOWN if world_size is None else world_size, ranks.get(pid, UNKNOWN)
-        views.append(_View(pid, size, number, rows, collectives.where(rows)))
+        views.append(_View(pid, size, number, rows, collectives.where(rows), np.arange(len(rows))))
     return views
 
 
 def _communicators(views: Sequence[_View], traffic: Traffic) -> list[list[_View]]:
     """Put the views of one communicator together, the ones with the most collectives first."""
     left = sorted(views, key=lambda view: -len(view.rows))
-    found = []
+    communicators = []
     while left:
         seed = left.pop(0)
         members = [seed]
         for view in _candidates(seed, left, traffic):
-            if _can_join(members, view) and _are_one(seed, view):
-                members.append(view)
+            if _can_join(members, view) and _are_one(seed, view, found := partners(view.collectives, seed.collectives)):
+                members.append(replace(view, partner=found))
                 left.remove(view)
             if len(members) == seed.ranks:
                 break
-        found.append(members)
-    return found
+        communicators.append(members)
+    return communicators
 
 
 def _candidates(seed: _View, views: Sequence[_View], traffic: Traffic) -> list[_View]:
@@ -118,15 +119,14 @@ def _can_join(members: Sequence[_View], view: _View) -> bool:
     return view.pid not in pids and view.number not in numbers
 
 
-def _are_one(one: _View, other: _View) -> bool:
-    """Tell whether the collectives of two views fit together, in the time that both were seen."""
+def _are_one(other: _View, one: _View, partner: Int64) -> bool:
+    """Tell whether the collectives of a view have partners among those of another, in the time that both were seen."""
     low = max(int(one.collectives.begin_ns.min()), int(other.collectives.begin_ns.min()))
     high = min(int(one.collectives.end_ns.max()), int(other.collectives.end_ns.max()))
     both = (one.collectives.begin_ns >= low) & (one.collectives.end_ns <= high)
     if not both.any():
         both[:] = True
-    found = partners(one.collectives, other.collectives)
-    return bool((found[both] >= 0).mean() >= _SURE)
+    return bool((partner[both] >= 0).mean() >= _SURE)
 
 
 def _number_events(members: Sequence[_View], event: Int64, events: int) -> int:
@@ -136,9 +136,8 @@ def _number_events(members: Sequence[_View], event: Int64, events: int) -> int:
         return events
     event[first.rows] = np.arange(len(first.rows)) + events
     for view in others:
-        rows = partners(first.collectives, view.collectives)
-        seen = np.flatnonzero(rows >= 0)
-        event[view.rows[rows[seen]]] = seen + events
+        seen = view.partner >= 0
+        event[view.rows[seen]] = view.partner[seen] + events
     return events + len(first.rows)
 
 

@@ -29,7 +29,7 @@ class RankSummary:
     """One process of the job that has iterations, collectives or traffic; `rank` is None where nothing says it.
 
     `link` is the device that carries most of what the process sends, None if it sends nothing. `stepped` says that its
-    iterations are told by optimizer steps.
+    iterations are told by optimizer steps, `told` that ranks are what communicators say.
     """
 
     pid: int
@@ -40,6 +40,7 @@ class RankSummary:
     bandwidths: Bandwidths
     tx_bytes: int
     stepped: bool = False
+    told: bool = False
 
     @property
     def label(self) -> str:
@@ -70,6 +71,7 @@ def _summarize(pid: int, evidence: Evidence) -> RankSummary:
         bandwidths=rank_bandwidths(collectives, own, evidence.world_size, lanes.of_process(pid, TRANSMIT), posted),
         tx_bytes=sum(amounts.values()),
         stepped=pid in found.stepped,
+        told=evidence.ranks_are_told,
     )
 
 
@@ -123,6 +125,11 @@ def _row(rank: RankSummary) -> tuple[str, ...]:
 
 
 def _notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    if any(rank.told for rank in ranks):
+        yield (
+            "no environment tells all ranks: they are the processes' numbers in the largest communicator (--rank "
+            "PID=N sets others)"
+        )
     named = Counter(rank.rank for rank in ranks if rank.rank is not None and rank.durations)
     if any(count > 1 for count in named.values()):
         yield "several training processes say that they are the same rank: a restarted job, or two jobs in one trace"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.live.fold import RecentFold
 from netprof.analysis.live.inbox import Rows
@@ -41,6 +42,7 @@ class Window:
         self._flow_rows: dict[int, dict[str, Any]] = {}
         self._flows: Flows | None = None
         self._ranks: dict[int, int] = {}
+        self._told = ToldRanks()
         self._workers: set[int] = set()  # processes with marks of a framework
         self._parts: list[_Part] = []
 
@@ -67,7 +69,7 @@ class Window:
 
     def set_ranks(self, meta: Meta) -> None:
         """Take the ranks of the job's processes."""
-        ranks = ranks_by_pid(meta.targets)
+        ranks = with_told(ranks_by_pid(meta.targets), self._told.ranks())
         if ranks != self._ranks:
             self._ranks, self._flows = ranks, None
 
@@ -94,6 +96,7 @@ class Window:
 
     def _take_marks(self, rows: Rows) -> Rows:
         """Note whose they are, and leave out those that nothing rests on."""
+        self._told.add(rows)
         kinds, pids = np.asarray(rows["kind"]), np.asarray(rows["pid"])
         new = set(np.unique(pids[kinds < MarkKind.PROCESS_FORK]).tolist()) - self._workers
         if new:

@@ -1,0 +1,168 @@
+"""Which collective of one rank is which of another's, from sequences whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.matching import partners
+from netprof.analysis.events.members import find_members
+from netprof.analysis.events.told_ranks import ToldRanks, with_told
+from netprof.analysis.tables.columns import Int64, concatenate
+from netprof.schema import ALL_RANKS, Backend, CollectiveKind
+from netprof.schema import MarkKind as K
+
+GROUP, OTHER = 0x1000, 0x2000
+
+
+def collectives(
+    pid: int,
+    posted: Int64,
+    end: Int64,
+    size: Int64 | int = 1000,
+    group: int = GROUP,
+    ranks: int = 2,
+    number: int = 0,
+) -> Collectives:
+    """Collectives that begin when they are posted."""
+    posted, end = np.asarray(posted, np.int64), np.asarray(end, np.int64)
+    full = {name: np.full(len(posted), value) for name, value in (("pid", pid), ("tid", pid), ("posted_tid", pid))}
+    of_group = {name: np.full(len(posted), value) for name, value in (("group", group), ("ranks", ranks))}
+    return Collectives(
+        **full,
+        **of_group,
+        begin_ns=posted,
+        end_ns=end,
+        posted_ns=posted,
+        bytes=np.broadcast_to(size, len(posted)).astype(np.int64),
+        kind=np.full(len(posted), int(CollectiveKind.ALL_REDUCE)),
+        backend=np.full(len(posted), int(Backend.GLOO)),
+        number=np.full(len(posted), number),
+        work=np.zeros(len(posted), np.int64),
+    )
+
+
+def ring(count: int, late: Int64 | None = None, period: int = 100) -> tuple[Int64, Int64, Int64]:
+    """When two ranks post and are done: rank 1 posts `late` after rank 0, both are done 50 after that."""
+    at = np.arange(count) * period
+    second = at + (np.zeros(count, np.int64) if late is None else late)
+    return at, second, np.maximum(at, second) + 50
+
+
+def test_the_k_th_is_the_k_th():
+    first, second, end = ring(600)
+    assert partners(collectives(1, first, end), collectives(2, second, end)).tolist() == list(range(600))
+
+
+@pytest.mark.parametrize("lost", [[0], [0, 1, 2], [300], [10, 11, 400], [599]])
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_what_one_rank_did_not_see_shifts_the_others_no_longer_than_needed(lost, overlapping):
+    first, second, end = ring(600)
+    end = end + 60 if overlapping else end  # two are under way at a time, all of one size
+    kept = np.setdiff1d(np.arange(600), lost)
+    found = partners(collectives(1, first, end), collectives(2, second[kept], end[kept] + 1))
+    assert found[kept].tolist() == list(range(len(kept)))
+    assert (found[lost] == -1).all()
+
+
+def test_others_sizes_and_kinds_are_other_collectives():
+    first, second, end = ring(50)
+    mine, other = collectives(1, first, end, np.arange(50)), collectives(2, second, end, np.arange(50) % 49)
+    assert partners(mine, other).tolist() == [*range(49), -1]
+
+
+def test_the_last_one_to_post_is_named():
+    late = np.tile([0, 30, -30], 20)
+    first, second, end = ring(60, late)
+    both = concatenate(Collectives, [collectives(7, first, end, number=0), collectives(8, second, end, number=1)])
+    found = find_members(both, {7: 0, 8: 1}, 2, {})
+    assert found.seen.tolist() == [2] * 120
+    assert found.ready_ns[:60].tolist() == np.maximum(first, second).tolist()
+    assert (found.last_pid[:60][late != 0] == np.where(late > 0, 8, 7)[late != 0]).all()
+    assert (found.event[:60] == found.event[60:]).all()
+
+
+def test_pairs_that_look_alike_are_told_by_whom_they_exchange_bytes_with():
+    """Four ranks in two pairs, all with the same sizes at nearly the same times."""
+    first, second, end = ring(100)
+    views = [
+        collectives(pid, at + shift, end + shift, number=number, group=0x100 * pid)
+        for pid, at, shift, number in ((1, first, 0, 0), (2, first, 1, 0), (3, second, 1, 1), (4, second, 0, 1))
+    ]
+    traffic = {(1, 4): 1e6, (4, 1): 1e6, (2, 3): 1e6, (3, 2): 1e6, (1, 3): 10.0, (3, 1): 10.0}
+    found = find_members(concatenate(Collectives, views), {}, None, traffic)
+    of = {pid: int(found.group[100 * row]) for row, pid in enumerate((1, 2, 3, 4))}
+    assert of[1] == of[4] != of[2] == of[3]
+    assert (found.ranks == 2).all()
+
+
+def test_two_communicators_of_the_same_processes_stay_two():
+    first, second, end = ring(80)
+    views = [
+        collectives(pid, at + shift, end + shift, size, group, number=number)
+        for pid, at, number in ((1, first, 0), (2, second, 1))
+        for group, size, shift in ((GROUP + pid, 1000, 0), (OTHER + pid, 8, 55))
+    ]
+    found = find_members(concatenate(Collectives, views), {1: 0, 2: 1}, 2, {})
+    assert found.group[0] == found.group[160] != found.group[80] == found.group[240]
+    assert (found.seen == 2).all()
+
+
+def test_a_member_that_was_not_recorded_is_missing():
+    first, _, end = ring(30)
+    found = find_members(collectives(1, first, end, ranks=4, number=2), {1: 2}, 4, {})
+    assert (found.ranks == 4).all()
+    assert (found.seen == 1).all()
+    assert found.ready_ns.tolist() == first.tolist()
+
+
+def test_without_groups_all_are_of_the_whole_job():
+    first, second, end = ring(30)
+    views = [collectives(pid, at, end, group=-1, ranks=-1, number=-1) for pid, at in ((1, first), (2, second))]
+    found = find_members(concatenate(Collectives, views), {}, None, {})
+    assert (found.seen == 2).all()
+
+
+@given(st.integers(2, 5), st.integers(1, 60), st.randoms(use_true_random=False))
+def test_any_number_of_ranks_is_one_communicator(ranks, count, random):
+    at = np.cumsum([random.randint(60, 200) for _ in range(count)])
+    posted = np.array([[t + random.randint(0, 40) for t in at] for _ in range(ranks)])
+    end = posted.max(axis=0) + 10
+    views = [collectives(10 + r, posted[r], end + r % 3, ranks=ranks, number=r) for r in range(ranks)]
+    found = find_members(concatenate(Collectives, views), {}, None, {})
+    assert (found.seen == ranks).all()
+    assert (found.ready_ns.reshape(ranks, count) == posted.max(axis=0)).all()
+
+
+def said(*rows: tuple[int, int, int]) -> dict[str, Int64]:
+    """Marks that say (pid, ranks of the communicator, number in it)."""
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    kind = np.full(len(table), int(K.COLLECTIVE_GROUP))
+    return {"kind": kind, "pid": table[:, 0], "arg0": kind, "arg1": table[:, 1], "arg2": table[:, 2]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "world", "ranks"),
+    [
+        ([(1, 2, 0), (2, 2, 1)], 2, {1: 0, 2: 1}),
+        ([(1, 2, 0), (1, 4, 3), (2, 4, 1)], 4, {1: 3, 2: 1}),
+        ([(1, 2, 0), (2, 2, 0), (3, 2, 1)], None, {}),  # pairs: their numbers are no ranks
+        ([(1, 4, 0), (2, 2, 1)], None, {}),  # one says more than the other
+        ([(1, 1, 0)], None, {}),
+        ([(1, ALL_RANKS, 0), (2, 0, 0), (3, 2, 2), (4, 2, -1)], None, {}),
+        ([], None, {}),
+    ],
+)
+def test_ranks_are_numbers_in_what_can_be_the_whole_job(rows, world, ranks):
+    told = ToldRanks()
+    told.add(said(*rows))
+    assert (told.world_size, told.ranks()) == (world, ranks)
+
+
+def test_what_is_known_is_not_contradicted():
+    assert with_told({1: 0}, {1: 0, 2: 1}) == {1: 0, 2: 1}
+    assert with_told({1: 5}, {1: 0, 2: 1}) == {1: 5}
+    assert with_told({3: 1}, {1: 0, 2: 1}) == {3: 1}
