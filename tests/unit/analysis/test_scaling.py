@@ -38,10 +38,12 @@ def test_the_rank_that_computes_most_sets_the_pace(tmp_path: Path) -> None:
 def test_ranks_are_compared_in_the_same_steps(tmp_path: Path) -> None:
     """Of two ranks that compute more in every other step each, none is slower, whichever steps are typical."""
     job = Job(iterations=40)
+    slow = {}
     for step in range(41):
         for rank in range(2):
-            job.step(rank, START_NS + step * ITERATION_NS + (step % 7) * MS)
-    slow = {START_NS + step * ITERATION_NS + (step % 7) * MS + WAIT: step for step in range(41)}
+            at = START_NS + step * ITERATION_NS + (step % 7) * MS - 3 * MS * rank  # a little before the other one
+            job.step(rank, at)
+            slow[at + WAIT] = step
     job.marks = [
         (m[0] + 20 * MS * (slow[m[0]] % 2 == m[1] % 2), *m[1:]) if m[3] == K.DDP_WAIT else m for m in job.marks
     ]
