@@ -2,7 +2,7 @@
 
 | table | a row is |
 |---|---|
-| `iterations` | an iteration of a process, with its phases' edges |
+| `iterations` | an iteration of a process: its edges, and how long each phase is |
 | `iteration_summary` | the same iterations: phases in seconds and bus bandwidth |
 | `buckets` | a gradient bucket, from launch to unpacking |
 | `collectives` | a collective that a process saw |

@@ -55,7 +55,7 @@ def continued(past: PastIterations, found: Iterations, marks: Marks, steps: Mapp
         new, old = found.where(found.pid == pid), past.of(pid)
         if len(new):
             old = old.where(old.begin_ns < new.begin_ns[0])
-            number = _numbers(new, old, marks.where(marks.pid == pid).times(MarkKind.DDP_WAIT), steps.get(pid, 0))
+            number = _numbers(new, old, marks.where(marks.pid == pid).of(MarkKind.DDP_WAIT), steps.get(pid, 0))
             numbered = PastIterations(
                 **{name: getattr(new, name) for name in Iterations.__dataclass_fields__}, number=number
             )
@@ -64,8 +64,11 @@ def continued(past: PastIterations, found: Iterations, marks: Marks, steps: Mapp
     return concatenate(PastIterations, parts)
 
 
-def _numbers(new: Iterations, old: PastIterations, waits: Int64, steps: int) -> Int64:
-    """Number iterations by their process's `ddp_wait` marks, `steps` so far; where it has none, go on counting."""
-    if steps:
-        return np.asarray(steps - (len(waits) - np.searchsorted(waits, new.wait_ns, "right")))
+def _numbers(new: Iterations, old: PastIterations, waits: Marks, steps: int) -> Int64:
+    """Number iterations by their process's `ddp_wait` marks, `steps` so far; where it has none, go on counting.
+
+    So too where several models wait in an iteration.
+    """
+    if steps and len(np.unique(waits.arg0)) == 1:
+        return np.asarray(steps - (len(waits) - np.searchsorted(waits.time_ns, new.wait_ns, "right")))
     return np.arange(len(new)) + (int(old.number[-1]) + 1 if len(old) else 1)

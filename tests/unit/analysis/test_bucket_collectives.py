@@ -128,6 +128,14 @@ def test_a_hook_that_waits_for_its_own_all_reduce_of_the_bucket() -> None:
     assert times_ms(find(step(*rows))) == [(21, 60), (41, 90)]
 
 
+def test_such_a_hook_and_the_exchange_of_which_parameters_were_used() -> None:
+    rows = [*PLAIN, at(20.2, K.WORK_WAIT, 0xF0), at(40.2, K.WORK_WAIT, 0xF1)]
+    used = [*collective(40.3, 91, 94, 12, work=0xF2), at(99.2, K.WORK_WAIT, 0xF2)]
+    found = find(step(*rows, *used))
+    assert times_ms(found) == [(21, 60), (41, 90)]
+    assert found.bytes.tolist() == [400, 200]
+
+
 def test_a_hook_whose_collectives_follow_one_another_on_other_threads() -> None:
     """As PowerSGD's: the next one is posted by the thread on which the one before it ended."""
     chain = [

@@ -203,3 +203,14 @@ def test_iterations_without_ddp_are_counted():
         past = continued(past, found, read_marks(marks), {})
     assert past.number.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert (past.begin_ns == steps[:7]).all()
+
+
+def test_iterations_in_which_several_models_wait_are_counted_once():
+    job = Job(ranks=1)
+    for step in range(8):
+        for model in (1, 2):
+            job.mark(START_NS + step * ITERATION_NS + model * MS, 100, MarkKind.DDP_WAIT, model)
+    begin = np.arange(4) * ITERATION_NS + START_NS
+    found = Iterations(np.full(4, 100), begin, begin, begin + MS, begin + MS, begin + ITERATION_NS)
+    past = continued(no_iterations(), found, read_marks(mark_columns(job.marks)), {100: 16})
+    assert past.number.tolist() == [1, 2, 3, 4]
