@@ -151,7 +151,8 @@ def test_the_account_by_iteration_is_the_whole_account(tmp_path: Path) -> None:
     assert found is not None
     assert len(found) == 10
     waited_ns = found.waits_s.sum() * 2e9
-    assert waited_ns == pytest.approx(sum(times.total_ns for times in evidence.exposed.values()), rel=1e-12)
+    assert waited_ns == pytest.approx(evidence.account.waiting.length_ns.sum(), rel=1e-12)
+    assert waited_ns == pytest.approx(evidence.iterations.exposed_phase_ns.sum(), rel=1e-12)
     assert np.flatnonzero(found.late_rank >= 0).tolist() == [3, 6, 8]
     assert found.late_rank[[3, 6, 8]].tolist() == [1, 1, 0]
 
