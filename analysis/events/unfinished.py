@@ -54,7 +54,7 @@ def find_unfinished(
     longest_ns = max(LONGEST_ITERATIONS * typical_ns, LEAST_NS)
     ended = marks.pid[marks.kind == MarkKind.PROCESS_EXIT]
     own = marks.where((marks.kind < MarkKind.PROCESS_FORK) & ~np.isin(marks.pid, ended))
-    last = {pid: _last_state(pid, own.where(own.pid == pid)) for pid in _training(own)}
+    last = {pid: last_state(pid, own.where(own.pid == pid)) for pid in _training(own)}
     return {pid: found for pid, found in last.items() if until_ns - found.since_ns > longest_ns}
 
 
@@ -64,8 +64,11 @@ def _training(marks: Marks) -> list[int]:
     return pids
 
 
-def _last_state(pid: int, marks: Marks) -> Unfinished:
-    """Return what the thread that trained last does since its last mark; of a wait, since that began."""
+def last_state(pid: int, marks: Marks) -> Unfinished:
+    """Return what the thread that trained last does since its last mark; of a wait, since that began.
+
+    `marks` are the process's own, and tell of at least one step.
+    """
     training = marks.where(np.isin(marks.tid, training_threads(marks)))
     last = int(training.time_ns[-1])
     thread = training.where(training.tid == training.tid[-1])

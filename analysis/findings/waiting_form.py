@@ -57,10 +57,12 @@ def worth_doing(finding: WaitingFinding | None) -> tuple[CauseShare, ...]:
 
 
 def _sentences(causes: Sequence[CauseShare]) -> Iterator[tuple[str, str]]:
+    """Yield what to do about the causes that are not negligible; what happened is the verdict's for the first."""
     for number, each in enumerate(causes):
-        if number == 0 or each.share >= _TOLD:
-            yield each.cause.short, each.sentence
-            yield "do next", each.advice
+        if number == 0:
+            yield each.cause.short, f"→ {each.advice}"
+        elif each.share >= _TOLD:
+            yield each.cause.short, f"{each.sentence} → {each.advice}"
 
 
 def _ranks(finding: WaitingFinding) -> Grid:

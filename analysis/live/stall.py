@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.analysis.events.unfinished import last_state
+from netprof.analysis.events.waits import training_threads
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.tables.columns import Int64
@@ -22,14 +24,6 @@ _NAMED = 4
 _HARDLY_ANY = 0.01  # of the usual bytes in as long: heartbeats, not progress
 
 _WAITS = (MarkKind.DDP_WAIT, MarkKind.WORK_WAIT, MarkKind.POSTED_WAIT, MarkKind.HOROVOD_WAIT)
-_WORKS = (
-    MarkKind.DDP_FORWARD,
-    MarkKind.DDP_BACKWARD,
-    MarkKind.DDP_STATS,
-    MarkKind.BACKWARD,
-    MarkKind.OPTIMIZER_STEP,
-    MarkKind.POSTED_WAIT_OVER,
-)
 
 
 @dataclass(frozen=True)
@@ -127,11 +121,15 @@ def _stall(evidence: Evidence, marks: Marks, past: PastIterations, since_ns: int
     left = [pid for pid in pids if pid not in gone]
     if not left:
         return None
-    waiting = [pid for pid in left if _waits(marks.where(marks.pid == pid))]
+    waiting = [pid for pid in left if _waits(pid, marks.where(marks.pid == pid))]
     absent = _without(left, waiting)
     behind = [pid for pid in waiting if _is_behind(pid, marks, past)]
     silent_first = None if absent else _silent_first(evidence, behind or waiting)
     return Stall(since_ns, tuple(waiting), absent, tuple(gone), silent_first)
+
+
+def _waits(pid: int, marks: Marks) -> bool:
+    return len(training_threads(marks)) > 0 and last_state(pid, marks).in_wait
 
 
 def _is_behind(pid: int, marks: Marks, past: PastIterations) -> bool:
@@ -164,12 +162,3 @@ def _names(pids: Sequence[int], ranks: Mapping[int, int]) -> str:
 
 def _without(pids: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
     return tuple(pid for pid in pids if pid not in others)
-
-
-def _waits(marks: Marks) -> bool:
-    """Say whether a process waits, by its last mark; one without DDP waits while a collective of it is under way."""
-    told = marks.of(*_WAITS, *_WORKS)
-    if (marks.kind == MarkKind.DDP_WAIT).any():
-        return bool(len(told)) and int(told.kind[-1]) in _WAITS
-    begun, done = (int((marks.kind == kind).sum()) for kind in (MarkKind.COLLECTIVE_BEGIN, MarkKind.COLLECTIVE_END))
-    return begun > done or (bool(len(told)) and int(told.kind[-1]) == MarkKind.POSTED_WAIT)

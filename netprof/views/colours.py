@@ -39,6 +39,7 @@ COLOURS: dict[str, Colour] = {
     BACKWARD.name: Colour("#8ea6cf", "#5a6f9e", "cyan"),
     EXPOSED.name: Colour("#d9502e", "#f0714c", "red"),
     REST.name: Colour("#a4afbd", "#64717f", "bright_black"),
+    "compute_bound": Colour("#1a7f4b", "#5fd39a", "green"),
     LATE_RANK.name: _vibrant("#ee7733"),
     LINK_FULL.name: _vibrant("#0077bb"),
     OTHER_TRAFFIC.name: _vibrant("#33bbee"),
@@ -47,14 +48,14 @@ COLOURS: dict[str, Colour] = {
     HOST.name: _vibrant("#ee3377"),
     UNSEEN.name: _vibrant("#bbbbbb"),
 }
-"""By the name of a phase or a cause of waiting."""
+"""By the name of a phase, a cause of waiting or another verdict."""
 
 LETTERS = {cause.name: cause.letter for cause in WAIT_CAUSES}
 """What stands at the beginning of a bar among others, by the name of a cause of waiting."""
 
 
 def terminal_style(name: str) -> str:
-    """Return the style of a phase or cause on a terminal; of anything else none."""
+    """Return the style of a phase, cause or verdict on a terminal; of anything else none."""
     return COLOURS[name].terminal if name in COLOURS else ""
 
 

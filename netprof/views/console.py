@@ -9,21 +9,12 @@ from netprof.analysis import Analysis
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
-from netprof.analysis.findings.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict import VERDICT
 from netprof.units import count, duration
+from netprof.views.colours import terminal_style
 from netprof.views.console_form import bullets, print_part, title
 from netprof.views.safe import safe_text
 
-_COLOUR = {
-    Case.COMPUTE_BOUND: "green",
-    Case.LATE_RANK: "yellow",
-    Case.LINK_FULL: "red",
-    Case.OTHER_TRAFFIC: "red",
-    Case.LOSS: "red",
-    Case.TRANSPORT: "yellow",
-    Case.HOST: "yellow",
-    Case.UNSEEN: "yellow",
-}
 _LONGEST_NOTE = 400
 
 
@@ -44,7 +35,7 @@ def render(analysis: Analysis, console: Console) -> None:
 
 def _verdict(analysis: Analysis, console: Console) -> None:
     verdict, scaling = analysis.of(VERDICT), analysis.of(SCALING)
-    console.print(Text(safe_text(verdict.text, 1000), style=f"bold {_COLOUR.get(verdict.case, 'default')}"))
+    console.print(Text(safe_text(verdict.text, 1000), style=f"bold {terminal_style(verdict.case.value)}"))
     about = [safe_text(analysis.meta.host), f"{duration(analysis.of(RECORDING).length_ns / 1e9)} recorded"]
     world_size = analysis.of(COLLECTIVES).summary.world_size
     if world_size is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.text import Text
 
 from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.live.recent import Recent
+from netprof.views.colours import terminal_style
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.gpus import gpu_rows
 from netprof.views.live.iterations import rank_rows
@@ -14,18 +15,6 @@ from netprof.views.live.links import by_traffic, link_rows
 from netprof.views.live.rows import Part, brief_rate, heading, percent, row, stacked, wrapped
 from netprof.views.live.waiting import waiting_rows
 from netprof.views.safe import safe_text
-
-_COLOUR = {
-    Case.COMPUTE_BOUND: "bold green",
-    Case.LATE_RANK: "bold yellow",
-    Case.LINK_FULL: "bold red",
-    Case.OTHER_TRAFFIC: "bold red",
-    Case.LOSS: "bold red",
-    Case.TRANSPORT: "bold yellow",
-    Case.HOST: "bold yellow",
-    Case.UNSEEN: "bold yellow",
-}
-
 
 _VERDICT, _ROOMY, _LEAST_BELOW = 4, 18, 3
 """Rows of the verdict; where there are fewer than _ROOMY in all, it may have all but a few of them."""
@@ -54,14 +43,19 @@ def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
 
 
 def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
-    """Return the verdict over the window, or that the job stalls, or that it is too early for a verdict."""
+    """Return the verdict over the window, or that the job stalls, or that it is too early for a verdict.
+
+    What to do is never cut off for want of rows, unless there is but one.
+    """
     if recent.stall is not None:
         return wrapped(recent.stall.sentence(recent.ranks, recent.through_ns), width, "bold red", most)
     if recent.analysis is None or recent.is_early:
         return wrapped("waiting for the first whole iteration", width, "dim", 1)
     verdict = recent.analysis.of(VERDICT)
-    text = f"{safe_text(verdict.text)} (last {recent.window_ns / 1e9:.0f} s)"
-    return wrapped(text, width, _COLOUR.get(verdict.case, "bold"), most)
+    style = f"bold {terminal_style(verdict.case.value)}"
+    advice = wrapped(f"→ {safe_text(verdict.advice)}", width, "bold", most - 1) if verdict.advice else []
+    text = f"{safe_text(verdict.sentence)} (last {recent.window_ns / 1e9:.0f} s)"
+    return wrapped(text, width, style, most - len(advice)) + advice
 
 
 def all_reduce_rows(recent: Recent, width: int, tall: bool) -> list[Text]:

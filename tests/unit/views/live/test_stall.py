@@ -164,7 +164,7 @@ def test_what_to_do_is_not_cut_off_where_there_is_little_room():
     recent = list(looks(Job(ranks=2).fill(), START_NS + 9 * ITERATION_NS))[-1]
     rows = shown(recent, 40, 12)
     assert recent.analysis is not None
-    assert recent.analysis.of(VERDICT).sentence in " ".join(rows)
+    assert recent.analysis.of(VERDICT).advice in " ".join(rows)
     assert any("#" in row for row in rows), "and how it goes"
 
 
