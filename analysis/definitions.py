@@ -76,9 +76,10 @@ NCCL = Definition(
 )
 UTILIZATION = Definition(
     "utilization",
-    "The job's wire bytes x 8 / (window x line rate), headers and retransmissions included. Given over the iterations "
-    "and, as 'waiting', over only the time in which a bucket is outstanding. A bin that straddles an edge is split: "
-    "its bytes are spread evenly between its first and its last packet.",
+    "The share of a window in which the link serves the job's wire bytes, headers and retransmissions included: each "
+    "packet takes its size over the line rate, one after the other, what was sent from when it was sent and what was "
+    "received until then. So it is never above 1. Given over the iterations and, as 'waiting', over only the time in "
+    "which a bucket is outstanding.",
 )
 OUTSTANDING = Definition(
     "outstanding",
@@ -88,10 +89,10 @@ OUTSTANDING = Definition(
 IDLE = Definition(
     "idle",
     "Link time below 1 % of line rate both ways: before the first bucket (no gradient), while one is outstanding "
-    "(waiting: the avoidable part), between buckets, or after the last byte. It is counted in whole bins; a bin that "
-    "straddles an edge is split by time, so the causes add up to the idle time exactly. Waiting is latency, "
-    "negotiation, copying or a late peer; after the last byte come optimizer and data. Of several ranks on a link the "
-    "most urgent state counts, waiting first.",
+    "(waiting: the avoidable part), between buckets, or after the last byte; these add up to the idle time exactly. "
+    "The time that a packet occupies the link is not idle, however low the utilization around it. After the last byte "
+    "come optimizer and data. Of several ranks on a link the most urgent state counts, waiting first. Without a line "
+    "rate, bins without a packet are idle.",
 )
 BANDWIDTH = Definition(
     "bandwidth",

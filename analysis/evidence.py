@@ -26,13 +26,14 @@ from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
-from netprof.analysis.tables.intervals import Intervals, interval, merge
+from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge, union
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nic_counters import read_nic
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
 from netprof.analysis.tables.transport import read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
+from netprof.analysis.wire.served import Served
 from netprof.analysis.wire.traffic import traffic
 from netprof.errors import TraceError
 from netprof.model import Meta
@@ -220,11 +221,27 @@ class Evidence:
         return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold))
 
     @cached_property
+    def rates(self) -> Mapping[LinkKey, float]:
+        """The known line rates, bits per second."""
+        devices = {LinkKey(device.netns, device.device): device.line_rate.bps for device in self.meta.devices}
+        return {link: rate for link, rate in devices.items() if rate}
+
+    @cached_property
     def link_sides(self) -> list[LinkSide]:
         """What each direction of each link served over time, where its line rate is known."""
-        devices = {LinkKey(device.netns, device.device): device.line_rate.bps for device in self.meta.devices}
-        rates = {link: rate for link, rate in devices.items() if rate}
-        return link_sides(self.lanes, rates, read_nic(self.table("nic")))
+        return link_sides(self.lanes, self.rates, read_nic(self.table("nic")))
+
+    def served(self, link: LinkKey, direction: int) -> Served | None:
+        """Return what a side of a link served over time; None where its line rate is unknown."""
+        return next((s.own for s in self.link_sides if (s.link, s.direction) == (link, direction)), None)
+
+    def busy(self, link: LinkKey, *directions: int) -> Intervals:
+        """Return when a link serves anything in some directions; without a line rate, bins that hold a packet."""
+        times = []
+        for direction in directions:
+            served, bins = self.served(link, direction), self.lanes.of_link(link, direction)
+            times.append(served.busy if served is not None else bins.busy if bins is not None else NOTHING)
+        return union(times)
 
     @cached_property
     def round_trips_ns(self) -> Int64:

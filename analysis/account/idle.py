@@ -8,12 +8,10 @@ from typing import cast
 
 import numpy as np
 
-from netprof.analysis.account.causes import CAUSES, Cause
-from netprof.analysis.definitions import IDLE_THRESHOLD
+from netprof.analysis.account.causes import CAUSES, UNEXPLAINED, Cause
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
-from netprof.analysis.wire.bins import Bins, quiet_time
 
 
 @dataclass(frozen=True)
@@ -70,23 +68,22 @@ def cause_times(iterations: Iterations, outstanding: Mapping[int, Intervals], pi
     return CauseTimes(before, waiting, between, after)
 
 
-def idle_time(
-    lanes: Sequence[Bins | None], line_rate_bps: float | None, bin_ns: int, window: Intervals, times: CauseTimes | None
-) -> IdleTime:
-    """Return how long all `lanes` were idle at once within `window`, by the cause that applies.
+def idle_spans(busy: Intervals, window: Intervals, times: CauseTimes | None) -> dict[str, Intervals]:
+    """Return when a link that is `busy` at times is idle within `window`, by the name of the cause that applies.
 
-    A bin is idle below IDLE_THRESHOLD of line rate; where no line rate is known, only a bin without any packet is.
+    The spans are disjoint; where no iteration is known (`times` is None) there is one cause.
     """
-    threshold = threshold_bytes(line_rate_bps, bin_ns)
-    quiet = quiet_time([(lane, threshold) for lane in lanes], window, bin_ns)
+    idle = window - busy
     if times is None:
-        return IdleTime(quiet.within(window), None, None, None, None)
-    return IdleTime(quiet.within(window), *(quiet.within(times.of(cause)) for cause in CAUSES))
+        return {UNEXPLAINED.name: idle}
+    return {cause.name: idle & times.of(cause) for cause in CAUSES}
 
 
-def threshold_bytes(line_rate_bps: float | None, bin_ns: int) -> float:
-    """Return the bytes in a bin below which it is idle; 0 (any packet counts) where no line rate is known."""
-    return IDLE_THRESHOLD * (line_rate_bps or 0.0) * bin_ns / 8e9
+def idle_time(busy: Intervals, window: Intervals, times: CauseTimes | None) -> IdleTime:
+    """Return how long a link that is `busy` at times is idle within `window`, by cause."""
+    spans = idle_spans(busy, window, times)
+    total_ns = sum(each.total_ns for each in spans.values())
+    return IdleTime(total_ns, *(spans[cause.name].total_ns if times else None for cause in CAUSES))
 
 
 def _first_and_last(own: Iterations, times: Intervals) -> tuple[Int64, Int64]:

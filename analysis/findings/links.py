@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netprof.analysis.account.causes import CAUSES
-from netprof.analysis.account.idle import IdleTime, idle_time
-from netprof.analysis.account.idle_spans import idle_spans
+from netprof.analysis.account.idle import IdleTime, idle_spans, idle_time
 from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION, Definition
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.nic import NicTotals, nic_totals
@@ -109,18 +108,19 @@ class LinkSummary:
         return self.device + (f" · {who}" if numbers else "")
 
 
-def utilization(wire_bytes: float | None, line_rate_bps: float | None, window_ns: int | None) -> float | None:
-    """Return wire bytes * 8 / (window * line rate) (`definitions.UTILIZATION`), None if any of them is unknown."""
-    if wire_bytes is None or not line_rate_bps or not window_ns:
-        return None
-    return wire_bytes * 8e9 / (window_ns * line_rate_bps)
+def _utilization(evidence: Evidence, key: LinkKey, direction: int, window: Intervals | None) -> float | None:
+    """Return the share of a window in which a side of a link serves (`definitions.UTILIZATION`); None: unknown."""
+    served = evidence.served(key, direction)
+    if served is None:
+        return 0.0 if key in evidence.rates and window is not None and len(window) else None
+    return served.busy_in(window) / window.total_ns if window is not None and len(window) else None
 
 
 def spans_of_idleness(evidence: Evidence, link: LinkSummary) -> Mapping[str, Intervals]:
     """Return when a link was idle in both directions, by cause: what its `idle` adds up."""
-    lanes = [evidence.lanes.of_link(link.key, direction) for direction in (TRANSMIT, RECEIVE)]
     times = evidence.cause_times(link.key)
-    return idle_spans(lanes, link.line_rate_bps, evidence.meta.bin_ns, evidence.recording, times)
+    window = times.window if times else evidence.recording
+    return idle_spans(evidence.busy(link.key, TRANSMIT, RECEIVE), window, times)
 
 
 def short_name(link: LinkSummary, links: Sequence[LinkSummary]) -> str:
@@ -153,13 +153,12 @@ def _summarize(key: LinkKey, line_rate: LineRate, nic: NicTotals | None, evidenc
     tx_bytes, rx_bytes = _bytes(tx, window), _bytes(rx, window)
     tx_waiting, rx_waiting = (_bytes(tx, waiting), _bytes(rx, waiting)) if waiting is not None else (None, None)
     waiting_ns = waiting.total_ns if waiting is not None else None
-    bps, bin_ns = line_rate.bps, evidence.meta.bin_ns
     return LinkSummary(
         netns=key.netns,
         device=key.device,
         ranks=tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks})),
         pids=pids,
-        line_rate_bps=bps,
+        line_rate_bps=line_rate.bps,
         line_rate_source=line_rate.source,
         window="iterations" if times else "recording",
         window_ns=window.total_ns,
@@ -168,13 +167,13 @@ def _summarize(key: LinkKey, line_rate: LineRate, nic: NicTotals | None, evidenc
         rx_bytes=rx_bytes,
         tx_bytes_outstanding=tx_waiting,
         rx_bytes_outstanding=rx_waiting,
-        utilization_tx=utilization(tx_bytes, bps, window.total_ns),
-        utilization_rx=utilization(rx_bytes, bps, window.total_ns),
-        utilization_outstanding_tx=utilization(tx_waiting, bps, waiting_ns),
-        utilization_outstanding_rx=utilization(rx_waiting, bps, waiting_ns),
-        idle=idle_time([tx, rx], bps, bin_ns, window, times),
-        idle_tx=idle_time([tx], bps, bin_ns, window, times),
-        idle_rx=idle_time([rx], bps, bin_ns, window, times),
+        utilization_tx=_utilization(evidence, key, TRANSMIT, window),
+        utilization_rx=_utilization(evidence, key, RECEIVE, window),
+        utilization_outstanding_tx=_utilization(evidence, key, TRANSMIT, waiting),
+        utilization_outstanding_rx=_utilization(evidence, key, RECEIVE, waiting),
+        idle=idle_time(evidence.busy(key, TRANSMIT, RECEIVE), window, times),
+        idle_tx=idle_time(evidence.busy(key, TRANSMIT), window, times),
+        idle_rx=idle_time(evidence.busy(key, RECEIVE), window, times),
         nic=nic,
     )
 

@@ -1,15 +1,14 @@
-"""One lane of the wire, bin by bin, and exact questions to it: bytes in an interval, time below a threshold."""
+"""One lane of the wire, bin by bin, and exact questions to it: bytes in an interval, and when there are any."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import Bool, Float64, Int64
-from netprof.analysis.tables.intervals import Intervals
+from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.errors import TraceError
 
 MOST_BINS = 1 << 28
@@ -49,14 +48,12 @@ class Bins:
         """Return for each instant the new bytes of the streams before it."""
         return _until(self, self.payload_bytes, at_ns) if len(self) and len(at_ns) else np.zeros(len(at_ns))
 
-    def quiet_below(self, threshold_bytes: float, first_bin: int, count: int) -> Bool:
-        """Return for `count` bins from `first_bin` whether each holds less than `threshold_bytes` (or nothing)."""
-        quiet = np.ones(count, bool)
-        begin, end = max(first_bin, self.first_bin), min(first_bin + count, self.first_bin + len(self))
-        if begin < end:
-            held = self.wire_bytes[begin - self.first_bin : end - self.first_bin]
-            quiet[begin - first_bin : end - first_bin] = (held < threshold_bytes) | (held == 0)
-        return quiet
+    @property
+    def busy(self) -> Intervals:
+        """The bins that hold a packet, as times."""
+        rows = np.flatnonzero(self.wire_bytes)
+        begin_ns = (self.first_bin + rows) * self.bin_ns
+        return merge(begin_ns, begin_ns + self.bin_ns)
 
 
 def combine(lanes: list[Bins]) -> Bins | None:
@@ -76,46 +73,6 @@ def combine(lanes: list[Bins]) -> Bins | None:
         np.maximum(lead_ns[part], lane.lead_ns, out=lead_ns[part])
         np.maximum(last_ns[part], lane.last_ns, out=last_ns[part])
     return Bins(lanes[0].bin_ns, first, wire, payload, resent, lead_ns, last_ns)
-
-
-@dataclass(frozen=True, eq=False)
-class QuietTime:
-    """Whole bins that count as idle, ready to be asked how much of an interval they cover."""
-
-    bin_ns: int
-    first_bin: int
-    quiet: Bool
-
-    def within(self, times: Intervals) -> int:
-        """Return the nanoseconds of `times` that lie in idle bins; exact, so that parts add up to their whole."""
-        if len(times) == 0:
-            return 0
-        return int((self._until(times.end_ns) - self._until(times.begin_ns)).sum())
-
-    @cached_property
-    def _through(self) -> npt.NDArray[np.int32]:
-        """Idle bins up to the end of each bin."""
-        return np.cumsum(self.quiet, dtype=np.int32)
-
-    def _until(self, instants: Int64) -> Int64:
-        """Return the idle nanoseconds before each instant; the instants lie inside the bins held."""
-        index = instants // self.bin_ns - self.first_bin
-        inside = np.minimum(index, len(self.quiet) - 1)
-        quiet = self.quiet[inside].astype(np.int64)
-        rest_ns = np.where(index == inside, instants % self.bin_ns, self.bin_ns)
-        return (self._through[inside] - quiet) * self.bin_ns + quiet * rest_ns
-
-
-def quiet_time(lanes: list[tuple[Bins | None, float]], window: Intervals, bin_ns: int) -> QuietTime:
-    """Return the bins over `window` in which every lane stays below its threshold in bytes a bin; None is silent."""
-    first = int(window.begin_ns[0] // bin_ns) if len(window) else 0
-    count = int(-(-window.end_ns[-1] // bin_ns)) - first if len(window) else 0
-    check_span(count)
-    quiet = np.ones(count, bool)
-    for bins, threshold_bytes in lanes:
-        if bins is not None:
-            quiet &= bins.quiet_below(threshold_bytes, first, count)
-    return QuietTime(bin_ns, first, quiet)
 
 
 def check_span(bins: int) -> None:

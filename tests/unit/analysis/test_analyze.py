@@ -110,7 +110,7 @@ def test_idle_between_buckets_when_the_second_is_launched_after_the_first_has_en
 
 
 def test_a_link_that_two_ranks_share_waits_if_either_does(analyzed):
-    job = Job(iterations=10, one_device=True).fill()
+    job = Job(iterations=10, one_device=True, rate_bps=2e9).fill()
     shift = 10 * MS
     job.marks = [(m[0] + shift, *m[1:]) if m[1] == 101 else m for m in job.marks]  # the second rank is late
     found = analyzed(job)
@@ -150,7 +150,7 @@ def test_the_factor_of_four_ranks(analyzed):
 
 
 def test_flows(analyzed):
-    job = Job(iterations=10, one_device=True).fill()
+    job = Job(iterations=10, one_device=True, rate_bps=2e9).fill()
     found = analyzed(job)
     first = found.of(FLOWS)[0]
     assert (first.local, first.remote, first.rank, first.device) == ("10.0.0.1:40000", "10.0.0.2:50000", 0, "eth0")

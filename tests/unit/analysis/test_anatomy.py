@@ -86,7 +86,7 @@ def test_none_without_iterations_of_that_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    [Job(), Job(one_device=True), Job(rate_bps=None), Job(ranks=4, world_size=4)],
+    [Job(), Job(one_device=True, rate_bps=2e9), Job(rate_bps=None), Job(ranks=4, world_size=4)],
     ids=["two", "shared", "no rate", "four"],
 )
 def test_idle_spans_are_as_long_as_the_summary_says(job: Job, tmp_path: Path) -> None:

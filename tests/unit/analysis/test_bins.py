@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey, read_flows
-from netprof.analysis.tables.intervals import NOTHING, interval, merge
-from netprof.analysis.wire.bins import combine, quiet_time
+from netprof.analysis.tables.intervals import interval, merge
+from netprof.analysis.wire.bins import combine
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.errors import TraceError
@@ -138,21 +138,6 @@ def test_times_too_far_apart_are_refused_in_one_line():
     fold.add(wire([(3, 0, 1, 5, 0, 0)]))
     with pytest.raises(TraceError, match="span"):
         fold.add(wire([(3, 0, 1 << 40, 5, 0, 0)]))
-
-
-def test_quiet_time_is_exact_at_every_edge_and_needs_every_lane_to_be_quiet():
-    fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
-    fold.add(wire([(3, 0, 2, 100, 0, 999), (3, 1, 4, 100, 0, 999), (3, 0, 6, 9, 0, 999)]))
-    lanes = by_lane(fold)
-    tx, rx = (lanes[(LaneKey(LinkKey(7, "eth0"), 100), direction)] for direction in (0, 1))
-    window = interval(500, 9_500)
-    both = quiet_time([(tx, 10.0), (rx, 10.0)], window, BIN)
-    assert both.within(window) == 9_000 - 2_000
-    assert both.within(interval(1_900, 3_100)) == 200
-    assert both.within(merge(np.array([2_100, 4_000]), np.array([2_900, 5_001]))) == 1
-    assert both.within(NOTHING) == 0
-    assert quiet_time([(tx, 10.0), (None, 10.0)], window, BIN).within(window) == 8_000
-    assert quiet_time([(tx, 0.0)], window, BIN).within(window) == 7_000  # no line rate: nine bytes are not nothing
 
 
 def test_combined_lanes_hold_the_sum():
