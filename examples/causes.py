@@ -80,7 +80,7 @@ def _play(setting: Setting, folder: Path) -> dict[str, Any]:
         if setting.start == "each":
             targets = [pids[rank] for rank in setting.record or range(setting.ranks)]
         with recording(targets, setting.seconds, folder / "t.netprof") as recorder:
-            events = disturb(lab, setting, pids, recorder)
+            events = disturb(lab, setting, pids, folder, recorder)
             report = json.loads(recorder.communicate()[0])
         after = [_counters(lab[rank]) for rank in range(setting.ranks)]
     meta = json.loads((folder / "t.netprof" / "meta.json").read_text())
@@ -124,6 +124,8 @@ def _start_job(lab: Lab, setting: Setting, log: Path) -> tuple[list[subprocess.P
         environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | place
         if setting.start == "each":
             environment |= {"RANK": str(rank), "WORLD_SIZE": str(setting.ranks)}
+        if setting.record and rank not in setting.record:
+            environment["MASTER_ADDR"] = _second_address(lab)
         processes.append(lab[rank].popen(command, env=environment, stdout=subprocess.PIPE, text=True))
     pids = {}
     for process in processes:
@@ -133,6 +135,13 @@ def _start_job(lab: Lab, setting: Setting, log: Path) -> tuple[list[subprocess.P
                 raise CauseError("the training job did not start (its own words are above)")
             pids[int(words[2].partition("=")[2])] = int(words[1].partition("=")[2])
     return processes, pids
+
+
+def _second_address(lab: Lab) -> str:
+    """Return another address of the first host: who meets the job there is not found as one of its ranks."""
+    prefix = lab[0].network.rpartition(".")[0]
+    lab[0].ip("address", "replace", f"{prefix}.200/24", "dev", lab[0].device)
+    return f"{prefix}.200"
 
 
 def _job_options(setting: Setting) -> list[str]:

@@ -48,7 +48,7 @@ class Setting:
     starved_nice: int = field(default=10, metadata={"help": "their priority beside a busy loop"})
     stopped_rank: int = field(default=-1, metadata={"help": "gets SIGSTOP while it is recorded; -1: none"})
     stopped_after_s: float = field(default=2.0, metadata={"help": "so long after the recording began"})
-    stopped_s: float = field(default=2.0, metadata={"help": "for so long; 0: for ever"})
+    stopped_s: float = field(default=0.0, metadata={"help": "for so long; 0: for ever"})
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,10 @@ def _slow(setting: Setting) -> tuple[int, ...]:
     return setting.slow_ranks
 
 
+def _stopped(setting: Setting) -> tuple[int, ...]:
+    return (setting.stopped_rank,)
+
+
 def _all(setting: Setting) -> tuple[int, ...]:
     return tuple(range(setting.ranks))
 
@@ -89,6 +93,7 @@ _LATE = Setting(gradient_mb=4.0, late_ranks=(1,), late_ms=120.0)
 _FAR = Setting(gradient_mb=4.0, delay_ms=2.0)
 _LOSSY = Setting(gradient_mb=2.0, loss_percent=20.0, least_rto_ms=20, seconds=8.0)
 _MOSTLY_COMPUTE = Setting(gradient_mb=0.2, layers=4, compute_ms=120.0, seconds=8.0)
+_STOPPED = Setting(gradient_mb=2.0, compute_ms=60.0, stopped_rank=1)
 
 
 def _others(about: str, **changes: Any) -> Case:
@@ -147,8 +152,12 @@ CASES: Mapping[str, Case] = {
     "loss-2": _full(
         "a fiftieth of all packets is lost, which on a short way costs little", replace(_JOB, loss_percent=2.0)
     ),
-    "loss-far": Case("a twentieth is lost on a way of 4 ms", "loss", replace(_FAR, gradient_mb=2.0, loss_percent=5.0)),
-    "loss-one-way": Case("a fifth of what one rank receives is lost", "loss", replace(_LOSSY, loss_ranks=(1,))),
+    "loss-far": Case("a tenth is lost on a way of 4 ms", "loss", replace(_FAR, gradient_mb=2.0, loss_percent=10.0)),
+    "loss-one-way": Case(
+        "a fifth of what one rank receives is lost",
+        "loss",
+        replace(_LOSSY, gradient_mb=1.0, loss_ranks=(1,), least_rto_ms=0),
+    ),
     "link-stalls": Case(
         "the link of a rank drops everything now and then; else the ranks compute",
         "loss",
@@ -186,17 +195,6 @@ CASES: Mapping[str, Case] = {
     "background": _full("a thread holds a collective open", replace(_JOB, extra="background")),
     "no-rank-environment": _full("ranks of torch.multiprocessing.spawn", replace(_JOB, start="spawn")),
     "parent-rank": _full("rank 0 is the parent of the others", replace(_JOB, start="parent")),
-    "stopped": Case(
-        "a rank is stopped for good",
-        "late_rank",
-        Setting(gradient_mb=4.0, stopped_rank=1, stopped_s=0.0),
-        lambda setting: (setting.stopped_rank,),
-        verdict_case="stalled",
-    ),
-    "stopped-a-while": Case(
-        "a rank is stopped for two seconds",
-        "late_rank",
-        Setting(gradient_mb=2.0, batch=64, stopped_rank=1),
-        lambda setting: (setting.stopped_rank,),
-    ),
+    "stopped": Case("a rank is stopped for good", "late_rank", _STOPPED, _stopped, verdict_case="stalled"),
+    "stopped-a-while": Case("a rank is stopped for a while", "late_rank", replace(_STOPPED, stopped_s=2.0), _stopped),
 }

@@ -96,10 +96,12 @@ def _start(host: Host, *command: str) -> str:
     return line
 
 
-def disturb(lab: Lab, setting: Setting, pids: dict[int, int], recorder: subprocess.Popen[str]) -> list[Event]:
+def disturb(
+    lab: Lab, setting: Setting, pids: dict[int, int], logs: Path, recorder: subprocess.Popen[str]
+) -> list[Event]:
     """Do what is done while it is recorded, and return what happened when."""
     if setting.stopped_rank >= 0:
-        return [_stop(setting, pids[setting.stopped_rank])]
+        return [_stop(setting, pids[setting.stopped_rank], logs / f"rank{setting.stopped_rank}.csv")]
     events = []
     while setting.blocked_rank >= 0 and recorder.poll() is None:
         time.sleep(setting.blocked_every_s - setting.blocked_s)
@@ -107,8 +109,12 @@ def disturb(lab: Lab, setting: Setting, pids: dict[int, int], recorder: subproce
     return events
 
 
-def _stop(setting: Setting, pid: int) -> Event:
+def _stop(setting: Setting, pid: int, log: Path) -> Event:
+    """Stop a rank where a step of it begins: it computes then."""
     time.sleep(setting.stopped_after_s)
+    logged_bytes = log.stat().st_size
+    while log.stat().st_size == logged_bytes:
+        time.sleep(0.001)
     begin_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGSTOP)
     if setting.stopped_s:

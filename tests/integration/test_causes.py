@@ -162,6 +162,13 @@ def test_waiting_for_late_ranks_is_what_the_job_logged(played: Played) -> None:
     assert least - 0.04 < found < most + 0.04, f"late ranks: {least:.3f} to {most:.3f} are true{account(played)}"
 
 
+@cases("late-rank", "late-now-and-then", "fifth-step-late")
+def test_what_it_would_save_is_what_the_rank_slept(played: Played) -> None:
+    slept_s = Steps(played)["slept_ns"].sum() / 1e9
+    late = next(cause for cause in waiting(played)["causes"] if cause["cause"] == "late_rank")
+    assert late["saves_s"] == pytest.approx(slept_s, rel=0.15), account(played)
+
+
 @cases(*CASES)
 def test_a_link_is_never_busy_and_idle_at_once(played: Played) -> None:
     for link in played.report["links"]:
