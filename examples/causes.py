@@ -79,7 +79,7 @@ def _play(setting: Setting, folder: Path) -> dict[str, Any]:
         targets = [processes[0].pid]
         if setting.start == "each":
             targets = [pids[rank] for rank in setting.record or range(setting.ranks)]
-        with recording(targets, setting.seconds, folder / "t.netprof") as recorder:
+        with recording(targets, setting, folder / "t.netprof") as recorder:
             events = disturb(lab, setting, pids, folder, recorder)
             report = json.loads(recorder.communicate()[0])
         after = [_counters(lab[rank]) for rank in range(setting.ranks)]
@@ -165,10 +165,11 @@ def _job_options(setting: Setting) -> list[str]:
 
 
 @contextmanager
-def recording(pids: Sequence[int], seconds: float, trace: Path) -> Iterator[subprocess.Popen[str]]:
+def recording(pids: Sequence[int], setting: Setting, trace: Path) -> Iterator[subprocess.Popen[str]]:
     """Record for the block, which has to read the report from the recorder's stdout. Raises CauseError."""
-    command = [*NETPROF, "attach", *map(str, pids), "--duration", f"{seconds}s", "--out", str(trace)]
-    recorder = subprocess.Popen([*command, "--no-live", "--json"], stdout=subprocess.PIPE, text=True)
+    options = ["--duration", f"{setting.seconds}s", "--bin", setting.bin, "--out", str(trace), "--no-live", "--json"]
+    command = [*NETPROF, "attach", *map(str, pids), *options]
+    recorder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         while not ((trace / "meta.json").exists() and json.loads((trace / "meta.json").read_text())["probes_started"]):
             if recorder.poll() is not None:

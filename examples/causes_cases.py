@@ -12,6 +12,7 @@ class Setting:
     """A job and what is done to it. Every field is an option of causes.py; a list of ranks is written `0,2`."""
 
     seconds: float = field(default=6.0, metadata={"help": "how long to record"})
+    bin: str = field(default="1ms", metadata={"help": "width of netprof's time bins"})
     ranks: int = field(default=2, metadata={"help": "one a host"})
     rate: str = field(default="1gbit", metadata={"help": "of every host's device"})
     gradient_mb: float = field(default=12.0, metadata={"help": "gradients of a model in 10^6 bytes"})
@@ -184,6 +185,7 @@ CASES: Mapping[str, Case] = {
     "link-10mbit": _full("a link of 10 Mbit/s", Setting(rate="10mbit", gradient_mb=0.2, seconds=8.0)),
     "link-60mbit": _full("a link of 60 Mbit/s", Setting(rate="60mbit", gradient_mb=1.2, seconds=8.0)),
     "link-300mbit": _full("a link of 300 Mbit/s", Setting(rate="300mbit", gradient_mb=6.0)),
+    "short-bins": _full("time bins shorter than a packet of 64 kB takes", Setting(bin="100us")),
     "two-in-one-step": _full("two DDP models, one backward pass", replace(_JOB, shape="two-in-one-step")),
     "two-in-turn": _full("two DDP models, one after the other", replace(_JOB, shape="two-in-turn")),
     "unused-parameters": _full("find_unused_parameters", replace(_JOB, shape="unused")),

@@ -178,7 +178,7 @@ def test_a_link_is_never_busy_and_idle_at_once(played: Played) -> None:
                 assert busy + idle_s / link["outstanding_s"] <= 1.0001, (link["device"], way, busy, idle_s)
 
 
-@cases("link-10mbit", "link-60mbit", "link-300mbit", "undisturbed")
+@cases("link-10mbit", "link-60mbit", "link-300mbit", "undisturbed", "short-bins")
 def test_a_full_link_is_not_idle(played: Played) -> None:
     assert waiting(played)["causes"][0]["share"] > 0.8, account(played)
     for link in played.report["links"]:
