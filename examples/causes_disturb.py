@@ -21,12 +21,9 @@ _TRAFFIC = Path(__file__).parent / "causes_traffic.py"
 
 
 def prepare_links(lab: Lab, setting: Setting) -> None:
-    """Make links slow and lossy, and buffers small, before the job begins."""
+    """Make links slow and buffers small, before the job begins."""
     for rank in setting.slow_ranks:
         _slow_down(lab, rank, setting)
-    if setting.loss_percent:
-        for rank in setting.loss_ranks or range(setting.ranks):
-            _lose_towards(lab, rank, setting.loss_percent)
     for host in lab:
         _set_buffers(host, "tcp_rmem", setting.receive_buffer)
         _set_buffers(host, "tcp_wmem", setting.send_buffer)
@@ -50,17 +47,16 @@ def _slow_down(lab: Lab, rank: int, setting: Setting) -> None:
         lab.shape_towards(rank, setting.slow_rate, burst(setting.slow_rate))
 
 
-def _lose_towards(lab: Lab, rank: int, percent: float) -> None:
-    lose(lab[rank].netns, lab[rank].device, percent)
-
-
 def _set_buffers(host: Host, name: str, size: int) -> None:
     if size:
         host.run("sh", "-c", f"echo 4096 {size} {size} > /proc/sys/net/ipv4/{name}")
 
 
 def begin(lab: Lab, setting: Setting, pids: dict[int, int]) -> None:
-    """Begin what goes on as long as the job: others' traffic, a CPU that is taken."""
+    """Begin what goes on as long as the job, once it trains: losses, others' traffic, a CPU that is taken."""
+    if setting.loss_percent:
+        for rank in setting.loss_ranks or range(setting.ranks):
+            lose(lab[rank].netns, lab[rank].device, setting.loss_percent)
     if setting.others != "none":
         _send_others_traffic(lab, setting)
     if setting.starved_rank >= 0:

@@ -175,7 +175,8 @@ def test_a_link_is_never_busy_and_idle_at_once(played: Played) -> None:
         for way in ("tx", "rx"):
             busy, idle_s = link[f"utilization_outstanding_{way}"], link[f"idle_{way}_s"]["gradients_waiting"]
             if busy is not None and idle_s is not None and link["outstanding_s"]:
-                assert busy + idle_s / link["outstanding_s"] <= 1.0001, (link["device"], way, busy, idle_s)
+                idle = idle_s / link["outstanding_s"]  # less than 1 % busy
+                assert busy + idle <= 1.01, f"{link['device']} {way}: {busy:.3f} busy and {idle:.3f} idle"
 
 
 @cases("link-10mbit", "link-60mbit", "link-300mbit", "undisturbed", "short-bins")
@@ -183,7 +184,7 @@ def test_a_full_link_is_not_idle(played: Played) -> None:
     assert waiting(played)["causes"][0]["share"] > 0.8, account(played)
     for link in played.report["links"]:
         assert link["utilization_outstanding_tx"] > 0.9
-        assert link["idle_tx_s"]["gradients_waiting"] < 0.05 * link["outstanding_s"]
+        assert link["idle_tx_s"]["gradients_waiting"] < 0.1 * link["outstanding_s"]
 
 
 @cases("slow-leg")
