@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from causes_cases import Setting
-from lab import Host, Lab
+from lab import Host, Lab, LabError
 from lab_links import lose
 
 Event = dict[str, Any]  # what happened to whom: "what", "rank", "begin_ns", "end_ns"
@@ -34,8 +34,10 @@ def prepare_links(lab: Lab, setting: Setting) -> None:
 
 
 def burst(rate: str) -> str:
-    """Return how much a device may send at once: what it sends in a millisecond, 16 kB to 1 MB."""
+    """Return how much a device may send at once: what it sends in a millisecond, 16 kB to 1 MB. Raises LabError."""
     units = {"mbit": 1e6, "gbit": 1e9}
+    if rate[-4:] not in units or not rate[:-4].replace(".", "", 1).isdigit():
+        raise LabError(f"{rate} is no rate; write 250mbit or 10gbit")
     millisecond_bytes = float(rate[:-4]) * units[rate[-4:]] / 8e3
     return f"{min(max(round(millisecond_bytes), 16_000), 1_000_000)}b"
 
@@ -88,7 +90,7 @@ def _start(host: Host, *command: str) -> str:
     process = host.popen(command, stdout=subprocess.PIPE, text=True)
     line = process.stdout.readline() if process.stdout else ""
     if not line:
-        raise RuntimeError(f"{' '.join(command)} did not start (its own words are above)")
+        raise LabError(f"{' '.join(command)} did not start (its own words are above)")
     return line
 
 
