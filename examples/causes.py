@@ -118,7 +118,9 @@ def _start_job(lab: Lab, setting: Setting, log: Path) -> tuple[list[subprocess.P
     """Start the ranks and wait until all train; return the processes and each rank's pid. Raises CauseError."""
     command = [sys.executable, str(TRAIN), "--log", str(log), "--shared", str(log / "shared"), *_job_options(setting)]
     command += ["--hosts", ",".join(str(NETNS_DIR / lab[rank].netns) for rank in range(setting.ranks))]
-    place = {"MASTER_ADDR": lab[0].ipv4, "MASTER_PORT": "29500", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
+    port = 20_000 + os.getpid() % 10_000  # by address and port netprof finds the ranks: another lab has other ones
+    place = {"MASTER_ADDR": lab[0].ipv4, "MASTER_PORT": str(port), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    place["OMP_NUM_THREADS"] = "1"
     processes = []
     for rank in range(setting.ranks if setting.start == "each" else 1):
         environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | place
