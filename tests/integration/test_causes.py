@@ -9,6 +9,7 @@ gradients.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,8 +32,8 @@ SHORTER_S = 4.0  # is enough where nothing happens only now and then
 LONG = {"fifth-step-late", "link-stalls", "link-10mbit", "link-60mbit", "stopped", "stopped-a-while", "loss-20"}
 WAITS_UNTOLD = {"sharded"}  # the job itself cannot tell when it waits
 WHY = {
-    "delay": "congestion window",
-    "small-receive-buffers": "receive window",
+    "delay": "congestion window|latency",  # an all-reduce is smaller than what the link holds, and windows grow slowly
+    "small-receive-buffers": "receive window|receiver .*window",
     "small-send-buffers": "send buffer",
     "many-small": "latency",
 }
@@ -181,10 +182,13 @@ def test_a_link_is_never_busy_and_idle_at_once(played: Played) -> None:
 
 @cases("link-10mbit", "link-60mbit", "link-300mbit", "undisturbed", "short-bins")
 def test_a_full_link_is_not_idle(played: Played) -> None:
-    assert waiting(played)["causes"][0]["share"] > 0.8, account(played)
+    setting = setting_of(played)
+    rate_bps = float(setting["rate"][:-4]) * {"mbit": 1e6, "gbit": 1e9}[setting["rate"][-4:]]
+    busy = setting["gradient_mb"] * 8e6 / rate_bps / (Steps(played)["waited_ns"].mean() / 1e9)
+    assert waiting(played)["causes"][0]["share"] > 0.9 * busy, account(played)
     for link in played.report["links"]:
-        assert link["utilization_outstanding_tx"] > 0.9
-        assert link["idle_tx_s"]["gradients_waiting"] < 0.1 * link["outstanding_s"]
+        assert link["utilization_outstanding_tx"] > 0.9 * busy
+        assert link["idle_tx_s"]["gradients_waiting"] < (1.1 - min(busy, 1)) * link["outstanding_s"]
 
 
 @cases("slow-leg")
@@ -213,7 +217,7 @@ def setting_of(played: Played) -> dict[str, Any]:
 @cases(*WHY)
 def test_transport_says_why(played: Played) -> None:
     transport = next(cause for cause in waiting(played)["causes"] if cause["cause"] == "transport")
-    assert WHY[played.truth["case"]] in transport["sentence"].lower(), account(played)
+    assert re.search(WHY[played.truth["case"]], transport["sentence"].lower()), account(played)
 
 
 @cases("unseen-way")
