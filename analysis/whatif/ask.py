@@ -60,6 +60,7 @@ class Question:
 def ask(schedule: GradientSchedule, question: Question) -> Answer:
     """Answer a question. Raises NetprofError or UsageError where the schedule cannot answer it."""
     points = question.points()
+    _check_straggler(schedule, question)
     transport, fits, notes = _transport(schedule, question)
     replay = _replay(schedule, question, transport)
     base = baselines(
@@ -99,10 +100,22 @@ def _asked_notes(schedule: GradientSchedule, question: Question) -> tuple[str, .
         for rank, rate in sorted(question.legs_bps.items())
     )
     recording = schedule.recorded
-    if question.without_straggler and recording is not None:
+    if question.without_straggler and recording is not None and len(recording.pids) > 1:
         name = recording.rank_name(recording.slowest())
         notes += (f"{name} computes longest; here every rank computes as long as the others do on average",)
     return notes
+
+
+def _check_straggler(schedule: GradientSchedule, question: Question) -> None:
+    """Raise UsageError where no straggler can be taken out."""
+    if not question.without_straggler:
+        return
+    recording = schedule.recorded
+    if recording is None or len(recording.pids) < 2 or question.policy != "observed":
+        raise UsageError(
+            "there are no ranks to compare here, so none can be told to be the straggler",
+            "give --without-straggler with a trace of several ranks that do the same, and no --fusion",
+        )
 
 
 def _bucket_sizes(

@@ -110,6 +110,8 @@ def test_ranks_that_do_not_do_the_same_are_told(tmp_path: Path) -> None:
     found = from_trace(analyze(TraceReader(job.write(tmp_path / "t.netprof"))))
     assert any("do not all do the same" in note for note in found.notes)
     assert asked(found, 1e9).measured_model_s is not None
+    with pytest.raises(NetprofError, match="no ranks to compare"):
+        asked(found, 1e9, without_straggler=True)
 
 
 def test_ranks_that_were_not_recorded_at_the_same_time(tmp_path: Path) -> None:
