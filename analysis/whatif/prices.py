@@ -36,8 +36,8 @@ class Pricing:
     """How collectives are priced.
 
     `keeps_recorded`: by what each collective took more or less than the transport says, it does so elsewhere too; where
-    it gets shorter, by the same factor. Else the transport alone gives the price. `workers` is the job's recorded number of ranks, and
-    `codecs` hold what compression computes, by the method's label ("" for a bare ratio).
+    it gets shorter, by the same factor. Else the transport alone gives the price. `workers` is the job's recorded
+    number of ranks, and `codecs` hold what compression computes, by the method's label ("" for a bare ratio).
     """
 
     transport: Transport
