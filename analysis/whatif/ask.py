@@ -12,19 +12,18 @@ from netprof.analysis.whatif.answer import Answer, goals
 from netprof.analysis.whatif.bucket_sizes import BucketSize, bucket_sizes, check_buckets
 from netprof.analysis.whatif.compression import Codec, Method
 from netprof.analysis.whatif.conclude import Standpoint, conclude
-from netprof.analysis.whatif.fit import AlphaBeta, CollectiveSamples, fit_alpha_beta
+from netprof.analysis.whatif.fit import AlphaBeta
+from netprof.analysis.whatif.fit_recording import fitted_transport
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
 from netprof.analysis.whatif.points import Points, grid, one
 from netprof.analysis.whatif.prices import Links, Pricing
 from netprof.analysis.whatif.program import Program, of_buckets, slowest_compute_s
-from netprof.analysis.whatif.recording import Recording
-from netprof.analysis.whatif.schedule import GradientSchedule, Observation
+from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.sweep import Baselines, Replay, baselines, sweep
-from netprof.analysis.whatif.transport import AddTable, FittedTransport, FullLink, Spoken, Transport
-from netprof.errors import NetprofError, UsageError
+from netprof.analysis.whatif.transport import AddTable, FullLink, Spoken, Transport
+from netprof.errors import UsageError
 
 TRANSPORTS = ("measured", "ideal")
-_NO_FIT = "use --transport ideal for a link fully used"
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,7 @@ class Question:
 def ask(schedule: GradientSchedule, question: Question) -> Answer:
     """Answer a question. Raises NetprofError or UsageError where the schedule cannot answer it."""
     points = question.points()
+    _check_straggler(schedule, question)
     transport, fits, notes = _transport(schedule, question)
     replay = _replay(schedule, question, transport)
     base = baselines(
@@ -99,10 +99,22 @@ def _asked_notes(schedule: GradientSchedule, question: Question) -> tuple[str, .
         for rank, rate in sorted(question.legs_bps.items())
     )
     recording = schedule.recorded
-    if question.without_straggler and recording is not None:
+    if question.without_straggler and recording is not None and len(recording.pids) > 1:
         name = recording.rank_name(recording.slowest())
         notes += (f"{name} computes longest; here every rank computes as long as the others do on average",)
     return notes
+
+
+def _check_straggler(schedule: GradientSchedule, question: Question) -> None:
+    """Raise UsageError where no straggler can be taken out."""
+    if not question.without_straggler:
+        return
+    recording = schedule.recorded
+    if recording is None or len(recording.pids) < 2 or question.policy != "observed":
+        raise UsageError(
+            "there are no ranks to compare here, so none can be told to be the straggler",
+            "give --without-straggler with a trace of several ranks that do the same, and no --fusion",
+        )
 
 
 def _bucket_sizes(
@@ -174,56 +186,6 @@ def _transport(
         raise UsageError("a log holds no measured transport", "use --transport ideal")
     found, notes = fitted_transport(schedule.observed, schedule.recorded)
     return found, found.fits, notes
-
-
-def fitted_transport(observed: Observation, recording: Recording) -> tuple[FittedTransport, tuple[str, ...]]:
-    """Fit the trace's own transport; also return what it had to assume.
-
-    Raises NetprofError without a line rate, without timed collectives, or for a job of one worker.
-    """
-    if observed.workers < 2:
-        raise NetprofError("this job has one worker: it exchanges nothing", "record a job of two or more ranks")
-    if observed.line_rate_bps is None:
-        raise NetprofError(
-            "the link's line rate is unknown, so its part in the measured transport is too",
-            "give it with --line-rate, or use --transport ideal",
-        )
-    wire = FullLink(overhead=1.0 if observed.overhead is None else observed.overhead)
-    fits = fit_programs(recording.programs, wire, observed.line_rate_bps)
-    found = FittedTransport(fits, observed.line_rate_bps, wire.overhead)
-    notes: tuple[str, ...] = ()
-    if observed.overhead is None:
-        notes = ("no wire bytes were observed: a ring's are assumed",)
-    if found.rest_s_per_byte(max(fits, key=lambda spoken: fits[spoken].total_bytes)) < 0:
-        notes += ("the collectives ran faster than the line rate allows; the line rate is taken to be too low by that",)
-    return found, notes
-
-
-def fit_programs(programs: Sequence[Program], wire: FullLink, bandwidth_bps: float) -> dict[Spoken, AlphaBeta]:
-    """Fit what was recorded on a link of `bandwidth_bps`, kind by kind and group size by group size.
-
-    Raises NetprofError without a collective that moved anything.
-    """
-    samples: dict[Spoken, list[CollectiveSamples]] = {}
-    for program in programs:
-        for k in np.flatnonzero(program.bytes > 0).tolist():
-            if program.own_s is not None:
-                seconds = program.own_s[:, :, k].ravel()
-                here = samples.setdefault(Spoken(int(program.kind[k]), int(program.ranks[k])), [])
-                here.append(CollectiveSamples(np.full(len(seconds), program.bytes[k]), seconds))
-    if not samples:
-        raise NetprofError("no collective was timed, so there is no transport to fit", _NO_FIT)
-    byte = np.ones(1)
-    least = {spoken: wire.terms(np.array(spoken.kind), byte, np.array(spoken.ranks)).bits for spoken in samples}
-    return {
-        spoken: fit_alpha_beta(_together(parts), float(least[spoken].item()) / bandwidth_bps)
-        for spoken, parts in samples.items()
-    }
-
-
-def _together(parts: Sequence[CollectiveSamples]) -> CollectiveSamples:
-    sizes, seconds = (np.concatenate([getattr(part, name) for part in parts]) for name in ("bytes", "seconds"))
-    return CollectiveSamples(sizes, seconds)
 
 
 def _ideal(schedule: GradientSchedule, question: Question) -> FullLink:

@@ -35,9 +35,9 @@ class Links:
 class Pricing:
     """How collectives are priced.
 
-    `keeps_recorded`: each collective took more or less than the transport says, and does so by the same factor
-    elsewhere; else the transport alone gives the price. `workers` is the job's recorded number of ranks, and
-    `codecs` hold what compression computes, by the method's label ("" for a bare ratio).
+    `keeps_recorded`: by what each collective took more or less than the transport says, it does so elsewhere too; where
+    it gets shorter, by the same factor. Else the transport alone gives the price. `workers` is the job's recorded
+    number of ranks, and `codecs` hold what compression computes, by the method's label ("" for a bare ratio).
     """
 
     transport: Transport
@@ -76,7 +76,8 @@ class ProgramPrices:
         was_s = (was.fixed_s[collective] + was_wire_s)[:, None]
         own_s = recorded[:, :, collective, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(np.where(was_s > 0, new_s * (own_s / was_s), own_s + new_s))
+            left = np.where(was_s > 0, np.minimum(new_s / was_s, 1.0), 1.0)
+        return np.asarray(new_s + (own_s - was_s) * left)
 
     def encode_s(self, collective: int) -> Float64:
         """Return what the rank computes before it posts a collective, shape (P,)."""

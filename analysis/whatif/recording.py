@@ -80,15 +80,20 @@ def find_recording(evidence: Evidence, world_size: int) -> Recording:
     rows = _typical(ranks, _job_iterations(ranks))
     doings = [[rank.of(int(row)) for row in own] for rank, own in zip(ranks, rows, strict=True)]
     alike = _alike(doings)
-    if alike.mean() >= _ENOUGH:
+    if len(alike) and alike.mean() >= _ENOUGH:
         chosen = [[own[i] for i in np.flatnonzero(alike)] for own in doings]
         return _recording(evidence, [rank.pid for rank in ranks], chosen, world_size)
-    exposed = [np.mean([doing.exposed_s for doing in own]) for own in doings]
-    pace = int(np.argmin(exposed))
+    return _one_for_all(evidence, ranks, world_size)
+
+
+def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -> Recording:
+    """Return the recording of the rank that waits least."""
+    alone = [[rank.of(int(row)) for row in _typical([rank], _job_iterations([rank]))[0]] for rank in ranks]
+    pace = int(np.argmin([np.mean([doing.exposed_s for doing in own]) for own in alone]))
     name = evidence.ranks.get(ranks[pace].pid)
     who = f"rank {name}" if name is not None else f"pid {ranks[pace].pid}"
     note = f"the ranks do not all do the same: {who}, which waits least, stands for all, and others are not waited for"
-    return _recording(evidence, [ranks[pace].pid], [doings[pace]], world_size, (note,))
+    return _recording(evidence, [ranks[pace].pid], [alone[pace]], world_size, (note,))
 
 
 def _by_rank(evidence: Evidence) -> list[int]:
@@ -118,9 +123,9 @@ def _job_iterations(ranks: Sequence[Doings]) -> Int64:
 
 
 def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
-    """Return the middle half of the job's iterations by their mean duration, no more than can be replayed soon."""
-    durations = [rank.iterations.duration_ns[own] for rank, own in zip(ranks, rows, strict=True)]
-    typical = np.sort(middle_half(np.mean(durations, axis=0).astype(np.int64)))
+    """Return the middle half of the job's iterations, as the report chooses it, no more than can be replayed soon."""
+    number = max(range(len(ranks)), key=lambda row: len(ranks[row]))
+    typical = np.sort(middle_half(ranks[number].iterations.duration_ns[rows[number]]))
     most = max(_MOST // len(ranks), 8)
     if len(typical) > most:
         typical = typical[np.linspace(0, len(typical) - 1, most).astype(np.int64)]
@@ -130,7 +135,8 @@ def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
 def _alike(doings: Sequence[Sequence[Doing]]) -> Bool:
     """Return in which iterations all ranks do the same."""
     structures = [[doing.structure for doing in own] for own in doings]
-    return np.array([all(own[i] == structures[0][i] for own in structures) for i in range(len(structures[0]))])
+    count = len(structures[0])
+    return np.array([all(own[i] == structures[0][i] for own in structures) for i in range(count)], dtype=bool)
 
 
 def _recording(

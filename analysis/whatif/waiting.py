@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.waits import training_threads
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.analysis.tables.intervals import Intervals
 from netprof.analysis.tables.marks import Marks
@@ -59,10 +60,10 @@ def _within(times: Intervals, at_ns: Int64, index: Int64) -> Bool:
 def _asked_for(marks: Marks, collectives: Collectives) -> tuple[Int64, Int64]:
     """Return when WORK_WAIT was called, and for which row: the last one of that address that was posted before.
 
-    Not by the threads that perform collectives: a callback waits there, not the job.
+    Only by threads that train: a callback that waits on another one keeps nobody waiting.
     """
     calls = marks.of(MarkKind.WORK_WAIT)
-    calls = calls.where(~np.isin(calls.tid, collectives.tid))
+    calls = calls.where(np.isin(calls.tid, training_threads(marks)))
     if len(calls) == 0 or len(collectives) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     order = np.lexsort((collectives.posted_ns, collectives.work))

@@ -39,6 +39,8 @@ class Job:
     def __init__(self, lab: Lab, folder: Path, kind: str, options: Sequence[str]) -> None:
         self.kind, port = KINDS[kind], next(_ports)
         self.logs = [folder / f"{port}.{rank}.csv" for rank in range(len(lab.hosts))]
+        for log in self.logs:
+            log.unlink(missing_ok=True)  # of an earlier run in a folder that is kept
         self.processes = []
         for rank, host in enumerate(lab):
             place = {"RANK": str(rank), "WORLD_SIZE": str(len(lab.hosts)), "GLOO_SOCKET_IFNAME": host.device}

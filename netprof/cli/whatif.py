@@ -117,13 +117,14 @@ def whatif(
 def _show(answer: Answer, as_json: bool, csv: str | None) -> None:
     """Print an answer as it was asked for."""
     from netprof.views import whatif as view
+    from netprof.views import whatif_data as data
 
     if csv is not None and csv != "-":
-        source_of.write(Path(csv), view.to_csv(answer))
+        source_of.write(Path(csv), data.to_csv(answer))
     if csv == "-":
-        typer.echo(view.to_csv(answer), nl=False)
+        typer.echo(data.to_csv(answer), nl=False)
     elif as_json:
-        typer.echo(json.dumps(view.to_json(answer), indent=1))
+        typer.echo(json.dumps(data.to_json(answer), indent=1))
     else:
         from netprof.views.printed import standard_output
 

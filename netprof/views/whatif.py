@@ -1,12 +1,9 @@
-"""Drawing a what-if: the table for people, CSV and JSON for programs. Nothing is computed here."""
+"""Drawing a what-if for people. Nothing is computed here."""
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import io
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -25,47 +22,6 @@ if TYPE_CHECKING:
     from netprof.analysis.whatif.transport import Spoken
 
 _SHOWN = 0.01  # share of the bytes below which a kind of collective is not described
-CSV_COLUMNS = ("workers", "bandwidth_gbps", "compression", "scaling_factor", "overhead_s", "iteration_s")
-
-
-def to_csv(answer: Answer) -> str:
-    """Return the sweep as CSV with CSV_COLUMNS, numbers in full precision."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    writer.writerows([_exact(row[name]) for name in CSV_COLUMNS] for row in _rows(answer))
-    return out.getvalue()
-
-
-def to_json(answer: Answer) -> dict[str, Any]:
-    """Return the answer as JSON-ready values; an infinite link speed and a goal out of reach are null."""
-    observed = answer.observed
-    return {
-        "policy": answer.policy,
-        "transport": answer.transport,
-        "wire_bytes": answer.wire_source,
-        "measured": None
-        if observed is None
-        else {
-            "iteration_s": observed.iteration_s,
-            "iterations": observed.iterations,
-            "workers": observed.workers,
-            "workers_per_host": observed.workers_per_host,
-            "line_rate_bps": observed.line_rate_bps,
-            "line_rate_source": observed.line_rate_source,
-            "wire_bytes_per_byte": observed.wire_bytes_per_byte,
-            "model_iteration_s": answer.measured_model_s,
-            "full_use_iteration_s": answer.full_use_s,
-        },
-        "fit": None if answer.main_fit is None else _fit(*answer.main_fit),
-        "fits": [_fit(spoken, fit) for spoken, fit in answer.fits.items()],
-        "baselines": dataclasses.asdict(answer.base),
-        "points": [_finite(row) for row in _rows(answer)],
-        "compression_needed": [_finite(dataclasses.asdict(goal)) for goal in answer.goals],
-        "bucket_sizes": [_finite(dataclasses.asdict(each)) for each in answer.bucket_sizes],
-        "conclusion": answer.conclusion,
-        "notes": list(answer.notes),
-    }
 
 
 def draw(answer: Answer, console: Console) -> None:
@@ -81,41 +37,6 @@ def draw(answer: Answer, console: Console) -> None:
         show(console, _bucket_sizes(answer))
     title(console, "Rests on")
     pairs(console, Pairs(_basis(answer)))
-
-
-def _fit(spoken: Spoken, fit: AlphaBeta) -> dict[str, Any]:
-    return {"kind": kind_name(spoken.kind), "ranks": spoken.ranks, **dataclasses.asdict(fit)}
-
-
-def _rows(answer: Answer) -> list[dict[str, Any]]:
-    points, result = answer.sweep.points, answer.sweep
-    nothing = [None] * len(points)
-    low, high = result.iteration_low_s, result.iteration_high_s
-    columns = {
-        "workers": [int(count) for count in points.workers.tolist()],
-        "bandwidth_gbps": (points.bandwidth_bps / 1e9).tolist(),
-        "compression": [
-            label if number else ratio
-            for ratio, number, label in zip(
-                points.compression.tolist(), points.method.tolist(), points.labels, strict=True
-            )
-        ],
-        "scaling_factor": result.scaling_factor.tolist(),
-        "host_scaling_factor": result.host_scaling_factor.tolist(),
-        "overhead_s": result.overhead_s.tolist(),
-        "iteration_s": result.iteration_s.tolist(),
-        "iteration_low_s": nothing if low is None else low.tolist(),
-        "iteration_high_s": nothing if high is None else high.tolist(),
-    }
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(value, float) and math.isinf(value) else value for name, value in row.items()}
-
-
-def _exact(value: float | str) -> str:
-    return value if isinstance(value, str) else repr(value).removesuffix(".0")
 
 
 def _predictions(answer: Answer, workers: int) -> Grid:

@@ -99,11 +99,13 @@ def test_each_rank_waits_as_long_as_it_was_recorded_to(tmp_path: Path, name: str
         assert recording.exposed_s[row] == pytest.approx(float(np.mean(own.exposed_phase_ns)) * 1e-9, rel=0.03)
 
 
-@pytest.mark.parametrize("name", [name for name in JOBS if "late" not in name and name != "three ranks"])
+@pytest.mark.parametrize("name", JOBS)
 def test_report_and_what_if_give_one_scaling_factor(tmp_path: Path, name: str) -> None:
     analysis = analysed(name, tmp_path)
     report = analysis.of(SCALING)
-    answer = ask(from_trace(analysis, line_rate_bps=1e9), Question((2,), (1e9,), (1.0,), "observed", "measured"))
+    found = from_trace(analysis, line_rate_bps=1e9)
+    assert found.observed is not None
+    answer = ask(found, Question((found.observed.workers,), (1e9,), (1.0,), "observed", "measured"))
     assert report is not None
     assert answer.sweep.scaling_factor[0] == pytest.approx(report.factor, rel=0.01)
-    assert answer.measured_model_s == pytest.approx(answer.observed.iteration_s, rel=0.01)  # type: ignore[union-attr]
+    assert answer.measured_model_s == pytest.approx(found.observed.iteration_s, rel=0.01)

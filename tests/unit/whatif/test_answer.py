@@ -18,6 +18,7 @@ from netprof.analysis.whatif.recording import Recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
 from netprof.errors import NetprofError, UsageError
 from netprof.views import whatif as view
+from netprof.views.whatif_data import to_json
 
 S = 100e6  # bytes of the one bucket
 WIRE = 1.0  # per byte: 0.8 s at 1 Gbit/s
@@ -81,7 +82,7 @@ def test_a_goal_reached_already_needs_nothing() -> None:
 def test_goals_out_of_reach_are_none_and_null() -> None:
     answer = asked(observed(4.0, 1.0))
     assert all(goal.compression is None for goal in answer.goals)
-    document = json.loads(json.dumps(view.to_json(answer), allow_nan=False))
+    document = json.loads(json.dumps(to_json(answer), allow_nan=False))
     assert document["compression_needed"][0]["compression"] is None
     assert None in [point["bandwidth_gbps"] for point in document["points"]], "an infinitely fast link"
 

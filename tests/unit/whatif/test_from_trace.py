@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from netprof.analysis import analyze
 from netprof.analysis.tables.intervals import merge
-from netprof.analysis.whatif.ask import Question, ask, fitted_transport
+from netprof.analysis.whatif.ask import Question, ask
+from netprof.analysis.whatif.fit_recording import fitted_transport
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.fusion import fuse
 from netprof.analysis.whatif.own_time import own_seconds

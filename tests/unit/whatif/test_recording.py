@@ -110,6 +110,17 @@ def test_ranks_that_do_not_do_the_same_are_told(tmp_path: Path) -> None:
     found = from_trace(analyze(TraceReader(job.write(tmp_path / "t.netprof"))))
     assert any("do not all do the same" in note for note in found.notes)
     assert asked(found, 1e9).measured_model_s is not None
+    with pytest.raises(NetprofError, match="no ranks to compare"):
+        asked(found, 1e9, without_straggler=True)
+
+
+def test_ranks_that_were_not_recorded_at_the_same_time(tmp_path: Path) -> None:
+    job = Sharded().fill()
+    job.marks = [(mark[0] + (10**11 if mark[1] == 101 else 0), *mark[1:]) for mark in job.marks]
+    found = from_trace(analyze(TraceReader(job.write(tmp_path / "t.netprof"))))
+    assert any("stands for all" in note for note in found.notes)
+    assert found.observed is not None
+    assert found.observed.iteration_s * 1e3 == pytest.approx(told_ms(job), rel=1e-3)
 
 
 def test_one_more_all_reduce_than_buckets_is_no_obstacle(tmp_path: Path) -> None:
