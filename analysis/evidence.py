@@ -33,11 +33,11 @@ from netprof.analysis.tables.targets import ranks_by_pid, world_size
 from netprof.analysis.tables.transport import read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
-from netprof.analysis.wire.served import Served
+from netprof.analysis.wire.served import MEASURING_ERROR, Served, sustained_bps
 from netprof.analysis.wire.traffic import traffic
 from netprof.errors import TraceError
 from netprof.model import Meta
-from netprof.schema import MarkKind
+from netprof.schema import RECEIVE, TRANSMIT, MarkKind
 
 if TYPE_CHECKING:
     from netprof.trace import TraceReader
@@ -222,9 +222,25 @@ class Evidence:
 
     @cached_property
     def rates(self) -> Mapping[LinkKey, float]:
-        """The known line rates, bits per second."""
-        devices = {LinkKey(device.netns, device.device): device.line_rate.bps for device in self.meta.devices}
-        return {link: rate for link, rate in devices.items() if rate}
+        """The line rates that are known and can be true, bits per second."""
+        stated = {LinkKey(device.netns, device.device): device.line_rate.bps for device in self.meta.devices}
+        return {
+            link: max(rate, rate * self.exceeded.get(link, 0.0))
+            for link, rate in stated.items()
+            if rate and self.exceeded.get(link, 0.0) <= MEASURING_ERROR
+        }
+
+    @cached_property
+    def exceeded(self) -> Mapping[LinkKey, float]:
+        """What a link keeps up, as a share of the line rate that is stated for it."""
+        found = {}
+        for device in self.meta.devices:
+            link = LinkKey(device.netns, device.device)
+            sides = [self.lanes.of_link(link, direction) for direction in (TRANSMIT, RECEIVE)]
+            most = max((sustained_bps(bins) for bins in sides if bins is not None), default=0.0)
+            if device.line_rate.bps:
+                found[link] = most / device.line_rate.bps
+        return found
 
     @cached_property
     def link_sides(self) -> list[LinkSide]:

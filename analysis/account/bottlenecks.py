@@ -64,7 +64,7 @@ def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate_b
     moved_ns = np.rint(np.diff(counted_bytes) * (8e9 / line_rate_bps)).astype(np.int64)
     job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
     busy = np.clip(moved_ns - job_ns, 0, np.maximum(length - job_ns, 0))
-    kept = busy > OTHERS_MATTER * moved_ns
+    kept = (busy > 0) & (busy > OTHERS_MATTER * moved_ns)
     return Served(time_ns[:-1][kept], time_ns[1:][kept], busy[kept])
 
 

@@ -17,6 +17,7 @@ from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.wire.bins import Bins
+from netprof.analysis.wire.served import MEASURING_ERROR
 from netprof.model import LineRate
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import UNKNOWN, rate, share
@@ -27,8 +28,6 @@ HARDLY_ANY = 0.001
 OTHER_TRAFFIC = 0.05
 """Share of a device's bytes that may be another's, or a counter's way of counting headers, before it is mentioned."""
 _NAMED = 4
-_BEYOND_DOUBT = 1.005
-"""Utilization that is above 1 even where it is shown with one decimal."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,8 @@ class LinkSummary:
     """One device over the window: the time in iterations of its ranks, or the recording where none is known.
 
     Utilizations (`definitions.UTILIZATION`) are None without a line rate, and those while a bucket is outstanding
-    also without iterations. `idle` is both directions at once. Byte counts are the job's, over the window.
+    also without iterations. `idle` is both directions at once. Byte counts are the job's, over the window. `kept_up` is
+    the rate that it kept up, as a share of its line rate.
     """
 
     netns: int
@@ -60,6 +60,7 @@ class LinkSummary:
     idle_tx: IdleTime
     idle_rx: IdleTime
     nic: NicTotals | None
+    kept_up: float = 0.0
 
     @property
     def key(self) -> LinkKey:
@@ -75,12 +76,6 @@ class LinkSummary:
     def idle_basis(self) -> str:
         """What counts as idle here."""
         return "utilization below 1 %" if self.line_rate_bps else "bins without a packet"
-
-    @property
-    def highest_utilization(self) -> float:
-        """The highest of all utilizations that are known, 0 where none is."""
-        tx_waiting, rx_waiting = self.utilization_outstanding_tx, self.utilization_outstanding_rx
-        return max(self.utilization_tx or 0.0, self.utilization_rx or 0.0, tx_waiting or 0.0, rx_waiting or 0.0)
 
     @property
     def waiting_utilization(self) -> float | None:
@@ -175,6 +170,7 @@ def _summarize(key: LinkKey, line_rate: LineRate, nic: NicTotals | None, evidenc
         idle_tx=idle_time(evidence.busy(key, TRANSMIT), window, times),
         idle_rx=idle_time(evidence.busy(key, RECEIVE), window, times),
         nic=nic,
+        kept_up=evidence.exceeded.get(key, 0.0),
     )
 
 
@@ -282,11 +278,10 @@ def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
     for link in links:
         if link.line_rate_bps is None and link.moved_bytes:
             yield f"the line rate of {link.device} is unknown: no utilization; idle means bins without any packet"
-        if (most := link.highest_utilization) > _BEYOND_DOUBT:
+        if link.kept_up > MEASURING_ERROR:
             yield (
-                f"{link.device} cannot carry {share(most)} of its line rate: {rate(link.line_rate_bps)} "
-                f"({link.line_rate_source}) is too low (say what it is with --line-rate), or bytes were counted later "
-                "than they moved"
+                f"{link.device} keeps up {share(link.kept_up)} of its line rate, so {rate(link.line_rate_bps)} "
+                f"({link.line_rate_source}) cannot be true and no utilization is shown: say what it is with --line-rate"
             )
         if link.nic is not None:
             yield from _nic_notes(link.device, link.nic)

@@ -119,7 +119,7 @@ def test_a_link_that_two_ranks_share_waits_if_either_does(analyzed):
     assert link.window_ns == 10 * ITERATION_NS + shift
     assert link.outstanding_ns == 10 * (LAST_END + shift - LAUNCH)
     assert link.tx_bytes == 2 * 10 * BUSY_BINS * BYTES_PER_BIN
-    assert link.utilization_tx > 0.7
+    assert link.utilization_tx == pytest.approx(10 * BUSY_BINS * MS / link.window_ns)
     idle = link.idle
     parts = (idle.no_gradient_ns, idle.gradients_waiting_ns, idle.nothing_outstanding_ns, idle.after_last_byte_ns)
     assert sum(parts) == idle.total_ns

@@ -116,9 +116,9 @@ def test_a_short_wait_is_full_by_itself():
 def test_others_are_what_the_device_counted_beyond_the_jobs_bytes():
     own = stretches((0, 50 * MS, 40 * MS))
     times = np.array([0, 50 * MS, 100 * MS])
-    counted = np.array([7, 7 + 6_250_000 * 9 // 10, 7 + 6_250_000 * 9 // 10])  # 90 % of 1 Gbit/s for 50 ms
+    counted = np.array([7, 7 + 6_250_000 * 92 // 100, 7 + 6_250_000 * 92 // 100])  # 92 % of 1 Gbit/s for 50 ms
     found = others_served(times, counted, own, 1e9)
-    assert (found.begin_ns.tolist(), found.end_ns.tolist(), found.busy_ns.tolist()) == ([0], [50 * MS], [5 * MS])
+    assert (found.begin_ns.tolist(), found.end_ns.tolist(), found.busy_ns.tolist()) == ([0], [50 * MS], [6 * MS])
     full = full_time([own, found], 5 * MS)
     assert full.total_ns == 50 * MS, "together they fill the link"
     assert len(full_time([own], 5 * MS)) == 0
