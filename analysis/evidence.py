@@ -221,25 +221,27 @@ class Evidence:
         return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold))
 
     @cached_property
-    def rates(self) -> Mapping[LinkKey, float]:
-        """The line rates that are known and can be true, bits per second."""
+    def rates(self) -> Mapping[tuple[LinkKey, int], float]:
+        """The line rates that are known and can be true, bits per second, by link and direction."""
         stated = {LinkKey(device.netns, device.device): device.line_rate.bps for device in self.meta.devices}
+        kept_up = self.kept_up
         return {
-            link: max(rate, rate * self.exceeded.get(link, 0.0))
+            (link, direction): rate * max(1.0, kept_up.get((link, direction), 0.0))
             for link, rate in stated.items()
-            if rate and self.exceeded.get(link, 0.0) <= MEASURING_ERROR
+            for direction in (TRANSMIT, RECEIVE)
+            if rate and kept_up.get((link, direction), 0.0) <= MEASURING_ERROR
         }
 
     @cached_property
-    def exceeded(self) -> Mapping[LinkKey, float]:
-        """What a link keeps up, as a share of the line rate that is stated for it."""
+    def kept_up(self) -> Mapping[tuple[LinkKey, int], float]:
+        """What a link keeps up in a direction, as a share of the line rate that is stated for it."""
         found = {}
         for device in self.meta.devices:
             link = LinkKey(device.netns, device.device)
-            sides = [self.lanes.of_link(link, direction) for direction in (TRANSMIT, RECEIVE)]
-            most = max((sustained_bps(bins) for bins in sides if bins is not None), default=0.0)
-            if device.line_rate.bps:
-                found[link] = most / device.line_rate.bps
+            for direction in (TRANSMIT, RECEIVE):
+                bins = self.lanes.of_link(link, direction)
+                if device.line_rate.bps and bins is not None:
+                    found[link, direction] = sustained_bps(bins) / device.line_rate.bps
         return found
 
     @cached_property

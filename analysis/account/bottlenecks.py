@@ -42,13 +42,13 @@ class Bottleneck:
 
 
 def link_sides(
-    lanes: Lanes, rates: Mapping[LinkKey, float], counters: Mapping[LinkKey, tuple[Int64, Int64, Int64]]
+    lanes: Lanes, rates: Mapping[tuple[LinkKey, int], float], counters: Mapping[LinkKey, tuple[Int64, Int64, Int64]]
 ) -> list[LinkSide]:
-    """Return both sides of every link whose line rate is known; `counters` are times, bytes sent and received."""
+    """Return the sides of links whose line rate is known; `counters` are times, bytes sent and received."""
     sides = []
     for link in lanes.links:
         for way in (TRANSMIT, RECEIVE):
-            if rate := rates.get(link):
+            if rate := rates.get((link, way)):
                 own = served(lanes.of_link(link, way), way, rate)
                 times, *moved = counters.get(link, (np.zeros(0, np.int64),) * 3)
                 sides.append(LinkSide(link, way, rate, own, others_served(times, moved[way], own, rate)))

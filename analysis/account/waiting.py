@@ -176,7 +176,7 @@ def _of_process(
     give(arrived, HOST, pid)
     for number in np.unique(others.group[under_way.row]).tolist():
         part = under_way.where(others.group[under_way.row] == number)
-        found.append(_by_wire(pid, part, number, groups.get(number)))
+        found.append(_by_wire(pid, part, number, groups.get(number), _all_seen(number, members, collectives)))
     return _in_order(concatenate(Waiting, found))
 
 
@@ -197,8 +197,17 @@ def _all_moved_ns(mine: Collectives, others: Members, moved: Activity | None) ->
     return np.where(last >= np.maximum(mine.posted_ns, others.ready_ns), last, mine.end_ns)
 
 
-def _by_wire(pid: int, part: Pieces, group: int, times: GroupTimes | None) -> Waiting:
-    """Explain what is left by what the wire did; all that nothing explains is the transport's."""
+def _all_seen(group: int, members: Members, collectives: Collectives) -> bool:
+    """Tell whether all members of a communicator are recorded, as far as it is known how many there are."""
+    rows = members.group == group
+    return bool(members.ranks[rows].max(initial=0) <= len(np.unique(collectives.pid[rows])))
+
+
+def _by_wire(pid: int, part: Pieces, group: int, times: GroupTimes | None, all_seen: bool) -> Waiting:
+    """Explain what is left by what the wire did; all that nothing explains is the transport's.
+
+    Where members are not recorded it may as well be that they are late, or busy.
+    """
     left, found = merge(part.begin_ns, part.end_ns), []
     if times is not None:
         for cause, when in (
@@ -209,10 +218,10 @@ def _by_wire(pid: int, part: Pieces, group: int, times: GroupTimes | None) -> Wa
             explained = left & when
             left = left - explained
             found.append(_span(pid, explained, cause, NOBODY, group))
-        held = left & times.held.times
+        held = left & times.held.times if all_seen else NO_TIME
         left = left - held
         found.append(_span(pid, held, HOST, _holder(times.held, held), group))
-    return concatenate(Waiting, [*found, _span(pid, left, TRANSPORT, NOBODY, group)])
+    return concatenate(Waiting, [*found, _span(pid, left, TRANSPORT if all_seen else UNSEEN, NOBODY, group)])
 
 
 def _holder(held: Held, times: Intervals) -> Int64:

@@ -14,6 +14,8 @@ from netprof.schema import MarkKind
 
 LONGEST_ITERATIONS = 10
 """Typical iterations after which a step that goes on is unfinished, and not just a long one."""
+LONGER_THAN_EVER = 1.5
+"""How much longer it has to go on than any step before: a job that pauses now and then goes on again."""
 LEAST_NS = 2 * 10**9
 """The time that it goes on at least."""
 
@@ -51,7 +53,7 @@ def find_unfinished(
     typical_ns = float(np.median(lengths)) if len(lengths) else typical_ns
     if typical_ns is None:
         return {}
-    longest_ns = max(LONGEST_ITERATIONS * typical_ns, LEAST_NS)
+    longest_ns = max(LONGEST_ITERATIONS * typical_ns, LEAST_NS, LONGER_THAN_EVER * lengths.max(initial=0))
     ended = marks.pid[marks.kind == MarkKind.PROCESS_EXIT]
     own = marks.where((marks.kind < MarkKind.PROCESS_FORK) & ~np.isin(marks.pid, ended))
     last = {pid: last_state(pid, own.where(own.pid == pid)) for pid in _training(own)}

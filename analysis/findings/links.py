@@ -36,7 +36,7 @@ class LinkSummary:
 
     Utilizations (`definitions.UTILIZATION`) are None without a line rate, and those while a bucket is outstanding
     also without iterations. `idle` is both directions at once. Byte counts are the job's, over the window. `kept_up` is
-    the rate that it kept up, as a share of its line rate.
+    the rate that it kept up sending, as a share of its line rate.
     """
 
     netns: int
@@ -107,7 +107,7 @@ def _utilization(evidence: Evidence, key: LinkKey, direction: int, window: Inter
     """Return the share of a window in which a side of a link serves (`definitions.UTILIZATION`); None: unknown."""
     served = evidence.served(key, direction)
     if served is None:
-        return 0.0 if key in evidence.rates and window is not None and len(window) else None
+        return 0.0 if (key, direction) in evidence.rates and window is not None and len(window) else None
     return served.busy_in(window) / window.total_ns if window is not None and len(window) else None
 
 
@@ -170,7 +170,7 @@ def _summarize(key: LinkKey, line_rate: LineRate, nic: NicTotals | None, evidenc
         idle_tx=idle_time(evidence.busy(key, TRANSMIT), window, times),
         idle_rx=idle_time(evidence.busy(key, RECEIVE), window, times),
         nic=nic,
-        kept_up=evidence.exceeded.get(key, 0.0),
+        kept_up=evidence.kept_up.get((key, TRANSMIT), 0.0),
     )
 
 

@@ -18,6 +18,7 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.findings.stall import stall_at_end
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_finding import CauseShare, WaitingFinding
 from netprof.analysis.inference.sources import InferredSummary
@@ -38,6 +39,7 @@ class Case(Enum):
     NO_DATA = "no_data"
     ITERATIONS_UNKNOWN = "iterations_unknown"
     COMPUTE_BOUND = "compute_bound"
+    STALLED = "stalled"
     LATE_RANK = LATE_RANK.name
     LINK_FULL = LINK_FULL.name
     OTHER_TRAFFIC = OTHER_TRAFFIC.name
@@ -122,7 +124,12 @@ def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary |
 
 
 def _conclude(analysis: Analysis) -> Verdict:
-    return judge(analysis.of(ITERATIONS), analysis.of(WAITING), analysis.of(LINKS))
+    found = judge(analysis.of(ITERATIONS), analysis.of(WAITING), analysis.of(LINKS))
+    stall = None if analysis.evidence.is_recent else stall_at_end(analysis.evidence)
+    if stall is None:
+        return found
+    sentence = stall.sentence(analysis.evidence.ranks, int(analysis.evidence.recording.end_ns[-1]))
+    return replace(found, case=Case.STALLED, sentence=f"{sentence} (when the recording ended)", advice="")
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from netprof.analysis.account.idle import CauseTimes
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.links import UNKNOWN_RATE
+from netprof.analysis.findings.stall import Stall
 from netprof.analysis.live.past_iterations import PastIterations
-from netprof.analysis.live.stall import Stall
 from netprof.analysis.live.unfinished import with_unfinished
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import column, int64_column
