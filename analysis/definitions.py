@@ -97,8 +97,9 @@ IDLE = Definition(
 BANDWIDTH = Definition(
     "bandwidth",
     "Algorithm bandwidth is S/t, bus bandwidth S/t x 2(n-1)/n, as in nccl-tests, over the time in which any all-reduce "
-    "runs. S are the bytes of the buffers and n the ranks. All-reduces overlap, so that of one alone is only "
-    "its share; the aggregate is set against line rate. Bus bandwidth is not link utilization.",
+    "runs, from when the last rank has asked for it. S are the bytes of the buffers and n the ranks of the group. "
+    "All-reduces overlap, so that of one alone is only its share; the aggregate is set against line rate. Bus "
+    "bandwidth is not link utilization.",
 )
 WIRE_RATIO = Definition(
     "sent / needed",

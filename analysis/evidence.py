@@ -221,6 +221,13 @@ class Evidence:
         return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold))
 
     @cached_property
+    def together(self) -> Collectives:
+        """The collectives from when all members that were seen had posted them: what bandwidths are of."""
+        own, ready_ns = self.collectives, self.members.ready_ns
+        begin_ns = np.where(ready_ns < own.end_ns, np.maximum(ready_ns, own.begin_ns), own.begin_ns)
+        return replace(own, begin_ns=begin_ns)
+
+    @cached_property
     def rates(self) -> Mapping[tuple[LinkKey, int], float]:
         """The line rates that are known and can be true, bits per second, by link and direction."""
         stated = {LinkKey(device.netns, device.device): device.line_rate.bps for device in self.meta.devices}

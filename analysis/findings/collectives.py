@@ -76,7 +76,7 @@ def _conclude(analysis: Analysis) -> CollectivesFinding:
     _, asked = np.unique(marks.pid[marks.kind == MarkKind.REDUCE_SCATTER_ASKED], return_counts=True)
     return CollectivesFinding(
         summary=summarize_collectives(ranks, links, evidence.world_size, other, found.unpaired),
-        kinds=summarize_kinds(found.collectives, evidence.posted, analysis.of(NCCL).operations, evidence.world_size),
+        kinds=summarize_kinds(evidence.together, evidence.posted, analysis.of(NCCL).operations, evidence.world_size),
         iterations=analysis.of(ITERATIONS).count,
         flows=analysis.of(FLOW_PROPERTIES),
         reduce_scatters_asked=int(asked.max(initial=0)),

@@ -37,7 +37,7 @@ class IterationRows(Columns):
 
 def rows_of(evidence: Evidence, pid: int) -> IterationRows:
     """Return the rows of process `pid` of a recording."""
-    return iteration_rows(evidence.iterations, evidence.collectives, pid, evidence.world_size)
+    return iteration_rows(evidence.iterations, evidence.together, pid, evidence.world_size)
 
 
 def iteration_rows(iterations: Iterations, collectives: Collectives, pid: int, world_size: int | None) -> IterationRows:

@@ -60,7 +60,7 @@ def _summarize(pid: int, evidence: Evidence) -> RankSummary:
     found, lanes = evidence.found, evidence.lanes
     own = found.iterations.where(found.iterations.pid == pid)
     amounts = {link: int(bins.wire_bytes.sum(dtype=np.int64)) for link, bins in lanes.sent_by(pid).items()}
-    collectives = evidence.collectives.where(evidence.collectives.pid == pid)
+    collectives = evidence.together.where(evidence.together.pid == pid)
     posted = evidence.posted.where(evidence.posted.pid == pid)
     return RankSummary(
         pid=pid,

@@ -116,7 +116,7 @@ def _ranks(pids: Iterable[int], ranks: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def _last_bandwidths(evidence: Evidence) -> dict[int, Bandwidths]:
-    found, collectives = evidence.iterations, evidence.collectives
+    found, collectives = evidence.iterations, evidence.together
     result = {}
     for pid in np.unique(collectives.pid).tolist():
         last = found.where(np.flatnonzero(found.pid == pid)[-1:])

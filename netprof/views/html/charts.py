@@ -179,7 +179,7 @@ def bandwidths(analysis: Analysis) -> dict[str, Any]:
     bus = together.bus_bandwidth_bps is not None
     ranks = []
     for rank in [rank for rank in analysis.of(RANKS) if rank.bandwidths.count][:_MOST_RANKS]:
-        table = bandwidth_by_size(analysis.evidence.collectives, rank.pid, analysis.evidence.world_size)
+        table = bandwidth_by_size(analysis.evidence.together, rank.pid, analysis.evidence.world_size)
         columns = {field.name: _numbers(getattr(table, field.name)) for field in dataclasses.fields(table)}
         ranks.append({"label": rank.label, **columns})
     used = {rank.link for rank in analysis.of(RANKS) if rank.bandwidths.count}

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic import BUCKETS, ELEMENTS, ITERATION_NS, MS, START_NS, Job
 
+from netprof.analysis import analyze
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.matching import partners
 from netprof.analysis.events.members import find_members
@@ -14,6 +16,7 @@ from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.tables.columns import Int64, concatenate
 from netprof.schema import ALL_RANKS, Backend, CollectiveKind
 from netprof.schema import MarkKind as K
+from netprof.trace import TraceReader
 
 GROUP, OTHER = 0x1000, 0x2000
 
@@ -166,3 +169,20 @@ def test_what_is_known_is_not_contradicted():
     assert with_told({1: 0}, {1: 0, 2: 1}) == {1: 0, 2: 1}
     assert with_told({1: 5}, {1: 0, 2: 1}) == {1: 5}
     assert with_told({3: 1}, {1: 0, 2: 1}) == {3: 1}
+
+
+def test_bandwidths_are_from_when_the_last_rank_has_asked(tmp_path):
+    job = Job(ranks=2)
+    for step in range(11):
+        for rank in (0, 1):
+            job.step(rank, START_NS + step * ITERATION_NS)
+    late = 20 * MS  # rank 1 asks for its second bucket that much later
+    at = BUCKETS[1][1]
+    job.marks = [
+        (m[0] + late, *m[1:]) if m[1] == 101 and (m[0] - START_NS) % ITERATION_NS in (at, at + 1) else m
+        for m in job.marks
+    ]
+    evidence = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence
+    second = evidence.together.where((evidence.together.pid == 100) & (evidence.together.bytes == 4 * ELEMENTS[1]))
+    assert ((second.begin_ns - START_NS) % ITERATION_NS == at + late).all()
+    assert (second.duration_ns == BUCKETS[1][2] - at - late).all()
