@@ -77,10 +77,11 @@ def judge(iterations: IterationsFinding, waiting: WaitingFinding | None, links: 
         return Verdict(Case.COMPUTE_BOUND, _compute_bound(waiting.exposed_share, busy), link=busiest)
     first, *others = waiting.causes
     bound = "communication-bound" if waiting.exposed_share >= EXPOSED_RULES else "partly communication-bound"
-    sentence = f"{bound}: {percent(waiting.exposed_share)} of all time the job only waits; {first.sentence}"
+    waits = f"{percent(waiting.exposed_share)} of all time the job only waits"
+    sentence = f"{bound}: {waits}; {first.sentence}{_gain(first, waiting)}"
     if others and others[0].share >= SECOND_MATTERS:
         sentence += f"; {others[0].sentence}"
-    return Verdict(Case(first.cause.name), sentence + _gain(first, waiting), first.advice, busiest)
+    return Verdict(Case(first.cause.name), sentence, first.advice, busiest)
 
 
 def _gain(cause: CauseShare, waiting: WaitingFinding) -> str:
