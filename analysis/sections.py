@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.counters import COUNTERS
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
@@ -38,6 +39,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     FLOWS,
     GPUS,
     COUNTERS,
+    CHECKS,
     RECORDING,
 )
 

@@ -33,7 +33,7 @@ BUCKET_BYTES = 4 * sum(ELEMENTS)
 WIRE_FROM, WIRE_TO = 50 * MS, 130 * MS
 RATE_BPS = 1e9
 BYTES_PER_BIN = 125_000  # exactly line rate at 1 ms
-PAYLOAD_PER_BIN = 120_000
+PAYLOAD_PER_BIN = 124_000
 
 K = MarkKind
 
@@ -128,7 +128,7 @@ class Job:
             "local_addr": [f"10.0.0.{rank + 1}" for rank in ranks],
             "local_port": [40_000 + rank for rank in ranks],
             "remote_addr": [f"10.0.0.{(rank + 1) % self.ranks + 1}" for rank in ranks],
-            "remote_port": [50_000 + rank for rank in ranks],
+            "remote_port": [40_000 + (rank + 1) % self.ranks for rank in ranks],
             "protocol": [6] * self.ranks,
             "netns": [7] * self.ranks,
             "device": ["eth0" if self.one_device else f"eth{rank}" for rank in ranks],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netprof.analysis.events.iterations import Dropped
+from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
@@ -32,6 +33,7 @@ class RecordingFinding:
     dropped: Dropped
     unpaired: int
     wire_rows: int
+    failed_checks: int
 
 
 def _conclude(analysis: Analysis) -> RecordingFinding:
@@ -43,6 +45,7 @@ def _conclude(analysis: Analysis) -> RecordingFinding:
         dropped=analysis.of(ITERATIONS).dropped,
         unpaired=evidence.found_collectives.unpaired,
         wire_rows=evidence.fold.rows,
+        failed_checks=sum(check.holds is False for check in analysis.of(CHECKS)),
         truncated=evidence.truncated,
         still_recording=evidence.still_recording,
     )
@@ -141,7 +144,8 @@ def _losses(finding: RecordingFinding) -> str:
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
         "the end of the trace" if finding.truncated else "",
     ]
-    return ", ".join(part for part in parts if part) or "nothing"
+    doubt = "nothing that the recorder knows of, but the numbers do not fit together: see the notes"
+    return ", ".join(part for part in parts if part) or (doubt if finding.failed_checks else "nothing")
 
 
 def _seen_late(healed_bytes: int) -> str:

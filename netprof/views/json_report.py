@@ -96,6 +96,8 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 | `counters[]` | other counters of the host, by source and quantity, all subjects (CPUs, ports) together: `source`, \
 `name`, `unit`, `kind` ("count", "level"), `meaning`, `subjects`; of a count `total`, `per_second`, \
 `busiest_per_second`, and what has most of it: `worst_subject`, `worst_total`; of a level its last value and mean |
+| `checks[]` | what has to hold for the numbers to be true: `name` (payload_of_collectives, line_rate, \
+device_counters, peers, members, account), `holds` (null: nothing tells), and `sentence`, what does not |
 | `losses` | what the recording missed: `merged_bins`, `lost_marks`, `untracked_flows`, `healed_bytes`, `truncated` |
 | `cost` | what recording cost: `wall_s`, `cpu_s`, `cpu_share`, `peak_memory_bytes`, `trace_bytes`, `bpf_sampled_s`, \
 `programs[].{name,runs,run_time_ns,run_time_ns_per_run}`, `probes[].{name,cpu_s}` |

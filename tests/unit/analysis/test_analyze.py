@@ -153,7 +153,7 @@ def test_flows(analyzed):
     job = Job(iterations=10, one_device=True, rate_bps=2e9).fill()
     found = analyzed(job)
     first = found.of(FLOWS)[0]
-    assert (first.local, first.remote, first.rank, first.device) == ("10.0.0.1:40000", "10.0.0.2:50000", 0, "eth0")
+    assert (first.local, first.remote, first.rank, first.device) == ("10.0.0.1:40000", "10.0.0.2:40001", 0, "eth0")
     assert first.tx.wire_bytes == first.rx.wire_bytes == 11 * BUSY_BINS * BYTES_PER_BIN
     assert first.tx.share == 0.5
     lasted_ns = 10 * ITERATION_NS + BUSY_BINS * MS

@@ -1,0 +1,130 @@
+"""What has to hold for the numbers to be true: each check that fails is named beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.findings.ranks import RANKS, RankSummary
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import UNKNOWN
+from netprof.analysis.wire.served import MEASURING_ERROR
+from netprof.schema import RECEIVE, TRANSMIT
+from netprof.units import count, percent, size
+
+_NEARLY_ALL = 0.99
+"""Share of the bytes that the algorithm needs from which on all were seen: edges of a recording cut some off."""
+_MATTERS = 0.01
+"""Share of the job's bytes from which on a peer matters."""
+_HEADERS = 1.08
+"""A device that counts segmented packets with one header counts this much less than goes over the wire."""
+_ONE_SAMPLE_BYTES = 1 << 20
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether something holds; None where nothing tells. `sentence` says what does not."""
+
+    name: str
+    holds: bool | None
+    sentence: str = ""
+
+
+def _conclude(analysis: Analysis) -> tuple[Check, ...]:
+    evidence = analysis.evidence
+    return (
+        _all_bytes_seen(analysis.of(RANKS)),
+        _below_line_rate(analysis.of(LINKS)),
+        _within_the_device(analysis.of(LINKS)),
+        _peers_are_recorded(evidence),
+        _members_are_recorded(evidence),
+        _account_adds_up(evidence),
+    )
+
+
+def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
+    known = [(rank, r) for rank in ranks if (r := rank.bandwidths.payload_to_algorithm_ratio) is not None]
+    few = [f"{rank.label} {percent(ratio)}" for rank, ratio in known if ratio < _NEARLY_ALL]
+    sentence = f"fewer bytes were seen to be sent than the collectives need ({_some(few)} of them)" if few else ""
+    return Check("payload_of_collectives", not few if known else None, sentence)
+
+
+def _below_line_rate(links: Sequence[LinkSummary]) -> Check:
+    rated = [link for link in links if link.line_rate_bps]
+    fast = [f"{link.label}, {percent(link.kept_up)}" for link in rated if link.kept_up > MEASURING_ERROR]
+    sentence = f"a link keeps up more than its line rate ({_some(fast)}), so that is wrong" if fast else ""
+    return Check("line_rate", not fast if rated else None, sentence)
+
+
+def _within_the_device(links: Sequence[LinkSummary]) -> Check:
+    counted = [(link, link.nic) for link in links if link.nic is not None]
+    beyond = [
+        link.label
+        for link, nic in counted
+        for job, device in ((nic.job_tx_bytes, nic.tx_bytes), (nic.job_rx_bytes, nic.rx_bytes))
+        if job > _HEADERS * device + _ONE_SAMPLE_BYTES
+    ]
+    sentence = f"more bytes of the job were counted than the device itself counted ({_some(beyond)})" if beyond else ""
+    return Check("device_counters", not beyond if counted else None, sentence)
+
+
+def _peers_are_recorded(evidence: Evidence) -> Check:
+    flows = evidence.fold.flows
+    moved = evidence.fold.totals(TRANSMIT).payload_bytes + evidence.fold.totals(RECEIVE).payload_bytes
+    of_job = np.isin(flows.pid, list(evidence.workers))
+    total = int(moved[of_job].sum())
+    if not total:
+        return Check("peers", None)
+    here = set(zip(flows.local_addr.tolist(), flows.local_port.tolist(), strict=True))
+    lost: dict[str, int] = {}
+    for row in np.flatnonzero(of_job & (moved > 0)).tolist():
+        peer = str(flows.remote_addr[row])
+        if (peer, int(flows.remote_port[row])) not in here:
+            lost[peer] = lost.get(peer, 0) + int(moved[row])
+    large = {peer: amount for peer, amount in lost.items() if amount >= _MATTERS * total}
+    names = _some([f"{peer}: {size(large[peer])}" for peer in sorted(large, key=lambda peer: -large[peer])])
+    sentence = f"ranks exchange bytes with peers that are not recorded ({names}): what those do is not known"
+    return Check("peers", not large, sentence if large else "")
+
+
+def _members_are_recorded(evidence: Evidence) -> Check:
+    members, pids = evidence.members, evidence.collectives.pid
+    known = np.unique(members.group[(members.group >= 0) & (members.ranks != UNKNOWN)]).tolist()
+    missing = []
+    for group in known:
+        rows = members.group == group
+        ranks, seen = int(members.ranks[rows][0]), len(np.unique(pids[rows]))
+        if seen < ranks:
+            missing.append(f"{seen} of {count(ranks, 'rank')}")
+    sentence = f"communicators have members that are not recorded ({_some(missing)})" if missing else ""
+    return Check("members", not missing if known else None, sentence)
+
+
+def _account_adds_up(evidence: Evidence) -> Check:
+    exposed_ns = sum(times.total_ns for times in evidence.exposed.values())
+    found_ns = int(evidence.account.waiting.length_ns.sum()) if evidence.exposed else 0
+    sentence = f"the causes of waiting add up to {found_ns} ns, the waiting is {exposed_ns} ns"
+    return Check("account", found_ns == exposed_ns, "" if found_ns == exposed_ns else sentence)
+
+
+def _some(texts: Iterable[str]) -> str:
+    every = list(texts)
+    more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
+    return ", ".join(every[:_NAMED]) + more
+
+
+def _document(checks: Sequence[Check]) -> dict[str, Any]:
+    return {"checks": [{"name": c.name, "holds": c.holds, "sentence": c.sentence or None} for c in checks]}
+
+
+def _notes(checks: Sequence[Check]) -> Iterator[str]:
+    yield from (check.sentence for check in checks if check.holds is False and check.name != "line_rate")
+
+
+CHECKS = Section("checks", _conclude, ("marks", "wire", "flows", "nic"), _document, notes=_notes)

@@ -1,0 +1,68 @@
+"""What has to hold for the numbers to be true, and that each check fails where it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic import Job
+
+from netprof.analysis import analyze
+from netprof.analysis.findings.checks import CHECKS
+from netprof.analysis.findings.recording import RECORDING
+from netprof.analysis.section import Analysis
+from netprof.trace import TraceReader
+
+
+@pytest.fixture
+def analysis(tmp_path: Path):
+    return lambda job: analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+
+
+def failed(found: Analysis) -> dict[str, str]:
+    return {check.name: check.sentence for check in found.of(CHECKS) if check.holds is False}
+
+
+def test_all_hold_for_a_whole_recording(analysis):
+    found = analysis(Job().fill())
+    assert failed(found) == {}
+    assert ("lost", "nothing") in found.parts(RECORDING)[0].bodies[0].rows
+
+
+def test_bytes_that_the_collectives_need_are_missing(analysis):
+    job = Job().fill()
+    job.wire = [row for row in job.wire if row[0] == 1 or row[2] // 10**6 % 4]
+    found = analysis(job)
+    assert "fewer bytes were seen to be sent" in failed(found)["payload_of_collectives"]
+    assert "rank 1 7" in failed(found)["payload_of_collectives"]
+    assert failed(found)["payload_of_collectives"] in found.notes
+    lost = dict(found.parts(RECORDING)[0].bodies[0].rows)["lost"]
+    assert lost.startswith("nothing that the recorder knows of, but")
+
+
+def test_a_line_rate_that_cannot_be(analysis):
+    assert "keeps up more than its line rate" in failed(analysis(Job(rate_bps=0.2e9).fill()))["line_rate"]
+
+
+def test_a_device_that_counted_less_than_the_job_moved(analysis):
+    found = analysis(Job(other_traffic=-0.5).fill())
+    assert "than the device itself counted (eth0 · rank 0" in failed(found)["device_counters"]
+
+
+def test_a_peer_that_is_not_recorded(analysis):
+    job = Job().fill()
+    job.flow_changes["remote_addr"] = ["10.0.0.2", "10.9.9.9"]
+    sentence = failed(analysis(job))["peers"]
+    assert sentence.startswith("ranks exchange bytes with peers that are not recorded (10.9.9.9: 2")
+
+
+def test_members_that_are_not_recorded(analysis):
+    job = Job(ranks=1).fill()
+    assert failed(analysis(job))["members"] == "communicators have members that are not recorded (1 of 2 ranks)"
+
+
+def test_what_nothing_tells_is_neither(analysis):
+    job = Job(ranks=1, world_size=None, rate_bps=None).fill()
+    found = analysis(job)
+    holds = {check.name: check.holds for check in found.of(CHECKS)}
+    assert holds["line_rate"] is holds["members"] is holds["payload_of_collectives"] is None
