@@ -11,6 +11,7 @@ import numpy as np
 
 from netprof.analysis.definitions import NCCL as DEFINITION
 from netprof.analysis.events.nccl import NcclSummary, Operations, nccl_operations, summarize_nccl
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.schema import TRANSMIT
@@ -19,11 +20,14 @@ from netprof.units import count, duration, rate, ratio, size
 
 @dataclass(frozen=True, eq=False)
 class NcclFinding:
-    """Everything that was enqueued, and each process's summary. `is_mapped`: a process of the job has the library."""
+    """Everything that was enqueued, and each process's summary.
+
+    `only_enqueues` says that no collective of the job is seen to begin and end, and that it uses NCCL, or may.
+    """
 
     operations: Operations
     processes: tuple[NcclSummary, ...]
-    is_mapped: bool
+    only_enqueues: bool
 
 
 def _conclude(analysis: Analysis) -> NcclFinding:
@@ -34,8 +38,12 @@ def _conclude(analysis: Analysis) -> NcclFinding:
     return NcclFinding(
         operations,
         summarize_nccl(operations, evidence.marks, sent, end_ns),
-        any("nccl" in target.frameworks for target in evidence.meta.targets),
+        only_enqueues=len(evidence.collectives) == 0 and (len(operations) > 0 or _is_mapped(evidence)),
     )
+
+
+def _is_mapped(evidence: Evidence) -> bool:
+    return any("nccl" in target.frameworks for target in evidence.meta.targets)
 
 
 def _document(finding: NcclFinding) -> dict[str, Any]:
@@ -67,7 +75,7 @@ def _notes(finding: NcclFinding) -> Iterator[str]:
                 f"process {each.pid}: some of NCCL's sizes are unknown, since nothing says how many ranks a "
                 "communicator has (it was created before the recording, or by a split): they are left out"
             )
-    if finding.is_mapped:
+    if finding.only_enqueues:
         yield "NCCL only enqueues: the host's times are launch times, so phases and scaling factor are not the GPU's"
 
 

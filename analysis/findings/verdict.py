@@ -18,6 +18,7 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.stall import stall_at_end
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_finding import CauseShare, WaitingFinding
@@ -67,12 +68,23 @@ class Verdict:
         return f"{self.sentence}: {self.advice}" if self.advice else self.sentence
 
 
-def judge(iterations: IterationsFinding, waiting: WaitingFinding | None, links: Sequence[LinkSummary]) -> Verdict:
-    """Judge the job by the largest cause of its waiting."""
+def judge(
+    iterations: IterationsFinding,
+    waiting: WaitingFinding | None,
+    links: Sequence[LinkSummary],
+    *,
+    only_enqueues: bool = False,
+) -> Verdict:
+    """Judge the job by the largest cause of its waiting.
+
+    `only_enqueues` says that the job's collectives run where the host does not see them (NCCL).
+    """
     busy = [link for link in links if link.moved_bytes > 0]
     busiest = max(busy, key=lambda link: (link.waiting_utilization or 0.0, link.moved_bytes), default=None)
     if waiting is None:
         return replace(_without_iterations(busy, iterations.inferred), link=busiest)
+    if only_enqueues:
+        return Verdict(Case.UNSEEN, _on_gpus(busy), link=busiest)
     if waiting.exposed_share < EXPOSED_MATTERS or not waiting.causes:
         return Verdict(Case.COMPUTE_BOUND, _compute_bound(waiting.exposed_share, busy), link=busiest)
     first, *others = waiting.causes
@@ -92,11 +104,23 @@ def _gain(cause: CauseShare, waiting: WaitingFinding) -> str:
 
 def _compute_bound(exposed: float, busy: Sequence[LinkSummary]) -> str:
     text = f"compute-bound: only {percent(exposed)} of all time the job only waits for communication"
-    rated = [(max(link.utilization_tx or 0, link.utilization_rx or 0), link) for link in busy if link.line_rate_bps]
-    if rated:
-        usage, link = max(rated, key=lambda pair: pair[0])
-        text += f", and {link.device} averages {percent(usage)} of line rate"
+    if usage := _busiest_usage(busy):
+        text += f", and {usage}"
     return f"{text}: a faster network would gain at most those {percent(exposed)}"
+
+
+def _on_gpus(busy: Sequence[LinkSummary]) -> str:
+    text = "the collectives run on GPUs: NCCL only enqueues them, so what the ranks wait for is not seen from the host"
+    return f"{text}; {usage}" if (usage := _busiest_usage(busy)) else text
+
+
+def _busiest_usage(busy: Sequence[LinkSummary]) -> str:
+    """Say how busy the busiest link is in the mean; nothing where no line rate is known."""
+    rated = [(max(link.utilization_tx or 0, link.utilization_rx or 0), link) for link in busy if link.line_rate_bps]
+    if not rated:
+        return ""
+    usage, link = max(rated, key=lambda pair: pair[0])
+    return f"{link.device} averages {percent(usage)} of line rate"
 
 
 def _inferred(found: InferredSummary) -> str:
@@ -125,7 +149,12 @@ def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary |
 
 
 def _conclude(analysis: Analysis) -> Verdict:
-    found = judge(analysis.of(ITERATIONS), analysis.of(WAITING), analysis.of(LINKS))
+    found = judge(
+        analysis.of(ITERATIONS),
+        analysis.of(WAITING),
+        analysis.of(LINKS),
+        only_enqueues=analysis.of(NCCL).only_enqueues,
+    )
     stall = None if analysis.evidence.is_recent else stall_at_end(analysis.evidence)
     if stall is None:
         return found

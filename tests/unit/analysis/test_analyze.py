@@ -373,9 +373,21 @@ def test_two_training_processes_of_one_rank_are_said(analyzed):
 
 
 def test_nccl_times_are_called_launch_times(analyzed):
-    job = Job(ranks=1).fill()
+    job = Job(ranks=1).fill().without([K.COLLECTIVE_BEGIN, K.COLLECTIVE_SIZE, K.COLLECTIVE_END])
     job.changes["targets"] = (Target(100, 5, "train", 7, 0, 2, ("ddp", "nccl")),)
-    assert any("launch times" in note for note in analyzed(job).notes)
+    found = analyzed(job)
+    assert any("launch times" in note for note in found.notes)
+    assert found.of(VERDICT).case is Case.UNSEEN
+    assert "NCCL only enqueues" in found.of(VERDICT).sentence
+
+
+def test_a_library_that_is_there_and_not_used_changes_nothing(analyzed):
+    """Gloo on a build of torch for CUDA."""
+    job = Job(ranks=1).fill()
+    job.changes["targets"] = (Target(100, 5, "train", 7, 0, 2, ("ddp", "gloo", "nccl")),)
+    found = analyzed(job)
+    assert not any("NCCL" in note for note in found.notes)
+    assert found.of(VERDICT).case is Case.LINK_FULL
 
 
 def test_a_bin_width_of_nothing_is_damage(tmp_path):
