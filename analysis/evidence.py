@@ -30,7 +30,7 @@ from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merg
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nic_counters import read_nic
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
-from netprof.analysis.tables.transport import read_resends, round_trips_ns
+from netprof.analysis.tables.transport import Resends, read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.served import MEASURING_ERROR, Served, sustained_bps
@@ -269,6 +269,11 @@ class Evidence:
         return union(times)
 
     @cached_property
+    def resends(self) -> Resends:
+        """How often each flow had sent something again that was needed."""
+        return read_resends(self.table("tcp"), self.fold.flows)
+
+    @cached_property
     def round_trips_ns(self) -> Int64:
         """The median round-trip time of each flow, in the order of the folded flows; 0 where TCP said nothing."""
         return round_trips_ns(self.table("tcp"), self.fold.flows)
@@ -287,7 +292,7 @@ class Evidence:
                 sides=self.link_sides,
                 flows=self.fold.flows,
                 resent=self.fold.resent(),
-                resends=read_resends(self.table("tcp"), self.fold.flows),
+                resends=self.resends,
                 rtt_ns=self.round_trips_ns,
             )
         )

@@ -11,6 +11,7 @@ from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.matching import partners
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64
 
+_AT_EDGES = 2  # collectives that only one of them was seen to finish, however few there are
 _SURE = 0.8
 """Share of a rank's collectives that have to fit another's for the two to be of one communicator."""
 
@@ -126,7 +127,8 @@ def _are_one(other: _View, one: _View, partner: Int64) -> bool:
     both = (one.collectives.begin_ns >= low) & (one.collectives.end_ns <= high)
     if not both.any():
         both[:] = True
-    return bool((partner[both] >= 0).mean() >= _SURE)
+    unlike = int((partner[both] < 0).sum())
+    return bool(unlike < both.sum() and unlike <= max(_AT_EDGES, (1 - _SURE) * both.sum()))
 
 
 def _number_events(members: Sequence[_View], event: Int64, events: int) -> int:

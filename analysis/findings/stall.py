@@ -63,15 +63,23 @@ class Stall:
 def stall_at_end(evidence: Evidence) -> Stall | None:
     """Return the stall in which a recording ends; None where its steps go on, or nobody waits.
 
-    A process that is only silent may be evaluating: there is a stall if another one waits.
+    A process that is only silent may be evaluating: there is a stall if another one waits. While TCP recovers from
+    loss, that is what is waited for.
     """
     unfinished = evidence.unfinished
     waiting = [each.since_ns for each in unfinished.values() if each.in_wait]
-    if not waiting:
+    if not waiting or _recovers(evidence, max(waiting)):
         return None
     marks = evidence.marks.where(evidence.marks.kind < MarkKind.PROCESS_FORK)
     its = evidence.iterations
     return stall_of(evidence, marks, np.unique(its.pid).tolist(), its.pid, its.done_ns, max(waiting))
+
+
+def _recovers(evidence: Evidence, since_ns: int) -> bool:
+    """Say whether TCP still sends something again: the job waits for that, and does not stand still."""
+    resent_ns = int(evidence.fold.resent().last_ns.max(initial=0))
+    rose_ns = max((int(times.end_ns[-1]) for times in evidence.resends.times().values()), default=0)
+    return max(resent_ns, rose_ns) > since_ns
 
 
 def stall_of(
