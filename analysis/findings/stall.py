@@ -18,6 +18,7 @@ from netprof.units import duration
 HARDLY_ANY = 0.01
 """Share of the usual bytes in as long: heartbeats, not progress."""
 _NAMED = 4
+_FIRST_TRIES_NS = 10**9
 _WAITS = (MarkKind.DDP_WAIT, MarkKind.WORK_WAIT, MarkKind.POSTED_WAIT, MarkKind.HOROVOD_WAIT)
 
 
@@ -76,10 +77,14 @@ def stall_at_end(evidence: Evidence) -> Stall | None:
 
 
 def _recovers(evidence: Evidence, since_ns: int) -> bool:
-    """Say whether TCP still sends something again: the job waits for that, and does not stand still."""
+    """Say whether TCP still sends something again: the job waits for that, and does not stand still.
+
+    Each time it waits twice as long before it tries again; once is what it does when a receiver says nothing.
+    """
     resent_ns = int(evidence.fold.resent().last_ns.max(initial=0))
     rose_ns = max((int(times.end_ns[-1]) for times in evidence.resends.times().values()), default=0)
-    return max(resent_ns, rose_ns) > since_ns
+    last_ns, until_ns = max(resent_ns, rose_ns), int(evidence.recording.end_ns[-1])
+    return last_ns > since_ns and until_ns - last_ns <= 2 * (last_ns - since_ns) + _FIRST_TRIES_NS
 
 
 def stall_of(
