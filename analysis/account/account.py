@@ -10,7 +10,7 @@ import numpy as np
 from netprof.analysis.account.activity import Activity, activity
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, turns
 from netprof.analysis.account.group_times import GroupTimes, lost_unseen, recoveries, silences
-from netprof.analysis.account.waiting import Waiting, account, within
+from netprof.analysis.account.waiting import Waiting, explain, within
 from netprof.analysis.events.buckets import Buckets
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.factors import sent_per_byte
@@ -69,7 +69,7 @@ def make_account(sources: Sources) -> Account:
     groups = {number: _group_times(number, sources, activities) for number in numbers}
     unseen = went_another_way(collectives, members, sources.lanes)
     hidden = {pid: _without_collective(waits, pid, sources) for pid, waits in sources.waits.items()}
-    waiting = account(sources.waits, collectives, members, activities, groups, unseen, hidden)
+    waiting = explain(sources.waits, collectives, members, activities, groups, unseen, hidden)
     return Account(within(waiting, sources.exposed), groups)
 
 

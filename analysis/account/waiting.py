@@ -58,7 +58,7 @@ class Waiting(Columns):
         return self.end_ns - self.begin_ns
 
 
-def account(
+def explain(
     waits: Mapping[int, Intervals],
     collectives: Collectives,
     members: Members,

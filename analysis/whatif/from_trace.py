@@ -99,6 +99,12 @@ def _check(recording: Recording, evidence: Evidence) -> None:
         return
     if _only_enqueued(evidence):
         raise TraceError(_ON_THE_GPU, f"{_LOG}, or record the job with gloo")
+    if len(evidence.buckets) and any(probe.name == "marks:gloo" for probe in evidence.meta.probes_started):
+        raise TraceError(
+            "no collective was seen to carry the gradients: they go another way, or a communication hook exchanges "
+            "them by itself",
+            _LOG,
+        )
     raise TraceError(
         "no collective of known size was recorded in the typical iterations, so nothing says what they send",
         "record with the collective library's marks ('netprof doctor PID' says whether they are available)",

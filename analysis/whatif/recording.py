@@ -216,5 +216,6 @@ def _own_s(doings: Sequence[Sequence[Doing]], teams: Int64) -> Float64:
     )
     same = teams[:, None, :] == teams[None, :, :]  # (R, R, K)
     ready = np.array([np.where(mates[:, None, :], posted, 0).max(axis=0) for mates in same])
-    flat = (-1, posted.shape[-1])
+    ranks, iterations, count = posted.shape
+    flat = (ranks * iterations, count)
     return link_seconds(ready.reshape(flat), begin.reshape(flat), end.reshape(flat)).reshape(posted.shape)

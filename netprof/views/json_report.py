@@ -12,8 +12,7 @@ utilizations are fractions of 1. **null means unknown**, never zero. Keys are on
 | `world_size` | number of ranks of the job |
 | `verdict` | the conclusion in one sentence |
 | `verdict_case` | its kind: no_data, iterations_unknown, compute_bound, stalled, or the largest cause of waiting: \
-late_rank, \
-link_full, other_traffic, loss, transport, host, unseen |
+late_rank, link_full, other_traffic, loss, transport, host, unseen |
 | `iterations.count` | whole iterations of the rank that has the most; null: no marks |
 | `iterations.inferred` | false: found from the framework's own marks; true: inferred (`definitions`), phases null |
 | `iterations.{confidence,period_s,method}` | of inferred ones: how surely the count is right within 1 % (0 to 1), \
