@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.section import Analysis, Section
 from netprof.model import Clock, Cost, Device, LineRate, Losses, Meta, ProgramCost, Target
-from netprof.schema import MarkKind
+from netprof.schema import Backend, CollectiveKind, MarkKind
 from netprof.trace import TraceWriter
 
 MS = 1_000_000
@@ -215,3 +217,30 @@ def tcp_columns(ranks: int, end_ns: int) -> dict[str, Any]:
         "ca_state": [0] * 2 * ranks,
         "dsacked": [0] * 2 * ranks,
     }
+
+
+def collectives(
+    pid: int,
+    posted: npt.ArrayLike,
+    end: npt.ArrayLike,
+    size: npt.ArrayLike = 1000,
+    group: int = 0x1000,
+    ranks: int = 2,
+    number: int = 0,
+) -> Collectives:
+    """All-reduces of one process that begin when they are posted."""
+    posted_ns, end_ns = np.asarray(posted, np.int64), np.asarray(end, np.int64)
+    full = {name: np.full(len(posted_ns), value) for name, value in (("pid", pid), ("tid", pid), ("posted_tid", pid))}
+    of_group = {name: np.full(len(posted_ns), value) for name, value in (("group", group), ("ranks", ranks))}
+    return Collectives(
+        **full,
+        **of_group,
+        begin_ns=posted_ns,
+        end_ns=end_ns,
+        posted_ns=posted_ns,
+        bytes=np.broadcast_to(size, len(posted_ns)).astype(np.int64),
+        kind=np.full(len(posted_ns), int(CollectiveKind.ALL_REDUCE)),
+        backend=np.full(len(posted_ns), int(Backend.GLOO)),
+        number=np.full(len(posted_ns), number),
+        work=np.zeros(len(posted_ns), np.int64),
+    )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import BUCKETS, ELEMENTS, ITERATION_NS, MS, START_NS, Job
+from synthetic import BUCKETS, ELEMENTS, ITERATION_NS, MS, START_NS, Job, collectives
 
 from netprof.analysis import analyze
 from netprof.analysis.events.collectives import Collectives
@@ -14,38 +14,11 @@ from netprof.analysis.events.matching import partners
 from netprof.analysis.events.members import find_members
 from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.tables.columns import Int64, concatenate
-from netprof.schema import ALL_RANKS, Backend, CollectiveKind
+from netprof.schema import ALL_RANKS
 from netprof.schema import MarkKind as K
 from netprof.trace import TraceReader
 
 GROUP, OTHER = 0x1000, 0x2000
-
-
-def collectives(
-    pid: int,
-    posted: Int64,
-    end: Int64,
-    size: Int64 | int = 1000,
-    group: int = GROUP,
-    ranks: int = 2,
-    number: int = 0,
-) -> Collectives:
-    """Collectives that begin when they are posted."""
-    posted, end = np.asarray(posted, np.int64), np.asarray(end, np.int64)
-    full = {name: np.full(len(posted), value) for name, value in (("pid", pid), ("tid", pid), ("posted_tid", pid))}
-    of_group = {name: np.full(len(posted), value) for name, value in (("group", group), ("ranks", ranks))}
-    return Collectives(
-        **full,
-        **of_group,
-        begin_ns=posted,
-        end_ns=end,
-        posted_ns=posted,
-        bytes=np.broadcast_to(size, len(posted)).astype(np.int64),
-        kind=np.full(len(posted), int(CollectiveKind.ALL_REDUCE)),
-        backend=np.full(len(posted), int(Backend.GLOO)),
-        number=np.full(len(posted), number),
-        work=np.zeros(len(posted), np.int64),
-    )
 
 
 def ring(count: int, late: Int64 | None = None, period: int = 100) -> tuple[Int64, Int64, Int64]:

@@ -1,0 +1,176 @@
+"""The account of waiting: every nanosecond has one cause, and the right one where it is known in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic import collectives
+
+from netprof.analysis.account.activity import Activity
+from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks
+from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
+from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, lost_unseen, silences
+from netprof.analysis.account.waiting import Waiting, explain
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.members import find_members
+from netprof.analysis.tables.columns import concatenate
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge
+from netprof.analysis.wire.served import NEVER, Served
+
+A, B, C = 1, 2, 3
+NO_GROUP = GroupTimes((), {}, NOBODY_HOLDS)
+
+
+def spans(*pairs: tuple[int, int]) -> Intervals:
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return merge(table[:, 0], table[:, 1])
+
+
+def account(waits, found: Collectives, group=NO_GROUP, unseen=None, hidden=None, moved=None) -> Waiting:
+    members = find_members(found, {}, None, {})
+    groups = dict.fromkeys(np.unique(members.group).tolist(), group)
+    unseen = np.zeros(len(found), bool) if unseen is None else unseen
+    return explain(waits, found, members, moved or {}, groups, unseen, hidden or {})
+
+
+def pair(posted: tuple[int, int], end: int, start: int = 0) -> Collectives:
+    """One collective of A and B, after `start` earlier ones that are long over."""
+    before = np.arange(start) * 10
+    return concatenate(
+        Collectives,
+        [
+            collectives(pid, np.append(before, at), np.append(before + 5, end), number=number)
+            for number, (pid, at) in enumerate(zip((A, B), posted, strict=True))
+        ],
+    )
+
+
+def lengths(waiting: Waiting, pid: int) -> dict[Cause, int]:
+    own = waiting.where(waiting.pid == pid)
+    return {cause: int(own.of(cause).length_ns.sum()) for cause in WAIT_CAUSES if len(own.of(cause))}
+
+
+def test_before_the_last_one_posts_it_is_late_and_then_the_wire():
+    found = account({A: spans((110, 200)), B: spans((150, 200))}, pair((100, 140), 200))
+    assert lengths(found, A) == {LATE_RANK: 30, TRANSPORT: 60}
+    assert lengths(found, B) == {TRANSPORT: 50}
+    assert found.of(LATE_RANK).culprit.tolist() == [B]
+
+
+def test_what_was_not_posted_yet_and_what_is_done_is_the_hosts_own():
+    found = account({A: spans((90, 230))}, pair((100, 100), 200))
+    assert lengths(found, A) == {HOST: 40, TRANSPORT: 100}
+    assert set(found.of(HOST).culprit.tolist()) == {A}
+
+
+def test_who_is_late_because_it_waits_itself_passes_the_blame_on():
+    """B waits until 180 in its first collective with C, whose host is busy; so it posts the one with A late."""
+    early = [
+        collectives(pid, np.array([100]), np.array([180]), group=0x10 + pid, number=number)
+        for number, pid in enumerate((B, C))
+    ]
+    late = [
+        collectives(pid, np.array([at]), np.array([250]), size=9, group=0x20, number=number)
+        for number, (pid, at) in enumerate(((A, 110), (B, 190)))
+    ]
+    busy = {B: Activity(np.array([105]), np.array([120])), C: Activity(np.array([105]), np.array([120]))}
+    found = account({A: spans((110, 250)), B: spans((100, 180))}, concatenate(Collectives, early + late), moved=busy)
+    assert lengths(found, B) == {TRANSPORT: 20, HOST: 60}
+    assert lengths(found, A) == {LATE_RANK: 10, TRANSPORT: 10 + 60, HOST: 60}, "what B waits for, then B itself"
+
+
+def test_a_late_receiver_of_a_broadcast_holds_nobody():
+    found = account({A: spans((100, 150))}, concatenate(Collectives, [pair((100, 100), 150)]))
+    late = pair((100, 100), 150)
+    late.posted_ns[1] = 170
+    late.begin_ns[1], late.end_ns[1] = 150, 180
+    assert lengths(found, A) == lengths(account({A: spans((100, 150))}, late), A) == {TRANSPORT: 50}
+
+
+def test_the_first_that_applies_explains_a_moment():
+    side = LinkSide(LinkKey(7, "eth0"), 0, 1e9, NEVER, NEVER)
+    full = Bottleneck(side, spans((110, 130)), spans((130, 140)), spans((110, 140)))
+    group = GroupTimes((full,), {3: spans((120, 160))}, NOBODY_HOLDS)
+    found = account({A: spans((100, 200))}, pair((100, 100), 200), group)
+    assert {cause.name: ns for cause, ns in lengths(found, A).items()} == {
+        "link_full": 20,
+        "other_traffic": 10,
+        "loss": 20,
+        "transport": 50,
+    }
+
+
+def test_a_member_that_is_not_recorded_may_be_the_reason():
+    alone = collectives(A, np.array([100]), np.array([200]), ranks=2)
+    side = LinkSide(LinkKey(7, "eth0"), 0, 1e9, NEVER, NEVER)
+    group = GroupTimes((Bottleneck(side, spans((110, 130)), NOTHING, spans((110, 130))),), {}, NOBODY_HOLDS)
+    assert lengths(account({A: spans((100, 200))}, alone, group), A) == {LINK_FULL: 20, UNSEEN: 80}
+
+
+def test_what_passed_no_wire_and_what_no_collective_carries_is_unseen():
+    found = pair((100, 100), 200)
+    assert lengths(account({A: spans((100, 200))}, found, unseen=np.ones(2, bool)), A) == {UNSEEN: 100}
+    hidden = {A: spans((200, 260))}
+    assert lengths(account({A: spans((200, 300))}, found, hidden=hidden), A) == {UNSEEN: 60, HOST: 40}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_all_waiting_is_explained_and_nothing_else(data):
+    count = data.draw(st.integers(0, 6))
+    times = st.integers(0, 400)
+    parts = []
+    for number, pid in enumerate((A, B, C)):
+        posted = np.array([data.draw(times) for _ in range(count)], np.int64)
+        end = posted + np.array([data.draw(times) for _ in range(count)], np.int64)
+        parts.append(collectives(pid, np.sort(posted), end, ranks=3, number=number))
+    draw = st.lists(st.tuples(times, times).map(lambda p: (min(p), max(p))), max_size=4)
+    waits = {pid: spans(*data.draw(draw)) for pid in (A, B, C)}
+    side = LinkSide(LinkKey(7, "eth0"), 0, 1e9, NEVER, NEVER)
+    full = Bottleneck(side, spans(*data.draw(draw)), spans(*data.draw(draw)), NOTHING)
+    group = GroupTimes((full,), {0: spans(*data.draw(draw))}, NOBODY_HOLDS)
+    found = account(waits, concatenate(Collectives, parts), group)
+    for pid, own in waits.items():
+        mine = found.where(found.pid == pid)
+        assert (mine.begin_ns < mine.end_ns).all()
+        assert (mine.begin_ns[1:] >= mine.end_ns[:-1]).all(), "disjoint"
+        joined = merge(mine.begin_ns, mine.end_ns)
+        assert joined.begin_ns.tolist() == own.begin_ns.tolist()
+        assert joined.end_ns.tolist() == own.end_ns.tolist()
+
+
+def busy(*rows: tuple[int, int]) -> Served:
+    table = np.array(rows, np.int64).reshape(-1, 2)
+    return Served(table[:, 0], table[:, 1], table[:, 1] - table[:, 0])
+
+
+def test_the_side_that_is_full_for_longest_holds_everybody():
+    ms = 10**6
+    slow = LinkSide(LinkKey(1, "eth0"), 0, 1e9, busy((0, 90 * ms)), NEVER)
+    fast = LinkSide(LinkKey(2, "eth0"), 0, 1e9, busy((0, 30 * ms), (95 * ms, 100 * ms)), NEVER)
+    found = {each.side.link.netns: each for each in bottlenecks([fast, slow], interval(0, 100 * ms), NOTHING)}
+    assert found[1].own.total_ns == 90 * ms
+    assert found[2].own.total_ns < 10 * ms, "only while the slow one has room"
+    assert found[2].full.total_ns >= 35 * ms
+
+
+def test_a_silence_that_ends_by_sending_is_held_by_the_sender_unless_tcp_sent_it_again():
+    moved = spans((0, 10), (60, 70), (200, 210))
+    held = silences({A: np.array([0, 200]), B: np.array([60])}, moved, 40)
+    assert (held.times.begin_ns.tolist(), held.holder.tolist()) == ([10, 70], [B, A])
+    assert len(silences({A: np.array([0])}, moved, 40).holder) == 0, "it ends by receiving: it was on its way"
+    kept, lost = lost_unseen(held, {5: interval(190, 220)})
+    assert kept.holder.tolist() == [B]
+    assert lost[5].begin_ns.tolist() == [70]
+
+
+@pytest.mark.parametrize("cause", WAIT_CAUSES)
+def test_every_cause_can_be_said(cause):
+    from netprof.analysis.findings.waiting_words import Blame, words
+
+    sentence, advice = words(cause, Blame(label="rank 3", detail="40 %"), 0.25)
+    assert sentence
+    assert advice
