@@ -269,11 +269,12 @@ def test_a_rank_that_is_stopped_is_soon_named(tmux: Tmux, tmp_path: Path) -> Non
     with training([subprocess.Popen] * 3, tmp_path, *SMALL[:-1], "300") as job:
         tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
         tmux.until(past(4))
-        stop_between_steps(job, 1)
+        stop_while_loading(job, 1)
         began_s = time.monotonic()
         screen = tmux.until("stalled for")
         took_s = time.monotonic() - began_s
-        assert f"rank 1 (pid {job.pids[1]}) has not arrived where each of ranks 0, 2 waits" in screen
+        absent = f"rank 1 (pid {job.pids[1]}) has not arrived where each of ranks 0, 2 waits"
+        assert absent in screen, screen
         os.kill(job.pids[1], signal.SIGCONT)
         screen = tmux.until(past(iteration(screen) + 2))
         assert "stalled" not in screen
@@ -282,11 +283,15 @@ def test_a_rank_that_is_stopped_is_soon_named(tmux: Tmux, tmp_path: Path) -> Non
     assert took_s < 3, "two seconds, and what tmux and this test take"
 
 
-def stop_between_steps(job: TrainingJob, rank: int) -> None:
-    """Stop a rank just after it has finished a step: it then loads its next batch, and the others will wait for it."""
+def stop_while_loading(job: TrainingJob, rank: int) -> None:
+    """Stop a rank that loads its next batch, for which the others will wait.
+
+    Its log tells of a step when its data are there; the next step then takes a few of the 300 ms until the next data.
+    """
     done = len(job.log(rank)["iteration"])
     while len(job.log(rank)["iteration"]) == done:
         time.sleep(0.005)
+    time.sleep(0.15)
     os.kill(job.pids[rank], signal.SIGSTOP)
 
 
