@@ -17,13 +17,14 @@ from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_b
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.flows_by_iteration import FlowsByIteration
-from netprof.analysis.events.iterations import FoundIterations, Iterations
+from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations
 from netprof.analysis.events.members import Members, find_members
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
+from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge, union
@@ -51,8 +52,10 @@ class Evidence:
     """A recording's tables and events. Everything is found when first asked for, and then kept.
 
     `table` returns a table's columns by its name, `fold` the folded `wire` table. `is_recent` says that this is the
-    last part of a recording that goes on: too short, and looked at too often, for what takes long.
-    Raises TraceError, when asked, for what cannot be believed.
+    last part of a recording that goes on: too short, and looked at too often, for what takes long. Of a `piece` the
+    tables hold what is around it too; `iterations`, `buckets`, `exposed`, the account, totals of flows and everything
+    that `owned` returns are its own, all other events are those in sight.
+    `known` are properties that need not be found any more. Raises TraceError, when asked, for what cannot be believed.
     """
 
     def __init__(
@@ -61,6 +64,8 @@ class Evidence:
         table: Callable[[str], Any],
         fold: FoldWire,
         *,
+        piece: Piece = ALL,
+        known: Mapping[str, Any] | None = None,
         is_recent: bool = False,
         is_truncated: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -68,11 +73,13 @@ class Evidence:
             raise TraceError(f"the trace names a bin width of {meta.bin_ns} ns", "the trace is damaged")
         self.meta = meta
         self.table = table
+        self.piece = piece
         self.is_recent = is_recent
         self._fold = fold
         self._is_truncated = is_truncated
         self.baseline_s: float | None = None
         self.still_recording = False
+        self.__dict__.update(known or {})
 
     @classmethod
     def of_trace(cls, reader: TraceReader, *, baseline_s: float | None = None) -> Evidence:
@@ -94,7 +101,7 @@ class Evidence:
     def with_iterations(self, iterations: Iterations) -> Evidence:
         """Return the same evidence but for its iterations, and with what rests on them found anew."""
         other = copy(self)
-        for name in ("buckets", "outstanding", "cells"):
+        for name in ("iterations", "buckets", "_buckets_in_sight", "outstanding", "cells"):
             other.__dict__.pop(name, None)
         other.__dict__["found"] = replace(self.found, iterations=iterations)
         return other
@@ -137,10 +144,27 @@ class Evidence:
         """The iterations, and what was dropped."""
         return find_all_iterations(self.marks)
 
-    @property
+    @cached_property
     def iterations(self) -> Iterations:
         """The whole iterations of all processes."""
-        return self.found.iterations
+        found = self.found.iterations
+        return found if self.piece.is_all else found.where(self.piece.owns(found.begin_ns))
+
+    @cached_property
+    def dropped(self) -> Mapping[int, Dropped]:
+        """What is not reported as iterations, by process that trains."""
+        return {pid: self._dropped(pid, cut) for pid, cut in self.found.dropped.items()}
+
+    def _dropped(self, pid: int, cut: Dropped) -> Dropped:
+        """Leave out what is of other pieces: only the recording's edges cut an iteration off."""
+        last = min(cut.incomplete, 1)
+        first = cut.incomplete - last
+        damaged = self.piece.owns(self.found.damaged_ns.get(pid, np.zeros(0, np.int64)))
+        return Dropped(first * self.piece.is_first + last * self.piece.is_last, int(damaged.sum()))
+
+    def owned(self, collectives: Collectives) -> Collectives:
+        """Return those of some collectives that are of the piece, and not just in sight."""
+        return collectives if self.piece.is_all else collectives.where(self.piece.owns(collectives.begin_ns))
 
     @property
     def phases(self) -> Mapping[int, PhaseTimes]:
@@ -155,6 +179,8 @@ class Evidence:
     @cached_property
     def unfinished(self) -> Mapping[int, Unfinished]:
         """The step of each process that does not end, by pid: the job, or a part of it, stands still."""
+        if not self.piece.is_last:
+            return {}
         return find_unfinished(self.marks, self.iterations, int(self.recording.end_ns[-1]))
 
     @cached_property
@@ -178,10 +204,16 @@ class Evidence:
         return find_buckets(self.marks, self.iterations, self.collectives)
 
     @cached_property
+    def _buckets_in_sight(self) -> Buckets:
+        if self.piece.is_all:
+            return self.buckets
+        return find_buckets(self.marks, self.found.iterations, self.collectives)
+
+    @cached_property
     def outstanding(self) -> Mapping[int, Intervals]:
         """When something is outstanding, for each process with iterations (`definitions.OUTSTANDING`)."""
         without_ddp = outstanding_without_ddp(self.marks, self.collectives, self.found.stepped)
-        return outstanding_by_process(self.iterations, self.buckets, self.collectives, without_ddp)
+        return outstanding_by_process(self.found.iterations, self._buckets_in_sight, self.collectives, without_ddp)
 
     @cached_property
     def flows(self) -> Flows:
@@ -211,7 +243,9 @@ class Evidence:
     @cached_property
     def exposed(self) -> Mapping[int, Intervals]:
         """The part of the waits that lies in whole iterations, for each process that has any."""
-        its = self.iterations
+        return self._exposed_in(self.iterations)
+
+    def _exposed_in(self, its: Iterations) -> Mapping[int, Intervals]:
         own = {pid: its.where(its.pid == pid) for pid in np.unique(its.pid).tolist()}
         return {pid: self.waits[pid] & merge(each.begin_ns, each.end_ns) for pid, each in own.items()}
 
@@ -285,8 +319,9 @@ class Evidence:
             Sources(
                 waits=self.waits,
                 exposed=self.exposed,
+                around=self.exposed if self.piece.is_all else self._exposed_in(self.found.iterations),
                 collectives=self.collectives,
-                buckets=self.buckets,
+                buckets=self._buckets_in_sight,
                 members=self.members,
                 lanes=self.lanes,
                 sides=self.link_sides,
@@ -300,15 +335,22 @@ class Evidence:
     @cached_property
     def recording(self) -> Intervals:
         """When was recorded; up to the last event where the recorder did not get to say when it stopped."""
+        return interval(self.meta.started_ns, self._stopped_ns) & self.piece.time
+
+    @property
+    def _stopped_ns(self) -> int:
         if self.meta.stopped_ns is not None:
-            return interval(self.meta.started_ns, self.meta.stopped_ns)
+            return self.meta.stopped_ns
+        if not self.piece.is_last:
+            return self.piece.end_ns
         span = self.fold.span_ns()
         last_mark = int(self.marks.time_ns[-1]) if len(self.marks) else self.meta.started_ns
-        return interval(self.meta.started_ns, max(last_mark, span[1] if span else self.meta.started_ns))
+        return max(last_mark, span[1] if span else self.meta.started_ns)
 
     def cause_times(self, link: LinkKey) -> CauseTimes | None:
         """Return when which cause of idleness applies to a link; None where no iteration of its ranks is known."""
-        times = cause_times(self.iterations, self.outstanding, self.lanes.pids_of(link))
+        times = cause_times(self.found.iterations, self.outstanding, self.lanes.pids_of(link))
+        times = times if self.piece.is_all else times.within(self.piece.time)
         return times if len(times.window) else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from netprof.analysis.definitions import Definition
@@ -24,11 +24,14 @@ class Section(Generic[T_co]):
     `conclude` turns the evidence, and what other sections concluded from it, into a finding. Of a finding, `document`
     is its part of the JSON report (top-level keys), `parts` its neutral form, `notes` are sentences that one must know
     to trust it, and `definitions` the terms that its parts use. `tables` are the tables of the trace that it needs.
+    `merge` makes one finding of those from consecutive pieces of a recording, given the analysis of the whole; a
+    section without it rests on other sections alone, and is concluded from what those found in the whole.
     """
 
     name: str
     conclude: Callable[[Analysis], T_co]
     tables: tuple[str, ...] = ()
+    merge: Callable[[Sequence[Any], Analysis], T_co] | None = field(default=None, kw_only=True)
     document: Callable[[Any], Mapping[str, Any]] = lambda finding: {}
     parts: Callable[[Any], Sequence[Part]] = lambda finding: ()
     notes: Callable[[Any], Iterable[str]] = lambda finding: ()
@@ -38,15 +41,21 @@ class Section(Generic[T_co]):
 class Analysis:
     """The conclusions from one recording, or from the last part of one: a finding for each of `sections`.
 
-    `findings` are those that are known already. None means unknown, everywhere.
+    `findings` are those that are known already, `pieces` what sections found in consecutive pieces of the recording,
+    to be put together. None means unknown, everywhere.
     """
 
     def __init__(
-        self, evidence: Evidence, sections: Sequence[Section[Any]], findings: Mapping[Section[Any], Any] | None = None
+        self,
+        evidence: Evidence,
+        sections: Sequence[Section[Any]],
+        findings: Mapping[Section[Any], Any] | None = None,
+        pieces: Mapping[Section[Any], Sequence[Any]] | None = None,
     ) -> None:
         self.evidence = evidence
         self.sections = tuple(sections)
         self._findings = dict(findings or {})
+        self._pieces = pieces or {}
 
     @property
     def meta(self) -> Meta:
@@ -56,7 +65,8 @@ class Analysis:
     def of(self, section: Section[T]) -> T:
         """Return what a section finds; concluded when first asked for."""
         if section not in self._findings:
-            self._findings[section] = section.conclude(self)
+            parts = self._pieces.get(section)
+            self._findings[section] = section.merge(parts, self) if section.merge and parts else section.conclude(self)
         return cast(T, self._findings[section])
 
     def document(self) -> dict[str, Any]:

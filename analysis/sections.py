@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.evidence import Evidence
@@ -16,10 +17,13 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.pieces import PIECE_ROWS, Pieces
 from netprof.analysis.section import Analysis, Section
 
 if TYPE_CHECKING:
@@ -41,21 +45,41 @@ SECTIONS: tuple[Section[Any], ...] = (
     COUNTERS,
     CHECKS,
     RECORDING,
+    RECORDED,
+    STALLED_AT_END,
 )
 
 
-def conclude(evidence: Evidence) -> Analysis:
-    """Run every section over the evidence. Raises TraceError for what cannot be believed."""
-    analysis = Analysis(evidence, SECTIONS)
+def conclude(evidence: Evidence, pieces: Mapping[Section[Any], Sequence[Any]] | None = None) -> Analysis:
+    """Run every section over the evidence, or put together what they found in its `pieces`.
+
+    Raises TraceError for what cannot be believed.
+    """
+    analysis = Analysis(evidence, SECTIONS, pieces=pieces)
     for section in SECTIONS:
         analysis.of(section)
     return analysis
 
 
-def analyze(reader: TraceReader, *, baseline_s: float | None = None) -> Analysis:
-    """Conclude from a whole trace.
+def analyze(reader: TraceReader, *, baseline_s: float | None = None, piece_rows: int = PIECE_ROWS) -> Analysis:
+    """Conclude from a whole trace; one that is longer than `piece_rows` piece by piece.
 
     `baseline_s` is a measured iteration time of one worker alone, in seconds, for the scaling factor.
     Raises TraceError when the trace is damaged beyond its end.
     """
-    return conclude(Evidence.of_trace(reader, baseline_s=baseline_s))
+    whole = Evidence.of_trace(reader, baseline_s=baseline_s)
+    pieces = Pieces(reader, piece_rows)
+    return conclude(whole) if len(pieces) == 1 else conclude_in_pieces(whole, pieces)
+
+
+def conclude_in_pieces(whole: Evidence, pieces: Iterable[Evidence]) -> Analysis:
+    """Run every section over each piece of a long recording, and put together what they find.
+
+    The evidence of the whole is only read if somebody asks for more of it than was concluded.
+    """
+    found: dict[Section[Any], list[Any]] = {section: [] for section in SECTIONS if section.merge is not None}
+    for piece in pieces:
+        analysis = Analysis(piece, SECTIONS)
+        for section, parts in found.items():
+            parts.append(analysis.of(section))
+    return conclude(whole, found)

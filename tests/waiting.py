@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 from synthetic import ITERATION_NS, START_NS
 
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, WAIT_CAUSES, Cause
-from netprof.analysis.findings.waiting_finding import CauseShare, RankWaiting, WaitingFinding, WorstIteration
+from netprof.analysis.findings.waiting_finding import (
+    CauseShare,
+    RankWaiting,
+    WaitingFinding,
+    WaitingParts,
+    WorstIteration,
+)
 
 MS = 1_000_000
 
@@ -41,4 +48,5 @@ def account(link: str = "eth0", ranks: int = 2) -> WaitingFinding:
         ),
         by_rank=(first, *others),
         worst=(worst,),
+        made_of=WaitingParts((first, *others), window_ns, {}, (0,) * len(WAIT_CAUSES), np.zeros(0, np.int64), (worst,)),
     )

@@ -33,9 +33,13 @@ _ROUND_TRIPS = 2
 
 @dataclass(frozen=True, eq=False)
 class Account:
-    """What every rank waited for, and by communicator (as in `Members`) what explains it."""
+    """What every rank waited for, and by communicator (as in `Members`) what explains it.
+
+    `around` is what they waited for in all iterations in sight, those of other pieces of the recording too.
+    """
 
     waiting: Waiting
+    around: Waiting
     groups: Mapping[int, GroupTimes]
 
 
@@ -43,12 +47,13 @@ class Account:
 class Sources:
     """What the account is made from.
 
-    `waits` is by process, `exposed` what of them lies in whole iterations; `rtt_ns`, `resent` and `resends` are by the
-    flow's row.
+    `waits` is by process, `exposed` what of them lies in whole iterations, `around` in all of them that are in sight;
+    `rtt_ns`, `resent` and `resends` are by the flow's row.
     """
 
     waits: Mapping[int, Intervals]
     exposed: Mapping[int, Intervals]
+    around: Mapping[int, Intervals]
     collectives: Collectives
     buckets: Buckets
     members: Members
@@ -70,7 +75,8 @@ def make_account(sources: Sources) -> Account:
     unseen = went_another_way(collectives, members, sources.lanes)
     hidden = {pid: _without_collective(waits, pid, sources) for pid, waits in sources.waits.items()}
     waiting = explain(sources.waits, collectives, members, activities, groups, unseen, hidden)
-    return Account(within(waiting, sources.exposed), groups)
+    around = within(waiting, sources.around)
+    return Account(around if sources.exposed is sources.around else within(waiting, sources.exposed), around, groups)
 
 
 def _without_collective(waits: Intervals, pid: int, sources: Sources) -> Intervals:

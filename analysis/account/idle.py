@@ -32,6 +32,10 @@ class CauseTimes:
         """The time in which at least one of the link's ranks is inside a whole iteration."""
         return self.no_gradient | self.gradients_waiting | self.nothing_outstanding | self.after_last_byte
 
+    def within(self, times: Intervals) -> CauseTimes:
+        """Return what of it lies in some time."""
+        return CauseTimes(*(self.of(cause) & times for cause in CAUSES))
+
 
 @dataclass(frozen=True)
 class IdleTime:
@@ -42,6 +46,13 @@ class IdleTime:
     gradients_waiting_ns: int | None
     nothing_outstanding_ns: int | None
     after_last_byte_ns: int | None
+
+    def __add__(self, other: IdleTime) -> IdleTime:
+        """Return both together; a cause is unknown where it is in either."""
+        names = [f"{cause.name}_ns" for cause in CAUSES]
+        pairs = [(getattr(self, name), getattr(other, name)) for name in names]
+        sums = (None if a is None or b is None else a + b for a, b in pairs)
+        return IdleTime(self.total_ns + other.total_ns, *sums)
 
     def of(self, cause: Cause) -> int | None:
         """Return the idle time of one cause."""

@@ -50,15 +50,20 @@ class Collectives(Columns):
 
 @dataclass(frozen=True, eq=False)
 class FoundCollectives:
-    """The whole collectives of all processes, and how many marks found no partner.
+    """The whole collectives of all processes, and when the marks are that found no partner.
 
     `posted` are those whose end is not seen: so their mark says, or nothing of their process is seen to end. Their
     `end_ns` is their begin.
     """
 
     collectives: Collectives
-    unpaired: int
+    unpaired_ns: Int64
     posted: Collectives
+
+    @property
+    def unpaired(self) -> int:
+        """How many marks found no partner."""
+        return len(self.unpaired_ns)
 
 
 def group_sizes(collectives: Collectives, world_size: int | None) -> Int64:
@@ -109,7 +114,8 @@ def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollec
     )
     is_end = rows.kind == MarkKind.COLLECTIVE_END
     posted = ~whole & ((begins.arg2 != 0) | ~np.isin(begins.pid, rows.pid[is_end]))
-    unpaired = int((~whole & ~posted).sum()) + int(is_end.sum()) - int(whole.sum())
+    is_end[end_row[whole]] = False
+    unpaired = np.concatenate((begins.time_ns[~whole & ~posted], rows.time_ns[is_end]))
     return FoundCollectives(_in_order(found.where(whole)), unpaired, _in_order(found.where(posted)))
 
 

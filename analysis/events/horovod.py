@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.tables.marks import Marks
@@ -39,11 +40,20 @@ class HorovodSummary:
     transferring_ns: int
     unpacking_ns: int
 
+    def __add__(self, other: HorovodSummary) -> HorovodSummary:
+        """Return both together."""
+        names = [name for name in self.__dataclass_fields__ if name not in ("pid", "tensors_per_response")]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        known = [each for each in (self, other) if each.tensors_per_response is not None]
+        tensors = [each.tensors_per_response or 0.0 for each in known]
+        each = float(np.average(tensors, weights=[one.responses for one in known])) if known else None
+        return HorovodSummary(self.pid, tensors_per_response=each, **sums)
 
-def horovod_summaries(marks: Marks) -> tuple[HorovodSummary, ...]:
-    """Summarise every process that enqueued something, by pid."""
+
+def horovod_summaries(marks: Marks, piece: Piece = ALL) -> tuple[HorovodSummary, ...]:
+    """Summarise every process that enqueued something, by pid; of what is in sight, what is of a piece of the time."""
     pids = np.unique(marks.pid[marks.kind == MarkKind.HOROVOD_ENQUEUE]).tolist()
-    return tuple(_summarize(pid, marks.where(marks.pid == pid)) for pid in pids)
+    return tuple(_summarize(pid, marks.where(marks.pid == pid), piece) for pid in pids)
 
 
 def horovod_outstanding(marks: Marks) -> dict[int, Intervals]:
@@ -111,10 +121,11 @@ def _key(pid: Int64, handle: Int64) -> Int64:
     return (pid << 32) + handle
 
 
-def _summarize(pid: int, marks: Marks) -> HorovodSummary:
-    outstanding = _outstanding(marks)
+def _summarize(pid: int, marks: Marks, piece: Piece) -> HorovodSummary:
+    outstanding = _outstanding(marks) & piece.time
     packing, transferring, unpacking = (_stage(marks, kind) & outstanding for kind in _STAGES[:3])
     performing = packing | transferring | unpacking
+    marks = marks.where(piece.owns(marks.time_ns))
     responses = marks.of(MarkKind.HOROVOD_RESPONSE)
     responses = responses.where(responses.arg0 != CollectiveKind.BARRIER)
     tensors = (responses.arg2 - responses.arg1) // _NAME_BYTES

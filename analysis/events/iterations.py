@@ -57,12 +57,45 @@ class Iterations(Columns):
         return self.duration_ns - self.forward_phase_ns - self.backward_phase_ns - self.exposed_phase_ns
 
 
+@dataclass(frozen=True, eq=False)
+class IterationTimes(Columns):
+    """What is kept of a recording's iterations, however many there are: ns, in the narrowest types that hold them."""
+
+    pid: Int64
+    begin_ns: Int64
+    duration_ns: Int64
+    forward_phase_ns: Int64
+    backward_phase_ns: Int64
+    exposed_phase_ns: Int64
+
+    @property
+    def rest_phase_ns(self) -> Int64:
+        """Everything else: optimizer, data loading, evaluation."""
+        known = self.forward_phase_ns.astype(np.int64) + self.backward_phase_ns + self.exposed_phase_ns
+        return self.duration_ns - known
+
+
+def times_of(iterations: Iterations) -> IterationTimes:
+    """Return when iterations were, and how long each phase took in them."""
+    names = IterationTimes.__dataclass_fields__
+    return IterationTimes(**{name: _narrow(getattr(iterations, name)) for name in names})
+
+
+def _narrow(values: Int64) -> Int64:
+    fits = len(values) == 0 or (values.min() >= 0 and values.max() <= np.iinfo(np.uint32).max)
+    return values.astype(np.uint32) if fits else values
+
+
 @dataclass(frozen=True)
 class Dropped:
     """Steps of a process that are not reported as iterations."""
 
     incomplete: int = 0  # cut off by the beginning or the end of the recording: at most one each
     damaged: int = 0  # marks are missing in the middle
+
+    def __add__(self, other: Dropped) -> Dropped:
+        """Return both."""
+        return Dropped(self.incomplete + other.incomplete, self.damaged + other.damaged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +104,7 @@ class FoundIterations:
 
     `turns` are the processes in which several DDP models train in turn or at once, and how many.
     `stepped` are the processes whose iterations are told by the optimizer's steps (`definitions.STEPS`).
+    `damaged_ns` says when those lie that miss marks, by pid.
     `phases` are the phases of every process that trains over all of the recording, by pid. `accumulates` are the
     processes with passes whose gradients are not exchanged at once; of those in `forward_unseen` nothing tells where
     the forward passes begin.
@@ -81,6 +115,7 @@ class FoundIterations:
     turns: dict[int, int] = field(default_factory=dict)
     stepped: tuple[int, ...] = ()
     phases: dict[int, PhaseTimes] = field(default_factory=dict)
+    damaged_ns: dict[int, Int64] = field(default_factory=dict)
     accumulates: frozenset[int] = frozenset()
     forward_unseen: frozenset[int] = frozenset()
 
@@ -97,6 +132,7 @@ def find_iterations(marks: Marks) -> FoundIterations:
     return FoundIterations(
         iterations=concatenate(Iterations, [one.iterations for one in found.values()]),
         dropped={pid: one.dropped for pid, one in found.items()},
+        damaged_ns={pid: one.damaged_ns for pid, one in found.items()},
         turns={pid: one.models for pid, one in found.items() if one.models > 1},
         phases={pid: one.phases for pid, one in found.items()},
         accumulates=frozenset(pid for pid, one in found.items() if len(one.local.backward_ns)),
@@ -115,6 +151,7 @@ def iteration_rows(pid: int, steps: JobSteps, phases: PhaseTimes) -> Iterations:
 class _Process:
     iterations: Iterations
     dropped: Dropped
+    damaged_ns: Int64
     models: int
     local: LocalPasses
     phases: PhaseTimes
@@ -126,5 +163,5 @@ def _of_process(pid: int, marks: Marks) -> _Process:
     local = find_local_passes(marks, passes)
     phases = phase_times(passes, local, waits(marks, passes))
     steps = find_job_steps(models, passes, local, stray_times(models, passes))
-    dropped = Dropped(steps.incomplete, steps.damaged)
-    return _Process(iteration_rows(pid, steps.whole, phases), dropped, len(models), local, phases)
+    dropped = Dropped(steps.incomplete, len(steps.damaged_ns))
+    return _Process(iteration_rows(pid, steps.whole, phases), dropped, steps.damaged_ns, len(models), local, phases)

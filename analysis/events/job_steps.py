@@ -35,11 +35,11 @@ class JobSteps(Columns):
 
 @dataclass(frozen=True)
 class FoundSteps:
-    """The whole steps of a process, how many the recording's edges cut off, and of how many others marks are lost."""
+    """The whole steps of a process, how many the recording's edges cut off, and the waits of others that lack marks."""
 
     whole: JobSteps
     incomplete: int
-    damaged: int
+    damaged_ns: Int64
 
 
 def find_job_steps(models: list[Marks], passes: Passes, local: LocalPasses, stray_ns: Int64) -> FoundSteps:
@@ -50,7 +50,7 @@ def find_job_steps(models: list[Marks], passes: Passes, local: LocalPasses, stra
     `stray_ns` are instants that no whole step holds.
     """
     if len(passes) == 0 or not any((own.kind == MarkKind.DDP_FORWARD).any() for own in models):
-        return FoundSteps(empty(JobSteps), incomplete=int(any(len(own) for own in models)), damaged=0)
+        return FoundSteps(empty(JobSteps), int(any(len(own) for own in models)), np.zeros(0, np.int64))
     groups, kinds = _groups(passes)
     main = np.flatnonzero(_is_main(groups.label))
     last = np.append(main[1:], len(groups)) - 1
@@ -66,7 +66,7 @@ def find_job_steps(models: list[Marks], passes: Passes, local: LocalPasses, stra
     whole = (begin != UNKNOWN) & (end != UNKNOWN)
     whole &= np.searchsorted(stray_ns, end, "left") <= np.searchsorted(stray_ns, begin, "left")
     cut = first_is_cut or main[0] > 0 or _begins_inside(models)
-    return FoundSteps(steps.where(whole), int(cut) + 1, _count_damaged(whole, begin, end, cut))
+    return FoundSteps(steps.where(whole), int(cut) + 1, groups.wait_ns[last][_are_damaged(whole, begin, end, cut)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +172,9 @@ def _begins_inside(models: list[Marks]) -> bool:
     return bool(min(times[0] for times in first if len(times)) < forward.min())
 
 
-def _count_damaged(whole: Bool, begin: Int64, end: Int64, cut_at_begin: bool) -> int:
-    """Tell what the edges of the recording cut off from what is damaged in the middle."""
+def _are_damaged(whole: Bool, begin: Int64, end: Int64, cut_at_begin: bool) -> Bool:
+    """Tell what is damaged in the middle from what the edges of the recording cut off."""
     excused = np.zeros(len(whole), bool)
     excused[0] |= cut_at_begin and bool(begin[0] == UNKNOWN)
     excused[-1] |= bool(end[-1] == UNKNOWN)
-    return int((~whole & ~excused).sum())
+    return np.asarray(~whole & ~excused)

@@ -63,7 +63,8 @@ class NcclSummary:
 
     A launch is a burst of operations; its time on the wire is from the first to the last packet that the process sent
     before the next launch. `launches` counts those with a packet. `wire_to_algorithm_ratio` is None where a size is
-    not known. Seconds, bits per second.
+    not known. `wire_bytes` went by in `wire_time_s`, `needed_bytes` are what the algorithm has to send. Seconds, bits
+    per second.
     """
 
     pid: int
@@ -76,6 +77,35 @@ class NcclSummary:
     median_wire_time_s: float | None
     wire_bandwidth_bps: float | None
     wire_to_algorithm_ratio: float | None
+    wire_bytes: int
+    wire_time_s: float
+    needed_bytes: float | None
+
+    def __add__(self, other: NcclSummary) -> NcclSummary:
+        """Return both together; the median is the mean of both, by launches."""
+        launches = self.launches + other.launches
+        medians = [(s.median_wire_time_s, s.launches) for s in (self, other) if s.median_wire_time_s is not None]
+        wire_bytes, wire_time_s = self.wire_bytes + other.wire_bytes, self.wire_time_s + other.wire_time_s
+        needed = _plus(self.needed_bytes, other.needed_bytes)
+        return NcclSummary(
+            pid=self.pid,
+            operations=self.operations + other.operations,
+            launches=launches,
+            communicators=max(self.communicators, other.communicators),
+            ranks=tuple(sorted({*self.ranks, *other.ranks})),
+            ranks_source=self.ranks_source,
+            bytes=None if self.bytes is None or other.bytes is None else self.bytes + other.bytes,
+            median_wire_time_s=sum(each * count for each, count in medians) / launches if medians else None,
+            wire_bandwidth_bps=wire_bytes * 8 / wire_time_s if wire_time_s > 0 else None,
+            wire_to_algorithm_ratio=wire_bytes / needed if needed and wire_bytes else None,
+            wire_bytes=wire_bytes,
+            wire_time_s=wire_time_s,
+            needed_bytes=needed,
+        )
+
+
+def _plus(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a + b
 
 
 def nccl_operations(marks: Marks, world_size: int | None) -> Operations:
@@ -164,6 +194,9 @@ def _summarize(pid: int, own: Operations, marks: Marks, sent: Bins | None, end_n
         median_wire_time_s=float(np.median(busy_s)) if len(busy_s) else None,
         wire_bandwidth_bps=total * 8 / float(busy_s.sum()) if len(busy_s) and busy_s.sum() > 0 else None,
         wire_to_algorithm_ratio=total / needed if needed and total else None,
+        wire_bytes=int(total),
+        wire_time_s=float(busy_s.sum()),
+        needed_bytes=needed,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.typical import middle_half
 from netprof.analysis.tables.columns import Int64
 
@@ -35,7 +35,7 @@ class Split:
         return (max(values) - sum(values) / len(values)) / self.iteration_s
 
 
-def split_of(iterations: Iterations) -> Split | None:
+def split_of(iterations: IterationTimes) -> Split | None:
     """Return the split over the middle half, by duration, of the steps that all ranks have; None without any."""
     if len(iterations) == 0:
         return None
@@ -50,7 +50,7 @@ def split_of(iterations: Iterations) -> Split | None:
     return _mean({pid: own[pid].where(found[steps]) for pid, found in rows.items()})
 
 
-def _same_steps(own: Iterations, reference: Iterations) -> Int64:
+def _same_steps(own: IterationTimes, reference: IterationTimes) -> Int64:
     """Return the row of `own` that is the same step as each of `reference`, -1 for none: ranks wait for each other.
 
     It begins less than half an iteration apart.
@@ -62,7 +62,7 @@ def _same_steps(own: Iterations, reference: Iterations) -> Int64:
     return np.where(apart.min(axis=0) * 2 < reference.duration_ns, nearest, -1)
 
 
-def _mean(chosen: Mapping[int, Iterations]) -> Split | None:
+def _mean(chosen: Mapping[int, IterationTimes]) -> Split | None:
     iteration_ns = float(np.mean([each.duration_ns.mean() for each in chosen.values()]))
     compute_s = {pid: float((each.duration_ns - each.exposed_phase_ns).mean()) / 1e9 for pid, each in chosen.items()}
     steps = max(len(each) for each in chosen.values())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.tables.columns import Int64
 
 
@@ -55,7 +55,7 @@ class Durations:
         return self.all_time.exposed_share
 
 
-def durations(iterations: Iterations) -> Durations | None:
+def durations(iterations: IterationTimes) -> Durations | None:
     """Summarise iterations of any number of processes; None without any."""
     if len(iterations) == 0:
         return None
@@ -81,7 +81,7 @@ def middle_half(duration_ns: Int64) -> Int64:
     return order[cut : len(order) - cut]
 
 
-def _phases(typical: Iterations) -> Phases:
+def _phases(typical: IterationTimes) -> Phases:
     return Phases(
         forward=float(typical.forward_phase_ns.mean()) / 1e9,
         backward=float(typical.backward_phase_ns.mean()) / 1e9,

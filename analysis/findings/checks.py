@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -35,17 +37,34 @@ class Check:
     holds: bool | None
     sentence: str = ""
 
+    def __or__(self, other: Check) -> Check:
+        """Return what it comes to over two pieces of a recording: it holds only if it fails in neither."""
+        return other if self.holds is None or (other.holds is False and self.holds) else self
+
 
 def _conclude(analysis: Analysis) -> tuple[Check, ...]:
     evidence = analysis.evidence
     return (
-        _all_bytes_seen(analysis.of(RANKS)),
-        _below_line_rate(analysis.of(LINKS)),
-        _within_the_device(analysis.of(LINKS)),
+        *_of_findings(analysis),
         _peers_are_recorded(evidence),
         _members_are_recorded(evidence),
         _account_adds_up(evidence),
     )
+
+
+def _of_findings(analysis: Analysis) -> tuple[Check, ...]:
+    return (
+        _all_bytes_seen(analysis.of(RANKS)),
+        _below_line_rate(analysis.of(LINKS)),
+        _within_the_device(analysis.of(LINKS)),
+    )
+
+
+def _merge(parts: Sequence[Sequence[Check]], whole: Analysis) -> tuple[Check, ...]:
+    again = _of_findings(whole)
+    names = {check.name for check in again}
+    others = ([check for check in part if check.name not in names] for part in parts)
+    return (*again, *(reduce(operator.or_, each) for each in zip(*others, strict=True)))
 
 
 def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
@@ -127,4 +146,4 @@ def _notes(checks: Sequence[Check]) -> Iterator[str]:
     yield from (check.sentence for check in checks if check.holds is False and check.name != "line_rate")
 
 
-CHECKS = Section("checks", _conclude, ("marks", "wire", "flows", "nic"), _document, notes=_notes)
+CHECKS = Section("checks", _conclude, ("marks", "wire", "flows", "nic"), _document, notes=_notes, merge=_merge)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class KindSummary:
     `count` and `bytes` are those of the process that took part in the most; `bytes` are of the whole buffers, None
     where no size is known. Bandwidths are bits per second, over all processes: bytes over the time in which any of the
     kind runs. They and `running_ns` (mean of the processes) are None where `timing` is not "measured".
+    `bus_factor` is bus over algorithm bandwidth, None where it is unknown.
     """
 
     backend: str
@@ -42,7 +43,45 @@ class KindSummary:
     bytes: int | None
     running_ns: int | None
     algorithm_bandwidth_bps: float | None
-    bus_bandwidth_bps: float | None
+    bus_factor: float | None = None
+
+    @property
+    def bus_bandwidth_bps(self) -> float | None:
+        """What each link of the best algorithm carries."""
+        if self.algorithm_bandwidth_bps is None or self.bus_factor is None:
+            return None
+        return self.algorithm_bandwidth_bps * self.bus_factor
+
+
+def merge_kinds(parts: Sequence[Sequence[KindSummary]]) -> tuple[KindSummary, ...]:
+    """Return the summaries over consecutive pieces of a recording as one."""
+    found: dict[tuple[str, str, str], KindSummary] = {}
+    for each in (each for part in parts for each in part):
+        key = each.backend, each.kind, each.timing
+        found[key] = _both(found[key], each) if key in found else each
+    return _in_order(found.values())
+
+
+def _both(a: KindSummary, b: KindSummary) -> KindSummary:
+    weights = [a.running_ns or 0, b.running_ns or 0]
+    speeds = [a.algorithm_bandwidth_bps, b.algorithm_bandwidth_bps]
+    return replace(
+        a,
+        count=a.count + b.count,
+        bytes=None if a.bytes is None or b.bytes is None else a.bytes + b.bytes,
+        running_ns=sum(weights) if a.running_ns is not None else None,
+        algorithm_bandwidth_bps=_mean(speeds, weights),
+        bus_factor=_mean([a.bus_factor, b.bus_factor], [a.bytes or 0, b.bytes or 0]),
+    )
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[int]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.average(known, weights=weights)) if len(known) == len(values) and any(weights) else None
+
+
+def _in_order(found: Iterable[KindSummary]) -> tuple[KindSummary, ...]:
+    return tuple(sorted(found, key=lambda each: (-(each.bytes or 0), each.backend, each.kind)))
 
 
 def summarize_kinds(
@@ -63,7 +102,7 @@ def summarize_kinds(
     for kind in np.unique(operations.kind).tolist():
         chosen = operations.where(operations.kind == kind)
         found.append(_untimed(Backend.NCCL, kind, ENQUEUED, chosen.pid, chosen.bytes))
-    return tuple(sorted(found, key=lambda each: (-(each.bytes or 0), each.backend, each.kind)))
+    return _in_order(found)
 
 
 def worth_a_part(kinds: Sequence[KindSummary]) -> bool:
@@ -119,7 +158,7 @@ def _measured(backend: int, kind: int, each: Collectives, world_size: int | None
         bytes=most if sized else None,
         running_ns=time_ns // len(pids),
         algorithm_bandwidth_bps=speed,
-        bus_bandwidth_bps=speed * factor if speed is not None and factor is not None else None,
+        bus_factor=factor,
     )
 
 
@@ -149,7 +188,7 @@ def _mean_factor(kind: int, sizes: Int64, ranks: Int64) -> float | None:
 def _untimed(backend: int, kind: int, timing: str, pid: Int64, sizes: Int64) -> KindSummary:
     count, most = _of_the_most(pid, sizes)
     known = bool((sizes != UNKNOWN).all())
-    return KindSummary(backend_name(backend), kind_name(kind), timing, count, most if known else None, None, None, None)
+    return KindSummary(backend_name(backend), kind_name(kind), timing, count, most if known else None, None, None)
 
 
 def _of_the_most(pid: Int64, sizes: Int64) -> tuple[int, int]:

@@ -10,12 +10,19 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.definitions import BANDWIDTH, KINDS, WIRE_RATIO, Definition
-from netprof.analysis.findings.collective_kinds import KindSummary, kinds_part, summarize_kinds, worth_a_part
+from netprof.analysis.findings.collective_kinds import (
+    KindSummary,
+    kinds_part,
+    merge_kinds,
+    summarize_kinds,
+    worth_a_part,
+)
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES, FlowProperties
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS, LinkSummary
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.ranks import RANKS, RankSummary
+from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.schema import MarkKind
@@ -49,41 +56,78 @@ class CollectiveSummary:
 
 
 @dataclass(frozen=True)
-class CollectivesFinding:
-    """The job's collectives: all-reduces in `summary`, all of them in `kinds`.
+class Counted:
+    """All collectives, by kind.
 
-    `iterations` are those of the rank with the most, `flows` the properties of the flows that carried them.
-    `reduce_scatters_asked` are those that gloo ran as all-reduces, which is what `kinds` counts them as; of the process
-    with the most. `unmatched_buckets` of `buckets` have no collective of their own. `only_enqueued` says that NCCL was
-    seen to enqueue.
+    `others` are no all-reduces. `reduce_scatters_asked` are those that gloo ran as all-reduces, which is what `kinds`
+    counts them as; of the process with the most. `unmatched_buckets` of `buckets` have no collective of their own.
     """
 
-    summary: CollectiveSummary
     kinds: tuple[KindSummary, ...]
-    iterations: int | None
-    flows: FlowProperties | None
+    others: int
     reduce_scatters_asked: int
     buckets: int
     unmatched_buckets: int
+
+
+@dataclass(frozen=True)
+class CollectivesFinding:
+    """The job's collectives: all-reduces in `summary`, all of them in `counted`.
+
+    `iterations` are those of the rank with the most, `flows` the properties of the flows that carried them.
+    `only_enqueued` says that NCCL was seen to enqueue.
+    """
+
+    summary: CollectiveSummary
+    counted: Counted
+    iterations: int | None
+    flows: FlowProperties | None
     only_enqueued: bool
 
 
 def _conclude(analysis: Analysis) -> CollectivesFinding:
     evidence = analysis.evidence
-    marks, found = evidence.marks, evidence.found_collectives
-    ranks, links = analysis.of(RANKS), analysis.of(LINKS)
-    other = len(found.collectives) - len(found.collectives.all_reduces())
-    _, asked = np.unique(marks.pid[marks.kind == MarkKind.REDUCE_SCATTER_ASKED], return_counts=True)
-    return CollectivesFinding(
-        summary=summarize_collectives(ranks, links, evidence.world_size, other, found.unpaired),
-        kinds=summarize_kinds(evidence.together, evidence.posted, analysis.of(NCCL).operations, evidence.world_size),
-        iterations=analysis.of(ITERATIONS).count,
-        flows=analysis.of(FLOW_PROPERTIES),
-        reduce_scatters_asked=int(asked.max(initial=0)),
+    marks, collectives = evidence.marks, evidence.owned(evidence.together)
+    asked = marks.where((marks.kind == MarkKind.REDUCE_SCATTER_ASKED) & evidence.piece.owns(marks.time_ns))
+    _, asked_by = np.unique(asked.pid, return_counts=True)
+    counted = Counted(
+        kinds=summarize_kinds(
+            collectives, evidence.owned(evidence.posted), analysis.of(NCCL).operations, evidence.world_size
+        ),
+        others=len(collectives) - len(collectives.all_reduces()),
+        reduce_scatters_asked=int(asked_by.max(initial=0)),
         buckets=len(evidence.buckets),
         unmatched_buckets=int((evidence.buckets.from_collective == 0).sum()),
+    )
+    return _finding(counted, analysis)
+
+
+def _finding(counted: Counted, analysis: Analysis) -> CollectivesFinding:
+    return CollectivesFinding(
+        summary=summarize_collectives(
+            analysis.of(RANKS),
+            analysis.of(LINKS),
+            analysis.evidence.world_size,
+            counted.others,
+            analysis.of(RECORDED).unpaired,
+        ),
+        counted=counted,
+        iterations=analysis.of(ITERATIONS).count,
+        flows=analysis.of(FLOW_PROPERTIES),
         only_enqueued=bool(analysis.of(NCCL).processes),
     )
+
+
+def _merge(parts: Sequence[CollectivesFinding], whole: Analysis) -> CollectivesFinding:
+    every = [part.counted for part in parts]
+    counted = Counted(
+        kinds=merge_kinds([part.kinds for part in every]),
+        others=sum(part.others for part in every),
+        reduce_scatters_asked=sum(part.reduce_scatters_asked for part in every),
+        buckets=sum(part.buckets for part in every),
+        unmatched_buckets=sum(part.unmatched_buckets for part in every),
+    )
+    return _finding(counted, whole)
 
 
 def summarize_collectives(
@@ -122,8 +166,14 @@ def _document(finding: CollectivesFinding) -> dict[str, Any]:
     document = dataclasses.asdict(finding.summary)
     world_size = document.pop("world_size")
     document |= {"running_s": document.pop("running_ns") / 1e9}
-    document |= {"by_kind": [dataclasses.asdict(kind) for kind in finding.kinds]}
+    document |= {"by_kind": [_kind(kind) for kind in finding.counted.kinds]}
     return {"world_size": world_size, "collectives": document}
+
+
+def _kind(kind: KindSummary) -> dict[str, Any]:
+    document = dataclasses.asdict(kind)
+    del document["bus_factor"]
+    return document | {"bus_bandwidth_bps": kind.bus_bandwidth_bps}
 
 
 def _parts(finding: CollectivesFinding) -> Iterator[Part]:
@@ -132,8 +182,8 @@ def _parts(finding: CollectivesFinding) -> Iterator[Part]:
     else:
         enqueued = " (NCCL only enqueues: see below)" if finding.only_enqueued else ""
         yield Part("All-reduces", f"none with a known size were seen{enqueued}")
-    if worth_a_part(finding.kinds):
-        yield kinds_part(finding.kinds)
+    if worth_a_part(finding.counted.kinds):
+        yield kinds_part(finding.counted.kinds)
 
 
 def _all_reduces(finding: CollectivesFinding) -> list[tuple[str, str]]:
@@ -161,23 +211,23 @@ def _bandwidth(aggregate: float | None, single: float | None) -> str:
 
 
 def _notes(finding: CollectivesFinding) -> Iterator[str]:
-    if finding.reduce_scatters_asked:
+    if finding.counted.reduce_scatters_asked:
         yield (
-            f"{finding.reduce_scatters_asked} reduce-scatters ran as all-reduces, which move twice the bytes: "
+            f"{finding.counted.reduce_scatters_asked} reduce-scatters ran as all-reduces, which move twice the bytes: "
             "PyTorch has no other way with gloo"
         )
     if finding.summary.count and finding.summary.world_size is None:
         yield "the number of ranks is unknown: no bus bandwidth"
-    if finding.unmatched_buckets:
+    if finding.counted.unmatched_buckets:
         yield (
-            f"{finding.unmatched_buckets} of {finding.buckets} buckets have no collective of their own: they end when "
-            "they are unpacked"
+            f"{finding.counted.unmatched_buckets} of {finding.counted.buckets} buckets have no collective of their "
+            "own: they end when they are unpacked"
         )
 
 
 def _definitions(finding: CollectivesFinding) -> Sequence[Definition]:
     found = [BANDWIDTH, WIRE_RATIO] if finding.summary.count else []
-    return (*found, *([KINDS] if worth_a_part(finding.kinds) else []))
+    return (*found, *([KINDS] if worth_a_part(finding.counted.kinds) else []))
 
 
 def _lowest_rate(ranks: Sequence[RankSummary], links: Sequence[LinkSummary]) -> float | None:
@@ -217,4 +267,5 @@ COLLECTIVES = Section(
     lambda finding: tuple(_parts(finding)),
     _notes,
     _definitions,
+    merge=_merge,
 )

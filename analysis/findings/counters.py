@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from netprof.analysis.definitions import COUNTERS as DEFINITION
+from netprof.analysis.findings.nic import since_before
 from netprof.analysis.form import Grid, Part
+from netprof.analysis.piece import Piece
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.counters import CounterSamples, read_counters
@@ -43,26 +45,59 @@ class CounterSummary:
     worst_total: int
 
 
-def _conclude(analysis: Analysis) -> tuple[CounterSummary, ...]:
+@dataclass(frozen=True)
+class CountersFinding:
+    """Every quantity, and what it is made from: by subject its total (of a level, its last value), and a level's mean.
+
+    `length_ns` is the time that it is over.
+    """
+
+    summaries: tuple[CounterSummary, ...]
+    totals: tuple[Mapping[str, int], ...]
+    length_ns: int
+
+
+def _conclude(analysis: Analysis) -> CountersFinding:
     evidence = analysis.evidence
     samples, length_ns = read_counters(evidence.table("counters")), evidence.recording.total_ns
     quantities: dict[tuple[str, str], list[Series]] = {}
     for series in evidence.meta.series:
         quantities.setdefault((series.source, series.name), []).append(series)
-    found = (_summarize(each, samples, length_ns) for each in quantities.values())
-    return tuple(summary for summary in found if summary is not None)
+    found = [_of_quantity(each, samples, length_ns, evidence.piece) for each in quantities.values()]
+    known = [each for each in found if each is not None]
+    return CountersFinding(tuple(summary for summary, _ in known), tuple(totals for _, totals in known), length_ns)
 
 
-def _summarize(alike: Sequence[Series], samples: CounterSamples, length_ns: int) -> CounterSummary | None:
+def _of_quantity(
+    alike: Sequence[Series], samples: CounterSamples, length_ns: int, piece: Piece
+) -> tuple[CounterSummary, dict[str, int]] | None:
     """Summarise series of one quantity; None where none of them was sampled."""
-    parts = {each: samples.where(samples.series == each.id) for each in alike}
+    parts = {each: _of_series(each, samples, piece) for each in alike}
     parts = {each: part for each, part in parts.items() if len(part)}
     if not parts:
         return None
     about = next(iter(parts))
     counts = about.kind == COUNT
-    totals = {each: _growth(part) if counts else int(part.value[-1]) for each, part in parts.items()}
-    worst = max(totals, key=lambda each: totals[each])
+    totals = {each.subject: _growth(part) if counts else int(part.value[-1]) for each, part in parts.items()}
+    mean = None if counts else float(np.mean([part.value.mean() for part in parts.values()]))
+    busiest = _busiest(list(parts.values())) if counts else None
+    return _summarize(about, totals, mean, busiest, length_ns), totals
+
+
+def _of_series(series: Series, samples: CounterSamples, piece: Piece) -> CounterSamples:
+    """Return a series' samples; of a piece of a recording also the one before it, for what was counted since."""
+    own = samples.where(samples.series == series.id)
+    return own if piece.is_all else own.where(since_before(np.arange(len(own)), own.time_ns, piece)[0])
+
+
+def _summarize(
+    about: Series | CounterSummary,
+    totals: Mapping[str, int],
+    mean: float | None,
+    busiest: float | None,
+    length_ns: int,
+) -> CounterSummary:
+    worst = max(totals, key=lambda subject: totals[subject])
     total = sum(totals.values())
     return CounterSummary(
         source=about.source,
@@ -70,15 +105,36 @@ def _summarize(alike: Sequence[Series], samples: CounterSamples, length_ns: int)
         unit=about.unit,
         kind=about.kind,
         meaning=about.meaning,
-        subjects=len(parts),
+        subjects=len(totals),
         total=total,
-        per_second=_rate(total, length_ns)
-        if counts
-        else float(np.mean([part.value.mean() for part in parts.values()])),
-        busiest_per_second=_busiest(list(parts.values())) if counts else None,
-        worst_subject=worst.subject,
+        per_second=_rate(total, length_ns) if about.kind == COUNT else mean,
+        busiest_per_second=busiest,
+        worst_subject=worst,
         worst_total=totals[worst],
     )
+
+
+def _merge(parts: Sequence[CountersFinding], whole: Analysis) -> CountersFinding:
+    length_ns = sum(part.length_ns for part in parts)
+    found: dict[tuple[str, str], list[tuple[CounterSummary, Mapping[str, int], int]]] = {}
+    for part in parts:
+        for summary, totals in zip(part.summaries, part.totals, strict=True):
+            found.setdefault((summary.source, summary.name), []).append((summary, totals, part.length_ns))
+    merged = [_in_one(each, length_ns) for each in found.values()]
+    return CountersFinding(tuple(summary for summary, _ in merged), tuple(totals for _, totals in merged), length_ns)
+
+
+def _in_one(
+    parts: Sequence[tuple[CounterSummary, Mapping[str, int], int]], length_ns: int
+) -> tuple[CounterSummary, dict[str, int]]:
+    about, counts = parts[0][0], parts[0][0].kind == COUNT
+    totals: dict[str, int] = {}
+    for _, each, _ in parts:
+        totals |= {name: totals.get(name, 0) + value if counts else value for name, value in each.items()}
+    known = [(summary.per_second or 0.0, weight) for summary, _, weight in parts if weight]
+    mean = sum(value * weight for value, weight in known) / max(1, sum(weight for _, weight in known))
+    busiest = max((s.busiest_per_second for s, _, _ in parts if s.busiest_per_second is not None), default=None)
+    return _summarize(about, totals, mean, busiest, length_ns), totals
 
 
 def _steps(part: CounterSamples) -> Int64:
@@ -89,10 +145,6 @@ def _steps(part: CounterSamples) -> Int64:
 
 def _growth(part: CounterSamples) -> int:
     return int(_steps(part).sum())
-
-
-def _mean(parts: Sequence[CounterSamples]) -> float:
-    return float(np.mean([part.value.mean() for part in parts]))
 
 
 def _rate(total: int, length_ns: int) -> float | None:
@@ -116,13 +168,13 @@ def _busiest(parts: Sequence[CounterSamples]) -> float | None:
     return float((through[1:] - through[begin]).max() * _SECOND_NS / window_ns)
 
 
-def _document(found: Sequence[CounterSummary]) -> dict[str, Any]:
-    return {"counters": [dataclasses.asdict(summary) for summary in found]}
+def _document(found: CountersFinding) -> dict[str, Any]:
+    return {"counters": [dataclasses.asdict(summary) for summary in found.summaries]}
 
 
-def _parts(found: Sequence[CounterSummary]) -> Iterator[Part]:
-    for source in dict.fromkeys(summary.source for summary in found):
-        own = [summary for summary in found if summary.source == source]
+def _parts(found: CountersFinding) -> Iterator[Part]:
+    for source in dict.fromkeys(summary.source for summary in found.summaries):
+        own = [summary for summary in found.summaries if summary.source == source]
         headings = ("counter", "total", "per second", "busiest second", "most of it", "means")
         grid = Grid(headings, [_row(summary) for summary in own], frozenset({"most of it", "means"}), ("means",))
         yield Part(f"Counters of the {source}", bodies=[grid])
@@ -159,5 +211,6 @@ COUNTERS = Section(
     ("counters",),
     _document,
     lambda found: tuple(_parts(found)),
-    definitions=lambda found: (DEFINITION,) if found else (),
+    definitions=lambda found: (DEFINITION,) if found.summaries else (),
+    merge=_merge,
 )

@@ -15,20 +15,25 @@ from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.flows_by_iteration import NEVER, FlowsByIteration
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.spread import Spread, spread_of, sum_of
+from netprof.analysis.tables.columns import Int64
 
 _DATA_FLOW_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class FlowProperties:
-    """`definitions.FLOW_PROPERTIES`: medians over `iterations` iterations, None where fewer than two flows send."""
+    """`definitions.FLOW_PROPERTIES`: medians over `iterations` iterations, None where fewer than two flows send.
+
+    `spreads` are those of the four over the iterations.
+    """
 
     iterations: int
     data_flows: float
     start_skew_s: float | None
     size_equality: float | None
     completion: float | None
+    spreads: tuple[Spread, ...]
 
 
 def flow_properties(cells: FlowsByIteration, collectives: Collectives) -> FlowProperties | None:
@@ -45,13 +50,19 @@ def flow_properties(cells: FlowsByIteration, collectives: Collectives) -> FlowPr
     equality = smallest / np.maximum(cells.payload_bytes.max(axis=0), 1)
     collective = _collective_time(cells.iterations, collectives)
     completion = (last - first.min(axis=0)) / np.maximum(collective, 1)
-    return FlowProperties(
-        iterations=int((count > 0).sum()),
-        data_flows=_median(count.astype(np.float64), count > 0) or 0.0,
-        start_skew_s=_median(skew / 1e9, several),
-        size_equality=_median(equality, several),
-        completion=_median(completion, (count > 0) & (collective > 0)),
+    values = (
+        count[count > 0].astype(np.float64),
+        skew[several] / 1e9,
+        equality[several],
+        completion[(count > 0) & (collective > 0)],
     )
+    medians = [float(np.median(each)) if len(each) else None for each in values]
+    return _properties(len(values[0]), medians, tuple(spread_of(each) for each in values))
+
+
+def _properties(iterations: int, medians: Sequence[float | None], spreads: tuple[Spread, ...]) -> FlowProperties:
+    data_flows, start_skew_s, size_equality, completion = medians
+    return FlowProperties(iterations, data_flows or 0.0, start_skew_s, size_equality, completion, spreads)
 
 
 def _collective_time(iterations: Iterations, collectives: Collectives) -> Int64:
@@ -65,10 +76,6 @@ def _collective_time(iterations: Iterations, collectives: Collectives) -> Int64:
     return np.where(last > 0, last - first, 0)
 
 
-def _median(values: Float64, among: Bool) -> float | None:
-    return float(np.median(values[among])) if among.any() else None
-
-
 def _conclude(analysis: Analysis) -> FlowProperties | None:
     if analysis.evidence.is_recent:
         return None
@@ -76,12 +83,25 @@ def _conclude(analysis: Analysis) -> FlowProperties | None:
     return flow_properties(analysis.evidence.cells, analysis.evidence.collectives)
 
 
+def _merge(parts: Sequence[FlowProperties | None], whole: Analysis) -> FlowProperties | None:
+    known = [part for part in parts if part is not None and part.iterations]
+    if not known:
+        return None
+    spreads = tuple(sum_of(each) for each in zip(*(part.spreads for part in known), strict=True))
+    return _properties(sum(part.iterations for part in known), [spread.quantile(0.5) for spread in spreads], spreads)
+
+
 def _document(found: FlowProperties | None) -> dict[str, Any]:
-    return {"flow_properties": dataclasses.asdict(found) if found else None}
+    document = dataclasses.asdict(found) if found else None
+    if document is not None:
+        del document["spreads"]
+    return {"flow_properties": document}
 
 
 def _definitions(found: FlowProperties | None) -> Sequence[Definition]:
     return (DEFINITION,) if found is not None and found.start_skew_s is not None else ()
 
 
-FLOW_PROPERTIES = Section("flow properties", _conclude, ("marks", "wire", "flows"), _document, definitions=_definitions)
+FLOW_PROPERTIES = Section(
+    "flow properties", _conclude, ("marks", "wire", "flows"), _document, definitions=_definitions, merge=_merge
+)

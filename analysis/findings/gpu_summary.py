@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class MetricSummary:
     often than it is measured is repeated for `held_ns`. Nothing shorter than the longest of the three,
     `resolution_ns`, can be told apart. `bytes` are what a rate moved in the window, in the time for
     which there are samples. `phases` are by name of the phase, empty where the job's iterations are unknown.
+    `weight_ns` is the time that the mean is over.
     """
 
     metric: GpuMetric
@@ -62,6 +63,28 @@ class MetricSummary:
     maximum: float
     bytes: float | None
     phases: Mapping[str, PhaseMean]
+    weight_ns: int = 0
+
+    def __add__(self, other: MetricSummary) -> MetricSummary:
+        """Return both together; what is a median of samples is the mean of both, by samples."""
+        weights = [self.samples, other.samples]
+        intervals = [each for each in (self.interval_ns, other.interval_ns) if each is not None]
+        names = dict.fromkeys([*self.phases, *other.phases])
+        return MetricSummary(
+            metric=self.metric,
+            samples=sum(weights),
+            interval_ns=min(intervals, default=None),
+            mean_over_ns=round(np.average([self.mean_over_ns, other.mean_over_ns], weights=weights)),
+            held_ns=round(np.average([self.held_ns, other.held_ns], weights=weights)),
+            mean=float(np.average([self.mean, other.mean], weights=[self.weight_ns, other.weight_ns])),
+            minimum=min(self.minimum, other.minimum),
+            maximum=max(self.maximum, other.maximum),
+            bytes=None if self.bytes is None or other.bytes is None else self.bytes + other.bytes,
+            phases={
+                name: _mean_of([each.phases[name] for each in (self, other) if name in each.phases]) for name in names
+            },
+            weight_ns=self.weight_ns + other.weight_ns,
+        )
 
     @property
     def resolution_ns(self) -> int:
@@ -85,6 +108,45 @@ class GpuSummary:
     metrics: Mapping[GpuMetric, MetricSummary]
     processes: Mapping[int, Mapping[GpuMetric, MetricSummary]]
     throttled: Mapping[str, float]
+
+
+def _mean_of(parts: Sequence[PhaseMean]) -> PhaseMean:
+    known = [part for part in parts if part.mean is not None]
+    samples = sum(part.samples for part in parts)
+    means = [part.mean or 0.0 for part in known]
+    return PhaseMean(float(np.average(means, weights=[part.samples for part in known])) if known else None, samples)
+
+
+def merge_gpus(parts: Sequence[Sequence[GpuSummary]]) -> tuple[GpuSummary, ...]:
+    """Return the summaries over consecutive pieces of a recording as one; where iterations are known, only of those."""
+    found: dict[int, list[GpuSummary]] = {}
+    for each in (each for part in parts for each in part):
+        found.setdefault(each.gpu.index, []).append(each)
+    return tuple(_in_one(found[index]) for index in sorted(found))
+
+
+def _in_one(parts: Sequence[GpuSummary]) -> GpuSummary:
+    parts = [part for part in parts if part.window == "iterations"] or parts
+    window_ns = [part.window_ns for part in parts]
+    reasons = dict.fromkeys(reason for part in parts for reason in part.throttled)
+    pids = dict.fromkeys(pid for part in parts for pid in part.processes)
+    return replace(
+        parts[-1],
+        window_ns=sum(window_ns),
+        metrics=_sum([part.metrics for part in parts]),
+        processes={pid: _sum([part.processes[pid] for part in parts if pid in part.processes]) for pid in pids},
+        throttled={
+            reason: float(np.average([part.throttled.get(reason, 0.0) for part in parts], weights=window_ns))
+            for reason in reasons
+        },
+    )
+
+
+def _sum(parts: Sequence[Mapping[GpuMetric, MetricSummary]]) -> dict[GpuMetric, MetricSummary]:
+    found: dict[GpuMetric, MetricSummary] = {}
+    for metric, each in (pair for part in parts for pair in part.items()):
+        found[metric] = found[metric] + each if metric in found else each
+    return {metric: found[metric] for metric in GpuMetric if metric in found}
 
 
 def summarize_gpus(
@@ -198,6 +260,7 @@ def _metric(
         maximum=float(values.max()),
         bytes=float((series.value * weights).sum() / 1e9) if is_rate else None,
         phases={name: _phase_mean(series.inside(times, held_ns)) for name, times in phases.items()},
+        weight_ns=int(weights.sum()),
     )
 
 

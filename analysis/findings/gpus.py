@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from netprof.analysis.events.phases import PHASES
-from netprof.analysis.findings.gpu_summary import GpuSummary, MetricSummary, gpu_notes, summarize_gpus
+from netprof.analysis.findings.gpu_summary import GpuSummary, MetricSummary, gpu_notes, merge_gpus, summarize_gpus
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
@@ -198,4 +198,5 @@ GPUS = Section(
     _document,
     lambda gpus: tuple(_parts(gpus)),
     gpu_notes,
+    merge=lambda parts, whole: merge_gpus(parts),
 )

@@ -23,7 +23,14 @@ class HorovodFinding:
 
 
 def _conclude(analysis: Analysis) -> HorovodFinding:
-    return HorovodFinding(horovod_summaries(analysis.evidence.marks), analysis.evidence.ranks)
+    return HorovodFinding(horovod_summaries(analysis.evidence.marks, analysis.evidence.piece), analysis.evidence.ranks)
+
+
+def _merge(parts: Sequence[HorovodFinding], whole: Analysis) -> HorovodFinding:
+    found: dict[int, HorovodSummary] = {}
+    for each in (each for part in parts for each in part.processes):
+        found[each.pid] = found[each.pid] + each if each.pid in found else each
+    return HorovodFinding(tuple(found[pid] for pid in sorted(found)), whole.evidence.ranks)
 
 
 def _document(finding: HorovodFinding) -> dict[str, Any]:
@@ -54,4 +61,5 @@ HOROVOD = Section(
     _document,
     _parts,
     definitions=lambda finding: (DEFINITION,) if finding.processes else (),
+    merge=_merge,
 )

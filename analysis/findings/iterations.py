@@ -11,11 +11,17 @@ import numpy as np
 
 from netprof.analysis.definitions import INFERRED, ITERATION, PHASES, STEPS, Definition
 from netprof.analysis.events import phases
-from netprof.analysis.events.iterations import Dropped
+from netprof.analysis.events.iterations import Dropped, IterationTimes, times_of
 from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
-from netprof.analysis.inference.sources import InferenceOutcome, InferredSummary, infer_iterations
+from netprof.analysis.inference.sources import (
+    InferenceOutcome,
+    InferredSummary,
+    infer_iterations,
+    merge_inferred,
+)
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import concatenate
 from netprof.units import duration, share
 
 _STANDS_OUT = 0.02
@@ -27,15 +33,16 @@ _STATISTICS = ("median_s", "mean_s", "p10_s", "p90_s", "min_s", "max_s")
 class IterationsFinding:
     """The job's iterations.
 
-    `durations` are over the iterations of all ranks together; `count` is that of the rank with the most, None where no
-    process has marks that tell of any. `inferred` are iterations where none does: everything that rests on marks stays
-    unknown then; `failures` say why there are none of those either. `stepped` are the processes whose iterations are
-    told by optimizer steps, since they have no DDP marks. `models` is how many DDP models train in turn or at once in a
-    process, 0 for one. `accumulates` says that some passes' gradients are not exchanged at once, `forward_unseen` that
-    nothing tells where those begin.
+    `durations` are over the iterations of all ranks together, `times` are those of each; `count` is that of the rank
+    with the most, None where no process has marks that tell of any. `inferred` are iterations where none does:
+    everything that rests on marks stays unknown then; `failures` say why there are none of those either. `stepped` are
+    the processes whose iterations are told by optimizer steps, since they have no DDP marks. `models` is how many DDP
+    models train in turn or at once in a process, 0 for one. `accumulates` says that some passes' gradients are not
+    exchanged at once, `forward_unseen` that nothing tells where those begin.
     """
 
     count: int | None
+    times: IterationTimes
     durations: Durations | None
     inferred: InferredSummary | None
     failures: tuple[str, ...]
@@ -100,22 +107,45 @@ def durations_document(
 
 def _conclude(analysis: Analysis) -> IterationsFinding:
     evidence = analysis.evidence
-    found = evidence.found
+    found, times = evidence.found, times_of(evidence.iterations)
     outcome = InferenceOutcome(None)
     if not evidence.is_recent and not found.dropped:
         outcome = infer_iterations(evidence.marks, evidence.collectives, evidence.lanes, evidence.ranks)
-    _, counts = np.unique(found.iterations.pid, return_counts=True)
-    cut = list(found.dropped.values())
+        outcome = outcome.within(evidence.piece)
     return IterationsFinding(
-        count=int(counts.max(initial=0)) if found.dropped else None,
-        durations=durations(found.iterations),
+        count=_most(times) if found.dropped else None,
+        times=times,
+        durations=durations(times),
         inferred=outcome.summary,
         failures=outcome.failures,
-        dropped=Dropped(sum(one.incomplete for one in cut), sum(one.damaged for one in cut)),
+        dropped=sum(evidence.dropped.values(), Dropped()),
         stepped=found.stepped,
         models=max(found.turns.values(), default=0),
         accumulates=bool(found.accumulates),
         forward_unseen=bool(found.forward_unseen),
+    )
+
+
+def _most(times: IterationTimes) -> int:
+    _, counts = np.unique(times.pid, return_counts=True)
+    return int(counts.max(initial=0))
+
+
+def _merge(parts: Sequence[IterationsFinding], whole: Analysis) -> IterationsFinding:
+    times = concatenate(IterationTimes, [part.times for part in parts])
+    told = any(part.count is not None for part in parts)
+    inferred = None if told else merge_inferred([part.inferred for part in parts if part.inferred is not None])
+    return IterationsFinding(
+        count=_most(times) if told else None,
+        times=times,
+        durations=durations(times),
+        inferred=inferred,
+        failures=() if told or inferred is not None else next((p.failures for p in parts if p.failures), ()),
+        dropped=sum((part.dropped for part in parts), Dropped()),
+        stepped=tuple(dict.fromkeys(pid for part in parts for pid in part.stepped)),
+        models=max(part.models for part in parts),
+        accumulates=any(part.accumulates for part in parts),
+        forward_unseen=any(part.forward_unseen for part in parts),
     )
 
 
@@ -209,4 +239,6 @@ def _definitions(finding: IterationsFinding) -> Sequence[Definition]:
     return (STEPS if finding.stepped else ITERATION, PHASES) if finding.durations is not None else ()
 
 
-ITERATIONS = Section("iterations", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes, _definitions)
+ITERATIONS = Section(
+    "iterations", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes, _definitions, merge=_merge
+)

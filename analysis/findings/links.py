@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from netprof.analysis.account.causes import CAUSES
@@ -31,6 +33,18 @@ _NAMED = 4
 
 
 @dataclass(frozen=True)
+class SideTime:
+    """For how long one side of a link serves, over the window and while something is outstanding; None: unknown."""
+
+    busy_ns: float | None
+    busy_outstanding_ns: float | None
+
+    def __add__(self, other: SideTime) -> SideTime:
+        """Return both together."""
+        return SideTime(_sum(self.busy_ns, other.busy_ns), _sum(self.busy_outstanding_ns, other.busy_outstanding_ns))
+
+
+@dataclass(frozen=True)
 class LinkSummary:
     """One device over the window: the time in iterations of its ranks, or the recording where none is known.
 
@@ -52,10 +66,8 @@ class LinkSummary:
     rx_bytes: float
     tx_bytes_outstanding: float | None
     rx_bytes_outstanding: float | None
-    utilization_tx: float | None
-    utilization_rx: float | None
-    utilization_outstanding_tx: float | None
-    utilization_outstanding_rx: float | None
+    tx: SideTime
+    rx: SideTime
     idle: IdleTime
     idle_tx: IdleTime
     idle_rx: IdleTime
@@ -66,6 +78,26 @@ class LinkSummary:
     def key(self) -> LinkKey:
         """What names the device."""
         return LinkKey(self.netns, self.device)
+
+    @property
+    def utilization_tx(self) -> float | None:
+        """Sending, over the window."""
+        return _share(self.tx.busy_ns, self.window_ns)
+
+    @property
+    def utilization_rx(self) -> float | None:
+        """Receiving, over the window."""
+        return _share(self.rx.busy_ns, self.window_ns)
+
+    @property
+    def utilization_outstanding_tx(self) -> float | None:
+        """Sending, while something is outstanding."""
+        return _share(self.tx.busy_outstanding_ns, self.outstanding_ns)
+
+    @property
+    def utilization_outstanding_rx(self) -> float | None:
+        """Receiving, while something is outstanding."""
+        return _share(self.rx.busy_outstanding_ns, self.outstanding_ns)
 
     @property
     def moved_bytes(self) -> float:
@@ -103,12 +135,17 @@ class LinkSummary:
         return self.device + (f" · {who}" if numbers else "")
 
 
-def _utilization(evidence: Evidence, key: LinkKey, direction: int, window: Intervals | None) -> float | None:
-    """Return the share of a window in which a side of a link serves (`definitions.UTILIZATION`); None: unknown."""
+def _side(evidence: Evidence, key: LinkKey, direction: int, window: Intervals, waiting: Intervals | None) -> SideTime:
+    """Return for how long a side of a link serves (`definitions.UTILIZATION`); unknown without a line rate."""
     served = evidence.served(key, direction)
     if served is None:
-        return 0.0 if (key, direction) in evidence.rates and window is not None and len(window) else None
-    return served.busy_in(window) / window.total_ns if window is not None and len(window) else None
+        idle = 0.0 if (key, direction) in evidence.rates else None
+        return SideTime(idle, None if waiting is None else idle)
+    return SideTime(served.busy_in(window), served.busy_in(waiting) if waiting is not None else None)
+
+
+def _share(part: float | None, whole_ns: int | None) -> float | None:
+    return part / whole_ns if part is not None and whole_ns else None
 
 
 def spans_of_idleness(evidence: Evidence, link: LinkSummary) -> Mapping[str, Intervals]:
@@ -134,7 +171,7 @@ def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
     """Summarise every device that the recording watched or that carried a byte of the job."""
     evidence = analysis.evidence
     rates = {LinkKey(device.netns, device.device): device.line_rate for device in evidence.meta.devices}
-    nics = nic_totals(evidence.table("nic"), evidence.lanes)
+    nics = nic_totals(evidence.table("nic"), evidence.lanes, evidence.piece)
     keys = dict.fromkeys([*rates, *evidence.lanes.links])
     return tuple(_summarize(key, rates.get(key, UNKNOWN_RATE), nics.get(key), evidence) for key in keys)
 
@@ -162,16 +199,47 @@ def _summarize(key: LinkKey, line_rate: LineRate, nic: NicTotals | None, evidenc
         rx_bytes=rx_bytes,
         tx_bytes_outstanding=tx_waiting,
         rx_bytes_outstanding=rx_waiting,
-        utilization_tx=_utilization(evidence, key, TRANSMIT, window),
-        utilization_rx=_utilization(evidence, key, RECEIVE, window),
-        utilization_outstanding_tx=_utilization(evidence, key, TRANSMIT, waiting),
-        utilization_outstanding_rx=_utilization(evidence, key, RECEIVE, waiting),
+        tx=_side(evidence, key, TRANSMIT, window, waiting),
+        rx=_side(evidence, key, RECEIVE, window, waiting),
         idle=idle_time(evidence.busy(key, TRANSMIT, RECEIVE), window, times),
         idle_tx=idle_time(evidence.busy(key, TRANSMIT), window, times),
         idle_rx=idle_time(evidence.busy(key, RECEIVE), window, times),
         nic=nic,
         kept_up=evidence.kept_up.get((key, TRANSMIT), 0.0),
     )
+
+
+def _merge(parts: Sequence[Sequence[LinkSummary]], whole: Analysis) -> tuple[LinkSummary, ...]:
+    found: dict[LinkKey, list[LinkSummary]] = {}
+    for link in (link for part in parts for link in part):
+        found.setdefault(link.key, []).append(link)
+    return tuple(_in_one(each) for each in found.values())
+
+
+def _in_one(parts: Sequence[LinkSummary]) -> LinkSummary:
+    """Add up pieces of a recording; where iterations are known in any, only those."""
+    told = [part for part in parts if part.window == "iterations"]
+    nics = [part.nic for part in parts if part.nic is not None]
+    ranks, pids = (sorted({one for part in parts for one in getattr(part, name)}) for name in ("ranks", "pids"))
+    merged = reduce(_add, told or parts)
+    return replace(
+        merged,
+        ranks=tuple(ranks),
+        pids=tuple(pids),
+        nic=reduce(operator.add, nics) if nics else None,
+        kept_up=max(part.kept_up for part in parts),
+    )
+
+
+def _add(a: LinkSummary, b: LinkSummary) -> LinkSummary:
+    sums = ("window_ns", "tx_bytes", "rx_bytes", "tx", "rx", "idle", "idle_tx", "idle_rx")
+    known = ("outstanding_ns", "tx_bytes_outstanding", "rx_bytes_outstanding")
+    together: dict[str, Any] = {name: getattr(a, name) + getattr(b, name) for name in sums}
+    return replace(a, **together, **{name: _sum(getattr(a, name), getattr(b, name)) for name in known})
+
+
+def _sum(a: float | None, b: float | None) -> Any:
+    return None if a is None or b is None else a + b
 
 
 def _bytes(bins: Bins | None, window: Intervals | None) -> float:
@@ -312,4 +380,5 @@ LINKS = Section(
     _parts,
     _notes,
     _definitions,
+    merge=_merge,
 )

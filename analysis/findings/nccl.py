@@ -14,31 +14,52 @@ from netprof.analysis.events.nccl import NcclSummary, Operations, nccl_operation
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import empty
 from netprof.schema import TRANSMIT
 from netprof.units import count, duration, rate, ratio, size
 
 
 @dataclass(frozen=True, eq=False)
 class NcclFinding:
-    """Everything that was enqueued, and each process's summary.
+    """Everything that was enqueued (of a long recording, nothing is kept of that), and each process's summary.
 
-    `only_enqueues` says that no collective of the job is seen to begin and end, and that it uses NCCL, or may.
+    `collectives_seen` says that collectives of the job are seen to begin and end, `is_used` that it uses NCCL, or may.
     """
 
     operations: Operations
     processes: tuple[NcclSummary, ...]
-    only_enqueues: bool
+    collectives_seen: bool
+    is_used: bool
+
+    @property
+    def only_enqueues(self) -> bool:
+        """Whether no collective of the job is seen to begin and end, since NCCL performs them."""
+        return self.is_used and not self.collectives_seen
 
 
 def _conclude(analysis: Analysis) -> NcclFinding:
     evidence = analysis.evidence
     operations = nccl_operations(evidence.marks, evidence.world_size)
+    operations = operations.where(evidence.piece.owns(operations.time_ns))
     sent = {pid: evidence.lanes.of_process(pid, TRANSMIT) for pid in np.unique(operations.pid).tolist()}
     end_ns = int(evidence.recording.end_ns[-1]) if len(evidence.recording) else evidence.meta.started_ns
     return NcclFinding(
         operations,
         summarize_nccl(operations, evidence.marks, sent, end_ns),
-        only_enqueues=len(evidence.collectives) == 0 and (len(operations) > 0 or _is_mapped(evidence)),
+        collectives_seen=len(evidence.collectives) > 0,
+        is_used=len(operations) > 0 or _is_mapped(evidence),
+    )
+
+
+def _merge(parts: Sequence[NcclFinding], whole: Analysis) -> NcclFinding:
+    found: dict[int, NcclSummary] = {}
+    for each in (each for part in parts for each in part.processes):
+        found[each.pid] = found[each.pid] + each if each.pid in found else each
+    return NcclFinding(
+        empty(Operations),
+        tuple(found[pid] for pid in sorted(found)),
+        collectives_seen=any(part.collectives_seen for part in parts),
+        is_used=any(part.is_used for part in parts),
     )
 
 
@@ -87,4 +108,5 @@ NCCL = Section(
     _parts,
     _notes,
     lambda finding: (DEFINITION,) if finding.processes else (),
+    merge=_merge,
 )

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import int64_column, text_column
+from netprof.analysis.piece import ALL, Piece
+from netprof.analysis.tables.columns import Int64, int64_column, text_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, interval
 from netprof.analysis.wire.lanes import Lanes
@@ -36,11 +37,20 @@ class NicTotals:
     job_tx_bytes: float
     job_rx_bytes: float
 
+    def __add__(self, later: NicTotals) -> NicTotals:
+        """Return both together, the other being the later."""
+        sums = {name: getattr(self, name) + getattr(later, name) for name in _SUMS}
+        return NicTotals(self.first_ns, later.last_ns, **sums)
 
-def nic_totals(table: Any, lanes: Lanes) -> dict[LinkKey, NicTotals]:
+
+_SUMS = tuple(name for name in NicTotals.__dataclass_fields__ if name not in ("first_ns", "last_ns"))
+
+
+def nic_totals(table: Any, lanes: Lanes, piece: Piece = ALL) -> dict[LinkKey, NicTotals]:
     """Return the totals of every sampled device; a counter reset between two samples counts from zero again.
 
-    `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order.
+    `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order. Of a `piece` of a recording,
+    from the last sample before it: what was counted between two samples is of the piece of the later one.
     """
     netns = int64_column(table, "netns")
     device = np.array(text_column(table, "device"), dtype=object)
@@ -50,11 +60,22 @@ def nic_totals(table: Any, lanes: Lanes) -> dict[LinkKey, NicTotals]:
     for key in dict.fromkeys(zip(netns.tolist(), device.tolist(), strict=True)):
         rows = np.flatnonzero((netns == key[0]) & (device == key[1]))
         rows = rows[np.argsort(time_ns[rows], kind="stable")]
+        rows, own = since_before(rows, time_ns, piece)
+        if own == 0:
+            continue
         moved = {name: _increase(values[rows]) for name, values in counters.items()}
         link, first, last = LinkKey(*key), int(time_ns[rows[0]]), int(time_ns[rows[-1]])
         job = [_job_bytes(lanes, link, direction, interval(first, last)) for direction in (TRANSMIT, RECEIVE)]
-        totals[link] = NicTotals(first, last, len(rows), **moved, job_tx_bytes=job[0], job_rx_bytes=job[1])
+        totals[link] = NicTotals(first, last, own, **moved, job_tx_bytes=job[0], job_rx_bytes=job[1])
     return totals
+
+
+def since_before(rows: Int64, time_ns: Int64, piece: Piece) -> tuple[Int64, int]:
+    """Return of samples (rows by time) those of a piece and the one before it, and how many are of the piece."""
+    own = np.flatnonzero(piece.owns(time_ns[rows]))
+    if len(own) == 0:
+        return rows[:0], 0
+    return rows[max(own[0] - 1, 0) : own[-1] + 1], len(own)
 
 
 def _job_bytes(lanes: Lanes, link: LinkKey, direction: int, times: Intervals) -> float:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from netprof.analysis.events.iterations import Dropped
+from netprof.analysis.events.iterations import Dropped, times_of
 from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
-from netprof.analysis.findings.iterations import durations_document
+from netprof.analysis.findings.bandwidth import Bandwidths, merge_bandwidths, rank_bandwidths
+from netprof.analysis.findings.iterations import ITERATIONS, durations_document
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.flow_table import LinkKey
@@ -28,19 +28,28 @@ _LAST = 1 << 31  # behind every rank
 class RankSummary:
     """One process of the job that has iterations, collectives or traffic; `rank` is None where nothing says it.
 
-    `link` is the device that carries most of what the process sends, None if it sends nothing. `stepped` says that its
+    `sent_bytes` is what the process sends, by device. `stepped` says that its
     iterations are told by optimizer steps, `told` that ranks are what communicators say.
     """
 
     pid: int
     rank: int | None
-    link: LinkKey | None
+    sent_bytes: Mapping[LinkKey, int]
     durations: Durations | None
     dropped: Dropped
     bandwidths: Bandwidths
-    tx_bytes: int
     stepped: bool = False
     told: bool = False
+
+    @property
+    def link(self) -> LinkKey | None:
+        """The device that carries most of what the process sends; None if it sends nothing."""
+        return max(self.sent_bytes, key=lambda link: self.sent_bytes[link], default=None)
+
+    @property
+    def tx_bytes(self) -> int:
+        """What the process sends."""
+        return sum(self.sent_bytes.values())
 
     @property
     def label(self) -> str:
@@ -52,26 +61,54 @@ def _conclude(analysis: Analysis) -> tuple[RankSummary, ...]:
     evidence = analysis.evidence
     active = np.unique(np.concatenate([evidence.collectives.pid, evidence.posted.pid])).tolist()
     seen = {*evidence.found.dropped, *active, *evidence.lanes.pids}
-    order = sorted(seen, key=lambda pid: (evidence.ranks.get(pid, _LAST), pid))
-    return tuple(_summarize(pid, evidence) for pid in order)
+    sent = evidence.fold.sent_bytes()
+    return tuple(_summarize(pid, evidence, sent.get(pid, {})) for pid in sorted(seen, key=_order(evidence.ranks)))
 
 
-def _summarize(pid: int, evidence: Evidence) -> RankSummary:
-    found, lanes = evidence.found, evidence.lanes
-    own = found.iterations.where(found.iterations.pid == pid)
-    amounts = {link: int(bins.wire_bytes.sum(dtype=np.int64)) for link, bins in lanes.sent_by(pid).items()}
-    collectives = evidence.together.where(evidence.together.pid == pid)
-    posted = evidence.posted.where(evidence.posted.pid == pid)
+def _order(ranks: Mapping[int, int]) -> Callable[[int], tuple[int, int]]:
+    return lambda pid: (ranks.get(pid, _LAST), pid)
+
+
+def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) -> RankSummary:
+    own = evidence.iterations.where(evidence.iterations.pid == pid)
+    collectives, posted = (each.where(each.pid == pid) for each in (evidence.together, evidence.posted))
+    if len(own) == 0:
+        collectives, posted = evidence.owned(collectives), evidence.owned(posted)
+    sent = evidence.lanes.of_process(pid, TRANSMIT)
     return RankSummary(
         pid=pid,
         rank=evidence.ranks.get(pid),
-        link=max(amounts, key=lambda link: amounts[link]) if amounts else None,
-        durations=durations(own),
-        dropped=found.dropped.get(pid, Dropped()),
-        bandwidths=rank_bandwidths(collectives, own, evidence.world_size, lanes.of_process(pid, TRANSMIT), posted),
-        tx_bytes=sum(amounts.values()),
-        stepped=pid in found.stepped,
+        sent_bytes=sent_bytes,
+        durations=durations(times_of(own)),
+        dropped=evidence.dropped.get(pid, Dropped()),
+        bandwidths=rank_bandwidths(collectives, own, evidence.world_size, sent, posted),
+        stepped=pid in evidence.found.stepped,
         told=evidence.ranks_are_told,
+    )
+
+
+def _merge(parts: Sequence[Sequence[RankSummary]], whole: Analysis) -> tuple[RankSummary, ...]:
+    times, ranks = whole.of(ITERATIONS).times, whole.evidence.ranks
+    found: dict[int, list[RankSummary]] = {}
+    for rank in (rank for part in parts for rank in part):
+        found.setdefault(rank.pid, []).append(rank)
+    return tuple(
+        _in_one(found[pid], durations(times.where(times.pid == pid))) for pid in sorted(found, key=_order(ranks))
+    )
+
+
+def _in_one(parts: Sequence[RankSummary], taken: Durations | None) -> RankSummary:
+    sent: Counter[LinkKey] = Counter()
+    for part in parts:
+        sent.update(part.sent_bytes)
+    return replace(
+        parts[-1],
+        sent_bytes=sent,
+        durations=taken,
+        dropped=sum((part.dropped for part in parts), Dropped()),
+        bandwidths=merge_bandwidths([part.bandwidths for part in parts]),
+        stepped=any(part.stepped for part in parts),
+        told=any(part.told for part in parts),
     )
 
 
@@ -93,6 +130,7 @@ def _rank(rank: RankSummary) -> dict[str, Any]:
 
 def _bandwidths(bandwidths: Bandwidths) -> dict[str, Any]:
     document = dataclasses.asdict(bandwidths)
+    del document["bus_factor"], document["each_bps"]
     return document | {
         "running_s": document.pop("running_ns") / 1e9,
         "wire_to_algorithm_ratio": bandwidths.wire_to_algorithm_ratio,
@@ -138,4 +176,4 @@ def _notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
         yield f"the ranks' iteration counts differ: between {min(counts)} and {max(counts)} whole ones"
 
 
-RANKS = Section("ranks", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes)
+RANKS = Section("ranks", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes, merge=_merge)

@@ -10,6 +10,7 @@ from typing import Any
 from netprof.analysis.events.iterations import Dropped
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.model import Meta
@@ -18,36 +19,26 @@ from netprof.units import count, duration, share, size
 
 @dataclass(frozen=True)
 class RecordingFinding:
-    """The recording's length, and what of it could not be used.
+    """How much was recorded, what of it could not be used, and how many checks fail.
 
-    `truncated` says that its end is missing, `still_recording` that it is to come. `unknown_bytes` belong to flows that
-    the trace does not describe. `unpaired` are begins and ends of collectives without a partner, `wire_rows` the rows
-    of that table.
+    `still_recording` says that the end is to come.
     """
 
     meta: Meta
-    length_ns: int
-    truncated: bool
-    still_recording: bool
-    unknown_bytes: int
+    recorded: Recorded
     dropped: Dropped
-    unpaired: int
-    wire_rows: int
     failed_checks: int
+    still_recording: bool
 
 
 def _conclude(analysis: Analysis) -> RecordingFinding:
-    evidence = analysis.evidence
+    recorded = analysis.of(RECORDED)
     return RecordingFinding(
-        meta=evidence.meta,
-        length_ns=evidence.recording.total_ns,
-        unknown_bytes=evidence.fold.unknown_bytes,
+        meta=analysis.meta,
+        recorded=recorded,
         dropped=analysis.of(ITERATIONS).dropped,
-        unpaired=evidence.found_collectives.unpaired,
-        wire_rows=evidence.fold.rows,
         failed_checks=sum(check.holds is False for check in analysis.of(CHECKS)),
-        truncated=evidence.truncated,
-        still_recording=evidence.still_recording,
+        still_recording=analysis.evidence.still_recording,
     )
 
 
@@ -60,9 +51,9 @@ def _document(finding: RecordingFinding) -> dict[str, Any]:
         "command": list(meta.command),
         "stop_reason": meta.stop_reason,
         "still_recording": finding.still_recording,
-        "recording_s": finding.length_ns / 1e9,
+        "recording_s": finding.recorded.total_ns / 1e9,
         "bin_s": meta.bin_ns / 1e9,
-        "losses": dataclasses.asdict(meta.losses) | {"truncated": finding.truncated},
+        "losses": dataclasses.asdict(meta.losses) | {"truncated": finding.recorded.truncated},
         "cost": _cost(meta),
         "probes": {
             "started": [dataclasses.asdict(probe) for probe in meta.probes_started],
@@ -120,7 +111,7 @@ def _not_stopped(finding: RecordingFinding) -> str:
 
 
 def _end(finding: RecordingFinding) -> str:
-    return "missing" if finding.truncated else "still to come" if finding.still_recording else "complete"
+    return "missing" if finding.recorded.truncated else "still to come" if finding.still_recording else "complete"
 
 
 def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
@@ -142,7 +133,7 @@ def _losses(finding: RecordingFinding) -> str:
         count(losses.lost_marks, "mark") if losses.lost_marks else "",
         count(losses.merged_bins, "merged bin") if losses.merged_bins else "",
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
-        "the end of the trace" if finding.truncated else "",
+        "the end of the trace" if finding.recorded.truncated else "",
     ]
     doubt = "nothing that the recorder knows of, but the numbers do not fit together: see the notes"
     return ", ".join(part for part in parts if part) or (doubt if finding.failed_checks else "nothing")
@@ -153,7 +144,7 @@ def _seen_late(healed_bytes: int) -> str:
 
 
 def _left_out(finding: RecordingFinding) -> str:
-    cut, damaged, half = finding.dropped.incomplete, finding.dropped.damaged, finding.unpaired
+    cut, damaged, half = finding.dropped.incomplete, finding.dropped.damaged, finding.recorded.unpaired
     parts = [
         f"{count(cut, 'iteration')} cut off by the edges of the recording" if cut else "",
         f"{count(damaged, 'iteration')} with lost marks" if damaged else "",
@@ -179,7 +170,7 @@ def _notes(finding: RecordingFinding) -> Iterator[str]:
     losses = finding.meta.losses
     if finding.still_recording:
         yield "the recording goes on: this is the report of what there is so far"
-    if finding.truncated:
+    if finding.recorded.truncated:
         yield "the recorder did not finish: the end of the trace is missing"
     if losses.lost_marks:
         yield f"{losses.lost_marks} marks were lost: steps that miss one are left out"
@@ -187,8 +178,9 @@ def _notes(finding: RecordingFinding) -> Iterator[str]:
         yield f"{losses.merged_bins} time bins were merged into a neighbour: no byte is lost, but its time is blurred"
     if losses.untracked_flows:
         yield f"{losses.untracked_flows} flows were not tracked: their bytes are missing"
-    if finding.unknown_bytes:
-        yield f"{finding.unknown_bytes} bytes belong to flows that the trace does not describe, and are left out"
+    if finding.recorded.unknown_bytes:
+        unknown = finding.recorded.unknown_bytes
+        yield f"{unknown} bytes belong to flows that the trace does not describe, and are left out"
     for probe in finding.meta.probes_skipped:
         remedy = f" ({probe.remedy})" if probe.remedy else ""
         yield f"probe {probe.name} was skipped: {probe.reason}{remedy}"

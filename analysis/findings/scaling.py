@@ -80,7 +80,7 @@ def _largest_group(analysis: Analysis) -> int:
 def _conclude(analysis: Analysis) -> Scaling | None:
     durations = analysis.of(ITERATIONS).durations
     typical_s = durations.phases.total if durations else None
-    return scaling(split_of(analysis.evidence.iterations), typical_s, analysis.evidence.baseline_s)
+    return scaling(split_of(analysis.of(ITERATIONS).times), typical_s, analysis.evidence.baseline_s)
 
 
 def _document(found: Scaling | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from netprof.analysis.events.unfinished import last_state
 from netprof.analysis.events.waits import training_threads
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import TRANSMIT, MarkKind
@@ -127,6 +128,12 @@ def _silent_first(evidence: Evidence, pids: Sequence[int]) -> int | None:
     return min(last_ns, key=lambda pid: last_ns[pid]) if last_ns else None
 
 
+def _conclude(analysis: Analysis) -> str | None:
+    evidence = analysis.evidence
+    stall = None if evidence.is_recent else stall_at_end(evidence)
+    return None if stall is None else stall.sentence(evidence.ranks, int(evidence.recording.end_ns[-1]))
+
+
 def _names(pids: Sequence[int], ranks: Mapping[int, int]) -> str:
     """Return processes by rank, with the pid of one that is to be looked at; more than a few as a number."""
     if len(pids) == 1:
@@ -139,3 +146,7 @@ def _names(pids: Sequence[int], ranks: Mapping[int, int]) -> str:
 
 def _without(pids: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
     return tuple(pid for pid in pids if pid not in others)
+
+
+STALLED_AT_END = Section("stalled at end", _conclude, ("marks", "wire", "tcp"), merge=lambda parts, whole: parts[-1])
+"""That a recording ends in a stall, and who waits for whom then; None where the job goes on."""

@@ -19,7 +19,7 @@ from netprof.analysis.account.causes import (
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.links import LINKS, LinkSummary
 from netprof.analysis.findings.nccl import NCCL
-from netprof.analysis.findings.stall import stall_at_end
+from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_finding import CauseShare, WaitingFinding
 from netprof.analysis.inference.sources import InferredSummary
@@ -155,10 +155,9 @@ def _conclude(analysis: Analysis) -> Verdict:
         analysis.of(LINKS),
         only_enqueues=analysis.of(NCCL).only_enqueues,
     )
-    stall = None if analysis.evidence.is_recent else stall_at_end(analysis.evidence)
-    if stall is None:
+    sentence = analysis.of(STALLED_AT_END)
+    if sentence is None:
         return found
-    sentence = stall.sentence(analysis.evidence.ranks, int(analysis.evidence.recording.end_ns[-1]))
     return replace(found, case=Case.STALLED, sentence=f"{sentence} (when the recording ended)", advice="")
 
 

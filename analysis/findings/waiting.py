@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,16 @@ from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.definitions import WAITING as DEFINITION
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.waiting_finding import CauseShare, RankWaiting, WaitingFinding, WorstIteration
+from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.waiting_finding import (
+    CauseShare,
+    RankWaiting,
+    WaitingFinding,
+    WaitingParts,
+    WorstIteration,
+)
 from netprof.analysis.findings.waiting_form import waiting_parts
-from netprof.analysis.findings.waiting_words import Blame, blame, words
+from netprof.analysis.findings.waiting_words import Blame, blame, most_behind, words
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import covered_until, merge
@@ -30,21 +37,78 @@ def _conclude(analysis: Analysis) -> WaitingFinding | None:
     evidence = analysis.evidence
     if len(evidence.iterations) == 0:
         return None
-    waiting = evidence.account.waiting
     by_rank = tuple(_rank(pid, evidence) for pid in np.unique(evidence.iterations.pid).tolist())
-    exposed_ns, window_ns = sum(r.exposed_ns for r in by_rank), sum(r.window_ns for r in by_rank)
-    blames = blame(evidence)
+    waiting = evidence.account.around
     table = _by_iteration(evidence.iterations, waiting)
-    recorded_ns = evidence.recording.total_ns * len(by_rank)
+    exposed_ns = table.waited_ns.sum(axis=(0, 2))
+    longest = np.argsort(-exposed_ns, kind="stable")[:_WORST]
+    return _finding(
+        WaitingParts(
+            by_rank=by_rank,
+            recorded_ns=evidence.recording.total_ns,
+            blames=blame(evidence),
+            saves_ns=tuple(_saves_ns(table, number) for number in range(len(WAIT_CAUSES))),
+            by_iteration_ns=exposed_ns,
+            longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist()),
+        )
+    )
+
+
+def _finding(parts: WaitingParts) -> WaitingFinding:
+    exposed_ns, window_ns = sum(r.exposed_ns for r in parts.by_rank), sum(r.window_ns for r in parts.by_rank)
+    notable_ns = _NOTABLE * max(float(np.median(parts.by_iteration_ns)), 1.0)
     return WaitingFinding(
         exposed_ns=exposed_ns,
         window_ns=window_ns,
         exposed_share=exposed_ns / window_ns if window_ns else 0.0,
-        unknown_ns=max(0, recorded_ns - window_ns),
-        causes=tuple(_shares(waiting, table, blames, exposed_ns)),
-        by_rank=tuple(sorted(by_rank, key=lambda r: (r.rank is None, r.rank or 0, r.pid))),
-        worst=tuple(_worst(table, waiting, evidence)),
+        unknown_ns=max(0, parts.recorded_ns * len(parts.by_rank) - window_ns),
+        causes=tuple(_shares(parts, exposed_ns)),
+        by_rank=tuple(sorted(parts.by_rank, key=lambda r: (r.rank is None, r.rank or 0, r.pid))),
+        worst=tuple(each for each in parts.longest if each.exposed_ns > notable_ns),
+        made_of=parts,
     )
+
+
+def _merge(findings: Sequence[WaitingFinding | None], whole: Analysis) -> WaitingFinding | None:
+    parts = [finding.made_of for finding in findings if finding is not None]
+    if not parts:
+        return None
+    recorded_ns = whole.of(RECORDED).total_ns
+    return _finding(
+        WaitingParts(
+            by_rank=_sum_of_ranks([rank for part in parts for rank in part.by_rank]),
+            recorded_ns=recorded_ns,
+            blames=_blames(parts),
+            saves_ns=tuple(sum(column) for column in zip(*(part.saves_ns for part in parts), strict=True)),
+            by_iteration_ns=np.concatenate([part.by_iteration_ns for part in parts]),
+            longest=tuple(_longest(parts)),
+        )
+    )
+
+
+def _sum_of_ranks(parts: Sequence[RankWaiting]) -> tuple[RankWaiting, ...]:
+    found: dict[int, RankWaiting] = {}
+    for part in parts:
+        found[part.pid] = found[part.pid] + part if part.pid in found else part
+    return tuple(found.values())
+
+
+def _blames(parts: Sequence[WaitingParts]) -> dict[Cause, Blame]:
+    found: dict[Cause, list[tuple[int, Blame]]] = {}
+    for part in parts:
+        for cause, who in part.blames.items():
+            number = WAIT_CAUSES.index(cause)
+            found.setdefault(cause, []).append((sum(rank.causes_ns[number] for rank in part.by_rank), who))
+    return {cause: most_behind(each) for cause, each in found.items()}
+
+
+def _longest(parts: Sequence[WaitingParts]) -> list[WorstIteration]:
+    """Return the iterations that wait the most in any part, numbered through."""
+    found, before = [], 0
+    for part in parts:
+        found += [replace(each, number=each.number + before) for each in part.longest]
+        before += len(part.by_iteration_ns)
+    return sorted(found, key=lambda each: -each.exposed_ns)[:_WORST]
 
 
 def _rank(pid: int, evidence: Evidence) -> RankWaiting:
@@ -91,16 +155,16 @@ def _within(part: Waiting, begin_ns: Int64, end_ns: Int64) -> Int64:
     return covered_until(times, end_ns) - covered_until(times, begin_ns)
 
 
-def _shares(waiting: Waiting, table: _Table, blames: Mapping[Cause, Blame], exposed_ns: int) -> list[CauseShare]:
+def _shares(parts: WaitingParts, exposed_ns: int) -> list[CauseShare]:
     found = []
     for number, cause in enumerate(WAIT_CAUSES):
-        total = int(waiting.of(cause).length_ns.sum())
+        total = sum(rank.causes_ns[number] for rank in parts.by_rank)
         if total:
-            who = blames.get(cause, Blame())
-            part, saves = total / exposed_ns, _saves_ns(table, number) / 1e9
+            who = parts.blames.get(cause, Blame())
+            part, saves_s = total / exposed_ns, parts.saves_ns[number] / 1e9
             sentence, advice = words(cause, who, part)
             found.append(
-                CauseShare(cause, total, part, saves, sentence, advice, who.rank, who.ranks, who.link, who.flow)
+                CauseShare(cause, total, part, saves_s, sentence, advice, who.rank, who.ranks, who.link, who.flow)
             )
     return sorted(found, key=lambda share: -share.ns)
 
@@ -115,15 +179,6 @@ def _saves_ns(table: _Table, number: int) -> int:
     if WAIT_CAUSES[number] is LATE_RANK:
         spared = np.maximum(spared, table.late_for_ns)
     return int(spared.min(axis=0).sum()) if spared.size else 0
-
-
-def _worst(table: _Table, waiting: Waiting, evidence: Evidence) -> list[WorstIteration]:
-    exposed = table.waited_ns.sum(axis=(0, 2))
-    if len(exposed) == 0:
-        return []
-    notable = np.flatnonzero(exposed > _NOTABLE * max(float(np.median(exposed)), 1.0))
-    rows = notable[np.argsort(-exposed[notable], kind="stable")][:_WORST]
-    return [_one(int(row), table, waiting, evidence) for row in rows]
 
 
 def _one(row: int, table: _Table, waiting: Waiting, evidence: Evidence) -> WorstIteration:
@@ -203,5 +258,6 @@ WAITING = Section(
     ("marks", "wire", "flows", "nic", "tcp"),
     _document,
     waiting_parts,
+    merge=_merge,
     definitions=lambda finding: (DEFINITION,) if finding and finding.exposed_ns else (),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from netprof.analysis.account.causes import Cause
+from netprof.analysis.findings.waiting_words import Blame
+from netprof.analysis.tables.columns import Int64
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,12 @@ class RankWaiting:
     exposed_ns: int
     causes_ns: tuple[int, ...]
 
+    def __add__(self, other: RankWaiting) -> RankWaiting:
+        """Return both together."""
+        causes_ns = tuple(a + b for a, b in zip(self.causes_ns, other.causes_ns, strict=True))
+        window_ns, exposed_ns = self.window_ns + other.window_ns, self.exposed_ns + other.exposed_ns
+        return RankWaiting(self.pid, self.rank, window_ns, exposed_ns, causes_ns)
+
 
 @dataclass(frozen=True)
 class WorstIteration:
@@ -52,11 +61,28 @@ class WorstIteration:
     sentence: str
 
 
+@dataclass(frozen=True, eq=False)
+class WaitingParts:
+    """What the account of a piece of a recording amounts to, such that those of several can be added up.
+
+    `blames` is who is behind each cause, `saves_ns` what would be spared without each (in the order of WAIT_CAUSES),
+    `by_iteration_ns` how long all ranks wait in each iteration, and `longest` the iterations that wait the most.
+    """
+
+    by_rank: tuple[RankWaiting, ...]
+    recorded_ns: int
+    blames: Mapping[Cause, Blame]
+    saves_ns: tuple[int, ...]
+    by_iteration_ns: Int64
+    longest: tuple[WorstIteration, ...]
+
+
 @dataclass(frozen=True)
 class WaitingFinding:
     """The account, over all whole iterations of all ranks (`definitions.WAITING`).
 
-    The causes' `ns` add up to `exposed_ns`. `unknown_ns` was recorded, but lies in no whole iteration.
+    The causes' `ns` add up to `exposed_ns`. `unknown_ns` was recorded, but lies in no whole iteration. `made_of` is
+    what all of it is made from.
     """
 
     exposed_ns: int
@@ -66,3 +92,4 @@ class WaitingFinding:
     causes: tuple[CauseShare, ...]
     by_rank: tuple[RankWaiting, ...]
     worst: tuple[WorstIteration, ...]
+    made_of: WaitingParts

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,6 +58,22 @@ def blame(evidence: Evidence) -> dict[Cause, Blame]:
     if len(slow := waiting.of(TRANSPORT)):
         found[TRANSPORT] = Blame(reason=transport_reason(evidence, slow))
     return {cause: each for cause, each in found.items() if each is not None}
+
+
+def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
+    """Return who is behind most of a cause, given how long it lasted in each piece of a recording, and who was then."""
+    weights: dict[tuple[str, str], float] = {}
+    for length_ns, who in found:
+        weights[_name(who)] = weights.get(_name(who), 0.0) + length_ns * who.part
+    most = max(weights, key=lambda name: weights[name])
+    alike = [(length_ns, who) for length_ns, who in found if _name(who) == most]
+    alone = sum(length_ns for length_ns, who in alike if who.alone) * 2 > sum(length_ns for length_ns, _ in alike)
+    total_ns = sum(length_ns for length_ns, _ in found)
+    return replace(max(alike, key=lambda pair: pair[0])[1], part=weights[most] / max(total_ns, 1), alone=alone)
+
+
+def _name(who: Blame) -> tuple[str, str]:
+    return who.label, who.reason.name
 
 
 def words(cause: Cause, who: Blame, part: float) -> tuple[str, str]:

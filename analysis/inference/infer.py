@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from netprof.analysis.inference.onsets import (
     onsets_of_collectives,
 )
 from netprof.analysis.inference.recurrence import FEWEST, Recurrence, choose, find_recurrences, whole_pattern
+from netprof.analysis.piece import Piece
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.wire.bins import Bins
 
@@ -61,6 +63,23 @@ class InferredIterations:
     def duration_ns(self) -> Int64:
         """From one onset to the next."""
         return self.end_ns - self.begin_ns
+
+    def within(self, piece: Piece) -> InferredIterations:
+        """Return those that begin in a piece of the recording."""
+        own = piece.owns(self.begin_ns)
+        return replace(self, begin_ns=self.begin_ns[own], end_ns=self.end_ns[own])
+
+
+def in_one(parts: Sequence[InferredIterations]) -> InferredIterations:
+    """Return the iterations of consecutive pieces of a recording: period and confidence are means over them."""
+    weights = [len(part) for part in parts]
+    return InferredIterations(
+        parts[0].source,
+        np.concatenate([part.begin_ns for part in parts]),
+        np.concatenate([part.end_ns for part in parts]),
+        float(np.average([part.period_ns for part in parts], weights=weights)),
+        float(np.average([part.confidence for part in parts], weights=weights)),
+    )
 
 
 @dataclass(frozen=True)

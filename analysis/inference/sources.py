@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +14,12 @@ from netprof.analysis.inference.infer import (
     Inference,
     InferredIterations,
     confidence_of,
+    in_one,
     infer_from_bins,
     infer_from_collectives,
     infer_from_launches,
 )
+from netprof.analysis.piece import Piece
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.tables.marks import Marks
 from netprof.analysis.wire.lanes import Lanes
@@ -55,6 +58,21 @@ class InferenceOutcome:
 
     summary: InferredSummary | None
     failures: tuple[str, ...] = ()
+
+    def within(self, piece: Piece) -> InferenceOutcome:
+        """Leave out the iterations that begin in other pieces of the recording."""
+        if self.summary is None or piece.is_all:
+            return self
+        return InferenceOutcome(_summarize(self.summary.pid, self.summary.rank, self.summary.iterations.within(piece)))
+
+
+def merge_inferred(parts: Sequence[InferredSummary]) -> InferredSummary | None:
+    """Return what was inferred in consecutive pieces of a recording as one; of the process that most of it is of."""
+    counts: Counter[int] = Counter()
+    for part in parts:
+        counts[part.pid] += part.count
+    own = [part for part in parts if part.pid == max(counts, key=lambda pid: counts[pid])]
+    return _summarize(own[0].pid, own[0].rank, in_one([part.iterations for part in own])) if own else None
 
 
 def infer_iterations(
@@ -126,7 +144,9 @@ def _name(pid: int, ranks: Mapping[int, int]) -> str:
     return f"rank {ranks[pid]}" if pid in ranks else f"process {pid}"
 
 
-def _summarize(pid: int, rank: int | None, found: InferredIterations) -> InferredSummary:
+def _summarize(pid: int, rank: int | None, found: InferredIterations) -> InferredSummary | None:
+    if len(found) == 0:
+        return None
     seconds = found.duration_ns / 1e9
     p10, median, p90 = np.percentile(seconds, [10, 50, 90])
     return InferredSummary(

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import Columns, Int64, column, int64_column
-from netprof.analysis.tables.flow_table import Flows
+from netprof.analysis.piece import ALL, Piece
+from netprof.analysis.tables.columns import Bool, Columns, Int64, column, int64_column
+from netprof.analysis.tables.flow_table import Flows, LinkKey
 from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Recovery, Resent
@@ -54,11 +55,19 @@ class WireFold:
 
     A lane is one process's flows on one device in one direction. Rows of flows that the flow table does not know
     (the recorder was killed before it wrote them) are added to `unknown_bytes` and nothing else; `also` sees the
-    others.
+    others. Of a `piece` of a recording, totals are of its own rows; lanes and `also` see those around it too.
     """
 
-    def __init__(self, flows: Flows, bin_ns: int, also: RowObserver | None = None, expected_bins: int = 0) -> None:
+    def __init__(
+        self,
+        flows: Flows,
+        bin_ns: int,
+        also: RowObserver | None = None,
+        expected_bins: int = 0,
+        piece: Piece = ALL,
+    ) -> None:
         self.flows = flows
+        self._piece = piece
         self._also = also
         self._keys = flows.lanes
         self.bin_ns = bin_ns
@@ -91,6 +100,16 @@ class WireFold:
         sums = {name: values[part] for name, values in self._sums.items()}
         return FlowTotals(**sums, first_ns=self._first[part], last_ns=self._last[part])
 
+    def sent_bytes(self) -> dict[int, dict[LinkKey, int]]:
+        """Return what each process sent, by pid and device; nothing is left out, zero is."""
+        found: dict[int, dict[LinkKey, int]] = {}
+        amounts, lanes = self.totals(TRANSMIT).wire_bytes, self.flows.lanes
+        of_lane = np.bincount(self.flows.lane, weights=amounts, minlength=len(lanes))
+        for lane, amount in zip(lanes, of_lane.astype(np.int64).tolist(), strict=True):
+            if amount:
+                found.setdefault(lane.pid, {})[lane.link] = amount
+        return found
+
     def resent(self) -> Resent:
         """Return what the flows sent again."""
         return self._recovery.resent
@@ -102,21 +121,24 @@ class WireFold:
         return int(self._first.min()), int(self._last.max())
 
     def _add(self, columns: dict[str, npt.NDArray[Any]]) -> None:
-        self.rows += len(columns["flow_id"])
         flow = self.flows.positions(columns["flow_id"])
         direction = columns["direction"].astype(np.int64)
         known = (flow >= 0) & (direction <= RECEIVE)
+        own = self._piece.owns(int64_column(columns, "bin_start_ns"))
+        self.rows += int(own.sum())
         if not known.all():
-            self.unknown_bytes += int(columns["wire_bytes"][~known].sum())
+            self.unknown_bytes += int(columns["wire_bytes"][own & ~known].sum())
             columns = {name: values[known] for name, values in columns.items()}
-            flow, direction = flow[known], direction[known]
-        self._add_to_flows(flow * 2 + direction, columns)
+            flow, direction, own = flow[known], direction[known], own[known]
+        self._add_to_flows(flow * 2 + direction, columns, own)
         self._recovery.add(flow, direction, columns)
         if self._also is not None:
             self._also.add(flow, direction, columns)
         self._add_to_lanes(self.flows.lane[flow] * 2 + direction, columns)
 
-    def _add_to_flows(self, slot: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+    def _add_to_flows(self, slot: Int64, columns: dict[str, npt.NDArray[Any]], own: Bool) -> None:
+        if not own.all():
+            slot, columns = slot[own], {name: values[own] for name, values in columns.items()}
         for name, total in self._sums.items():
             total += np.bincount(slot, weights=columns[name], minlength=len(total)).astype(np.int64)
         np.minimum.at(self._first, slot, int64_column(columns, "first_ns"))

@@ -7,7 +7,6 @@ from functools import cached_property
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.wire.bins import Bins, combine
-from netprof.schema import TRANSMIT
 
 
 class Lanes:
@@ -45,10 +44,6 @@ class Lanes:
     def of_process(self, pid: int, direction: int) -> Bins | None:
         """Return what a process moved in one direction over all links; None: nothing."""
         return self._sum((pid, direction), [b for lane, way, b in self if lane.pid == pid and way == direction])
-
-    def sent_by(self, pid: int) -> dict[LinkKey, Bins]:
-        """Return what a process sent, by link."""
-        return {lane.link: bins for lane, way, bins in self if lane.pid == pid and way == TRANSMIT}
 
     def _sum(self, key: tuple[LinkKey | int, int], parts: list[Bins]) -> Bins | None:
         if key not in self._sums:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from netprof.errors import TraceError
 from netprof.schema import tables
 from netprof.trace import at_work
 from netprof.trace.meta import read_meta
@@ -20,6 +22,8 @@ _READ_AHEAD_BYTES = 1 << 20
 
 _DAMAGE = (pa.ArrowException, OSError, MemoryError)
 """What Arrow raises for bytes that make no sense; a damaged length may ask for more memory than there is."""
+
+_Check = Callable[[Path, pa.Schema], None]
 
 
 class _Bounded(io.RawIOBase):
@@ -56,27 +60,56 @@ class TraceReader:
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the complete record batches of table `name`, in the order recorded; none if the table is absent."""
+        written = TableFormat(name, self.meta.schema_version)
+        return (batch for _, batch in self._read(name, written.check, written.read))
+
+    def places(self, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield where in its file each complete batch of table `name` begins, and some of its columns."""
+        written = TableFormat(name, self.meta.schema_version)
+        fields = [written.written.get_field_index(column) for column in columns]
+        return self._read(name, partial(written.check, among=columns), written.read_some, included_fields=fields)
+
+    def batches_at(self, name: str, offsets: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of table `name` that begin at some places in its file.
+
+        Raises TraceError where none is there any more: the file was changed meanwhile.
+        """
+        path, written = table_path(self.path, name), TableFormat(name, self.meta.schema_version)
+        with open(path, "rb") as raw, pa.PythonFile(_Bounded(raw), mode="r") as file:
+            for offset in offsets:
+                try:
+                    raw.seek(offset)
+                    yield written.read(pa.ipc.read_record_batch(pa.ipc.read_message(file), written.written))
+                except (*_DAMAGE, EOFError) as error:
+                    raise TraceError(
+                        f"{path} changed while it was read", "read it again when nobody writes to it"
+                    ) from error
+
+    def _read(
+        self, name: str, check: _Check, read: Callable[[pa.RecordBatch], pa.RecordBatch], **options: Any
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         path = table_path(self.path, name)
         if not path.exists():
             return
-        written = TableFormat(name, self.meta.schema_version)
-        options = pa.ipc.IpcReadOptions(use_threads=False)  # batches are small: a hand-over costs more than it gives
+        # Batches are small: to hand them over to threads costs more than it gives.
+        options = {"options": pa.ipc.IpcReadOptions(use_threads=False, **options)}
         with open(path, "rb", buffering=_READ_AHEAD_BYTES) as raw, pa.PythonFile(_Bounded(raw), mode="r") as file:
             try:
-                stream = pa.ipc.open_stream(file, options=options)
+                stream = pa.ipc.open_stream(file, **options)
             except _DAMAGE:
                 self._cut()  # killed before the first batch, or not Arrow at all
                 return
-            written.check(path, stream.schema)
+            check(path, stream.schema)
             while True:
+                offset = raw.tell()
                 try:
-                    batch = written.read(stream.read_next_batch())
+                    batch = read(stream.read_next_batch())
                 except StopIteration:
                     return
                 except _DAMAGE:
                     self._cut()
                     return
-                yield batch
+                yield offset, batch
 
     def _cut(self) -> None:
         self.truncated = not self.still_recording

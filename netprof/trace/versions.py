@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,18 +18,24 @@ class TableFormat:
         self.written = recorded_columns(name, version)
         self._read = tables()[name]
 
-    def check(self, path: Path, found: pa.Schema) -> None:
-        """Raise TraceError where the file at `path` has other columns than these."""
-        if not found.equals(self.written):
+    def check(self, path: Path, found: pa.Schema, among: Sequence[str] | None = None) -> None:
+        """Raise TraceError where the file at `path` has other columns than these, `among` some or all of them."""
+        wanted = [field for field in self.written if among is None or field.name in among]
+        if not found.equals(pa.schema(wanted)):
             raise TraceError(f"{path} has other columns than its schema version says", "the trace is damaged")
 
     def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch as written with all of today's columns. Raises ArrowInvalid for one that is damaged."""
-        batch.validate()
-        if any(column.null_count for column in batch.columns):
-            raise pa.ArrowInvalid("the recorder writes no nulls")
+        batch = self.read_some(batch)
         if self.written is self._read:
             return batch
         known = dict(zip(self.written.names, batch.columns, strict=True))
         every = [known.get(field.name, pa.nulls(batch.num_rows, field.type)) for field in self._read]
         return pa.RecordBatch.from_arrays(every, schema=self._read)
+
+    def read_some(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch that holds some of the columns as written. Raises ArrowInvalid for one that is damaged."""
+        batch.validate()
+        if any(column.null_count for column in batch.columns):
+            raise pa.ArrowInvalid("the recorder writes no nulls")
+        return batch

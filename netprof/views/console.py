@@ -36,7 +36,7 @@ def render(analysis: Analysis, console: Console) -> None:
 def _verdict(analysis: Analysis, console: Console) -> None:
     verdict, scaling = analysis.of(VERDICT), analysis.of(SCALING)
     console.print(Text(safe_text(verdict.text, 1000), style=f"bold {terminal_style(verdict.case.value)}"))
-    about = [safe_text(analysis.meta.host), f"{duration(analysis.of(RECORDING).length_ns / 1e9)} recorded"]
+    about = [safe_text(analysis.meta.host), f"{duration(analysis.of(RECORDING).recorded.total_ns / 1e9)} recorded"]
     world_size = analysis.of(COLLECTIVES).summary.world_size
     if world_size is not None:
         about.append(count(world_size, "rank"))

@@ -59,7 +59,7 @@ most, `timing` ("measured", "enqueue times only", "times of posting only"), and 
 `{negotiating,packing,transferring,unpacking}_ns` |
 | `nccl[]` | per process, of what was enqueued: `operations`, `launches` that were followed by packets, \
 `communicators`, `ranks` and `ranks_source`, `bytes`, `median_wire_time_s`, `wire_bandwidth_bps`, \
-`wire_to_algorithm_ratio` |
+`wire_to_algorithm_ratio`, `wire_bytes` in `wire_time_s`, and `needed_bytes`, which the algorithm has to send |
 | `flow_properties` | `iterations` looked at, and medians: `data_flows`, `start_skew_s`, `size_equality`, `completion` |
 | `waiting` | where all exposed time of all ranks went (`definitions.waiting`); null without iterations |
 | `waiting.exposed_s`, `.exposed_share_of_all_time` | summed over ranks; its share of the whole iterations |
@@ -80,8 +80,8 @@ iteration |
 | `ranks[]` | per process: `rank`, `pid`, `device`, `iterations.*` as above, `collectives.*` as above and with \
 `{wire,payload,algorithm}_bytes`, what the ratios are of, `tx_bytes` |
 | `flows[]` | per flow, the largest first: `flow_id`, `local`, `remote`, `device`, `netns`, `pid`, `rank`, \
-`{tx,rx}.{payload_bytes,wire_bytes,retransmitted_bytes,packets,rate_bps,share}`, \
-`tcp.{retransmits,rtt_us,cwnd,mss_bytes}` |
+`{tx,rx}.{payload_bytes,wire_bytes,retransmitted_bytes,packets,rate_bps,share,first_ns,last_ns}`, \
+`tcp.{retransmits,rtt_us,cwnd,mss_bytes,samples}` |
 | `gpus[]` | the GPUs that the job uses and that were sampled: `gpu` (NVML's index), `name`, `uuid`, `memory_bytes`, \
 `pids`, `ranks`, `found_by`, `sources` of the metrics, `window` and `window_s` as of links |
 | `gpus[].metrics.{busy_percent,power_w,...}` | by metric, its unit in the name: `mean` over the window weighted by \

@@ -188,7 +188,7 @@ def test_the_recorder_is_killed(tmp_path: Path, job: TrainingJob) -> None:
     reader = TraceReader(trace)
     analysis = analyze(reader)
     assert reader.truncated
-    assert analysis.of(RECORDING).truncated
+    assert analysis.of(RECORDING).recorded.truncated
     assert analysis.of(ITERATIONS).count
     last_ns = max(reader.table("marks").column("time_ns").to_numpy())
     assert killed_ns - last_ns < 1_000_000_000

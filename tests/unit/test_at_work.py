@@ -44,7 +44,7 @@ def test_a_recording_that_goes_on_misses_nothing_until_its_recorder_is_killed(tm
         assert writer.stdout.readline() == "written\n"
         going_on = report(path)
         assert going_on.of(RECORDING).still_recording
-        assert not going_on.of(RECORDING).truncated
+        assert not going_on.of(RECORDING).recorded.truncated
         assert any("the recording goes on" in note for note in going_on.notes)
         assert not any("missing" in note for note in going_on.notes)
         assert going_on.document()["still_recording"] is True
@@ -54,7 +54,7 @@ def test_a_recording_that_goes_on_misses_nothing_until_its_recorder_is_killed(tm
         writer.communicate()
     killed = report(path)
     assert not killed.of(RECORDING).still_recording
-    assert killed.of(RECORDING).truncated
+    assert killed.of(RECORDING).recorded.truncated
     assert any("did not finish" in note for note in killed.notes)
 
 

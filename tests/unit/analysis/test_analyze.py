@@ -219,7 +219,7 @@ def test_ranks_that_only_talk_over_loopback_do_not_hide_the_line_rate(analyzed):
 
 
 def nulls(found):
-    return {name for name, value in vars(found).items() if value is None}
+    return {name for name in dir(found) if not name.startswith("_") and getattr(found, name) is None}
 
 
 def test_without_a_line_rate_nothing_is_a_share_of_a_guess(analyzed):
@@ -318,7 +318,7 @@ def test_a_recorder_that_was_killed(tmp_path):
     wire = path / "wire.arrows"
     wire.write_bytes(wire.read_bytes()[:-40])
     found = analyze(TraceReader(path))
-    assert found.of(RECORDING).truncated
+    assert found.of(RECORDING).recorded.truncated
     assert found.of(ITERATIONS).count == 10
     assert any("did not finish" in note for note in found.notes)
 

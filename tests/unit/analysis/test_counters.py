@@ -38,7 +38,7 @@ def analysed(path: Path, described: tuple[Series, ...], rows: Sequence[tuple[int
 
 
 def only(analysis: Analysis) -> CounterSummary:
-    (summary,) = analysis.of(COUNTERS)
+    (summary,) = analysis.of(COUNTERS).summaries
     return summary
 
 

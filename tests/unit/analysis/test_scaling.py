@@ -10,6 +10,7 @@ from synthetic import DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze
+from netprof.analysis.events.iterations import times_of
 from netprof.analysis.events.split import split_of
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.scaling import SCALING
@@ -48,7 +49,7 @@ def test_ranks_are_compared_in_the_same_steps(tmp_path: Path) -> None:
         at += ITERATION_NS + (0, 40 * MS, 0, 80 * MS)[step % 4] - 50 * MS * (step % 4 == 1)
     job.marks = [(m[0] + 20 * MS * ((m[0], m[1]) in slow), *m[1:]) if m[3] == K.DDP_WAIT else m for m in job.marks]
     evidence = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence
-    split = split_of(evidence.iterations)
+    split = split_of(times_of(evidence.iterations))
     assert split is not None
     assert split.steps == 20
     assert split.iteration_s == pytest.approx(0.2)

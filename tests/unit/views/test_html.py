@@ -264,11 +264,13 @@ def test_gpus_have_their_table_and_only_where_there_are_any(analysis: Analysis) 
 
 
 def test_what_other_frameworks_communicate_is_shown(analysis: Analysis) -> None:
-    kind = KindSummary("gloo", "all-gather", "measured", 7, 28_000_000, 90 * MS, 2.5e9, 1.25e9)
+    kind = KindSummary("gloo", "all-gather", "measured", 7, 28_000_000, 90 * MS, 2.5e9, 0.5)
     horovod = HorovodSummary(100, 60, 6, 10.0, 100 * MS, 50 * MS, 20 * MS, 25 * MS, 5 * MS)
-    nccl = NcclSummary(101, 40, 20, 1, (2,), "its environment", 4_000_000, 0.011, 3e9, None)
+    nccl = NcclSummary(101, 40, 20, 1, (2,), "its environment", 4_000_000, 0.011, 3e9, None, 0, 0.0, None)
     changes: dict[Section[Any], Any] = {
-        COLLECTIVES: dataclasses.replace(analysis.of(COLLECTIVES), kinds=(kind,)),
+        COLLECTIVES: dataclasses.replace(
+            found := analysis.of(COLLECTIVES), counted=dataclasses.replace(found.counted, kinds=(kind,))
+        ),
         HOROVOD: HorovodFinding((horovod,), {100: 0}),
         NCCL: dataclasses.replace(analysis.of(NCCL), processes=(nccl,)),
     }

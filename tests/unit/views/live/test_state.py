@@ -111,7 +111,7 @@ def test_memory_and_work_do_not_grow_with_the_recording(live):
     rows = []
     for recent in feed(job, inbox, state, 500 * MS):
         state._conclusions.next_s = 0.0
-        rows.append(recent.analysis.of(RECORDING).wire_rows if recent.analysis else 0)
+        rows.append(recent.analysis.of(RECORDING).recorded.wire_rows if recent.analysis else 0)
     assert max(rows[60:]) <= 1.3 * rows[60]
     assert recent.window_ns == 100 * ITERATION_NS
     begins = np.arange(401) * ITERATION_NS + START_NS
@@ -169,7 +169,7 @@ def test_a_flow_that_comes_later_is_known_from_then_on():
         window.add("wire", {name: values[mine] for name, values in wire.items()})
     analysis = conclude(window.evidence(job.meta(), START_NS, START_NS + 11 * ITERATION_NS))
     assert [flow.flow_id for flow in analysis.of(FLOWS)] == [1, 2]
-    assert analysis.of(RECORDING).wire_rows == len(wire["flow_id"])
+    assert analysis.of(RECORDING).recorded.wire_rows == len(wire["flow_id"])
 
 
 def test_a_view_that_does_not_fetch_loses_old_rows_not_memory():

@@ -1,0 +1,181 @@
+"""A long recording, piece by piece: what it takes to conclude from one without the memory for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from netprof.analysis.events.iterations import FoundIterations
+from netprof.analysis.events.steps import find_all_iterations
+from netprof.analysis.events.told_ranks import ToldRanks
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.piece import ALL, Piece
+from netprof.analysis.tables.columns import int64_column
+from netprof.analysis.tables.marks import Marks, read_marks
+from netprof.analysis.wire.fold import WireFold
+from netprof.schema import MarkKind, tables, time_column
+from netprof.trace import TraceReader
+from netprof.trace.index import TraceIndex
+
+_WEIGHTS = {"marks": 4.0}
+"""How much more memory the rows of a table take while they are concluded from than those of `wire`."""
+PIECE_ROWS = 6_000_000
+"""Rows of a piece, by weight."""
+_LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
+"""Marks of what lasts: communicators are created once, and used for as long as the job runs."""
+_BEFORE_NS = 5 * 10**9
+"""What is sampled now and then is seen at least once in as long."""
+
+
+_IN_FLIGHT_NS = 10**9
+"""What begins is seen to its end within as long, where nothing tells of iterations."""
+_MOST_TRIES = 3
+"""Pieces that one iteration may fill before it is cut off."""
+
+
+@dataclass
+class _Survey:
+    """What one pass over the marks tells for all pieces: who is which rank, who trains, and what lasts."""
+
+    told: ToldRanks = field(default_factory=ToldRanks)
+    workers: set[int] = field(default_factory=set)
+    lasting: list[pa.RecordBatch] = field(default_factory=list)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.told.add(batch)
+        kind, pid = int64_column(batch, "kind"), int64_column(batch, "pid")
+        self.workers.update(np.unique(pid[kind < MarkKind.PROCESS_FORK]).tolist())
+        lasts = np.isin(kind, [int(each) for each in _LASTING])
+        if lasts.any():
+            self.lasting.append(batch.filter(pa.array(lasts)))
+
+
+class Pieces:
+    """Cuts a recording into pieces of about PIECE_ROWS rows, at moments that no iteration is torn by.
+
+    Rows are in sight from before the iterations that the piece begins in until all that begin in it are complete.
+    """
+
+    def __init__(self, reader: TraceReader, rows: int = PIECE_ROWS) -> None:
+        self._reader = reader
+        self._index = TraceIndex(reader)
+        self.cuts_ns = _cuts(self._index, rows)
+        """Until when is looked for each piece, ascending; the last ends with the recording."""
+
+    def __len__(self) -> int:
+        return len(self.cuts_ns)
+
+    def __iter__(self) -> Iterator[Evidence]:
+        """Yield the evidence of each piece, in the order of time."""
+        survey = _survey(self._reader)
+        counters = _Counters(self._index)
+        begin_ns, since_ns, tries = ALL.begin_ns, ALL.begin_ns, 0
+        for cut_ns in self.cuts_ns:
+            marks = read_marks(self._marks(since_ns, cut_ns, survey))
+            found, tries = find_all_iterations(marks), tries + 1
+            end_ns = _end_of_piece(found, marks, begin_ns, cut_ns)
+            if end_ns is None and tries <= _MOST_TRIES:
+                continue
+            piece = Piece(begin_ns, cut_ns if end_ns is None else end_ns)
+            yield self._evidence(piece, since_ns, cut_ns, survey, counters, {"marks": marks, "found": found})
+            begin_ns, since_ns, tries = piece.end_ns, _sight_before(found, piece.end_ns), 0
+
+    def _marks(self, since_ns: int, until_ns: int, survey: _Survey) -> pa.Table:
+        earlier = (batch.filter(pa.array(int64_column(batch, "time_ns") < since_ns)) for batch in survey.lasting)
+        seen = self._index.between("marks", since_ns, until_ns)
+        return pa.Table.from_batches([*earlier, *seen], schema=tables()["marks"])
+
+    def _evidence(
+        self, piece: Piece, since_ns: int, until_ns: int, survey: _Survey, counters: _Counters, known: dict[str, Any]
+    ) -> Evidence:
+        @cache
+        def table(name: str) -> Any:
+            if name == "counters":
+                return counters.between(since_ns, until_ns)
+            return self._index.table(name, since_ns, until_ns) if time_column(name) else self._reader.table(name)
+
+        def fold(evidence: Evidence) -> WireFold:
+            folded = WireFold(evidence.flows, evidence.meta.bin_ns, evidence.cells, piece=piece)
+            folded.add_all(self._index.between("wire", since_ns, until_ns))
+            return folded
+
+        known |= {"_told": survey.told, "workers": frozenset(survey.workers)}
+        reader = self._reader
+        return Evidence(reader.meta, table, fold, piece=piece, is_truncated=lambda: reader.truncated, known=known)
+
+
+class _Counters:
+    """Table `counters` piece by piece: a value stands until the next one, however long ago it was written."""
+
+    def __init__(self, index: TraceIndex) -> None:
+        self._index = index
+        self._last = tables()["counters"].empty_table()  # of each series, before what was read
+        self._read = self._last
+
+    def between(self, since_ns: int, until_ns: int) -> pa.Table:
+        """Return the rows in [since_ns, until_ns) and the last one of each series before; times may only go on."""
+        before = pa.concat_tables([self._last, self._read])
+        self._last = _last_of_each(before.filter(pa.array(int64_column(before, "time_ns") < since_ns)))
+        self._read = self._index.table("counters", since_ns, until_ns)
+        return pa.concat_tables([self._last, self._read])
+
+
+def _last_of_each(rows: pa.Table) -> pa.Table:
+    series, time_ns = int64_column(rows, "series"), int64_column(rows, "time_ns")
+    order = np.lexsort((time_ns, series))
+    last = np.append(series[order][1:] != series[order][:-1], True)[: len(order)]
+    return rows.take(pa.array(order[last]))
+
+
+def _survey(reader: TraceReader) -> _Survey:
+    survey = _Survey()
+    for batch in reader.batches("marks"):
+        survey.add(batch)
+    return survey
+
+
+def _cuts(index: TraceIndex, rows: int) -> list[int]:
+    """Return moments between which about as many rows lie, by weight; rows are spread evenly over their batch."""
+    parts = [
+        (found.first_ns, found.last_ns + 1, found.rows * _WEIGHTS.get(name, 1.0))
+        for name, found in index.tables.items()
+    ]
+    first, last, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    count = int(-(-weight.sum() // rows))
+    if count < 2:
+        return [ALL.end_ns]
+    at_ns = np.concatenate((first, last))
+    slope = np.concatenate((weight / (last - first), -weight / (last - first)))
+    order = np.argsort(at_ns, kind="stable")
+    at_ns, slope = at_ns[order], np.cumsum(slope[order])
+    through = np.concatenate(([0.0], np.cumsum(slope[:-1] * np.diff(at_ns))))
+    wanted = np.arange(1, count) / count * weight.sum()
+    return [*dict.fromkeys(np.interp(wanted, through, at_ns).astype(np.int64).tolist()), ALL.end_ns]
+
+
+def _end_of_piece(found: FoundIterations, marks: Marks, begin_ns: int, cut_ns: int) -> int | None:
+    """Return until when all iterations that begin are complete by `cut_ns`; None: one goes on since the beginning."""
+    if cut_ns == ALL.end_ns:
+        return cut_ns
+    its, exited = found.iterations, set(marks.of(MarkKind.PROCESS_EXIT).pid.tolist())
+    open_ns = []
+    for pid in found.dropped.keys() - exited:
+        last_ns = int(its.end_ns[its.pid == pid].max(initial=ALL.begin_ns))
+        since = marks.time_ns[(marks.pid == pid) & (marks.time_ns >= max(last_ns, begin_ns))]
+        open_ns += [int(since[0])] if len(since) else []
+    if not open_ns:
+        return cut_ns - min(_IN_FLIGHT_NS, (cut_ns - max(begin_ns, int(marks.time_ns.min(initial=cut_ns)))) // 2)
+    return min(open_ns) if min(open_ns) > begin_ns else None
+
+
+def _sight_before(found: FoundIterations, end_ns: int) -> int:
+    """Return from when rows are read for the piece that begins at `end_ns`: of each process, two iterations before."""
+    its = found.iterations
+    begins = [its.begin_ns[its.pid == pid] for pid in np.unique(its.pid).tolist()]
+    earlier = [int(begin[max(np.searchsorted(begin, end_ns) - 2, 0)]) for begin in begins]
+    return min([end_ns - _BEFORE_NS, *earlier])

@@ -1,0 +1,67 @@
+"""Where in a trace the rows of a time lie, so that a part of a long one can be read without the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from netprof.schema import tables, time_column
+from netprof.trace.reader import TraceReader
+
+_Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of a table, in the order of the file: where each begins, its rows, and their times' range."""
+
+    offset: _Int64
+    rows: _Int64
+    first_ns: _Int64
+    last_ns: _Int64
+
+
+class TraceIndex:
+    """Knows the times of the batches of every table whose rows have a time; only these columns are read for it."""
+
+    def __init__(self, reader: TraceReader) -> None:
+        self.reader = reader
+        self.tables = {name: _batches(reader, name, column) for name, column in _timed()}
+
+    def between(self, name: str, begin_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a table whose time is in [begin_ns, end_ns), batch by batch."""
+        found, column = self.tables[name], str(time_column(name))
+        touched = (found.first_ns < end_ns) & (found.last_ns >= begin_ns)
+        for batch in self.reader.batches_at(name, found.offset[touched].tolist()) if touched.any() else ():
+            times = _times(batch, column)
+            inside = (times >= begin_ns) & (times < end_ns)
+            yield batch if inside.all() else batch.filter(pa.array(inside))
+
+    def table(self, name: str, begin_ns: int, end_ns: int) -> pa.Table:
+        """Return the rows of a table whose time is in [begin_ns, end_ns)."""
+        return pa.Table.from_batches(list(self.between(name, begin_ns, end_ns)), schema=tables()[name])
+
+
+def _timed() -> Iterator[tuple[str, str]]:
+    for name in tables():
+        if (column := time_column(name)) is not None:
+            yield name, column
+
+
+def _batches(reader: TraceReader, name: str, column: str) -> Batches:
+    found = []
+    for offset, batch in reader.places(name, [column]):
+        if batch.num_rows:
+            times = _times(batch, column)
+            found.append((offset, len(times), int(times.min()), int(times.max())))
+    columns = np.array(found, np.int64).reshape(-1, 4)
+    return Batches(*columns.T)
+
+
+def _times(batch: pa.RecordBatch, column: str) -> _Int64:
+    values: _Int64 = batch.column(batch.schema.get_field_index(column)).to_numpy(zero_copy_only=True)
+    return values
