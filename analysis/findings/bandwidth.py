@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Bandwidths:
     payload_bytes: float | None
     algorithm_bytes: float | None
     bus_factor: float | None
-    each_bps: Spread = field(compare=False)
+    each_bps: Spread
 
     @property
     def wire_to_algorithm_ratio(self) -> float | None:
