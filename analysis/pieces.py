@@ -34,8 +34,8 @@ _BEFORE_NS = 5 * 10**9
 
 _IN_FLIGHT_NS = 10**9
 """What begins is seen to its end within as long, where nothing tells of iterations."""
-_MOST_TRIES = 3
-"""Pieces that one iteration may fill before it is cut off."""
+_MOST_HELD = 3
+"""Pieces' worth of marks that one iteration may fill before it is cut off."""
 
 
 @dataclass
@@ -64,6 +64,7 @@ class Pieces:
     def __init__(self, reader: TraceReader, rows: int = PIECE_ROWS) -> None:
         self._reader = reader
         self._index = TraceIndex(reader)
+        self._rows = rows
         self.cuts_ns = _cuts(self._index, rows)
         """Until when is looked for each piece, ascending; the last ends with the recording."""
 
@@ -74,16 +75,16 @@ class Pieces:
         """Yield the evidence of each piece, in the order of time."""
         survey = _survey(self._reader)
         counters = _Counters(self._index)
-        begin_ns, since_ns, tries = ALL.begin_ns, ALL.begin_ns, 0
+        begin_ns = since_ns = ALL.begin_ns
         for cut_ns in self.cuts_ns:
             marks = read_marks(self._marks(since_ns, cut_ns, survey))
-            found, tries = find_all_iterations(marks), tries + 1
-            end_ns = _end_of_piece(found, marks, begin_ns, cut_ns)
-            if end_ns is None and tries <= _MOST_TRIES:
+            found = find_all_iterations(marks)
+            open_ns = _open_since(found, marks, begin_ns) if cut_ns != ALL.end_ns else []
+            if begin_ns in open_ns and len(marks) * _WEIGHTS["marks"] < _MOST_HELD * self._rows:
                 continue
-            piece = Piece(begin_ns, cut_ns if end_ns is None else end_ns)
+            piece = Piece(begin_ns, _end_of_piece(open_ns, marks, begin_ns, cut_ns))
             yield self._evidence(piece, since_ns, cut_ns, survey, counters, {"marks": marks, "found": found})
-            begin_ns, since_ns, tries = piece.end_ns, _sight_before(found, piece.end_ns), 0
+            begin_ns, since_ns = piece.end_ns, _sight_before(found, piece.end_ns)
 
     def _marks(self, since_ns: int, until_ns: int, survey: _Survey) -> pa.Table:
         earlier = (batch.filter(pa.array(int64_column(batch, "time_ns") < since_ns)) for batch in survey.lasting)
@@ -158,19 +159,29 @@ def _cuts(index: TraceIndex, rows: int) -> list[int]:
     return [*dict.fromkeys(np.interp(wanted, through, at_ns).astype(np.int64).tolist()), ALL.end_ns]
 
 
-def _end_of_piece(found: FoundIterations, marks: Marks, begin_ns: int, cut_ns: int) -> int | None:
-    """Return until when all iterations that begin are complete by `cut_ns`; None: one goes on since the beginning."""
+def _open_since(found: FoundIterations, marks: Marks, begin_ns: int) -> list[int]:
+    """Return since when the iteration of each process goes on that is not complete; at the earliest from `begin_ns` on.
+
+    A process is gone when it said so, or when another one has begun and ended an iteration since its last mark.
+    """
+    its, exited = found.iterations, set(marks.of(MarkKind.PROCESS_EXIT).pid.tolist())
+    last_begun_ns = int(its.begin_ns.max(initial=ALL.begin_ns))
+    found_ns = []
+    for pid in found.dropped.keys() - exited:
+        times = marks.time_ns[(marks.pid == pid) & (marks.time_ns >= begin_ns)]
+        if len(times) and times[-1] >= last_begun_ns:
+            last_ns = int(its.end_ns[its.pid == pid].max(initial=ALL.begin_ns))
+            found_ns.append(max(begin_ns, last_ns) if last_ns != ALL.begin_ns else max(begin_ns, int(times[0])))
+    return found_ns
+
+
+def _end_of_piece(open_ns: list[int], marks: Marks, begin_ns: int, cut_ns: int) -> int:
+    """Return until when all iterations that begin are complete by `cut_ns`, or else what is in flight."""
     if cut_ns == ALL.end_ns:
         return cut_ns
-    its, exited = found.iterations, set(marks.of(MarkKind.PROCESS_EXIT).pid.tolist())
-    open_ns = []
-    for pid in found.dropped.keys() - exited:
-        last_ns = int(its.end_ns[its.pid == pid].max(initial=ALL.begin_ns))
-        since = marks.time_ns[(marks.pid == pid) & (marks.time_ns >= max(last_ns, begin_ns))]
-        open_ns += [int(since[0])] if len(since) else []
-    if not open_ns:
-        return cut_ns - min(_IN_FLIGHT_NS, (cut_ns - max(begin_ns, int(marks.time_ns.min(initial=cut_ns)))) // 2)
-    return min(open_ns) if min(open_ns) > begin_ns else None
+    later = [each for each in open_ns if each > begin_ns]
+    since_ns = max(begin_ns, int(marks.time_ns.min(initial=cut_ns)))
+    return min(later) if later else cut_ns - min(_IN_FLIGHT_NS, (cut_ns - since_ns) // 2)
 
 
 def _sight_before(found: FoundIterations, end_ns: int) -> int:

@@ -12,11 +12,13 @@ from netprof.analysis.tables.columns import Float64
 
 _STEP = np.log(1.002)
 """The logarithm of a step's width: a value is known to 0.1 %."""
+_ZERO = -(1 << 40)
+"""The step of nothing."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How often positive values fall into each of the logarithmic steps that are taken at all, `steps` ascending.
+    """How often values from zero on fall into each of the logarithmic steps that are taken at all, `steps` ascending.
 
     `least` and `most` are the extremes (infinities without any value).
     After DDSketch (Masson, Rim, Lee 2019): the quantiles have a bounded relative error, and sums of two are exact.
@@ -40,9 +42,10 @@ class Spread:
 
 
 def spread_of(values: Float64) -> Spread:
-    """Return the spread of the finite values that are above zero."""
-    values = values[np.isfinite(values) & (values > 0)]
-    steps, counts = np.unique(np.floor(np.log(values) / _STEP).astype(np.int64), return_counts=True)
+    """Return the spread of the finite values that are not below zero."""
+    values = values[np.isfinite(values) & (values >= 0)]
+    logs = np.log(np.where(values > 0, values, 1.0)) / _STEP
+    steps, counts = np.unique(np.where(values > 0, np.floor(logs), _ZERO).astype(np.int64), return_counts=True)
     least, most = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
     return Spread(tuple(steps.tolist()), tuple(counts.tolist()), least, most)
 
