@@ -152,6 +152,7 @@ def test_a_process_that_ends_in_the_middle_holds_up_nothing(tmp_path: Path) -> N
     made.marks = [m for m in made.marks if m[1] != 101 or m[0] < START_NS + 10 * ITERATION_NS + 50 * MS]
     path = made.write(tmp_path / "t.netprof")
     whole, found = analyze(TraceReader(path)).document(), in_pieces(path, 6)[0].document()
+    assert len(list(Pieces(TraceReader(path), 3_500))) == len(Pieces(TraceReader(path), 3_500)) > 4
     for document in (whole, found):
         assert [rank["iterations"]["count"] for rank in document["ranks"]] == [ITERATIONS_IN_ALL, 10]
     assert found["waiting"]["exposed_s"] == pytest.approx(whole["waiting"]["exposed_s"], rel=1e-9)
