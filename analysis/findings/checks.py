@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.findings.link_summary import LinkSummary
+from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.ranks import RANKS, RankSummary
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN

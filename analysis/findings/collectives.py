@@ -19,7 +19,8 @@ from netprof.analysis.findings.collective_kinds import (
 )
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES, FlowProperties
 from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.findings.link_summary import LinkSummary
+from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.ranks import RANKS, RankSummary
 from netprof.analysis.findings.recorded import RECORDED

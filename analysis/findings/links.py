@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 from netprof.analysis.account.causes import CAUSES
-from netprof.analysis.account.idle import IdleTime, idle_spans, idle_time
+from netprof.analysis.account.idle import idle_spans, idle_time
 from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION, Definition
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.link_summary import LinkSummary, SideTime, in_one
 from netprof.analysis.findings.nic import NicTotals, nic_totals
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
@@ -29,110 +27,6 @@ HARDLY_ANY = 0.001
 """Share of the job's bytes below which a link is not shown: a control connection over loopback, say."""
 OTHER_TRAFFIC = 0.05
 """Share of a device's bytes that may be another's, or a counter's way of counting headers, before it is mentioned."""
-_NAMED = 4
-
-
-@dataclass(frozen=True)
-class SideTime:
-    """For how long one side of a link serves, over the window and while something is outstanding; None: unknown."""
-
-    busy_ns: float | None
-    busy_outstanding_ns: float | None
-
-    def __add__(self, other: SideTime) -> SideTime:
-        """Return both together."""
-        return SideTime(_sum(self.busy_ns, other.busy_ns), _sum(self.busy_outstanding_ns, other.busy_outstanding_ns))
-
-
-@dataclass(frozen=True)
-class LinkSummary:
-    """One device over the window: the time in iterations of its ranks, or the recording where none is known.
-
-    Utilizations (`definitions.UTILIZATION`) are None without a line rate, and those while a bucket is outstanding
-    also without iterations. `idle` is both directions at once. Byte counts are the job's, over the window. `kept_up` is
-    the rate that it kept up sending, as a share of its line rate.
-    """
-
-    netns: int
-    device: str
-    ranks: tuple[int, ...]
-    pids: tuple[int, ...]
-    line_rate_bps: float | None
-    line_rate_source: str
-    window: str  # "iterations" or "recording"
-    window_ns: int
-    outstanding_ns: int | None
-    tx_bytes: float
-    rx_bytes: float
-    tx_bytes_outstanding: float | None
-    rx_bytes_outstanding: float | None
-    tx: SideTime
-    rx: SideTime
-    idle: IdleTime
-    idle_tx: IdleTime
-    idle_rx: IdleTime
-    nic: NicTotals | None
-    kept_up: float = 0.0
-
-    @property
-    def key(self) -> LinkKey:
-        """What names the device."""
-        return LinkKey(self.netns, self.device)
-
-    @property
-    def utilization_tx(self) -> float | None:
-        """Sending, over the window."""
-        return _share(self.tx.busy_ns, self.window_ns)
-
-    @property
-    def utilization_rx(self) -> float | None:
-        """Receiving, over the window."""
-        return _share(self.rx.busy_ns, self.window_ns)
-
-    @property
-    def utilization_outstanding_tx(self) -> float | None:
-        """Sending, while something is outstanding."""
-        return _share(self.tx.busy_outstanding_ns, self.outstanding_ns)
-
-    @property
-    def utilization_outstanding_rx(self) -> float | None:
-        """Receiving, while something is outstanding."""
-        return _share(self.rx.busy_outstanding_ns, self.outstanding_ns)
-
-    @property
-    def moved_bytes(self) -> float:
-        """What it moved both ways."""
-        return self.tx_bytes + self.rx_bytes
-
-    @property
-    def idle_basis(self) -> str:
-        """What counts as idle here."""
-        return "utilization below 1 %" if self.line_rate_bps else "bins without a packet"
-
-    @property
-    def waiting_utilization(self) -> float | None:
-        """The utilization of the busier direction while a bucket is outstanding."""
-        known = [u for u in (self.utilization_outstanding_tx, self.utilization_outstanding_rx) if u is not None]
-        return max(known, default=None)
-
-    @property
-    def waiting_idle_share(self) -> float | None:
-        """The share of the time that gradients wait in which the link is idle in both directions."""
-        if not self.outstanding_ns or self.idle.gradients_waiting_ns is None:
-            return None
-        return self.idle.gradients_waiting_ns / self.outstanding_ns
-
-    @property
-    def dropped_packets(self) -> int:
-        """What the device itself says that it dropped, either way; 0 also where its counters are not known."""
-        return self.nic.tx_drops + self.nic.rx_drops if self.nic is not None else 0
-
-    @property
-    def label(self) -> str:
-        """Its name for a person: the device and whose flows it carries."""
-        name, numbers = ("rank", self.ranks) if self.ranks else ("pid", self.pids)
-        who = f"{name} {', '.join(map(str, numbers))}" if len(numbers) <= _NAMED else f"{len(numbers)} {name}s"
-        return self.device + (f" · {who}" if numbers else "")
 
 
 def _side(evidence: Evidence, key: LinkKey, direction: int, window: Intervals, waiting: Intervals | None) -> SideTime:
@@ -142,10 +36,6 @@ def _side(evidence: Evidence, key: LinkKey, direction: int, window: Intervals, w
         idle = 0.0 if (key, direction) in evidence.rates else None
         return SideTime(idle, None if waiting is None else idle)
     return SideTime(served.busy_in(window), served.busy_in(waiting) if waiting is not None else None)
-
-
-def _share(part: float | None, whole_ns: int | None) -> float | None:
-    return part / whole_ns if part is not None and whole_ns else None
 
 
 def spans_of_idleness(evidence: Evidence, link: LinkSummary) -> Mapping[str, Intervals]:
@@ -213,33 +103,7 @@ def _merge(parts: Sequence[Sequence[LinkSummary]], whole: Analysis) -> tuple[Lin
     found: dict[LinkKey, list[LinkSummary]] = {}
     for link in (link for part in parts for link in part):
         found.setdefault(link.key, []).append(link)
-    return tuple(_in_one(each) for each in found.values())
-
-
-def _in_one(parts: Sequence[LinkSummary]) -> LinkSummary:
-    """Add up pieces of a recording; where iterations are known in any, only those."""
-    told = [part for part in parts if part.window == "iterations"]
-    nics = [part.nic for part in parts if part.nic is not None]
-    ranks, pids = (sorted({one for part in parts for one in getattr(part, name)}) for name in ("ranks", "pids"))
-    merged = reduce(_add, told or parts)
-    return replace(
-        merged,
-        ranks=tuple(ranks),
-        pids=tuple(pids),
-        nic=reduce(operator.add, nics) if nics else None,
-        kept_up=max(part.kept_up for part in parts),
-    )
-
-
-def _add(a: LinkSummary, b: LinkSummary) -> LinkSummary:
-    sums = ("window_ns", "tx_bytes", "rx_bytes", "tx", "rx", "idle", "idle_tx", "idle_rx")
-    known = ("outstanding_ns", "tx_bytes_outstanding", "rx_bytes_outstanding")
-    together: dict[str, Any] = {name: getattr(a, name) + getattr(b, name) for name in sums}
-    return replace(a, **together, **{name: _sum(getattr(a, name), getattr(b, name)) for name in known})
-
-
-def _sum(a: float | None, b: float | None) -> Any:
-    return None if a is None or b is None else a + b
+    return tuple(in_one(each) for each in found.values())
 
 
 def _bytes(bins: Bins | None, window: Intervals | None) -> float:

@@ -17,7 +17,8 @@ from netprof.analysis.account.causes import (
     UNSEEN,
 )
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
-from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.findings.link_summary import LinkSummary
+from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.waiting import WAITING

@@ -12,7 +12,8 @@ import numpy as np
 from netprof.analysis.events.collectives import group_sizes
 from netprof.analysis.events.factors import sent_per_byte
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.links import LINKS, LinkSummary
+from netprof.analysis.findings.link_summary import LinkSummary
+from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Float64, Int64

@@ -25,7 +25,7 @@ from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
-    from netprof.analysis.findings.links import LinkSummary
+    from netprof.analysis.findings.link_summary import LinkSummary
     from netprof.analysis.findings.nic_drops import Drops
     from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.tables.columns import Int64
