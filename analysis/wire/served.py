@@ -71,11 +71,10 @@ def served(bins: Bins | None, direction: int, line_rate_bps: float) -> Served:
     """
     if bins is None or len(bins) == 0:
         return NEVER
-    rows = np.flatnonzero(bins.wire_bytes)
-    begin_ns = (bins.first_bin + rows) * bins.bin_ns
-    first = begin_ns + bins.bin_ns - bins.lead_ns[rows].astype(np.int64)
-    last = np.maximum(begin_ns + bins.last_ns[rows].astype(np.int64), first)
-    through = np.rint(np.cumsum(bins.wire_bytes[rows], dtype=np.float64) * (8e9 / line_rate_bps)).astype(np.int64)
+    bins = bins.where(bins.wire_bytes > 0)
+    first = bins.begin_ns + bins.bin_ns - bins.lead_ns
+    last = np.maximum(bins.begin_ns + bins.last_ns, first)
+    through = np.rint(np.cumsum(bins.wire_bytes, dtype=np.float64) * (8e9 / line_rate_bps)).astype(np.int64)
     work = np.diff(through, prepend=0)
     if direction == RECEIVE:
         end, begin = (-edge[::-1] for edge in _serve(-last[::-1], -first[::-1], work[::-1]))
@@ -107,8 +106,9 @@ def sustained_bps(bins: Bins) -> float:
     after a hole in the recording, is rare and does not matter.
     """
     width = max(1, round(_SUSTAINED_NS / bins.bin_ns))
-    count = -(-len(bins) // width)
-    moved = np.add.reduceat(bins.wire_bytes, np.arange(count) * width, dtype=np.int64) if count else np.zeros(0)
+    tenth = (bins.number - bins.number[:1]) // width
+    opens = np.flatnonzero(np.diff(tenth, prepend=-1))
+    moved = np.add.reduceat(bins.wire_bytes, opens, dtype=np.int64) if len(opens) else np.zeros(0)
     moved = np.sort(moved[moved > 0])
     if len(moved) < _FEWEST:
         return 0.0
