@@ -46,10 +46,13 @@ class Bins:
         """When each bin begins."""
         return self.number * self.bin_ns
 
-    def where(self, rows: Bool | Int64 | slice) -> Bins:
+    def where(self, rows: Bool) -> Bins:
+        """Return the bins that a mask selects; themselves if it selects all, as it nearly always does."""
+        return self if rows.all() else self.part(rows)
+
+    def part(self, rows: Bool | slice) -> Bins:
         """Return some of the bins, in columns of their own."""
-        columns = (np.array(getattr(self, name)[rows]) for name in ("number", *_SUMS, *_LARGEST))
-        return Bins(self.bin_ns, *columns)
+        return Bins(self.bin_ns, *(np.array(getattr(self, name)[rows]) for name in ("number", *_SUMS, *_LARGEST)))
 
     def find(self, at_ns: Int64) -> tuple[Int64, Bool]:
         """Return for each instant the row of its bin, or of the next one that is held, and whether it is its own. Not of no bins."""

@@ -26,23 +26,22 @@ class ByBin:
         self._order = _order(number, lane)
         number = self._sorted(number)
         lane = self._sorted(lane) if lane is not None else np.zeros(len(number), np.int8)
-        new_lane = lane[1:] != lane[:-1]
-        self._first = np.flatnonzero(np.concatenate(([True], new_lane | (number[1:] != number[:-1])))[: len(number)])
-        self._all_differ = len(self._first) == len(number)
+        differs = (number[1:] != number[:-1]) | (lane[1:] != lane[:-1])
+        self._first = None if differs.all() else np.flatnonzero(np.append(True, differs))
         self.number: Int64 = self._one_each(number)
         self._lane = self._one_each(lane)
 
     def sums(self, values: npt.NDArray[Any]) -> Amounts:
         """Return for each bin the sum of its rows."""
         values = self._sorted(values)
-        if not self._all_differ:
+        if self._first is not None:
             values = np.add.reduceat(values, self._first, dtype=np.uint64)
-        return values.astype(np.min_scalar_type(values.max(initial=0)))
+        return values.astype(np.min_scalar_type(values.max(initial=0)), copy=False)
 
     def largest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return for each bin the largest value of its rows."""
         values = self._sorted(values)
-        return values if self._all_differ else np.maximum.reduceat(values, self._first)
+        return values if self._first is None else np.maximum.reduceat(values, self._first)
 
     def lanes(self) -> Iterator[tuple[int, slice]]:
         """Yield each lane, and where its bins are."""
@@ -54,7 +53,7 @@ class ByBin:
         return values if self._order is None else values[self._order]
 
     def _one_each(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return values if self._all_differ else values[self._first]
+        return values if self._first is None else values[self._first]
 
 
 def _order(number: Int64, lane: Int64 | None) -> Int64 | None:

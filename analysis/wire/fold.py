@@ -156,7 +156,7 @@ class WireFold:
         sums = (rows.sums(columns[name]) for name in ("wire_bytes", "payload_bytes", "retransmitted_bytes"))
         bins = Bins(self.bin_ns, rows.number, *sums, rows.largest(lead), rows.largest(last))
         for index, part in rows.lanes():
-            self._lanes[index].add(bins.where(part))
+            self._lanes[index].add(bins.part(part))
 
     def _check_span(self, begin_ns: Int64) -> None:
         low, high = self._begin_ns = [

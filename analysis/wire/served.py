@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.definitions import IDLE_THRESHOLD
 from netprof.analysis.tables.columns import Bool, Float64, Int64
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import Intervals, merge, union
 from netprof.analysis.wire.bins import Bins
 from netprof.schema import RECEIVE
 
@@ -21,6 +21,7 @@ _WINDOW_NS = 5_000_000
 _SUSTAINED_NS = 10**8
 _FEWEST = 3
 _BURST_BYTES = 256 << 10
+_BLOCK = 1 << 18  # windows looked at at once
 _WINDOW_BYTES = 4 << 20  # what a window holds on a fast link, where less than _WINDOW_NS is enough to tell
 
 
@@ -134,6 +135,12 @@ def full_time(parts: list[Served], width_ns: int, within: Intervals | None = Non
     if within is not None:
         short = within.end_ns - within.begin_ns < width_ns
         low, high = np.concatenate((low, within.begin_ns[short])), np.concatenate((high, within.end_ns[short]))
+    blocks = range(0, len(low), _BLOCK)
+    found = [_full(parts, low[begin : begin + _BLOCK], high[begin : begin + _BLOCK]) for begin in blocks]
+    return union(found)
+
+
+def _full(parts: list[Served], low: Int64, high: Int64) -> Intervals:
     busy = sum((part.busy_until(high) - part.busy_until(low) for part in parts), np.zeros(len(low)))
     full = busy >= FULL * (high - low)
     return merge(low[full], high[full])
