@@ -36,6 +36,7 @@ class Columns:
 
     def where(self: T, rows: Bool | Int64) -> T:
         """Return the rows that a mask or an index array selects, in its order."""
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows  # once for all columns
         return type(self)(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
     def frame(self) -> pd.DataFrame:
