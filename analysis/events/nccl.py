@@ -226,5 +226,5 @@ def _on_the_wire(enqueue_ns: Int64, sent: Bins | None, end_ns: int) -> tuple[Int
     through = np.concatenate(([0], np.cumsum(sent.wire_bytes, dtype=np.int64)))
     first = (sent.begin_ns + sent.bin_ns - sent.lead_ns)[np.minimum(low, len(sent) - 1)]
     last = (sent.begin_ns + sent.last_ns)[np.maximum(high - 1, 0)]
-    any_sent = low < high
-    return np.where(any_sent, first, 0), np.where(any_sent, last, 0), np.where(any_sent, through[high] - through[low], 0)
+    moved = through[high] - through[low]
+    return np.where(moved > 0, first, 0), np.where(moved > 0, last, 0), moved

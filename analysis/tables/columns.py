@@ -65,8 +65,9 @@ def distinct(*columns: Int64) -> Int64:
 
     `np.unique` does the same by a hash, which for many times that are multiples of a round number takes minutes.
     """
-    values = np.sort(np.concatenate(columns), kind="stable")  # merges columns that are sorted in linear time
-    return values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+    values: Int64 = np.sort(np.concatenate(columns), kind="stable")  # merges columns that are sorted in linear time
+    found: Int64 = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+    return found
 
 
 def column(table: Any, name: str) -> npt.NDArray[Any]:

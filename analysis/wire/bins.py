@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import Bool, Columns, Float64, Int64
+from netprof.analysis.tables.columns import Bool, Float64, Int64
 from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.analysis.wire.by_bin import Amounts, ByBin
 
@@ -52,10 +53,14 @@ class Bins:
 
     def part(self, rows: Bool | slice) -> Bins:
         """Return some of the bins, in columns of their own."""
-        return Bins(self.bin_ns, *(np.array(getattr(self, name)[rows]) for name in ("number", *_SUMS, *_LARGEST)))
+        columns = {name: np.array(getattr(self, name)[rows]) for name in ("number", *_SUMS, *_LARGEST)}
+        return Bins(self.bin_ns, **columns)
 
     def find(self, at_ns: Int64) -> tuple[Int64, Bool]:
-        """Return for each instant the row of its bin, or of the next one that is held, and whether it is its own. Not of no bins."""
+        """Return for each instant the row of its bin, or of the next one that is held, and whether it is its own.
+
+        There must be a bin.
+        """
         number = at_ns // self.bin_ns
         row = np.searchsorted(self.number, number)
         return row, (row < len(self)) & (self.number[np.minimum(row, len(self) - 1)] == number)
@@ -89,7 +94,7 @@ def combine(lanes: list[Bins]) -> Bins | None:
     return Bins(lanes[0].bin_ns, rows.number, *sums, *(rows.largest(_joined(lanes, name)) for name in _LARGEST))
 
 
-def _joined(lanes: list[Bins], name: str) -> npt.NDArray[np.integer]:
+def _joined(lanes: list[Bins], name: str) -> npt.NDArray[Any]:
     return np.concatenate([getattr(lane, name) for lane in lanes])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class ByBin:
     def lanes(self) -> Iterator[tuple[int, slice]]:
         """Yield each lane, and where its bins are."""
         edges = np.flatnonzero(np.diff(self._lane, prepend=-1, append=-1)).tolist()
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        for begin, end in pairwise(edges):
             yield int(self._lane[begin]), slice(begin, end)
 
     def _sorted(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

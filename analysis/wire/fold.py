@@ -153,8 +153,8 @@ class WireFold:
         lead = np.clip(start + self.bin_ns - columns["first_ns"], 0, self.bin_ns).astype(np.uint32)
         last = np.clip(columns["last_ns"] - start, 0, self.bin_ns).astype(np.uint32)
         rows = ByBin(start // self.bin_ns, lane)
-        sums = (rows.sums(columns[name]) for name in ("wire_bytes", "payload_bytes", "retransmitted_bytes"))
-        bins = Bins(self.bin_ns, rows.number, *sums, rows.largest(lead), rows.largest(last))
+        wire, new, again = (rows.sums(columns[n]) for n in ("wire_bytes", "payload_bytes", "retransmitted_bytes"))
+        bins = Bins(self.bin_ns, rows.number, wire, new, again, rows.largest(lead), rows.largest(last))
         for index, part in rows.lanes():
             self._lanes[index].add(bins.part(part))
 

@@ -1,9 +1,11 @@
-"""Silence takes no room in a lane: what is held are bins with bytes, and every answer is that of a lane without gaps."""
+"""Silence takes no room in a lane: only bins with bytes are held, and every answer is that of a lane without gaps."""
 
 from __future__ import annotations
 
 import tracemalloc
 from dataclasses import fields
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from netprof.analysis.account.activity import activity
 from netprof.analysis.events.nccl import _on_the_wire
 from netprof.analysis.findings.anatomy import _bytes_until
 from netprof.analysis.inference.onsets import BUSY_SHARES, Onsets, onsets_of_bins
+from netprof.analysis.live.stall import _blocks
 from netprof.analysis.live.strip import strip
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey, read_flows
 from netprof.analysis.tables.intervals import Intervals, merge
@@ -162,7 +165,7 @@ def test_what_is_served_and_kept_up_is_that_of_a_lane_without_gaps(table: list[R
     assert found.end_ns[busy].tolist() == [end for (_, end, _), is_busy in zip(expected, busy, strict=True) if is_busy]
     received = served(lane, RECEIVE, rate)
     assert received.busy_ns.sum() == found.busy_ns.sum()
-    assert sustained_bps(lane) == dense.sustained_bps()
+    assert sustained_bps(lane) == pytest.approx(dense.sustained_bps(), rel=1e-12)
 
 
 @given(lanes, st.sampled_from([1, 2, 8, 64, 4096]))
@@ -184,7 +187,9 @@ def test_cells_and_strips_are_those_of_a_lane_without_gaps(table: list[Row], fac
 @given(lanes, st.sampled_from(BUSY_SHARES), st.booleans())
 def test_bursts_are_those_of_a_lane_without_gaps(table: list[Row], share: float, has_background: bool) -> None:
     if has_background:
-        table = [*table, *((number, 60_000, 60_000, 0, 0, MS) for number in range(95, 5015, 1 + table[0][0] % 3))]
+        level = max(row[2] for row in table) // 50 + 10
+        holding = (number for number in range(95, 5015) if number % 4 or table[0][0] % 2)
+        table = [*table, *((number, level, level + number % 7 * level // 10, 0, 0, MS) for number in holding)]
     found, expected = onsets_of_bins(lane_of(table), share), Dense(table).onsets(share)
     if expected is None:
         assert len(found) == 0
@@ -197,7 +202,7 @@ def test_bursts_are_those_of_a_lane_without_gaps(table: list[Row], share: float,
 @given(lanes, instants)
 def test_what_follows_a_launch_is_that_of_a_lane_without_gaps(table: list[Row], at_ns: list[int]) -> None:
     dense, launches = Dense(table), sorted(set(at_ns))
-    launches = launches[:1] + [at for before, at in zip(launches, launches[1:], strict=False) if at - before > MS]
+    launches = launches[:1] + [at for before, at in pairwise(launches) if at - before > MS]
     end_ns = 6000 * MS
     first, last, moved = _on_the_wire(np.array(launches), lane_of(table), end_ns)
     for row, (begin, end) in enumerate(zip(launches, [*launches[1:], end_ns], strict=True)):
@@ -207,6 +212,33 @@ def test_what_follows_a_launch_is_that_of_a_lane_without_gaps(table: list[Row], 
         if held:
             assert first[row] == (dense.first_bin + held[0] + 1) * MS - dense.lead[held[0]]
             assert last[row] == (dense.first_bin + held[-1]) * MS + dense.last[held[-1]]
+
+
+@given(lanes, lanes)
+def test_activity_is_that_of_bins_with_payload_new_or_again(sent: list[Row], received: list[Row]) -> None:
+    found = activity([lane_of(sent), None, lane_of(received)])
+    edges = []
+    for dense in (Dense(sent), Dense(received)):
+        for index, amount in enumerate(dense.payload):
+            begin = (dense.first_bin + index) * MS
+            if amount or dense.resent[index]:
+                edges.append((begin + MS - dense.lead[index], begin + dense.last[index]))
+    assert found.first_ns.tolist() == sorted(first for first, _ in edges)
+    assert sorted(zip(found.first_ns.tolist(), found.last_ns.tolist(), strict=True)) == sorted(edges)
+
+
+@given(lanes)
+def test_new_bytes_in_tenths_of_a_second_until_now_are_those_of_a_lane_without_gaps(table: list[Row]) -> None:
+    key = LaneKey(LINK, 10), RECEIVE
+    since_ns, now_ns = 50 * MS, 5008 * MS
+    evidence: Any = SimpleNamespace(meta=SimpleNamespace(started_ns=since_ns), lanes=Lanes({key: lane_of(table)}))
+    found, first_ns = _blocks(evidence, now_ns)
+    assert (len(found), first_ns) == (49, 108 * MS)
+    expected = [0] * 49
+    for number, _, payload, *_ in table:
+        if 108 <= number < 5008:
+            expected[(number - 108) // 100] += payload
+    assert found.tolist() == expected
 
 
 @given(st.lists(lanes, min_size=1, max_size=4))
