@@ -36,9 +36,14 @@ COLUMNS = [field.name for field in fields(Bins)][1:]
 Row = tuple[int, int, int, int, int, int]
 """Bin number, bytes, of those payload, payload again, and the first and the last packet after the bin's begin."""
 
-amounts = st.integers(0, 1500) | st.integers(0, 2_000_000) | st.integers(2**32 - 2, 2**34)
+amounts = st.just(0) | st.integers(0, 1500) | st.integers(0, 2_000_000) | st.integers(2**32 - 2, 2**34)
 rows = st.tuples(
-    st.integers(100, 160) | st.integers(5000, 5010), amounts, amounts, amounts, st.integers(0, MS), st.integers(0, MS)
+    st.integers(100, 160) | st.integers(160, 1500) | st.integers(5000, 5010),
+    amounts,
+    amounts,
+    amounts,
+    st.integers(0, MS),
+    st.integers(0, MS),
 ).map(lambda row: (*row[:4], min(row[4:]), max(row[4:])))
 lanes = st.lists(rows, min_size=1, max_size=50)
 instants = st.lists(st.integers(90 * MS, 170 * MS) | st.integers(4999 * MS, 5012 * MS), min_size=1, max_size=30)
