@@ -331,3 +331,8 @@ def test_amounts_take_no_more_room_than_they_need() -> None:
     both = combine([one, other])
     assert both is not None
     assert both.wire_bytes.tolist() == [2**32], "and grow with what they hold"
+
+
+def test_what_is_kept_up_is_counted_in_tenths_of_a_second_from_the_first_bin_on() -> None:
+    lane = lane_of([(number, 10_000, 0, 0, 0, MS) for number in range(750, 1750) if number % 100 != 60])
+    assert sustained_bps(lane) == (99 * 10_000 - (256 << 10)) * 80
