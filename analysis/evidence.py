@@ -43,8 +43,6 @@ from netprof.schema import RECEIVE, TRANSMIT, MarkKind
 if TYPE_CHECKING:
     from netprof.trace import TraceReader
 
-_MOST_EXPECTED_BINS = 1 << 24
-
 FoldWire = Callable[["Evidence"], WireFold]
 
 
@@ -89,7 +87,7 @@ class Evidence:
         """
 
         def fold(evidence: Evidence) -> WireFold:
-            folded = WireFold(evidence.flows, reader.meta.bin_ns, evidence.cells, _expected_bins(reader.meta))
+            folded = WireFold(evidence.flows, reader.meta.bin_ns, evidence.cells)
             folded.add_all(reader.batches("wire"))
             return folded
 
@@ -360,10 +358,3 @@ def _reference(iterations: Iterations) -> Iterations:
         return iterations
     pids, counts = np.unique(iterations.pid, return_counts=True)
     return iterations.where(iterations.pid == pids[np.argmax(counts)])
-
-
-def _expected_bins(meta: Meta) -> int:
-    """Return how many time bins to make room for at once; more than meta.json is trusted with come by growing."""
-    if meta.stopped_ns is None:
-        return 0
-    return min((meta.stopped_ns - meta.started_ns) // meta.bin_ns + 2, _MOST_EXPECTED_BINS)

@@ -83,17 +83,17 @@ def _utilization(analysis: Analysis) -> Table:
             bins = analysis.evidence.lanes.of_link(link.key, direction)
             if bins is None:
                 continue
-            rows = np.flatnonzero(bins.wire_bytes)
-            bits = bins.wire_bytes[rows] * (8e9 / bins.bin_ns)
+            bins = bins.where(bins.wire_bytes > 0)
+            bits = bins.wire_bytes * (8e9 / bins.bin_ns)
             parts.append(
                 {
-                    "netns": np.full(len(rows), link.netns, np.int64),
-                    "device": [link.device] * len(rows),
-                    "direction": np.full(len(rows), direction, np.uint8),
-                    "bin_start_ns": (bins.first_bin + rows) * bins.bin_ns,
-                    "wire_bytes": bins.wire_bytes[rows].astype(np.uint64),
-                    "payload_bytes": bins.payload_bytes[rows].astype(np.uint64),
-                    "utilization": bits / link.line_rate_bps if link.line_rate_bps else np.full(len(rows), np.nan),
+                    "netns": np.full(len(bins), link.netns, np.int64),
+                    "device": [link.device] * len(bins),
+                    "direction": np.full(len(bins), direction, np.uint8),
+                    "bin_start_ns": bins.begin_ns,
+                    "wire_bytes": bins.wire_bytes.astype(np.uint64),
+                    "payload_bytes": bins.payload_bytes.astype(np.uint64),
+                    "utilization": bits / link.line_rate_bps if link.line_rate_bps else np.full(len(bins), np.nan),
                 }
             )
     return _stacked(parts, ("netns",))

@@ -102,10 +102,15 @@ def _bins(job: Rhythm, rng: np.random.Generator, spans: npt.NDArray[np.float64],
         at = np.cumsum(rng.exponential(job.heartbeat_ms * MS, int(end_ns / job.heartbeat_ms / MS)))
         at = at[at < end_ns]
         payload += np.bincount((at // job.bin_ns).astype(np.int64), minlength=count)[:count] * 200
-    amounts = payload.astype(np.uint64)
-    seen = amounts > 0
-    lead = np.where(seen, job.bin_ns, 0).astype(np.uint32)
-    return Bins(job.bin_ns, START_NS // job.bin_ns, amounts, amounts, amounts * 0, lead, lead)
+    return full_bins(payload, START_NS // job.bin_ns, job.bin_ns)
+
+
+def full_bins(payload: npt.ArrayLike, first_bin: int, bin_ns: int = MS) -> Bins:
+    """Return a lane from the bytes of each bin from `first_bin` on: those that hold any, full from end to end."""
+    amounts = np.asarray(payload).astype(np.uint64)
+    held = np.flatnonzero(amounts)
+    edge = np.full(len(held), bin_ns, np.uint32)
+    return Bins(bin_ns, first_bin + held, amounts[held], amounts[held], amounts[held] * 0, edge, edge)
 
 
 def _stalled(

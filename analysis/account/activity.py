@@ -36,9 +36,8 @@ def activity(lanes: Sequence[Bins | None]) -> Activity:
     first, last = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for bins in lanes:
         if bins is not None:
-            rows = np.flatnonzero(bins.payload_bytes + bins.resent_bytes)
-            begin_ns = (bins.first_bin + rows) * bins.bin_ns
-            first.append(begin_ns + bins.bin_ns - bins.lead_ns[rows].astype(np.int64))
-            last.append(begin_ns + bins.last_ns[rows].astype(np.int64))
+            moved = (bins.payload_bytes > 0) | (bins.resent_bytes > 0)
+            first.append((bins.begin_ns + bins.bin_ns - bins.lead_ns)[moved])
+            last.append((bins.begin_ns + bins.last_ns)[moved])
     order = np.argsort(np.concatenate(first), kind="stable")
     return Activity(np.concatenate(first)[order], np.concatenate(last)[order])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.tables.columns import Columns, Int64
+from netprof.analysis.tables.columns import Columns, Int64, distinct
 from netprof.analysis.tables.intervals import Intervals
 
 NOTHING = -1
@@ -43,7 +43,7 @@ def pieces_of(waits: Intervals, own: Collectives) -> Pieces:
     order = np.argsort(own.posted_ns, kind="stable")
     done = np.maximum.accumulate(own.end_ns[order]) if len(order) else own.end_ns
     inside = done[_contains(waits, done)]
-    begin = np.union1d(waits.begin_ns, inside)
+    begin = distinct(waits.begin_ns, inside)
     owner = np.searchsorted(waits.begin_ns, begin, "right") - 1
     end = np.minimum(waits.end_ns[owner], np.append(begin[1:], np.iinfo(np.int64).max)) if len(begin) else begin
     index = np.searchsorted(done, begin, "right")  # the first that is done after the piece's begin

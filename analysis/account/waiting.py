@@ -23,7 +23,7 @@ from netprof.analysis.account.group_times import GroupTimes, Held
 from netprof.analysis.account.pieces import NOTHING, Pieces, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
-from netprof.analysis.tables.columns import Columns, Int64, concatenate
+from netprof.analysis.tables.columns import Columns, Int64, concatenate, distinct
 from netprof.analysis.tables.intervals import NOTHING as NO_TIME
 from netprof.analysis.tables.intervals import Intervals, merge
 
@@ -84,7 +84,7 @@ def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
     parts = []
     for pid, inside in sorted(times.items()):
         own = waiting.where(waiting.pid == pid)
-        begin, row = _cut(own.begin_ns, own.end_ns, np.union1d(inside.begin_ns, inside.end_ns))
+        begin, row = _cut(own.begin_ns, own.end_ns, distinct(inside.begin_ns, inside.end_ns))
         last = np.append(row[1:] != row[:-1], True)[: len(row)]
         end = np.where(last, own.end_ns[row], np.append(begin[1:], 0)[: len(row)])
         index = np.searchsorted(inside.begin_ns, begin, "right") - 1
@@ -114,7 +114,7 @@ def resolve_lateness(waiting: Waiting) -> Waiting:
 
 def _passed_on(late: Waiting, culprit: Waiting) -> tuple[Waiting, bool]:
     """Cut stretches that wait for one late process by that one's own waiting, and take over its causes there."""
-    edges = np.union1d(culprit.begin_ns, culprit.end_ns)
+    edges = distinct(culprit.begin_ns, culprit.end_ns)
     begin, row = _cut(late.begin_ns, late.end_ns, edges)
     end = np.append(begin[1:], 0)
     last = np.append(row[1:] != row[:-1], True) if len(row) else np.zeros(0, bool)

@@ -8,7 +8,7 @@ import numpy as np
 
 from netprof.analysis.events.local_passes import LocalPasses
 from netprof.analysis.events.reducers import Passes, last_before
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, empty
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, distinct, empty
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -160,7 +160,7 @@ def _trailing_begin(models: list[Marks], passes: Passes, local: LocalPasses, gro
     if len(launches):
         return int(trailing[trailing < launches[0]][-1])
     earlier = forward[(forward > own.begin_ns[0]) & (forward <= wait_ns)]
-    always_led_to_a_step = bool(np.isin(earlier, own.begin_ns).all())
+    always_led_to_a_step = len(distinct(earlier, own.begin_ns)) == len(distinct(own.begin_ns))
     return int(trailing[0]) if len(trailing) == 1 and always_led_to_a_step else UNKNOWN
 
 

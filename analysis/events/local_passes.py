@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.reducers import Passes
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64, distinct
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -39,7 +39,7 @@ def find_local_passes(marks: Marks, passes: Passes) -> LocalPasses:
     edges = _Edges(passes)
     backward, step = (edges.outside(marks.times(kind)) for kind in (MarkKind.BACKWARD, MarkKind.OPTIMIZER_STEP))
     forward = edges.outside(_not_exchanged(marks))
-    leads = _leads_to_gradients(forward, backward, np.union1d(edges.time_ns, step))
+    leads = _leads_to_gradients(forward, backward, distinct(edges.time_ns, step))
     return LocalPasses(forward[leads], backward, forward[~leads], step)
 
 

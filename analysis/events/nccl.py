@@ -218,20 +218,13 @@ def _on_the_wire(enqueue_ns: Int64, sent: Bins | None, end_ns: int) -> tuple[Int
     starts = np.concatenate(([True], np.diff(enqueue_ns) > LAUNCH_GAP_NS))
     launch = enqueue_ns[starts]
     until = np.append(launch[1:], max(end_ns, int(launch[-1]) + 1))
-    first, last, moved = (np.zeros(len(launch), np.int64) for _ in range(3))
-    if sent is not None and len(sent):
-        for row, (begin, end) in enumerate(zip(launch.tolist(), until.tolist(), strict=True)):
-            first[row], last[row], moved[row] = _between(sent, begin, end)
-    return first, last, moved
-
-
-def _between(sent: Bins, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
-    low = max(begin_ns // sent.bin_ns - sent.first_bin, 0)
-    high = min(end_ns // sent.bin_ns - sent.first_bin, len(sent))
-    held = np.flatnonzero(sent.wire_bytes[low:high]) + low if low < high else np.zeros(0, np.int64)
-    if len(held) == 0:
-        return 0, 0, 0
-    origin = sent.first_bin * sent.bin_ns
-    first = origin + (int(held[0]) + 1) * sent.bin_ns - int(sent.lead_ns[held[0]])
-    last = origin + int(held[-1]) * sent.bin_ns + int(sent.last_ns[held[-1]])
-    return first, last, int(sent.wire_bytes[low:high].sum(dtype=np.int64))
+    sent = sent.where(sent.wire_bytes > 0) if sent is not None else None
+    if sent is None or len(sent) == 0:
+        nothing = np.zeros(len(launch), np.int64)
+        return nothing, nothing, nothing
+    low, high = (np.searchsorted(sent.number, edge // sent.bin_ns) for edge in (launch, until))
+    through = np.concatenate(([0], np.cumsum(sent.wire_bytes, dtype=np.int64)))
+    first = (sent.begin_ns + sent.bin_ns - sent.lead_ns)[np.minimum(low, len(sent) - 1)]
+    last = (sent.begin_ns + sent.last_ns)[np.maximum(high - 1, 0)]
+    moved = through[high] - through[low]
+    return np.where(moved > 0, first, 0), np.where(moved > 0, last, 0), moved

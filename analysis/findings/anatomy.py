@@ -169,9 +169,10 @@ def _bytes_until(bins: Bins | None, at_ns: Int64) -> Float64:
     """Return the bytes before each instant, a bin's spread evenly over it; shape as `at_ns`."""
     if bins is None:
         return np.zeros(at_ns.shape)
+    row, held = bins.find(at_ns)
     before = np.concatenate(([0.0], np.cumsum(bins.wire_bytes, dtype=np.float64)))
-    edges = (bins.first_bin + np.arange(len(bins) + 1)) * bins.bin_ns
-    return np.asarray(np.interp(at_ns, edges, before))
+    bytes_per_ns = np.append(bins.wire_bytes / bins.bin_ns, 0.0)
+    return before[row] + np.where(held, bytes_per_ns[row] * (at_ns % bins.bin_ns), 0.0)
 
 
 def _spread(ns: Int64) -> Spread:

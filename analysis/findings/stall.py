@@ -124,7 +124,7 @@ def _silent_first(evidence: Evidence, pids: Sequence[int]) -> int | None:
         sent = evidence.lanes.of_process(pid, TRANSMIT)
         if sent is not None and (amount := sent.payload_bytes[sent.payload_bytes > 0]).size:
             last = int(np.flatnonzero(sent.payload_bytes > HARDLY_ANY * amount.mean())[-1])
-            last_ns[pid] = (sent.first_bin + last) * sent.bin_ns + int(sent.last_ns[last])
+            last_ns[pid] = int(sent.begin_ns[last]) + int(sent.last_ns[last])
     return min(last_ns, key=lambda pid: last_ns[pid]) if last_ns else None
 
 

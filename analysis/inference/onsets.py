@@ -61,26 +61,31 @@ def onsets_of_bins(bins: Bins, busy_share: float = BUSY_SHARES[0]) -> Onsets:
         return NO_ONSETS
     typical = float((payload * payload).sum()) / total
     busy = payload >= busy_share * typical
-    floor = _background(payload, busy)
+    floor = _background(bins, payload, busy)
     amount = np.where(busy, payload - floor, 0.0) if floor > _BACKGROUND * typical else payload
-    starts = np.flatnonzero(busy & np.concatenate(([True], ~busy[:-1])))
-    stops = np.flatnonzero(busy & np.concatenate((~busy[1:], [True])))
+    rows = np.flatnonzero(busy)
+    apart = np.diff(bins.number[rows]) > 1
+    starts, stops = rows[np.append(True, apart)], rows[np.append(apart, True)]
     # counted up to the middle of the silence, so that bins that a burst fills in part belong to that burst
-    middles = np.concatenate((starts[:1], (stops[:-1] + 1 + starts[1:]) // 2))
-    moved = np.concatenate(([0.0], np.cumsum(amount)))[middles]
-    onset_ns = (bins.first_bin + starts + 1) * bins.bin_ns - bins.lead_ns[starts].astype(np.int64)
-    end_ns = (bins.first_bin + stops) * bins.bin_ns + bins.last_ns[stops].astype(np.int64)
+    first, after = bins.number[starts] - bins.number[0], bins.number[stops] - bins.number[0] + 1
+    middles = bins.number[0] + np.concatenate((first[:1], (after[:-1] + first[1:]) // 2))
+    moved = np.concatenate(([0.0], np.cumsum(amount)))[np.searchsorted(bins.number, middles)]
+    onset_ns = (bins.begin_ns + bins.bin_ns - bins.lead_ns)[starts]
+    end_ns = (bins.begin_ns + bins.last_ns)[stops]
     silence_ns = np.concatenate(([0], np.maximum(onset_ns[1:] - end_ns[:-1], 0)))
     return Onsets(onset_ns, silence_ns, moved)
 
 
-def _background(payload: Float64, busy: Bool) -> float:
+def _background(bins: Bins, payload: Float64, busy: Bool) -> float:
     """Return what the mean silent bin holds, if most hold something; bins beside a burst may hold part of it."""
-    silent = ~busy
-    silent[1:] &= ~busy[:-1]
-    silent[:-1] &= ~busy[1:]
-    amounts = payload[silent]
-    return float(amounts.mean()) if len(amounts) and np.median(amounts) > 0 else 0.0
+    taken = bins.number[busy]
+    near = np.concatenate((taken - 1, taken, taken + 1))
+    near = np.sort(near[(near >= bins.number[0]) & (near <= bins.number[-1])])
+    silent = bins.span - int((np.diff(near, prepend=near[0] - 1) > 0).sum())
+    index = np.minimum(np.searchsorted(near, bins.number), len(near) - 1)
+    amounts = payload[near[index] != bins.number]
+    mostly_something = 2 * np.count_nonzero(amounts) >= silent > 0
+    return float(amounts.sum()) / silent if mostly_something else 0.0
 
 
 def onsets_of_collectives(begin_ns: Int64, end_ns: Int64, sizes: Int64) -> Onsets:

@@ -58,8 +58,7 @@ def _blocks(evidence: Evidence, through_ns: int) -> tuple[Int64, int]:
         for direction in (TRANSMIT, RECEIVE):
             bins = evidence.lanes.of_link(key, direction)
             if bins is not None and count:
-                at_ns = (bins.first_bin + np.arange(len(bins))) * bins.bin_ns
-                block = (at_ns - first_ns) // _BLOCK_NS
+                block = (bins.begin_ns - first_ns) // _BLOCK_NS
                 inside = (block >= 0) & (block < count)
                 total += np.bincount(block[inside], bins.payload_bytes[inside], count).astype(np.int64)
     return total, first_ns

@@ -26,9 +26,8 @@ def strip(bins: Bins | None, first_bin: int, bins_per_column: int, columns: int,
     """Return `columns` columns of `bins_per_column` bins each, from bin number `first_bin` on; nothing seen is 0."""
     held = np.zeros(columns * bins_per_column, np.float64)
     if bins is not None:
-        low, high = max(first_bin, bins.first_bin), min(first_bin + len(held), bins.first_bin + len(bins))
-        if low < high:
-            held[low - first_bin : high - first_bin] = bins.wire_bytes[low - bins.first_bin : high - bins.first_bin]
+        rows = slice(*np.searchsorted(bins.number, (first_bin, first_bin + len(held))))
+        held[bins.number[rows] - first_bin] = bins.wire_bytes[rows]
     by_column = held.reshape(columns, bins_per_column) * (8e9 / bin_ns)
     return Strip(by_column.mean(axis=1), by_column.max(axis=1))
 

@@ -20,7 +20,7 @@ from netprof.model import Meta
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind, tables, time_column
 
 LONGEST_NS = 300 * 10**9
-_BIN_BUDGET = 1 << 20  # bins held over all lanes: 24 MB
+_BIN_BUDGET = 1 << 20  # bins held over all lanes: 30 MB at most, less where they are silent
 _PART_BINS, _PART_NS = 4000, 4 * 10**9
 _WIRE = "wire"
 _NOT_NEEDED = (MarkKind.GRADIENT_READY,)  # no conclusion rests on them, and they are half of all marks

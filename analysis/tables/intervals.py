@@ -29,10 +29,10 @@ class Intervals:
         return union([self, other])
 
     def __and__(self, other: Intervals) -> Intervals:
-        return _combine(self, other, lambda a, b: a & b)
+        return _common(self, other)
 
     def __sub__(self, other: Intervals) -> Intervals:
-        return _combine(self, other, lambda a, b: a & ~b)
+        return _common(self, _complement(other))
 
 
 NOTHING = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -47,11 +47,13 @@ def interval(begin_ns: int, end_ns: int) -> Intervals:
 def merge(begin_ns: Int64, end_ns: Int64) -> Intervals:
     """Return the union of intervals that may overlap and come in any order; those of no length vanish."""
     real = end_ns > begin_ns
-    begin, end = begin_ns[real], end_ns[real]
+    begin, end = (begin_ns, end_ns) if real.all() else (begin_ns[real], end_ns[real])
     if len(begin) == 0:
         return NOTHING
-    order = np.argsort(begin, kind="stable")
-    begin, reach = begin[order], np.maximum.accumulate(end[order])
+    if (begin[1:] < begin[:-1]).any():
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], end[order]
+    reach = np.maximum.accumulate(end)
     opens = np.concatenate(([True], begin[1:] > reach[:-1]))
     closes = np.concatenate((opens[1:], [True]))
     return Intervals(begin[opens], reach[closes])
@@ -76,19 +78,17 @@ def covered_until(times: Intervals, at_ns: Int64) -> Int64:
     return np.asarray(before[index] - np.where(index > 0, beyond, 0), np.int64)
 
 
-def _combine(a: Intervals, b: Intervals, keep: object) -> Intervals:
-    """Cut both sets at every edge of either, and keep the pieces for which `keep(in a, in b)`."""
-    edges = np.unique(np.concatenate((a.begin_ns, a.end_ns, b.begin_ns, b.end_ns)))
-    if len(edges) < 2:
-        return NOTHING
-    chosen = keep(_covers(a, edges[:-1]), _covers(b, edges[:-1]))  # type: ignore[operator]
-    return merge(edges[:-1][chosen], edges[1:][chosen])
+def _common(a: Intervals, b: Intervals) -> Intervals:
+    """Return the intersection: of each interval of the smaller set with all of the other one that reach into it."""
+    few, many = (a, b) if len(a) < len(b) else (b, a)
+    first = np.searchsorted(many.end_ns, few.begin_ns, "right")
+    count = np.searchsorted(many.begin_ns, few.end_ns, "left") - first
+    row = np.arange(count.sum()) + np.repeat(first - (np.cumsum(count) - count), count)
+    begin = np.maximum(many.begin_ns[row], np.repeat(few.begin_ns, count))
+    return merge(begin, np.minimum(many.end_ns[row], np.repeat(few.end_ns, count)))
 
 
-def _covers(times: Intervals, at_ns: Int64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return for each instant whether it lies in the set."""
-    if len(times) == 0:
-        return np.zeros(len(at_ns), bool)
-    index = np.searchsorted(times.begin_ns, at_ns, "right") - 1
-    inside = at_ns < times.end_ns[np.maximum(index, 0)]
-    return np.asarray((index >= 0) & inside)
+def _complement(times: Intervals) -> Intervals:
+    """Return all other time."""
+    ever = np.iinfo(np.int64)
+    return Intervals(np.append(ever.min, times.end_ns), np.append(times.begin_ns, ever.max))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import Float64, Int64, distinct
 
 _NS = 1e-9
 
@@ -17,7 +17,7 @@ def own_seconds(begin_ns: Int64, end_ns: Int64) -> Float64:
     """
     if len(begin_ns) == 0:
         return np.zeros(0)
-    edges = np.unique(np.concatenate((begin_ns, end_ns)))
+    edges = distinct(begin_ns, end_ns)
     change = np.zeros(len(edges), dtype=np.int64)
     np.add.at(change, np.searchsorted(edges, begin_ns), 1)
     np.add.at(change, np.searchsorted(edges, end_ns), -1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.waits import training_threads
-from netprof.analysis.tables.columns import Bool, Int64
+from netprof.analysis.tables.columns import Bool, Int64, distinct
 from netprof.analysis.tables.intervals import Intervals
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
@@ -40,7 +40,7 @@ def find_waits(marks: Marks, collectives: Collectives, times: Intervals) -> Wait
     called_ns, row = _asked_for(marks, collectives)
     index = np.searchsorted(times.begin_ns, called_ns, "right") - 1
     inside = _within(times, called_ns, index)
-    at_once = np.unique(called_ns[~inside])
+    at_once = distinct(called_ns[~inside])
     begin = np.concatenate((times.begin_ns, at_once))
     end = np.concatenate((times.end_ns, at_once))
     order = np.argsort(begin, kind="stable")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import LinkKey
@@ -37,7 +36,7 @@ def link_cells(lanes: Lanes, link: LinkKey, direction: int, most_cells: int) -> 
     A cell is one bin where that suffices, else the smallest power of two of bins that does.
     """
     bins = lanes.of_link(link, direction)
-    return None if bins is None else aggregate(bins, bins_per_cell(len(bins), most_cells))
+    return None if bins is None else aggregate(bins, bins_per_cell(bins.span, most_cells))
 
 
 def bins_per_cell(count: int, most_cells: int) -> int:
@@ -50,15 +49,11 @@ def bins_per_cell(count: int, most_cells: int) -> int:
 
 def aggregate(bins: Bins, factor: int) -> Cells:
     """Put `factor` bins into a cell; cells begin at multiples of their width, so that links share their edges."""
-    first = bins.first_bin // factor
-    lead = bins.first_bin - first * factor
-    count = -(-(lead + len(bins)) // factor)
-    if factor == 1:
-        amounts = bins.wire_bytes.astype(np.int64)
-        return Cells(bins.bin_ns, bins.bin_ns, first * bins.bin_ns, amounts, amounts)
-    padded: npt.NDArray[np.unsignedinteger] = np.zeros(count * factor, bins.wire_bytes.dtype)
-    padded[lead : lead + len(bins)] = bins.wire_bytes
-    rows = padded.reshape(count, factor)
-    total = rows.sum(axis=1, dtype=np.int64)
+    cell = bins.number // factor
+    first, last = int(cell[0]), int(cell[-1])
+    opens = np.flatnonzero(np.diff(cell, prepend=first - 1))
+    total, peak = (np.zeros(last - first + 1, np.int64) for _ in range(2))
+    total[cell[opens] - first] = np.add.reduceat(bins.wire_bytes, opens, dtype=np.int64)
+    peak[cell[opens] - first] = np.maximum.reduceat(bins.wire_bytes, opens)
     width = factor * bins.bin_ns
-    return Cells(bins.bin_ns, width, first * width, total, rows.max(axis=1).astype(np.int64))
+    return Cells(bins.bin_ns, width, first * width, total, peak)

@@ -1,4 +1,4 @@
-"""Folding the wire table, batch by batch: memory grows with time bins and flows, not with rows."""
+"""Folding the wire table, batch by batch: memory grows with flows and with the time bins in which they move a byte."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ import numpy.typing as npt
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import Bool, Columns, Int64, column, int64_column
 from netprof.analysis.tables.flow_table import Flows, LinkKey
+from netprof.analysis.wire.bins import Bins
+from netprof.analysis.wire.by_bin import ByBin
 from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Recovery, Resent
+from netprof.errors import TraceError
 from netprof.schema import RECEIVE, TRANSMIT
+
+LONGEST_NS = 366 * 24 * 3600 * 10**9
+"""A recording is believed to last a year at most. Times further apart are taken for damage."""
 
 _ROWS_AT_ONCE = 1 << 17
 _NAMES = (
@@ -58,14 +64,7 @@ class WireFold:
     others. Of a `piece` of a recording, totals are of its own rows; lanes and `also` see those around it too.
     """
 
-    def __init__(
-        self,
-        flows: Flows,
-        bin_ns: int,
-        also: RowObserver | None = None,
-        expected_bins: int = 0,
-        piece: Piece = ALL,
-    ) -> None:
+    def __init__(self, flows: Flows, bin_ns: int, also: RowObserver | None = None, piece: Piece = ALL) -> None:
         self.flows = flows
         self._piece = piece
         self._also = also
@@ -73,7 +72,8 @@ class WireFold:
         self.bin_ns = bin_ns
         self.rows = 0
         self.unknown_bytes = 0
-        self._lanes: list[GrowingLane] = [GrowingLane(bin_ns, expected_bins) for _ in range(2 * len(self._keys))]
+        self._lanes = [GrowingLane() for _ in range(2 * len(self._keys))]
+        self._begin_ns: list[int] = []  # of the first and of the last bin
         slots = 2 * len(flows)
         self._sums = {name: np.zeros(slots, np.int64) for name in _NAMES[3:7]}
         self._first = np.full(slots, np.iinfo(np.int64).max)
@@ -81,7 +81,7 @@ class WireFold:
         self._recovery = Recovery(len(flows))
 
     def add(self, batch: Any) -> None:
-        """Add rows: an Arrow batch or table, a DataFrame or a mapping of columns."""
+        """Add rows: an Arrow batch or table, a DataFrame or a mapping of columns. Raises TraceError on absurd times."""
         self._add({name: column(batch, name) for name in _NAMES})
 
     def add_all(self, batches: Iterable[Any]) -> None:
@@ -92,7 +92,8 @@ class WireFold:
     def lanes(self) -> Lanes:
         """Return the bins of every lane that moved a byte."""
         keys = [(key, direction) for key in self._keys for direction in (TRANSMIT, RECEIVE)]
-        return Lanes({key: lane.bins() for key, lane in zip(keys, self._lanes, strict=True) if len(lane)})
+        found = zip(keys, (lane.bins() for lane in self._lanes), strict=True)
+        return Lanes({key: bins for key, bins in found if bins is not None})
 
     def totals(self, direction: int) -> FlowTotals:
         """Return every flow's totals in one direction."""
@@ -148,15 +149,25 @@ class WireFold:
         start = int64_column(columns, "bin_start_ns")
         if len(start) == 0:
             return
-        bins = start // self.bin_ns
+        self._check_span(start)
         lead = np.clip(start + self.bin_ns - columns["first_ns"], 0, self.bin_ns).astype(np.uint32)
         last = np.clip(columns["last_ns"] - start, 0, self.bin_ns).astype(np.uint32)
-        wire, new, again = (
-            columns[n].astype(np.float64) for n in ("wire_bytes", "payload_bytes", "retransmitted_bytes")
-        )
-        for index in np.flatnonzero(np.bincount(lane, minlength=len(self._lanes))):
-            rows = np.flatnonzero(lane == index)
-            self._lanes[index].add(bins[rows], wire[rows], new[rows], again[rows], lead[rows], last[rows])
+        rows = ByBin(start // self.bin_ns, lane)
+        wire, new, again = (rows.sums(columns[n]) for n in ("wire_bytes", "payload_bytes", "retransmitted_bytes"))
+        bins = Bins(self.bin_ns, rows.number, wire, new, again, rows.largest(lead), rows.largest(last))
+        for index, part in rows.lanes():
+            self._lanes[index].add(bins.part(part))
+
+    def _check_span(self, begin_ns: Int64) -> None:
+        low, high = self._begin_ns = [
+            min([int(begin_ns.min()), *self._begin_ns]),
+            max([int(begin_ns.max()), *self._begin_ns]),
+        ]
+        if high - low > LONGEST_NS:
+            days, most = ((each // (24 * 3600 * 10**9)) for each in (high - low, LONGEST_NS))
+            raise TraceError(
+                f"the trace's times span {days} days, more than the {most} that are believed", "the trace is damaged"
+            )
 
 
 def _together(batches: Iterable[Any]) -> Iterator[dict[str, npt.NDArray[Any]]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.definitions import IDLE_THRESHOLD
 from netprof.analysis.tables.columns import Bool, Float64, Int64
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import Intervals, merge, union
 from netprof.analysis.wire.bins import Bins
 from netprof.schema import RECEIVE
 
@@ -21,6 +21,7 @@ _WINDOW_NS = 5_000_000
 _SUSTAINED_NS = 10**8
 _FEWEST = 3
 _BURST_BYTES = 256 << 10
+_BLOCK = 1 << 18  # windows looked at at once
 _WINDOW_BYTES = 4 << 20  # what a window holds on a fast link, where less than _WINDOW_NS is enough to tell
 
 
@@ -71,11 +72,10 @@ def served(bins: Bins | None, direction: int, line_rate_bps: float) -> Served:
     """
     if bins is None or len(bins) == 0:
         return NEVER
-    rows = np.flatnonzero(bins.wire_bytes)
-    begin_ns = (bins.first_bin + rows) * bins.bin_ns
-    first = begin_ns + bins.bin_ns - bins.lead_ns[rows].astype(np.int64)
-    last = np.maximum(begin_ns + bins.last_ns[rows].astype(np.int64), first)
-    through = np.rint(np.cumsum(bins.wire_bytes[rows], dtype=np.float64) * (8e9 / line_rate_bps)).astype(np.int64)
+    bins = bins.where(bins.wire_bytes > 0)
+    first = bins.begin_ns + bins.bin_ns - bins.lead_ns
+    last = np.maximum(bins.begin_ns + bins.last_ns, first)
+    through = np.rint(np.cumsum(bins.wire_bytes, dtype=np.float64) * (8e9 / line_rate_bps)).astype(np.int64)
     work = np.diff(through, prepend=0)
     if direction == RECEIVE:
         end, begin = (-edge[::-1] for edge in _serve(-last[::-1], -first[::-1], work[::-1]))
@@ -107,8 +107,9 @@ def sustained_bps(bins: Bins) -> float:
     after a hole in the recording, is rare and does not matter.
     """
     width = max(1, round(_SUSTAINED_NS / bins.bin_ns))
-    count = -(-len(bins) // width)
-    moved = np.add.reduceat(bins.wire_bytes, np.arange(count) * width, dtype=np.int64) if count else np.zeros(0)
+    tenth = (bins.number - bins.number[:1]) // width
+    opens = np.flatnonzero(np.diff(tenth, prepend=-1))
+    moved = np.add.reduceat(bins.wire_bytes, opens, dtype=np.int64) if len(opens) else np.zeros(0)
     moved = np.sort(moved[moved > 0])
     if len(moved) < _FEWEST:
         return 0.0
@@ -134,6 +135,12 @@ def full_time(parts: list[Served], width_ns: int, within: Intervals | None = Non
     if within is not None:
         short = within.end_ns - within.begin_ns < width_ns
         low, high = np.concatenate((low, within.begin_ns[short])), np.concatenate((high, within.end_ns[short]))
+    blocks = range(0, len(low), _BLOCK)
+    found = [_full(parts, low[begin : begin + _BLOCK], high[begin : begin + _BLOCK]) for begin in blocks]
+    return union(found)
+
+
+def _full(parts: list[Served], low: Int64, high: Int64) -> Intervals:
     busy = sum((part.busy_until(high) - part.busy_until(low) for part in parts), np.zeros(len(low)))
     full = busy >= FULL * (high - low)
     return merge(low[full], high[full])

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import _places  # noqa: F401 - finds rhythm
 import numpy as np
-from rhythm import MS, START_NS, Played, Rhythm, play
+from rhythm import MS, START_NS, Played, Rhythm, full_bins, play
 
 from netprof.analysis.inference import (
     InferredIterations,
@@ -178,9 +178,7 @@ def show(name: str, outcomes: list[Outcome]) -> None:
 
 def of_payload(payload: np.ndarray) -> Bins:
     """Bins of 1 ms, full from end to end where there is anything."""
-    amounts = payload.astype(np.uint64)
-    edge = np.where(amounts > 0, MS, 0).astype(np.uint32)
-    return Bins(MS, START_NS // MS, amounts, amounts, amounts * 0, edge, edge)
+    return full_bins(payload, START_NS // MS)
 
 
 def random_bursts(rng: np.random.Generator, *, sizes: bool) -> Bins:

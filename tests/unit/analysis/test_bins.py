@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey, read_flows
 from netprof.analysis.tables.intervals import interval, merge
-from netprof.analysis.wire.bins import combine
+from netprof.analysis.wire.bins import Bins, combine
 from netprof.analysis.wire.fold import WireFold
-from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.errors import TraceError
 
 BIN = 1000
+DAY = 24 * 3600 * 10**9
 
 
 def flow_table(rows):
@@ -52,6 +52,14 @@ row = st.tuples(
 )
 
 
+def folded(*batches):
+    """The lanes of some batches of rows."""
+    fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
+    for rows in batches:
+        fold.add(wire(rows))
+    return by_lane(fold)
+
+
 def by_lane(fold):
     return {(lane, direction): bins for lane, direction, bins in fold.lanes()}
 
@@ -75,9 +83,8 @@ def test_the_fold_adds_up_every_row_once_in_any_order_and_any_batches(rows, batc
             if lane is None:
                 assert not mine
                 continue
-            assert mine
-            for number in {r[2] for r in mine}:
-                held = lane.wire_bytes[number - lane.first_bin]
+            assert lane.number.tolist() == sorted({r[2] for r in mine})
+            for number, held in zip(lane.number, lane.wire_bytes, strict=True):
                 assert held == sum(r[3] for r in mine if r[2] == number)
 
 
@@ -93,10 +100,7 @@ def test_bytes_in_parts_of_time_add_up_to_the_whole(rows, first_cut, second_cut)
 
 
 def test_a_bin_that_straddles_an_edge_is_split_between_its_first_and_last_packet():
-    lane = GrowingLane(BIN)
-    wire, payload, resent = (np.array([each]) for each in (800.0, 400.0, 0.0))
-    lane.add(np.array([10]), wire, payload, resent, np.array([600], np.uint32), np.array([900], np.uint32))
-    bins = lane.bins()  # packets from 10_400 to 10_900
+    (bins,) = folded([(3, 0, 10, 800, 400, 900)]).values()  # packets from 10_400 to 10_900
     assert bins.wire_bytes_in(interval(0, 10_400)) == 0
     assert bins.wire_bytes_in(interval(0, 10_650)) == 400
     assert bins.payload_bytes_in(interval(10_650, 10_775)) == 100
@@ -105,49 +109,43 @@ def test_a_bin_that_straddles_an_edge_is_split_between_its_first_and_last_packet
 
 
 def test_a_lane_grows_to_both_sides_and_past_four_gigabytes_in_a_bin():
-    lane = GrowingLane(BIN)
-    large = float(3 << 30)
-    for number in (50_000, 10, 50_000, 200_000):
-        one = np.zeros(1, np.uint32)
-        lane.add(np.array([number]), np.array([large]), np.array([1.0]), np.zeros(1), one, one)
-    bins = lane.bins()
-    assert bins.first_bin == 10
-    assert len(bins) == 200_000 - 10 + 1
-    assert bins.wire_bytes[50_000 - 10] == 2 * large
-    assert bins.wire_bytes.sum() == 4 * large
+    large = (3 << 30) + 1
+    (bins,) = folded(*([(3, 0, number, large, 0, 0)] for number in (50_000, 10, 50_000, 200_000))).values()
+    assert bins.number.tolist() == [10, 50_000, 200_000]
+    assert bins.wire_bytes.tolist() == [large, 2 * large, large]
+    assert bins.payload_bytes.sum() == 4 * (large // 2)
 
 
 def test_bytes_of_a_lane_longer_than_a_block_are_those_of_its_rows():
     random = np.random.default_rng(5)
-    numbers = np.unique(random.integers(0, 3_000_000, 5000))
-    amounts = random.integers(1, 1000, len(numbers)).astype(np.float64)
-    point = np.full(len(numbers), 500, np.uint32)
-    lane = GrowingLane(BIN)
-    lane.add(numbers, amounts, amounts, amounts * 0, point, point)  # one packet in the middle of each bin
+    numbers = np.flatnonzero(random.random(3_000_000) < 0.8)
+    amounts = random.integers(1, 1000, len(numbers)).astype(np.uint16)
+    point = np.full(len(numbers), 500, np.uint32)  # one packet in the middle of each bin
+    lane = Bins(BIN, numbers, amounts, amounts, amounts, point, point)
     edges = np.sort(random.integers(0, 3_000_000, 40)) * BIN
     times = merge(edges[0::2], edges[1::2])
     inside = sum(
         amounts[(numbers * BIN >= begin) & (numbers * BIN < end)].sum()
         for begin, end in zip(times.begin_ns, times.end_ns, strict=True)
     )
-    assert lane.bins().wire_bytes_in(times) == inside
+    assert lane.wire_bytes_in(times) == inside
 
 
 def test_times_too_far_apart_are_refused_in_one_line():
     fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
     fold.add(wire([(3, 0, 1, 5, 0, 0)]))
-    with pytest.raises(TraceError, match="span"):
-        fold.add(wire([(3, 0, 1 << 40, 5, 0, 0)]))
+    fold.add(wire([(3, 0, 300 * DAY // BIN, 5, 0, 0)]))  # the longest of recordings
+    with pytest.raises(TraceError, match="span 400 days"):
+        fold.add(wire([(3, 0, 400 * DAY // BIN + 1, 5, 0, 0)]))
 
 
 def test_combined_lanes_hold_the_sum():
-    fold = WireFold(read_flows(flow_table(FLOWS), {}), BIN)
-    fold.add(wire([(3, 0, 2, 100, 100, 200), (8, 0, 2, 50, 300, 400), (8, 0, 9, 7, 0, 0)]))
-    lanes = [by_lane(fold)[(LaneKey(LinkKey(7, "eth0"), pid), 0)] for pid in (100, 101)]
+    found = folded([(3, 0, 2, 100, 100, 200), (8, 0, 2, 50, 300, 400), (8, 0, 9, 7, 0, 0)])
+    lanes = [found[(LaneKey(LinkKey(7, "eth0"), pid), 0)] for pid in (100, 101)]
     both = combine(lanes)
     assert both is not None
-    assert both.first_bin == 2
-    assert both.wire_bytes.tolist() == [150, 0, 0, 0, 0, 0, 0, 7]
+    assert both.number.tolist() == [2, 9]
+    assert both.wire_bytes.tolist() == [150, 7]
     assert both.wire_bytes_in(interval(2_000, 2_250)) == 75
     assert combine([]) is None
     assert combine(lanes[:1]) is lanes[0]

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from rhythm import MS, full_bins
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey
-from netprof.analysis.wire.bins import Bins
 from netprof.analysis.wire.cells import aggregate, bins_per_cell, link_cells
 from netprof.analysis.wire.lanes import Lanes
-
-BIN_NS = 1_000_000
-
-
-def lane(amounts: list[int], first_bin: int = 0) -> Bins:
-    values = np.array(amounts, np.uint32)
-    nothing = np.zeros(len(values), np.uint32)
-    return Bins(BIN_NS, first_bin, values, values, values * 0, nothing, nothing)
 
 
 @given(
     st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=300), st.integers(0, 1000), st.sampled_from([1, 2, 8, 64])
 )
 def test_every_cell_holds_the_sum_and_the_peak_of_its_bins(amounts: list[int], first: int, factor: int) -> None:
-    cells = aggregate(lane(amounts, first), factor)
-    assert cells.cell_ns == factor * BIN_NS
+    assume(any(amounts))
+    cells = aggregate(full_bins(amounts, first), factor)
+    assert cells.cell_ns == factor * MS
     assert cells.first_ns % cells.cell_ns == 0
     for index in range(len(cells)):
-        low = cells.first_ns // BIN_NS + index * factor - first
+        low = cells.first_ns // MS + index * factor - first
         held = amounts[max(low, 0) : max(low + factor, 0)]
         assert cells.total_bytes[index] == sum(held)
         assert cells.peak_bytes[index] == max(held, default=0)
@@ -46,20 +38,20 @@ def test_cells_are_as_fine_as_their_number_allows(count: int, most: int) -> None
 def test_the_lanes_of_a_link_are_added_and_others_left_out() -> None:
     here, there = LinkKey(1, "eth0"), LinkKey(2, "eth0")
     lanes = {
-        (LaneKey(here, 10), 0): lane([1, 2], 5),
-        (LaneKey(here, 11), 0): lane([10], 6),
-        (LaneKey(here, 10), 1): lane([99]),
-        (LaneKey(there, 12), 0): lane([99]),
+        (LaneKey(here, 10), 0): full_bins([1, 2], 5),
+        (LaneKey(here, 11), 0): full_bins([10], 6),
+        (LaneKey(here, 10), 1): full_bins([99], 0),
+        (LaneKey(there, 12), 0): full_bins([99], 0),
     }
     cells = link_cells(Lanes(lanes), here, 0, 100)
     assert cells is not None
     assert cells.total_bytes.tolist() == [1, 12]
-    assert cells.first_ns == 5 * BIN_NS
+    assert cells.first_ns == 5 * MS
     assert link_cells(Lanes(lanes), there, 1, 100) is None
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_an_absurd_budget_still_gives_cells(most: int) -> None:
-    cells = link_cells(Lanes({(LaneKey(LinkKey(1, "a"), 1), 0): lane([1] * 10)}), LinkKey(1, "a"), 0, most)
+    cells = link_cells(Lanes({(LaneKey(LinkKey(1, "a"), 1), 0): full_bins([1] * 10, 0)}), LinkKey(1, "a"), 0, most)
     assert cells is not None
     assert cells.total_bytes.sum() == 10

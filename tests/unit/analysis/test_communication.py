@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rhythm import full_bins
 
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.factors import bus_factor
@@ -13,7 +14,6 @@ from netprof.analysis.events.posted import all_posted
 from netprof.analysis.findings.collective_kinds import KindSummary, summarize_kinds
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import Marks, read_marks
-from netprof.analysis.wire.bins import Bins
 from netprof.schema import CollectiveKind as C
 from netprof.schema import MarkKind as K
 
@@ -175,8 +175,7 @@ def test_wire_time_is_from_the_first_to_the_last_packet_before_the_next_launch()
     wire = np.zeros(100, np.uint64)
     wire[11:21] = 100_000  # of the launch at 10 ms
     wire[51:61] = 100_000  # of the launch at 50 ms
-    full = np.where(wire > 0, MS, 0).astype(np.uint32)
-    bins = Bins(MS, 0, wire, wire, wire * 0, full, full)
+    bins = full_bins(wire, 0)
     rows = [(0, K.NCCL_COMM_INIT, 2, 0, 0, 3), reduce(10.2, 125_000), reduce(10.3, 125_000), reduce(50, 250_000)]
     operations = nccl_operations(marks(*rows), 2)
     (summary,) = summarize_nccl(operations, marks(*rows), {PID: bins}, 100 * MS)

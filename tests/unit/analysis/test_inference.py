@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rhythm import MS, START_NS, Rhythm, play
+from rhythm import MS, START_NS, Rhythm, full_bins, play
 
 from netprof.analysis.inference import (
     InferredIterations,
@@ -18,7 +18,6 @@ from netprof.analysis.inference import (
     period_of,
 )
 from netprof.analysis.tables.columns import UNKNOWN
-from netprof.analysis.wire.bins import Bins
 
 BUCKETS = [(8.0,), (4.0, 4.0), (1.0, 6.0, 3.0), (2.0,) * 4, (1.0, 3.0, 3.0, 3.0, 3.0, 1.5), (1.0,) * 8]
 SOURCES = {
@@ -106,14 +105,10 @@ def test_an_iteration_begins_at_the_onset_of_its_first_bucket():
 def test_a_recording_that_begins_and_ends_inside_iterations():
     played = play(replace(STEADY, jitter=0.2))
     low, high = (np.searchsorted(played.begin_ns, START_NS) + 10.5) / 100, 0.9
-    part = slice(int(low * len(played.bins)), int(high * len(played.bins)))
-    columns = {
-        name: getattr(played.bins, name)[part]
-        for name in ("wire_bytes", "payload_bytes", "resent_bytes", "lead_ns", "last_ns")
-    }
-    bins = Bins(MS, played.bins.first_bin + part.start, **columns)
+    first, last = (int(played.bins.number[0] + share * played.bins.span) for share in (low, high))
+    bins = played.bins.where((played.bins.number >= first) & (played.bins.number < last))
     found = iterations_in(infer_from_bins(bins))
-    from_ns, to_ns = bins.first_bin * MS, (bins.first_bin + len(bins)) * MS
+    from_ns, to_ns = first * MS, last * MS
     first_bucket_ns = played.bucket_begin_ns[::3]
     onsets = ((first_bucket_ns > from_ns) & (first_bucket_ns < to_ns)).sum()
     assert onsets - 3 <= len(found) <= onsets - 1
@@ -166,9 +161,7 @@ def test_other_traffic_in_the_middle_interrupts_and_is_no_iteration():
 
 
 def of_payload(payload):
-    amounts = payload.astype(np.uint64)
-    edge = np.where(amounts > 0, MS, 0).astype(np.uint32)
-    return Bins(MS, START_NS // MS, amounts, amounts, amounts * 0, edge, edge)
+    return full_bins(payload, START_NS // MS)
 
 
 def random_bursts(rng, lengths):

@@ -22,12 +22,9 @@ RATES = (1e7, 1e8, 1e9, 2.5e10, 1e11)
 
 def bins(rows: list[tuple[int, int, int, int]], width: int) -> Bins:
     """Bins of (number, bytes, first and last packet after the bin's begin)."""
-    low = min(row[0] for row in rows)
-    columns = np.zeros((4, max(row[0] for row in rows) - low + 1), np.int64)
-    for number, amount, first, last in rows:
-        columns[:, number - low] = amount, 0, width - first, last
-    amounts, nothing, lead, last_ns = (column.astype(np.uint32) for column in columns)
-    return Bins(width, low, amounts, amounts, nothing, lead, last_ns)
+    number, amount, first, last = np.array(sorted(rows), np.int64).T
+    amounts, lead, last_ns = (column.astype(np.uint32) for column in (amount, width - first, last))
+    return Bins(width, number, amounts, amounts, amounts * 0, lead, last_ns)
 
 
 def one(amount: int, at: int = 0, width: int = MS) -> Bins:

@@ -3,32 +3,24 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from rhythm import MS, full_bins
 
 from netprof.analysis.account.idle import CauseTimes
 from netprof.analysis.live.strip import causes, is_idle, strip
 from netprof.analysis.tables.intervals import NOTHING, interval
-from netprof.analysis.wire.bins import Bins
-
-MS = 1_000_000
-
-
-def bins(amounts, first=1000):
-    zeros = np.zeros(len(amounts), np.uint32)
-    amounts = np.array(amounts, np.uint64)
-    return Bins(MS, first, amounts, amounts, amounts * 0, zeros, zeros)
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(1, 10), st.integers(1, 20), st.integers(950, 1070))
 def test_bytes_and_peaks_are_kept(amounts, each, columns, first):
-    seen = strip(bins(amounts), first, each, columns, MS)
+    seen = strip(full_bins(amounts, 1000), first, each, columns, MS)
     padded = [amounts[i - 1000] if 0 <= i - 1000 < len(amounts) else 0 for i in range(first, first + each * columns)]
     assert np.allclose(seen.mean_bps * each * MS / 8e9, np.array(padded).reshape(columns, each).sum(axis=1))
     assert np.allclose(seen.peak_bps * MS / 8e9, np.array(padded).reshape(columns, each).max(axis=1))
 
 
 def test_a_column_is_idle_if_every_bin_is_in_every_direction():
-    one = strip(bins([0, 0, 0, 0, 1200, 0, 0, 125_000]), 1000, 2, 4, MS)
-    other = strip(bins([0, 0, 2000, 0, 0, 0, 0, 0]), 1000, 2, 4, MS)
+    one = strip(full_bins([0, 0, 0, 0, 1200, 0, 0, 125_000], 1000), 1000, 2, 4, MS)
+    other = strip(full_bins([0, 0, 2000, 0, 0, 0, 0, 0], 1000), 1000, 2, 4, MS)
     assert is_idle([one, other], 1e9).tolist() == [True, False, True, False]
     assert is_idle([one, other], None).tolist() == [True, False, False, False]
     assert is_idle([strip(None, 0, 2, 3, MS)], 1e9).all()
