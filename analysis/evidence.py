@@ -80,7 +80,9 @@ class Evidence:
         self.__dict__.update(known or {})
 
     @classmethod
-    def of_trace(cls, reader: TraceReader, *, baseline_s: float | None = None) -> Evidence:
+    def of_trace(
+        cls, reader: TraceReader, *, baseline_s: float | None = None, known: Mapping[str, Any] | None = None
+    ) -> Evidence:
         """Return the evidence of a whole trace. The `wire` table is read batch by batch, the others whole.
 
         `baseline_s` is a measured iteration time of one worker alone, in seconds.
@@ -91,7 +93,7 @@ class Evidence:
             folded.add_all(reader.batches("wire"))
             return folded
 
-        evidence = cls(reader.meta, reader.table, fold, is_truncated=lambda: reader.truncated)
+        evidence = cls(reader.meta, reader.table, fold, known=known, is_truncated=lambda: reader.truncated)
         evidence.baseline_s = baseline_s
         evidence.still_recording = reader.still_recording
         return evidence

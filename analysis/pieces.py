@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,10 @@ from netprof.trace.index import TraceIndex
 
 _WEIGHTS = {"marks": 4.0}
 """How much more memory the rows of a table take while they are concluded from than those of `wire`."""
-PIECE_ROWS = 6_000_000
+PIECE_ROWS = 1_000_000
 """Rows of a piece, by weight."""
+_AT_ONCE = 4
+"""Pieces' worth of rows that are concluded from at once: of what is not cut, no median is put together from parts."""
 _LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
 """Marks of what lasts: communicators are created once, and used for as long as the job runs."""
 _BEFORE_NS = 5 * 10**9
@@ -68,31 +70,47 @@ class Pieces:
         self.cuts_ns = _cuts(self._index, rows)
         """Until when is looked for each piece, ascending; the last ends with the recording."""
 
+    @cached_property
+    def _survey(self) -> _Survey:
+        survey = _Survey()
+        for batch in self._reader.batches("marks"):
+            survey.add(batch)
+        return survey
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What of every piece's evidence, and of the whole's, is found already."""
+        return {"_told": self._survey.told, "workers": frozenset(self._survey.workers)}
+
     def __len__(self) -> int:
         return len(self.cuts_ns)
 
     def __iter__(self) -> Iterator[Evidence]:
         """Yield the evidence of each piece, in the order of time."""
-        survey = _survey(self._reader)
         counters = _Counters(self._index)
         begin_ns = since_ns = ALL.begin_ns
         for cut_ns in self.cuts_ns:
-            marks = read_marks(self._marks(since_ns, cut_ns, survey))
+            marks = read_marks(self._marks(since_ns, cut_ns))
             found = find_all_iterations(marks)
             open_ns = _open_since(found, marks, begin_ns) if cut_ns != ALL.end_ns else []
             if begin_ns in open_ns and len(marks) * _WEIGHTS["marks"] < _MOST_HELD * self._rows:
                 continue
             piece = Piece(begin_ns, _end_of_piece(open_ns, marks, begin_ns, cut_ns))
-            yield self._evidence(piece, since_ns, cut_ns, survey, counters, {"marks": marks, "found": found})
+            known = {"marks": marks, "found": found} | self.known
+            sight_ns = since_ns, cut_ns
             begin_ns, since_ns = piece.end_ns, _sight_before(found, piece.end_ns)
+            del marks, found  # they are the piece's from here on
+            yield self._evidence(piece, *sight_ns, counters, known)
+            del known
 
-    def _marks(self, since_ns: int, until_ns: int, survey: _Survey) -> pa.Table:
-        earlier = (batch.filter(pa.array(int64_column(batch, "time_ns") < since_ns)) for batch in survey.lasting)
+    def _marks(self, since_ns: int, until_ns: int) -> pa.Table:
+        lasting = self._survey.lasting
+        earlier = (batch.filter(pa.array(int64_column(batch, "time_ns") < since_ns)) for batch in lasting)
         seen = self._index.between("marks", since_ns, until_ns)
         return pa.Table.from_batches([*earlier, *seen], schema=tables()["marks"])
 
     def _evidence(
-        self, piece: Piece, since_ns: int, until_ns: int, survey: _Survey, counters: _Counters, known: dict[str, Any]
+        self, piece: Piece, since_ns: int, until_ns: int, counters: _Counters, known: dict[str, Any]
     ) -> Evidence:
         @cache
         def table(name: str) -> Any:
@@ -105,7 +123,6 @@ class Pieces:
             folded.add_all(self._index.between("wire", since_ns, until_ns))
             return folded
 
-        known |= {"_told": survey.told, "workers": frozenset(survey.workers)}
         reader = self._reader
         return Evidence(reader.meta, table, fold, piece=piece, is_truncated=lambda: reader.truncated, known=known)
 
@@ -133,13 +150,6 @@ def _last_of_each(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(order[last]))
 
 
-def _survey(reader: TraceReader) -> _Survey:
-    survey = _Survey()
-    for batch in reader.batches("marks"):
-        survey.add(batch)
-    return survey
-
-
 def _cuts(index: TraceIndex, rows: int) -> list[int]:
     """Return moments between which about as many rows lie, by weight; rows are spread evenly over their batch."""
     parts = [
@@ -147,9 +157,9 @@ def _cuts(index: TraceIndex, rows: int) -> list[int]:
         for name, found in index.tables.items()
     ]
     first, last, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
-    count = int(-(-weight.sum() // rows))
-    if count < 2:
+    if weight.sum() <= _AT_ONCE * rows:
         return [ALL.end_ns]
+    count = int(-(-weight.sum() // rows))
     at_ns = np.concatenate((first, last))
     slope = np.concatenate((weight / (last - first), -weight / (last - first)))
     order = np.argsort(at_ns, kind="stable")

@@ -42,7 +42,7 @@ class Analysis:
     """The conclusions from one recording, or from the last part of one: a finding for each of `sections`.
 
     `findings` are those that are known already, `pieces` what sections found in consecutive pieces of the recording,
-    to be put together. None means unknown, everywhere.
+    to be put together: each is taken from there when it is, since there may be a lot. None means unknown, everywhere.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Analysis:
         evidence: Evidence,
         sections: Sequence[Section[Any]],
         findings: Mapping[Section[Any], Any] | None = None,
-        pieces: Mapping[Section[Any], Sequence[Any]] | None = None,
+        pieces: dict[Section[Any], Sequence[Any]] | None = None,
     ) -> None:
         self.evidence = evidence
         self.sections = tuple(sections)
         self._findings = dict(findings or {})
-        self._pieces = pieces or {}
+        self._pieces = {} if pieces is None else pieces
 
     @property
     def meta(self) -> Meta:
@@ -65,7 +65,7 @@ class Analysis:
     def of(self, section: Section[T]) -> T:
         """Return what a section finds; concluded when first asked for."""
         if section not in self._findings:
-            parts = self._pieces.get(section)
+            parts = self._pieces.pop(section, None)
             self._findings[section] = section.merge(parts, self) if section.merge and parts else section.conclude(self)
         return cast(T, self._findings[section])
 

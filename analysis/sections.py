@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.evidence import Evidence
@@ -50,7 +50,7 @@ SECTIONS: tuple[Section[Any], ...] = (
 )
 
 
-def conclude(evidence: Evidence, pieces: Mapping[Section[Any], Sequence[Any]] | None = None) -> Analysis:
+def conclude(evidence: Evidence, pieces: dict[Section[Any], Sequence[Any]] | None = None) -> Analysis:
     """Run every section over the evidence, or put together what they found in its `pieces`.
 
     Raises TraceError for what cannot be believed.
@@ -67,9 +67,10 @@ def analyze(reader: TraceReader, *, baseline_s: float | None = None, piece_rows:
     `baseline_s` is a measured iteration time of one worker alone, in seconds, for the scaling factor.
     Raises TraceError when the trace is damaged beyond its end.
     """
-    whole = Evidence.of_trace(reader, baseline_s=baseline_s)
     pieces = Pieces(reader, piece_rows)
-    return conclude(whole) if len(pieces) == 1 else conclude_in_pieces(whole, pieces)
+    if len(pieces) == 1:
+        return conclude(Evidence.of_trace(reader, baseline_s=baseline_s))
+    return conclude_in_pieces(Evidence.of_trace(reader, baseline_s=baseline_s, known=pieces.known), pieces)
 
 
 def conclude_in_pieces(whole: Evidence, pieces: Iterable[Evidence]) -> Analysis:
@@ -77,9 +78,13 @@ def conclude_in_pieces(whole: Evidence, pieces: Iterable[Evidence]) -> Analysis:
 
     The evidence of the whole is only read if somebody asks for more of it than was concluded.
     """
-    found: dict[Section[Any], list[Any]] = {section: [] for section in SECTIONS if section.merge is not None}
-    for piece in pieces:
-        analysis = Analysis(piece, SECTIONS)
+    found: dict[Section[Any], Any] = {section: [] for section in SECTIONS if section.merge is not None}
+    for findings in map(_findings, pieces):  # which lets go of a piece before the next one is read
         for section, parts in found.items():
-            parts.append(analysis.of(section))
+            parts.append(findings[section])
     return conclude(whole, found)
+
+
+def _findings(piece: Evidence) -> dict[Section[Any], Any]:
+    analysis = Analysis(piece, SECTIONS)
+    return {section: analysis.of(section) for section in SECTIONS if section.merge is not None}

@@ -39,31 +39,35 @@ def split_of(iterations: IterationTimes) -> Split | None:
     """Return the split over the middle half, by duration, of the steps that all ranks have; None without any."""
     if len(iterations) == 0:
         return None
-    own = {pid: iterations.where(iterations.pid == pid) for pid in np.unique(iterations.pid).tolist()}
+    own = {pid: np.flatnonzero(iterations.pid == pid) for pid in np.unique(iterations.pid).tolist()}
     reference = max(own.values(), key=len)
-    rows = {pid: _same_steps(each, reference) for pid, each in own.items()}
-    common = np.logical_and.reduce([found >= 0 for found in rows.values()])
+    same = {pid: _same_steps(iterations, rows, reference) for pid, rows in own.items()}
+    common = np.logical_and.reduce([found >= 0 for found in same.values()])
     if not common.any():  # ranks that were not recorded at the same time
-        return _mean({pid: each.where(middle_half(each.duration_ns)) for pid, each in own.items()})
+        return _mean(iterations, {pid: rows[middle_half(iterations.duration_ns[rows])] for pid, rows in own.items()})
     steps = np.flatnonzero(common)
-    steps = steps[middle_half(reference.duration_ns[steps])]
-    return _mean({pid: own[pid].where(found[steps]) for pid, found in rows.items()})
+    steps = steps[middle_half(iterations.duration_ns[reference[steps]])]
+    return _mean(iterations, {pid: found[steps] for pid, found in same.items()})
 
 
-def _same_steps(own: IterationTimes, reference: IterationTimes) -> Int64:
-    """Return the row of `own` that is the same step as each of `reference`, -1 for none: ranks wait for each other.
+def _same_steps(iterations: IterationTimes, own: Int64, reference: Int64) -> Int64:
+    """Return the row in `own` that is the same step as each row in `reference`, -1 for none: ranks wait for each other.
 
     It begins less than half an iteration apart.
     """
-    right = np.minimum(np.searchsorted(own.begin_ns, reference.begin_ns), len(own) - 1)
+    begin, wanted = iterations.begin_ns[own], iterations.begin_ns[reference]
+    right = np.minimum(np.searchsorted(begin, wanted), len(own) - 1)
     left = np.maximum(right - 1, 0)
-    apart = np.abs(own.begin_ns[np.stack((left, right))] - reference.begin_ns)
-    nearest = np.where(apart[0] < apart[1], left, right)
-    return np.where(apart.min(axis=0) * 2 < reference.duration_ns, nearest, -1)
+    before, after = np.abs(begin[left] - wanted), np.abs(begin[right] - wanted)
+    nearest = np.where(before < after, left, right)
+    close = np.minimum(before, after) * 2 < iterations.duration_ns[reference]
+    return np.where(close, own[nearest], -1)
 
 
-def _mean(chosen: Mapping[int, IterationTimes]) -> Split | None:
-    iteration_ns = float(np.mean([each.duration_ns.mean() for each in chosen.values()]))
-    compute_s = {pid: float((each.duration_ns - each.exposed_phase_ns).mean()) / 1e9 for pid, each in chosen.items()}
-    steps = max(len(each) for each in chosen.values())
+def _mean(iterations: IterationTimes, chosen: Mapping[int, Int64]) -> Split | None:
+    duration = {pid: float(iterations.duration_ns[rows].mean()) for pid, rows in chosen.items()}
+    exposed = {pid: float(iterations.exposed_phase_ns[rows].mean()) for pid, rows in chosen.items()}
+    iteration_ns = sum(duration.values()) / len(duration)
+    compute_s = {pid: (duration[pid] - exposed[pid]) / 1e9 for pid in chosen}
+    steps = max(len(rows) for rows in chosen.values())
     return Split(iteration_ns / 1e9, compute_s, steps) if iteration_ns > 0 else None

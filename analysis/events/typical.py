@@ -59,17 +59,17 @@ def durations(iterations: IterationTimes) -> Durations | None:
     """Summarise iterations of any number of processes; None without any."""
     if len(iterations) == 0:
         return None
-    seconds = iterations.duration_ns / 1e9
-    p10, median, p90 = np.percentile(seconds, [10, 50, 90])
+    lengths = iterations.duration_ns
+    p10, median, p90 = np.percentile(lengths, [10, 50, 90])
     return Durations(
         count=len(iterations),
-        median_s=float(median),
-        mean_s=float(seconds.mean()),
-        p10_s=float(p10),
-        p90_s=float(p90),
-        min_s=float(seconds.min()),
-        max_s=float(seconds.max()),
-        phases=_phases(iterations.where(middle_half(iterations.duration_ns))),
+        median_s=float(median) / 1e9,
+        mean_s=float(lengths.mean()) / 1e9,
+        p10_s=float(p10) / 1e9,
+        p90_s=float(p90) / 1e9,
+        min_s=int(lengths.min()) / 1e9,
+        max_s=int(lengths.max()) / 1e9,
+        phases=_phases(iterations, middle_half(lengths)),
         all_time=_phases(iterations),
     )
 
@@ -81,10 +81,9 @@ def middle_half(duration_ns: Int64) -> Int64:
     return order[cut : len(order) - cut]
 
 
-def _phases(typical: IterationTimes) -> Phases:
-    return Phases(
-        forward=float(typical.forward_phase_ns.mean()) / 1e9,
-        backward=float(typical.backward_phase_ns.mean()) / 1e9,
-        exposed_communication=float(typical.exposed_phase_ns.mean()) / 1e9,
-        rest=float(typical.rest_phase_ns.mean()) / 1e9,
-    )
+def _phases(iterations: IterationTimes, rows: Int64 | slice = slice(None)) -> Phases:
+    """Return the means over some iterations; a column at a time, since there may be millions."""
+    names = ("duration_ns", "forward_phase_ns", "backward_phase_ns", "exposed_phase_ns")
+    whole, *parts = (float(getattr(iterations, name)[rows].mean()) / 1e9 for name in names)
+    forward, backward, exposed = parts
+    return Phases(forward, backward, exposed, whole - sum(parts))

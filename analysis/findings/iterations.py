@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,16 @@ _STATISTICS = ("median_s", "mean_s", "p10_s", "p90_s", "min_s", "max_s")
 class IterationsFinding:
     """The job's iterations.
 
-    `durations` are over the iterations of all ranks together, `times` are those of each; `count` is that of the rank
-    with the most, None where no process has marks that tell of any. `inferred` are iterations where none does:
-    everything that rests on marks stays unknown then; `failures` say why there are none of those either. `stepped` are
-    the processes whose iterations are told by optimizer steps, since they have no DDP marks. `models` is how many DDP
-    models train in turn or at once in a process, 0 for one. `accumulates` says that some passes' gradients are not
-    exchanged at once, `forward_unseen` that nothing tells where those begin.
+    `times` are those of all ranks; `count` is that of the rank with the most, None where no process has marks that tell
+    of any. `inferred` are iterations where none does: everything that rests on marks stays unknown then; `failures` say
+    why there are none of those either. `stepped` are the processes whose iterations are told by optimizer steps, since
+    they have no DDP marks. `models` is how many DDP models train in turn or at once in a process, 0 for one.
+    `accumulates` says that some passes' gradients are not exchanged at once, `forward_unseen` that nothing tells where
+    those begin.
     """
 
     count: int | None
     times: IterationTimes
-    durations: Durations | None
     inferred: InferredSummary | None
     failures: tuple[str, ...]
     dropped: Dropped
@@ -51,6 +51,11 @@ class IterationsFinding:
     models: int
     accumulates: bool
     forward_unseen: bool
+
+    @cached_property
+    def durations(self) -> Durations | None:
+        """How long they take, over those of all ranks together; None without any."""
+        return durations(self.times)
 
     @property
     def source(self) -> str | None:
@@ -115,7 +120,6 @@ def _conclude(analysis: Analysis) -> IterationsFinding:
     return IterationsFinding(
         count=_most(times) if found.dropped else None,
         times=times,
-        durations=durations(times),
         inferred=outcome.summary,
         failures=outcome.failures,
         dropped=sum(evidence.dropped.values(), Dropped()),
@@ -138,7 +142,6 @@ def _merge(parts: Sequence[IterationsFinding], whole: Analysis) -> IterationsFin
     return IterationsFinding(
         count=_most(times) if told else None,
         times=times,
-        durations=durations(times),
         inferred=inferred,
         failures=() if told or inferred is not None else next((p.failures for p in parts if p.failures), ()),
         dropped=sum((part.dropped for part in parts), Dropped()),

@@ -269,7 +269,7 @@ def test_without_marks_iterations_are_unknown_and_the_recording_is_the_window(an
     assert found.of(FLOW_PROPERTIES) is None
     link = found.of(LINKS)[0]
     assert link.window == "recording"
-    assert link.window_ns == found.of(RECORDING).length_ns == 11 * ITERATION_NS + 10 * MS
+    assert link.window_ns == found.of(RECORDING).recorded.total_ns == 11 * ITERATION_NS + 10 * MS
     assert link.utilization_tx == pytest.approx(11 * BUSY_BINS * MS / link.window_ns)
     assert nulls(link) == {
         "outstanding_ns",

@@ -103,7 +103,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @settings(deadline=None, max_examples=12)
-@given(count=st.integers(2, 12))
+@given(count=st.integers(5, 14))
 def test_pieces_say_what_the_whole_says(trace: Path, count: int) -> None:
     whole = analyze(TraceReader(trace))
     pieces, found = in_pieces(trace, count)
