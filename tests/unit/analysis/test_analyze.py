@@ -272,6 +272,8 @@ def test_without_marks_iterations_are_unknown_and_the_recording_is_the_window(an
     assert link.window_ns == found.of(RECORDING).recorded.total_ns == 11 * ITERATION_NS + 10 * MS
     assert link.utilization_tx == pytest.approx(11 * BUSY_BINS * MS / link.window_ns)
     assert nulls(link) == {
+        "waiting_utilization",
+        "waiting_idle_share",
         "outstanding_ns",
         "tx_bytes_outstanding",
         "rx_bytes_outstanding",
