@@ -24,18 +24,15 @@ from netprof.trace.index import TraceIndex
 
 _WEIGHTS = {"marks": 4.0}
 """How much more memory the rows of a table take while they are concluded from than those of `wire`."""
-PIECE_ROWS = 1_000_000
-"""Rows of a piece, by weight."""
-_AT_ONCE = 4
-"""Pieces' worth of rows that are concluded from at once: of what is not cut, no median is put together from parts."""
 _LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
 """Marks of what lasts: communicators are created once, and used for as long as the job runs."""
-_BEFORE_NS = 5 * 10**9
-"""What is sampled now and then is seen at least once in as long."""
+_BEFORE_NS = 10**9
+"""What is sampled is seen at least once in as long."""
 
 
 _IN_FLIGHT_NS = 10**9
 """What begins is seen to its end within as long, where nothing tells of iterations."""
+_SEVERAL = 4
 _MOST_HELD = 3
 """Pieces' worth of marks that one iteration may fill before it is cut off."""
 
@@ -57,17 +54,30 @@ class _Survey:
             self.lasting.append(batch.filter(pa.array(lasts)))
 
 
+@dataclass(frozen=True)
+class PieceSize:
+    """How a recording is cut: into pieces of so many `rows`, by weight, if it has more than `at_once`.
+
+    Of what is not cut, no median is put together from parts. A piece is no shorter than `shortest_ns`, however many
+    rows it has: what is read around it would be most of the work.
+    """
+
+    rows: int = 1_000_000
+    at_once: int = 8_000_000
+    shortest_ns: int = 10 * _BEFORE_NS
+
+
 class Pieces:
-    """Cuts a recording into pieces of about PIECE_ROWS rows, at moments that no iteration is torn by.
+    """Cuts a recording into pieces, at moments that no iteration is torn by.
 
     Rows are in sight from before the iterations that the piece begins in until all that begin in it are complete.
     """
 
-    def __init__(self, reader: TraceReader, rows: int = PIECE_ROWS) -> None:
+    def __init__(self, reader: TraceReader, size: PieceSize | None = None) -> None:
         self._reader = reader
         self._index = TraceIndex(reader)
-        self._rows = rows
-        self.cuts_ns = _cuts(self._index, rows)
+        self._size = size or PieceSize()
+        self.cuts_ns = _cuts(self._index, self._size)
         """Until when is looked for each piece, ascending; the last ends with the recording."""
 
     @cached_property
@@ -89,16 +99,18 @@ class Pieces:
         """Yield the evidence of each piece, in the order of time."""
         counters = _Counters(self._index)
         begin_ns = since_ns = ALL.begin_ns
+        own_since_ns: dict[int, int] = {}
         for cut_ns in self.cuts_ns:
-            marks = read_marks(self._marks(since_ns, cut_ns))
+            marks = _since(read_marks(self._marks(since_ns, cut_ns)), own_since_ns, since_ns)
             found = find_all_iterations(marks)
             open_ns = _open_since(found, marks, begin_ns) if cut_ns != ALL.end_ns else []
-            if begin_ns in open_ns and len(marks) * _WEIGHTS["marks"] < _MOST_HELD * self._rows:
+            if begin_ns in open_ns and len(marks) * _WEIGHTS["marks"] < _MOST_HELD * self._size.rows:
                 continue
             piece = Piece(begin_ns, _end_of_piece(open_ns, marks, begin_ns, cut_ns))
             known = {"marks": marks, "found": found} | self.known
             sight_ns = since_ns, cut_ns
-            begin_ns, since_ns = piece.end_ns, _sight_before(found, piece.end_ns)
+            begin_ns, own_since_ns = piece.end_ns, _sight_before(found, piece.end_ns)
+            since_ns = min([begin_ns - _BEFORE_NS, *own_since_ns.values()])
             del marks, found  # they are the piece's from here on
             yield self._evidence(piece, *sight_ns, counters, known)
             del known
@@ -150,16 +162,17 @@ def _last_of_each(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(order[last]))
 
 
-def _cuts(index: TraceIndex, rows: int) -> list[int]:
+def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
     """Return moments between which about as many rows lie, by weight; rows are spread evenly over their batch."""
     parts = [
         (found.first_ns, found.last_ns + 1, found.rows * _WEIGHTS.get(name, 1.0))
         for name, found in index.tables.items()
     ]
     first, last, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
-    if weight.sum() <= _AT_ONCE * rows:
+    if weight.sum() <= size.at_once:
         return [ALL.end_ns]
-    count = int(-(-weight.sum() // rows))
+    longest = max(1, int(last.max() - first.min()) // size.shortest_ns)
+    count = min(int(-(-weight.sum() // size.rows)), longest)
     at_ns = np.concatenate((first, last))
     slope = np.concatenate((weight / (last - first), -weight / (last - first)))
     order = np.argsort(at_ns, kind="stable")
@@ -172,14 +185,16 @@ def _cuts(index: TraceIndex, rows: int) -> list[int]:
 def _open_since(found: FoundIterations, marks: Marks, begin_ns: int) -> list[int]:
     """Return since when the iteration of each process goes on that is not complete; at the earliest from `begin_ns` on.
 
-    A process is gone when it said so, or when another one has begun and ended an iteration since its last mark.
+    A process is gone when it said so, or when another one has begun and ended several iterations since its last mark:
+    the ranks of a job wait for each other.
     """
     its, exited = found.iterations, set(marks.of(MarkKind.PROCESS_EXIT).pid.tolist())
-    last_begun_ns = int(its.begin_ns.max(initial=ALL.begin_ns))
+    begins = [its.begin_ns[its.pid == pid] for pid in np.unique(its.pid).tolist()]
+    several_ago_ns = max((int(begin[-_SEVERAL]) for begin in begins if len(begin) >= _SEVERAL), default=ALL.begin_ns)
     found_ns = []
     for pid in found.dropped.keys() - exited:
         times = marks.time_ns[(marks.pid == pid) & (marks.time_ns >= begin_ns)]
-        if len(times) and times[-1] >= last_begun_ns:
+        if len(times) and times[-1] >= several_ago_ns:
             last_ns = int(its.end_ns[its.pid == pid].max(initial=ALL.begin_ns))
             found_ns.append(max(begin_ns, last_ns) if last_ns != ALL.begin_ns else max(begin_ns, int(times[0])))
     return found_ns
@@ -194,9 +209,22 @@ def _end_of_piece(open_ns: list[int], marks: Marks, begin_ns: int, cut_ns: int) 
     return min(later) if later else cut_ns - min(_IN_FLIGHT_NS, (cut_ns - since_ns) // 2)
 
 
-def _sight_before(found: FoundIterations, end_ns: int) -> int:
-    """Return from when rows are read for the piece that begins at `end_ns`: of each process, two iterations before."""
-    its = found.iterations
-    begins = [its.begin_ns[its.pid == pid] for pid in np.unique(its.pid).tolist()]
-    earlier = [int(begin[max(np.searchsorted(begin, end_ns) - 2, 0)]) for begin in begins]
-    return min([end_ns - _BEFORE_NS, *earlier])
+def _sight_before(found: FoundIterations, end_ns: int) -> dict[int, int]:
+    """Return from when marks are read for the piece that begins at `end_ns`, by process: from an iteration's beginning.
+
+    That is at least the last but one before, so that models that train in turn are told apart as they were.
+    """
+    its, since_ns = found.iterations, {}
+    for pid in np.unique(its.pid).tolist():
+        begin = its.begin_ns[its.pid == pid]
+        row = min(np.searchsorted(begin, end_ns) - 2, np.searchsorted(begin, end_ns - _BEFORE_NS, "right") - 1)
+        since_ns[pid] = int(begin[max(row, 0)])
+    return since_ns
+
+
+def _since(marks: Marks, own_ns: dict[int, int], since_ns: int) -> Marks:
+    """Leave out what is older than is read of its process; of those that have iterations, but for what lasts."""
+    pids, row = np.unique(marks.pid, return_inverse=True)
+    limit = np.array([own_ns.get(pid, since_ns) for pid in pids.tolist()], np.int64)
+    lasts = np.isin(marks.kind, [int(kind) for kind in _LASTING])
+    return marks.where((marks.time_ns >= limit[row]) | lasts) if len(marks) else marks

@@ -23,7 +23,7 @@ from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
-from netprof.analysis.pieces import PIECE_ROWS, Pieces
+from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.section import Analysis, Section
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ def conclude(evidence: Evidence, pieces: dict[Section[Any], Sequence[Any]] | Non
     return analysis
 
 
-def analyze(reader: TraceReader, *, baseline_s: float | None = None, piece_rows: int = PIECE_ROWS) -> Analysis:
-    """Conclude from a whole trace; one that is longer than `piece_rows` piece by piece.
+def analyze(reader: TraceReader, *, baseline_s: float | None = None, size: PieceSize | None = None) -> Analysis:
+    """Conclude from a whole trace; a long one piece by piece, as `size` says.
 
     `baseline_s` is a measured iteration time of one worker alone, in seconds, for the scaling factor.
     Raises TraceError when the trace is damaged beyond its end.
     """
-    pieces = Pieces(reader, piece_rows)
+    pieces = Pieces(reader, size)
     if len(pieces) == 1:
         return conclude(Evidence.of_trace(reader, baseline_s=baseline_s))
     return conclude_in_pieces(Evidence.of_trace(reader, baseline_s=baseline_s, known=pieces.known), pieces)
