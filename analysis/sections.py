@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.evidence import Evidence
@@ -28,6 +28,9 @@ from netprof.analysis.section import Analysis, Section
 
 if TYPE_CHECKING:
     from netprof.trace import TraceReader
+
+OnPiece = Callable[[int, int], None]
+"""Is told how many pieces of a recording are concluded from, and of how many."""
 
 SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,
@@ -61,8 +64,14 @@ def conclude(evidence: Evidence, pieces: dict[Section[Any], Sequence[Any]] | Non
     return analysis
 
 
-def analyze(reader: TraceReader, *, baseline_s: float | None = None, size: PieceSize | None = None) -> Analysis:
-    """Conclude from a whole trace; a long one piece by piece, as `size` says.
+def analyze(
+    reader: TraceReader,
+    *,
+    baseline_s: float | None = None,
+    size: PieceSize | None = None,
+    on_piece: OnPiece | None = None,
+) -> Analysis:
+    """Conclude from a whole trace; a long one piece by piece, as `size` says, each of which is told to `on_piece`.
 
     `baseline_s` is a measured iteration time of one worker alone, in seconds, for the scaling factor.
     Raises TraceError when the trace is damaged beyond its end.
@@ -70,18 +79,20 @@ def analyze(reader: TraceReader, *, baseline_s: float | None = None, size: Piece
     pieces = Pieces(reader, size)
     if len(pieces) == 1:
         return conclude(Evidence.of_trace(reader, baseline_s=baseline_s))
-    return conclude_in_pieces(Evidence.of_trace(reader, baseline_s=baseline_s, known=pieces.known), pieces)
+    return conclude_in_pieces(Evidence.of_trace(reader, baseline_s=baseline_s, known=pieces.known), pieces, on_piece)
 
 
-def conclude_in_pieces(whole: Evidence, pieces: Iterable[Evidence]) -> Analysis:
+def conclude_in_pieces(whole: Evidence, pieces: Pieces, on_piece: OnPiece | None = None) -> Analysis:
     """Run every section over each piece of a long recording, and put together what they find.
 
     The evidence of the whole is only read if somebody asks for more of it than was concluded.
     """
     found: dict[Section[Any], Any] = {section: [] for section in SECTIONS if section.merge is not None}
-    for findings in map(_findings, pieces):  # which lets go of a piece before the next one is read
+    for done, findings in enumerate(map(_findings, pieces), 1):  # a piece is let go of before the next one is read
         for section, parts in found.items():
             parts.append(findings[section])
+        if on_piece is not None:
+            on_piece(done, len(pieces))
     return conclude(whole, found)
 
 

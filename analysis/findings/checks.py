@@ -14,10 +14,10 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.ranks import RANKS, RankSummary
+from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.wire.served import MEASURING_ERROR
-from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import count, percent, size
 
 _NEARLY_ALL = 0.99
@@ -47,7 +47,6 @@ def _conclude(analysis: Analysis) -> tuple[Check, ...]:
     evidence = analysis.evidence
     return (
         *_of_findings(analysis),
-        _peers_are_recorded(evidence),
         _members_are_recorded(evidence),
         _account_adds_up(evidence),
     )
@@ -58,6 +57,7 @@ def _of_findings(analysis: Analysis) -> tuple[Check, ...]:
         _all_bytes_seen(analysis.of(RANKS)),
         _below_line_rate(analysis.of(LINKS)),
         _within_the_device(analysis.of(LINKS)),
+        _peers_are_recorded(analysis.of(RECORDED)),
     )
 
 
@@ -94,21 +94,12 @@ def _within_the_device(links: Sequence[LinkSummary]) -> Check:
     return Check("device_counters", not beyond if counted else None, sentence)
 
 
-def _peers_are_recorded(evidence: Evidence) -> Check:
-    flows = evidence.fold.flows
-    moved = evidence.fold.totals(TRANSMIT).payload_bytes + evidence.fold.totals(RECEIVE).payload_bytes
-    of_job = np.isin(flows.pid, list(evidence.workers))
-    total = int(moved[of_job].sum())
-    if not total:
+def _peers_are_recorded(recorded: Recorded) -> Check:
+    if not recorded.moved_bytes:
         return Check("peers", None)
-    here = set(zip(flows.local_addr.tolist(), flows.local_port.tolist(), strict=True))
-    lost: dict[str, int] = {}
-    for row in np.flatnonzero(of_job & (moved > 0)).tolist():
-        peer = str(flows.remote_addr[row])
-        if (peer, int(flows.remote_port[row])) not in here:
-            lost[peer] = lost.get(peer, 0) + int(moved[row])
-    large = {peer: amount for peer, amount in lost.items() if amount >= _MATTERS * total}
-    names = _some([f"{peer}: {size(large[peer])}" for peer in sorted(large, key=lambda peer: -large[peer])])
+    lone = recorded.lone_bytes
+    large = [peer for peer in lone if lone[peer] >= _MATTERS * recorded.moved_bytes]
+    names = _some([f"{peer}: {size(lone[peer])}" for peer in sorted(large, key=lambda peer: -lone[peer])])
     sentence = f"ranks exchange bytes with peers that are not recorded ({names}): what those do is not known"
     return Check("peers", not large, sentence if large else "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from netprof.cli.reading import analyzed
 from netprof.errors import UsageError
 from netprof.units import parse_duration_ns
 
@@ -15,11 +16,10 @@ def read_baseline(text: str | None) -> float | None:
         return None
     if not Path(text).is_dir():
         return _seconds(text)
-    from netprof.analysis import analyze
     from netprof.analysis.findings.scaling import single_worker_s
     from netprof.trace import TraceReader
 
-    return single_worker_s(analyze(TraceReader(Path(text))), text)
+    return single_worker_s(analyzed(TraceReader(Path(text))), text)
 
 
 def _seconds(text: str) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netprof.cli.reading import analyzed
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
@@ -50,10 +51,9 @@ def finish(outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, conso
 
 def print_report(trace: Path, *, as_json: bool, console: Console, baseline_s: float | None = None) -> None:
     """Analyze a trace and print the report. `baseline_s` is an iteration of one worker alone. Raises NetprofError."""
-    from netprof.analysis import analyze
     from netprof.trace import TraceReader
 
-    analysis = analyze(TraceReader(trace), baseline_s=baseline_s)
+    analysis = analyzed(TraceReader(trace), baseline_s)
     if as_json:
         from netprof.views.json_report import to_json
 

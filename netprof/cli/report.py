@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netprof.cli.baseline import read_baseline
+from netprof.cli.reading import analyzed
 from netprof.cli.recording import Json, print_report
 from netprof.errors import UsageError
 from netprof.views.reporters import REPORTERS, by_name, by_suffix
@@ -90,12 +91,11 @@ def _write(trace: Path, targets: list[tuple[Reporter, Path]], force: bool, basel
     for reporter, path in targets:
         check(reporter, path, force)
 
-    from netprof.analysis import analyze
     from netprof.trace import TraceReader
     from netprof.views.reporter import Report
 
     reader = TraceReader(trace)
-    done = Report(analyze(reader, baseline_s=read_baseline(baseline)), reader)
+    done = Report(analyzed(reader, read_baseline(baseline)), reader)
     for reporter, path in targets:
         write(reporter, done, path)
         if path != STDOUT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from netprof.cli.reading import analyzed
 from netprof.errors import NetprofError, UsageError
 
 if TYPE_CHECKING:
@@ -16,11 +17,10 @@ _MAX_FILE_BYTES = 64 << 20
 def read(source: Path, batch_s: float | None, line_rate_bps: float | None) -> GradientSchedule:
     """Read a trace or a log. Raises NetprofError."""
     if source.is_dir():
-        from netprof.analysis import analyze
         from netprof.analysis.whatif.from_trace import from_trace
         from netprof.trace import TraceReader
 
-        return from_trace(analyze(TraceReader(source)), compute_s=batch_s, line_rate_bps=line_rate_bps)
+        return from_trace(analyzed(TraceReader(source)), compute_s=batch_s, line_rate_bps=line_rate_bps)
     from netprof.analysis.whatif.inputs import parse_gradient_log
 
     content = text(source)
