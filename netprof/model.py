@@ -107,8 +107,10 @@ class Losses:
 
     merged_bins: int = 0  # bins whose bytes were added to a neighbour because the ring was full: no byte lost
     lost_marks: int = 0
-    untracked_flows: int = 0  # flows beyond the table's size: their bytes are not in the trace
+    untracked_flows: int = 0  # flows that found the table full: what they moved until there was room is not in bins
     healed_bytes: int = 0  # payload whose packet no hook saw; recovered from the sequence numbers
+    late_flows: int = 0  # flows that had moved bytes when netprof came to know of them, after the attach
+    late_bytes: int = 0  # those bytes of payload, both ways: in table `flows`, but in no bin
     truncated: bool = False  # the recorder did not finish: the end of the trace is missing
 
     def __add__(self, other: Losses) -> Losses:
@@ -118,6 +120,8 @@ class Losses:
             lost_marks=self.lost_marks + other.lost_marks,
             untracked_flows=self.untracked_flows + other.untracked_flows,
             healed_bytes=self.healed_bytes + other.healed_bytes,
+            late_flows=self.late_flows + other.late_flows,
+            late_bytes=self.late_bytes + other.late_bytes,
             truncated=self.truncated or other.truncated,
         )
 

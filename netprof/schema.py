@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _TCP_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "notsent_bytes", "ca_state", "dsacked")
-_CAME_WITH = {2: {"tcp": _TCP_CLOCKS}}
+_ADOPTION = (
+    "adopted_ns",
+    "earlier_sent_bytes",
+    "earlier_resent_bytes",
+    "earlier_received_bytes",
+    "earlier_sent_packets",
+    "earlier_received_packets",
+)
+_CAME_WITH = {2: {"tcp": _TCP_CLOCKS}, 3: {"flows": _ADOPTION}}
 """The columns that a version added, by table; they are the table's last ones, in the order of the versions."""
 
 TRANSMIT, RECEIVE = 0, 1
@@ -203,6 +211,14 @@ def tables() -> dict[str, pa.Schema]:
             "device": text,
             "pid": i32,  # the process that holds the socket
             "rank": i32,  # UNKNOWN_RANK where nothing says it
+            # When a socket that had lived before was adopted, and what TCP's own totals were at that moment: none of
+            # that is in table `wire`, and what TCP has moved since is. 0 where every byte of its life was seen.
+            "adopted_ns": i64,
+            "earlier_sent_bytes": u64,  # payload, each byte once
+            "earlier_resent_bytes": u64,
+            "earlier_received_bytes": u64,
+            "earlier_sent_packets": u32,
+            "earlier_received_packets": u32,
         },
         "wire": {
             "flow_id": u32,

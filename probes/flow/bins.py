@@ -18,7 +18,8 @@ STREAM = np.dtype(
         ("packets", "u4"),
         ("next_sequence", "u4"),
         ("holes_bytes", "u4"),
-        ("started", "u4"),
+        ("started", "u2"),
+        ("segments", "u2"),
     ]
 )
 """`struct stream` of flow.h."""
@@ -90,11 +91,11 @@ class BinCollector:
         same = ("flow_id", "direction", "first_ns", "last_ns", *_AMOUNTS)
         return {"bin_start_ns": records["bin"] * np.uint64(self._bin_ns)} | {name: records[name] for name in same}
 
-    def forget(self, slot: int) -> None:
-        """Begin anew with a slot that gets another flow."""
-        self._handed_over[slot] = 0
-        self._given_bins[slot] = 0
-        self._given[slot] = np.zeros((), dtype=BIN_RECORD)
+    def forget(self, slots: NDArray[np.intp]) -> None:
+        """Begin anew with slots that get other flows."""
+        self._handed_over[slots] = 0
+        self._given_bins[slots] = 0
+        self._given[slots] = np.zeros((), dtype=BIN_RECORD)
 
     def _beyond_given(self, records: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:
         """Return the records less what was given of their bins before; `places` are their streams."""

@@ -11,8 +11,8 @@
 
 #include <bpf/bpf_tracing.h>
 
+#include "flow_adoption.h"
 #include "flow_sequence.h"
-#include "flow_tcp.h"
 #include "packet.h"
 #include "process_life.h"
 
@@ -40,35 +40,37 @@ int BPF_PROG(packet_sent, struct sk_buff *skb, struct net_device *device)
 
 	if (!sk)
 		return 0;
+	if (!sk->sk_bpf_storage)
+		return 0; /* a stranger's: the question below costs more */
 	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
-	if (!owner || owner->flow == UNTRACKED || device->nd_net.net != sk->__sk_common.skc_net.net)
+	if (!owner || device->nd_net.net != sk->__sk_common.skc_net.net)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	unsigned char *transport = skb->head + skb->transport_header;
 	if (!read_header(&header, transport) || !is_ours(sk, &header))
 		return 0;
-	struct flow *flow = owner->flow ? flow_at(owner->flow - 1) : new_flow(sk, owner);
-	if (!flow)
-		return 0;
-	u32 slot = owner->flow - 1;
 	u32 header_bytes = distance(skb->data, transport) + (header.offset >> 4) * 4;
 	u32 length = skb->len;
 	u32 payload = length > header_bytes ? length - header_bytes : 0;
 	u32 sequence = bpf_ntohl(header.sequence);
-	if (!right_device(flow, device, sequence, payload))
+	struct flow *flow = flow_of(owner);
+	if (!flow)
+		flow = take_up(sk, owner, payload);
+	if (!flow || !right_device(flow, device, sequence, payload))
 		return 0;
+	u32 slot = owner->flow - 1;
 	struct amount amount = { .wire = length, .packets = 1 };
-	if (length > device->mtu + device->hard_header_len) {
-		amount.packets = segments_of(skb);
+	if (payload) {
+		amount.packets = segments_of(skb, payload);
 		amount.wire += (amount.packets - 1) * header_bytes;
 	}
 	if (header.flags & TCP_FLAG_SYN) {
 		flow->streams[TRANSMIT].next_sequence = sequence + 1;
-		flow->streams[TRANSMIT].started = 1;
+		flow->streams[TRANSMIT].started = STARTED;
 		flow->streams[RECEIVE].started = 0;
 	} else {
 		if (payload || header.flags & TCP_FLAG_FIN)
-			account_transmit(flow, sk, &amount, sequence, payload, header_bytes);
+			account_transmit(sk, &flow->streams[TRANSMIT], &amount, sequence, payload, header_bytes);
 		if (!flow->streams[RECEIVE].started)
 			begin_receive(&flow->streams[RECEIVE], sk);
 		else
@@ -81,29 +83,37 @@ int BPF_PROG(packet_sent, struct sk_buff *skb, struct net_device *device)
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(packet_received, struct sock *sk, struct sk_buff *skb)
 {
+	if (!sk->sk_bpf_storage)
+		return 0; /* a stranger's: the question below costs more */
 	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
-
-	if (!owner || owner->flow == UNTRACKED)
+	if (!owner)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	struct flow *flow = owner->flow ? flow_at(owner->flow - 1) : new_flow(sk, owner);
-	if (!flow || !tcp)
+	if (!tcp)
 		return 0;
-	u32 slot = owner->flow - 1;
-	struct stream *stream = &flow->streams[RECEIVE];
 	/* TCP's own notes on the packet: the header itself is often not in this CPU's cache yet. */
 	struct tcp_skb_cb *notes = (void *)skb->cb;
 	u32 sequence = notes->seq, length = skb->len;
 	u32 payload = notes->end_seq - sequence - (notes->tcp_flags & TCP_FLAG_FIN);
 	u32 lower_bytes = distance(skb->head, skb->data) - skb->mac_header;
 	u32 header_bytes = lower_bytes + length - payload;
+	struct flow *flow = flow_of(owner);
+	if (!flow)
+		flow = owner->refused ? take_up_refused(sk, tcp, owner, payload) : take_up(sk, owner, payload);
+	if (!flow)
+		return 0;
+	u32 slot = owner->flow - 1;
+	struct stream *stream = &flow->streams[RECEIVE];
 	struct amount amount = { .wire = length + lower_bytes, .packets = 1 };
-
-	if (payload == 0 || payload > tcp->advmss) { /* merged on the way or in the backlog; two small ones go unnoticed */
-		amount.packets = segments_of(skb);
+	bool at_once = !sk->sk_backlog.len; /* what waited there is not in this CPU's cache: no look without need */
+	if (at_once || payload == 0 || payload > tcp->advmss) {
+		amount.packets = segments_of(skb, payload);
 		amount.wire += (amount.packets - 1) * header_bytes;
 	}
+	if (at_once)
+		count_segments(stream, &amount, tcp->segs_in, header_bytes);
+	stream->segments += amount.packets;
 	if (!stream->started)
 		begin_receive(stream, sk);
 	if (payload)
@@ -115,37 +125,59 @@ int BPF_PROG(packet_received, struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
-/* Whose socket: a connection that the job opens, a listener of the job (its children inherit), and the end. */
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(state_changed, struct sock *sk, int old_state, int new_state)
+/* The job's process gives up a socket that it came by unseen: the last moment to ask what it has moved. */
+static __always_inline void adopt_ending(struct sock *sk, struct tcp_sock *tcp)
 {
-	if (new_state == TCP_SYN_SENT || new_state == TCP_LISTEN) {
-		u32 pid = bpf_get_current_pid_tgid() >> 32;
-		struct owner fresh = { .flow = NO_FLOW_YET, .pid = pid };
-		if (sk->sk_protocol != IPPROTO_TCP || !bpf_map_lookup_elem(&targets, &pid))
-			return 0;
-		struct owner *owner = bpf_sk_storage_get(&owners, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
-		if (owner) {
-			owner->flow = NO_FLOW_YET;
-			owner->pid = pid;
-		}
-		return 0;
-	}
-	if (new_state != TCP_CLOSE)
-		return 0;
-	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	if (!owner || !tcp || owner->flow == NO_FLOW_YET || owner->flow == UNTRACKED)
-		return 0;
-	u32 slot = owner->flow - 1;
-	struct flow *flow = flow_at(slot);
-	owner->flow = UNTRACKED;
+	u32 pid = bpf_get_current_pid_tgid() >> 32;
+	if (sk->sk_lock.owned && bpf_map_lookup_elem(&targets, &pid)) /* held by a process, not by a softirq upon it */
+		adopt(sk, tcp, pid, false);
+}
+
+/* A connection is over: what no hook saw arriving is counted, and its slot may be used again. */
+static __always_inline void end_flow(struct sock *sk, struct tcp_sock *tcp, struct owner *owner)
+{
+	u32 slot = owner->flow - 1, id = owner->id;
+	struct flow *flow = flow_of(owner);
+
+	owner->flow = OVER;
+	if (id && !flow)
+		bpf_map_delete_elem(&parked_flows, &id);
 	if (!flow)
-		return 0;
+		return;
 	u64 now = bpf_ktime_get_ns();
 	heal_received(flow, slot, sk, now, tcp->rcv_nxt, 0);
 	sample_tcp(flow, tcp, now);
 	flow->closed = 1;
+}
+
+/* Whose socket: a connection that the job opens, a listener of the job (its children inherit), and the end. */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(state_changed, struct sock *sk, int old_state, int new_state)
+{
+	if (sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (new_state == TCP_SYN_SENT || new_state == TCP_LISTEN) {
+		u32 pid = bpf_get_current_pid_tgid() >> 32;
+		struct owner fresh = { .pid = pid };
+		if (!bpf_map_lookup_elem(&targets, &pid))
+			return 0;
+		struct owner *owner = bpf_sk_storage_get(&owners, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+		if (owner)
+			*owner = fresh;
+		return 0;
+	}
+	if (new_state != TCP_CLOSE && new_state != TCP_FIN_WAIT1 && new_state != TCP_LAST_ACK)
+		return 0;
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+	if (!tcp)
+		return 0;
+	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
+	if (!owner && (old_state == TCP_ESTABLISHED || old_state == TCP_CLOSE_WAIT)) {
+		adopt_ending(sk, tcp);
+		owner = bpf_sk_storage_get(&owners, sk, 0, 0);
+	}
+	if (owner && new_state == TCP_CLOSE)
+		end_flow(sk, tcp, owner);
 	return 0;
 }
 
@@ -159,19 +191,21 @@ static __always_inline void confirm_owner(struct flow *flow, const struct owner 
 		flow->accepted = 0;
 }
 
-/* A socket that is known already: a flow without packets is sampled here. */
+/* A socket that is known already is sampled where its last sample is out of date. */
 static __always_inline void look_again(const struct owner *owner, struct tcp_sock *tcp, u32 holder)
 {
-	if (owner->flow == NO_FLOW_YET || owner->flow == UNTRACKED)
-		return;
-	struct flow *flow = flow_at(owner->flow - 1);
+	struct flow *flow = flow_of(owner);
+
 	if (!flow)
 		return;
 	confirm_owner(flow, owner, holder);
-	sample_tcp(flow, tcp, bpf_ktime_get_ns());
+	u64 sampled_ns = flow->sampled_ns;
+	if (tcp->snd_una != tcp->write_seq || flow->streams[TRANSMIT].last_ns > sampled_ns ||
+	    flow->streams[RECEIVE].last_ns > sampled_ns)
+		sample_tcp(flow, tcp, bpf_ktime_get_ns());
 }
 
-/* Sockets older than the attach, and the true owner of accepted ones. */
+/* What a process of the job holds: notes the sockets that are not known, and prints the namespaces they are of. */
 SEC("iter/task_file")
 int find_sockets(struct bpf_iter__task_file *context)
 {
@@ -185,34 +219,71 @@ int find_sockets(struct bpf_iter__task_file *context)
 		return 0;
 	struct socket *socket = bpf_sock_from_file(file);
 	struct sock *sk = socket ? socket->sk : NULL;
-	if (!sk || sk->sk_protocol != IPPROTO_TCP)
+	if (!sk)
 		return 0;
 	u16 family = sk->__sk_common.skc_family;
-	u8 state = sk->__sk_common.skc_state;
-	if ((family != AF_INET && family != AF_INET6) || state == TCP_CLOSE)
+	if (family != AF_INET && family != AF_INET6)
 		return 0;
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	if (!tcp)
+	struct {
+		u32 netns;
+		u32 pid;
+	} place = { sk->__sk_common.skc_net.net->ns.inum, pid };
+	if (sk->sk_protocol == IPPROTO_MPTCP) {
+		if (want_subflows(sk, pid))
+			bpf_seq_write(context->meta->seq, &place, sizeof(place));
+		return 0;
+	}
+	u8 state = sk->__sk_common.skc_state;
+	struct tcp_sock *tcp = sk->sk_protocol == IPPROTO_TCP ? bpf_skc_to_tcp_sock(sk) : NULL;
+	if (!tcp || state == TCP_CLOSE)
 		return 0;
 	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
 	if (owner) {
 		look_again(owner, tcp, pid);
 		return 0;
 	}
-	struct owner fresh = { .flow = NO_FLOW_YET, .pid = pid };
-	if (state != TCP_LISTEN && state != TCP_SYN_SENT) {
-		fresh.flow = take_slot();
-		struct flow *flow = fresh.flow == UNTRACKED ? NULL : flow_at(fresh.flow - 1);
-		if (flow) {
-			flow->known_at_attach = 1;
-			flow->accepted = 0;
-			identify(flow, sk, pid);
-			flow->attach_sequence = tcp->snd_nxt;
-			flow->streams[RECEIVE].next_sequence = tcp->rcv_nxt;
-			flow->streams[RECEIVE].started = 1;
-			sample_tcp(flow, tcp, bpf_ktime_get_ns());
-		}
+	if (state == TCP_LISTEN || state == TCP_SYN_SENT) {
+		struct owner fresh = { .pid = pid };
+		bpf_sk_storage_get(&owners, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+		if (state == TCP_LISTEN && want_waiting(tcp, pid))
+			bpf_seq_write(context->meta->seq, &place, sizeof(place));
+		return 0;
 	}
-	bpf_sk_storage_get(&owners, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	u64 address = (u64)sk;
+	struct wanted *wanted = bpf_map_lookup_elem(&wanted_sockets, &address);
+	if (wanted && wanted->missed) { /* its namespace cannot be entered: without the lock, then */
+		adopt(sk, tcp, pid, false);
+		bpf_map_delete_elem(&wanted_sockets, &address);
+		return 0;
+	}
+	want(address, pid, false);
+	bpf_seq_write(context->meta->seq, &place, sizeof(place));
+	return 0;
+}
+
+/* Adopts the sockets that are wanted, of one network namespace. */
+SEC("iter/tcp")
+int adopt_sockets(struct bpf_iter__tcp *context)
+{
+	struct sock_common *common = context->sk_common;
+
+	if (!common)
+		return 0;
+	u64 address = (u64)common;
+	struct wanted *found = bpf_map_lookup_elem(&wanted_sockets, &address);
+	if (!found)
+		return 0;
+	struct wanted wanted = *found;
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(common);
+	struct sock *sk = (struct sock *)tcp;
+	bpf_map_delete_elem(&wanted_sockets, &address);
+	if (!tcp || bpf_sk_storage_get(&owners, sk, 0, 0))
+		return 0;
+	if (common->skc_state == TCP_LISTEN) { /* of a Multipath TCP listener */
+		struct owner fresh = { .pid = wanted.pid };
+		bpf_sk_storage_get(&owners, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	} else {
+		adopt(sk, tcp, wanted.pid, wanted.waiting);
+	}
 	return 0;
 }

@@ -8,6 +8,10 @@
 #define TRANSMIT 0
 #define RECEIVE 1
 
+/* Values of stream.started. */
+#define STARTED 1
+#define ADOPTED 2 /* transmit: nothing new has left since the adoption */
+
 /* One direction of a flow: the bin that is filling, and where in the stream it stands. One cache line: the two
  * directions run on different CPUs. */
 struct stream {
@@ -20,27 +24,53 @@ struct stream {
 	u32 packets;
 	u32 next_sequence; /* one past the highest sequence number seen */
 	u32 holes_bytes;   /* received: counted as new while jumping over them, not yet seen to arrive */
-	u32 started;
+	u16 started;
+	u16 segments; /* received: how many packets, as TCP counts them; of a count that grows, the lower half */
 };
 
+/* What TCP said it had moved when a socket was adopted that lived before: none of that was counted. */
+struct adoption {
+	u64 time_ns;	/* 0: every byte of the flow's life was seen */
+	u64 sent_bytes; /* of the stream, each once */
+	u64 resent_bytes;
+	u64 received_bytes;
+	u32 sent_packets;
+	u32 received_packets;
+	u32 sequence; /* transmit: what was handed down before ends here */
+	u32 unused;
+};
+
+/* What is kept of a flow that holds no slot: adopted and silent since, or silent for long while others needed slots. */
+struct parked {
+	struct adoption adoption;
+	u32 next_sequence[2];
+	u32 holes_bytes;
+	u16 started[2];
+	u16 segments;
+	u16 accepted;
+	u32 told;
+};
+
+/* A slot. What every packet touches comes first, and the streams begin on a cache line. */
 struct flow {
-	u32 id; /* unique in a recording; 0: the slot is free */
+	u32 holder; /* the flow's id; 0: the slot is free, or was given up because its flow is silent */
+	u32 interface;
+	u64 sampled_ns;	      /* when a sample of the transport was last handed over */
+	u64 stuck_ends_ns[2]; /* the end of the last bin that could not be handed over: the ring was full */
+	u32 id;		      /* of the flow, unique in a recording */
+	u32 closed;
+	u32 accepted; /* the owner is the listener's process until confirmed */
+	u32 told;     /* its row was given before, from another slot */
 	u32 pid;
 	u32 family;
 	u32 netns;
-	u8 local_addr[16];
-	u8 remote_addr[16];
 	u16 local_port;
 	u16 remote_port;
-	u32 interface;
+	u8 local_addr[16];
+	u8 remote_addr[16];
 	char device[16];
-	u32 attach_sequence; /* transmit: what was sent before the attach ends here */
-	u32 known_at_attach;
-	u32 closed;
-	u32 accepted; /* the owner is the listener's process until confirmed */
-	u32 unused[4]; /* the streams begin on a cache line */
-	u64 sampled_ns; /* when a sample of the transport was last handed over */
-	u64 stuck_ends_ns[2]; /* the end of the last bin that could not be handed over: the ring was full */
+	struct adoption adoption;
+	u32 unused[6];
 	struct stream streams[2];
 };
 

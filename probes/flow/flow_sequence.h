@@ -25,17 +25,25 @@ static __always_inline bool sane_gap(s32 gap)
 	return gap > 0 && gap <= MAX_HEALED_BYTES;
 }
 
-/* Transmit: what of [sequence, sequence + payload) is new, what was sent before. */
-static __always_inline void account_transmit(struct flow *flow, struct sock *sk, struct amount *amount, u32 sequence,
-					     u32 payload, u32 header_bytes)
+/* The first packets of a stream that began before we watched: is there anything new in one that ends here? */
+static __always_inline bool begins(struct stream *stream, u32 sequence, u32 end)
 {
-	struct stream *stream = &flow->streams[TRANSMIT];
+	if (!stream->started)
+		stream->next_sequence = sequence;
+	else if ((s32)(end - stream->next_sequence) <= 0)
+		return false; /* handed down before the adoption, or sent again: TCP's totals of then hold it */
+	stream->started = STARTED;
+	return true;
+}
+
+/* Transmit: what of [sequence, sequence + payload) is new, what was sent before. */
+static __always_inline void account_transmit(struct sock *sk, struct stream *stream, struct amount *amount,
+					     u32 sequence, u32 payload, u32 header_bytes)
+{
 	u32 end = sequence + payload;
 
-	if (!stream->started) {
-		stream->next_sequence = sequence;
-		stream->started = 1;
-	}
+	if (stream->started != STARTED && !begins(stream, sequence, end))
+		return;
 	s32 ahead = (s32)(end - stream->next_sequence);
 	if (ahead <= 0) {
 		amount->retransmitted = payload;
@@ -47,8 +55,6 @@ static __always_inline void account_transmit(struct flow *flow, struct sock *sk,
 		amount->retransmitted = payload - ahead;
 	} else {
 		amount->payload = payload;
-		if (flow->known_at_attach && (s32)(flow->attach_sequence - stream->next_sequence) > 0)
-			gap = (s32)(sequence - flow->attach_sequence); /* the rest left before the attach */
 		if (sane_gap(gap))
 			heal(sk, amount, gap, header_bytes, true);
 	}
@@ -81,8 +87,7 @@ static __always_inline void heal_received(struct flow *flow, u32 slot, struct so
 {
 	struct stream *stream = &flow->streams[RECEIVE];
 	struct amount amount = {};
-	u32 fin = (sk->__sk_common.skc_flags >> SOCK_DONE) & 1; /* the peer's FIN takes a number */
-	s32 gap = (s32)(acknowledged - fin - stream->next_sequence);
+	s32 gap = (s32)(acknowledged - has_fin(sk) - stream->next_sequence);
 
 	if (gap < 0 || (gap == 0 && !stream->holes_bytes))
 		return;
@@ -94,7 +99,20 @@ static __always_inline void heal_received(struct flow *flow, u32 slot, struct so
 		heal(sk, &amount, gap, header_bytes, true);
 		stream->next_sequence += gap;
 	}
+	stream->segments += amount.packets;
 	add(flow, slot, RECEIVE, now, &amount);
+}
+
+/* TCP has counted packets that we have not: merged into others unnoticed, or handled before or after the time in which
+ * it shows us each (handshake, end). `amount` is of the packet at hand, not waiting in the socket's backlog. */
+static __always_inline void count_segments(struct stream *stream, struct amount *amount, u16 counted, u32 header_bytes)
+{
+	s16 missing = counted - stream->segments - amount->packets;
+
+	if (missing > 0 || (missing < 0 && (s32)amount->packets + missing >= 0)) {
+		amount->packets += missing;
+		amount->wire += missing * (s32)header_bytes;
+	}
 }
 
 /* The acknowledgement on a packet we receive says what has left: heal what no hook saw leaving. */
@@ -107,11 +125,7 @@ static __always_inline void heal_transmitted(struct flow *flow, u32 slot, struct
 
 	if (!stream->started || !sane_gap(gap))
 		return;
-	if (flow->known_at_attach && (s32)(flow->attach_sequence - stream->next_sequence) > 0) {
-		gap = (s32)(acknowledged - flow->attach_sequence);
-		if (!sane_gap(gap))
-			return;
-	}
+	stream->started = STARTED;
 	heal(sk, &amount, gap, header_bytes, true);
 	stream->next_sequence = acknowledged;
 	add(flow, slot, TRANSMIT, now, &amount);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
  *
- * What the flow programs keep: maps, counters, who owns a socket, and the slot of each flow.
+ * What the flow programs keep: maps, counters, and who owns a socket.
  */
 #ifndef NETPROF_FLOW_STATE_H
 #define NETPROF_FLOW_STATE_H
@@ -15,8 +15,13 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
+#define IPPROTO_MPTCP 262
+#define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
+#define TCP_FIN_WAIT1 4
 #define TCP_CLOSE 7
+#define TCP_CLOSE_WAIT 8
+#define TCP_LAST_ACK 9
 #define TCP_LISTEN 10
 #define TCP_CHRONO_BUSY 1
 #define TCP_CHRONO_RWND_LIMITED 2
@@ -25,8 +30,8 @@
 #define MAX_HEALED_BYTES (64 << 20)
 
 /* Values of owner.flow that are not a slot. */
-#define NO_FLOW_YET 0
-#define UNTRACKED 0xffffffff
+#define NO_SLOT 0
+#define OVER 0xffffffff
 
 /* Set before loading. */
 const volatile u64 bin_ns = 1000000;
@@ -34,8 +39,12 @@ const volatile u32 max_flows = 1;
 const volatile u64 tcp_sample_ns = 20000000;
 const volatile u32 tick_us = 1000; /* of a jiffy */
 
+/* Slots are handed out from the first on, then those that user space has freed, in the order of `free_slots`. */
 u32 next_slot;
+u64 freed_slots; /* written by user space */
+u64 reused_slots;
 u32 next_flow_id;
+u32 late; /* written by user space: from now on, what is adopted was missed until now */
 u64 merged_bins;
 u64 lost_events;
 u64 untracked_flows;
@@ -43,8 +52,10 @@ u64 healed_bytes;
 
 /* What a socket of the job carries. Children of a listener inherit a copy. */
 struct owner {
-	u32 flow; /* slot + 1 */
+	u32 flow; /* slot + 1, as long as that slot's holder is `id` */
+	u32 id;	  /* of the flow; 0 before its first packet */
 	u32 pid;
+	u32 refused; /* a packet with payload found no slot */
 };
 
 struct {
@@ -62,12 +73,23 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* Slots that user space gives back. */
+/* A ring of slots that user space gives back. */
 struct {
-	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
+	__type(key, u32);
 	__type(value, u32);
 } free_slots SEC(".maps");
+
+/* Flows without a slot, by id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 18);
+	__type(key, u32);
+	__type(value, struct parked);
+} parked_flows SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -95,82 +117,15 @@ struct {
 /* A field of the TCP socket, read safely: from 6.18 on the verifier does not let `skb->sk` become a tcp_sock. */
 #define TCP_FIELD(sk, field) BPF_CORE_READ((struct tcp_sock *)(sk), field)
 
+/* The peer's FIN takes a sequence number, and TCP counts it as a byte that was received. */
+static __always_inline u32 has_fin(struct sock *sk)
+{
+	return (sk->__sk_common.skc_flags >> SOCK_DONE) & 1;
+}
+
 static __always_inline struct flow *flow_at(u32 slot)
 {
 	return bpf_map_lookup_elem(&flows, &slot);
-}
-
-/* Take a free slot. Returns slot + 1, or UNTRACKED. */
-static __always_inline u32 take_slot(void)
-{
-	u32 slot;
-	if (bpf_map_pop_elem(&free_slots, &slot) == 0)
-		return slot + 1;
-	if (next_slot < max_flows) {
-		slot = __sync_fetch_and_add(&next_slot, 1);
-		if (slot < max_flows)
-			return slot + 1;
-	}
-	__sync_fetch_and_add(&untracked_flows, 1);
-	return UNTRACKED;
-}
-
-static __always_inline void reset_stream(struct stream *stream)
-{
-	__builtin_memset(stream, 0, sizeof(*stream));
-}
-
-static __always_inline void identify(struct flow *flow, struct sock *sk, u32 pid)
-{
-	struct sock_common *common = &sk->__sk_common;
-
-	flow->pid = pid;
-	flow->family = common->skc_family;
-	flow->netns = common->skc_net.net->ns.inum;
-	flow->local_port = common->skc_num;
-	flow->remote_port = bpf_ntohs(common->skc_dport);
-	flow->interface = 0;
-	flow->device[0] = 0;
-	flow->closed = 0;
-	flow->sampled_ns = 0;
-	flow->stuck_ends_ns[TRANSMIT] = flow->stuck_ends_ns[RECEIVE] = 0;
-	__builtin_memset(flow->local_addr, 0, 16);
-	__builtin_memset(flow->remote_addr, 0, 16);
-	if (flow->family == AF_INET6) {
-		BPF_CORE_READ_INTO(&flow->local_addr, sk, __sk_common.skc_v6_rcv_saddr);
-		BPF_CORE_READ_INTO(&flow->remote_addr, sk, __sk_common.skc_v6_daddr);
-	} else {
-		*(u32 *)flow->local_addr = common->skc_rcv_saddr;
-		*(u32 *)flow->remote_addr = common->skc_daddr;
-	}
-	reset_stream(&flow->streams[TRANSMIT]);
-	reset_stream(&flow->streams[RECEIVE]);
-	flow->id = __sync_fetch_and_add(&next_flow_id, 1) + 1;
-}
-
-/* Everything that this connection ever received counts. */
-static __always_inline void begin_receive(struct stream *stream, struct sock *sk)
-{
-	stream->next_sequence = TCP_FIELD(sk, rcv_nxt) - (u32)TCP_FIELD(sk, bytes_received);
-	stream->started = 1;
-}
-
-/* A flow that was born under our eyes: every byte of its life counts. */
-static __always_inline struct flow *new_flow(struct sock *sk, struct owner *owner)
-{
-	u32 taken = take_slot();
-	if (__sync_val_compare_and_swap(&owner->flow, NO_FLOW_YET, taken) != NO_FLOW_YET || taken == UNTRACKED)
-		return NULL;
-	struct flow *flow = flow_at(taken - 1);
-	if (!flow)
-		return NULL;
-	flow->known_at_attach = 0;
-	flow->accepted = sk->__sk_common.skc_state != TCP_SYN_SENT;
-	identify(flow, sk, owner->pid);
-	begin_receive(&flow->streams[RECEIVE], sk);
-	flow->streams[TRANSMIT].next_sequence = TCP_FIELD(sk, snd_una);
-	flow->streams[TRANSMIT].started = 1;
-	return flow;
 }
 
 #endif

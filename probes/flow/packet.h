@@ -47,17 +47,26 @@ static __always_inline bool read_header(struct tcp_header *header, unsigned char
 	return true;
 }
 
-/* How many packets of the link one buffer is: segmentation offload, and the merging of what was received. */
-static __always_inline u32 segments_of(struct sk_buff *skb)
+/* How many packets of the link one buffer is: segmentation offload, and the merging of what was received. It says so
+ * itself; what came in through a virtual machine's device says only how large they were. */
+static __always_inline u32 segments_of(struct sk_buff *skb, u32 payload)
 {
-	unsigned char *at = skb->head + skb->end + bpf_core_field_offset(struct skb_shared_info, gso_segs);
-	u16 segments = 0;
+	unsigned char *shared = skb->head + skb->end;
+	unsigned char *count_at = shared + bpf_core_field_offset(struct skb_shared_info, gso_segs);
+	unsigned char *size_at = shared + bpf_core_field_offset(struct skb_shared_info, gso_size);
+	u16 count = 0, size = 0;
 
 	if (plain_reads)
-		segments = *(const volatile u16 *)at;
+		count = *(const volatile u16 *)count_at;
 	else
-		bpf_probe_read_kernel(&segments, sizeof(segments), at);
-	return segments ? segments : 1;
+		bpf_probe_read_kernel(&count, sizeof(count), count_at);
+	if (count)
+		return count;
+	if (plain_reads)
+		size = *(const volatile u16 *)size_at;
+	else
+		bpf_probe_read_kernel(&size, sizeof(size), size_at);
+	return size && payload > size ? (payload + size - 1) / size : 1;
 }
 
 /* Is this a TCP header, and this socket's? A tunnel keeps the socket but wraps the packet in another. */

@@ -2,63 +2,33 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Losses, StartedProbe, Target
-from netprof.probes.flow.bins import BIN_RECORD, STREAM, BinCollector
+from netprof.probes.flow.adoption import Adoption
+from netprof.probes.flow.bins import BIN_RECORD, BinCollector
+from netprof.probes.flow.rows import FlowRow, flow_row
+from netprof.probes.flow.slots import Slots
 from netprof.probes.flow.transport import SAMPLE_NS, TcpSamples, tick_us
-from netprof.probes.kernel.loader import (
-    BpfLink,
-    BpfObject,
-    RingBuffer,
-    map_array,
-    map_update,
-    run_iterator,
-)
-from netprof.probes.kernel.rtnetlink import device_name
+from netprof.probes.kernel.loader import BpfObject, RingBuffer
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.probe import Description, Probe, Shared, Tables
 from netprof.schema import UNKNOWN_RANK
-
-FLOW = np.dtype(
-    [
-        ("id", "u4"),
-        ("pid", "u4"),
-        ("family", "u4"),
-        ("netns", "u4"),
-        ("local_addr", "u1", 16),
-        ("remote_addr", "u1", 16),
-        ("local_port", "u2"),
-        ("remote_port", "u2"),
-        ("interface", "u4"),
-        ("device", "S16"),
-        ("attach_sequence", "u4"),
-        ("known_at_attach", "u4"),
-        ("closed", "u4"),
-        ("accepted", "u4"),
-        ("unused", "u4", 4),
-        ("sampled_ns", "u8"),
-        ("stuck_ends_ns", "u8", 2),
-        ("streams", STREAM, 2),
-    ]
-)
-"""`struct flow` of flow.h."""
 
 LIFE_RECORD = np.dtype(
     [("time_ns", "u8"), ("pid", "u4"), ("tid", "u4"), ("kind", "u4"), ("padding", "u4"), ("arguments", "u8", 3)]
 )
 """`struct life_record` of flow.h."""
 
-MAX_FLOWS = 4096
-_AF_INET6 = 10
-_RECYCLE_AFTER_NS = 2_000_000_000
+MAX_FLOWS = 65_536
+_ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
+_EXIT = 102  # LIFE_EXIT of flow.h
 _BINS_RING_BYTES = 4 << 20
 _LIVES_RING_BYTES = 256 << 10
 _COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
@@ -91,14 +61,16 @@ class FlowProbe(Probe):
         self._rank_of, self._device = rank_of, device
         self._left_out: set[int] = set()  # flows of other devices
         self._object = _load(bin_ns, self.targets.fd, max_flows)
-        self._iterator: BpfLink | None = None
-        self._flows: NDArray[Any] = map_array(self._object.map_fd("flows"), FLOW.itemsize, max_flows).view(FLOW)[:, 0]
+        self._adoption: Adoption | None = None
+        self._begun_ns = 0  # what was adopted after that was adopted late
+        self._slots = Slots(self._object, max_flows, bin_ns)
         self._bins = RingBuffer(self._object.map_fd("bins"), _BINS_RING_BYTES, BIN_RECORD.itemsize)
         self._tcp = TcpSamples(self._object)
         self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
         self._collector = BinCollector(bin_ns, max_flows)
         self._published = np.zeros(max_flows, dtype=np.uint32)  # the id last published from each slot
-        self._closed_ns: dict[int, int] = {}
+        self._ended: list[tuple[float, int]] = []  # processes, and when to forget them
+        self._late_flows = self._late_bytes = 0
 
     @classmethod
     def open(cls, shared: Shared) -> FlowProbe:
@@ -106,28 +78,31 @@ class FlowProbe(Probe):
         return cls(shared.bin_ns, targets=shared.targets, rank_of=shared.rank_of, device=shared.device)
 
     def follow(self, targets: Sequence[Target] = ()) -> None:
-        """Begin counting, at the first call; who is in the map of targets is known to the programs at once."""
-        if self._iterator is None:
-            # The packet programs come first: a flow must not exist before its bytes are seen.
-            for program in ("packet_sent", "packet_received"):
-                self._object.attach(program)
-            for program in ("process_forked", "process_executed", "process_exited", "state_changed"):
-                self._object.attach(program)
-            self._iterator = self._object.attach_iterator("find_sockets")
-            run_iterator(self._iterator)  # sockets that the job holds already
+        """Begin counting, at the first call; later ones adopt the sockets of the processes that have joined."""
+        if self._adoption is not None:
+            self._adoption.look()
+            return
+        # The packet programs come first: a flow must not exist before its bytes are seen.
+        for program in ("packet_sent", "packet_received"):
+            self._object.attach(program)
+        for program in ("process_forked", "process_executed", "process_exited", "state_changed"):
+            self._object.attach(program)
+        self._adoption = Adoption(self._object)
+        self._begun_ns = self._adoption.begin()
 
     def drain(self, *, final: bool = False) -> Tables:
         """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`, `tcp`.
 
         With `final` the open bins count too, and so does what the transport says of flows without packets.
         """
-        if final and self._iterator is not None:
-            run_iterator(self._iterator)
+        if self._adoption is not None:
+            self._adoption.look() if final else self._adoption.look_if_due()
         lives = self._drain_lives()
         wire = self._drain_bins(final=final)
         flows = self._new_flows(final=final)  # after the bins: each flow that has one has its row
-        tcp = self._wanted(self._tcp.drain(self._published, self._used()["id"]))
-        self._recycle()
+        used = self._slots.used()["id"]
+        tcp = self._wanted(self._tcp.drain(self._published[: len(used)], used))
+        self._collector.forget(self._slots.recycle(time.monotonic_ns(), self._published))
         return {"marks": lives, "flows": flows, "wire": self._wanted(wire), "tcp": tcp}
 
     def describe(self) -> Description:
@@ -138,6 +113,8 @@ class FlowProbe(Probe):
             lost_marks=counters["lost_events"],
             untracked_flows=counters["untracked_flows"],
             healed_bytes=counters["healed_bytes"],
+            late_flows=self._late_flows,
+            late_bytes=self._late_bytes,
         )
         return Description(started=(StartedProbe(self.name, f"{self.bin_ns} ns bins"),), losses=losses)
 
@@ -158,29 +135,45 @@ class FlowProbe(Probe):
     def _drain_lives(self) -> dict[str, NDArray[Any]]:
         """Return forks, execs and exits of the job's processes since the last call."""
         records = self._lives.drain().copy().view(LIFE_RECORD)[:, 0]
+        self._forget_ended(records["pid"][records["kind"] == _EXIT].tolist())
         columns = {name: records[name] for name in ("time_ns", "pid", "tid", "kind")}
         return columns | {f"arg{index}": records["arguments"][:, index] for index in range(3)}
+
+    def _forget_ended(self, pids: list[int]) -> None:
+        """Drop processes from the job some time after they have told that they end."""
+        now_s = time.monotonic()
+        self._ended += [(now_s + _ENDED_AFTER_S, pid) for pid in pids]
+        while self._ended and self._ended[0][0] <= now_s:
+            self.targets.drop_ended(self._ended.pop(0)[1])
 
     def _drain_bins(self, *, final: bool) -> dict[str, NDArray[Any]]:
         """Return the finished bins since the last call; with `final` the open ones too."""
         now_bin = time.monotonic_ns() // self.bin_ns
-        flows = self._used()
+        flows = self._slots.used()
         silent = self._collector.silent(flows["id"], flows["streams"], now_bin + 3 if final else now_bin)
         records = self._bins.drain().view(BIN_RECORD)[:, 0]
         return self._collector.columns(records, silent)
 
     def _new_flows(self, *, final: bool) -> dict[str, list[Any]]:
         """Return a row for every wanted flow that showed itself since the last call."""
-        flows = self._used()
-        known = (flows["device"] != b"") if not final else (flows["streams"]["bin_end_ns"] > 0).any(axis=1)
+        flows = self._slots.used()
+        past = flows["adoption"]
+        missed = (past["time_ns"] > self._begun_ns) & (past["sent_bytes"] + past["received_bytes"] > 0)
+        moved = (flows["streams"]["bin_end_ns"] > 0).any(axis=1)
+        over = np.full(len(flows), True) if final else (flows["closed"] != 0) | (flows["holder"] == 0)
+        known = (flows["device"] != b"") | (over & (missed | moved))
         fresh = np.flatnonzero((flows["id"] != self._published[: len(flows)]) & (flows["id"] != 0) & known)
-        if fresh.size and self._iterator is not None and (flows["accepted"][fresh] != 0).any():
-            run_iterator(self._iterator)  # settles who owns them
+        if fresh.size and self._adoption is not None and (flows["accepted"][fresh] != 0).any():
+            self._adoption.look()  # settles who owns them
         self._published[fresh] = flows["id"][fresh]
-        rows = [_row(flow, self._rank_of) for flow in flows[fresh].copy()]
+        fresh = fresh[flows["told"][fresh] == 0]  # the others had another slot before
+        late = fresh[missed[fresh]]
+        self._late_flows += len(late)
+        self._late_bytes += int(past["sent_bytes"][late].sum() + past["received_bytes"][late].sum())
+        rows = [flow_row(flow, self._rank_of) for flow in flows[fresh].copy()]
         wanted = [row for row in rows if self._device in (None, row.device)]
         self._left_out.update({row.flow_id for row in rows} - {row.flow_id for row in wanted})
-        return {name: [row[place] for row in wanted] for place, name in enumerate(_Row._fields)}
+        return {name: [row[place] for row in wanted] for place, name in enumerate(FlowRow._fields)}
 
     def _wanted(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Leave out rows of the flows that are not wanted."""
@@ -188,21 +181,6 @@ class FlowProbe(Probe):
             return columns
         wanted = ~np.isin(columns["flow_id"], list(self._left_out))
         return {name: column[wanted] for name, column in columns.items()}
-
-    def _recycle(self) -> None:
-        """Give the slots of flows that closed a while ago back to the kernel programs."""
-        now_ns = time.monotonic_ns()
-        for slot in np.flatnonzero(self._used()["closed"]).tolist():
-            closed_ns = self._closed_ns.setdefault(slot, now_ns)
-            if now_ns - closed_ns < _RECYCLE_AFTER_NS:
-                continue
-            del self._closed_ns[slot]
-            self._collector.forget(slot)
-            map_update(self._object.map_fd("flows"), slot.to_bytes(4, "little"), bytes(FLOW.itemsize))
-            map_update(self._object.map_fd("free_slots"), b"", slot.to_bytes(4, "little"))
-
-    def _used(self) -> NDArray[Any]:
-        return self._flows[: self._object.counters("next_slot")["next_slot"]]
 
 
 def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
@@ -220,44 +198,3 @@ def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
         raise
     except NetprofError:
         return load(0)
-
-
-class _Row(NamedTuple):
-    """A row of table `flows`."""
-
-    flow_id: int
-    family: int
-    local_addr: str
-    local_port: int
-    remote_addr: str
-    remote_port: int
-    protocol: int
-    netns: int
-    device: str
-    pid: int
-    rank: int
-
-
-def _row(flow: Any, rank_of: Callable[[int], int]) -> _Row:
-    local, remote = (_address(flow[name], int(flow["family"])) for name in ("local_addr", "remote_addr"))
-    return _Row(
-        flow_id=int(flow["id"]),
-        family=local.version,
-        local_addr=str(local),
-        local_port=int(flow["local_port"]),
-        remote_addr=str(remote),
-        remote_port=int(flow["remote_port"]),
-        protocol=6,
-        netns=int(flow["netns"]),
-        device=device_name(bytes(flow["device"]).split(b"\0")[0]),
-        pid=int(flow["pid"]),
-        rank=rank_of(int(flow["pid"])),
-    )
-
-
-def _address(data: NDArray[np.uint8], family: int) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Read an address; IPv4 carried by an IPv6 socket is IPv4."""
-    if family != _AF_INET6:
-        return ipaddress.IPv4Address(data[:4].tobytes())
-    address = ipaddress.IPv6Address(data.tobytes())
-    return address.ipv4_mapped or address

@@ -26,14 +26,23 @@ static __always_inline void tell(u32 kind, u32 pid, u32 tid, u64 argument)
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
+/* Values of targets. A process that ends belongs to the job until user space drops it: its sockets are closed last. */
+#define ALIVE 1
+#define ENDED 2
+
 /* A process that the job forks belongs to the job. */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(process_forked, struct task_struct *parent, struct task_struct *child)
 {
-	u32 parent_pid = parent->tgid, child_pid = child->tgid, one = 1;
-	if (parent_pid == child_pid || !bpf_map_lookup_elem(&targets, &parent_pid))
+	u32 parent_pid = parent->tgid, child_pid = child->tgid, alive = ALIVE;
+	if (parent_pid == child_pid)
 		return 0;
-	bpf_map_update_elem(&targets, &child_pid, &one, BPF_ANY);
+	if (!bpf_map_lookup_elem(&targets, &parent_pid)) {
+		if (bpf_map_lookup_elem(&targets, &child_pid))
+			bpf_map_delete_elem(&targets, &child_pid); /* a stranger with the pid of one that ended */
+		return 0;
+	}
+	bpf_map_update_elem(&targets, &child_pid, &alive, BPF_ANY);
 	tell(LIFE_FORK, parent_pid, parent->pid, child_pid);
 	return 0;
 }
@@ -51,9 +60,10 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(process_exited, struct task_struct *task)
 {
 	u32 pid = task->tgid;
-	if (!bpf_map_lookup_elem(&targets, &pid) || task->signal->live.counter > 0)
+	u32 *target = bpf_map_lookup_elem(&targets, &pid);
+	if (!target || task->signal->live.counter > 0)
 		return 0;
-	bpf_map_delete_elem(&targets, &pid);
+	*target = ENDED;
 	tell(LIFE_EXIT, pid, task->pid, 0);
 	return 0;
 }

@@ -14,6 +14,7 @@ typedef __u8 u8;
 typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
+typedef __s16 s16;
 typedef __s32 s32;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -49,13 +50,47 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 };
 
+typedef struct {
+	int owned;
+} socket_lock_t;
+
+struct bpf_local_storage;
+
 struct sock {
 	struct sock_common __sk_common;
+	socket_lock_t sk_lock;
+	struct {
+		int len;
+	} sk_backlog;
 	u16 sk_protocol;
+	struct bpf_local_storage *sk_bpf_storage;
+};
+
+struct request_sock {
+	struct request_sock *dl_next;
+	struct sock *sk;
+};
+
+struct request_sock_queue {
+	struct request_sock *rskq_accept_head;
 };
 
 struct inet_connection_sock {
+	struct request_sock_queue icsk_accept_queue;
 	u8 icsk_ca_state : 5;
+};
+
+struct list_head {
+	struct list_head *next;
+};
+
+struct mptcp_sock {
+	struct list_head conn_list;
+};
+
+struct mptcp_subflow_context {
+	struct list_head node;
+	struct sock *tcp_sock;
 };
 
 struct tcp_sock {
@@ -74,6 +109,10 @@ struct tcp_sock {
 	u32 chrono_stat[3];
 	u8 chrono_type : 2;
 	u64 bytes_received;
+	u64 bytes_sent;
+	u64 bytes_retrans;
+	u32 segs_in;
+	u32 segs_out;
 };
 
 struct net_device {
@@ -129,7 +168,16 @@ struct socket {
 	struct sock *sk;
 };
 
-struct bpf_iter_meta;
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
 
 struct bpf_iter__task_file {
 	struct bpf_iter_meta *meta;

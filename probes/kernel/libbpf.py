@@ -47,6 +47,8 @@ _FUNCTIONS: dict[str, tuple[type | None, list[object]]] = {
     "netprof_ring_open": (c_void_p, [c_int, c_ulong]),
     "netprof_ring_close": (None, [c_void_p]),
     "netprof_ring_drain": (c_ulong, [c_void_p, c_uint32, c_void_p, c_ulong]),
+    "netprof_store_32": (None, [c_void_p, c_uint32]),
+    "netprof_store_64": (None, [c_void_p, c_uint64]),
     "netprof_uprobe_multi": (c_int, [c_int, c_char_p, c_void_p, c_void_p, c_uint32, c_uint32, c_int]),
     "netprof_program_statistics": (c_int, [c_int, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64)]),
 }

@@ -142,7 +142,7 @@ class BpfObject:
         if self._counters is None:
             descriptor = self.map_fd(".bss")
             size = int(self._library.bpf_map__value_size(self._map(".bss")))
-            self._counters = map_array(descriptor, size, 1)[0]
+            self._counters = map_array(descriptor, size, 1, writable=True)[0]
         unknown = set(names) - self._places.keys()
         if unknown:
             self._places.update(_symbols(object_path(self.name), ".bss", unknown))
@@ -151,6 +151,14 @@ class BpfObject:
             name: int.from_bytes(self._counters[at : at + size].tobytes(), "little")
             for name, (at, size) in spans.items()
         }
+
+    def set_counter(self, name: str, value: int) -> None:
+        """Set one of those, of 4 or 8 bytes; a program that sees it also sees what was written to maps before."""
+        self.counters(name)
+        assert self._counters is not None
+        at, size = self._places[name]
+        store = self._library.netprof_store_32 if size == 4 else self._library.netprof_store_64
+        store(self._counters.ctypes.data + at, value)
 
     def close(self) -> None:
         """Detach everything and unload. May be called twice."""
@@ -231,11 +239,12 @@ class RingBuffer:
         self._ring = None
 
 
-def map_array(map_fd: int, value_bytes: int, entries: int) -> NDArray[np.uint8]:
-    """Map an mmapable BPF array for reading: shape (entries, value_bytes), changing under the reader's eyes."""
+def map_array(map_fd: int, value_bytes: int, entries: int, *, writable: bool = False) -> NDArray[np.uint8]:
+    """Map an mmapable BPF array: shape (entries, value_bytes), changing under the reader's eyes."""
     stride = (value_bytes + 7) // 8 * 8
     length = (stride * entries + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
-    mapping = mmap.mmap(map_fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+    access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
+    mapping = mmap.mmap(map_fd, length, flags=mmap.MAP_SHARED, prot=access)
     return np.frombuffer(mapping, dtype=np.uint8)[: stride * entries].reshape(entries, stride)[:, :value_bytes]
 
 

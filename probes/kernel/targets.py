@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from netprof.probes.kernel.loader import create_hash, map_delete, map_update
+from netprof.probes.kernel.loader import create_hash, map_delete, map_lookup, map_update
 
 _MOST = 16_384
 _PID_BYTES = 4
+_ALIVE, _ENDED = 1, 2  # of process_life.h
 
 
 class TargetMap:
@@ -22,11 +23,16 @@ class TargetMap:
 
     def add(self, pid: int) -> None:
         """Count process `pid` to the job, and what it forks from now on. Raises NetprofError when the map is full."""
-        map_update(self.fd, _key(pid), (1).to_bytes(_PID_BYTES, "little"))
+        map_update(self.fd, _key(pid), _ALIVE.to_bytes(_PID_BYTES, "little"))
 
     def discard(self, pid: int) -> None:
         """Count process `pid` to the job no more; an absent one is fine."""
         map_delete(self.fd, _key(pid))
+
+    def drop_ended(self, pid: int) -> None:
+        """Count process `pid` to the job no more if it has ended, and no other process of the job has its pid now."""
+        if map_lookup(self.fd, _key(pid), _PID_BYTES) == _ENDED.to_bytes(_PID_BYTES, "little"):
+            self.discard(pid)
 
     def close(self) -> None:
         """Close the descriptor, twice if need be; programs that use the map keep it."""

@@ -187,7 +187,7 @@ def test_slots_are_used_again() -> None:
             sender.until("closed")
             sender.process.wait()
             receiver.process.wait()
-            while (probe._used()["closed"] != 0).any():
+            while (probe._slots.used()["closed"] != 0).any():
                 pass
         recorded = collector.finish()
     assert recorded.losses.untracked_flows == 0

@@ -95,7 +95,7 @@ def test_a_recycled_slot_owes_nothing_to_its_last_flow() -> None:
     kernel, collector = Kernel(), BinCollector(BIN_NS, SLOTS)
     kernel.packet(0, 0, 10_000, 5)
     collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 20))
-    collector.forget(0)
+    collector.forget(np.array([0]))
     kernel.streams[0] = np.zeros(2, dtype=STREAM)
     kernel.ids[0] = 99
     kernel.packet(0, 0, 10_000, 7)

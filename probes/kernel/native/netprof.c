@@ -44,6 +44,17 @@ const char *netprof_log(void)
 	return log_text;
 }
 
+/* Write to memory that BPF programs read: whoever sees the value also sees what was written before it. */
+void netprof_store_32(unsigned int *at, unsigned int value)
+{
+	__atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+
+void netprof_store_64(unsigned long *at, unsigned long value)
+{
+	__atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+
 /* A ring buffer of fixed-size records, read by one thread. */
 struct netprof_ring {
 	unsigned long *consumer;

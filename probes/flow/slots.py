@@ -1,0 +1,140 @@
+"""The slots of the kernel's table of flows: read in place, freed when a flow is over, taken from the silent if need be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netprof.probes.flow.bins import STREAM
+from netprof.probes.kernel.loader import BpfObject, map_array, map_update
+
+ADOPTION = np.dtype(
+    [
+        ("time_ns", "u8"),
+        ("sent_bytes", "u8"),
+        ("resent_bytes", "u8"),
+        ("received_bytes", "u8"),
+        ("sent_packets", "u4"),
+        ("received_packets", "u4"),
+        ("sequence", "u4"),
+        ("unused", "u4"),
+    ]
+)
+"""`struct adoption` of flow.h."""
+
+PARKED = np.dtype(
+    [
+        ("adoption", ADOPTION),
+        ("next_sequence", "u4", 2),
+        ("holes_bytes", "u4"),
+        ("started", "u2", 2),
+        ("segments", "u2"),
+        ("accepted", "u2"),
+        ("told", "u4"),
+    ]
+)
+"""`struct parked` of flow.h."""
+
+FLOW = np.dtype(
+    [
+        ("holder", "u4"),
+        ("interface", "u4"),
+        ("sampled_ns", "u8"),
+        ("stuck_ends_ns", "u8", 2),
+        ("id", "u4"),
+        ("closed", "u4"),
+        ("accepted", "u4"),
+        ("told", "u4"),
+        ("pid", "u4"),
+        ("family", "u4"),
+        ("netns", "u4"),
+        ("local_port", "u2"),
+        ("remote_port", "u2"),
+        ("local_addr", "u1", 16),
+        ("remote_addr", "u1", 16),
+        ("device", "S16"),
+        ("adoption", ADOPTION),
+        ("unused", "u4", 6),
+        ("streams", STREAM, 2),
+    ]
+)
+"""`struct flow` of flow.h."""
+
+_FREE_AFTER_NS = 2_000_000_000
+_SILENT_NS = 1_000_000_000
+_SILENT_BINS = 4
+_RECEIVE = 1
+
+
+class Slots:
+    """The table of a loaded flow object, of `count` slots.
+
+    A flow takes a slot with its first packet and gives it back some time after its end. When more than half of all
+    slots are taken, flows that have been silent for a while give up theirs: what they need to go on is parked.
+    """
+
+    def __init__(self, loaded: BpfObject, count: int, bin_ns: int) -> None:
+        self._object, self._count = loaded, count
+        self._flows: NDArray[Any] = map_array(loaded.map_fd("flows"), FLOW.itemsize, count, writable=True)
+        self._flows = self._flows.view(FLOW)[:, 0]
+        self._ring = map_array(loaded.map_fd("free_slots"), 8, count, writable=True).view(np.uint32)[:, 0]
+        self._freed = 0
+        self._left_ns = np.zeros(count, dtype=np.int64)  # since when a slot's flow needs it no more; 0: it does
+        self._silent_ns = max(_SILENT_NS, _SILENT_BINS * bin_ns)
+
+    def used(self) -> NDArray[Any]:
+        """Return the slots that were ever taken (FLOW): live memory, changing under the reader's eyes."""
+        return self._flows[: self._object.counters("next_slot")["next_slot"]]
+
+    def recycle(self, now_ns: int, told: NDArray[np.uint32]) -> NDArray[np.intp]:
+        """Free what is not needed any more and return those slots. `told` are the ids of the flows that have rows.
+
+        `now_ns` is CLOCK_MONOTONIC.
+        """
+        flows = self.used()
+        if self._in_use() > self._count // 2:
+            self._give_up_silent(flows, now_ns)
+        left = np.flatnonzero((flows["closed"] != 0) | ((flows["holder"] == 0) & (flows["id"] != 0)))
+        first_seen = left[self._left_ns[left] == 0]
+        self._left_ns[first_seen] = now_ns
+        ready: NDArray[np.intp] = left[now_ns - self._left_ns[left] >= _FREE_AFTER_NS]
+        if ready.size:
+            self._park(flows, ready[flows["closed"][ready] == 0], told)
+            self._free(ready)
+        return ready
+
+    def _in_use(self) -> int:
+        counted = self._object.counters("next_slot", "reused_slots")
+        return counted["next_slot"] - (self._freed - counted["reused_slots"])
+
+    def _give_up_silent(self, flows: NDArray[Any], now_ns: int) -> None:
+        """Let go of the slots of silent flows: from here on their next packet takes another."""
+        last_ns = flows["streams"]["last_ns"].max(axis=1)
+        silent = (flows["holder"] != 0) & (flows["closed"] == 0) & (last_ns + np.uint64(self._silent_ns) < now_ns)
+        self._flows["holder"][np.flatnonzero(silent)] = 0
+
+    def _park(self, flows: NDArray[Any], slots: NDArray[np.intp], told: NDArray[np.uint32]) -> None:
+        """Keep what flows need that gave up their slots, unless they have moved to others already."""
+        moved = np.isin(flows["id"][slots], flows["holder"])
+        slots = slots[~moved]
+        parked = np.zeros(len(slots), PARKED)
+        for name in ("adoption", "accepted"):
+            parked[name] = flows[name][slots]
+        for name in ("next_sequence", "started"):
+            parked[name] = flows["streams"][name][slots]
+        for name in ("holes_bytes", "segments"):
+            parked[name] = flows["streams"][name][slots, _RECEIVE]
+        parked["told"] = np.isin(flows["id"][slots], told)
+        descriptor = self._object.map_fd("parked_flows")
+        for flow_id, kept in zip(flows["id"][slots].tolist(), parked, strict=True):
+            map_update(descriptor, flow_id.to_bytes(4, "little"), kept.tobytes())
+
+    def _free(self, slots: NDArray[np.intp]) -> None:
+        self._flows["id"][slots] = 0  # first: whoever copies from the slot meanwhile notices
+        self._flows[slots] = np.zeros((), FLOW)
+        self._left_ns[slots] = 0
+        self._ring[(self._freed + np.arange(len(slots))) % self._count] = slots
+        self._freed += len(slots)
+        self._object.set_counter("freed_slots", self._freed)
