@@ -11,11 +11,13 @@ import numpy as np
 
 from netprof.errors import NetprofError
 from netprof.model import Target
+from netprof.probes.job.starts import Starts
 from netprof.probes.job.watch import Watch
 from netprof.schema import UNKNOWN_RANK, MarkKind
 from netprof.session.given import GivenRanks
 
 _LOOK_AGAIN_S = 0.25
+_LOOK_UNTOLD_S = 0.8  # where the kernel does not tell of programs that are started
 _BEGINNINGS = (MarkKind.PROCESS_FORK, MarkKind.PROCESS_EXEC)
 _EXPECT_FOR_S = 60.0  # a process that was just started may still be importing its framework
 
@@ -30,7 +32,8 @@ class Job:
         given.check(targets)
         self._given = given
         self._targets = {(target.pid, target.start_ticks): given.of(target) for target in targets}
-        self._watch = Watch(targets)
+        self._told = _starts()
+        self._watch = Watch(targets, self._told)
         self._news: list[Target] = []
         self._next_look_s = 0.0
         self._expect_until_s = 0.0
@@ -41,7 +44,7 @@ class Job:
         return tuple(self._targets.values())
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until a process ends or the time is up."""
+        """Sleep until a process ends, one that may be a rank is started, or the time is up."""
         self._watch.wait(timeout_s)
 
     def over(self) -> bool:
@@ -61,7 +64,10 @@ class Job:
 
     def changed(self) -> list[Target]:
         """Return the processes that joined, or loaded a framework, since the last call."""
-        if time.monotonic() <= self._expect_until_s:
+        if self._watch.heard():
+            self._next_look_s = 0.0
+            self.expect_changes()
+        if time.monotonic() <= self._expect_until_s or self._told is None:
             self._look()
         news, self._news = self._news, []
         return news
@@ -87,6 +93,13 @@ class Job:
         now_s = time.monotonic()
         if now_s >= self._next_look_s:
             found = [self._given.of(target) for target in self._watch.refresh()]
-            self._next_look_s = now_s + _LOOK_AGAIN_S
+            self._next_look_s = now_s + (_LOOK_AGAIN_S if now_s <= self._expect_until_s else _LOOK_UNTOLD_S)
             self._targets.update({(target.pid, target.start_ticks): target for target in found})
             self._news += found
+
+
+def _starts() -> Starts | None:
+    try:
+        return Starts()
+    except NetprofError:  # not permitted, or not by this kernel: then the job is looked at again and again
+        return None

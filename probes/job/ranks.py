@@ -26,9 +26,9 @@ _JOBS = (
     ("OMPI_MCA_ess_base_jobid",),
     ("SLURM_JOB_ID", "SLURM_STEP_ID"),
 )
-_RUN = "TORCHELASTIC_RUN_ID"
+RUN = "TORCHELASTIC_RUN_ID"
 
-VARIABLES = tuple(dict.fromkeys(name for group in (*_RANKS, _STEP_RANK, *_JOBS, (_RUN,)) for name in group))
+VARIABLES = tuple(dict.fromkeys(name for group in (*_RANKS, _STEP_RANK, *_JOBS, (RUN,)) for name in group))
 """Every variable that the functions here look at."""
 
 
@@ -67,7 +67,12 @@ def place_on_host(environment: Mapping[str, str]) -> int | None:
 
 def has_agent(environment: Mapping[str, str]) -> bool:
     """Tell whether torchrun's agent started the process: that one starts all ranks, and again what ends too early."""
-    return _RUN in environment
+    return RUN in environment
+
+
+def run_of(environment: Mapping[str, str]) -> str:
+    """Return the name of the run that torchrun's agent gave the process; "" where none started it."""
+    return environment.get(RUN, "")
 
 
 def job_of(environment: Mapping[str, str], netns: int) -> tuple[str, ...] | None:
@@ -80,7 +85,7 @@ def job_of(environment: Mapping[str, str], netns: int) -> tuple[str, ...] | None
         values = tuple(environment.get(name, "") for name in names)
         if all(values):
             place = str(netns) if _is_loopback(values[0]) else ""
-            return (names[0], *values, environment.get(_RUN, ""), place)
+            return (names[0], *values, environment.get(RUN, ""), place)
     return None
 
 

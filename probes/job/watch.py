@@ -10,19 +10,29 @@ from types import TracebackType
 
 from netprof.errors import NetprofError
 from netprof.model import Target
-from netprof.probes.job.processes import find_more, is_same
+from netprof.probes.job.kinship import Kinship
+from netprof.probes.job.processes import find_more, is_same, kinship_of
+from netprof.probes.job.starts import Starts
 
 THOROUGH_EVERY_S = 2.0
+_CANDIDATE_FOR_S = 60.0  # a program that was started as one of the job's may still be importing its framework
+_LISTEN_AGAIN_S = 0.02  # a machine on which much is started must not keep us busy
 
 
 class Watch:
     """Holds a pid descriptor of each process, so that a pid given to another process cannot be mistaken for it.
 
-    A context manager. Raises NetprofError when the process may not open so many files.
+    With `starts` it also knows at once of ranks that are started elsewhere than below the job's processes. A context
+    manager. Raises NetprofError when the process may not open so many files.
     """
 
-    def __init__(self, targets: Iterable[Target]) -> None:
+    def __init__(self, targets: Iterable[Target], starts: Starts | None = None) -> None:
         self._poll = select.poll()
+        self._starts = starts
+        self._listen_from_s = 0.0
+        self._candidates: dict[int, float] = {}  # pids that may be ranks, and until when
+        self._heard = False
+        self._kinship: Kinship | None = None
         self._alive: dict[int, Target] = {}  # by pid descriptor
         self._known: dict[tuple[int, int], Target] = {}  # as last seen
         self._thorough_at_s = 0.0
@@ -39,20 +49,52 @@ class Watch:
         return [target for target in self.alive() if target.frameworks]
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until a process ends, at most `timeout_s` seconds; tell whether one did."""
-        return self._reap(max(0, round(timeout_s * 1000)))
+        """Wait until a process ends, at most `timeout_s` seconds; tell whether one did.
+
+        It returns early, too, when a process was started that may be a rank of the job.
+        """
+        end_s = time.monotonic() + timeout_s
+        while True:
+            now_s = time.monotonic()
+            listens = now_s >= self._listen_from_s
+            until_s = end_s if listens else min(end_s, self._listen_from_s)
+            if self._reap(max(0, round((until_s - now_s) * 1000)), listens=listens):
+                return True
+            if self.heard() or time.monotonic() >= end_s:
+                return False
+
+    def heard(self) -> bool:
+        """Tell whether processes were started, since the last refresh, that may be ranks of the job."""
+        if self._starts is not None and time.monotonic() >= self._listen_from_s:
+            self._listen_from_s = time.monotonic() + _LISTEN_AGAIN_S
+            self._listen(*self._starts.drain())
+        return self._heard
+
+    def _listen(self, pids: set[int], complete: bool) -> None:
+        """Take note of programs that were started; those that are of the job for sure are known by a refresh."""
+        if not complete:
+            self._thorough_at_s = 0.0
+        if pids and self._kinship is None:
+            self._kinship = kinship_of(self._alive.values())
+        found = [pid for pid in pids if self._kinship is not None and self._kinship.may_claim(pid)]
+        self._candidates.update(dict.fromkeys(found, time.monotonic() + _CANDIDATE_FOR_S))
+        self._heard |= bool(found) or not complete
 
     def refresh(self) -> list[Target]:
         """Look at the job again, and return the processes that have joined or changed: executed, loaded a framework.
 
-        Cheap enough for several times a second: ranks elsewhere that join, and a second framework in a process, are
-        looked for only every `THOROUGH_EVERY_S` seconds.
+        Cheap enough for several times a second: ranks elsewhere that join unheard, and a second framework in a process,
+        are looked for only every `THOROUGH_EVERY_S` seconds.
         """
-        now_s = time.monotonic()
+        now_s, self._heard = time.monotonic(), False
         thorough = now_s >= self._thorough_at_s
         if thorough:
             self._thorough_at_s = now_s + THOROUGH_EVERY_S
-        found = [target for target in find_more(self.alive(), thorough=thorough) if self._is_news(target)]
+        self._candidates = {pid: until_s for pid, until_s in self._candidates.items() if now_s < until_s}
+        every = find_more(self.alive(), thorough=thorough, started=self._candidates)
+        found = [target for target in every if self._is_news(target)]
+        for target in every:
+            self._candidates.pop(target.pid, None)
         return [target for target in found if self._add(target)]
 
     def close(self) -> None:
@@ -60,6 +102,8 @@ class Watch:
         for descriptor in self._alive:
             os.close(descriptor)
         self._alive.clear()
+        if self._starts is not None:
+            self._starts.close()
 
     def __enter__(self) -> Watch:
         return self
@@ -91,6 +135,7 @@ class Watch:
             os.close(descriptor)
             return False
         self._alive[descriptor] = target
+        self._kinship = None
         self._poll.register(descriptor, select.POLLIN)
         return True
 
@@ -101,10 +146,12 @@ class Watch:
                 return True
         return False
 
-    def _reap(self, timeout_ms: int) -> bool:
+    def _reap(self, timeout_ms: int, *, listens: bool = False) -> bool:
         """Forget the processes that have ended; tell whether there were any."""
-        ended = self._poll.poll(timeout_ms)
-        for descriptor, _ in ended:
+        if self._starts is not None:
+            self._poll.register(self._starts.descriptor, select.POLLIN if listens else 0)
+        ended = [descriptor for descriptor, _ in self._poll.poll(timeout_ms) if descriptor in self._alive]
+        for descriptor in ended:
             self._poll.unregister(descriptor)
             os.close(descriptor)
             del self._alive[descriptor]

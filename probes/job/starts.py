@@ -1,0 +1,35 @@
+"""Programs that were started on this machine, as the kernel tells of each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netprof.probes.kernel.loader import BpfObject, RingBuffer
+
+_RING_BYTES = 64 << 10
+
+
+class Starts:
+    """Learns of every program that is started, from now on. Raises NotPermittedError or NetprofError."""
+
+    def __init__(self) -> None:
+        self._object = BpfObject("job")
+        self._ring = RingBuffer(self._object.map_fd("starts"), _RING_BYTES, np.dtype("u8").itemsize)
+        self._object.attach("program_started")
+        self._missed = 0
+
+    @property
+    def descriptor(self) -> int:
+        """What can be polled: readable when a program was started."""
+        return self._object.map_fd("starts")
+
+    def drain(self) -> tuple[set[int], bool]:
+        """Return the processes that were started as programs since the last call, and whether those are all."""
+        pids = set(self._ring.drain().view(np.uint64)[:, 0].tolist())
+        before, self._missed = self._missed, self._object.counters("missed")["missed"]
+        return pids, self._missed == before
+
+    def close(self) -> None:
+        """Detach. May be called twice."""
+        self._ring.close()
+        self._object.close()
