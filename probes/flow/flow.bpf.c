@@ -12,7 +12,6 @@
 #include <bpf/bpf_tracing.h>
 
 #include "flow_adoption.h"
-#include "flow_sequence.h"
 #include "packet.h"
 #include "process_life.h"
 
@@ -238,7 +237,8 @@ int find_sockets(struct bpf_iter__task_file *context)
 	if (!tcp || state == TCP_CLOSE)
 		return 0;
 	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
-	if (owner) {
+	u64 address = (u64)sk;
+	if (owner && !owner->refused) {
 		look_again(owner, tcp, pid);
 		return 0;
 	}
@@ -249,9 +249,8 @@ int find_sockets(struct bpf_iter__task_file *context)
 			bpf_seq_write(context->meta->seq, &place, sizeof(place));
 		return 0;
 	}
-	u64 address = (u64)sk;
 	struct wanted *wanted = bpf_map_lookup_elem(&wanted_sockets, &address);
-	if (wanted && wanted->missed) { /* its namespace cannot be entered: without the lock, then */
+	if (wanted && wanted->missed && !owner) { /* its namespace cannot be entered: without the lock, then */
 		adopt(sk, tcp, pid, false);
 		bpf_map_delete_elem(&wanted_sockets, &address);
 		return 0;
@@ -277,8 +276,14 @@ int adopt_sockets(struct bpf_iter__tcp *context)
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(common);
 	struct sock *sk = (struct sock *)tcp;
 	bpf_map_delete_elem(&wanted_sockets, &address);
-	if (!tcp || bpf_sk_storage_get(&owners, sk, 0, 0))
+	if (!tcp)
 		return 0;
+	struct owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
+	if (owner) {
+		if (owner->refused)
+			take_up_refused(sk, tcp, owner, 1);
+		return 0;
+	}
 	if (common->skc_state == TCP_LISTEN) { /* of a Multipath TCP listener */
 		struct owner fresh = { .pid = wanted.pid };
 		bpf_sk_storage_get(&owners, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);

@@ -36,8 +36,6 @@ struct adoption {
 	u64 received_bytes;
 	u32 sent_packets;
 	u32 received_packets;
-	u32 sequence; /* transmit: what was handed down before ends here */
-	u32 unused;
 };
 
 /* What is kept of a flow that holds no slot: adopted and silent since, or silent for long while others needed slots. */
@@ -70,7 +68,7 @@ struct flow {
 	u8 remote_addr[16];
 	char device[16];
 	struct adoption adoption;
-	u32 unused[6];
+	u32 unused[8];
 	struct stream streams[2];
 };
 

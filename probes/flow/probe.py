@@ -102,7 +102,7 @@ class FlowProbe(Probe):
         flows = self._new_flows(final=final)  # after the bins: each flow that has one has its row
         used = self._slots.used()["id"]
         tcp = self._wanted(self._tcp.drain(self._published[: len(used)], used))
-        self._collector.forget(self._slots.recycle(time.monotonic_ns(), self._published))
+        self._collector.forget(self._slots.recycle(time.monotonic_ns()))
         return {"marks": lives, "flows": flows, "wire": self._wanted(wire), "tcp": tcp}
 
     def describe(self) -> Description:
@@ -167,6 +167,7 @@ class FlowProbe(Probe):
             self._adoption.look()  # settles who owns them
         self._published[fresh] = flows["id"][fresh]
         fresh = fresh[flows["told"][fresh] == 0]  # the others had another slot before
+        flows["told"][fresh] = 1
         late = fresh[missed[fresh]]
         self._late_flows += len(late)
         self._late_bytes += int(past["sent_bytes"][late].sum() + past["received_bytes"][late].sum())

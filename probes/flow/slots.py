@@ -18,8 +18,6 @@ ADOPTION = np.dtype(
         ("received_bytes", "u8"),
         ("sent_packets", "u4"),
         ("received_packets", "u4"),
-        ("sequence", "u4"),
-        ("unused", "u4"),
     ]
 )
 """`struct adoption` of flow.h."""
@@ -56,7 +54,7 @@ FLOW = np.dtype(
         ("remote_addr", "u1", 16),
         ("device", "S16"),
         ("adoption", ADOPTION),
-        ("unused", "u4", 6),
+        ("unused", "u4", 8),
         ("streams", STREAM, 2),
     ]
 )
@@ -88,11 +86,8 @@ class Slots:
         """Return the slots that were ever taken (FLOW): live memory, changing under the reader's eyes."""
         return self._flows[: self._object.counters("next_slot")["next_slot"]]
 
-    def recycle(self, now_ns: int, told: NDArray[np.uint32]) -> NDArray[np.intp]:
-        """Free what is not needed any more and return those slots. `told` are the ids of the flows that have rows.
-
-        `now_ns` is CLOCK_MONOTONIC.
-        """
+    def recycle(self, now_ns: int) -> NDArray[np.intp]:
+        """Free the slots that are not needed any more and return them. `now_ns` is CLOCK_MONOTONIC."""
         flows = self.used()
         if self._in_use() > self._count // 2:
             self._give_up_silent(flows, now_ns)
@@ -101,7 +96,7 @@ class Slots:
         self._left_ns[first_seen] = now_ns
         ready: NDArray[np.intp] = left[now_ns - self._left_ns[left] >= _FREE_AFTER_NS]
         if ready.size:
-            self._park(flows, ready[flows["closed"][ready] == 0], told)
+            self._park(flows, ready[flows["closed"][ready] == 0])
             self._free(ready)
         return ready
 
@@ -115,18 +110,17 @@ class Slots:
         silent = (flows["holder"] != 0) & (flows["closed"] == 0) & (last_ns + np.uint64(self._silent_ns) < now_ns)
         self._flows["holder"][np.flatnonzero(silent)] = 0
 
-    def _park(self, flows: NDArray[Any], slots: NDArray[np.intp], told: NDArray[np.uint32]) -> None:
+    def _park(self, flows: NDArray[Any], slots: NDArray[np.intp]) -> None:
         """Keep what flows need that gave up their slots, unless they have moved to others already."""
         moved = np.isin(flows["id"][slots], flows["holder"])
         slots = slots[~moved]
         parked = np.zeros(len(slots), PARKED)
-        for name in ("adoption", "accepted"):
+        for name in ("adoption", "accepted", "told"):
             parked[name] = flows[name][slots]
         for name in ("next_sequence", "started"):
             parked[name] = flows["streams"][name][slots]
         for name in ("holes_bytes", "segments"):
             parked[name] = flows["streams"][name][slots, _RECEIVE]
-        parked["told"] = np.isin(flows["id"][slots], told)
         descriptor = self._object.map_fd("parked_flows")
         for flow_id, kept in zip(flows["id"][slots].tolist(), parked, strict=True):
             map_update(descriptor, flow_id.to_bytes(4, "little"), kept.tobytes())

@@ -210,3 +210,25 @@ def test_wire_bytes_are_the_interface_s_own(link: str) -> None:
             wire = sum(recorded.total(flow, direction, "wire_bytes") for flow in mine)
             counted = after[side][counter] - before[side][counter]
             assert wire == pytest.approx(counted, rel=1e-3)
+
+
+@pytest.mark.parametrize("mtus", [(9000, 1500), (1500, 9000), (9000, 9000), (1500, 1500)], ids=str)
+def test_packets_are_those_of_the_link_whatever_the_mtu(mtus: tuple[int, int]) -> None:
+    """Small writes are cut for the peer, not for the own device: the packets are TCP's, and so are their headers."""
+    with Lab() as lab:
+        for host, mtu in zip(lab, mtus, strict=True):
+            host.ip("link", "set", host.device, "mtu", str(mtu))
+        bursts = ["--bytes", "5792", "--count", "500", "--period-ms", "1", "--reply", "3000"]
+        recorded, sender, receiver = transfer(lab[0].popen, lab[1].popen, lab[1].ipv4, *bursts)
+    said = [(sender, sender.events("finished")[0]["flows"]), (receiver, receiver.events("closed"))]
+    for peer, socks in said:
+        assert_exact(recorded, {"flows": socks}, peer.pid)
+        for sock in socks:
+            flow, tcp = recorded.flows[sock["local_port"], sock["remote_port"]], sock["tcp"]
+            sent, received = (recorded.total(flow, way, "packets") for way in (TRANSMIT, RECEIVE))
+            # Afterwards: the end of the connection. Before: the answer to the SYN is no packet of a socket.
+            assert -1 <= sent - tcp["segs_out"] <= 4, (sent, tcp)
+            assert -1 <= received - tcp["segs_in"] <= 4, (received, tcp)
+            for way, packets in ((TRANSMIT, sent), (RECEIVE, received)):
+                headers = recorded.total(flow, way, "wire_bytes") - recorded.total(flow, way)
+                assert headers == pytest.approx(66 * packets, abs=20)
