@@ -136,7 +136,10 @@ class Job:
             "device": ["eth0" if self.one_device else f"eth{rank}" for rank in ranks],
             "pid": [100 + rank for rank in ranks],
             "rank": list(ranks),
+            "adopted_ns": [START_NS - MS] * self.ranks,
         }
+        earlier = ("sent_bytes", "resent_bytes", "received_bytes", "sent_packets", "received_packets")
+        columns |= {f"earlier_{name}": [0] * self.ranks for name in earlier}
         return columns | self.flow_changes
 
     def nic(self) -> dict[str, Any]:

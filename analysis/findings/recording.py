@@ -13,7 +13,7 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
-from netprof.model import Meta
+from netprof.model import Losses, Meta
 from netprof.units import count, duration, share, size
 
 
@@ -119,7 +119,9 @@ def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
     return [
         ("lost marks", str(losses.lost_marks)),
         ("merged bins", str(losses.merged_bins)),
-        ("untracked flows", str(losses.untracked_flows)),
+        ("flows that found the table full", str(losses.untracked_flows)),
+        ("flows found late", str(losses.late_flows)),
+        ("their bytes until then, in no time bin", size(losses.late_bytes)),
         ("bytes seen late, by sequence numbers", size(losses.healed_bytes)),
         ("iterations cut off by the recording's edges", str(finding.dropped.incomplete)),
         ("iterations with lost marks", str(finding.dropped.damaged)),
@@ -132,6 +134,7 @@ def _losses(finding: RecordingFinding) -> str:
     parts = [
         count(losses.lost_marks, "mark") if losses.lost_marks else "",
         count(losses.merged_bins, "merged bin") if losses.merged_bins else "",
+        _found_late(losses),
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
         "the end of the trace" if finding.recorded.truncated else "",
     ]
@@ -139,8 +142,22 @@ def _losses(finding: RecordingFinding) -> str:
     return ", ".join(part for part in parts if part) or (doubt if finding.failed_checks else "nothing")
 
 
+def _found_late(losses: Losses) -> str:
+    found = count(losses.late_flows, "flow that was found late", "flows that were found late")
+    return f"the times of {size(losses.late_bytes)} of {found}" if losses.late_flows else ""
+
+
 def _seen_late(healed_bytes: int) -> str:
     return f"{size(healed_bytes)} in packets that were not seen: counted by TCP's sequence numbers, a little later"
+
+
+def _late_note(losses: Losses) -> str:
+    """Say what late adoption means: which bytes have no time, and that some may be older than the recording."""
+    which = count(losses.late_flows, "flow was", "flows were")
+    return (
+        f"{which} found after the recording had begun, on sockets that the job was given or of ranks that were started "
+        f"elsewhere: when their {size(losses.late_bytes)} until then moved, and how much of it before the recording, is unknown"
+    )
 
 
 def _left_out(finding: RecordingFinding) -> str:
@@ -177,7 +194,10 @@ def _notes(finding: RecordingFinding) -> Iterator[str]:
     if losses.merged_bins:
         yield f"{losses.merged_bins} time bins were merged into a neighbour: no byte is lost, but its time is blurred"
     if losses.untracked_flows:
-        yield f"{losses.untracked_flows} flows were not tracked: their bytes are missing"
+        full = count(losses.untracked_flows, "flow")
+        yield f"{full} found the table of flows full: what they moved until there was room again is in no time bin"
+    if losses.late_flows:
+        yield _late_note(losses)
     if finding.recorded.unknown_bytes:
         unknown = finding.recorded.unknown_bytes
         yield f"{unknown} bytes belong to flows that the trace does not describe, and are left out"

@@ -97,7 +97,8 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 `busiest_per_second`, and what has most of it: `worst_subject`, `worst_total`; of a level its last value and mean |
 | `checks[]` | what has to hold for the numbers to be true: `name` (payload_of_collectives, line_rate, \
 device_counters, peers, members, account), `holds` (null: nothing tells), and `sentence`, what does not |
-| `losses` | what the recording missed: `merged_bins`, `lost_marks`, `untracked_flows`, `healed_bytes`, `truncated` |
+| `losses` | what the recording missed: `merged_bins`, `lost_marks`, `untracked_flows`, `healed_bytes`, `truncated`; \
+`late_flows`, `late_bytes`: flows found after the attach, and what they had moved by then, in no time bin |
 | `cost` | what recording cost: `wall_s`, `cpu_s`, `cpu_share`, `peak_memory_bytes`, `trace_bytes`, `bpf_sampled_s`, \
 `programs[].{name,runs,run_time_ns,run_time_ns_per_run}`, `probes[].{name,cpu_s}` |
 | `probes.started[]`, `.skipped[]` | `name`, `detail`; `name`, `reason`, `remedy` |

@@ -61,7 +61,8 @@ def line(recent: Recent, before: Recent | None) -> str:
         parts.append(recent.stall.sentence(recent.ranks, recent.through_ns))
     else:
         parts += [_iterations(recent, before), *_traffic(recent, before)]
-    lost = recent.meta.losses.lost_marks + recent.meta.losses.merged_bins + recent.meta.losses.untracked_flows
+    losses = recent.meta.losses
+    lost = losses.lost_marks + losses.merged_bins + losses.untracked_flows + losses.late_flows
     if lost:
         parts.append(f"{count(lost, 'loss', 'losses')}")
     return " · ".join(parts)

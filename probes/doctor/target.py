@@ -14,7 +14,8 @@ from netprof.probes.doctor.gpus import check_gpus_of
 from netprof.probes.doctor.machine import effective_capabilities
 from netprof.probes.doctor.marks import check_marks
 from netprof.probes.job import procfs
-from netprof.probes.job.processes import find_job
+from netprof.probes.job.processes import find_job, kinship_of
+from netprof.probes.job.ranks import RUN
 from netprof.probes.job.roles import mapped_frameworks
 
 _AREA = "target"
@@ -37,6 +38,7 @@ def check_target(pid: int) -> list[Check]:
         *_process(target),
         *_namespaces(target),
         *_job(targets),
+        *_late_ranks(targets),
         *_frameworks(targets),
         *check_marks(targets),
         *check_gpus_of(targets),
@@ -93,6 +95,20 @@ def _job(targets: list[Target]) -> Iterator[Check]:
         detail = "the environment names none: while recording, gloo's groups do, and NCCL's that are made meanwhile"
         remedy = "else give them with --rank PID=N and --world-size N"
         yield Check(_AREA, "ranks here", Status.LIMITED, detail, remedy)
+
+
+def _late_ranks(targets: list[Target]) -> Iterator[Check]:
+    kinship = kinship_of(targets)
+    names = sorted(
+        {f"{name}={value}" for name, value, *_ in kinship.rendezvous} | {f"{RUN}={r}" for _, r in kinship.agents}
+    )
+    if names:
+        detail = f"found as they start: by {', '.join(names)}, or as children of the job's processes"
+        yield Check(_AREA, "ranks that start later", Status.OK, detail)
+    else:
+        detail = "found only as children of the job's processes: nothing in the environment names the job"
+        remedy = "where ranks start one by one, set MASTER_ADDR and MASTER_PORT for all, or attach when all run"
+        yield Check(_AREA, "ranks that start later", Status.LIMITED, detail, remedy)
 
 
 def _frameworks(targets: list[Target]) -> Iterator[Check]:

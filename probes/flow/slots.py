@@ -1,4 +1,4 @@
-"""The slots of the kernel's table of flows: read in place, freed when a flow is over, taken from the silent if need be."""
+"""The slots of the kernel's table of flows: read in place, freed when a flow is over, given up by the silent."""
 
 from __future__ import annotations
 

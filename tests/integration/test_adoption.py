@@ -258,5 +258,3 @@ def test_a_rank_that_starts_after_the_attach_and_no_rank_of_another_job(tmp_path
         assert of_flow.payload_bytes.sum() + mine.earlier_sent_bytes[port] == totals["sent"]
     assert 0 <= mine.adopted_ns[got["port"]] - began_ns < SECOND
     assert mine.adopted_ns[opened] == 0, "the rank was known before it opened that one"
-
-

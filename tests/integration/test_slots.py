@@ -114,7 +114,7 @@ def test_silent_flows_make_room_and_go_on_where_they_stood(pairs: Callable[[int]
                 pair.move(50_000 + turn)
             wait_until(lambda: slots._in_use() <= 8)
         recorded = collector.finish()
-    for pair in sum(groups, []):
+    for pair in groups[0] + groups[1]:
         pair.assert_accounted(recorded)
         assert {recorded.flows[ports]["earlier_sent_bytes"] for ports in (pair.ports, pair.ports[::-1])} == {0}
     assert len(recorded.flows) == 48

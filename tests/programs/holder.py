@@ -80,8 +80,9 @@ class Holder:
             held = socket.socket(socket.AF_INET, socket.SOCK_STREAM, arguments[2])
             held.connect((arguments[0], arguments[1]))
             return held
-        ways = {"receive_from": received_from, "steal": steal, "inherited": lambda fd: socket.socket(fileno=fd)}
-        return ways[order](*arguments)
+        if order == "inherited":
+            return socket.socket(fileno=arguments[0])
+        return received_from(*arguments) if order == "receive_from" else steal(*arguments)
 
     def _use(self, order: str, *arguments: Any) -> dict[str, Any]:
         assert self.held is not None

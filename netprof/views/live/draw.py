@@ -92,6 +92,7 @@ def _losses_and_cost(recent: Recent) -> Text:
         count(losses.lost_marks, "mark") if losses.lost_marks else "",
         count(losses.merged_bins, "merged bin") if losses.merged_bins else "",
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
+        count(losses.late_flows, "flow found late", "flows found late") if losses.late_flows else "",
     ]
     said = ", ".join(part for part in lost if part)
     cpu = f"{share(cost.cpu_s / cost.wall_s)} of a core, " if cost.wall_s else ""

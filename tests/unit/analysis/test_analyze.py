@@ -337,14 +337,16 @@ def test_losses_gaps_and_differing_counts_are_said(analyzed):
     job = Job(iterations=10).fill()
     job.marks = [mark for mark in job.marks if mark[1] == 100 or mark[0] < START_NS + 8 * ITERATION_NS + MS]
     job.without([K.DDP_WAIT], pid=100, between=(START_NS + 3 * ITERATION_NS, START_NS + 4 * ITERATION_NS))
-    job.changes["losses"] = Losses(merged_bins=3, lost_marks=2, untracked_flows=1)
+    job.changes["losses"] = Losses(merged_bins=3, lost_marks=2, untracked_flows=1, late_flows=2, late_bytes=5_000_000)
     job.changes["probes_skipped"] = (SkippedProbe("tcp", "no permission", "CAP_BPF"),)
     job.changes["warnings"] = ("something odd",)
     notes = "\n".join(analyzed(job).notes)
     for part in (
         "2 marks were lost",
         "3 time bins were merged",
-        "1 flows were not tracked",
+        "1 flow found the table of flows full",
+        "2 flows were found after the recording had begun",
+        "when their 5.0 MB until then moved",
         "miss marks in the middle",
         "probe tcp was skipped: no permission (CAP_BPF)",
         "something odd",
