@@ -153,10 +153,10 @@ def _seen_late(healed_bytes: int) -> str:
 
 def _late_note(losses: Losses) -> str:
     """Say what late adoption means: which bytes have no time, and that some may be older than the recording."""
-    which = count(losses.late_flows, "flow was", "flows were")
+    which, moved = count(losses.late_flows, "flow was", "flows were"), size(losses.late_bytes)
     return (
-        f"{which} found after the recording had begun, on sockets that the job was given or of ranks that were started "
-        f"elsewhere: when their {size(losses.late_bytes)} until then moved, and how much of it before the recording, is unknown"
+        f"{which} found after the recording had begun, on sockets that the job was given or of ranks that started "
+        f"elsewhere: when their {moved} until then moved, and how much of it before the recording, is unknown"
     )
 
 

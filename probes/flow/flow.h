@@ -68,7 +68,7 @@ struct flow {
 	u8 remote_addr[16];
 	char device[16];
 	struct adoption adoption;
-	u32 unused[8];
+	u32 unused[10];
 	struct stream streams[2];
 };
 

@@ -54,7 +54,7 @@ FLOW = np.dtype(
         ("remote_addr", "u1", 16),
         ("device", "S16"),
         ("adoption", ADOPTION),
-        ("unused", "u4", 8),
+        ("unused", "u4", 10),
         ("streams", STREAM, 2),
     ]
 )

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from netprof.probes.job import procfs, ranks
-from netprof.probes.job.roles import Process
+from netprof.probes.job.roles import Process, mapped_frameworks
 from netprof.probes.job.tree import add_trees, ancestors, look
 from netprof.schema import UNKNOWN_RANK
 
@@ -29,9 +29,11 @@ class Kinship:
     def of(cls, processes: Collection[Process]) -> Kinship:
         """Return that of the given processes of one job."""
         names = (ranks.job_of(process.environment, process.netns) for process in processes)
-        agents = ((process.stat.parent, ranks.run_of(process.environment)) for process in processes)
+        agents = {(process.stat.parent, ranks.run_of(process.environment)) for process in processes}
+        # What has PyTorch loaded is the agent; where that has ended, init or the like is the parent, of strangers too.
+        agents = {(pid, run) for pid, run in agents if run and mapped_frameworks(pid)}
         owners = (procfs.owner(process.stat.pid) for process in processes)
-        return cls(frozenset(filter(None, names)), frozenset(a for a in agents if a[1]), frozenset(owners))
+        return cls(frozenset(filter(None, names)), frozenset(agents), frozenset(owners))
 
     def may_claim(self, pid: int) -> bool:
         """Tell, without looking closely, whether a process could belong to the job."""

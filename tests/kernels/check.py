@@ -83,6 +83,34 @@ def flows_are_exact() -> bool:
         return all((totals[f, 0], totals[f, 1]) == reported(s) for f, s in zip(flows, socks, strict=True))
 
 
+def adopted_are_exact() -> bool:
+    """Compare connections that the job came by unseen: one that waited to be accepted, one of a process added late."""
+    with FlowProbe(1_000_000) as probe, socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        near.sendall(bytes(1000))
+        probe.follow(())  # of nobody yet
+        probe.targets.add(os.getpid())
+        probe.follow(())
+        far, _ = listener.accept()
+        transfer(near, far, 2_000_000)
+        far.recv(1000, socket.MSG_WAITALL)
+        transfer(far, near, 3_000_000)
+        time.sleep(0.3)
+        rows = probe.drain(final=True)
+        wire, flows, totals = rows["wire"], rows["flows"], Counter[tuple[int, int]]()
+        for flow, direction, count in zip(wire["flow_id"], wire["direction"], wire["payload_bytes"], strict=True):
+            totals[int(flow), int(direction)] += int(count)
+        noted = {
+            (flows["local_port"][row], flows["remote_port"][row]): (
+                flows["earlier_sent_bytes"][row] + totals[flows["flow_id"][row], 0],
+                flows["earlier_received_bytes"][row] + totals[flows["flow_id"][row], 1],
+            )
+            for row in range(len(flows["flow_id"]))
+        }
+        ends = {(sock.getsockname()[1], sock.getpeername()[1]): reported(sock) for sock in (near, far)}
+        return noted == ends and list(flows["earlier_sent_bytes"]).count(1000) == 1
+
+
 def marks_fire() -> tuple[bool, str]:
     """Probe the entry of a function of libc, twice, and its return, in this process, and call it."""
     marks = (
@@ -102,6 +130,9 @@ def main() -> None:
     try:
         exact = flows_are_exact()
         say(f"flows: {'exact' if exact else 'WRONG'}")
+        adopted = adopted_are_exact()
+        say(f"adopted sockets: {'exact' if adopted else 'WRONG'}")
+        exact = exact and adopted
         fired, method = marks_fire()
         say(f"marks: {'all' if fired else 'MISSING'} ({method})")
     except NetprofError as error:

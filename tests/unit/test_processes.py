@@ -21,7 +21,7 @@ from unprivileged import NOBODY
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.model import Target
 from netprof.probes.job import procfs
-from netprof.probes.job.processes import check_same, find_job, is_same
+from netprof.probes.job.processes import check_same, find_job, find_more, is_same
 from netprof.probes.job.ranks import Place, job_of, place_of
 from netprof.probes.job.watch import Watch
 from netprof.schema import UNKNOWN_RANK
@@ -158,6 +158,39 @@ def test_ranks_started_one_by_one_are_found_by_their_rendezvous(start: Start, po
     found = {target.pid for target in find_job([mine[1]])}
     assert found == set(mine)
     assert not found & {other_port, other_run, shell}
+
+
+def test_of_what_is_started_later_only_ranks_of_the_job_join(start: Start, port: int) -> None:
+    job = find_job([start(rank(0, port))["rank0"]])
+    later = [
+        start(rank(0, port + 1))["rank0"],
+        start(rank(1, port + 1))["rank1"],
+        start(rank(1, port, TORCHELASTIC_RUN_ID="another"))["rank1"],
+        start(node("shell", environment=rendezvous(port)))["shell"],
+        start(node("stranger", torch=True))["stranger"],
+    ]
+    mine = start(rank(1, port, node("loader", fork=True)))
+    assert find_more(job, thorough=False, started=later) == job
+    found = find_more(job, thorough=False, started=[*later, mine["rank1"]])
+    assert {target.pid for target in found} == {job[0].pid, *mine.values()}
+    assert training_ranks(found) == [0, 1]
+
+
+def test_a_rank_that_torchrun_starts_again_meets_elsewhere_and_is_of_the_job(start: Start, port: int) -> None:
+    first, other = (
+        start(
+            node(
+                "agent",
+                rank(0, at, TORCHELASTIC_RUN_ID="none"),
+                rank(1, at + 1, TORCHELASTIC_RUN_ID="none"),
+                torch=True,
+            )
+        )
+        for at in (port, port + 2)
+    )
+    found = {target.pid for target in find_job([first["rank0"]])}
+    assert {first["rank0"], first["rank1"]} <= found
+    assert not found & set(other.values())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
