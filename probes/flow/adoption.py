@@ -11,10 +11,11 @@ import numpy as np
 from netprof.errors import NetprofError
 from netprof.probes.kernel.loader import BpfObject, map_delete, map_keys, map_lookup, map_update, run_iterator
 from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.kernel.targets import TargetMap
 
 LOOK_EVERY_S = 0.4
-_AT_MOST_EVERY_S = 0.8  # within a second of whatever happened, drains included
-_SHARE = 0.01  # of a core, for looking, where the promise allows
+_WITHIN_S = 0.8  # of whatever happened; with the wait for a drain that is a second
+_SHARE = 0.01  # of a core, for looking where nothing seems to have happened: 100,000 sockets take 40 ms
 _FIRST_LOOKS = 8  # a table of sockets to be adopted holds 65,536
 _PLACE = np.dtype([("netns", "u4"), ("pid", "u4")])
 _WANTED = np.dtype([("pid", "u4"), ("waiting", "u4"), ("missed", "u4")])
@@ -24,11 +25,12 @@ _ADDRESS_BYTES = 8
 class Adoption:
     """Looks through the files of the job's processes for sockets that are not known, and has them adopted."""
 
-    def __init__(self, loaded: BpfObject) -> None:
-        self._object = loaded
+    def __init__(self, loaded: BpfObject, targets: TargetMap) -> None:
+        self._object, self._targets = loaded, targets
         self._find = loaded.attach_iterator("find_sockets")
         self._adopt = loaded.attach_iterator("adopt_sockets")
-        self._next_s = 0.0
+        self._next_s = self._soonest_s = 0.0
+        self._open_files = 0  # 0: the kernel does not say (before 6.2)
 
     def begin(self) -> int:
         """Adopt all that is there, and return when that was done (CLOCK_MONOTONIC ns): what comes later is late."""
@@ -39,21 +41,36 @@ class Adoption:
         return time.monotonic_ns()
 
     def look_if_due(self) -> None:
-        """Look again, if that was not done just now."""
-        if time.monotonic() >= self._next_s:
+        """Look again, if that was not done just now.
+
+        Of a job with so many files that a look is dear, their number tells whether there is anything to be found: only
+        a socket that takes the place of another then waits for its turn, or for its end.
+        """
+        now_s = time.monotonic()
+        if now_s >= self._next_s or (now_s >= self._soonest_s and self._count_files() != self._open_files):
             self.look()
 
     def look(self) -> bool:
         """Adopt every socket that is not known yet; tell whether there was any."""
-        begin_s = time.monotonic()
+        begin_s, self._open_files = time.monotonic(), self._count_files()
         places = np.unique(np.frombuffer(run_iterator(self._find), _PLACE))
         for netns in np.unique(places["netns"]).tolist():
             self._adopt_in(netns, places["pid"][places["netns"] == netns].tolist())
         if places.size:
             self._note_missed()
         spent_s = time.monotonic() - begin_s
-        self._next_s = begin_s + min(max(LOOK_EVERY_S, spent_s / _SHARE), _AT_MOST_EVERY_S)
+        wait_s = spent_s / _SHARE if self._open_files and not places.size else min(spent_s / _SHARE, _WITHIN_S)
+        self._next_s = begin_s + max(LOOK_EVERY_S, wait_s)
+        self._soonest_s = begin_s + max(LOOK_EVERY_S, min(spent_s / _SHARE, _WITHIN_S))
         return bool(places.size)
+
+    def _count_files(self) -> int:
+        """Return how many files the job's processes have open."""
+        total = 0
+        for pid in self._targets.pids():
+            with suppress(OSError):  # it has ended
+                total += Path(f"/proc/{pid}/fd").stat().st_size
+        return total
 
     def _adopt_in(self, netns: int, pids: list[int]) -> None:
         """Adopt the sockets of a network namespace, which one of `pids` is in."""

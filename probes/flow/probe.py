@@ -87,7 +87,7 @@ class FlowProbe(Probe):
             self._object.attach(program)
         for program in ("process_forked", "process_executed", "process_exited", "state_changed"):
             self._object.attach(program)
-        self._adoption = Adoption(self._object)
+        self._adoption = Adoption(self._object, self.targets)
         self._begun_ns = self._adoption.begin()
 
     def drain(self, *, final: bool = False) -> Tables:

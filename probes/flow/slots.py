@@ -107,7 +107,8 @@ class Slots:
     def _give_up_silent(self, flows: NDArray[Any], now_ns: int) -> None:
         """Let go of the slots of silent flows: from here on their next packet takes another."""
         last_ns = flows["streams"]["last_ns"].max(axis=1)
-        silent = (flows["holder"] != 0) & (flows["closed"] == 0) & (last_ns + np.uint64(self._silent_ns) < now_ns)
+        silent = (last_ns > 0) & (last_ns + np.uint64(self._silent_ns) < now_ns)
+        silent &= (flows["holder"] != 0) & (flows["closed"] == 0)
         self._flows["holder"][np.flatnonzero(silent)] = 0
 
     def _park(self, flows: NDArray[Any], slots: NDArray[np.intp]) -> None:

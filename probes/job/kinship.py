@@ -37,7 +37,8 @@ class Kinship:
 
     def may_claim(self, pid: int) -> bool:
         """Tell, without looking closely, whether a process could belong to the job."""
-        return procfs.owner(pid) in self.owners and procfs.was_started_with(pid, self._variables())
+        named = self._variables()
+        return bool(named) and procfs.owner(pid) in self.owners and procfs.was_started_with(pid, named)
 
     def claims(self, process: Process) -> bool:
         """Tell whether a process was started as one of the job's."""

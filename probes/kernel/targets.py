@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from netprof.probes.kernel.loader import create_hash, map_delete, map_lookup, map_update
+from netprof.probes.kernel.loader import create_hash, map_delete, map_keys, map_lookup, map_update
 
 _MOST = 16_384
 _PID_BYTES = 4
@@ -33,6 +33,10 @@ class TargetMap:
         """Count process `pid` to the job no more if it has ended, and no other process of the job has its pid now."""
         if map_lookup(self.fd, _key(pid), _PID_BYTES) == _ENDED.to_bytes(_PID_BYTES, "little"):
             self.discard(pid)
+
+    def pids(self) -> list[int]:
+        """Return the processes of the job."""
+        return [int.from_bytes(key, "little") for key in map_keys(self.fd, _PID_BYTES)]
 
     def close(self) -> None:
         """Close the descriptor, twice if need be; programs that use the map keep it."""

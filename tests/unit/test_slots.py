@@ -58,7 +58,7 @@ def filled(table: Table, ids: list[int], last_ns: int) -> Slots:
 
 def freed(table: Table) -> list[int]:
     ring = np.frombuffer(os.pread(table.files["free_slots"], 8 * COUNT, 0), np.uint32)[::2]
-    return ring[: table.values["freed_slots"]].tolist()
+    return list(ring[: table.values["freed_slots"]].tolist())
 
 
 def test_the_layout_is_that_of_the_kernel_programs() -> None:
