@@ -10,9 +10,11 @@ from types import TracebackType
 
 from netprof.errors import NetprofError
 from netprof.model import Target
+from netprof.probes.job import procfs
 from netprof.probes.job.kinship import Kinship
 from netprof.probes.job.processes import find_more, is_same, kinship_of
 from netprof.probes.job.starts import Starts
+from netprof.probes.job.tree import ancestors
 
 THOROUGH_EVERY_S = 2.0
 _CANDIDATE_FOR_S = 60.0  # a program that was started as one of the job's may still be importing its framework
@@ -38,6 +40,8 @@ class Watch:
         self._thorough_at_s = 0.0
         for target in targets:
             self._add(target)
+        if starts is not None:  # what began while the job was looked for, and before the kernel was asked to tell
+            self._listen(set(procfs.processes()) - {pid for pid, _ in self._known}, complete=True)
 
     def alive(self) -> list[Target]:
         """Return the processes that have not ended."""
@@ -71,11 +75,12 @@ class Watch:
         return self._heard
 
     def _listen(self, pids: set[int], complete: bool) -> None:
-        """Take note of programs that were started; those that are of the job for sure are known by a refresh."""
+        """Take note of programs that were started: a refresh will tell which of those that may be ranks are."""
         if not complete:
             self._thorough_at_s = 0.0
         if pids and self._kinship is None:
             self._kinship = kinship_of(self._alive.values())
+        pids -= ancestors([os.getpid()])  # the shell from which the job was started, too
         found = [pid for pid in pids if self._kinship is not None and self._kinship.may_claim(pid)]
         self._candidates.update(dict.fromkeys(found, time.monotonic() + _CANDIDATE_FOR_S))
         self._heard |= bool(found) or not complete
