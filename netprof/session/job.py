@@ -44,7 +44,7 @@ class Job:
         return tuple(self._targets.values())
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until a process ends, one that may be a rank is started, or the time is up."""
+        """Sleep until a process ends or the time is up."""
         self._watch.wait(timeout_s)
 
     def over(self) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netprof.errors import NetprofError
 from netprof.probes.kernel.loader import BpfObject, map_delete, map_keys, map_lookup, map_update, run_iterator
@@ -30,7 +32,7 @@ class Adoption:
         self._find = loaded.attach_iterator("find_sockets")
         self._adopt = loaded.attach_iterator("adopt_sockets")
         self._next_s = self._soonest_s = 0.0
-        self._open_files = 0  # 0: the kernel does not say (before 6.2)
+        self._open_files = 0  # of the job, where looks are dear; else, and where the kernel does not say, 0
 
     def begin(self) -> int:
         """Adopt all that is there, and return when that was done (CLOCK_MONOTONIC ns): what comes later is late."""
@@ -52,17 +54,20 @@ class Adoption:
 
     def look(self) -> bool:
         """Adopt every socket that is not known yet; tell whether there was any."""
-        begin_s, self._open_files = time.monotonic(), self._count_files()
-        places = np.unique(np.frombuffer(run_iterator(self._find), _PLACE))
-        for netns in np.unique(places["netns"]).tolist():
-            self._adopt_in(netns, places["pid"][places["netns"] == netns].tolist())
-        if places.size:
-            self._note_missed()
-        spent_s = time.monotonic() - begin_s
-        wait_s = spent_s / _SHARE if self._open_files and not places.size else min(spent_s / _SHARE, _WITHIN_S)
+        begin_s = time.monotonic()
+        if self._open_files:
+            self._open_files = self._count_files()  # before: what comes meanwhile is not in it
+        counted = self._open_files > 0
+        found = run_iterator(self._find)
+        if found:
+            self._adopt_all(np.unique(np.frombuffer(found, _PLACE)))
+        dear_s = (time.monotonic() - begin_s) / _SHARE
+        if not counted and dear_s > _WITHIN_S:
+            self._open_files = 1  # no such number: the next look is not put off, and counts
+        wait_s = dear_s if counted and not found else min(dear_s, _WITHIN_S)
         self._next_s = begin_s + max(LOOK_EVERY_S, wait_s)
-        self._soonest_s = begin_s + max(LOOK_EVERY_S, min(spent_s / _SHARE, _WITHIN_S))
-        return bool(places.size)
+        self._soonest_s = begin_s + max(LOOK_EVERY_S, min(dear_s, _WITHIN_S))
+        return bool(found)
 
     def _count_files(self) -> int:
         """Return how many files the job's processes have open."""
@@ -71,6 +76,12 @@ class Adoption:
             with suppress(OSError):  # it has ended
                 total += Path(f"/proc/{pid}/fd").stat().st_size
         return total
+
+    def _adopt_all(self, places: NDArray[Any]) -> None:
+        """Adopt the wanted sockets of the namespaces in `places`, each beside a process that holds one."""
+        for netns in np.unique(places["netns"]).tolist():
+            self._adopt_in(netns, places["pid"][places["netns"] == netns].tolist())
+        self._note_missed()
 
     def _adopt_in(self, netns: int, pids: list[int]) -> None:
         """Adopt the sockets of a network namespace, which one of `pids` is in."""

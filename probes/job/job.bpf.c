@@ -25,6 +25,6 @@ int program_started(u64 *context)
 		return 0;
 	}
 	*pid = bpf_get_current_pid_tgid() >> 32;
-	bpf_ringbuf_submit(pid, 0); /* wakes the reader: a rank that was started just now has opened no socket yet */
+	bpf_ringbuf_submit(pid, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -18,11 +18,6 @@ class Starts:
         self._object.attach("program_started")
         self._missed = 0
 
-    @property
-    def descriptor(self) -> int:
-        """What can be polled: readable when a program was started."""
-        return self._object.map_fd("starts")
-
     def drain(self) -> tuple[set[int], bool]:
         """Return the processes that were started as programs since the last call, and whether those are all."""
         pids = set(self._ring.drain().view(np.uint64)[:, 0].tolist())

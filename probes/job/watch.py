@@ -18,7 +18,6 @@ from netprof.probes.job.tree import ancestors
 
 THOROUGH_EVERY_S = 2.0
 _CANDIDATE_FOR_S = 60.0  # a program that was started as one of the job's may still be importing its framework
-_LISTEN_AGAIN_S = 0.02  # a machine on which much is started must not keep us busy
 
 
 class Watch:
@@ -31,9 +30,9 @@ class Watch:
     def __init__(self, targets: Iterable[Target], starts: Starts | None = None) -> None:
         self._poll = select.poll()
         self._starts = starts
-        self._listen_from_s = 0.0
         self._candidates: dict[int, float] = {}  # pids that may be ranks, and until when
         self._heard = False
+        self._own = ancestors([os.getpid()])  # perhaps the shell from which the job was started, too
         self._kinship: Kinship | None = None
         self._alive: dict[int, Target] = {}  # by pid descriptor
         self._known: dict[tuple[int, int], Target] = {}  # as last seen
@@ -53,24 +52,12 @@ class Watch:
         return [target for target in self.alive() if target.frameworks]
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until a process ends, at most `timeout_s` seconds; tell whether one did.
-
-        It returns early, too, when a process was started that may be a rank of the job.
-        """
-        end_s = time.monotonic() + timeout_s
-        while True:
-            now_s = time.monotonic()
-            listens = now_s >= self._listen_from_s
-            until_s = end_s if listens else min(end_s, self._listen_from_s)
-            if self._reap(max(0, round((until_s - now_s) * 1000)), listens=listens):
-                return True
-            if self.heard() or time.monotonic() >= end_s:
-                return False
+        """Wait until a process ends, at most `timeout_s` seconds; tell whether one did."""
+        return self._reap(max(0, round(timeout_s * 1000)))
 
     def heard(self) -> bool:
         """Tell whether processes were started, since the last refresh, that may be ranks of the job."""
-        if self._starts is not None and time.monotonic() >= self._listen_from_s:
-            self._listen_from_s = time.monotonic() + _LISTEN_AGAIN_S
+        if self._starts is not None:
             self._listen(*self._starts.drain())
         return self._heard
 
@@ -80,7 +67,7 @@ class Watch:
             self._thorough_at_s = 0.0
         if pids and self._kinship is None:
             self._kinship = kinship_of(self._alive.values())
-        pids -= ancestors([os.getpid()])  # the shell from which the job was started, too
+        pids -= self._own
         found = [pid for pid in pids if self._kinship is not None and self._kinship.may_claim(pid)]
         self._candidates.update(dict.fromkeys(found, time.monotonic() + _CANDIDATE_FOR_S))
         self._heard |= bool(found) or not complete
@@ -151,12 +138,10 @@ class Watch:
                 return True
         return False
 
-    def _reap(self, timeout_ms: int, *, listens: bool = False) -> bool:
+    def _reap(self, timeout_ms: int) -> bool:
         """Forget the processes that have ended; tell whether there were any."""
-        if self._starts is not None:
-            self._poll.register(self._starts.descriptor, select.POLLIN if listens else 0)
-        ended = [descriptor for descriptor, _ in self._poll.poll(timeout_ms) if descriptor in self._alive]
-        for descriptor in ended:
+        ended = self._poll.poll(timeout_ms)
+        for descriptor, _ in ended:
             self._poll.unregister(descriptor)
             os.close(descriptor)
             del self._alive[descriptor]
