@@ -20,7 +20,10 @@ class Starts:
 
     def drain(self) -> tuple[set[int], bool]:
         """Return the processes that were started as programs since the last call, and whether those are all."""
-        pids = set(self._ring.drain().view(np.uint64)[:, 0].tolist())
+        records = self._ring.drain()
+        if not len(records):
+            return set(), True
+        pids = set(records.view(np.uint64)[:, 0].tolist())
         before, self._missed = self._missed, self._object.counters("missed")["missed"]
         return pids, self._missed == before
 

@@ -17,6 +17,7 @@ from netprof.probes.job.starts import Starts
 from netprof.probes.job.tree import ancestors
 
 THOROUGH_EVERY_S = 2.0
+LISTEN_EVERY_S = 0.1
 _CANDIDATE_FOR_S = 60.0  # a program that was started as one of the job's may still be importing its framework
 
 
@@ -32,6 +33,7 @@ class Watch:
         self._starts = starts
         self._candidates: dict[int, float] = {}  # pids that may be ranks, and until when
         self._heard = False
+        self._listen_at_s = 0.0
         self._own = ancestors([os.getpid()])  # perhaps the shell from which the job was started, too
         self._kinship: Kinship | None = None
         self._alive: dict[int, Target] = {}  # by pid descriptor
@@ -57,8 +59,12 @@ class Watch:
 
     def heard(self) -> bool:
         """Tell whether processes were started, since the last refresh, that may be ranks of the job."""
-        if self._starts is not None:
-            self._listen(*self._starts.drain())
+        now_s = time.monotonic()
+        if self._starts is not None and now_s >= self._listen_at_s:
+            self._listen_at_s = now_s + LISTEN_EVERY_S
+            pids, complete = self._starts.drain()
+            if pids:
+                self._listen(pids, complete)
         return self._heard
 
     def _listen(self, pids: set[int], complete: bool) -> None:
