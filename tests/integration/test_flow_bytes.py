@@ -226,9 +226,10 @@ def test_packets_are_those_of_the_link_whatever_the_mtu(mtus: tuple[int, int]) -
         for sock in socks:
             flow, tcp = recorded.flows[sock["local_port"], sock["remote_port"]], sock["tcp"]
             sent, received = (recorded.total(flow, way, "packets") for way in (TRANSMIT, RECEIVE))
-            # Afterwards: the end of the connection. Before: the answer to the SYN is no packet of a socket.
-            assert -1 <= sent - tcp["segs_out"] <= 4, (sent, tcp)
-            assert -1 <= received - tcp["segs_in"] <= 4, (received, tcp)
+            # TCP was asked before the end, and counts the answer to the SYN; what a timer sends may go by unseen.
+            assert abs(sent - tcp["segs_out"]) <= 5, (sent, tcp)
+            assert abs(received - tcp["segs_in"]) <= 5, (received, tcp)
             for way, packets in ((TRANSMIT, sent), (RECEIVE, received)):
-                headers = recorded.total(flow, way, "wire_bytes") - recorded.total(flow, way)
+                carried = recorded.total(flow, way) + recorded.total(flow, way, "retransmitted_bytes")
+                headers = recorded.total(flow, way, "wire_bytes") - carried
                 assert headers == pytest.approx(66 * packets, abs=20)

@@ -370,6 +370,8 @@ def test_the_rank_of_a_process_that_a_flow_shows_first() -> None:
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdin is not None
         assert shell.stdout is not None
+        while not procfs.command_line(shell.pid):  # it has become the shell, but the kernel is not done with it
+            time.sleep(0.01)
         job = Job(find_job([shell.pid]))
         assert job.rank_of(shell.pid) == UNKNOWN_RANK
         print("go", file=shell.stdin, flush=True)
