@@ -137,6 +137,13 @@ COUNTERS = Definition(
     "kernel to bring a count up to date, where that is longer. A share is of the time: 100 % of one CPU, of several "
     "more.",
 )
+RECONCILIATION = Definition(
+    "reconciliation",
+    "TCP keeps totals of its own for every socket, and they are read beside what was counted. What TCP sent again and "
+    "no hook saw, and packets that were not seen, are recovered: how many is known, but not when they passed. Payload "
+    "that is missing is unseen. What TCP had sent and the device not yet, at the last look at a busy flow, was on its "
+    "way and is neither.",
+)
 ALL = (
     ITERATION,
     PHASES,
@@ -154,5 +161,6 @@ ALL = (
     HOROVOD,
     NCCL,
     COUNTERS,
+    RECONCILIATION,
 )
 """Every term; which of them a report uses depends on the job."""

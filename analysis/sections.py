@@ -17,9 +17,11 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.reconciliation import RECONCILIATION, TCP_TOTALS
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.seen_flows import SEEN_FLOWS
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
@@ -46,8 +48,11 @@ SECTIONS: tuple[Section[Any], ...] = (
     FLOWS,
     GPUS,
     COUNTERS,
+    RECONCILIATION,
     CHECKS,
     RECORDING,
+    SEEN_FLOWS,
+    TCP_TOTALS,
     RECORDED,
     STALLED_AT_END,
 )

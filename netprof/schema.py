@@ -140,6 +140,14 @@ ENQUEUED = tuple(kind for kind in MarkKind if MarkKind.NCCL_ALL_REDUCE <= kind <
 """The marks of what is put into a queue of the GPU: arg0 are elements, and no wait for it is seen."""
 
 
+class LinkState(IntEnum):
+    """Values of `link_changes.state`."""
+
+    GONE = 0  # deleted, or moved to another network namespace
+    DOWN = 1
+    UP = 2
+
+
 class GpuMetric(IntEnum):
     """Values of `gpu.metric`: what `gpu.value` is, with its unit.
 
@@ -229,6 +237,8 @@ def tables() -> dict[str, pa.Schema]:
             "retransmitted_bytes": u64,  # payload seen again (received: or out of order)
             "packets": u32,
             "first_ns": i64,
+            # Where this lies beyond the bin, the recorder was held up and the ring was full: all bins from the first
+            # packet to this one are in the row, and when in that time the others passed is not known.
             "last_ns": i64,
         },
         "marks": {"time_ns": i64, "pid": i32, "tid": i32, "kind": u8, "arg0": u64, "arg1": u64, "arg2": u64},
@@ -247,7 +257,39 @@ def tables() -> dict[str, pa.Schema]:
             "ca_state": u8,  # enum tcp_ca_state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss
             "dsacked": u32,  # of the retransmits, those that the receiver had already (DSACK)
         },
+        # TCP's own totals of a flow since it is counted, beside what was counted until the same instant: the difference
+        # went by unseen, or was on its way then. About once a second while the flow moves, and when its socket ends.
+        "totals": {
+            "flow_id": u32,
+            "time_ns": i64,
+            "closed": u8,  # 1: the socket ended here
+            "settled": u8,  # 1: nothing was on its way; else the two may differ by what was
+            "sent_bytes": u64,  # payload; what was sent again included
+            "resent_bytes": u64,
+            "received_bytes": u64,
+            "sent_segments": u32,  # packets of any kind, as on the link
+            "received_segments": u32,
+            "counted_sent_bytes": u64,
+            "counted_resent_bytes": u64,
+            "counted_received_bytes": u64,
+            "counted_sent_packets": u64,
+            "counted_received_packets": u64,
+            "queued_bytes": u32,  # memory of packets that TCP has sent and the device has not
+            "earlier_queued_bytes": u32,  # the same when a socket that had lived before was adopted
+        },
         "nic": {"device": text, "netns": u64, "time_ns": i64, **dict.fromkeys(NIC_COUNTERS, u64)},
+        # What a device is like from `since_ns` on, until its next row; the first is from when it was first looked at.
+        "link_changes": {
+            "device": text,  # as it was called then: what the other tables call it
+            "netns": u64,
+            "since_ns": i64,
+            "name": text,  # as it is called now
+            "state": u8,
+            "line_rate_bps": pa.float64(),  # 0: unknown
+            "line_rate_source": text,
+            "qdisc": text,  # its queueing disciplines, from the root on
+            "mtu_bytes": u32,
+        },
         "gpu": {
             "gpu": u16,  # NVML's index
             "pid": i32,  # 0: the GPU as a whole
@@ -263,6 +305,7 @@ def tables() -> dict[str, pa.Schema]:
     }
     metadata: dict[str, dict[bytes | str, bytes | str]] = {
         "marks": {"kinds": mark_names},
+        "link_changes": {"states": ",".join(f"{state.value}={state.name.lower()}" for state in LinkState)},
         "gpu": {"metrics": ",".join(f"{metric.value}={metric.name.lower()}" for metric in GpuMetric)},
     }
     return {name: pa.schema(list(fields.items()), metadata=metadata.get(name)) for name, fields in columns.items()}

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.section import Analysis, Section
 from netprof.model import Clock, Cost, Device, LineRate, Losses, Meta, ProgramCost, Target
-from netprof.schema import Backend, CollectiveKind, MarkKind
+from netprof.schema import Backend, CollectiveKind, LinkState, MarkKind, tables
 from netprof.trace import TraceWriter
 
 MS = 1_000_000
@@ -61,6 +61,8 @@ class Job:
     wire: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # flow, direction, bin, payload, wire
     changes: dict[str, Any] = field(default_factory=dict)  # fields of Meta
     flow_changes: dict[str, list[Any]] = field(default_factory=dict)  # columns of `flows`
+    rate_changes: list[tuple[str, int, float | None]] = field(default_factory=list)
+    totals_changes: dict[str, list[Any]] = field(default_factory=dict)  # columns of `totals`
 
     def fill(self) -> Job:
         """Add the steps of every rank; one more than `iterations`, since the last one has no end."""
@@ -142,6 +144,29 @@ class Job:
         columns |= {f"earlier_{name}": [0] * self.ranks for name in earlier}
         return columns | self.flow_changes
 
+    def totals(self, end_ns: int) -> dict[str, Any]:
+        """One row a flow: TCP moved what was counted, but for `totals_changes`."""
+        flows = range(1, self.ranks + 1)
+
+        def moved(direction: int) -> list[int]:
+            return [sum(r[3] for r in self.wire if r[:2] == (flow, direction)) for flow in flows]
+
+        sent, received, nothing = moved(0), moved(1), [0] * self.ranks
+        columns = dict.fromkeys(tables()["totals"].names, nothing)
+        columns |= {"flow_id": list(flows), "time_ns": [end_ns] * self.ranks, "settled": [1] * self.ranks}
+        columns |= dict.fromkeys(("sent_bytes", "counted_sent_bytes"), sent)
+        columns |= dict.fromkeys(("received_bytes", "counted_received_bytes"), received)
+        return columns | self.totals_changes
+
+    def link_changes(self) -> dict[str, Any]:
+        """One row a device, and one for each of `rate_changes`: its device, when, and the new line rate."""
+        rows = [(device.device, 0, device.line_rate.bps) for device in self.meta().devices] + self.rate_changes
+        names, times, rates = (list(column) for column in zip(*rows, strict=True))
+        columns: dict[str, Any] = {"device": names, "name": names, "since_ns": times}
+        columns |= {"netns": [7] * len(rows), "state": [int(LinkState.UP)] * len(rows), "mtu_bytes": [1500] * len(rows)}
+        columns |= {"line_rate_source": ["tbf"] * len(rows), "qdisc": ["tbf"] * len(rows)}
+        return columns | {"line_rate_bps": [bps or 0.0 for bps in rates]}
+
     def nic(self) -> dict[str, Any]:
         """Two samples of every device, which moved what the job moved and `other_traffic` as much again."""
         names = [device.device for device in self.meta().devices]
@@ -172,7 +197,10 @@ class Job:
         writer.append("wire", wire_columns(self.wire))
         end = START_NS + self.iterations * ITERATION_NS
         writer.append("tcp", tcp_columns(self.ranks, end))
+        writer.append("totals", self.totals(end))
         writer.append("nic", self.nic())
+        if self.rate_changes:
+            writer.append("link_changes", self.link_changes())
         writer.close(self.meta())
         return path
 

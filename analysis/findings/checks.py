@@ -15,6 +15,9 @@ from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.ranks import RANKS, RankSummary
 from netprof.analysis.findings.recorded import RECORDED, Recorded
+from netprof.analysis.findings.reconciliation import RECONCILIATION
+from netprof.analysis.findings.reconciliation_finding import ReconciliationFinding
+from netprof.analysis.findings.reconciliation_form import in_words
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.wire.served import MEASURING_ERROR
@@ -28,6 +31,8 @@ _HEADERS = 1.08
 """A device that counts segmented packets with one header counts this much less than goes over the wire."""
 _ONE_SAMPLE_BYTES = 1 << 20
 _NAMED = 3
+_SAID = ("line_rate", "tcp_totals")
+"""Checks whose sections say themselves what does not hold."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ def _of_findings(analysis: Analysis) -> tuple[Check, ...]:
         _below_line_rate(analysis.of(LINKS)),
         _within_the_device(analysis.of(LINKS)),
         _peers_are_recorded(analysis.of(RECORDED)),
+        _tcp_agrees(analysis.of(RECONCILIATION)),
     )
 
 
@@ -92,6 +98,11 @@ def _within_the_device(links: Sequence[LinkSummary]) -> Check:
     ]
     sentence = f"more bytes of the job were counted than the device itself counted ({_some(beyond)})" if beyond else ""
     return Check("device_counters", not beyond if counted else None, sentence)
+
+
+def _tcp_agrees(finding: ReconciliationFinding) -> Check:
+    sentence = f"TCP moved what was not seen, or less than was: {in_words(finding)}" if finding.holds is False else ""
+    return Check("tcp_totals", finding.holds, sentence)
 
 
 def _peers_are_recorded(recorded: Recorded) -> Check:
@@ -135,7 +146,7 @@ def _document(checks: Sequence[Check]) -> dict[str, Any]:
 
 
 def _notes(checks: Sequence[Check]) -> Iterator[str]:
-    yield from (check.sentence for check in checks if check.holds is False and check.name != "line_rate")
+    yield from (check.sentence for check in checks if check.holds is False and check.name not in _SAID)
 
 
 CHECKS = Section("checks", _conclude, ("marks", "wire", "flows", "nic"), _document, notes=_notes, merge=_merge)

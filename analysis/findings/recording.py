@@ -10,6 +10,9 @@ from typing import Any
 from netprof.analysis.events.iterations import Dropped
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.reconciliation import RECONCILIATION
+from netprof.analysis.findings.reconciliation_finding import ReconciliationFinding
+from netprof.analysis.findings.reconciliation_form import in_words
 from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
@@ -29,6 +32,7 @@ class RecordingFinding:
     dropped: Dropped
     failed_checks: int
     still_recording: bool
+    reconciliation: ReconciliationFinding
 
 
 def _conclude(analysis: Analysis) -> RecordingFinding:
@@ -39,6 +43,7 @@ def _conclude(analysis: Analysis) -> RecordingFinding:
         dropped=analysis.of(ITERATIONS).dropped,
         failed_checks=sum(check.holds is False for check in analysis.of(CHECKS)),
         still_recording=analysis.evidence.still_recording,
+        reconciliation=analysis.of(RECONCILIATION),
     )
 
 
@@ -73,7 +78,11 @@ def _parts(finding: RecordingFinding) -> Sequence[Part]:
     rows = [("lost", _losses(finding))]
     if finding.meta.losses.healed_bytes:
         rows.append(("seen late", _seen_late(finding.meta.losses.healed_bytes)))
-    rows += [("left out", _left_out(finding)), ("cost", _cost_in_words(finding.meta))]
+    rows += [
+        ("unseen", in_words(finding.reconciliation)),
+        ("left out", _left_out(finding)),
+        ("cost", _cost_in_words(finding.meta)),
+    ]
     return [Part("Recording", bodies=[Pairs(rows)]), *_details(finding)]
 
 
@@ -130,14 +139,17 @@ def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
 
 
 def _losses(finding: RecordingFinding) -> str:
-    losses = finding.meta.losses
+    losses, unseen = finding.meta.losses, finding.reconciliation.unseen_bytes
     parts = [
         count(losses.lost_marks, "mark") if losses.lost_marks else "",
         count(losses.merged_bins, "merged bin") if losses.merged_bins else "",
         _found_late(losses),
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
         "the end of the trace" if finding.recorded.truncated else "",
+        f"{size(unseen)} unseen" if unseen else "",
     ]
+    if not any(parts) and not finding.failed_checks and finding.reconciliation.holds is None:
+        return "nothing that the recorder knows of"
     doubt = "nothing that the recorder knows of, but the numbers do not fit together: see the notes"
     return ", ".join(part for part in parts if part) or (doubt if finding.failed_checks else "nothing")
 

@@ -28,9 +28,14 @@ typical |
 | `iterations.incomplete` | steps cut off by the edges of the recording, all ranks |
 | `iterations.damaged` | steps left out because marks are missing, all ranks |
 | `links[].device`, `.netns`, `.ranks`, `.pids` | the device, its network namespace's inode, whose flows it carries |
-| `links[].line_rate_bps`, `.line_rate_source` | line rate and where it came from |
+| `links[].line_rate_bps`, `.line_rate_source` | line rate and where it came from; the one that held for the longest \
+of the window, while utilization and idle time are of the one of the time |
+| `links[].history[]` | what the device was like `from_s` seconds of the recording on: `name`, `state` (up, down, \
+gone), `line_rate_bps`, `line_rate_source`, `qdisc`, `mtu_bytes` |
 | `links[].window`, `.window_s` | what is averaged over: "iterations" of the link's ranks, or the whole "recording" |
 | `links[].outstanding_s` | time in it in which a bucket is outstanding |
+| `links[].unknown_s`, `.unknown_{tx,rx}_s` | time in it in which bytes moved of which it is not known when: they \
+count as spread evenly, and no part of it is idle |
 | `links[].{tx,rx}_bytes` | the job's bytes on the link in the window |
 | `links[].{tx,rx}_bytes_outstanding` | the part of it while a bucket is outstanding |
 | `links[].utilization_{tx,rx}` | over the window |
@@ -81,7 +86,7 @@ iteration |
 `{wire,payload,algorithm}_bytes`, what the ratios are of, `tx_bytes` |
 | `flows[]` | per flow, the largest first: `flow_id`, `local`, `remote`, `device`, `netns`, `pid`, `rank`, \
 `{tx,rx}.{payload_bytes,wire_bytes,retransmitted_bytes,packets,rate_bps,share,first_ns,last_ns}`, \
-`tcp.{retransmits,rtt_us,cwnd,mss_bytes,samples}` |
+`tcp.{retransmits,rtt_us,cwnd,mss_bytes,samples}`; with what `reconciliation` recovers |
 | `gpus[]` | the GPUs that the job uses and that were sampled: `gpu` (NVML's index), `name`, `uuid`, `memory_bytes`, \
 `pids`, `ranks`, `found_by`, `sources` of the metrics, `window` and `window_s` as of links |
 | `gpus[].metrics.{busy_percent,power_w,...}` | by metric, its unit in the name: `mean` over the window weighted by \
@@ -95,8 +100,25 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 | `counters[]` | other counters of the host, by source and quantity, all subjects (CPUs, ports) together: `source`, \
 `name`, `unit`, `kind` ("count", "level"), `meaning`, `subjects`; of a count `total`, `per_second`, \
 `busiest_per_second`, and what has most of it: `worst_subject`, `worst_total`; of a level its last value and mean |
+| `reconciliation` | TCP's own totals of every flow beside what was counted until the same instant (`definitions`), \
+and the devices' counters beside the job's bytes |
+| `reconciliation.holds` | true: every byte that TCP moved is accounted for; null: it cannot be told |
+| `reconciliation.tcp_{sent,resent,received}_bytes` | TCP's totals over all flows, since each is counted; null: the \
+trace is of an older netprof and has none, and so for the following |
+| `reconciliation.{unseen,counted_beyond,on_its_way,recovered_resent}_bytes`, `.recovered_segments` | payload that is \
+missing; counted more than TCP moved; sent and not yet at the device at the last look; sent again or moved unseen: \
+part of `flows[]`, not of anything over time |
+| `reconciliation.flows[]` | by `flow_id`: `closed` (the socket ended), `settled` (nothing was on its way), \
+`tcp.{sent_bytes,resent_bytes,received_bytes,sent_segments,received_segments}` and \
+`counted.{sent_bytes,resent_bytes,received_bytes,sent_packets,received_packets}` (both with what was sent again), and \
+of the difference `on_its_way_bytes`, `unseen_{sent,received}_bytes`, `recovered_resent_bytes`, \
+`recovered_{sent,received}_segments`, `beyond_bytes`; `earlier_{sent,received}_bytes`: moved before a connection that \
+came late was found |
+| `reconciliation.flows_not_read` | flows that moved bytes but whose totals could not be read |
+| `reconciliation.devices[]` | `device`, `netns`, `{tx,rx}_bytes` of its own counters, `job_{tx,rx}_bytes` in the same \
+time, `difference_{tx,rx}_bytes`; null: not sampled |
 | `checks[]` | what has to hold for the numbers to be true: `name` (payload_of_collectives, line_rate, \
-device_counters, peers, members, account), `holds` (null: nothing tells), and `sentence`, what does not |
+device_counters, tcp_totals, peers, members, account), `holds` (null: nothing tells), and `sentence`, what does not |
 | `losses` | what the recording missed: `merged_bins`, `lost_marks`, `untracked_flows`, `healed_bytes`, `truncated`; \
 `late_flows`, `late_bytes`: flows found after the attach, and what they had moved by then, in no time bin |
 | `cost` | what recording cost: `wall_s`, `cpu_s`, `cpu_share`, `peak_memory_bytes`, `trace_bytes`, `bpf_sampled_s`, \

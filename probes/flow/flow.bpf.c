@@ -146,6 +146,8 @@ static __always_inline void end_flow(struct sock *sk, struct tcp_sock *tcp, stru
 	u64 now = bpf_ktime_get_ns();
 	heal_received(flow, slot, sk, now, tcp->rcv_nxt, 0);
 	sample_tcp(flow, tcp, now);
+	tell_totals(flow, tcp, now, TOTALS_CLOSED);
+	bpf_map_delete_elem(&accounts, &id);
 	flow->closed = 1;
 }
 
@@ -198,10 +200,11 @@ static __always_inline void look_again(const struct owner *owner, struct tcp_soc
 	if (!flow)
 		return;
 	confirm_owner(flow, owner, holder);
-	u64 sampled_ns = flow->sampled_ns;
+	u64 sampled_ns = flow->sampled_ns, now = bpf_ktime_get_ns();
+	tell_totals(flow, tcp, now, 0);
 	if (tcp->snd_una != tcp->write_seq || flow->streams[TRANSMIT].last_ns > sampled_ns ||
 	    flow->streams[RECEIVE].last_ns > sampled_ns)
-		sample_tcp(flow, tcp, bpf_ktime_get_ns());
+		sample_tcp(flow, tcp, now);
 }
 
 /* What a process of the job holds: notes the sockets that are not known, and prints the namespaces they are of. */

@@ -38,6 +38,14 @@ struct adoption {
 	u32 received_packets;
 };
 
+/* What was counted of one direction of a flow. */
+struct counted {
+	u64 payload_bytes;
+	u64 retransmitted_bytes;
+	u64 packets;
+	u64 bins; /* how many were added up */
+};
+
 /* What is kept of a flow that holds no slot: adopted and silent since, or silent for long while others needed slots. */
 struct parked {
 	struct adoption adoption;
@@ -47,6 +55,7 @@ struct parked {
 	u16 segments;
 	u16 accepted;
 	u32 told;
+	struct counted left[2]; /* of the last bin in each direction, which user space has read in the slot */
 };
 
 /* A slot. What every packet touches comes first, and the streams begin on a cache line. */

@@ -63,7 +63,9 @@ static __always_inline void adopt(struct sock *sk, struct tcp_sock *tcp, u32 pid
 	struct owner *owner = bpf_sk_storage_get(&owners, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!owner)
 		bpf_map_delete_elem(&parked_flows, &fresh.id);
-	else if (late && past.adoption.sent_bytes + past.adoption.received_bytes)
+	else
+		note_queued(fresh.id, tcp);
+	if (owner && late && past.adoption.sent_bytes + past.adoption.received_bytes)
 		take_up(sk, owner, 1);
 }
 

@@ -5,7 +5,7 @@
 #ifndef NETPROF_FLOW_BINS_H
 #define NETPROF_FLOW_BINS_H
 
-#include "flow_state.h"
+#include "flow_totals.h"
 
 /* Hand the stream's finished bin to user space and begin the next; false when the ring is full. */
 static __always_inline bool hand_over(struct flow *flow, struct stream *stream, u32 slot, u32 direction,

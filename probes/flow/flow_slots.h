@@ -5,7 +5,7 @@
 #ifndef NETPROF_FLOW_SLOTS_H
 #define NETPROF_FLOW_SLOTS_H
 
-#include "flow_state.h"
+#include "flow_totals.h"
 
 #define TRIES 4
 
@@ -94,7 +94,11 @@ static __always_inline bool go_on_from_slot(struct flow *flow, const struct flow
 	flow->streams[RECEIVE].holes_bytes = former->streams[RECEIVE].holes_bytes;
 	flow->streams[RECEIVE].segments = former->streams[RECEIVE].segments;
 	asm volatile("" ::: "memory");
-	return *(volatile const u32 *)&former->id == id;
+	if (*(volatile const u32 *)&former->id != id)
+		return false;
+	for (int i = TRANSMIT; i <= RECEIVE; i++)
+		enter_bin(id, i, &former->streams[i]);
+	return true;
 }
 
 /* Go on where the flow stood when it was parked. */
@@ -110,6 +114,9 @@ static __always_inline bool go_on_from_parked(struct flow *flow, u32 id)
 	for (int i = TRANSMIT; i <= RECEIVE; i++) {
 		flow->streams[i].next_sequence = parked->next_sequence[i];
 		flow->streams[i].started = parked->started[i];
+		if (parked->left[i].packets)
+			enter(id, i, parked->left[i].payload_bytes, parked->left[i].retransmitted_bytes,
+			      parked->left[i].packets);
 	}
 	flow->streams[RECEIVE].holes_bytes = parked->holes_bytes;
 	flow->streams[RECEIVE].segments = parked->segments;

@@ -93,7 +93,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4 << 20);
+	__uint(max_entries, 64 << 20); /* two seconds of 256 socket ends that are busy both ways in every millisecond */
 } bins SEC(".maps");
 
 struct {

@@ -15,6 +15,7 @@ from netprof.probes.flow.adoption import Adoption
 from netprof.probes.flow.bins import BIN_RECORD, BinCollector
 from netprof.probes.flow.rows import FlowRow, flow_row
 from netprof.probes.flow.slots import Slots
+from netprof.probes.flow.totals import FlowTotals
 from netprof.probes.flow.transport import SAMPLE_NS, TcpSamples, tick_us
 from netprof.probes.kernel.loader import BpfObject, RingBuffer
 from netprof.probes.kernel.targets import TargetMap
@@ -29,7 +30,7 @@ LIFE_RECORD = np.dtype(
 MAX_FLOWS = 65_536
 _ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
 _EXIT = 102  # LIFE_EXIT of flow.h
-_BINS_RING_BYTES = 4 << 20
+_BINS_RING_BYTES = 64 << 20
 _LIVES_RING_BYTES = 256 << 10
 _COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
 
@@ -66,6 +67,7 @@ class FlowProbe(Probe):
         self._slots = Slots(self._object, max_flows, bin_ns)
         self._bins = RingBuffer(self._object.map_fd("bins"), _BINS_RING_BYTES, BIN_RECORD.itemsize)
         self._tcp = TcpSamples(self._object)
+        self._totals = FlowTotals(self._object)
         self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
         self._collector = BinCollector(bin_ns, max_flows)
         self._published = np.zeros(max_flows, dtype=np.uint32)  # the id last published from each slot
@@ -91,7 +93,8 @@ class FlowProbe(Probe):
         self._begun_ns = self._adoption.begin()
 
     def drain(self, *, final: bool = False) -> Tables:
-        """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`, `tcp`.
+        """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`, `tcp`,
+        `totals`.
 
         With `final` the open bins count too, and so does what the transport says of flows without packets.
         """
@@ -101,9 +104,10 @@ class FlowProbe(Probe):
         wire = self._drain_bins(final=final)
         flows = self._new_flows(final=final)  # after the bins: each flow that has one has its row
         used = self._slots.used()["id"]
-        tcp = self._wanted(self._tcp.drain(self._published[: len(used)], used))
+        tcp, totals = (each.drain(self._published[: len(used)], used) for each in (self._tcp, self._totals))
         self._collector.forget(self._slots.recycle(time.monotonic_ns()))
-        return {"marks": lives, "flows": flows, "wire": self._wanted(wire), "tcp": tcp}
+        of_flows = {"wire": wire, "tcp": tcp, "totals": totals}
+        return {"marks": lives, "flows": flows, **{name: self._wanted(rows) for name, rows in of_flows.items()}}
 
     def describe(self) -> Description:
         """Return the bin width, and what was lost or mended."""
@@ -127,6 +131,7 @@ class FlowProbe(Probe):
         """Detach from the kernel."""
         self._bins.close()
         self._tcp.close()
+        self._totals.close()
         self._lives.close()
         self._object.close()
         if self._own_targets:

@@ -22,6 +22,9 @@ ADOPTION = np.dtype(
 )
 """`struct adoption` of flow.h."""
 
+COUNTED = np.dtype([("payload_bytes", "u8"), ("retransmitted_bytes", "u8"), ("packets", "u8"), ("bins", "u8")])
+"""`struct counted` of flow.h."""
+
 PARKED = np.dtype(
     [
         ("adoption", ADOPTION),
@@ -31,6 +34,7 @@ PARKED = np.dtype(
         ("segments", "u2"),
         ("accepted", "u2"),
         ("told", "u4"),
+        ("left", COUNTED, 2),
     ]
 )
 """`struct parked` of flow.h."""
@@ -120,6 +124,8 @@ class Slots:
             parked[name] = flows[name][slots]
         for name in ("next_sequence", "started"):
             parked[name] = flows["streams"][name][slots]
+        for name in ("payload_bytes", "retransmitted_bytes", "packets"):
+            parked["left"][name] = flows["streams"][name][slots]
         for name in ("holes_bytes", "segments"):
             parked[name] = flows["streams"][name][slots, _RECEIVE]
         descriptor = self._object.map_fd("parked_flows")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netprof.probes.kernel.loader import BpfObject, RingBuffer
+from netprof.probes.flow.records import FlowRecords
+from netprof.probes.kernel.loader import BpfObject
 
 TCP_RECORD = np.dtype(
     [
@@ -35,7 +36,7 @@ _RING_BYTES = 1 << 20
 _CLOCK_MONOTONIC_COARSE = 6  # moves once a jiffy
 
 
-class TcpSamples:
+class TcpSamples(FlowRecords):
     """Takes the samples of a loaded flow object: rows of table `tcp`.
 
     A flow is sampled when it is first seen, with a packet that arrives `SAMPLE_NS` after its last sample, when it ends,
@@ -43,23 +44,12 @@ class TcpSamples:
     """
 
     def __init__(self, loaded: BpfObject) -> None:
-        self._ring = RingBuffer(loaded.map_fd("tcp_samples"), _RING_BYTES, TCP_RECORD.itemsize)
-        self._early = np.zeros(0, TCP_RECORD)  # of flows that nobody has heard of yet
+        super().__init__(loaded, "tcp_samples", _RING_BYTES, TCP_RECORD)
 
     def drain(self, published: NDArray[np.uint32], used: NDArray[np.uint32]) -> dict[str, NDArray[Any]]:
-        """Return the rows since the last call of flows that are `published`.
-
-        Those of other flows wait for that, as long as the flow is one of `used`.
-        """
-        fresh = self._ring.drain().view(TCP_RECORD).reshape(-1)
-        records = np.concatenate([self._early, fresh])
-        known = np.isin(records["flow_id"], published)
-        self._early = records[~known & np.isin(records["flow_id"], used)]
-        return {name: records[name][known] for name in TCP_RECORD.names or ()}
-
-    def close(self) -> None:
-        """Let go of the ring."""
-        self._ring.close()
+        """Return the rows since the last call; as `take`."""
+        records = self.take(published, used)
+        return {name: records[name] for name in TCP_RECORD.names or ()}
 
 
 def tick_us() -> int:

@@ -54,11 +54,20 @@ typedef struct {
 	int owned;
 } socket_lock_t;
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} refcount_t;
+
 struct bpf_local_storage;
 
 struct sock {
 	struct sock_common __sk_common;
 	socket_lock_t sk_lock;
+	refcount_t sk_wmem_alloc;
 	struct {
 		int len;
 	} sk_backlog;
@@ -147,10 +156,6 @@ struct skb_shared_info {
 	unsigned short gso_size;
 	unsigned short gso_segs;
 };
-
-typedef struct {
-	int counter;
-} atomic_t;
 
 struct signal_struct {
 	atomic_t live;

@@ -1,0 +1,112 @@
+"""What TCP's own totals hold beyond what was counted: of every flow of a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from netprof.analysis.findings.link_summary import LinkSummary
+from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.seen_flows import SEEN_FLOWS, FlowSummary
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import concatenate, int64_column
+from netprof.analysis.tables.totals import Differences, TcpTotals, differences, last_of_each, last_totals
+
+_TOTALS_SINCE = 3
+"""The schema version that brought TCP's totals."""
+
+
+def _read(analysis: Analysis) -> TcpTotals:
+    return last_totals(analysis.evidence.table("totals"))
+
+
+def _merge(parts: Sequence[TcpTotals], whole: Analysis) -> TcpTotals:
+    return last_of_each(concatenate(TcpTotals, list(parts)))
+
+
+TCP_TOTALS = Section("TCP's totals", _read, ("totals",), merge=_merge)
+"""The last totals of each flow."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReconciliationFinding:
+    """The last totals of the flows of the trace, and what they hold beyond what was counted.
+
+    `unread` are the ids of flows that moved bytes but whose totals were never read. `late` is what TCP had sent and
+    received in those that were adopted while the recording ran, by flow: in no bin, and some of it perhaps moved before
+    the recording. `recorded` is False for a trace that has no totals at all.
+    """
+
+    seen: Mapping[int, FlowSummary]
+    totals: TcpTotals
+    gaps: Differences
+    late: Mapping[int, tuple[int, int]]
+    unread: Sequence[int]
+    recorded: bool
+    links: tuple[LinkSummary, ...]
+
+    @cached_property
+    def unseen_bytes(self) -> int:
+        """Payload that TCP moved, or may have moved, and that is not in the recording."""
+        late = sum(sent + received for sent, received in self.late.values())
+        return int(self.gaps.unseen_sent_bytes.sum() + self.gaps.unseen_received_bytes.sum()) + late
+
+    @cached_property
+    def beyond_bytes(self) -> int:
+        """What was counted although TCP says that it moved less."""
+        return int(self.gaps.beyond_bytes.sum())
+
+    @property
+    def recovered(self) -> Mapping[int, tuple[int, int, int]]:
+        """By flow, what was sent again and packets sent and received that were not seen; flows that have any."""
+        columns = [getattr(self.gaps, f"recovered_{name}") for name in _RECOVERED]
+        rows = np.flatnonzero(sum(columns, np.zeros(len(self.totals), np.int64)))
+        amounts = (column[rows].tolist() for column in columns)
+        return dict(zip(self.totals.flow_id[rows].tolist(), zip(*amounts, strict=True), strict=True))
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether every byte that TCP says it moved is accounted for; None where that cannot be told."""
+        if self.unseen_bytes or self.beyond_bytes:
+            return False
+        return None if self.unread or not self.recorded else True
+
+
+_RECOVERED = ("resent_bytes", "sent_segments", "received_segments")
+
+
+def reconcile(analysis: Analysis) -> ReconciliationFinding:
+    """Compare what TCP says of each flow with what was counted."""
+    totals, seen = analysis.of(TCP_TOTALS), {flow.flow_id: flow for flow in analysis.of(SEEN_FLOWS)}
+    return ReconciliationFinding(
+        seen=seen,
+        totals=totals,
+        gaps=differences(totals),
+        late=_late(analysis),
+        unread=_unread(totals, seen, analysis),
+        recorded=analysis.meta.schema_version >= _TOTALS_SINCE,
+        links=analysis.of(LINKS),
+    )
+
+
+def _late(analysis: Analysis) -> Mapping[int, tuple[int, int]]:
+    """Return what had moved in the flows that were adopted while the recording ran."""
+    if analysis.evidence.is_recent:  # a window has no beginning of its own
+        return {}
+    flows = analysis.evidence.table("flows")
+    names = ("flow_id", "adopted_ns", "earlier_sent_bytes", "earlier_received_bytes")
+    flow, adopted_ns, sent, received = (int64_column(flows, name) for name in names)
+    late = np.flatnonzero((adopted_ns > analysis.meta.started_ns) & (sent + received > 0))
+    amounts = zip(sent[late].tolist(), received[late].tolist(), strict=True)
+    return dict(zip(flow[late].tolist(), amounts, strict=True))
+
+
+def _unread(totals: TcpTotals, seen: Mapping[int, FlowSummary], analysis: Analysis) -> Sequence[int]:
+    """Return the flows that moved a byte and have no totals; while a recording goes on they may still come."""
+    if analysis.evidence.is_recent or analysis.evidence.still_recording:
+        return ()
+    moved = {flow.flow_id for flow in seen.values() if flow.tx.payload_bytes + flow.rx.payload_bytes}
+    return sorted(moved - set(totals.flow_id.tolist()))

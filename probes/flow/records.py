@@ -1,0 +1,34 @@
+"""Records about flows that the kernel hands over by a ring, and that may come before the flow's own row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netprof.probes.kernel.loader import BpfObject, RingBuffer
+
+
+class FlowRecords:
+    """Takes records of type `kind`, which has a field `flow_id`, from a ring of a loaded flow object."""
+
+    def __init__(self, loaded: BpfObject, ring: str, ring_bytes: int, kind: np.dtype[Any]) -> None:
+        self._kind = kind
+        self._ring = RingBuffer(loaded.map_fd(ring), ring_bytes, kind.itemsize)
+        self._early = np.zeros(0, kind)  # of flows that nobody has heard of yet
+
+    def take(self, published: NDArray[np.uint32], used: NDArray[np.uint32]) -> NDArray[Any]:
+        """Return the records since the last call of flows that are `published`.
+
+        Those of other flows wait for that, as long as the flow is one of `used`.
+        """
+        fresh = self._ring.drain().view(self._kind).reshape(-1)
+        records = np.concatenate([self._early, fresh])
+        known = np.isin(records["flow_id"], published)
+        self._early = records[~known & np.isin(records["flow_id"], used)]
+        return records[known]
+
+    def close(self) -> None:
+        """Let go of the ring."""
+        self._ring.close()
