@@ -115,7 +115,7 @@ def _compile_library(sources: list[Path], target: Path) -> None:
         _run(
             *(_cc(), "-shared", "-fPIC", "-O2", "-Wall", "-o", str(output), *map(str, sources)),
             # Old-style tags: RPATH, unlike RUNPATH, also holds for what libbpf itself needs.
-            *("-lbpf", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags", "-Wl,-s"),
+            *("-lbpf", "-pthread", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags", "-Wl,-s"),
         )
 
 

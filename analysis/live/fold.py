@@ -9,6 +9,7 @@ import numpy as np
 
 from netprof.analysis.tables.columns import concatenate
 from netprof.analysis.tables.flow_table import Flows, LaneKey
+from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.wire.bins import Bins, combine
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
@@ -33,6 +34,14 @@ class RecentFold(WireFold):
             for lane, direction, bins in part.lanes():
                 found.setdefault((lane, direction), []).append(bins)
         return Lanes({key: whole for key, bins in found.items() if (whole := combine(bins)) is not None})
+
+    def unknown(self) -> dict[tuple[LaneKey, int], Intervals]:
+        """Return the time in which it is not known when the bytes of a lane passed, in any part."""
+        found: dict[tuple[LaneKey, int], Intervals] = {}
+        for part in self._parts:
+            for key, times in part.unknown().items():
+                found[key] = found.get(key, NOTHING) | times
+        return found
 
     def resent(self) -> Resent:
         """Return what the flows sent again in any part."""

@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import Bool, Columns, Int64, column, int64_column
-from netprof.analysis.tables.flow_table import Flows, LinkKey
+from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.wire.bins import Bins
 from netprof.analysis.wire.by_bin import ByBin
 from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Recovery, Resent
+from netprof.analysis.wire.unplaced import is_unplaced, spread
 from netprof.errors import TraceError
 from netprof.schema import RECEIVE, TRANSMIT
 
@@ -79,6 +81,7 @@ class WireFold:
         self._first = np.full(slots, np.iinfo(np.int64).max)
         self._last = np.full(slots, np.iinfo(np.int64).min)
         self._recovery = Recovery(len(flows))
+        self._unknown: dict[int, Intervals] = {}  # by lane, twice, plus direction
 
     def add(self, batch: Any) -> None:
         """Add rows: an Arrow batch or table, a DataFrame or a mapping of columns. Raises TraceError on absurd times."""
@@ -132,10 +135,38 @@ class WireFold:
             columns = {name: values[known] for name, values in columns.items()}
             flow, direction, own = flow[known], direction[known], own[known]
         self._add_to_flows(flow * 2 + direction, columns, own)
+        unplaced = is_unplaced(columns, self.bin_ns)
+        if unplaced.any():
+            self._add_unplaced(np.flatnonzero(unplaced), flow, direction, columns)
+            columns = {name: values[~unplaced] for name, values in columns.items()}
+            flow, direction = flow[~unplaced], direction[~unplaced]
         self._recovery.add(flow, direction, columns)
+        self._add_over_time(flow, direction, columns)
+
+    def _add_over_time(self, flow: Int64, direction: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+        """Add rows of one bin each to all that is kept over time."""
         if self._also is not None:
             self._also.add(flow, direction, columns)
         self._add_to_lanes(self.flows.lane[flow] * 2 + direction, columns)
+
+    def _add_unplaced(self, rows: Int64, flow: Int64, direction: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+        """Add rows whose packets passed at times that are not known: spread evenly, and noted as unknown time.
+
+        That something was sent again in them says nothing of when a flow recovered.
+        """
+        flow, direction = flow[rows], direction[rows]
+        lane = self.flows.lane[flow] * 2 + direction
+        begin, end = (int64_column(columns, name)[rows] for name in ("first_ns", "last_ns"))
+        self._check_span(np.concatenate((begin, end)))
+        for index in np.unique(lane).tolist():
+            times = merge(begin[lane == index], end[lane == index] + 1)
+            self._unknown[index] = self._unknown.get(index, NOTHING) | times
+        evenly, row = spread({name: values[rows] for name, values in columns.items()}, self.bin_ns)
+        self._add_over_time(flow[row], direction[row], evenly)
+
+    def unknown(self) -> dict[tuple[LaneKey, int], Intervals]:
+        """Return the time in which it is not known when the bytes of a lane passed, of lanes that have any."""
+        return {(self._keys[index // 2], index % 2): times for index, times in self._unknown.items()}
 
     def _add_to_flows(self, slot: Int64, columns: dict[str, npt.NDArray[Any]], own: Bool) -> None:
         if not own.all():

@@ -27,18 +27,17 @@ STREAM = np.dtype(
 BIN_RECORD = np.dtype(
     [
         ("flow_id", "u4"),
-        ("slot", "u2"),
-        ("direction", "u2"),
-        ("bin", "u8"),
+        ("place", "u4"),
+        ("first_ns", "u8"),
+        ("last_ns", "u8"),
         ("payload_bytes", "u8"),
         ("wire_bytes", "u8"),
         ("retransmitted_bytes", "u8"),
-        ("first_ns", "u8"),
-        ("last_ns", "u8"),
-        ("packets", "u8"),
+        ("packets", "u4"),
+        ("unused", "u4"),
     ]
 )
-"""`struct bin_record` of flow.h."""
+"""`struct bin_record` of flow.h: `place` is a slot, times two, plus the direction."""
 
 _AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
 _SILENT_AFTER_BINS = 2
@@ -53,18 +52,18 @@ class BinCollector:
     """
 
     def __init__(self, bin_ns: int, slots: int) -> None:
-        self._bin_ns = bin_ns
-        self._handed_over = np.zeros((slots, 2), dtype=np.uint64)
-        self._given = np.zeros((slots, 2), dtype=BIN_RECORD)
-        self._given_bins = np.zeros((slots, 2), dtype=np.uint64)
+        self._bin_ns = np.uint64(bin_ns)
+        self._handed_over = np.zeros(slots * 2, dtype=np.uint64)  # by place, the last bin
+        self._given = np.zeros(slots * 2, dtype=BIN_RECORD)
+        self._given_bins = np.zeros(slots * 2, dtype=np.uint64)
 
     def silent(self, ids: NDArray[Any], streams: NDArray[Any], now_bin: int) -> NDArray[Any]:
         """Return the last bins (BIN_RECORD) of streams that were not touched for a while.
 
         `ids` (slots,) and `streams` (slots, 2) are live kernel memory: a bin counts only if two reads agree.
         """
-        bins = streams["bin_end_ns"] // np.uint64(self._bin_ns) - np.uint64(1)
-        last = np.maximum(self._handed_over, self._given_bins)[: len(streams)]
+        bins = streams["bin_end_ns"] // self._bin_ns - np.uint64(1)
+        last = np.maximum(self._handed_over, self._given_bins)[: streams.size].reshape(streams.shape)
         old = (bins + np.uint64(_SILENT_AFTER_BINS) < now_bin) & (bins > last) & (streams["packets"] > 0)
         slots, directions = np.nonzero(old)
         first, second = streams[slots, directions].copy(), streams[slots, directions].copy()
@@ -73,39 +72,44 @@ class BinCollector:
         records = np.zeros(len(kept), dtype=BIN_RECORD)
         for name in (*_AMOUNTS, "first_ns", "last_ns"):
             records[name] = kept[name]
-        records["bin"] = kept["bin_end_ns"] // np.uint64(self._bin_ns) - np.uint64(1)
-        records["flow_id"], records["slot"], records["direction"] = ids[slots], slots, directions
+        records["flow_id"], records["place"] = ids[slots], slots * 2 + directions
         return records
 
     def columns(self, handed_over: NDArray[Any], silent: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the columns of table `wire` for new records. `silent` must have been read before `handed_over`."""
-        places = handed_over["slot"].astype(np.intp) * 2 + handed_over["direction"]
-        rest = self._beyond_given(handed_over, places)
-        self._handed_over.reshape(-1)[places] = handed_over["bin"]
-        records = rest
+        places = handed_over["place"]
+        bins = handed_over["first_ns"] // self._bin_ns
+        records = self._beyond_given(handed_over, bins)
+        self._handed_over[places] = bins
         if len(silent):
-            silent = silent[silent["bin"] > self._handed_over[silent["slot"], silent["direction"]]]
-            self._given[silent["slot"], silent["direction"]] = silent
-            self._given_bins[silent["slot"], silent["direction"]] = silent["bin"]
-            records = np.concatenate([rest, silent])
-        same = ("flow_id", "direction", "first_ns", "last_ns", *_AMOUNTS)
-        return {"bin_start_ns": records["bin"] * np.uint64(self._bin_ns)} | {name: records[name] for name in same}
+            silent_bins = silent["first_ns"] // self._bin_ns
+            silent = silent[silent_bins > self._handed_over[silent["place"]]]
+            self._given[silent["place"]] = silent
+            self._given_bins[silent["place"]] = silent["first_ns"] // self._bin_ns
+            records = np.concatenate([records, silent])
+        same = ("flow_id", "first_ns", "last_ns", *_AMOUNTS)
+        starts = records["first_ns"] // self._bin_ns * self._bin_ns
+        directions = (records["place"] & np.uint32(1)).astype(np.uint8)
+        return {"bin_start_ns": starts, "direction": directions} | {name: records[name] for name in same}
 
     def forget(self, slots: NDArray[np.intp]) -> None:
         """Begin anew with slots that get other flows."""
-        self._handed_over[slots] = 0
-        self._given_bins[slots] = 0
-        self._given[slots] = np.zeros((), dtype=BIN_RECORD)
+        places = np.concatenate((slots * 2, slots * 2 + 1))
+        self._handed_over[places] = 0
+        self._given_bins[places] = 0
+        self._given[places] = np.zeros((), dtype=BIN_RECORD)
 
-    def _beyond_given(self, records: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the records less what was given of their bins before; `places` are their streams."""
-        rest: NDArray[Any] = records.copy()
-        again = self._given_bins.reshape(-1)[places] == records["bin"]
+    def _beyond_given(self, records: NDArray[Any], bins: NDArray[np.uint64]) -> NDArray[Any]:
+        """Return the records, which are of `bins`, less what was given of them before: all until its last packet."""
+        places = records["place"]
+        again = self._given_bins[places] == bins
         if not again.any():  # nearly always
-            return rest
-        given = self._given.reshape(-1)[places]
+            return records
+        given = self._given[places]
         again &= given["flow_id"] == records["flow_id"]
+        rest: NDArray[Any] = records.copy()
         for name in _AMOUNTS:
             rest[name][again] -= given[name][again]
+        rest["first_ns"][again] = given["last_ns"][again]
         remaining: NDArray[Any] = rest[~again | (rest["wire_bytes"] > 0)]
         return remaining

@@ -81,18 +81,18 @@ struct flow {
 	struct stream streams[2];
 };
 
-/* A finished bin. */
+/* A finished bin: the one that its first packet is in. If its last packet is in a later one, the ring was full meanwhile,
+ * and when the others passed is not known. */
 struct bin_record {
 	u32 flow_id;
-	u16 slot;
-	u16 direction;
-	u64 bin;
+	u32 place; /* slot * 2 + direction */
+	u64 first_ns;
+	u64 last_ns;
 	u64 payload_bytes;
 	u64 wire_bytes;
 	u64 retransmitted_bytes;
-	u64 first_ns;
-	u64 last_ns;
-	u64 packets;
+	u32 packets;
+	u32 unused;
 };
 
 /* What TCP says of a flow at one moment. */

@@ -20,15 +20,15 @@ static __always_inline bool hand_over(struct flow *flow, struct stream *stream, 
 		return false;
 	}
 	record->flow_id = flow->id;
-	record->slot = slot;
-	record->direction = direction;
-	record->bin = stream->bin_end_ns / bin_ns - 1;
+	record->place = slot * 2 + direction;
 	record->payload_bytes = stream->payload_bytes;
 	record->wire_bytes = stream->wire_bytes;
 	record->retransmitted_bytes = stream->retransmitted_bytes;
 	record->first_ns = stream->first_ns;
 	record->last_ns = stream->last_ns;
 	record->packets = stream->packets;
+	record->unused = 0;
+	enter_bin(flow->id, direction, stream);
 	stream->bin_end_ns = bin_end_ns;
 	stream->payload_bytes = stream->wire_bytes = stream->retransmitted_bytes = 0;
 	stream->packets = 0;

@@ -215,22 +215,24 @@ class BpfObject:
 
 
 class RingBuffer:
-    """A BPF ring buffer of records of `record_bytes` each, read by one thread."""
+    """A BPF ring buffer of records of `record_bytes` each.
+
+    A thread of the native library takes records out of it before it fills, and keeps them until they are asked for:
+    what is in the kernel never waits for the program, whatever that waits for.
+    """
 
     def __init__(self, map_fd: int, size_bytes: int, record_bytes: int) -> None:
         self._library = libbpf()
         self._record_bytes = record_bytes
-        self._ring: int | None = self._library.netprof_ring_open(map_fd, size_bytes)
+        self._ring: int | None = self._library.netprof_ring_open(map_fd, size_bytes, record_bytes)
         if not self._ring:
             raise _kernel_refusal("cannot map a BPF ring buffer", ctypes.get_errno())
-        self._out = np.empty((size_bytes // (record_bytes + 8) + 1, record_bytes), dtype=np.uint8)
 
     def drain(self) -> NDArray[np.uint8]:
-        """Take every finished record: an array (records, record_bytes). Valid until the next call."""
-        count = self._library.netprof_ring_drain(
-            self._ring, self._record_bytes, self._out.ctypes.data, self._out.shape[0]
-        )
-        return self._out[:count]
+        """Take every finished record: an array (records, record_bytes)."""
+        out = np.empty((self._library.netprof_ring_records(self._ring), self._record_bytes), dtype=np.uint8)
+        count = self._library.netprof_ring_drain(self._ring, out.ctypes.data, len(out))
+        return out[:count]
 
     def close(self) -> None:
         """Unmap. May be called twice."""

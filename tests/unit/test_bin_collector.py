@@ -20,15 +20,21 @@ class Kernel:
         self.streams = np.zeros((SLOTS, 2), dtype=STREAM)
         self.ids = np.arange(1, SLOTS + 1, dtype=np.uint32)
         self.ring: list[Any] = []
+        self.is_full = False
         self.sent: dict[tuple[int, int, int], int] = {}
 
     def packet(self, slot: int, direction: int, time_ns: int, size: int) -> None:
         stream = self.streams[slot, direction]
         number = time_ns // BIN_NS
         if stream["bin_end_ns"] <= time_ns:
-            if stream["packets"]:
+            if stream["packets"] and self.is_full:
+                number = stream["bin_end_ns"] // BIN_NS - 1  # the bin goes on
+            elif stream["packets"]:
                 self._hand_over(slot, direction)
             self.streams[slot, direction]["bin_end_ns"] = (number + 1) * BIN_NS
+        if not stream["packets"]:
+            stream["first_ns"] = time_ns
+        stream["last_ns"] = time_ns
         for name, amount in (("payload_bytes", size), ("wire_bytes", size + 66), ("packets", 1)):
             self.streams[slot, direction][name] += amount
         key = (slot + 1, direction, number * BIN_NS)
@@ -42,10 +48,9 @@ class Kernel:
     def _hand_over(self, slot: int, direction: int) -> None:
         stream = self.streams[slot, direction]
         record = np.zeros((), dtype=BIN_RECORD)
-        record["flow_id"], record["slot"], record["direction"] = self.ids[slot], slot, direction
-        for name in ("payload_bytes", "wire_bytes", "packets"):
+        record["flow_id"], record["place"] = self.ids[slot], slot * 2 + direction
+        for name in ("payload_bytes", "wire_bytes", "packets", "first_ns", "last_ns"):
             record[name] = stream[name]
-        record["bin"] = stream["bin_end_ns"] // BIN_NS - 1
         self.ring.append(record)
         self.streams[slot, direction] = np.zeros((), dtype=STREAM)
 
@@ -101,3 +106,30 @@ def test_a_recycled_slot_owes_nothing_to_its_last_flow() -> None:
     kernel.packet(0, 0, 10_000, 7)
     rows = collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 20))
     assert (rows["flow_id"].tolist(), rows["payload_bytes"].tolist()) == ([99], [7])
+
+
+def test_a_bin_that_goes_on_while_the_ring_is_full_is_one_row_of_all_that_time() -> None:
+    kernel, collector = Kernel(), BinCollector(BIN_NS, SLOTS)
+    kernel.packet(0, 0, 10_000, 5)
+    kernel.is_full = True
+    for time_ns in (11_500, 13_200):
+        kernel.packet(0, 0, time_ns, 5)
+    kernel.is_full = False
+    kernel.packet(0, 0, 14_100, 1)
+    rows = collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 14))
+    names = ("bin_start_ns", "first_ns", "last_ns", "payload_bytes")
+    assert [rows[name].tolist() for name in names] == [[10_000], [10_000], [13_200], [15]]
+
+
+def test_what_was_given_of_such_a_bin_is_over_when_the_rest_begins() -> None:
+    kernel, collector = Kernel(), BinCollector(BIN_NS, SLOTS)
+    kernel.packet(0, 0, 10_100, 4)
+    kernel.packet(0, 0, 10_400, 1)
+    collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 20))
+    kernel.is_full = True
+    kernel.packet(0, 0, 25_000, 7)
+    kernel.is_full = False
+    kernel.packet(0, 0, 30_000, 1)
+    rows = collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 30))
+    names = ("bin_start_ns", "first_ns", "last_ns", "payload_bytes")
+    assert [rows[name].tolist() for name in names] == [[10_000], [10_400], [25_000], [7]]

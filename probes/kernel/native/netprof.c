@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
  *
- * What Python cannot do fast or at all: drain a BPF ring buffer with the memory ordering every CPU needs, keep
- * libbpf's messages, and make the calls that libbpf 1.1 has no function for. libbpf travels beside this library.
+ * What Python cannot do fast or at all: keep libbpf's messages, and make the calls that libbpf 1.1 has no function for.
+ * libbpf travels beside this library.
  */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -53,65 +52,6 @@ void netprof_store_32(unsigned int *at, unsigned int value)
 void netprof_store_64(unsigned long *at, unsigned long value)
 {
 	__atomic_store_n(at, value, __ATOMIC_RELEASE);
-}
-
-/* A ring buffer of fixed-size records, read by one thread. */
-struct netprof_ring {
-	unsigned long *consumer;
-	unsigned long *producer;
-	unsigned char *data;
-	unsigned long size;
-	long page;
-};
-
-void netprof_ring_close(struct netprof_ring *ring)
-{
-	if (ring->consumer)
-		munmap(ring->consumer, ring->page);
-	if (ring->producer)
-		munmap(ring->producer, ring->page + 2 * ring->size);
-	free(ring);
-}
-
-struct netprof_ring *netprof_ring_open(int fd, unsigned long size)
-{
-	struct netprof_ring *ring = calloc(1, sizeof(*ring));
-	if (!ring)
-		return NULL;
-	ring->size = size;
-	ring->page = sysconf(_SC_PAGESIZE);
-	void *consumer = mmap(NULL, ring->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	void *producer = mmap(NULL, ring->page + 2 * size, PROT_READ, MAP_SHARED, fd, ring->page);
-	ring->consumer = consumer == MAP_FAILED ? NULL : consumer;
-	ring->producer = producer == MAP_FAILED ? NULL : producer;
-	if (!ring->consumer || !ring->producer) {
-		int error = errno;
-		netprof_ring_close(ring);
-		errno = error;
-		return NULL;
-	}
-	ring->data = (unsigned char *)ring->producer + ring->page;
-	return ring;
-}
-
-/* Copy up to `max` records of `record_bytes` to `out`; returns how many. Records of another size are skipped. */
-unsigned long netprof_ring_drain(struct netprof_ring *ring, unsigned int record_bytes, void *out, unsigned long max)
-{
-	unsigned long position = __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE);
-	unsigned long end = __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE);
-	unsigned long count = 0;
-	while (position < end && count < max) {
-		unsigned char *record = ring->data + (position & (ring->size - 1));
-		unsigned int header = __atomic_load_n((unsigned int *)record, __ATOMIC_ACQUIRE);
-		if (header & BPF_RINGBUF_BUSY_BIT)
-			break;
-		unsigned int length = header & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
-		if (!(header & BPF_RINGBUF_DISCARD_BIT) && length == record_bytes)
-			memcpy((unsigned char *)out + count++ * record_bytes, record + BPF_RINGBUF_HDR_SZ, record_bytes);
-		position += (length + BPF_RINGBUF_HDR_SZ + 7) / 8 * 8;
-	}
-	__atomic_store_n(ring->consumer, position, __ATOMIC_RELEASE);
-	return count;
 }
 
 /* BPF_LINK_CREATE for uprobe_multi (kernel 6.6), laid out here because older headers do not know it. */
