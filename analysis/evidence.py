@@ -28,6 +28,7 @@ from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge, union
+from netprof.analysis.tables.link_history import LinkPast, RateOverTime, known_as, read_link_history
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nic_counters import read_nic
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
@@ -218,7 +219,7 @@ class Evidence:
     @cached_property
     def flows(self) -> Flows:
         """The flow table."""
-        return read_flows(self.table("flows"), dict(self.ranks), self.workers)
+        return read_flows(self.table("flows"), dict(self.ranks), self.workers, known_as(self.pasts))
 
     @cached_property
     def workers(self) -> frozenset[int]:
@@ -262,33 +263,35 @@ class Evidence:
         return replace(own, begin_ns=begin_ns)
 
     @cached_property
-    def rates(self) -> Mapping[tuple[LinkKey, int], float]:
-        """The line rates that are known and can be true, bits per second, by link and direction."""
-        stated = {LinkKey(device.netns, device.device): device.line_rate.bps for device in self.meta.devices}
+    def pasts(self) -> Mapping[LinkKey, LinkPast]:
+        """What each device that was watched was like over time."""
+        return read_link_history(self.table("link_changes"), self.meta.devices)
+
+    @cached_property
+    def rates(self) -> Mapping[tuple[LinkKey, int], RateOverTime]:
+        """The line rates that are known at any time and can be true, by link and direction."""
         kept_up = self.kept_up
         return {
-            (link, direction): rate * max(1.0, kept_up.get((link, direction), 0.0))
-            for link, rate in stated.items()
+            (link, direction): past.rate.times(max(1.0, kept_up.get((link, direction), 0.0)))
+            for link, past in self.pasts.items()
             for direction in (TRANSMIT, RECEIVE)
-            if rate and kept_up.get((link, direction), 0.0) <= MEASURING_ERROR
+            if past.rate.is_known and kept_up.get((link, direction), 0.0) <= MEASURING_ERROR
         }
 
     @cached_property
     def kept_up(self) -> Mapping[tuple[LinkKey, int], float]:
-        """What a link keeps up in a direction, as a share of the line rate that is stated for it."""
-        found = {}
-        for device in self.meta.devices:
-            link = LinkKey(device.netns, device.device)
-            for direction in (TRANSMIT, RECEIVE):
-                bins = self.lanes.of_link(link, direction)
-                if device.line_rate.bps and bins is not None:
-                    found[link, direction] = sustained_bps(bins) / device.line_rate.bps
-        return found
+        """What a link keeps up in a direction, as a share of the highest line rate that it ever had."""
+        return {
+            (link, direction): sustained_bps(bins) / past.rate.most
+            for link, past in self.pasts.items()
+            for direction in (TRANSMIT, RECEIVE)
+            if past.rate.is_known and (bins := self.lanes.of_link(link, direction)) is not None
+        }
 
     @cached_property
     def link_sides(self) -> list[LinkSide]:
         """What each direction of each link served over time, where its line rate is known."""
-        return link_sides(self.lanes, self.rates, read_nic(self.table("nic")))
+        return link_sides(self.lanes, self.rates, read_nic(self.table("nic")), self.recording)
 
     def served(self, link: LinkKey, direction: int) -> Served | None:
         """Return what a side of a link served over time; None where its line rate is unknown."""
@@ -301,6 +304,15 @@ class Evidence:
             served, bins = self.served(link, direction), self.lanes.of_link(link, direction)
             times.append(served.busy if served is not None else bins.busy if bins is not None else NOTHING)
         return union(times)
+
+    def unknown(self, link: LinkKey, *directions: int) -> Intervals:
+        """Return the time in which a link moved bytes in some directions of which it is not known when they passed."""
+        found = self.fold.unknown().items()
+        return union([times for (lane, way), times in found if lane.link == link and way in directions])
+
+    def not_idle(self, link: LinkKey, *directions: int) -> Intervals:
+        """Return when a link is busy, or may be: what was not seen in time is unknown, never idle."""
+        return self.busy(link, *directions) | self.unknown(link, *directions)
 
     @cached_property
     def resends(self) -> Resends:

@@ -84,6 +84,7 @@ def _utilization(analysis: Analysis) -> Table:
             if bins is None:
                 continue
             bins = bins.where(bins.wire_bytes > 0)
+            rates = link.past.rate.at(bins.begin_ns) if link.past is not None else np.full(len(bins), np.nan)
             bits = bins.wire_bytes * (8e9 / bins.bin_ns)
             parts.append(
                 {
@@ -93,7 +94,7 @@ def _utilization(analysis: Analysis) -> Table:
                     "bin_start_ns": bins.begin_ns,
                     "wire_bytes": bins.wire_bytes.astype(np.uint64),
                     "payload_bytes": bins.payload_bytes.astype(np.uint64),
-                    "utilization": bits / link.line_rate_bps if link.line_rate_bps else np.full(len(bins), np.nan),
+                    "utilization": bits / rates,
                 }
             )
     return _stacked(parts, ("netns",))

@@ -12,8 +12,9 @@ from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
+from netprof.analysis.tables.link_history import RateOverTime
 from netprof.analysis.wire.lanes import Lanes
-from netprof.analysis.wire.served import Served, full_time, served, window_ns
+from netprof.analysis.wire.served import Served, full_time, rate_at, served, window_ns
 from netprof.schema import RECEIVE, TRANSMIT
 
 OTHERS_MATTER = 0.05
@@ -22,7 +23,10 @@ OTHERS_MATTER = 0.05
 
 @dataclass(frozen=True, eq=False)
 class LinkSide:
-    """One direction of a device: what it served of the job's own bytes, and of others' as the device counted them."""
+    """One direction of a device: what it served of the job's own bytes, and of others' as the device counted them.
+
+    The line rate is the one that held for the longest.
+    """
 
     link: LinkKey
     direction: int
@@ -42,26 +46,38 @@ class Bottleneck:
 
 
 def link_sides(
-    lanes: Lanes, rates: Mapping[tuple[LinkKey, int], float], counters: Mapping[LinkKey, tuple[Int64, Int64, Int64]]
+    lanes: Lanes,
+    rates: Mapping[tuple[LinkKey, int], RateOverTime],
+    counters: Mapping[LinkKey, tuple[Int64, Int64, Int64]],
+    recording: Intervals,
 ) -> list[LinkSide]:
     """Return the sides of links whose line rate is known; `counters` are times, bytes sent and received."""
     sides = []
     for link in lanes.links:
         for way in (TRANSMIT, RECEIVE):
-            if rate := rates.get((link, way)):
+            if (rate := rates.get((link, way))) is not None:
                 own = served(lanes.of_link(link, way), way, rate)
                 times, *moved = counters.get(link, (np.zeros(0, np.int64),) * 3)
-                sides.append(LinkSide(link, way, rate, own, others_served(times, moved[way], own, rate)))
+                sides.append(
+                    LinkSide(
+                        link,
+                        way,
+                        rate.longest(recording & rate.known),
+                        own,
+                        others_served(times, moved[way], own, rate),
+                    )
+                )
     return sides
 
 
-def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate_bps: float) -> Served:
+def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate: RateOverTime | float) -> Served:
     """Return what a device served that is not the job's, from its counter: spread evenly between its samples.
 
-    Counters that went backwards (the device was reset) say nothing of that time.
+    Counters that went backwards (the device was reset) say nothing of that time, nor does a time without a line rate.
     """
     length = np.diff(time_ns)
-    moved_ns = np.rint(np.diff(counted_bytes) * (8e9 / line_rate_bps)).astype(np.int64)
+    rate = rate_at(line_rate, time_ns[:-1] + length // 2)
+    moved_ns = np.rint(np.diff(counted_bytes) * np.nan_to_num(8e9 / rate)).astype(np.int64)
     job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
     busy = np.clip(moved_ns - job_ns, 0, np.maximum(length - job_ns, 0))
     kept = (busy > 0) & (busy > OTHERS_MATTER * moved_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -11,6 +12,7 @@ from typing import Any
 from netprof.analysis.account.idle import IdleTime
 from netprof.analysis.findings.nic import NicTotals
 from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.link_history import LinkPast
 
 _NAMED = 4
 
@@ -33,7 +35,9 @@ class LinkSummary:
 
     Utilizations (`definitions.UTILIZATION`) are None without a line rate, and those while a bucket is outstanding
     also without iterations. `idle` is both directions at once. Byte counts are the job's, over the window. `kept_up` is
-    the rate that it kept up sending, as a share of its line rate.
+    the rate that it kept up sending, as a share of its line rate. `line_rate_bps` is the one that held for the longest;
+    `past` says when another did, and `rated_ns` for how long of the window any was known. `unknown_ns` is time in which
+    bytes moved either way of which it is not known when: they count as spread evenly, and no part of it is idle.
     """
 
     netns: int
@@ -45,6 +49,8 @@ class LinkSummary:
     window: str  # "iterations" or "recording"
     window_ns: int
     outstanding_ns: int | None
+    rated_ns: int
+    rated_outstanding_ns: int | None
     tx_bytes: float
     rx_bytes: float
     tx_bytes_outstanding: float | None
@@ -56,6 +62,11 @@ class LinkSummary:
     idle_rx: IdleTime
     nic: NicTotals | None
     kept_up: float = 0.0
+    unknown_ns: int = 0
+    unknown_tx_ns: int = 0
+    unknown_rx_ns: int = 0
+    past: LinkPast | None = None
+    started_ns: int = 0
 
     @property
     def key(self) -> LinkKey:
@@ -65,22 +76,22 @@ class LinkSummary:
     @property
     def utilization_tx(self) -> float | None:
         """Sending, over the window."""
-        return _share(self.tx.busy_ns, self.window_ns)
+        return _share(self.tx.busy_ns, self.rated_ns)
 
     @property
     def utilization_rx(self) -> float | None:
         """Receiving, over the window."""
-        return _share(self.rx.busy_ns, self.window_ns)
+        return _share(self.rx.busy_ns, self.rated_ns)
 
     @property
     def utilization_outstanding_tx(self) -> float | None:
         """Sending, while something is outstanding."""
-        return _share(self.tx.busy_outstanding_ns, self.outstanding_ns)
+        return _share(self.tx.busy_outstanding_ns, self.rated_outstanding_ns)
 
     @property
     def utilization_outstanding_rx(self) -> float | None:
         """Receiving, while something is outstanding."""
-        return _share(self.rx.busy_outstanding_ns, self.outstanding_ns)
+        return _share(self.rx.busy_outstanding_ns, self.rated_outstanding_ns)
 
     @property
     def moved_bytes(self) -> float:
@@ -124,8 +135,11 @@ def in_one(parts: Sequence[LinkSummary]) -> LinkSummary:
     nics = [part.nic for part in parts if part.nic is not None]
     ranks, pids = (sorted({one for part in parts for one in getattr(part, name)}) for name in ("ranks", "pids"))
     merged = reduce(_add, told or parts)
+    longest = _with_longest_rate(told or parts)
     return replace(
         merged,
+        line_rate_bps=longest.line_rate_bps,
+        line_rate_source=longest.line_rate_source,
         ranks=tuple(ranks),
         pids=tuple(pids),
         nic=reduce(operator.add, nics) if nics else None,
@@ -133,9 +147,30 @@ def in_one(parts: Sequence[LinkSummary]) -> LinkSummary:
     )
 
 
+def _with_longest_rate(parts: Sequence[LinkSummary]) -> LinkSummary:
+    """Return a piece with the line rate that held for the longest; with none only if none ever did."""
+    held: Counter[float | None] = Counter()
+    for part in parts:
+        held[part.line_rate_bps] += part.window_ns
+    return max(reversed(parts), key=lambda part: (part.line_rate_bps is not None, held[part.line_rate_bps]))
+
+
 def _add(a: LinkSummary, b: LinkSummary) -> LinkSummary:
-    sums = ("window_ns", "tx_bytes", "rx_bytes", "tx", "rx", "idle", "idle_tx", "idle_rx")
-    known = ("outstanding_ns", "tx_bytes_outstanding", "rx_bytes_outstanding")
+    sums = (
+        "window_ns",
+        "rated_ns",
+        "unknown_ns",
+        "unknown_tx_ns",
+        "unknown_rx_ns",
+        "tx_bytes",
+        "rx_bytes",
+        "tx",
+        "rx",
+        "idle",
+        "idle_tx",
+        "idle_rx",
+    )
+    known = ("outstanding_ns", "rated_outstanding_ns", "tx_bytes_outstanding", "rx_bytes_outstanding")
     together: dict[str, Any] = {name: getattr(a, name) + getattr(b, name) for name in sums}
     return replace(a, **together, **{name: _sum(getattr(a, name), getattr(b, name)) for name in known})
 

@@ -6,21 +6,25 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from netprof.analysis.account.causes import CAUSES
 from netprof.analysis.account.idle import idle_spans, idle_time
 from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION, Definition
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.link_changes import changes_in_words, history
 from netprof.analysis.findings.link_summary import LinkSummary, SideTime, in_one
 from netprof.analysis.findings.nic import NicTotals, nic_totals
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
+from netprof.analysis.tables.link_history import LinkPast
 from netprof.analysis.wire.bins import Bins
 from netprof.analysis.wire.served import MEASURING_ERROR
 from netprof.model import LineRate
 from netprof.schema import RECEIVE, TRANSMIT
-from netprof.units import UNKNOWN, rate, share
+from netprof.units import UNKNOWN, duration, rate, share
 
 UNKNOWN_RATE = LineRate(None, "unknown")
 HARDLY_ANY = 0.001
@@ -35,14 +39,15 @@ def _side(evidence: Evidence, key: LinkKey, direction: int, window: Intervals, w
     if served is None:
         idle = 0.0 if (key, direction) in evidence.rates else None
         return SideTime(idle, None if waiting is None else idle)
-    return SideTime(served.busy_in(window), served.busy_in(waiting) if waiting is not None else None)
+    known = evidence.rates[key, direction].known
+    return SideTime(served.busy_in(window & known), served.busy_in(waiting & known) if waiting is not None else None)
 
 
 def spans_of_idleness(evidence: Evidence, link: LinkSummary) -> Mapping[str, Intervals]:
     """Return when a link was idle in both directions, by cause: what its `idle` adds up."""
     times = evidence.cause_times(link.key)
     window = times.window if times else evidence.recording
-    return idle_spans(evidence.busy(link.key, TRANSMIT, RECEIVE), window, times)
+    return idle_spans(evidence.not_idle(link.key, TRANSMIT, RECEIVE), window, times)
 
 
 def short_name(link: LinkSummary, links: Sequence[LinkSummary]) -> str:
@@ -60,16 +65,19 @@ def short_name(link: LinkSummary, links: Sequence[LinkSummary]) -> str:
 def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
     """Summarise every device that the recording watched or that carried a byte of the job."""
     evidence = analysis.evidence
-    rates = {LinkKey(device.netns, device.device): device.line_rate for device in evidence.meta.devices}
     nics = nic_totals(evidence.table("nic"), evidence.lanes, evidence.piece)
-    keys = dict.fromkeys([*rates, *evidence.lanes.links])
-    return tuple(_summarize(key, rates.get(key, UNKNOWN_RATE), nics.get(key), evidence) for key in keys)
+    keys = dict.fromkeys([*evidence.pasts, *evidence.lanes.links])
+    return tuple(_summarize(key, nics.get(key), evidence) for key in keys)
 
 
-def _summarize(key: LinkKey, line_rate: LineRate, nic: NicTotals | None, evidence: Evidence) -> LinkSummary:
+def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkSummary:
     pids = evidence.lanes.pids_of(key)
     times = evidence.cause_times(key)
     window = times.window if times else evidence.recording
+    past = evidence.pasts.get(key)
+    line_rate = _longest(past, window) if past is not None else UNKNOWN_RATE
+    known = past.rate.known if past is not None else NOTHING
+    unknown = {way: evidence.unknown(key, way) & window for way in (TRANSMIT, RECEIVE)}
     tx, rx = (evidence.lanes.of_link(key, direction) for direction in (TRANSMIT, RECEIVE))
     waiting = times.gradients_waiting if times else None
     tx_bytes, rx_bytes = _bytes(tx, window), _bytes(rx, window)
@@ -85,18 +93,33 @@ def _summarize(key: LinkKey, line_rate: LineRate, nic: NicTotals | None, evidenc
         window="iterations" if times else "recording",
         window_ns=window.total_ns,
         outstanding_ns=waiting_ns,
+        rated_ns=(window & known).total_ns,
+        rated_outstanding_ns=(waiting & known).total_ns if waiting is not None else None,
         tx_bytes=tx_bytes,
         rx_bytes=rx_bytes,
         tx_bytes_outstanding=tx_waiting,
         rx_bytes_outstanding=rx_waiting,
         tx=_side(evidence, key, TRANSMIT, window, waiting),
         rx=_side(evidence, key, RECEIVE, window, waiting),
-        idle=idle_time(evidence.busy(key, TRANSMIT, RECEIVE), window, times),
-        idle_tx=idle_time(evidence.busy(key, TRANSMIT), window, times),
-        idle_rx=idle_time(evidence.busy(key, RECEIVE), window, times),
+        idle=idle_time(evidence.not_idle(key, TRANSMIT, RECEIVE), window, times),
+        idle_tx=idle_time(evidence.not_idle(key, TRANSMIT), window, times),
+        idle_rx=idle_time(evidence.not_idle(key, RECEIVE), window, times),
         nic=nic,
         kept_up=evidence.kept_up.get((key, TRANSMIT), 0.0),
+        unknown_ns=(unknown[TRANSMIT] | unknown[RECEIVE]).total_ns,
+        unknown_tx_ns=unknown[TRANSMIT].total_ns,
+        unknown_rx_ns=unknown[RECEIVE].total_ns,
+        past=past,
+        started_ns=evidence.meta.started_ns,
     )
+
+
+def _longest(past: LinkPast, window: Intervals) -> LineRate:
+    """Return the line rate that held for most of a window; of a time in which none was known only if none ever was."""
+    known = past.rate.known & window
+    found = past.rate.longest(known if len(known) else window)
+    bps = None if np.isnan(found) else found
+    return LineRate(bps, past.source_of(bps))
 
 
 def _merge(parts: Sequence[Sequence[LinkSummary]], whole: Analysis) -> tuple[LinkSummary, ...]:
@@ -132,6 +155,9 @@ _SAME = (
 )
 
 
+_UNKNOWN = ("unknown_ns", "unknown_tx_ns", "unknown_rx_ns")
+
+
 def _link(link: LinkSummary) -> dict[str, Any]:
     idle = {"idle": link.idle, "idle_tx": link.idle_tx, "idle_rx": link.idle_rx}
     return {
@@ -140,8 +166,10 @@ def _link(link: LinkSummary) -> dict[str, Any]:
         "pids": list(link.pids),
         "window_s": link.window_ns / 1e9,
         "outstanding_s": _seconds(link.outstanding_ns),
+        **{name.replace("_ns", "_s"): getattr(link, name) / 1e9 for name in _UNKNOWN},
         **{f"{name}_total_s": time.total_ns / 1e9 for name, time in idle.items()},
         **{f"{name}_s": {cause.name: _seconds(time.of(cause)) for cause in CAUSES} for name, time in idle.items()},
+        "history": history(link.past, link.started_ns),
         "nic": _nic(link.nic),
     }
 
@@ -169,8 +197,10 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
         usage = usage.without({"dropped"})
     sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
     rates = Pairs([("line rate from", source) for source in sources])
-    headings = ("link", "idle", *(cause.short for cause in CAUSES))
+    headings = ("link", "unknown", "idle", *(cause.short for cause in CAUSES))
     idle = Grid(headings, [_idle(link, links) for link in shown])
+    if not any(link.unknown_ns for link in shown):
+        idle = idle.without({"unknown"})
     return [
         Part("Links", f"share of line rate; 'waiting': while a bucket is outstanding{about}", [usage, rates]),
         Part("Idle link time", "share of all time, by what the job was doing", [idle]),
@@ -198,7 +228,7 @@ def _usage(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
 
 
 def _idle(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
-    parts = (link.idle.total_ns, *(link.idle.of(cause) for cause in CAUSES))
+    parts = (link.unknown_ns, link.idle.total_ns, *(link.idle.of(cause) for cause in CAUSES))
     return (short_name(link, links), *(_of_window(part, link.window_ns) for part in parts))
 
 
@@ -208,6 +238,13 @@ def _of_window(part_ns: int | None, window_ns: int) -> str:
 
 def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
     for link in links:
+        if link.past is not None:
+            yield from changes_in_words(link.device, link.past, link.started_ns)
+        if link.unknown_ns:
+            yield (
+                f"when bytes passed {link.device} is unknown for {duration(link.unknown_ns / 1e9)} in all: netprof was "
+                "held up for longer than the kernel keeps its bins apart. They are spread evenly there; it is not idle"
+            )
         if link.line_rate_bps is None and link.moved_bytes:
             yield f"the line rate of {link.device} is unknown: no utilization; idle means bins without any packet"
         if link.kept_up > MEASURING_ERROR:
@@ -239,7 +276,7 @@ def _definitions(links: Sequence[LinkSummary]) -> Sequence[Definition]:
 LINKS = Section(
     "links",
     _conclude,
-    ("marks", "wire", "flows", "nic"),
+    ("marks", "wire", "flows", "nic", "link_changes"),
     _document,
     _parts,
     _notes,

@@ -85,12 +85,12 @@ def last_seen(evidence: Evidence, through_ns: int) -> LastSeen:
 
 def links_now(evidence: Evidence, seen: LastSeen) -> tuple[LinkNow, ...]:
     """Return the last seconds of every device that the recording watches or that carried a byte in them."""
-    rates = {LinkKey(device.netns, device.device): device.line_rate for device in evidence.meta.devices}
+    rates = {key: past.changes[-1] for key, past in evidence.pasts.items()}
     return tuple(
         LinkNow(
             key=key,
             ranks=_ranks(evidence.lanes.pids_of(key), evidence.ranks),
-            line_rate=rates.get(key, UNKNOWN_RATE),
+            line_rate=LineRate(now.line_rate_bps, now.line_rate_source) if (now := rates.get(key)) else UNKNOWN_RATE,
             transmitted=evidence.lanes.of_link(key, TRANSMIT),
             received=evidence.lanes.of_link(key, RECEIVE),
             causes=seen.causes.get(key),

@@ -14,6 +14,7 @@ from netprof.analysis.live.fold import RecentFold
 from netprof.analysis.live.inbox import Rows
 from netprof.analysis.sections import SECTIONS
 from netprof.analysis.tables.flow_table import Flows, read_flows
+from netprof.analysis.tables.link_history import known_as, read_link_history
 from netprof.analysis.tables.targets import ranks_by_pid
 from netprof.analysis.wire.fold import WireFold
 from netprof.model import Meta
@@ -26,6 +27,7 @@ _WIRE = "wire"
 _NOT_NEEDED = (MarkKind.GRADIENT_READY,)  # no conclusion rests on them, and they are half of all marks
 _MOST_FLOWS = 4096
 _KEEP_NS = {"gpu": 5 * 10**9}  # only the latest values are shown, and there may be thousands a second
+_WHOLE = frozenset({"link_changes"})  # few rows, and each holds until the next of its device
 _KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"flows", "wire"}
 
 _Part = tuple[int, WireFold]
@@ -52,6 +54,9 @@ class Window:
             self._add_flows(rows)
         elif table == _WIRE:
             self._add_wire(rows)
+        elif table in _WHOLE:
+            self._rows.setdefault(table, []).append(rows)
+            self._flows = None
         elif table in _KEPT:
             self._keep(table, self._take_marks(rows) if table == "marks" else rows)
 
@@ -61,6 +66,8 @@ class Window:
         self.longest_ns = min(LONGEST_NS, max(1, _BIN_BUDGET // max(1, lanes)) * self.bin_ns)
         oldest_ns = through_ns - min(keep_ns, self.longest_ns)
         for table, parts in self._rows.items():
+            if table in _WHOLE:
+                continue
             name, since_ns = _time_of(table), max(oldest_ns, through_ns - _KEEP_NS.get(table, keep_ns))
             if table == "marks":
                 since_ns = min(since_ns, through_ns - keep_marks_ns)
@@ -82,12 +89,14 @@ class Window:
         marks_since_ns = since_ns if marks_since_ns is None else marks_since_ns
 
         def table(name: str) -> dict[str, Any]:
-            return self.columns(name, marks_since_ns if name == "marks" else since_ns)
+            return self.columns(name, 0 if name in _WHOLE else marks_since_ns if name == "marks" else since_ns)
 
         return Evidence(now, table, lambda evidence: self._fold(since_ns), is_recent=True)
 
     def columns(self, table: str, since_ns: int) -> dict[str, Any]:
         """Return the columns of the rows of a table since then."""
+        if table in _WHOLE:
+            return {name: _join([part[name] for part in self._rows.get(table, [])]) for name in tables()[table].names}
         age = _time_of(table)
         parts = [part for part in self._rows.get(table, ()) if part[age][-1] >= since_ns]
         joined = {name: _join([part[name] for part in parts]) for name in tables()[table].names}
@@ -123,7 +132,9 @@ class Window:
         if self._flows is None:
             rows = list(self._flow_rows.values())
             names = Flows.__dataclass_fields__.keys() - {"lane"}
-            self._flows = read_flows({name: [row[name] for row in rows] for name in names}, self._ranks, self._workers)
+            table = {name: [row[name] for row in rows] for name in names}
+            renamed = known_as(read_link_history(self.columns("link_changes", 0), ()))
+            self._flows = read_flows(table, self._ranks, self._workers, renamed)
         return self._flows
 
     def _add_wire(self, rows: Rows) -> None:

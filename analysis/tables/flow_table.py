@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,12 +61,17 @@ class Flows(Columns):
         return np.where(self.flow_id[index] == flow_id, index, -1)
 
 
-def read_flows(table: Any, ranks: dict[int, int], workers: Collection[int] = frozenset()) -> Flows:
+def read_flows(
+    table: Any,
+    ranks: dict[int, int],
+    workers: Collection[int] = frozenset(),
+    known_as: Mapping[LinkKey, str] = MappingProxyType({}),
+) -> Flows:
     """Return the `flows` table (Arrow, DataFrame or mapping) by flow id; a later row of the same id replaces it.
 
     `ranks` maps pids to ranks, for the flows whose row does not say. `workers` are the pids that train: a flow of
     another process of the same rank (a child that it forked) is counted to the worker, unless the rank has had
-    several (a job that was restarted).
+    several (a job that was restarted). `known_as` is what devices that got a new name go by.
     """
     numbers = ("flow_id", "family", "local_port", "remote_port", "protocol", "netns", "pid", "rank")
     columns: dict[str, Any] = {name: int64_column(table, name) for name in numbers}
@@ -76,6 +82,9 @@ def read_flows(table: Any, ranks: dict[int, int], workers: Collection[int] = fro
     ids = columns["flow_id"][order]
     order = order[np.append(ids[1:] != ids[:-1], True)[: len(ids)]]
     columns = {name: values[order] for name, values in columns.items()}
+    if known_as:
+        links = zip(columns["netns"].tolist(), columns["device"].tolist(), strict=True)
+        columns["device"] = np.array([known_as.get(LinkKey(*link), link[1]) for link in links], dtype=object)
     stated = columns["rank"].tolist()
     known = [
         rank if rank != UNKNOWN_RANK else ranks.get(pid, rank)

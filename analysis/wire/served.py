@@ -10,6 +10,7 @@ import numpy as np
 from netprof.analysis.definitions import IDLE_THRESHOLD
 from netprof.analysis.tables.columns import Bool, Float64, Int64
 from netprof.analysis.tables.intervals import Intervals, merge, union
+from netprof.analysis.tables.link_history import RateOverTime
 from netprof.analysis.wire.bins import Bins
 from netprof.schema import RECEIVE
 
@@ -64,18 +65,26 @@ NEVER = Served(*(np.zeros(0, np.int64) for _ in range(3)))
 """A link that served nothing."""
 
 
-def served(bins: Bins | None, direction: int, line_rate_bps: float) -> Served:
-    """Return when a link serves what was booked in `bins`.
+def rate_at(line_rate: RateOverTime | float, at_ns: Int64) -> Float64:
+    """Return a line rate at some instants, bits per second; NaN where it is not known."""
+    return line_rate.at(at_ns) if isinstance(line_rate, RateOverTime) else np.full(len(at_ns), line_rate)
+
+
+def served(bins: Bins | None, direction: int, line_rate: RateOverTime | float) -> Served:
+    """Return when a link serves what was booked in `bins`, at the line rate of the time.
 
     The packets of a bin are spread evenly between its first and its last one. What was sent is served from then on, as
-    fast as the line rate allows; what was received has been served before: the same, backward in time.
+    fast as the line rate allows; what was received has been served before: the same, backward in time. Where the line
+    rate is not known, the link is busy from a bin's first packet to its last.
     """
     if bins is None or len(bins) == 0:
         return NEVER
     bins = bins.where(bins.wire_bytes > 0)
     first = bins.begin_ns + bins.bin_ns - bins.lead_ns
     last = np.maximum(bins.begin_ns + bins.last_ns, first)
-    through = np.rint(np.cumsum(bins.wire_bytes, dtype=np.float64) * (8e9 / line_rate_bps)).astype(np.int64)
+    needed_ns = bins.wire_bytes.astype(np.float64) * 8e9 / rate_at(line_rate, bins.begin_ns)
+    needed_ns = np.where(np.isnan(needed_ns), last - first, needed_ns)
+    through = np.rint(np.cumsum(needed_ns)).astype(np.int64)
     work = np.diff(through, prepend=0)
     if direction == RECEIVE:
         end, begin = (-edge[::-1] for edge in _serve(-last[::-1], -first[::-1], work[::-1]))

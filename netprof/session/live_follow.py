@@ -20,7 +20,9 @@ from netprof.trace.follower import TableFollower
 from netprof.trace.meta import read_meta
 
 _META_EVERY_S = 1.0
-_WHOLE = frozenset({"flows", "marks"})  # needed from the beginning: who is who, and how many iterations there were
+_WHOLE = frozenset(
+    {"flows", "link_changes", "marks"}
+)  # needed from the beginning: who is who, and how many iterations there were
 _CAUGHT_UP_BATCHES = 400  # of what was there before we came, the newest batches of a table that are looked at
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from netprof.model import Clock, Meta, Target
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.measurements import PROBES
+from netprof.probes.nic.devices import require_device
 from netprof.probes.probe import Columns, Description, Probe, Shared
 from netprof.session.buffers import TableBuffers
 from netprof.session.cost import BpfCostSampler, RecorderCost
@@ -35,8 +36,8 @@ _META_S = 2.0
 class Recorder:
     """Records a job to a trace from `start` to `stop`; `tick` must be called every TICK_S in between.
 
-    Raises NotPermittedError without the rights for it, NetprofError when a required probe or the trace cannot be set
-    up.
+    Raises NotPermittedError without the rights for it, UsageError for a device that the job does not have, NetprofError
+    when a required probe or the trace cannot be set up.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class Recorder:
             raise
 
     def _open(self, targets: Sequence[Target], command: Sequence[str], probes: Sequence[type[Probe]]) -> None:
+        if self.options.device is not None:
+            require_device(self.options.device, targets)
         self.job = Job(targets, self.options.given)
         self._resources.callback(self.job.close)
         self._bpf_cost = BpfCostSampler()

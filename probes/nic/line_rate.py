@@ -7,12 +7,16 @@ count. An unknown line rate is None, never a guess.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from netprof.errors import NetprofError
 from netprof.model import Device, LineRate
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.kernel.rtnetlink import IFF_LOOPBACK, Link, RouteSocket
+from netprof.probes.kernel.rtnetlink import IFF_LOOPBACK, IFF_LOWER_UP, IFF_UP, Link, RouteSocket
 from netprof.probes.nic import ethtool
 from netprof.probes.nic.shaping import Shaping, shaping
+from netprof.schema import LinkState
 
 _STACKED = {"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"}  # report, and share, the speed of the device below
 _MAX_STACK = 8
@@ -23,8 +27,20 @@ def line_rate(namespace: NetworkNamespace | int, device: str, override_bps: floa
     return describe_device(namespace, device, override_bps).line_rate
 
 
+@dataclass(frozen=True)
+class Condition:
+    """What a device is like at a moment; `kind` is "veth", "bond", or the driver's name."""
+
+    name: str
+    state: LinkState
+    line_rate: LineRate
+    qdisc: str = ""
+    mtu_bytes: int = 0
+    kind: str = ""
+
+
 def describe_device(namespace: NetworkNamespace | int, device: str, override_bps: float | None = None) -> Device:
-    """Return what there is to know of `device`: line rate, MTU and kind ("veth", "bond", or the driver's name).
+    """Return what there is to know of `device`: line rate, MTU and kind.
 
     A namespace that may not be entered gives an unknown line rate, with the reason as its source. Raises NetprofError
     when `namespace` is the pid of no process.
@@ -33,12 +49,32 @@ def describe_device(namespace: NetworkNamespace | int, device: str, override_bps
         with NetworkNamespace.of(namespace) as opened:
             return describe_device(opened, device, override_bps)
     try:
-        rate, mtu_bytes, kind = namespace.run(lambda: _describe(device))
+        found = namespace.run(lambda: conditions({device: (None, device)}))[device]
+        now = found[1] if found is not None else gone(device)
     except (NetprofError, OSError) as error:
-        rate, mtu_bytes, kind = LineRate(None, f"unknown: {error}"), 0, ""
-    if override_bps is not None:
-        rate = LineRate(override_bps, "--line-rate")
-    return Device(device=device, netns=namespace.inode, line_rate=rate, mtu_bytes=mtu_bytes, kind=kind)
+        now = Condition(device, LinkState.UP, LineRate(None, f"unknown: {error}"))
+    rate = now.line_rate if override_bps is None else LineRate(override_bps, "--line-rate")
+    return Device(device=device, netns=namespace.inode, line_rate=rate, mtu_bytes=now.mtu_bytes, kind=now.kind)
+
+
+def gone(name: str) -> Condition:
+    """Return the condition of a device that is not there."""
+    return Condition(name, LinkState.GONE, LineRate(None, "unknown: there is no such device any more"))
+
+
+def conditions(devices: Mapping[str, tuple[int | None, str]]) -> dict[str, tuple[int, Condition] | None]:
+    """Look at devices of the calling thread's namespace, given by number, and by name where that one is not there.
+
+    Returns each one's number and condition, None where it is not there. Raises OSError.
+    """
+    with RouteSocket() as route:
+        links = {link.index: link for link in route.links()}
+        named = {link.name: link for link in links.values()}
+        found = {key: links.get(index or 0) or named.get(name) for key, (index, name) in devices.items()}
+        return {
+            key: (link.index, _condition(link, links, route)) if link is not None else None
+            for key, link in found.items()
+        }
 
 
 def rate_text(bps: float) -> str:
@@ -49,16 +85,16 @@ def rate_text(bps: float) -> str:
     return f"{bps:.4g} bit/s"
 
 
-def _describe(device: str) -> tuple[LineRate, int, str]:
-    """Look at `device` from inside its namespace."""
-    with RouteSocket() as route:
-        links = route.links()
-        found = [link for link in links if link.name == device]
-        if not found:
-            return LineRate(None, "unknown: there is no such device any more"), 0, ""
-        link = found[0]
-        rate = _rate(link, {other.index: other for other in links}, route)
-        return rate, link.mtu_bytes, link.kind or _own_kind(link)
+def _condition(link: Link, links: dict[int, Link], route: RouteSocket) -> Condition:
+    runs = link.flags & IFF_UP and link.flags & IFF_LOWER_UP
+    return Condition(
+        name=link.name,
+        state=LinkState.UP if runs else LinkState.DOWN,
+        line_rate=_rate(link, links, route),
+        qdisc=", ".join(dict.fromkeys(qdisc.kind for qdisc in route.qdiscs(link.index))),
+        mtu_bytes=link.mtu_bytes,
+        kind=link.kind or _own_kind(link),
+    )
 
 
 def _own_kind(link: Link) -> str:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from netprof.errors import NetprofError
 from netprof.model import Device, LineRate, SkippedProbe, StartedProbe
+from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.procfile import ProcFile
 from netprof.probes.nic.counters import open_counters, parse_counters
-from netprof.probes.nic.line_rate import describe_device
+from netprof.probes.nic.history import LinkHistory
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
-from netprof.schema import NIC_COUNTERS
+from netprof.schema import NIC_COUNTERS, tables
 
 _NAMESPACE_SHARE = 2e-3  # of a core, that reading one namespace may take: one with many devices is read less often
 _SAY_AGAIN_NS = 1_000_000_000  # a device that stands still has a row this often
 
-_Row = dict[str, int | str]
+_Row = dict[str, Any]
 
 
 @dataclass
 class _Namespace:
-    """A network namespace's counters, those of its devices that are sampled, and when it is read next."""
+    """A network namespace's counters, the history of those of its devices that are sampled, and when it is due."""
 
     netns: int
     counters: ProcFile
-    devices: set[str] = field(default_factory=set)
+    history: LinkHistory
     next_s: float = 0.0
 
     def read(self) -> list[_Row]:
@@ -33,14 +35,20 @@ class _Namespace:
         begin_s, before_ns = time.thread_time(), time.monotonic_ns()
         text = self.counters.read()
         time_ns = (before_ns + time.monotonic_ns()) // 2
-        found = parse_counters(text, self.devices)
+        names = self.history.names()
+        found = parse_counters(text, names)
         cost_s = time.thread_time() - begin_s
         self.next_s = before_ns / 1e9 + cost_s / _NAMESPACE_SHARE
-        return [{"device": name, "netns": self.netns, "time_ns": time_ns, **found[name]} for name in found]
+        return [{"device": names[name], "netns": self.netns, "time_ns": time_ns, **found[name]} for name in found]
+
+    def close(self) -> None:
+        """Close the counters, and stop following the devices."""
+        self.counters.close()
+        self.history.close()
 
 
 class NicProbe(Probe):
-    """Describes each device of the job's flows once, and samples its counters from then on.
+    """Follows each device of the job's flows, and samples its counters, from its first flow on.
 
     Often enough to say what others moved during one collective. While a device stands still, a sample becomes a row
     when a second is over, and when the device moves again: between two rows its counters grow evenly or not at all.
@@ -66,19 +74,20 @@ class NicProbe(Probe):
         """Take up the devices of new flows."""
         if table == "flows":
             for netns, device, pid in zip(columns["netns"], columns["device"], columns["pid"], strict=True):
-                if device and (netns, device) not in self._devices:
+                if device and (netns, device) not in self._devices and not self._renamed(netns, device):
                     self._add(netns, device, pid)
 
     def drain(self, *, final: bool = False) -> Tables:
         """Read the counters of all devices that are due: rows of table `nic`. A device that is gone has none.
 
-        With `final` all are read, and each has a row.
+        With `final` all are read, and each has a row. Table `link_changes` has one for each device that is new or
+        changed.
         """
         now_s = time.monotonic()
+        links = [row for each in self._namespaces.values() for row in each.history.changes(final=final)]
         due = [each for each in self._namespaces.values() if final or now_s >= each.next_s]
         rows = [row for namespace in due for sample in namespace.read() for row in self._rows(sample, final=final)]
-        names = ("device", "netns", "time_ns", *NIC_COUNTERS)
-        return {"nic": {name: [row[name] for row in rows] for name in names}}
+        return {"link_changes": _columns("link_changes", links), "nic": _columns("nic", rows)}
 
     def describe(self) -> Description:
         """Return the devices found so far, and those that cannot be sampled."""
@@ -88,20 +97,34 @@ class NicProbe(Probe):
     def close(self) -> None:
         """Close the counters."""
         for namespace in self._namespaces.values():
-            namespace.counters.close()
+            namespace.close()
         self._namespaces.clear()
+
+    def _renamed(self, netns: int, device: str) -> bool:
+        """Say whether a name is the new one of a device that is known by another."""
+        namespace = self._namespaces.get(netns)
+        return namespace is not None and namespace.history.has(device)
 
     def _add(self, netns: int, device: str, pid: int) -> None:
         """Take up a device, which `pid` has a flow on; what cannot be had of it is skipped."""
         try:
-            self._devices[netns, device] = describe_device(pid, device, self._line_rate_bps)
             if netns not in self._namespaces:
-                self._namespaces[netns] = _Namespace(netns, open_counters(netns, pid))
-            self._namespaces[netns].devices.add(device)
+                self._namespaces[netns] = self._open(netns, pid)
+            self._devices[netns, device] = self._namespaces[netns].history.add(device)
         except NetprofError as error:  # the process is gone or lives elsewhere by now
             rate = LineRate(self._line_rate_bps, "--line-rate" if self._line_rate_bps else f"unknown: {error.message}")
             self._devices.setdefault((netns, device), Device(device, netns, rate))
             self._skipped.append(SkippedProbe(f"nic:{device}", error.message, error.hint))
+
+    def _open(self, netns: int, pid: int) -> _Namespace:
+        """Open a namespace by way of a process in it. Raises NetprofError."""
+        namespace = NetworkNamespace.of(pid)
+        try:
+            counters = open_counters(netns, pid)
+        except NetprofError:
+            namespace.close()
+            raise
+        return _Namespace(netns, counters, LinkHistory(namespace, self._line_rate_bps))
 
     def _rows(self, sample: _Row, *, final: bool) -> list[_Row]:
         """Return the rows that a sample of a device makes: none, itself, or also the one before it."""
@@ -114,3 +137,7 @@ class NicProbe(Probe):
         self._last[key] = sample
         before = self._waiting.pop(key, None)
         return [sample] if before is None or stands_still else [before, sample]
+
+
+def _columns(table: str, rows: list[_Row]) -> Columns:
+    return {name: [row[name] for row in rows] for name in tables()[table].names}

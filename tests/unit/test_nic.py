@@ -14,7 +14,7 @@ from netprof.errors import NetprofError
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.nic.counters import parse_counters
 from netprof.probes.nic.probe import NicProbe
-from netprof.schema import tables
+from netprof.schema import LinkState, tables
 
 HEADER = b"Inter-|   Receive  |  Transmit\n face |bytes packets |bytes packets\n"
 OWN_NETNS = Path("/proc/self/ns/net").stat().st_ino
@@ -62,9 +62,13 @@ def test_the_columns_are_those_of_the_trace() -> None:
         for device in ("lo", "lo", "no-such-device", ""):
             probe.notice("flows", flow(device))
         probe.notice("tcp", {"flow_id": [1]})
-        (columns,) = probe.drain().values()
+        drained = probe.drain()
         devices = [device.device for device in probe.describe().devices]
+    columns, changes = drained["nic"], drained["link_changes"]
     assert list(columns) == tables()["nic"].names
+    assert list(changes) == tables()["link_changes"].names
+    states = [int(LinkState.UP), int(LinkState.GONE)]
+    assert (changes["device"], changes["state"]) == (["lo", "no-such-device"], states)
     assert {len(column) for column in columns.values()} == {1}
     assert columns["device"] == ["lo"]
     assert devices == ["lo", "no-such-device"]

@@ -275,6 +275,7 @@ def test_without_marks_iterations_are_unknown_and_the_recording_is_the_window(an
         "waiting_utilization",
         "waiting_idle_share",
         "outstanding_ns",
+        "rated_outstanding_ns",
         "tx_bytes_outstanding",
         "rx_bytes_outstanding",
         "utilization_outstanding_tx",

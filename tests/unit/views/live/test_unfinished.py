@@ -17,6 +17,7 @@ LINK = LinkKey(7, "eth0")
 def evidence(job, through_ns):
     """What is known at an instant of the second iteration after the whole ones."""
     tables = {"marks": mark_columns([m for m in job.marks if m[0] < through_ns]), "flows": job.flows()}
+    tables["link_changes"] = job.link_changes()
 
     def fold(asking):
         made = WireFold(asking.flows, MS)

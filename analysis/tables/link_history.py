@@ -1,0 +1,139 @@
+"""The `link_changes` table: what each device was like over time, and its line rate at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.tables.columns import Columns, Float64, Int64, column, int64_column, text_column
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.model import Device
+from netprof.schema import LinkState
+
+_ALWAYS = np.iinfo(np.int64).min >> 1
+_FOREVER = np.iinfo(np.int64).max >> 1
+
+
+@dataclass(frozen=True, eq=False)
+class RateOverTime(Columns):
+    """A line rate, bits per second, that holds from each instant to the next one; ascending, the first is for ever ago.
+
+    NaN where it is not known.
+    """
+
+    begin_ns: Int64
+    bps: Float64
+
+    @classmethod
+    def constant(cls, bps: float) -> RateOverTime:
+        """Return a rate that never changes."""
+        return cls(np.array([_ALWAYS]), np.array([bps]))
+
+    @property
+    def most(self) -> float:
+        """The highest rate that is known; NaN where none is."""
+        return float(np.nanmax(self.bps)) if self.is_known else float("nan")
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a time in which it is known."""
+        return bool((~np.isnan(self.bps)).any())
+
+    @property
+    def known(self) -> Intervals:
+        """When it is known."""
+        return self._when(~np.isnan(self.bps))
+
+    def at(self, time_ns: Int64) -> Float64:
+        """Return the rate at some instants."""
+        return np.asarray(self.bps[np.searchsorted(self.begin_ns, time_ns, "right") - 1])
+
+    def longest(self, window: Intervals) -> float:
+        """Return the rate that holds for most of a window; NaN where for most of it it is not known."""
+        rates = np.unique(self.bps)  # one NaN, at the end
+        held = [(self._when(_is(self.bps, rate)) & window).total_ns for rate in rates]
+        return float(rates[int(np.argmax(held))]) if any(held) else float(self.bps[-1])
+
+    def times(self, factor: float) -> RateOverTime:
+        """Return the same rate, times a factor."""
+        return RateOverTime(self.begin_ns, self.bps * factor)
+
+    def _when(self, pieces: np.ndarray[Any, np.dtype[np.bool_]]) -> Intervals:
+        ends = np.append(self.begin_ns[1:], _FOREVER)
+        return merge(self.begin_ns[pieces], ends[pieces])
+
+
+def _is(values: Float64, value: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.isnan(values) if np.isnan(value) else np.asarray(values == value)
+
+
+@dataclass(frozen=True)
+class LinkChange:
+    """What a device was like from an instant on; `line_rate_bps` is None where it was not known."""
+
+    time_ns: int
+    name: str
+    state: LinkState
+    line_rate_bps: float | None
+    line_rate_source: str
+    qdisc: str
+    mtu_bytes: int
+
+
+@dataclass(frozen=True)
+class LinkPast:
+    """All that is known of a device over time: what it was like at first, and every change; at least one."""
+
+    changes: tuple[LinkChange, ...]
+
+    @cached_property
+    def rate(self) -> RateOverTime:
+        """Its line rate; what it was when it was first looked at, it was before."""
+        begin = np.array([change.time_ns for change in self.changes])
+        begin[0] = _ALWAYS
+        bps = [float("nan") if change.line_rate_bps is None else change.line_rate_bps for change in self.changes]
+        return RateOverTime(begin, np.array(bps))
+
+    def source_of(self, bps: float | None) -> str:
+        """Return where one of its line rates came from."""
+        return next(change.line_rate_source for change in reversed(self.changes) if change.line_rate_bps == bps)
+
+
+def read_link_history(table: Any, devices: Iterable[Device]) -> dict[LinkKey, LinkPast]:
+    """Return the past of every device, also of those that only meta.json names (traces of an older schema).
+
+    `table` is the `link_changes` table: Arrow, DataFrame or mapping of columns, rows in any order.
+    """
+    found: dict[LinkKey, list[LinkChange]] = {}
+    numbers = [int64_column(table, name).tolist() for name in ("netns", "since_ns", "state", "mtu_bytes")]
+    texts = [text_column(table, name) for name in ("device", "name", "line_rate_source", "qdisc")]
+    rates = column(table, "line_rate_bps").astype(np.float64).tolist()
+    for netns, time_ns, state, mtu, device, name, source, qdisc, bps in zip(*numbers, *texts, rates, strict=True):
+        known = bps if 0 < bps < float("inf") else None
+        up = LinkState(state) if state in LinkState.__members__.values() else LinkState.UP
+        change = LinkChange(time_ns, name, up, known, source, qdisc, mtu)
+        found.setdefault(LinkKey(netns, device), []).append(change)
+    pasts = {key: LinkPast(tuple(sorted(changes, key=lambda each: each.time_ns))) for key, changes in found.items()}
+    return {LinkKey(device.netns, device.device): _only(device) for device in devices} | pasts
+
+
+def _only(device: Device) -> LinkPast:
+    """Return the past of a device of which only one moment is known."""
+    rate = device.line_rate
+    change = LinkChange(0, device.device, LinkState.UP, rate.bps, rate.source, "", device.mtu_bytes)
+    return LinkPast((change,))
+
+
+def known_as(pasts: Mapping[LinkKey, LinkPast]) -> dict[LinkKey, str]:
+    """Return what devices with a new name are known as, by that name; not where it is another device's."""
+    return {
+        LinkKey(key.netns, change.name): key.device
+        for key, past in pasts.items()
+        for change in past.changes
+        if change.name != key.device and LinkKey(key.netns, change.name) not in pasts
+    }

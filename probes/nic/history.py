@@ -1,0 +1,121 @@
+"""The devices of one network namespace that carry the job's flows, and every change of them that the kernel tells."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from netprof.errors import NetprofError
+from netprof.model import Device, LineRate
+from netprof.probes.kernel.link_events import LinkEvents
+from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.nic.line_rate import Condition, conditions, gone
+from netprof.schema import LinkState
+
+_SHARE = 5e-3  # of a core, that looking may take: where devices of any kind come and go it is done less often
+
+Row = dict[str, Any]
+"""A row of table `link_changes`."""
+
+
+@dataclass
+class _Followed:
+    """A device by its number, None before it was seen, and what it was like at the last look."""
+
+    index: int | None
+    now: Condition
+
+
+class LinkHistory:
+    """Follows devices of a namespace, which is closed with it; a device goes by the name it had when it was added.
+
+    They are looked at when one is added, and when the kernel tells that any device of the namespace has changed: the
+    line rate of one may depend on others. `override_bps` is the line rate that a person gave.
+    """
+
+    def __init__(self, namespace: NetworkNamespace, override_bps: float | None = None) -> None:
+        self._namespace = namespace
+        self._override_bps = override_bps
+        self._devices: dict[str, _Followed] = {}
+        self._rows: list[Row] = []
+        self._changed_ns: int | None = None
+        self._next_look_s = 0.0
+        self._events: LinkEvents | None = None
+        with suppress(NetprofError, OSError):  # the first look will say why
+            self._events = namespace.run(LinkEvents)
+
+    def add(self, device: str) -> Device:
+        """Follow one more device, and return what it is like now."""
+        followed = self._devices[device] = _Followed(None, gone(device))
+        try:
+            self._look(time.monotonic_ns())
+        except (NetprofError, OSError) as error:  # nothing is known but that it is there
+            followed.now = self._rated(Condition(device, LinkState.UP, LineRate(None, f"unknown: {error}")))
+            self._tell(device, followed.now, time.monotonic_ns())
+        now = followed.now
+        return Device(device, self._namespace.inode, now.line_rate, now.mtu_bytes, now.kind)
+
+    def names(self) -> dict[str, str]:
+        """Return what each device goes by, by its name of today."""
+        return {followed.now.name: device for device, followed in self._devices.items()}
+
+    def has(self, name: str) -> bool:
+        """Say whether a device that is followed has this name as of now."""
+        self._listen(at_once=True)
+        return name in self.names()
+
+    def changes(self, *, final: bool = False) -> list[Row]:
+        """Return a row for each device that was added or has changed since the last call; `final` does not wait."""
+        self._listen(at_once=final)
+        rows, self._rows = self._rows, []
+        return rows
+
+    def close(self) -> None:
+        """Stop following."""
+        if self._events is not None:
+            self._events.close()
+        self._namespace.close()
+
+    def _listen(self, *, at_once: bool = False) -> None:
+        """Look again if the kernel said that something has changed, and it is time."""
+        with suppress(NetprofError, OSError):  # not permitted, or out of descriptors: the next event tries again
+            now_ns = time.monotonic_ns()
+            if self._events is not None and self._events.take():
+                self._changed_ns = self._changed_ns or now_ns
+            if self._changed_ns is not None and (at_once or now_ns / 1e9 >= self._next_look_s):
+                changed_ns, self._changed_ns = self._changed_ns, None
+                self._look(changed_ns)
+
+    def _look(self, at_ns: int) -> None:
+        """Look at all devices, and tell of those that are new or changed at `at_ns`. Raises NetprofError, OSError."""
+        begin_s = time.monotonic()
+        wanted = {device: (each.index, each.now.name) for device, each in self._devices.items()}
+        found = self._namespace.run(lambda: conditions(wanted))
+        for device, followed in self._devices.items():
+            index, now = found[device] or (followed.index or 0, gone(followed.now.name))
+            now = self._rated(now)
+            if followed.index is None or now != followed.now:
+                self._tell(device, now, at_ns)
+            followed.index, followed.now = index, now
+        self._next_look_s = time.monotonic() + (time.monotonic() - begin_s) / _SHARE
+
+    def _rated(self, found: Condition) -> Condition:
+        given = self._override_bps
+        return found if given is None else replace(found, line_rate=LineRate(given, "--line-rate"))
+
+    def _tell(self, device: str, now: Condition, at_ns: int) -> None:
+        self._rows.append(
+            {
+                "device": device,
+                "netns": self._namespace.inode,
+                "since_ns": at_ns,
+                "name": now.name,
+                "state": int(now.state),
+                "line_rate_bps": now.line_rate.bps or 0.0,
+                "line_rate_source": now.line_rate.source,
+                "qdisc": now.qdisc,
+                "mtu_bytes": now.mtu_bytes,
+            }
+        )
