@@ -14,10 +14,10 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.ranks import RANKS, RankSummary
-from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.findings.reconciliation import RECONCILIATION
 from netprof.analysis.findings.reconciliation_finding import ReconciliationFinding
 from netprof.analysis.findings.reconciliation_form import in_words
+from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.wire.served import MEASURING_ERROR
