@@ -85,6 +85,7 @@ class Pieces:
         survey = _Survey()
         for batch in self._reader.batches("marks"):
             survey.add(batch)
+            del batch  # before the next one is read
         return survey
 
     @property
@@ -98,6 +99,7 @@ class Pieces:
     def __iter__(self) -> Iterator[Evidence]:
         """Yield the evidence of each piece, in the order of time."""
         counters = _Counters(self._index)
+        self._index.prepare(self.cuts_ns[:-1])
         begin_ns = since_ns = ALL.begin_ns
         own_since_ns: dict[int, int] = {}
         for cut_ns in self.cuts_ns:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from netprof.errors import TraceError
 from netprof.schema import tables, time_column
 from netprof.trace.reader import TraceReader
+from netprof.trace.sorted_copy import SortedCopy
 
+_MOST_READ = 4
+"""Times that every row may be read; from there on a sorted copy is worth it."""
 _Int64 = npt.NDArray[np.int64]
 
 
@@ -31,15 +35,43 @@ class TraceIndex:
     def __init__(self, reader: TraceReader) -> None:
         self.reader = reader
         self.tables = {name: _batches(reader, name, column) for name, column in _timed()}
+        self._copies: dict[str, SortedCopy] = {}
+
+    def prepare(self, edges_ns: Sequence[int]) -> None:
+        """Make it cheap to read from each of some moments to the next, whatever order the batches are in.
+
+        Raises TraceError where the disk has no room for a copy of a table.
+        """
+        edges = np.array(edges_ns, np.int64)
+        for name, found in self.tables.items():
+            spans = np.searchsorted(edges, found.last_ns) - np.searchsorted(edges, found.first_ns) + 1
+            if len(edges) > 1 and int((spans * found.rows).sum()) > _MOST_READ * int(found.rows.sum()):
+                self._copies[name] = self._copy(name, edges_ns)
+
+    def _copy(self, name: str, edges_ns: Sequence[int]) -> SortedCopy:
+        try:
+            return SortedCopy(self.reader.batches(name), tables()[name], str(time_column(name)), edges_ns)
+        except OSError as error:
+            raise TraceError(
+                f"the rows of table {name} are in no order of time, and cannot be sorted: {error.strerror or error}",
+                "make room where temporary files go, or choose another place with TMPDIR",
+            ) from error
 
     def between(self, name: str, begin_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table whose time is in [begin_ns, end_ns), batch by batch."""
-        found, column = self.tables[name], str(time_column(name))
-        touched = (found.first_ns < end_ns) & (found.last_ns >= begin_ns)
-        for batch in self.reader.batches_at(name, found.offset[touched].tolist()) if touched.any() else ():
+        column = str(time_column(name))
+        for batch in self._touched(name, begin_ns, end_ns):
             times = _times(batch, column)
             inside = (times >= begin_ns) & (times < end_ns)
-            yield batch if inside.all() else batch.filter(pa.array(inside))
+            if inside.any():
+                yield batch if inside.all() else batch.filter(pa.array(inside))
+
+    def _touched(self, name: str, begin_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
+        if name in self._copies:
+            return self._copies[name].between(begin_ns, end_ns)
+        found = self.tables[name]
+        touched = (found.first_ns < end_ns) & (found.last_ns >= begin_ns)
+        return self.reader.batches_at(name, found.offset[touched].tolist()) if touched.any() else iter(())
 
     def table(self, name: str, begin_ns: int, end_ns: int) -> pa.Table:
         """Return the rows of a table whose time is in [begin_ns, end_ns)."""

@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -61,7 +62,7 @@ class TraceReader:
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the complete record batches of table `name`, in the order recorded; none if the table is absent."""
         written = TableFormat(name, self.meta.schema_version)
-        return (batch for _, batch in self._read(name, written.check, written.read))
+        return map(itemgetter(1), self._read(name, written.check, written.read))
 
     def places(self, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield where in its file each complete batch of table `name` begins, and some of its columns."""
@@ -100,16 +101,20 @@ class TraceReader:
                 self._cut()  # killed before the first batch, or not Arrow at all
                 return
             check(path, stream.schema)
-            while True:
+            offset = raw.tell()
+            while batch := self._next(stream, read):
+                yield offset, batch.pop()  # and keeps none of it while the next one is read
                 offset = raw.tell()
-                try:
-                    batch = read(stream.read_next_batch())
-                except StopIteration:
-                    return
-                except _DAMAGE:
-                    self._cut()
-                    return
-                yield offset, batch
+
+    def _next(self, stream: pa.RecordBatchStreamReader, read: Callable[[pa.RecordBatch], Any]) -> list[pa.RecordBatch]:
+        """Return the next batch of a table, or nothing where it ends."""
+        try:
+            return [read(stream.read_next_batch())]
+        except StopIteration:
+            return []
+        except _DAMAGE:
+            self._cut()
+            return []
 
     def _cut(self) -> None:
         self.truncated = not self.still_recording

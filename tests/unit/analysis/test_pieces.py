@@ -18,6 +18,7 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.spread import spread_of, sum_of
+from netprof.errors import TraceError
 from netprof.model import Series
 from netprof.schema import COUNT, NIC_COUNTERS
 from netprof.trace import TraceReader, TraceWriter
@@ -219,3 +220,12 @@ def test_spreads_add_up(parts: list[list[float]]) -> None:
 def test_nothing_has_no_spread() -> None:
     assert spread_of(np.zeros(0)).quantile(0.5) is None
     assert spread_of(np.zeros(3)).quantile(0.5) == 0.0
+
+
+def test_no_room_to_sort_rows_is_said(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("netprof.trace.sorted_copy.pa.ipc.new_stream", full)
+    with pytest.raises(TraceError, match="cannot be sorted: No space left on device"):
+        in_pieces(trace, 12)

@@ -1,0 +1,58 @@
+"""A copy of a table, cut by time, for one whose batches are not written in the order of time."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_SLICE_ROWS = 1 << 16
+_MOST_FILES = 64
+
+
+class SortedCopy:
+    """Holds rows in files on disk, one for each span of time, until it is closed or let go of.
+
+    Raises OSError where there is no room for them.
+    """
+
+    def __init__(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, column: str, edges_ns: Sequence[int]
+    ) -> None:
+        self._column = column
+        self._edges = np.array(edges_ns[:: -(-len(edges_ns) // _MOST_FILES)], np.int64)
+        self._place = tempfile.TemporaryDirectory(prefix="netprof-")
+        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
+        with ExitStack() as stack:
+            files = [
+                stack.enter_context(pa.ipc.new_stream(str(self._path(number)), schema, options=options))
+                for number in range(len(self._edges) + 1)
+            ]
+            for batch in batches:
+                for row in range(0, batch.num_rows, _SLICE_ROWS):
+                    self._write(batch.slice(row, _SLICE_ROWS), files)
+                del batch  # before the next one is read
+        pa.default_memory_pool().release_unused()
+
+    def between(self, begin_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of the spans that touch [begin_ns, end_ns)."""
+        first, last = np.searchsorted(self._edges, [begin_ns, end_ns - 1], "right").tolist()
+        for number in range(first, last + 1):
+            with pa.OSFile(str(self._path(number)), mode="r") as file:
+                yield from pa.ipc.open_stream(file)
+
+    def _path(self, number: int) -> Path:
+        return Path(self._place.name) / f"{number}.arrows"
+
+    def _write(self, batch: pa.RecordBatch, files: Sequence[pa.ipc.RecordBatchStreamWriter]) -> None:
+        times: npt.NDArray[np.int64] = batch.column(self._column).to_numpy(zero_copy_only=True)
+        number = np.searchsorted(self._edges, times, "right")
+        order = np.argsort(number, kind="stable")
+        ends = np.flatnonzero(np.diff(number[order], append=-1)) + 1
+        for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            files[number[order[begin]]].write_batch(batch.take(pa.array(order[begin:end], pa.int64())))
