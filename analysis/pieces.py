@@ -28,11 +28,10 @@ _LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <=
 """Marks of what lasts: communicators are created once, and used for as long as the job runs."""
 _BEFORE_NS = 10**9
 """What is sampled is seen at least once in as long."""
-
-
 _IN_FLIGHT_NS = 10**9
 """What begins is seen to its end within as long, where nothing tells of iterations."""
 _SEVERAL = 4
+"""Iterations by which no rank is behind another one: bytes that are long under way are those of one or two."""
 _MOST_HELD = 3
 """Pieces' worth of marks that one iteration may fill before it is cut off."""
 
