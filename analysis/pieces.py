@@ -85,6 +85,7 @@ class Pieces:
         for batch in self._reader.batches("marks"):
             survey.add(batch)
             del batch  # before the next one is read
+        pa.default_memory_pool().release_unused()
         return survey
 
     @property
@@ -115,6 +116,7 @@ class Pieces:
             del marks, found  # they are the piece's from here on
             yield self._evidence(piece, *sight_ns, counters, known)
             del known
+        pa.default_memory_pool().release_unused()  # what is kept to read more: what was found is put together next
 
     def _marks(self, since_ns: int, until_ns: int) -> pa.Table:
         lasting = self._survey.lasting
