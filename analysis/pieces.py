@@ -28,11 +28,10 @@ _LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <=
 """Marks of what lasts: communicators are created once, and used for as long as the job runs."""
 _BEFORE_NS = 10**9
 """What is sampled is seen at least once in as long."""
-
-
 _IN_FLIGHT_NS = 10**9
 """What begins is seen to its end within as long, where nothing tells of iterations."""
 _SEVERAL = 4
+"""Iterations by which no rank is behind another one: bytes that are long under way are those of one or two."""
 _MOST_HELD = 3
 """Pieces' worth of marks that one iteration may fill before it is cut off."""
 
@@ -86,6 +85,7 @@ class Pieces:
         for batch in self._reader.batches("marks"):
             survey.add(batch)
             del batch  # before the next one is read
+        pa.default_memory_pool().release_unused()
         return survey
 
     @property
@@ -116,6 +116,7 @@ class Pieces:
             del marks, found  # they are the piece's from here on
             yield self._evidence(piece, *sight_ns, counters, known)
             del known
+        pa.default_memory_pool().release_unused()  # what is kept to read more: what was found is put together next
 
     def _marks(self, since_ns: int, until_ns: int) -> pa.Table:
         lasting = self._survey.lasting

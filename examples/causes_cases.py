@@ -155,9 +155,9 @@ CASES: Mapping[str, Case] = {
     ),
     "loss-far": Case("a tenth is lost on a way of 4 ms", "loss", replace(_FAR, gradient_mb=2.0, loss_percent=10.0)),
     "loss-one-way": Case(
-        "a fifth of what one rank receives is lost",
+        "a tenth of what one rank receives is lost",
         "loss",
-        replace(_LOSSY, gradient_mb=1.0, loss_ranks=(1,), least_rto_ms=0),
+        replace(_LOSSY, gradient_mb=1.0, loss_percent=10.0, loss_ranks=(1,), least_rto_ms=0, seconds=12.0),
     ),
     "link-stalls": Case(
         "the link of a rank drops everything now and then; else the ranks compute",

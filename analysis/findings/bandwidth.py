@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,6 @@ def rank_bandwidths(
     factor = _bus_factor(reduces, world_size)
     size = int(reduces.bytes.sum())
     running_ns = merge(reduces.begin_ns, reduces.end_ns).total_ns
-    aggregate = size * 8e9 / running_ns if running_ns else None
     single = algorithm_bandwidths_bps(reduces)
     single = single[np.isfinite(single)]
     median = float(np.median(single)) if len(single) else None
@@ -86,16 +86,10 @@ def rank_bandwidths(
     measured = sent is not None and len(window) > 0
     return Bandwidths(
         count=len(reduces),
-        bytes=size,
-        running_ns=running_ns,
-        algorithm_bandwidth_bps=aggregate,
-        bus_bandwidth_bps=_times(aggregate, factor),
-        median_algorithm_bandwidth_bps=median,
-        median_bus_bandwidth_bps=_times(median, factor),
+        **_speeds(size, running_ns, median, factor),
         wire_bytes=sent.wire_bytes_in(window) if sent is not None and measured else None,
         payload_bytes=sent.payload_bytes_in(window) if sent is not None and measured else None,
         algorithm_bytes=_needed(everything, world_size) if len(window) else None,
-        bus_factor=factor,
         each_bps=spread_of(single),
     )
 
@@ -105,23 +99,29 @@ def merge_bandwidths(parts: Sequence[Bandwidths]) -> Bandwidths:
     size, running_ns = sum(part.bytes for part in parts), sum(part.running_ns for part in parts)
     factors = {part.bus_factor for part in parts if part.count}
     factor = factors.pop() if len(factors) == 1 else None
-    aggregate = size * 8e9 / running_ns if running_ns else None
     each_bps = sum_of([part.each_bps for part in parts])
-    median = each_bps.quantile(0.5)
     return Bandwidths(
         count=sum(part.count for part in parts),
-        bytes=size,
-        running_ns=running_ns,
-        algorithm_bandwidth_bps=aggregate,
-        bus_bandwidth_bps=_times(aggregate, factor),
-        median_algorithm_bandwidth_bps=median,
-        median_bus_bandwidth_bps=_times(median, factor),
+        **_speeds(size, running_ns, each_bps.quantile(0.5), factor),
         wire_bytes=_sum([part.wire_bytes for part in parts]),
         payload_bytes=_sum([part.payload_bytes for part in parts]),
         algorithm_bytes=_sum([part.algorithm_bytes for part in parts]),
-        bus_factor=factor,
         each_bps=each_bps,
     )
+
+
+def _speeds(size: int, running_ns: int, median_bps: float | None, factor: float | None) -> dict[str, Any]:
+    """Return the aggregate over the time in which any all-reduce runs and the median of single ones, both ways."""
+    aggregate_bps = size * 8e9 / running_ns if running_ns else None
+    return {
+        "bytes": size,
+        "running_ns": running_ns,
+        "algorithm_bandwidth_bps": aggregate_bps,
+        "bus_bandwidth_bps": _times(aggregate_bps, factor),
+        "median_algorithm_bandwidth_bps": median_bps,
+        "median_bus_bandwidth_bps": _times(median_bps, factor),
+        "bus_factor": factor,
+    }
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:

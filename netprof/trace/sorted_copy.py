@@ -16,7 +16,7 @@ _MOST_FILES = 64
 
 
 class SortedCopy:
-    """Holds rows in files on disk, one for each span of time, until it is closed or let go of.
+    """Holds rows in temporary files, one for each span of time, which go with it.
 
     Raises OSError where there is no room for them.
     """

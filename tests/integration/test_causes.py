@@ -32,6 +32,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network names
 CASES = {name: case for name, case in EVERY_CASE.items() if name != "loss-20"}
 SHORTER_S = 4.0  # is enough where nothing happens only now and then
 LONG = {"fifth-step-late", "link-stalls", "link-10mbit", "link-60mbit", "stopped", "stopped-a-while"}
+LONG |= {name for name in CASES if name.startswith("loss")}  # else one long wait to send again may be all of it
 WAITS_UNTOLD = {"sharded"}  # the job itself cannot tell when it waits
 MANY_CALLS = {"synced-norm"}  # the job's clock holds what a call does before it waits, which takes long on a busy CPU
 WHY = {

