@@ -310,6 +310,14 @@ class Evidence:
         found = self.fold.unknown().items()
         return union([times for (lane, way), times in found if lane.link == link and way in directions])
 
+    @cached_property
+    def unplaced(self) -> Mapping[int, Intervals]:
+        """The time in which bytes of each process passed of which it is not known when."""
+        found: dict[int, list[Intervals]] = {}
+        for (lane, _), times in self.fold.unknown().items():
+            found.setdefault(lane.pid, []).append(times)
+        return {pid: union(times) for pid, times in found.items()}
+
     def not_idle(self, link: LinkKey, *directions: int) -> Intervals:
         """Return when a link is busy, or may be: what was not seen in time is unknown, never idle."""
         return self.busy(link, *directions) | self.unknown(link, *directions)
@@ -341,6 +349,7 @@ class Evidence:
                 resent=self.fold.resent(),
                 resends=self.resends,
                 rtt_ns=self.round_trips_ns,
+                unplaced=self.unplaced,
             )
         )
 

@@ -48,7 +48,8 @@ class Sources:
     """What the account is made from.
 
     `waits` is by process, `exposed` what of them lies in whole iterations, `around` in all of them that are in sight;
-    `rtt_ns`, `resent` and `resends` are by the flow's row.
+    `rtt_ns`, `resent` and `resends` are by the flow's row; `unplaced` is by process when bytes passed at a time that is
+    not known.
     """
 
     waits: Mapping[int, Intervals]
@@ -63,6 +64,7 @@ class Sources:
     resent: Resent
     resends: Resends
     rtt_ns: Int64
+    unplaced: Mapping[int, Intervals]
 
 
 def make_account(sources: Sources) -> Account:
@@ -121,7 +123,8 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     held, unseen = lost_unseen(silences(sent, moved, least_ns), resends)
     for flow, times in unseen.items():
         loss[flow] = loss[flow] | times if flow in loss else times
-    return GroupTimes(bottlenecks(sides, turn, waits), loss, held)
+    unplaced = union([sources.unplaced[pid] for pid in pids if pid in sources.unplaced])
+    return GroupTimes(bottlenecks(sides, turn, waits), loss, held, unplaced)
 
 
 def _links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:

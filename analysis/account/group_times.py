@@ -37,16 +37,26 @@ NOBODY_HOLDS = Held(NOTHING, np.zeros(0, np.int64))
 
 @dataclass(frozen=True, eq=False)
 class GroupTimes:
-    """Sets of time for one communicator; of several that apply to a moment, the first one explains it."""
+    """Sets of time for one communicator; of several that apply to a moment, the first one explains it.
+
+    In `unplaced` time bytes of its members passed of which it is not known when: nothing there is explained by the
+    wire.
+    """
 
     bottlenecks: tuple[Bottleneck, ...]
     loss: Mapping[int, Intervals]  # by the flow's row
     held: Held
+    unplaced: Intervals = NOTHING
 
     @cached_property
     def link_full(self) -> Intervals:
         """When the link that holds everybody up is full of the job's bytes."""
         return union([each.own for each in self.bottlenecks])
+
+    @cached_property
+    def serving(self) -> Intervals:
+        """When that link or another one of the communicator's really serves the job's bytes, in that time."""
+        return self.link_full & union([each.side.own.busy for each in self.bottlenecks])
 
     @cached_property
     def other_traffic(self) -> Intervals:

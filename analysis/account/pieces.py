@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.tables.columns import Columns, Int64, distinct
+from netprof.analysis.tables.columns import Bool, Columns, Int64, distinct
 from netprof.analysis.tables.intervals import Intervals
 
 NOTHING = -1
@@ -29,10 +29,38 @@ class Pieces(Columns):
         after = Pieces(middle, self.end_ns, self.row)
         return before.where(before.begin_ns < before.end_ns), after.where(after.begin_ns < after.end_ns)
 
+    def split(self, times: Intervals) -> tuple[Pieces, Pieces]:
+        """Return what of the pieces lies in some time, and what outside."""
+        begin, end, row = cut_at(self.begin_ns, self.end_ns, distinct(times.begin_ns, times.end_ns))
+        parts, inside = Pieces(begin, end, self.row[row]), contains(times, begin)
+        return parts.where(inside), parts.where(~inside)
+
     @property
     def times(self) -> Intervals:
         """The time of all pieces."""
         return Intervals(self.begin_ns, self.end_ns)
+
+
+def cut_at(begin_ns: Int64, end_ns: Int64, edges: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return the parts that `edges` (ascending) cut stretches into, by begin and end, and whose part each is."""
+    low, high = np.searchsorted(edges, begin_ns, "right"), np.searchsorted(edges, end_ns, "left")
+    count = np.maximum(high - low, 0)
+    row = np.repeat(np.arange(len(begin_ns)), count)
+    offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    begin = np.concatenate((begin_ns, edges[np.repeat(low, count) + offset]))
+    row = np.concatenate((np.arange(len(begin_ns)), row))
+    order = np.lexsort((begin, row))
+    begin, row = begin[order], row[order]
+    last = np.append(row[1:] != row[:-1], True)[: len(row)]
+    return begin, np.where(last, end_ns[row], np.append(begin[1:], 0)[: len(row)]), row
+
+
+def contains(times: Intervals, at_ns: Int64) -> Bool:
+    """Return which instants lie in some time."""
+    if len(times) == 0:
+        return np.zeros(len(at_ns), bool)
+    index = np.searchsorted(times.begin_ns, at_ns, "right") - 1
+    return np.asarray((index >= 0) & (at_ns < times.end_ns[np.maximum(index, 0)]))
 
 
 def pieces_of(waits: Intervals, own: Collectives) -> Pieces:
@@ -42,7 +70,7 @@ def pieces_of(waits: Intervals, own: Collectives) -> Pieces:
     """
     order = np.argsort(own.posted_ns, kind="stable")
     done = np.maximum.accumulate(own.end_ns[order]) if len(order) else own.end_ns
-    inside = done[_contains(waits, done)]
+    inside = done[_cuts(waits, done)]
     begin = distinct(waits.begin_ns, inside)
     owner = np.searchsorted(waits.begin_ns, begin, "right") - 1
     end = np.minimum(waits.end_ns[owner], np.append(begin[1:], np.iinfo(np.int64).max)) if len(begin) else begin
@@ -51,9 +79,6 @@ def pieces_of(waits: Intervals, own: Collectives) -> Pieces:
     return Pieces(begin, end, row)
 
 
-def _contains(waits: Intervals, at_ns: Int64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _cuts(waits: Intervals, at_ns: Int64) -> Bool:
     """Return which instants lie inside of an interval, beyond its begin."""
-    if len(waits) == 0:
-        return np.zeros(len(at_ns), bool)
-    index = np.maximum(np.searchsorted(waits.begin_ns, at_ns, "left") - 1, 0)
-    return np.asarray((waits.begin_ns[index] < at_ns) & (at_ns < waits.end_ns[index]))
+    return contains(waits, at_ns) & ~np.isin(at_ns, waits.begin_ns)

@@ -20,7 +20,7 @@ from netprof.analysis.account.causes import (
     Cause,
 )
 from netprof.analysis.account.group_times import GroupTimes, Held
-from netprof.analysis.account.pieces import NOTHING, Pieces, pieces_of
+from netprof.analysis.account.pieces import NOTHING, Pieces, contains, cut_at, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import Columns, Int64, concatenate, distinct
@@ -84,13 +84,8 @@ def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
     parts = []
     for pid, inside in sorted(times.items()):
         own = waiting.where(waiting.pid == pid)
-        begin, row = _cut(own.begin_ns, own.end_ns, distinct(inside.begin_ns, inside.end_ns))
-        last = np.append(row[1:] != row[:-1], True)[: len(row)]
-        end = np.where(last, own.end_ns[row], np.append(begin[1:], 0)[: len(row)])
-        index = np.searchsorted(inside.begin_ns, begin, "right") - 1
-        known = np.maximum(index, 0)
-        kept = (index >= 0) & (begin < inside.end_ns[known]) if len(inside) else np.zeros(len(begin), bool)
-        parts.append(replace(own.where(row), begin_ns=begin, end_ns=end).where(kept))
+        begin, end, row = cut_at(own.begin_ns, own.end_ns, distinct(inside.begin_ns, inside.end_ns))
+        parts.append(replace(own.where(row), begin_ns=begin, end_ns=end).where(contains(inside, begin)))
     return concatenate(Waiting, parts)
 
 
@@ -114,11 +109,7 @@ def resolve_lateness(waiting: Waiting) -> Waiting:
 
 def _passed_on(late: Waiting, culprit: Waiting) -> tuple[Waiting, bool]:
     """Cut stretches that wait for one late process by that one's own waiting, and take over its causes there."""
-    edges = distinct(culprit.begin_ns, culprit.end_ns)
-    begin, row = _cut(late.begin_ns, late.end_ns, edges)
-    end = np.append(begin[1:], 0)
-    last = np.append(row[1:] != row[:-1], True) if len(row) else np.zeros(0, bool)
-    end = np.where(last, late.end_ns[row], end)
+    begin, end, row = cut_at(late.begin_ns, late.end_ns, distinct(culprit.begin_ns, culprit.end_ns))
     index = np.searchsorted(culprit.begin_ns, begin, "right") - 1
     known = np.maximum(index, 0)
     waits = (index >= 0) & (begin < culprit.end_ns[known]) if len(culprit) else np.zeros(len(begin), bool)
@@ -129,18 +120,6 @@ def _passed_on(late: Waiting, culprit: Waiting) -> tuple[Waiting, bool]:
         who = np.where(waits, culprit.culprit[known], who)
         group = np.where(waits, culprit.group[known], group)
     return Waiting(late.pid[row], begin, end, cause, who, group), bool(waits.any())
-
-
-def _cut(begin_ns: Int64, end_ns: Int64, edges: Int64) -> tuple[Int64, Int64]:
-    """Return where the parts of stretches begin that `edges` (ascending) cut them into, and whose part each is."""
-    low, high = np.searchsorted(edges, begin_ns, "right"), np.searchsorted(edges, end_ns, "left")
-    count = np.maximum(high - low, 0)
-    row = np.repeat(np.arange(len(begin_ns)), count)
-    offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    begin = np.concatenate((begin_ns, edges[np.repeat(low, count) + offset]))
-    row = np.concatenate((np.arange(len(begin_ns)), row))
-    order = np.lexsort((begin, row))
-    return begin[order], row[order]
 
 
 def _of_process(
@@ -172,11 +151,15 @@ def _of_process(
     another_way = unseen[own][outstanding.row]
     give(outstanding.where(another_way), UNSEEN)
     outstanding = outstanding.where(~another_way)
-    under_way, arrived = outstanding.cut(_all_moved_ns(mine, others, activities.get(pid))[outstanding.row])
-    give(arrived, HOST, pid)
-    for number in np.unique(others.group[under_way.row]).tolist():
-        part = under_way.where(others.group[under_way.row] == number)
-        found.append(_by_wire(pid, part, number, groups.get(number), _all_seen(number, members, collectives)))
+    moved_ns = _all_moved_ns(mine, others, activities.get(pid))
+    for number in np.unique(others.group[outstanding.row]).tolist():
+        part, times = outstanding.where(others.group[outstanding.row] == number), groups.get(number)
+        if times is not None:
+            unplaced, part = part.split(times.unplaced)
+            give(unplaced, UNSEEN)
+        under_way, arrived = part.cut(moved_ns[part.row])
+        give(arrived, HOST, pid)
+        found.append(_by_wire(pid, under_way, number, times, _all_seen(number, members, collectives)))
     return _in_order(concatenate(Waiting, found))
 
 

@@ -29,6 +29,9 @@ _ALONE = 0.8
 """Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
 
 
+_HELD_UP = "the recorder was held up"
+
+
 @dataclass(frozen=True)
 class Blame:
     """Who is behind a cause; what is not known is None or empty.
@@ -57,6 +60,7 @@ def blame(evidence: Evidence) -> dict[Cause, Blame]:
     found[LOSS] = _flow_behind(waiting.of(LOSS), evidence)
     if len(slow := waiting.of(TRANSPORT)):
         found[TRANSPORT] = Blame(reason=transport_reason(evidence, slow))
+    found[UNSEEN] = _what_hides(waiting.of(UNSEEN), evidence)
     return {cause: each for cause, each in found.items() if each is not None}
 
 
@@ -138,6 +142,13 @@ def _flow_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
     return Blame(label=name, part=each[flow] / max(times.total_ns, 1), flow=name)
 
 
+def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
+    """Return what is to blame if most of it is not known because the recorder was held up."""
+    times = merge(stretches.begin_ns, stretches.end_ns)
+    unplaced = (times & union(list(evidence.unplaced.values()))).total_ns
+    return Blame(_HELD_UP, part=unplaced / times.total_ns) if 2 * unplaced > times.total_ns else Blame()
+
+
 def _ranks(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
     numbers = ranks or tuple(pids)
     name = "rank" if ranks else "process"
@@ -194,7 +205,15 @@ _WORDS: dict[Cause, _Say] = {
         lambda who: f"give {who.label or 'the hosts'} more CPU: cores to itself, pinning, fewer neighbours",
     ),
     UNSEEN: (
-        lambda who, part: f"{part} of the waiting is for bytes that passed no wire that netprof watches",
-        lambda who: "they go over RDMA, shared memory, or between members that are not recorded: record those too",
+        lambda who, part: (
+            f"in {part} of the waiting bytes passed of which it is not known when: {who.label}"
+            if who.label
+            else f"{part} of the waiting is for bytes that passed no wire that netprof watches"
+        ),
+        lambda who: (
+            "give the recorder a core that is not so busy, or wider bins (--bin)"
+            if who.label
+            else "they go over RDMA, shared memory, or between members that are not recorded: record those too"
+        ),
     ),
 }

@@ -18,6 +18,7 @@ from netprof.analysis.live.unfinished import with_unfinished
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import column, int64_column
 from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.wire.bins import Bins
 from netprof.model import LineRate, Meta
 from netprof.schema import RECEIVE, TRANSMIT, GpuMetric
@@ -27,7 +28,10 @@ _EARLY_NS = 10 * 10**9
 
 @dataclass(frozen=True, eq=False)
 class LinkNow:
-    """The last seconds of one device: bytes per bin each way, and when which cause of idleness applied, if known."""
+    """The last seconds of one device: bytes per bin each way, and when which cause of idleness applied, if known.
+
+    `unknown` is by direction when bytes passed of which it is not known when.
+    """
 
     key: LinkKey
     ranks: tuple[int, ...]
@@ -35,6 +39,7 @@ class LinkNow:
     transmitted: Bins | None
     received: Bins | None
     causes: CauseTimes | None
+    unknown: tuple[Intervals, Intervals] = (NOTHING, NOTHING)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +99,7 @@ def links_now(evidence: Evidence, seen: LastSeen) -> tuple[LinkNow, ...]:
             transmitted=evidence.lanes.of_link(key, TRANSMIT),
             received=evidence.lanes.of_link(key, RECEIVE),
             causes=seen.causes.get(key),
+            unknown=(evidence.unknown(key, TRANSMIT), evidence.unknown(key, RECEIVE)),
         )
         for key in dict.fromkeys([*rates, *evidence.lanes.links])
     )

@@ -9,34 +9,43 @@ import numpy as np
 from netprof.analysis.account.causes import CAUSES
 from netprof.analysis.account.idle import CauseTimes
 from netprof.analysis.definitions import IDLE_THRESHOLD
-from netprof.analysis.tables.columns import Float64, Int64
-from netprof.analysis.tables.intervals import covered_until
+from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until
 from netprof.analysis.wire.bins import Bins
 
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """One direction of a link: mean and highest bin of each column, in bits per second, oldest column first."""
+    """One direction of a link: mean and highest bin of each column, in bits per second, oldest column first.
+
+    In most of the time of an `unknown` column it is not known when the bytes passed.
+    """
 
     mean_bps: Float64
     peak_bps: Float64
+    unknown: Bool
 
 
-def strip(bins: Bins | None, first_bin: int, bins_per_column: int, columns: int, bin_ns: int) -> Strip:
+def strip(
+    bins: Bins | None, first_bin: int, bins_per_column: int, columns: int, bin_ns: int, unknown: Intervals = NOTHING
+) -> Strip:
     """Return `columns` columns of `bins_per_column` bins each, from bin number `first_bin` on; nothing seen is 0."""
     held = np.zeros(columns * bins_per_column, np.float64)
     if bins is not None:
         rows = slice(*np.searchsorted(bins.number, (first_bin, first_bin + len(held))))
         held[bins.number[rows] - first_bin] = bins.wire_bytes[rows]
     by_column = held.reshape(columns, bins_per_column) * (8e9 / bin_ns)
-    return Strip(by_column.mean(axis=1), by_column.max(axis=1))
+    edges = bin_ns * (first_bin + bins_per_column * np.arange(columns + 1))
+    covered = np.diff(covered_until(unknown, edges))
+    return Strip(by_column.mean(axis=1), by_column.max(axis=1), covered * 2 > bins_per_column * bin_ns)
 
 
-def is_idle(sides: list[Strip], line_rate_bps: float | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def is_idle(sides: list[Strip], line_rate_bps: float | None) -> Bool:
     """Return for each column whether every bin of it is idle in every direction (`definitions.IDLE`)."""
     threshold = IDLE_THRESHOLD * (line_rate_bps or 0.0)
     peaks = np.stack([side.peak_bps for side in sides])
-    return np.asarray(((peaks < threshold) | (peaks == 0)).all(axis=0))
+    unknown = np.stack([side.unknown for side in sides]).any(axis=0)
+    return np.asarray(((peaks < threshold) | (peaks == 0)).all(axis=0) & ~unknown)
 
 
 def causes(times: CauseTimes | None, first_ns: int, column_ns: int, columns: int) -> Int64:

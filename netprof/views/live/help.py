@@ -37,9 +37,8 @@ def help_rows(recent: Recent | None) -> list[Text]:
     rows.append(row(f"  trend: the last {HISTORY} iterations, the slowest that share a cell; ↑ an outlier"))
     rows.append(row("  now: the time since the last whole iteration ended"))
     rows.append(row(f"  strips: bins of {bin_width}; height: a column's mean, colour: its fullest bin"))
-    rows.append(
-        row("    ", ("▅", "green"), " 80 % of line rate or more  ", ("▅", "yellow"), " 30 %  ", ("▅", "blue"), " less")
-    )
+    of_line_rate = (("▅", "green"), " 80 % of line rate or more  ", ("▅", "yellow"), " 30 %  ", ("▅", "blue"), " less")
+    rows.append(row("    ", *of_line_rate, "  ? not known when"))
     rows.append(_listed("  link idle (·):", [(cause.letter, cause.short, style) for cause, style in _IDLE]))
     rows.append(row("  what the ranks wait for, in a bar as long as all of a rank's time:"))
     rows += [_listed("   ", LEGEND[:_FIRST]), _listed("   ", LEGEND[_FIRST:])]

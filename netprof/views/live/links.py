@@ -79,7 +79,10 @@ def _link(recent: Recent, link: LinkNow, width: int, zoom: int, each: int) -> li
     columns = max(1, width - LABEL)
     bin_ns = recent.meta.bin_ns
     first_bin = (recent.through_ns // (bin_ns * zoom) - columns) * zoom  # whole columns: they move, never change
-    sides = [strip(bins, first_bin, zoom, columns, bin_ns) for bins in (link.transmitted, link.received)]
+    sides = [
+        strip(bins, first_bin, zoom, columns, bin_ns, unknown)
+        for bins, unknown in zip((link.transmitted, link.received), link.unknown, strict=True)
+    ]
     idle = is_idle(sides, link.line_rate.bps)
     scale = link.line_rate.bps or max(float(side.peak_bps.max()) for side in sides) or 1.0
     rows = [_title(recent, link, summary, scale)]
@@ -130,10 +133,11 @@ _COLOURS, _FROM = ("bright_black", "blue", "yellow", "green"), (IDLE_THRESHOLD, 
 
 
 def _strip(side: Strip, scale: float) -> Text:
-    """Draw a column's mean as its height, and colour it by its highest bin."""
+    """Draw a column's mean as its height, and colour it by its highest bin; a question mark where that is not known."""
     mean, peak = np.minimum(side.mean_bps / scale, 1.0), side.peak_bps / scale
     level = np.where(side.peak_bps > 0, np.maximum(1, np.round(mean * 8)), 0).astype(int)
-    return cells("".join(_GLYPHS[level]), np.digitize(peak, _FROM), _COLOURS)
+    glyphs = np.where(side.unknown, "?", _GLYPHS[level])
+    return cells("".join(glyphs), np.where(side.unknown, 0, np.digitize(peak, _FROM)), _COLOURS)
 
 
 _LETTERS = np.array([*(cause.letter for cause in CAUSES), UNEXPLAINED.letter, " "])

@@ -66,6 +66,14 @@ def test_what_was_not_posted_yet_and_what_is_done_is_the_hosts_own():
     assert set(found.of(HOST).culprit.tolist()) == {A}
 
 
+def test_when_bytes_passed_at_unknown_times_only_lateness_is_known():
+    group = GroupTimes((), {}, NOBODY_HOLDS, unplaced=spans((130, 170), (195, 400)))
+    found = account({A: spans((90, 200)), B: spans((150, 200))}, pair((100, 140), 180), group)
+    assert lengths(found, A) == {HOST: 30, LATE_RANK: 40, UNSEEN: 30, TRANSPORT: 10}
+    assert lengths(found, B) == {UNSEEN: 20, TRANSPORT: 10, HOST: 20}
+    assert set(found.of(UNSEEN).group.tolist()) == {0}
+
+
 def test_who_is_late_because_it_waits_itself_passes_the_blame_on():
     """B waits until 180 in its first collective with C, whose host is busy; so it posts the one with A late."""
     early = [

@@ -77,6 +77,19 @@ def test_no_rate_that_never_was(tmp_path: Path) -> None:
     assert most[1] == most[0]
 
 
+def test_what_a_rank_waits_for_then_is_not_known(tmp_path: Path) -> None:
+    """Whether the link was full, or what else it was, nobody can say; how long everybody waited is known."""
+    whole, held = (recorded(tmp_path / f"{held}.netprof", held_up=held).document()["waiting"] for held in (False, True))
+    assert held["exposed_s"] == whole["exposed_s"]
+    assert sum(cause["seconds"] for cause in held["causes"]) == pytest.approx(held["exposed_s"], abs=1e-9)
+    assert "unseen" not in {cause["cause"] for cause in whole["causes"]}
+    (unseen,) = (cause for cause in held["causes"] if cause["cause"] == "unseen")
+    others = (sum(c["seconds"] for c in each["causes"] if c["cause"] != "unseen") for each in (whole, held))
+    assert unseen["seconds"] == pytest.approx(next(others) - next(others), abs=1e-9)
+    assert unseen["seconds"] > 0
+    assert "it is not known when: the recorder was held up" in unseen["sentence"]
+
+
 rows = st.lists(
     st.tuples(st.integers(0, 5_000), st.integers(0, 200_000), *(st.integers(0, 1 << 40) for _ in AMOUNTS)), min_size=1
 )
