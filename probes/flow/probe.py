@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from netprof.probes.flow.rows import FlowRow, flow_row
 from netprof.probes.flow.slots import Slots
 from netprof.probes.flow.totals import FlowTotals
 from netprof.probes.flow.transport import SAMPLE_NS, TcpSamples, tick_us
-from netprof.probes.kernel.loader import BpfObject, RingBuffer
+from netprof.probes.kernel.loader import BpfObject, KernelMemoryError, RingBuffer
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.probe import Description, Probe, Shared, Tables
 from netprof.schema import UNKNOWN_RANK
@@ -30,7 +31,7 @@ LIFE_RECORD = np.dtype(
 MAX_FLOWS = 65_536
 _ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
 _EXIT = 102  # LIFE_EXIT of flow.h
-_BINS_RING_BYTES = 64 << 20
+_BINS_RING_BYTES = (64 << 20, 16 << 20, 4 << 20, 1 << 20)  # the first that the kernel has the memory for
 _LIVES_RING_BYTES = 256 << 10
 _COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
 
@@ -61,11 +62,11 @@ class FlowProbe(Probe):
         self.targets = targets or TargetMap()
         self._rank_of, self._device = rank_of, device
         self._left_out: set[int] = set()  # flows of other devices
-        self._object = _load(bin_ns, self.targets.fd, max_flows)
+        self._object, self._ring_bytes = _load(bin_ns, self.targets.fd, max_flows)
         self._adoption: Adoption | None = None
         self._begun_ns = 0  # what was adopted after that was adopted late
         self._slots = Slots(self._object, max_flows, bin_ns)
-        self._bins = RingBuffer(self._object.map_fd("bins"), _BINS_RING_BYTES, BIN_RECORD.itemsize)
+        self._bins = RingBuffer(self._object.map_fd("bins"), self._ring_bytes, BIN_RECORD.itemsize)
         self._tcp = TcpSamples(self._object)
         self._totals = FlowTotals(self._object)
         self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
@@ -120,7 +121,9 @@ class FlowProbe(Probe):
             late_flows=self._late_flows,
             late_bytes=self._late_bytes,
         )
-        return Description(started=(StartedProbe(self.name, f"{self.bin_ns} ns bins"),), losses=losses)
+        few = self._ring_bytes < _BINS_RING_BYTES[0]
+        memory = f", only {self._ring_bytes >> 20} MiB of memory for them: there was no more" if few else ""
+        return Description(started=(StartedProbe(self.name, f"{self.bin_ns} ns bins{memory}"),), losses=losses)
 
     @property
     def objects(self) -> Sequence[BpfObject]:
@@ -189,9 +192,17 @@ class FlowProbe(Probe):
         return {name: column[wanted] for name, column in columns.items()}
 
 
-def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
+def _load(bin_ns: int, targets_fd: int, max_flows: int) -> tuple[BpfObject, int]:
+    """Load the programs with the largest ring that there is memory for; return its size too."""
+    for ring_bytes in _BINS_RING_BYTES[:-1]:
+        with suppress(KernelMemoryError):
+            return _load_with(ring_bytes, bin_ns, targets_fd, max_flows), ring_bytes
+    return _load_with(_BINS_RING_BYTES[-1], bin_ns, targets_fd, max_flows), _BINS_RING_BYTES[-1]
+
+
+def _load_with(ring_bytes: int, bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
     """Load the programs, with plain reads of packet memory where the verifier knows them (Linux 6.17 and later)."""
-    sizes, shared = {"flows": max_flows, "free_slots": max_flows}, {"targets": targets_fd}
+    sizes, shared = {"flows": max_flows, "free_slots": max_flows, "bins": ring_bytes}, {"targets": targets_fd}
 
     def load(plain_reads: int) -> BpfObject:
         constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}
@@ -200,7 +211,7 @@ def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
 
     try:
         return load(1)
-    except NotPermittedError:
+    except (NotPermittedError, KernelMemoryError):
         raise
     except NetprofError:
         return load(0)

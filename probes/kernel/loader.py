@@ -30,6 +30,10 @@ def object_path(name: str) -> Path:
     return _PROBES / name / f"{name}.bpf.o"
 
 
+class KernelMemoryError(NetprofError):
+    """The kernel has no memory for a map: the machine's is used up, or the limit of a container is reached."""
+
+
 class BpfLink:
     """One attachment of a program; closing it detaches."""
 
@@ -61,7 +65,8 @@ class BpfObject:
 
     `rodata` sets `const volatile` integers by name before loading, `max_entries` resizes maps, `reuse` shares maps
     of another object by descriptor, `autoload` leaves programs out, `expected_attach_type` sets a program's type.
-    Raises NotPermittedError without the rights or the kernel for it, NetprofError when a program is rejected.
+    Raises NotPermittedError without the rights or the kernel for it, KernelMemoryError without the memory, NetprofError
+    when a program is rejected.
     """
 
     def __init__(
@@ -405,6 +410,8 @@ def _kernel_refusal(what: str, error: int) -> NetprofError:
             "run as root, or with CAP_BPF and CAP_PERFMON; 'netprof doctor' says which is missing",
             detail=log,
         )
+    if error == errno.ENOMEM and not _verifier_line(log):
+        return KernelMemoryError(f"{what}: {os.strerror(error)}", "raise the memory limit of the container", detail=log)
     reason = _verifier_line(log) or os.strerror(error)
     return NetprofError(
         f"{what}: {reason}", "'netprof doctor' says what this kernel allows; -v shows the log", detail=log

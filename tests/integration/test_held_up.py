@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,38 @@ def test_reading_from_the_kernel_waits_for_nobody(busy: subprocess.Popen[bytes])
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+LITTLE_MEMORY = 90 << 20  # less than the ring wants and the program needs beside it
+OPEN_A_PROBE = """
+from netprof.probes.flow.probe import FlowProbe
+with FlowProbe(1_000_000) as probe:
+    print(probe.describe().started[0].detail)
+"""
+
+
+def test_where_memory_is_short_the_ring_is_smaller_and_says_so() -> None:
+    with limited_memory() as group:
+        wait_for_group = f"echo $$ > {group}/cgroup.procs; exec {sys.executable} -c '{OPEN_A_PROBE}'"
+        done = subprocess.run(["sh", "-c", wait_for_group], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1000000 ns bins, only" in done.stdout
+    assert "MiB of memory for them: there was no more" in done.stdout
+
+
+@contextmanager
+def limited_memory() -> Iterator[Path]:
+    """A control group with little memory; the test is skipped where none can be made."""
+    first, limit = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+    if not first.is_dir():
+        first, limit = Path("/sys/fs/cgroup"), "memory.max"
+    group = first / f"netprof-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(LITTLE_MEMORY))
+    except OSError as error:
+        pytest.skip(f"no control group for memory can be made: {error}")
+    try:
+        yield group
+    finally:
+        group.rmdir()
