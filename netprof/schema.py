@@ -23,7 +23,8 @@ _ADOPTION = (
     "earlier_sent_packets",
     "earlier_received_packets",
 )
-_CAME_WITH = {2: {"tcp": _TCP_CLOCKS}, 3: {"flows": _ADOPTION}}
+_STREAM = ("stream_position", "stream_position_ns")
+_CAME_WITH: dict[int, dict[str, tuple[str, ...]]] = {2: {"tcp": _TCP_CLOCKS}, 3: {"flows": _ADOPTION, "wire": _STREAM}}
 """The columns that a version added, by table; they are the table's last ones, in the order of the versions."""
 
 TRANSMIT, RECEIVE = 0, 1
@@ -240,6 +241,10 @@ def tables() -> dict[str, pa.Schema]:
             # Where this lies beyond the bin, the recorder was held up and the ring was full: all bins from the first
             # packet to this one are in the row, and when in that time the others passed is not known.
             "last_ns": i64,
+            # The TCP sequence number after the last new byte, and when that byte passed: the same number in a trace of
+            # the other end is the same byte. 0 where no byte of the bin is new, or some went by unseen.
+            "stream_position": u32,
+            "stream_position_ns": i64,
         },
         "marks": {"time_ns": i64, "pid": i32, "tid": i32, "kind": u8, "arg0": u64, "arg1": u64, "arg2": u64},
         "tcp": {

@@ -228,6 +228,8 @@ def wire_columns(rows: list[tuple[int, int, int, int, int]]) -> dict[str, Any]:
         "packets": table[:, 4] // 1500 + 1,
         "first_ns": table[:, 2],
         "last_ns": table[:, 2] + MS,
+        "stream_position": np.cumsum(table[:, 3]) % (1 << 32),
+        "stream_position_ns": table[:, 2] + MS,
     }
 
 

@@ -12,10 +12,11 @@ STREAM = np.dtype(
         ("bin_end_ns", "u8"),
         ("payload_bytes", "u8"),
         ("wire_bytes", "u8"),
-        ("retransmitted_bytes", "u8"),
         ("first_ns", "u8"),
         ("last_ns", "u8"),
+        ("retransmitted_bytes", "u4"),
         ("packets", "u4"),
+        ("newest_after_ns", "u4"),
         ("next_sequence", "u4"),
         ("holes_bytes", "u4"),
         ("started", "u2"),
@@ -32,14 +33,17 @@ BIN_RECORD = np.dtype(
         ("last_ns", "u8"),
         ("payload_bytes", "u8"),
         ("wire_bytes", "u8"),
-        ("retransmitted_bytes", "u8"),
+        ("retransmitted_bytes", "u4"),
         ("packets", "u4"),
-        ("unused", "u4"),
+        ("newest_after_ns", "u4"),
+        ("next_sequence", "u4"),
     ]
 )
 """`struct bin_record` of flow.h: `place` is a slot, times two, plus the direction."""
 
 _AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
+_PLACES = ("first_ns", "last_ns", "newest_after_ns", "next_sequence")
+_NO_TIME = (0, 0xFFFFFFFF)  # values of newest_after_ns: NOTHING_NEW and NOT_KNOWN of flow.h
 _SILENT_AFTER_BINS = 2
 
 
@@ -70,7 +74,7 @@ class BinCollector:
         same = first == second
         slots, directions, kept = slots[same], directions[same], first[same]
         records = np.zeros(len(kept), dtype=BIN_RECORD)
-        for name in (*_AMOUNTS, "first_ns", "last_ns"):
+        for name in (*_AMOUNTS, *_PLACES):
             records[name] = kept[name]
         records["flow_id"], records["place"] = ids[slots], slots * 2 + directions
         return records
@@ -88,9 +92,13 @@ class BinCollector:
             self._given_bins[silent["place"]] = silent["first_ns"] // self._bin_ns
             records = np.concatenate([records, silent])
         same = ("flow_id", "first_ns", "last_ns", *_AMOUNTS)
-        starts = records["first_ns"] // self._bin_ns * self._bin_ns
-        directions = (records["place"] & np.uint32(1)).astype(np.uint8)
-        return {"bin_start_ns": starts, "direction": directions} | {name: records[name] for name in same}
+        derived = {
+            "bin_start_ns": records["first_ns"] // self._bin_ns * self._bin_ns,
+            "direction": (records["place"] & np.uint32(1)).astype(np.uint8),
+            "stream_position": records["next_sequence"],
+            "stream_position_ns": _newest_ns(records),
+        }
+        return derived | {name: records[name] for name in same}
 
     def forget(self, slots: NDArray[np.intp]) -> None:
         """Begin anew with slots that get other flows."""
@@ -110,6 +118,16 @@ class BinCollector:
         rest: NDArray[Any] = records.copy()
         for name in _AMOUNTS:
             rest[name][again] -= given[name][again]
+        newest_ns = _newest_ns(rest)
         rest["first_ns"][again] = given["last_ns"][again]
+        later = again & (newest_ns > given["last_ns"])
+        rest["newest_after_ns"][later] -= (given["last_ns"] - given["first_ns"])[later].astype(np.uint32)
+        rest["newest_after_ns"][again & ~later & (newest_ns > 0)] = 0  # that byte is in the row which was given
         remaining: NDArray[Any] = rest[~again | (rest["wire_bytes"] > 0)]
         return remaining
+
+
+def _newest_ns(records: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return when the last new byte of each record (BIN_RECORD) passed; 0 where there is none or it went by unseen."""
+    after = records["newest_after_ns"]
+    return np.where(np.isin(after, _NO_TIME), 0, records["first_ns"] + after - 1).astype(np.uint64)

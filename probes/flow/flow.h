@@ -12,16 +12,21 @@
 #define STARTED 1
 #define ADOPTED 2 /* transmit: nothing new has left since the adoption */
 
+/* Values of stream.newest_after_ns that are not a time. */
+#define NOTHING_NEW 0
+#define NOT_KNOWN 0xffffffff /* bytes of the bin went by unseen */
+
 /* One direction of a flow: the bin that is filling, and where in the stream it stands. One cache line: the two
  * directions run on different CPUs. */
 struct stream {
 	u64 bin_end_ns; /* where the bin ends; 0 before the first */
 	u64 payload_bytes;
 	u64 wire_bytes;
-	u64 retransmitted_bytes;
 	u64 first_ns;
 	u64 last_ns;
+	u32 retransmitted_bytes;
 	u32 packets;
+	u32 newest_after_ns; /* when the last new byte passed: so long after first_ns, and one */
 	u32 next_sequence; /* one past the highest sequence number seen */
 	u32 holes_bytes;   /* received: counted as new while jumping over them, not yet seen to arrive */
 	u16 started;
@@ -90,9 +95,10 @@ struct bin_record {
 	u64 last_ns;
 	u64 payload_bytes;
 	u64 wire_bytes;
-	u64 retransmitted_bytes;
+	u32 retransmitted_bytes;
 	u32 packets;
-	u32 unused;
+	u32 newest_after_ns; /* as of a stream; the stream's next_sequence was reached then */
+	u32 next_sequence;
 };
 
 /* What TCP says of a flow at one moment. */

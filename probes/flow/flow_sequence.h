@@ -13,8 +13,10 @@ static __always_inline void heal(struct sock *sk, struct amount *amount, u32 byt
 	u32 segment = TCP_FIELD(sk, mss_cache);
 	u32 packets = segment ? (bytes + segment - 1) / segment : 1;
 
-	if (payload)
+	if (payload) {
 		amount->payload += bytes;
+		amount->unseen += bytes;
+	}
 	amount->wire += bytes + packets * header_bytes;
 	amount->packets += packets;
 	__sync_fetch_and_add(&healed_bytes, bytes);
@@ -50,6 +52,7 @@ static __always_inline void account_transmit(struct sock *sk, struct stream *str
 		return;
 	}
 	s32 gap = (s32)(sequence - stream->next_sequence);
+	amount->advanced = ahead;
 	if (gap <= 0) {
 		amount->payload = ahead;
 		amount->retransmitted = payload - ahead;
@@ -73,7 +76,7 @@ static __always_inline void account_receive(struct stream *stream, struct amount
 		return;
 	}
 	s32 gap = (s32)(sequence - stream->next_sequence);
-	amount->payload = ahead;
+	amount->payload = amount->advanced = ahead;
 	if (gap > 0)
 		stream->holes_bytes += gap;
 	else
@@ -98,6 +101,7 @@ static __always_inline void heal_received(struct flow *flow, u32 slot, struct so
 	if (sane_gap(gap)) {
 		heal(sk, &amount, gap, header_bytes, true);
 		stream->next_sequence += gap;
+		amount.advanced = gap;
 	}
 	stream->segments += amount.packets;
 	add(flow, slot, RECEIVE, now, &amount);
@@ -128,6 +132,7 @@ static __always_inline void heal_transmitted(struct flow *flow, u32 slot, struct
 	stream->started = STARTED;
 	heal(sk, &amount, gap, header_bytes, true);
 	stream->next_sequence = acknowledged;
+	amount.advanced = gap;
 	add(flow, slot, TRANSMIT, now, &amount);
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from lab import Lab
 from traffic import Collector, Peer, Recorded, assert_exact
@@ -77,6 +78,47 @@ def test_payload_is_what_the_sockets_report(link: str, family: str) -> None:
             assert recorded.total(flow, TRANSMIT, "retransmitted_bytes") == sock["tcp"]["bytes_retrans"]
 
 
+@pytest.mark.parametrize("link", ["pair", "shaped", "lossy"])
+def test_both_ends_say_where_the_stream_stands(link: str) -> None:
+    """What one end sends and the other receives has the same numbers, and none arrives before it leaves."""
+    with Lab(**LINKS[link]) as lab:
+        options = ["--bytes", "3000000", "--count", "4", "--period-ms", "20"]
+        recorded, sender, _ = transfer(lab[0].popen, lab[1].popen, lab[1].ipv4, *options)
+    for sock in sender.events("finished")[0]["flows"]:
+        ports = sock["local_port"], sock["remote_port"]
+        sent = recorded.rows(recorded.flows[ports], TRANSMIT)
+        received = recorded.rows(recorded.flows[ports[::-1]], RECEIVE)
+        for rows in (sent, received):
+            assert_times_are_within(rows)
+        begin = {int(n) for rows in (sent, received) for n in np.unique(beginnings(rows))}
+        assert len(begin) == 1
+        left, arrived = (passed(rows) for rows in (sent, received))
+        common = left.keys() & arrived.keys()
+        assert len(common) >= 4  # the end of each burst, at least
+        assert all(left[position] <= arrived[position] for position in common)
+
+
+def beginnings(rows: dict[str, np.ndarray]) -> np.ndarray:
+    """Return where the stream began, as each row has it: its position less all payload until then."""
+    payload = np.cumsum(rows["payload_bytes"].astype(np.int64))
+    return (rows["stream_position"].astype(np.int64) - payload) % (1 << 32)
+
+
+def assert_times_are_within(rows: dict[str, np.ndarray]) -> None:
+    """Rows with new bytes say when the last of them passed, but for those in which some passed unseen."""
+    known = rows["stream_position_ns"] > 0
+    assert (rows["stream_position_ns"][known] >= rows["first_ns"][known]).all()
+    assert (rows["stream_position_ns"][known] <= rows["last_ns"][known]).all()
+    assert (rows["payload_bytes"][known] > 0).all()
+    assert known.sum() > 0.5 * (rows["payload_bytes"] > 0).sum()
+
+
+def passed(rows: dict[str, np.ndarray]) -> dict[int, int]:
+    """Return when the stream reached its positions, as far as that was seen."""
+    known = rows["stream_position_ns"] > 0
+    return dict(zip(rows["stream_position"][known].tolist(), rows["stream_position_ns"][known].tolist(), strict=True))
+
+
 def test_loopback_counts_once() -> None:
     recorded, sender, receiver = transfer(subprocess.Popen, subprocess.Popen, "127.0.0.1", "--reply", "50000")
     assert_exact(recorded, sender.events("finished")[0], sender.pid)
@@ -112,11 +154,11 @@ def test_attached_in_the_middle_counts_from_there() -> None:
             sender.until("finished")
             receiver.until("closed")
             recorded = collector.finish()
-    flow = recorded.flows[last["remote_port"], last["local_port"]]
-    seen = recorded.total(flow, TRANSMIT)
-    assert 40 * 400_000 < seen <= 50 * 400_000  # at least all of those after the attach, none from before
-    other = recorded.flows[last["local_port"], last["remote_port"]]
-    assert 40 * 400_000 < recorded.total(other, RECEIVE) <= 50 * 400_000
+    sent = recorded.flows[last["remote_port"], last["local_port"]]
+    received = recorded.flows[last["local_port"], last["remote_port"]]
+    assert 10 * 400_000 <= received["earlier_received_bytes"] < 60 * 400_000
+    assert sent["earlier_sent_bytes"] + recorded.total(sent, TRANSMIT) == 60 * 400_000
+    assert received["earlier_received_bytes"] + recorded.total(received, RECEIVE) == 60 * 400_000
 
 
 @pytest.mark.parametrize("child", ["connect", "send"])

@@ -174,10 +174,12 @@ def test_a_trace_of_an_older_netprof_cannot_tell(tmp_path: Path) -> None:
     made = replace(job(), changes={"schema_version": 2})
     path = made.write(tmp_path / "t.netprof")
     (path / "totals.arrows").unlink()
-    with pa.ipc.open_stream((path / "flows.arrows").read_bytes()) as stream:
-        flows = stream.read_all().select(recorded_columns("flows", 2).names)
-    with pa.ipc.new_stream(str(path / "flows.arrows"), recorded_columns("flows", 2)) as stream:
-        stream.write_table(flows)
+    for name in ("flows", "wire"):
+        older = recorded_columns(name, 2)
+        with pa.ipc.open_stream((path / f"{name}.arrows").read_bytes()) as stream:
+            table = stream.read_all().select(older.names)
+        with pa.ipc.new_stream(str(path / f"{name}.arrows"), older) as stream:
+            stream.write_table(table)
     analysis = analyze(TraceReader(path))
     books = analysis.document()["reconciliation"]
     assert books["holds"] is books["unseen_bytes"] is books["tcp_sent_bytes"] is None
