@@ -117,7 +117,7 @@ class PowerSgd:
         dense, factor = self.parts(gradients)
         first = transport.terms(_ALL_REDUCE, dense[:, None], ranks)
         each = transport.terms(_ALL_REDUCE, factor[:, None], ranks)
-        return Terms(first.fixed_s + 2 * each.fixed_s, first.bits + 2 * each.bits)
+        return first.then(each).then(each)
 
     def parts(self, gradients: Gradients) -> tuple[Float64, Float64]:
         """Return the bytes that stay dense, and those of one factor; both (K,).

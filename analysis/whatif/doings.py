@@ -10,7 +10,7 @@ from netprof.analysis.events.collectives import Collectives, group_sizes
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64
-from netprof.analysis.tables.intervals import Intervals, covered_until
+from netprof.analysis.tables.intervals import Intervals, covered_until, union
 from netprof.analysis.whatif.program import NOT_CHAINED, Step
 from netprof.analysis.whatif.waiting import Waits, find_waits
 from netprof.schema import Backend
@@ -22,13 +22,15 @@ _NS = 1e-9
 class Doing:
     """One iteration of one process; K collectives in the order in which they were posted, J waits.
 
-    `events` are the same number on all members of a collective, -1 where they are unknown; `clock_s` is when each was
-    posted on the compute clock (after the end of `after`, where another one's end posts it); `wait_s`, `tail_s` and
-    `waited` are as in `Program`.
+    `events` are the same number on all members of a collective, -1 where they are unknown; `serving` is when links that
+    are full, and hold a communicator of the process up, serve its bytes, None without line rates; `clock_s` is when
+    each was posted on the compute clock (after the end of `after`, where another one's end posts it); `wait_s`,
+    `tail_s` and `waited` are as in `Program`.
     """
 
     collectives: Collectives
     events: Int64
+    serving: Intervals | None
     clock_s: Float64
     after: Int64
     wait_s: Float64
@@ -58,6 +60,7 @@ class Doings:
         rows = rows[np.argsort(evidence.collectives.posted_ns[rows], kind="stable")]
         self.collectives = _sized(evidence.collectives.where(rows), world_size)
         self.events = evidence.members.event[rows]
+        self.serving = _serving(evidence, evidence.members.group[rows])
         self.waits: Waits = find_waits(marks, self.collectives, self.exposed)
         self._wait_row = self._iteration_of(self.waits.begin_ns)
         self._row = self._collectives_rows()
@@ -88,6 +91,7 @@ class Doings:
         return Doing(
             collectives=collectives,
             events=self.events[chosen],
+            serving=self.serving,
             clock_s=clock_s,
             after=after,
             wait_s=self._clock_s(begin, row),
@@ -131,6 +135,14 @@ class Doings:
         posted, ended = self.collectives.posted_ns[chosen], self.collectives.end_ns[chosen]
         there = (posted[None, :] < end[:, None]) & (ended[None, :] <= end[:, None])
         return np.asarray(waited | (there & ~explained[:, None]))
+
+
+def _serving(evidence: Evidence, groups: Int64) -> Intervals | None:
+    """Return when full links of some communicators serve bytes; None where no line rate is known."""
+    if not evidence.link_sides:
+        return None
+    known = evidence.account.groups
+    return union([known[number].serving for number in np.unique(groups).tolist() if number in known])
 
 
 def _sized(collectives: Collectives, world_size: int) -> Collectives:

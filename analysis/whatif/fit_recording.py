@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from netprof.analysis.tables.columns import Float64
 from netprof.analysis.whatif.fit import AlphaBeta, CollectiveSamples, fit_alpha_beta
 from netprof.analysis.whatif.program import Program
 from netprof.analysis.whatif.recording import Recording
@@ -13,6 +14,7 @@ from netprof.analysis.whatif.schedule import Observation
 from netprof.analysis.whatif.transport import FittedTransport, FullLink, Spoken
 from netprof.errors import NetprofError
 
+_NO_TURNS: Mapping[Spoken, float] = {}
 _NO_FIT = "use --transport ideal for a link fully used"
 
 
@@ -29,8 +31,9 @@ def fitted_transport(observed: Observation, recording: Recording) -> tuple[Fitte
             "give it with --line-rate, or use --transport ideal",
         )
     wire = FullLink(overhead=1.0 if observed.overhead is None else observed.overhead)
-    fits = fit_programs(recording.programs, wire, observed.line_rate_bps)
-    found = FittedTransport(fits, observed.line_rate_bps, wire.overhead)
+    turns = _turns(recording.programs, wire, observed.line_rate_bps)
+    fits = fit_programs(recording.programs, wire, observed.line_rate_bps, turns)
+    found = FittedTransport(fits, observed.line_rate_bps, wire.overhead, turns)
     notes: tuple[str, ...] = ()
     if observed.overhead is None:
         notes = ("no wire bytes were observed: a ring's are assumed",)
@@ -39,10 +42,12 @@ def fitted_transport(observed: Observation, recording: Recording) -> tuple[Fitte
     return found, notes
 
 
-def fit_programs(programs: Sequence[Program], wire: FullLink, bandwidth_bps: float) -> dict[Spoken, AlphaBeta]:
+def fit_programs(
+    programs: Sequence[Program], wire: FullLink, bandwidth_bps: float, turns: Mapping[Spoken, float] = _NO_TURNS
+) -> dict[Spoken, AlphaBeta]:
     """Fit what was recorded on a link of `bandwidth_bps`, kind by kind and group size by group size.
 
-    Raises NetprofError without a collective that moved anything.
+    `turns` is as in `FittedTransport`. Raises NetprofError without a collective that moved anything.
     """
     samples: dict[Spoken, list[CollectiveSamples]] = {}
     for program in programs:
@@ -53,12 +58,37 @@ def fit_programs(programs: Sequence[Program], wire: FullLink, bandwidth_bps: flo
                 here.append(CollectiveSamples(np.full(len(seconds), program.bytes[k]), seconds))
     if not samples:
         raise NetprofError("no collective was timed, so there is no transport to fit", _NO_FIT)
-    byte = np.ones(1)
-    least = {spoken: wire.terms(np.array(spoken.kind), byte, np.array(spoken.ranks)).bits for spoken in samples}
     return {
-        spoken: fit_alpha_beta(_together(parts), float(least[spoken].item()) / bandwidth_bps)
+        spoken: fit_alpha_beta(
+            _together(parts), (1 + turns.get(spoken, 0.0)) * _bits(wire, spoken, 1.0) / bandwidth_bps
+        )
         for spoken, parts in samples.items()
     }
+
+
+def _turns(programs: Sequence[Program], wire: FullLink, bandwidth_bps: float) -> dict[Spoken, float]:
+    """Return for how much longer than the wire bytes need links are full, of each kind and group size.
+
+    Each of N links in its turn would make it N-1; what is beyond that are the bytes of others.
+    """
+    found: dict[Spoken, Float64] = {}
+    for program in programs:
+        if program.full_s is None:
+            continue
+        for k in np.flatnonzero(program.bytes > 0).tolist():
+            spoken = Spoken(int(program.kind[k]), int(program.ranks[k]))
+            full_s = program.full_s[:, :, k]
+            wire_s = full_s.size * _bits(wire, spoken, float(program.bytes[k])) / bandwidth_bps
+            found[spoken] = found.get(spoken, np.zeros(2)) + np.array([full_s.sum(), wire_s])
+    return {
+        spoken: min(max(float(full_s / wire_s) - 1.0, 0.0), spoken.ranks - 1.0)
+        for spoken, (full_s, wire_s) in found.items()
+        if wire_s > 0
+    }
+
+
+def _bits(wire: FullLink, spoken: Spoken, size_bytes: float) -> float:
+    return float(wire.terms(np.array(spoken.kind), np.array(size_bytes), np.array(spoken.ranks)).bits)
 
 
 def _together(parts: Sequence[CollectiveSamples]) -> CollectiveSamples:

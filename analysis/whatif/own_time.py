@@ -27,22 +27,29 @@ def own_seconds(begin_ns: Int64, end_ns: Int64) -> Float64:
     return np.asarray(own * _NS, dtype=np.float64)
 
 
-def link_seconds(ready_ns: Int64, begin_ns: Int64, end_ns: Int64) -> Float64:
-    """Return the own time of collectives, (N, K): N rows that have nothing to do with each other.
+def link_starts(ready_ns: Int64, begin_ns: Int64, end_ns: Int64) -> Int64:
+    """Return from when on collectives occupy their link, (..., K): K of one rank and iteration.
 
-    A collective occupies its link from when the last member had posted it (`ready_ns`), or from its begin where it
-    queued behind an earlier one until then.
+    From when the last member had posted one (`ready_ns`), or from its begin where it queued behind an earlier one until
+    then.
     """
-    rows, count = ready_ns.shape
-    if count == 0:
-        return np.zeros((rows, 0))
-    order = np.argsort(begin_ns, axis=1, kind="stable")
-    ends = np.maximum.accumulate(np.take_along_axis(end_ns, order, axis=1), axis=1)
+    if begin_ns.shape[-1] == 0:
+        return begin_ns
+    order = np.argsort(begin_ns, axis=-1, kind="stable")
+    ends = np.maximum.accumulate(np.take_along_axis(end_ns, order, axis=-1), axis=-1)
     before = np.empty_like(ends)  # when the last of those that began earlier had ended
-    np.put_along_axis(before, order, np.concatenate((np.full((rows, 1), -1), ends[:, :-1]), axis=1), axis=1)
+    first = np.full_like(ends[..., :1], -1)
+    np.put_along_axis(before, order, np.concatenate((first, ends[..., :-1]), axis=-1), axis=-1)
     queued = before > ready_ns
-    start = np.minimum(np.where(queued, np.maximum(ready_ns, begin_ns), ready_ns), end_ns)
+    return np.minimum(np.where(queued, np.maximum(ready_ns, begin_ns), ready_ns), end_ns)
+
+
+def link_seconds(start_ns: Int64, end_ns: Int64) -> Float64:
+    """Return the own time of collectives, (..., K): those of different rows have nothing to do with each other."""
+    if start_ns.size == 0:
+        return np.zeros(start_ns.shape)
+    start, end = (each.reshape(-1, each.shape[-1]) for each in (start_ns, end_ns))
     origin = start.min(axis=1, keepdims=True)
-    reach = int((end_ns - origin).max()) + 1
-    apart = np.arange(rows)[:, None] * reach - origin  # one row after another, none touching the next
-    return own_seconds((start + apart).ravel(), (end_ns + apart).ravel()).reshape(rows, count)
+    reach = int((end - origin).max()) + 1
+    apart = np.arange(len(start))[:, None] * reach - origin  # one row after another, none touching the next
+    return own_seconds((start + apart).ravel(), (end + apart).ravel()).reshape(start_ns.shape)

@@ -63,17 +63,18 @@ class ProgramPrices:
 
     def link_s(self, collective: int) -> Float64:
         """Return how long a collective occupies the link, of a shape that broadcasts to (R, I, P)."""
-        fixed_s, bits = (self._at(table[:, collective]) for table in self._tables[:2])
+        link = Terms(*(self._at(table[:, collective]) for table in self._tables[:3]))
         if self.program.tensors[collective]:
-            bits = bits / self.points.compression
-        wire_s = bits * self._seconds_per_bit(self.rate_bps, collective)
+            smaller = self.points.compression
+            link = Terms(link.fixed_s, link.bits / smaller, link.turn_bits / smaller)
+        fixed_s, wire_s = link.fixed_s, self._wire_s(link, self.rate_bps, collective)
         new_s = (fixed_s + wire_s)[:, None, :]
         recorded = self.program.own_s
         if recorded is None or not self.pricing.keeps_recorded:
             return new_s
-        was = self._recorded
-        was_wire_s = was.bits[collective] * self._seconds_per_bit(self.pricing.links.recorded_bps[:, None], collective)
-        was_s = (was.fixed_s[collective] + was_wire_s)[:, None]
+        was = Terms(*(each[collective] for each in self._recorded))
+        was_wire_s = self._wire_s(was, self.pricing.links.recorded_bps[:, None], collective)
+        was_s = (was.fixed_s + was_wire_s)[:, None]
         own_s = recorded[:, :, collective, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             left = np.where(was_s > 0, np.minimum(new_s / was_s, 1.0), 1.0)
@@ -81,11 +82,11 @@ class ProgramPrices:
 
     def encode_s(self, collective: int) -> Float64:
         """Return what the rank computes before it posts a collective, shape (P,)."""
-        return self._codec_s(self._tables[2][:, collective], collective, encode=True)
+        return self._codec_s(self._tables[3][:, collective], collective, encode=True)
 
     def decode_s(self, collective: int) -> Float64:
         """Return what is computed after a collective's arrival, shape (P,)."""
-        return self._codec_s(self._tables[3][:, collective], collective, encode=False)
+        return self._codec_s(self._tables[4][:, collective], collective, encode=False)
 
     def _codec_s(self, of_methods: Float64, collective: int, *, encode: bool) -> Float64:
         ratio = self.pricing.codecs.get("")
@@ -100,11 +101,11 @@ class ProgramPrices:
         return np.asarray(table[self.points.method, self.which_workers])
 
     @cached_property
-    def _tables(self) -> tuple[Float64, Float64, Float64, Float64]:
-        """Fixed seconds, bits, encoding and decoding of every method, collective and worker count: (M, K, W) each."""
+    def _tables(self) -> tuple[Float64, ...]:
+        """The link's terms, encoding and decoding of every method, collective and worker count: (M, K, W) each."""
         costs = [self._cost(number) for number in range(len(self.points.methods))]
-        fixed_s, bits = (np.stack([cost.link[part] for cost in costs]) for part in (0, 1))
-        return fixed_s, bits, np.stack([cost.encode_s for cost in costs]), np.stack([cost.decode_s for cost in costs])
+        rows = [(*cost.link, cost.encode_s, cost.decode_s) for cost in costs]
+        return tuple(np.stack(each) for each in zip(*rows, strict=True))
 
     def _cost(self, number: int) -> Cost:
         """Return what one method makes of every collective; those without gradients stay as they are."""
@@ -119,7 +120,7 @@ class ProgramPrices:
         carries = (program.tensors > 0)[:, None]
         decode = (codec.decode_s_per_byte + codec.decode_s_per_byte_and_worker * ranks) * size
         return Cost(
-            Terms(np.where(carries, small.fixed_s, plain.fixed_s), np.where(carries, small.bits, plain.bits)),
+            Terms(*(np.where(carries, less, full) for less, full in zip(small, plain, strict=True))),
             np.where(carries, codec.encode_s_per_byte * size, nothing),
             np.where(carries, decode, nothing),
         )
@@ -139,11 +140,15 @@ class ProgramPrices:
         program = self.program
         return self.pricing.transport.terms(program.kind, program.bytes, program.ranks)
 
-    def _seconds_per_bit(self, rate_bps: Float64, collective: int) -> Float64:
-        """Return 1 / rate of the slowest link of each rank's team, (R or 1, P): a ring is as fast as its slowest."""
+    def _wire_s(self, link: Terms, rate_bps: Float64, collective: int) -> Float64:
+        """Return for how long links of these rates, (R or 1, P), are full, of a shape (R or 1, P).
+
+        A ring is as fast as its slowest link. While that one stands still, the next one is taken to be full.
+        """
         if len(rate_bps) == 1 or bool((rate_bps == rate_bps[:1]).all()):
-            return np.asarray(1.0 / rate_bps[:1])
-        slowest = np.array(rate_bps)
+            return np.asarray((link.bits + link.turn_bits) / rate_bps[:1])
+        slowest, other = np.array(rate_bps), np.array(rate_bps)
         for rows in self.program.partners(collective):
-            slowest[rows] = rate_bps[rows].min(axis=0)
-        return np.asarray(1.0 / slowest)
+            ascending = np.sort(rate_bps[rows], axis=0)
+            slowest[rows], other[rows] = ascending[0], ascending[min(1, len(rows) - 1)]
+        return np.asarray(link.bits / slowest + link.turn_bits / other)

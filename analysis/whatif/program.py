@@ -37,7 +37,8 @@ class Program:
     `teams`, shape (R, K): ranks with the same number in a column take part in it together.
 
     Seconds: `post_s` (R, I, K) on the compute clock, after the end of the collective that posts it where it is
-    chained; `own_s` (R, I, K) the link time that was its own when recorded, None where nothing was; `wait_s` and
+    chained; `own_s` (R, I, K) the link time that was its own when recorded, None where nothing was, and `full_s` in how
+    much of it full links of its group served bytes, None where that is not known; `wait_s` and
     `tail_s` (R, I, J) when each wait begins and what follows the arrival (unpacking); `compute_s` (R, I) the iteration
     without its waits. `waited`, shape (J, K), says which collectives each wait is for.
     """
@@ -51,6 +52,7 @@ class Program:
     steps: tuple[Step, ...]
     post_s: Float64
     own_s: Float64 | None
+    full_s: Float64 | None
     wait_s: Float64
     tail_s: Float64
     waited: Bool
@@ -103,6 +105,7 @@ def of_buckets(buckets: Buckets, ranks: int, last_ready_s: float, compute_s: flo
         steps=(*(Step(False, k) for k in range(count)), Step(True, 0)),
         post_s=buckets.launch_s[None, None, :],
         own_s=None,
+        full_s=None,
         wait_s=np.full((1, 1, 1), last_ready_s),
         tail_s=np.full((1, 1, 1), tail_s),
         waited=np.ones((1, count), bool),

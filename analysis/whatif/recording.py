@@ -10,8 +10,9 @@ import numpy as np
 from netprof.analysis.events.typical import middle_half
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.tables.intervals import covered_until
 from netprof.analysis.whatif.doings import Doing, Doings
-from netprof.analysis.whatif.own_time import link_seconds
+from netprof.analysis.whatif.own_time import link_seconds, link_starts
 from netprof.analysis.whatif.program import Program, slowest_compute_s
 from netprof.schema import CollectiveKind
 
@@ -173,6 +174,7 @@ def _program(doings: Sequence[Sequence[Doing]], world_size: int) -> Program:
     first, ranks = doings[0][0], len(doings)
     kind, group = first.collectives.kind, first.collectives.ranks
     teams = _teams(np.array([own[0].events for own in doings]), group >= min(world_size, ranks))
+    own_s, full_s = _own_s(doings, teams)
     return Program(
         kind=kind,
         bytes=first.collectives.bytes.astype(np.float64),
@@ -182,7 +184,8 @@ def _program(doings: Sequence[Sequence[Doing]], world_size: int) -> Program:
         teams=teams,
         steps=first.steps,
         post_s=_stack(doings, "clock_s"),
-        own_s=_own_s(doings, teams),
+        own_s=own_s,
+        full_s=full_s,
         wait_s=_stack(doings, "wait_s"),
         tail_s=_stack(doings, "tail_s"),
         waited=first.waited,
@@ -208,14 +211,22 @@ def _stack(doings: Sequence[Sequence[Doing]], name: str) -> Float64:
     return np.array([[getattr(doing, name) for doing in own] for own in doings], dtype=np.float64)
 
 
-def _own_s(doings: Sequence[Sequence[Doing]], teams: Int64) -> Float64:
-    """Return each collective's own link time, (R, I, K), counted from when its last member had posted it."""
+def _own_s(doings: Sequence[Sequence[Doing]], teams: Int64) -> tuple[Float64, Float64 | None]:
+    """Return each collective's own link time, (R, I, K), counted from when its last member had posted it.
+
+    And how much of it full links of its group serve bytes.
+    """
     posted, begin, end = (
         np.array([[getattr(doing.collectives, name) for doing in own] for own in doings], dtype=np.int64)
         for name in ("posted_ns", "begin_ns", "end_ns")
     )
     same = teams[:, None, :] == teams[None, :, :]  # (R, R, K)
     ready = np.array([np.where(mates[:, None, :], posted, 0).max(axis=0) for mates in same])
-    ranks, iterations, count = posted.shape
-    flat = (ranks * iterations, count)
-    return link_seconds(ready.reshape(flat), begin.reshape(flat), end.reshape(flat)).reshape(posted.shape)
+    start = link_starts(ready, begin, end)
+    serving = [times for own in doings if (times := own[0].serving) is not None]
+    if len(serving) < len(doings):
+        return link_seconds(start, end), None
+    full_start, full_end = (
+        np.array([covered_until(times, at) for times, at in zip(serving, each, strict=True)]) for each in (start, end)
+    )
+    return link_seconds(start, end), link_seconds(full_start, full_end)

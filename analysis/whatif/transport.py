@@ -1,13 +1,13 @@
 """Transports: how long a collective occupies the link, as a part that no link speed changes and a part in bits.
 
 Every transport is linear in 1/bandwidth, so that one evaluation per collective serves a whole sweep:
-seconds = fixed_s + bits / bandwidth.
+seconds = fixed_s + (bits + turn_bits) / bandwidth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,10 +19,17 @@ from netprof.schema import CollectiveKind
 
 
 class Terms(NamedTuple):
-    """`fixed_s` and `bits` of messages, arrays of one shape."""
+    """What messages cost, arrays of one shape: a time, `bits` for the slowest link of those that exchange them, and
+    `turn_bits` during which that one stands still: the others' links are full then, it is their turn.
+    """
 
     fixed_s: Float64
     bits: Float64
+    turn_bits: Float64
+
+    def then(self, other: Terms) -> Terms:
+        """Return what both cost, one after the other."""
+        return Terms(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class Transport(Protocol):
@@ -77,41 +84,46 @@ class FullLink:
         """Return the terms; only all-reduces and reduce-scatters add."""
         bits = self.overhead * algorithm_bits(kind, size_bytes, ranks)
         if self.add is None:
-            return Terms(np.zeros_like(bits), bits)
+            return Terms(np.zeros_like(bits), bits, np.zeros_like(bits))
         adds = (kind == CollectiveKind.ALL_REDUCE) | (kind == CollectiveKind.REDUCE_SCATTER)
-        return Terms(np.where(adds, (ranks - 1.0) * self.add.seconds_at(size_bytes / ranks), 0.0), bits)
+        add_s = np.where(adds, (ranks - 1.0) * self.add.seconds_at(size_bytes / ranks), 0.0)
+        return Terms(add_s, bits, np.zeros_like(bits))
 
 
 @dataclass(frozen=True)
 class FittedTransport:
-    """The trace's own transport: α + S·(β − wire time per byte) that no link speed changes, and its wire bytes.
+    """The trace's own transport: α + S·(β − link time per byte) that no link speed changes, and what links carry.
 
     `fits` hold α and β of each kind and group size that was recorded, at `bandwidth_bps`; what is left of β when the
-    wire bytes are taken off are copies, additions and waits inside the collective. To other group sizes α goes as the
-    ring's steps and the rest as its bytes, and so to kinds that were not recorded: an assumption, none where recorded.
+    time is taken off in which links are full are copies, additions and waits inside the collective. `turns` is that
+    time over the wire bytes' own, less one: above 0 where the members' links are not full all at once. To other group
+    sizes α goes as the ring's steps and the rest as its bytes, and so to kinds that were not recorded: an assumption,
+    none where recorded.
     """
 
     fits: Mapping[Spoken, AlphaBeta]
     bandwidth_bps: float
     overhead: float = 1.0
+    turns: Mapping[Spoken, float] = field(default_factory=dict)
 
     def terms(self, kind: Int64, size_bytes: Float64, ranks: Int64) -> Terms:
         """Return the terms."""
         kind, size_bytes, ranks = np.broadcast_arrays(kind, size_bytes, ranks)
         bits = self.overhead * algorithm_bits(kind, size_bytes, ranks)
-        fixed = np.zeros(bits.shape)
+        fixed, turns = np.zeros(bits.shape), np.zeros(bits.shape)
         for each, count in set(zip(kind.ravel().tolist(), ranks.ravel().tolist(), strict=True)):
-            mine = (kind == each) & (ranks == count)
-            fixed[mine] = self._fixed_s(Spoken(each, count), size_bytes[mine])
-        return Terms(fixed, bits)
+            mine, like = (kind == each) & (ranks == count), self._nearest(Spoken(each, count))
+            fixed[mine] = self._fixed_s(Spoken(each, count), like, size_bytes[mine])
+            turns[mine] = self.turns.get(like, 0.0)
+        return Terms(fixed, bits, bits * turns)
 
     def rest_s_per_byte(self, spoken: Spoken) -> float:
-        """Return what a byte of buffer costs beside its wire time, of a kind that was recorded."""
+        """Return what a byte of buffer costs beside the links' time, of a kind that was recorded."""
         bits = algorithm_bits(np.array(spoken.kind), np.array(1.0), np.array(spoken.ranks))
-        return self.fits[spoken].seconds_per_byte - self.overhead * float(bits) / self.bandwidth_bps
+        link_s = self.overhead * (1.0 + self.turns.get(spoken, 0.0)) * float(bits) / self.bandwidth_bps
+        return self.fits[spoken].seconds_per_byte - link_s
 
-    def _fixed_s(self, wanted: Spoken, size_bytes: Float64) -> Float64:
-        like = self._nearest(wanted)
+    def _fixed_s(self, wanted: Spoken, like: Spoken, size_bytes: Float64) -> Float64:
         kinds, ranks = np.array([wanted.kind, like.kind]), np.array([wanted.ranks, like.ranks])
         steps, sent = ring_steps(kinds, ranks), sent_per_byte(kinds, ranks)
         rest = self.rest_s_per_byte(like) * _ratio(sent)

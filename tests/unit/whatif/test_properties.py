@@ -133,7 +133,7 @@ def test_the_sweep_is_the_event_loop(rows, cost) -> None:
     buckets = Buckets(np.array([r[0] for r in rows]), np.array([r[1] for r in rows]))
     point = at(np.array([8.0]), np.array([1e9]), np.array([3.0]))
     reduce = np.array(int(CollectiveKind.ALL_REDUCE))
-    fixed, bits = cost.terms(reduce, buckets.bytes, np.array(8))
+    fixed, bits, _ = cost.terms(reduce, buckets.bytes, np.array(8))
     now = 0.0
     for k, (launch, _) in enumerate(rows):
         now = max(now, launch) + fixed[k] + bits[k] / 3e9

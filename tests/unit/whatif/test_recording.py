@@ -19,6 +19,7 @@ from netprof.analysis.whatif.recording import _teams
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError
+from netprof.schema import TRANSMIT
 from netprof.trace import TraceReader
 
 
@@ -112,6 +113,23 @@ def test_ranks_that_do_not_do_the_same_are_told(tmp_path: Path) -> None:
     assert asked(found, 1e9).measured_model_s is not None
     with pytest.raises(NetprofError, match="no ranks to compare"):
         asked(found, 1e9, without_straggler=True)
+
+
+def test_links_that_take_turns_are_full_for_longer_than_their_bytes_take(tmp_path: Path) -> None:
+    """One rank sends in the first half of the exchange, the other in the second: on slow links both halves stretch."""
+    job = Job().fill()
+    job.wire = [row for row in job.wire if in_turn(*row[:3])]
+    found = from_trace(analyze(TraceReader(job.write(tmp_path / "t.netprof"))))
+    assert found.observed is not None
+    assert found.observed.overhead == pytest.approx(0.5)
+    assert asked(found, 1e9, 5e8, 2e9).sweep.iteration_s == pytest.approx([0.200, 0.280, 0.160], rel=1e-3)
+    one_leg = asked(found, 1e9, legs_bps={1: 5e8}).sweep.iteration_s
+    assert one_leg == pytest.approx([0.240], rel=1e-3), "only that one's half takes twice as long"
+
+
+def in_turn(flow: int, direction: int, start_ns: int) -> bool:
+    first_half = (start_ns - START_NS) % ITERATION_NS < 90 * MS
+    return first_half == ((flow == 1) == (direction == TRANSMIT))
 
 
 def test_ranks_that_were_not_recorded_at_the_same_time(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netprof.analysis.whatif.compression import Codec, Half
-from netprof.analysis.whatif.own_time import link_seconds
+from netprof.analysis.whatif.own_time import link_seconds, link_starts
 from netprof.analysis.whatif.points import Points, grid, one
 from netprof.analysis.whatif.prices import Links, Pricing
 from netprof.analysis.whatif.program import NOT_CHAINED, Program, Step
@@ -38,6 +38,7 @@ def program(posts: Table, waits: Table, compute: list[float], megabytes: list[fl
         steps=tuple(Step(is_wait, k) for k in range(count) for is_wait in (False, True)),
         post_s=np.array(posts)[:, None, :] * 1e-3,
         own_s=None,
+        full_s=None,
         wait_s=np.array(waits)[:, None, :] * 1e-3,
         tail_s=np.zeros((ranks, 1, count)),
         waited=np.eye(count, dtype=bool),
@@ -134,7 +135,8 @@ def test_at_the_recorded_conditions_the_replay_returns_what_was_recorded(rows: l
         waited += max(end[-1] - now, 0)
         now = max(now, end[-1])
     told = program([posts], [waits], [clock], [1.0] * len(rows))
-    own_s = link_seconds(*(np.array([column]) * 1_000_000 for column in (posted, begin, end)))
+    posted_ns, begin_ns, end_ns = (np.array([column]) * 1_000_000 for column in (posted, begin, end))
+    own_s = link_seconds(link_starts(posted_ns, begin_ns, end_ns), end_ns)
     told = replace(told, own_s=own_s[:, None, :])
     prices = Pricing(FullLink(), Links.alike(1, 1e9), 2, True, {}).of(told, one(2, 1e9), as_recorded=True)
     assert replay(told, prices, 1).waiting_s.item() == pytest.approx(waited * 1e-3)
