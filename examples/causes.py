@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from causes_cases import CASES, Setting
-from causes_disturb import begin, burst, disturb, prepare_links
+from causes_disturb import begin, disturb, prepare_links
 from lab import NETNS_DIR, Host, Lab, LabError
 
 TRAIN = Path(__file__).parent / "causes_train.py"
@@ -108,7 +108,6 @@ def _lab(setting: Setting) -> Lab:
     return Lab(
         setting.ranks + others,
         rate=setting.rate,
-        burst=burst(setting.rate),
         delay_ms=setting.delay_ms,
         switch=setting.blocked_rank >= 0 or setting.slow_direction != "send",
     )

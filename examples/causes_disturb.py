@@ -30,23 +30,14 @@ def prepare_links(lab: Lab, setting: Setting) -> None:
         if setting.least_rto_ms:
             host.ip("route", "change", host.network, "dev", host.device, "rto_min", f"{setting.least_rto_ms}ms")
     if setting.others != "none":
-        lab.shape_towards(setting.others_rank, setting.rate, burst(setting.rate))
-
-
-def burst(rate: str) -> str:
-    """Return how much a device may send at once: what it sends in a millisecond, 16 kB to 1 MB. Raises LabError."""
-    units = {"mbit": 1e6, "gbit": 1e9}
-    if rate[-4:] not in units or not rate[:-4].replace(".", "", 1).isdigit():
-        raise LabError(f"{rate} is no rate; write 250mbit or 10gbit")
-    millisecond_bytes = float(rate[:-4]) * units[rate[-4:]] / 8e3
-    return f"{min(max(round(millisecond_bytes), 16_000), 1_000_000)}b"
+        lab.shape_towards(setting.others_rank, setting.rate)
 
 
 def _slow_down(lab: Lab, rank: int, setting: Setting) -> None:
     if setting.slow_direction in ("send", "both"):
-        lab[rank].shape(setting.slow_rate, burst(setting.slow_rate))
+        lab[rank].shape(setting.slow_rate)
     if setting.slow_direction in ("receive", "both"):
-        lab.shape_towards(rank, setting.slow_rate, burst(setting.slow_rate))
+        lab.shape_towards(rank, setting.slow_rate)
 
 
 def _set_buffers(host: Host, name: str, size: int) -> None:

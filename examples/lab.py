@@ -67,9 +67,9 @@ class Host:
         """Run `tc` on this host's namespace. Raises LabError."""
         return run("tc", "-netns", self.netns, *argv)
 
-    def shape(self, rate: str, burst: str = "128kb", latency: str = "50ms") -> None:
+    def shape(self, rate: str, latency: str = "50ms") -> None:
         """Let this host send at `rate` at most, by a token bucket on its device, from now on. Raises LabError."""
-        shape(self.netns, self.device, rate, burst, latency)
+        shape(self.netns, self.device, rate, latency)
 
     def counters(self) -> dict[str, int]:
         """Return the interface's own counters: tx_bytes, rx_bytes, tx_packets, rx_packets, ..."""
@@ -83,7 +83,7 @@ class Host:
 class Lab:
     """`hosts` hosts on one link, as a context manager.
 
-    - `rate`, `burst`, `latency`: the token bucket (tbf) on every host's device; no `rate`, no shaping.
+    - `rate`, `latency`: the token bucket (tbf) on every host's device; no `rate`, no shaping.
     - `loss_percent`: random loss behind the sender's device, as in a real network: where packets enter the switch,
       or, on a plain pair, the other host. By a BPF filter, as netem is not in every kernel. Needs clang. With
       offloads on, a lost packet can be 64 KB.
@@ -99,7 +99,6 @@ class Lab:
         hosts: int = 2,
         *,
         rate: str = "",
-        burst: str = "128kb",
         latency: str = "50ms",
         loss_percent: float = 0.0,
         delay_ms: float = 0.0,
@@ -107,7 +106,7 @@ class Lab:
         switch: bool = False,
         bridged_host: bool = False,
     ) -> None:
-        self.rate, self.burst, self.latency = rate, burst, latency
+        self.rate, self.latency = rate, latency
         self.loss_percent, self.delay_ms = loss_percent, delay_ms
         self.offloads = offloads
         self.bridged_host = bridged_host
@@ -143,9 +142,9 @@ class Lab:
     ) -> None:
         self.close()
 
-    def shape_towards(self, index: int, rate: str, burst: str = "128kb", latency: str = "50ms") -> None:
+    def shape_towards(self, index: int, rate: str, latency: str = "50ms") -> None:
         """Let the switch send to a host at `rate` at most: nothing on that host tells. Raises LabError."""
-        shape(self.switch_netns, f"port{index}", rate, burst, latency)
+        shape(self.switch_netns, f"port{index}", rate, latency)
 
     def block(self, index: int, blocked: bool) -> None:
         """Let the switch drop whatever comes from or goes to a host, or no longer. Raises LabError."""
@@ -207,7 +206,7 @@ class Lab:
         host.ip("address", "add", f"{host.ipv6}/64", "dev", host.device, "nodad")
         host.ip("link", "set", host.device, "up")
         if self.rate:
-            host.shape(self.rate, self.burst, self.latency)
+            host.shape(self.rate, self.latency)
         if self.loss_percent and not self.switched and not self.bridged_host:
             lose(host.netns, host.device, self.loss_percent)
 

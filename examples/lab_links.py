@@ -48,9 +48,23 @@ def offloads_off(netns: str, device: str) -> None:
     run("nsenter", f"--net={NETNS_DIR / netns}", "--", "ethtool", "-K", device, *features)
 
 
-def shape(netns: str, device: str, rate: str, burst: str, latency: str) -> None:
+_BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def _burst(rate: str) -> str:
+    """Return how much a device may send at once: what it sends in a millisecond, 16 kB to 1 MB. Raises LabError.
+
+    A link has no such thing: a bucket that holds a whole message lets it pass as if there were no rate.
+    """
+    amount, unit = rate[:-4], rate[-4:]
+    if unit not in _BITS or not amount.replace(".", "", 1).isdigit():
+        raise LabError(f"{rate} is no rate; write 250mbit or 10gbit")
+    return f"{min(max(round(float(amount) * _BITS[unit] / 8e3), 16_000), 1_000_000)}b"
+
+
+def shape(netns: str, device: str, rate: str, latency: str) -> None:
     """Let a device send at `rate` at most, by a token bucket, from now on. Raises LabError."""
-    bucket = ["tbf", "rate", rate, "burst", burst, "latency", latency]
+    bucket = ["tbf", "rate", rate, "burst", _burst(rate), "latency", latency]
     run("tc", "-netns", netns, "qdisc", "replace", "dev", device, "root", "handle", "1:", *bucket)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from _places import NETPROF
-from lab import Host, Lab
+from lab import Lab
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 SETTLE = 3  # iterations left out after a change
@@ -124,22 +124,16 @@ def running(lab: Lab, folder: Path, kind: str, options: Sequence[str], warm_up: 
         job.stop()
 
 
-def set_rate(lab: Lab, host: Host, rate: str) -> None:
-    """Set a host's token bucket to `rate`."""
-    shape = ["rate", rate, "burst", lab.burst, "latency", lab.latency]
-    host.tc("qdisc", "change", "dev", host.device, "root", "handle", "1:", "tbf", *shape)
-
-
 @contextmanager
 def links_at(lab: Lab, rates: Sequence[str]) -> Iterator[None]:
     """Hold each host's link to a rate for the block, then all to the lab's own."""
     try:
         for host, rate in zip(lab, rates, strict=True):
-            set_rate(lab, host, rate)
+            host.shape(rate, lab.latency)
         yield
     finally:
         for host in lab:
-            set_rate(lab, host, lab.rate)
+            host.shape(lab.rate, lab.latency)
 
 
 def netprof(*arguments: str) -> str:

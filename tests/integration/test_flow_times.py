@@ -25,7 +25,7 @@ BYTES, COUNT, PERIOD_NS = 500_000, 20, 60_000_000
 
 def record_bursts(bin_ns: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Return the sender's log, the rows of what it transmitted, and the captured packets."""
-    with Lab(rate="200mbit", burst="16kb") as lab, FlowProbe(bin_ns) as probe:
+    with Lab(rate="200mbit") as lab, FlowProbe(bin_ns) as probe:
         receiver = Peer(lab[1].popen, "receive", "--addr", lab[1].ipv4)
         port = str(receiver.until("listening")["port"])
         options = ["--bytes", str(BYTES), "--count", str(COUNT), "--period-ms", str(PERIOD_NS / 1e6)]

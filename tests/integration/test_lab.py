@@ -58,7 +58,7 @@ def test_bursts_arrive_to_the_byte(options: dict[str, Any], family: str) -> None
 
 
 def test_the_token_bucket_shapes() -> None:
-    with Lab(rate="100mbit", burst="32kb") as lab:
+    with Lab(rate="100mbit") as lab:
         log = transfer(lab, lab[1].ipv4, "--bursts", "2000000")
     burst = events(log["send"], "burst")[0]
     assert burst["acked_ns"] - burst["begin_ns"] > (2_000_000 - 32_768) * 8 / 100e6 * 1e9
@@ -76,7 +76,7 @@ def test_a_long_way_delays_and_loses_nothing() -> None:
 
 def test_a_switch_can_be_slow_towards_one_host() -> None:
     with Lab(switch=True) as lab:
-        lab.shape_towards(1, "100mbit", "32kb")
+        lab.shape_towards(1, "100mbit")
         log = transfer(lab, lab[1].ipv4, "--bursts", "2000000")
     burst = events(log["send"], "burst")[0]
     assert burst["acked_ns"] - burst["begin_ns"] > (2_000_000 - 32_768) * 8 / 100e6 * 1e9
