@@ -17,7 +17,8 @@ from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_b
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.flows_by_iteration import FlowsByIteration
-from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations
+from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, IterationTimes, times_of
+from netprof.analysis.events.level import level_columns
 from netprof.analysis.events.members import Members, find_members
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.posted import all_posted
@@ -102,7 +103,7 @@ class Evidence:
     def with_iterations(self, iterations: Iterations) -> Evidence:
         """Return the same evidence but for its iterations, and with what rests on them found anew."""
         other = copy(self)
-        for name in ("iterations", "buckets", "_buckets_in_sight", "outstanding", "cells"):
+        for name in ("iterations", "iteration_times", "buckets", "_buckets_in_sight", "outstanding", "cells"):
             other.__dict__.pop(name, None)
         other.__dict__["found"] = replace(self.found, iterations=iterations)
         return other
@@ -150,6 +151,14 @@ class Evidence:
         """The whole iterations of all processes."""
         found = self.found.iterations
         return found if self.piece.is_all else found.where(self.piece.owns(found.begin_ns))
+
+    @cached_property
+    def iteration_times(self) -> IterationTimes:
+        """When they were, and how long each phase took in them."""
+        sight = self.found.iterations
+        level = level_columns(sight, self.waits)
+        owned = self.piece.owns(sight.begin_ns)
+        return times_of(self.iterations, [each if self.piece.is_all else each[owned] for each in level])
 
     @cached_property
     def dropped(self) -> Mapping[int, Dropped]:

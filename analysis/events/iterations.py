@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,7 +60,11 @@ class Iterations(Columns):
 
 @dataclass(frozen=True, eq=False)
 class IterationTimes(Columns):
-    """What is kept of a recording's iterations, however many there are: ns, in the narrowest types that hold them."""
+    """What is kept of a recording's iterations, however many there are: ns, in the narrowest types that hold them.
+
+    `level_after_ns` is how long after its begin all ranks are level, `level_ns` how long each lasts from when they were
+    before, 0 where that is not known, and `level_exposed_ns` how much of that is exposed (`level.LevelSteps`).
+    """
 
     pid: Int64
     begin_ns: Int64
@@ -67,6 +72,9 @@ class IterationTimes(Columns):
     forward_phase_ns: Int64
     backward_phase_ns: Int64
     exposed_phase_ns: Int64
+    level_after_ns: Int64
+    level_ns: Int64
+    level_exposed_ns: Int64
 
     @property
     def rest_phase_ns(self) -> Int64:
@@ -75,10 +83,10 @@ class IterationTimes(Columns):
         return self.duration_ns - known
 
 
-def times_of(iterations: Iterations) -> IterationTimes:
-    """Return when iterations were, and how long each phase took in them."""
-    names = IterationTimes.__dataclass_fields__
-    return IterationTimes(**{name: _narrow(getattr(iterations, name)) for name in names})
+def times_of(iterations: Iterations, level: Sequence[Int64]) -> IterationTimes:
+    """Return when iterations were, and how long each phase took in them; `level` are the columns of that name."""
+    names = [name for name in IterationTimes.__dataclass_fields__ if not name.startswith("level")]
+    return IterationTimes(*(_narrow(getattr(iterations, name)) for name in names), *map(_narrow, level))
 
 
 def _narrow(values: Int64) -> Int64:

@@ -36,37 +36,50 @@ class Split:
 
 
 def split_of(iterations: IterationTimes) -> Split | None:
-    """Return the split over the middle half, by duration, of the steps that all ranks have; None without any."""
+    """Return the split over the middle half, by duration in the mean of the ranks, of the steps that all ranks have.
+
+    None without any.
+
+    Steps last from when all ranks are level to when they are again, where any follows another one.
+    """
     if len(iterations) == 0:
         return None
     own = {pid: np.flatnonzero(iterations.pid == pid) for pid in np.unique(iterations.pid).tolist()}
     reference = max(own.values(), key=len)
     same = {pid: _same_steps(iterations, rows, reference) for pid, rows in own.items()}
     common = np.logical_and.reduce([found >= 0 for found in same.values()])
+    known = np.logical_and.reduce([iterations.level_ns[found] > 0 for found in same.values()])
     if not common.any():  # ranks that were not recorded at the same time
-        return _mean(iterations, {pid: rows[middle_half(iterations.duration_ns[rows])] for pid, rows in own.items()})
-    steps = np.flatnonzero(common)
-    steps = steps[middle_half(iterations.duration_ns[reference[steps]])]
-    return _mean(iterations, {pid: found[steps] for pid, found in same.items()})
+        rows_of = {pid: rows[middle_half(iterations.duration_ns[rows])] for pid, rows in own.items()}
+        return _mean(iterations.duration_ns, iterations.exposed_phase_ns, rows_of)
+    if not (common & known).any():
+        return _over(iterations.duration_ns, iterations.exposed_phase_ns, np.flatnonzero(common), same)
+    return _over(iterations.level_ns, iterations.level_exposed_ns, np.flatnonzero(common & known), same)
 
 
 def _same_steps(iterations: IterationTimes, own: Int64, reference: Int64) -> Int64:
     """Return the row in `own` that is the same step as each row in `reference`, -1 for none: ranks wait for each other.
 
-    It begins less than half an iteration apart.
+    They are level less than half an iteration apart.
     """
-    begin, wanted = iterations.begin_ns[own], iterations.begin_ns[reference]
-    right = np.minimum(np.searchsorted(begin, wanted), len(own) - 1)
+    level = iterations.begin_ns.astype(np.int64) + iterations.level_after_ns
+    mine, wanted = level[own], level[reference]
+    right = np.minimum(np.searchsorted(mine, wanted), len(own) - 1)
     left = np.maximum(right - 1, 0)
-    before, after = np.abs(begin[left] - wanted), np.abs(begin[right] - wanted)
+    before, after = np.abs(mine[left] - wanted), np.abs(mine[right] - wanted)
     nearest = np.where(before < after, left, right)
     close = np.minimum(before, after) * 2 < iterations.duration_ns[reference]
     return np.where(close, own[nearest], -1)
 
 
-def _mean(iterations: IterationTimes, chosen: Mapping[int, Int64]) -> Split | None:
-    duration = {pid: float(iterations.duration_ns[rows].mean()) for pid, rows in chosen.items()}
-    exposed = {pid: float(iterations.exposed_phase_ns[rows].mean()) for pid, rows in chosen.items()}
+def _over(duration_ns: Int64, exposed_ns: Int64, steps: Int64, same: Mapping[int, Int64]) -> Split | None:
+    steps = steps[middle_half(np.mean([duration_ns[found[steps]] for found in same.values()], axis=0))]
+    return _mean(duration_ns, exposed_ns, {pid: found[steps] for pid, found in same.items()})
+
+
+def _mean(duration_ns: Int64, exposed_ns: Int64, chosen: Mapping[int, Int64]) -> Split | None:
+    duration = {pid: float(duration_ns[rows].mean()) for pid, rows in chosen.items()}
+    exposed = {pid: float(exposed_ns[rows].mean()) for pid, rows in chosen.items()}
     iteration_ns = sum(duration.values()) / len(duration)
     compute_s = {pid: (duration[pid] - exposed[pid]) / 1e9 for pid in chosen}
     steps = max(len(rows) for rows in chosen.values())

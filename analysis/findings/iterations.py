@@ -12,7 +12,7 @@ import numpy as np
 
 from netprof.analysis.definitions import INFERRED, ITERATION, PHASES, STEPS, Definition
 from netprof.analysis.events import phases
-from netprof.analysis.events.iterations import Dropped, IterationTimes, times_of
+from netprof.analysis.events.iterations import Dropped, IterationTimes
 from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
 from netprof.analysis.inference.sources import (
@@ -112,7 +112,7 @@ def durations_document(
 
 def _conclude(analysis: Analysis) -> IterationsFinding:
     evidence = analysis.evidence
-    found, times = evidence.found, times_of(evidence.iterations)
+    found, times = evidence.found, evidence.iteration_times
     outcome = InferenceOutcome(None)
     if not evidence.is_recent and not found.dropped:
         outcome = infer_iterations(evidence.marks, evidence.collectives, evidence.lanes, evidence.ranks)

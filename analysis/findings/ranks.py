@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.events.iterations import Dropped, times_of
+from netprof.analysis.events.iterations import Dropped
 from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bandwidth import Bandwidths, merge_bandwidths, rank_bandwidths
@@ -79,7 +79,7 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) 
         pid=pid,
         rank=evidence.ranks.get(pid),
         sent_bytes=sent_bytes,
-        durations=durations(times_of(own)),
+        durations=durations(evidence.iteration_times.where(evidence.iterations.pid == pid)),
         dropped=evidence.dropped.get(pid, Dropped()),
         bandwidths=rank_bandwidths(collectives, own, evidence.world_size, sent, posted),
         stepped=pid in evidence.found.stepped,

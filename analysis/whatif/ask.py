@@ -24,6 +24,7 @@ from netprof.analysis.whatif.transport import AddTable, FullLink, Spoken, Transp
 from netprof.errors import UsageError
 
 TRANSPORTS = ("measured", "ideal")
+_NOTABLY_OFF = 0.05
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,25 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
             *schedule.notes,
             *(schedule.gradient_notes if question.policy != "observed" else ()),
             *notes,
+            *_off(question, standpoint),
             *question.notes,
             *_asked_notes(schedule, question),
             *(method.assumption for method in points.methods if method.assumption),
         ),
+    )
+
+
+def _off(question: Question, standpoint: Standpoint) -> tuple[str, ...]:
+    """Say where the replay of what was recorded does not give it back."""
+    as_it_was = question.transport == "measured" and question.policy == "observed" and not question.without_straggler
+    if standpoint.observed is None or not as_it_was:
+        return ()
+    off = standpoint.model_s / standpoint.observed.iteration_s - 1
+    if abs(off) < _NOTABLY_OFF:
+        return ()
+    return (
+        f"the recorded iterations differ so much that their replay is off by {off * 100:+.0f} %: what is said of other "
+        "conditions is no better",
     )
 
 

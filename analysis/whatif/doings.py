@@ -1,13 +1,14 @@
-"""What one process did in each of its iterations: the collectives it posted, the waits, on its compute clock."""
+"""What one process did in each of its steps: the collectives it posted, the waits, on its compute clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives, group_sizes
-from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.level import level_steps
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64
 from netprof.analysis.tables.intervals import Intervals, covered_until, union
@@ -20,12 +21,12 @@ _NS = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Doing:
-    """One iteration of one process; K collectives in the order in which they were posted, J waits.
+    """One step of one process; K collectives in the order in which they were posted, J waits.
 
     `events` are the same number on all members of a collective, -1 where they are unknown; `serving` is when links that
     are full, and hold a communicator of the process up, serve its bytes, None without line rates; `clock_s` is when
     each was posted on the compute clock (after the end of `after`, where another one's end posts it); `wait_s`,
-    `tail_s` and `waited` are as in `Program`.
+    `tail_s` and `waited` are as in `Program`. The iteration begins `lead_s` after the step.
     """
 
     collectives: Collectives
@@ -38,6 +39,7 @@ class Doing:
     waited: Bool
     steps: tuple[Step, ...]
     duration_s: float
+    lead_s: float
     exposed_s: float
 
     @property
@@ -49,11 +51,19 @@ class Doing:
 
 
 class Doings:
-    """What one process did. Collectives of unknown size have 0 bytes: no link speed changes what they take."""
+    """What one process did, in the steps of all ranks (`level.LevelSteps`) that its iterations are.
+
+    The first of a run of iterations is none where others follow it. Collectives of unknown size have 0 bytes: no link
+    speed changes what they take.
+    """
 
     def __init__(self, evidence: Evidence, pid: int, world_size: int) -> None:
         self.pid = pid
-        self.iterations: Iterations = evidence.iterations.where(evidence.iterations.pid == pid)
+        own = evidence.iterations.where(evidence.iterations.pid == pid)
+        steps = level_steps(own, evidence.exposed[pid])
+        kept = steps.known if steps.known.any() else np.full(len(own), True)
+        self.begin_ns, self.end_ns = steps.begin_ns[kept], steps.end_ns[kept]
+        self.lead_ns: Int64 = own.begin_ns[kept] - self.begin_ns
         self.exposed: Intervals = evidence.exposed[pid]
         marks = evidence.marks.where(evidence.marks.pid == pid)
         rows = np.flatnonzero(evidence.collectives.pid == pid)
@@ -66,14 +76,20 @@ class Doings:
         self._row = self._collectives_rows()
 
     def __len__(self) -> int:
-        return len(self.iterations)
+        return len(self.begin_ns)
 
-    def synchronised_ns(self) -> Int64:
-        """Return when each iteration's last wait was over, its end where it has none: ranks are level then."""
-        last = np.full(len(self.iterations), UNKNOWN)
-        real = (self._wait_row >= 0) & (self.waits.end_ns > self.waits.begin_ns)
-        np.maximum.at(last, self._wait_row[real], self.waits.end_ns[real])
-        return np.where(last == UNKNOWN, self.iterations.end_ns, last)
+    @property
+    def duration_ns(self) -> Int64:
+        """How long each step is."""
+        return np.asarray(self.end_ns - self.begin_ns)
+
+    @cached_property
+    def last_event(self) -> Int64:
+        """The number of the last collective in each step, the same on all members; -1 where it is not known."""
+        last = np.full(len(self), -1)
+        rows = np.flatnonzero((self._row >= 0) & (self.collectives.bytes > 0))
+        last[self._row[rows]] = self.events[rows]  # by posting: the last one stays
+        return last
 
     def of(self, row: int) -> Doing:
         """Return what was done in one iteration."""
@@ -87,7 +103,6 @@ class Doings:
         clock_s = self._clock_s(collectives.posted_ns, row)
         chained = after != NOT_CHAINED
         clock_s[chained] = (collectives.posted_ns[chained] - collectives.end_ns[after[chained]]) * _NS
-        duration_ns = int(self.iterations.duration_ns[row])
         return Doing(
             collectives=collectives,
             events=self.events[chosen],
@@ -98,22 +113,23 @@ class Doings:
             tail_s=np.maximum(end - np.maximum(arrived, begin), 0) * _NS,
             waited=waited,
             steps=_in_order(collectives.posted_ns, end),
-            duration_s=duration_ns * _NS,
+            duration_s=int(self.duration_ns[row]) * _NS,
+            lead_s=int(self.lead_ns[row]) * _NS,
             exposed_s=float((end - begin).sum()) * _NS,
         )
 
     def _clock_s(self, at_ns: Int64, row: int) -> Float64:
         """Return instants on the compute clock of an iteration: without the waits since its begin."""
-        begin = self.iterations.begin_ns[row : row + 1]
+        begin = self.begin_ns[row : row + 1]
         waited = covered_until(self.exposed, at_ns) - covered_until(self.exposed, begin)
         return np.asarray((at_ns - begin - waited) * _NS)
 
     def _iteration_of(self, at_ns: Int64) -> Int64:
         """Return the row of the iteration in which each instant lies, UNKNOWN for none."""
-        index = np.searchsorted(self.iterations.begin_ns, at_ns, "right") - 1
-        if len(self.iterations) == 0:
+        index = np.searchsorted(self.begin_ns, at_ns, "right") - 1
+        if len(self) == 0:
             return index
-        inside = (index >= 0) & (at_ns < self.iterations.end_ns[np.maximum(index, 0)])
+        inside = (index >= 0) & (at_ns < self.end_ns[np.maximum(index, 0)])
         return np.where(inside, index, UNKNOWN)
 
     def _collectives_rows(self) -> Int64:

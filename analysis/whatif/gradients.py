@@ -25,7 +25,8 @@ _NOTE = (
 class Pace:
     """What the rank that waits least exchanges in an iteration: means over those that are most alike; seconds.
 
-    `wait_s` is when its last wait begins, on its compute clock, and `tail_s` what follows the last arrival.
+    Times count from the iteration's begin, on the rank's compute clock: `wait_s` is when its last wait begins, and
+    `tail_s` what follows the last arrival.
     """
 
     buckets: Buckets
@@ -37,9 +38,9 @@ def pace_of(recording: Recording) -> Pace:
     """Return what the rank that waits least exchanges."""
     program, row = recording.main, recording.pace_setter()
     chosen = program.tensors > 0
-    launch_s = program.post_s[row].mean(axis=0)[chosen]
+    launch_s = program.post_s[row].mean(axis=0)[chosen] - recording.lead_s[row]
     order = np.argsort(launch_s, kind="stable")
-    waits = program.wait_s[row].mean(axis=0)
+    waits = program.wait_s[row].mean(axis=0) - recording.lead_s[row]
     last = int(np.argmax(waits)) if len(waits) else None
     return Pace(
         Buckets(launch_s[order], program.bytes[chosen][order]),
@@ -52,15 +53,15 @@ def with_tensors(recording: Recording, ready_s: Float64) -> Recording:
     """Return the recording with as many gradients in each collective as became ready since the one before it."""
     if len(ready_s) == 0:
         return recording
-    programs = [_count_tensors(program, ready_s) for program in recording.programs]
+    programs = [_count_tensors(program, ready_s, recording.lead_s) for program in recording.programs]
     return replace(recording, programs=tuple(programs))
 
 
-def _count_tensors(program: Program, ready_s: Float64) -> Program:
+def _count_tensors(program: Program, ready_s: Float64, lead_s: Float64) -> Program:
     chosen = np.flatnonzero(program.tensors > 0)
     if len(chosen) == 0:
         return program
-    launch_s = program.post_s[:, :, chosen].mean(axis=(0, 1))
+    launch_s = program.post_s[:, :, chosen].mean(axis=(0, 1)) - lead_s.mean()
     order = chosen[np.argsort(launch_s, kind="stable")]
     owner = np.minimum(np.searchsorted(np.sort(launch_s), ready_s, "left"), len(order) - 1)
     tensors = np.zeros(len(program))

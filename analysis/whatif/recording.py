@@ -27,6 +27,7 @@ class Recording:
     """The typical iterations of `pids`, one row of the programs each; seconds.
 
     `iteration_s` is their mean over ranks, `exposed_s`, shape (R,), what each rank waited for communication in them.
+    Programs begin when all ranks are level, `lead_s`, shape (R,), before the iterations themselves.
     `ranks` are their numbers, None where unknown, and `link_bps`, shape (R,), the line rates of their links, infinite
     where unknown. `notes` says what about it is assumed.
     """
@@ -37,6 +38,7 @@ class Recording:
     iteration_s: float
     exposed_s: Float64
     link_bps: Float64
+    lead_s: Float64
     notes: tuple[str, ...] = ()
 
     @property
@@ -103,30 +105,36 @@ def _by_rank(evidence: Evidence) -> list[int]:
 
 
 def _job_iterations(ranks: Sequence[Doings]) -> Int64:
-    """Return the iterations that all ranks have, as each one's rows, shape (R, I).
+    """Return the steps that all ranks have, as each one's rows, shape (R, I).
 
-    Iterations of two ranks are the same one if their last waits end together: within half an iteration.
+    Steps of two ranks are the same one if they hold the same collectives; where those are not known by number, if they
+    end together: within half a step.
     """
     reference = max(ranks, key=len)
-    level = reference.synchronised_ns()
-    near_ns = float(np.median(reference.iterations.duration_ns)) / 2
-    rows = np.empty((len(ranks), len(level)), np.int64)
-    known = np.ones(len(level), bool)
-    for number, rank in enumerate(ranks):
-        own = rank.synchronised_ns()
-        after = np.clip(np.searchsorted(own, level), 1, max(len(own) - 1, 1))
-        before = np.minimum(after - 1, len(own) - 1)
-        after = np.minimum(after, len(own) - 1)
-        nearer = np.where(np.abs(own[after] - level) < np.abs(own[before] - level), after, before)
-        rows[number] = nearer
-        known &= np.abs(own[nearer] - level) < near_ns
-    return rows[:, known]
+    near_ns = float(np.median(reference.duration_ns)) / 2
+    rows = np.array([_same(rank, reference, near_ns) for rank in ranks])
+    return rows[:, (rows >= 0).all(axis=0)]
+
+
+def _same(rank: Doings, reference: Doings, near_ns: float) -> Int64:
+    """Return the row of a rank's step that is the same as each one of another rank's, -1 where there is none."""
+    own, wanted = rank.last_event, reference.last_event
+    if (own >= 0).all() and (wanted >= 0).all() and np.isin(own, wanted).any():
+        order = np.argsort(own, kind="stable")
+        index = order[np.minimum(np.searchsorted(own[order], wanted), len(own) - 1)]
+        return np.where(own[index] == wanted, index, -1)
+    after = np.minimum(np.searchsorted(rank.end_ns, reference.end_ns), len(rank) - 1)
+    before = np.maximum(after - 1, 0)
+    apart = np.abs(rank.end_ns[np.stack((before, after))] - reference.end_ns)
+    nearer = np.where(apart[0] < apart[1], before, after)
+    return np.where(apart.min(axis=0) < near_ns, nearer, -1)
 
 
 def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
-    """Return the middle half of the job's iterations, as the report chooses it, no more than can be replayed soon."""
-    number = max(range(len(ranks)), key=lambda row: len(ranks[row]))
-    typical = np.sort(middle_half(ranks[number].iterations.duration_ns[rows[number]]))
+    """Return the middle half of the job's steps by what they take in the mean of the ranks, no more than can be
+    replayed soon."""
+    mean_ns = np.mean([rank.duration_ns[own] for rank, own in zip(ranks, rows, strict=True)], axis=0)
+    typical = np.sort(middle_half(mean_ns))
     most = max(_MOST // len(ranks), 8)
     if len(typical) > most:
         typical = typical[np.linspace(0, len(typical) - 1, most).astype(np.int64)]
@@ -165,6 +173,7 @@ def _recording(
         iteration_s=float(np.mean([[doing.duration_s for doing in own] for own in chosen])),
         exposed_s=np.array([np.mean([doing.exposed_s for doing in own]) for own in chosen]),
         link_bps=np.full(len(pids), np.inf),
+        lead_s=np.array([np.mean([doing.lead_s for doing in own]) for own in chosen]),
         notes=notes,
     )
 

@@ -8,6 +8,7 @@ gradients.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -261,6 +262,16 @@ def test_ranks_are_known_without_an_environment(played: Played) -> None:
 def test_one_more_all_reduce_than_buckets_can_be_predicted(played: Played) -> None:
     done = netprof("whatif", str(played.trace))
     assert done.returncode == 0, done.stderr
+
+
+@cases("undisturbed", "sharded", "late-rank", "fifth-step-late", "many-small")
+def test_what_if_gives_the_report_back(played: Played) -> None:
+    """At the recorded conditions, on the same steps: what they take, and how much of that is computing."""
+    answer = json.loads(netprof("whatif", str(played.trace), "--compression", "1", "--json").stdout)
+    measured, here = answer["measured"], answer["points"][0]
+    assert here["bandwidth_gbps"] == measured["line_rate_bps"] / 1e9
+    assert measured["model_iteration_s"] == pytest.approx(measured["iteration_s"], rel=0.02)
+    assert here["scaling_factor"] == pytest.approx(played.report["scaling_factor"], rel=0.02)
 
 
 @cases("stopped")

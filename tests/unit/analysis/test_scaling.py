@@ -10,7 +10,6 @@ from synthetic import DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze
-from netprof.analysis.events.iterations import times_of
 from netprof.analysis.events.split import split_of
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.scaling import SCALING
@@ -37,10 +36,10 @@ def test_the_rank_that_computes_most_sets_the_pace(tmp_path: Path) -> None:
 
 
 def test_ranks_are_compared_in_the_same_steps(tmp_path: Path) -> None:
-    """Every other step is of the typical length, and in those rank 0 computes more; in the others rank 1 does."""
-    job, at = Job(iterations=40), START_NS
+    """Every other step, from wait to wait, is of the typical length, and rank 1 computes more in those, else rank 0."""
+    job, at = Job(iterations=41), START_NS
     slow = set()
-    for step in range(41):
+    for step in range(42):
         for rank in range(2):
             begin = at - 3 * MS * rank  # a little before the other one
             job.step(rank, begin)
@@ -49,11 +48,27 @@ def test_ranks_are_compared_in_the_same_steps(tmp_path: Path) -> None:
         at += ITERATION_NS + (0, 40 * MS, 0, 80 * MS)[step % 4] - 50 * MS * (step % 4 == 1)
     job.marks = [(m[0] + 20 * MS * ((m[0], m[1]) in slow), *m[1:]) if m[3] == K.DDP_WAIT else m for m in job.marks]
     evidence = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence
-    split = split_of(times_of(evidence.iterations))
+    split = split_of(evidence.iteration_times)
     assert split is not None
     assert split.steps == 20
     assert split.iteration_s == pytest.approx(0.2)
-    assert split.compute_s[100] - split.compute_s[101] == pytest.approx(0.020)
+    assert split.compute_s[101] - split.compute_s[100] == pytest.approx(0.020)
+
+
+def test_who_is_late_now_and_then_is_late_in_the_step_that_waits_for_it(tmp_path: Path) -> None:
+    """Rank 1 begins every fifth step 900 ms late: its own iteration before is the long one, rank 0's is that step."""
+    job, at = Job(iterations=24), START_NS
+    for step in range(25):
+        late_ns = 900 * MS * (step % 5 == 4)
+        job.step(0, at)
+        waiting = at + WAIT
+        job.marks = [(m[0] + late_ns if m[0] > waiting else m[0], *m[1:]) if m[1] == 100 else m for m in job.marks]
+        job.step(1, at + late_ns)
+        at += ITERATION_NS + late_ns
+    found = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(SCALING)
+    assert found is not None
+    assert found.estimate == pytest.approx(1 - (DONE - WAIT) / ITERATION_NS)
+    assert found.straggler_share == pytest.approx(0.0)
 
 
 def test_ranks_with_nothing_in_common_count_by_themselves(tmp_path: Path) -> None:

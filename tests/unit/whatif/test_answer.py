@@ -41,7 +41,9 @@ def observed(collective_s: float, compute_s: float, *, workers: int = 2, wire: f
         overhead=None if wire is None or workers < 2 else wire / (2 * (workers - 1) / workers),
     )
     program = replace(of_buckets(buckets, workers, compute_s, compute_s), own_s=np.full((1, 1, 1), collective_s))
-    recorded = Recording((100,), (0,), (program,), compute_s + collective_s, np.array([collective_s]), np.array([1e9]))
+    recorded = Recording(
+        (100,), (0,), (program,), compute_s + collective_s, np.array([collective_s]), np.array([1e9]), np.zeros(1)
+    )
     notes = ("it is [bold]assumed[/bold]",)
     return GradientSchedule(np.zeros(0), np.zeros(0), compute_s, seen, recorded, notes)
 
