@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from netprof.schema import MarkKind as K
 from netprof.session.progress import Progress
 
 
 def marks(*rows: tuple[int, int, int]) -> dict[str, Any]:
-    """Build columns from (time, pid, kind)."""
-    table = np.array(rows, np.int64).reshape(-1, 3)
-    return {"time_ns": table[:, 0], "pid": table[:, 1], "kind": table[:, 2].astype(np.uint8)}
+    """Build columns from (time, pid, kind), all of one model."""
+    return of_models(*[(*row, 7) for row in rows])
+
+
+def of_models(*rows: tuple[int, int, int, int]) -> dict[str, Any]:
+    """Build columns from (time, pid, kind, arg0)."""
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    return {"time_ns": table[:, 0], "pid": table[:, 1], "kind": table[:, 2].astype(np.uint8), "arg0": table[:, 3]}
 
 
 def test_ddp_counts_its_waits_and_nothing_else() -> None:
@@ -22,6 +28,15 @@ def test_ddp_counts_its_waits_and_nothing_else() -> None:
         at = 10 * step
         progress.see("marks", marks((at, 1, K.BACKWARD), (at + 1, 1, K.DDP_WAIT), (at + 2, 1, K.OPTIMIZER_STEP)))
     assert progress.iterations == 3
+
+
+@pytest.mark.parametrize(("order", "steps"), [("ABABAB", 2), ("ABBABBABB", 5), ("AAABBB", 4), ("ABCABC", 1), ("A", 0)])
+def test_models_of_one_step_count_once(order: str, steps: int) -> None:
+    """In turn, one more often than the other (the most frequent one counts), and one after the other (one is lost)."""
+    progress = Progress()
+    for at, model in enumerate(order):
+        progress.see("marks", of_models((at, 1, K.DDP_WAIT, ord(model))))
+    assert progress.iterations == steps
 
 
 def test_without_ddp_a_backward_pass_after_a_step_begins_an_iteration() -> None:
