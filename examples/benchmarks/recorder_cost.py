@@ -24,79 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import _places  # noqa: F401 - finds lab
+from _busy_flows import busy_flows
 from lab import Lab
 
 TRAIN = Path(__file__).parent.parent / "train.py"
-TRAFFIC = r"""
-#include <arpa/inet.h>
-#include <netinet/tcp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-
-int main(int argc, char **argv)
-{
-	int flows = atoi(argv[1]), one = 1, sockets[1024];
-	char message[512] = { 0 };
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t length = sizeof(address);
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
-	bind(listener, (void *)&address, sizeof(address));
-	getsockname(listener, (void *)&address, &length);
-	listen(listener, 1024);
-	if (fork() == 0) { /* the other end: answers; not a process of the profiled job */
-		for (int i = 0; i < flows; i++) {
-			sockets[i] = accept(listener, NULL, NULL);
-			setsockopt(sockets[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		}
-		for (int i = 0;; i = (i + 1) % flows) {
-			if (recv(sockets[i], message, sizeof(message), 0) <= 0)
-				return 0;
-			send(sockets[i], message, sizeof(message), 0);
-		}
-	}
-	for (int i = 0; i < flows; i++) {
-		sockets[i] = socket(AF_INET, SOCK_STREAM, 0);
-		connect(sockets[i], (void *)&address, sizeof(address));
-		setsockopt(sockets[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	}
-	puts("ready");
-	fflush(stdout);
-	struct timespec next;
-	clock_gettime(CLOCK_MONOTONIC, &next);
-	for (;;) {
-		for (int i = 0; i < flows; i++)
-			send(sockets[i], message, sizeof(message), MSG_NOSIGNAL);
-		for (int i = 0; i < flows; i++)
-			if (recv(sockets[i], message, sizeof(message), 0) <= 0)
-				return 0;
-		next.tv_nsec += 1000000;
-		if (next.tv_nsec >= 1000000000) {
-			next.tv_sec++;
-			next.tv_nsec -= 1000000000;
-		}
-		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
-	}
-}
-"""
-
-
-@contextmanager
-def busy_flows(flows: int) -> Iterator[list[int]]:
-    """Run the C program; gives the pid of the profiled end."""
-    with tempfile.TemporaryDirectory() as directory:
-        program = Path(directory) / "traffic"
-        subprocess.run(["gcc", "-O2", "-x", "c", "-", "-o", str(program)], input=TRAFFIC, text=True, check=True)
-        process = subprocess.Popen([program, str(flows)], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield [process.pid]
-        process.kill()
-        process.wait()
 
 
 @contextmanager
@@ -154,7 +85,8 @@ def main() -> None:
         f"{'job':14} {'rows/s':>8} {'CPU':>7} {'CPU, steady':>12} {'peak memory':>12} {'trace':>10} {'merged bins':>12}"
     )
     for name, job in (("64 busy flows", busy_flows(64)), ("2-rank DDP", ddp_job())):
-        with job as pids:
+        with job as found:
+            pids = [found] if isinstance(found, int) else found
             results, theirs = multiprocessing.Pipe()
             arguments = (pids, options.seconds, theirs)
             process = multiprocessing.get_context("spawn").Process(target=record, args=arguments)
