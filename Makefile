@@ -11,10 +11,10 @@ SOURCES := pyproject.toml README.md LICENSE NOTICE $(shell find netprof/ probes/
 export PATH := $(PATH):/usr/sbin:/sbin
 unexport PYTHONPATH  # tests and demo must see the installed wheel, nothing else
 
-.PHONY: help install inplace check lint types contract test demo bench horovod clean prepare prepare-test prepare-horovod
+.PHONY: help install inplace check lint types contract test demo bench predictions horovod clean prepare prepare-test prepare-horovod
 
 help:  ## what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/.installed  ## build the wheel and install it into .venv: the program is .venv/bin/netprof
 
@@ -27,8 +27,14 @@ test: prepare-test check  ## everything: what check does, and every other test, 
 demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces; writes out/demo.*
 	$(BIN)/python examples/demo.py
 
-bench: .venv/.torch  ## print the benchmark tables (minutes)
-	set -e; for script in examples/benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python $$script; done
+bench: .venv/.torch  ## print the benchmark tables (half an hour)
+	set -e; for script in examples/benchmarks/[!_]*.py; do \
+		case $$script in */predict_then_*) continue ;; esac; \
+		echo "== $$script"; $(BIN)/python $$script; \
+	done
+
+predictions: .venv/.torch  ## hold what-if's predictions against real jobs on changed links (an hour)
+	set -e; for script in examples/benchmarks/predict_then_*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 horovod: prepare-horovod .venv/.torch  ## build Horovod (minutes, once; kept in ~/.cache/netprof), for the test that needs it
 	examples/build_horovod $(BIN)/python

@@ -1,6 +1,6 @@
 """A long recording that is left no peace: is every byte accounted for, and does memory stay where it is? Needs root.
 
-    python examples/benchmarks/soak.py [--minutes 10] [--seed 1]
+    python examples/benchmarks/soak.py [--minutes 2] [--seed 1]
 
 The job holds `--flows` connections that are busy in every millisecond, and starts and ends other processes at random,
 each of which opens connections one after the other and moves a random number of bytes on each. Meanwhile the recorder
@@ -170,7 +170,7 @@ def report(trace: Path) -> dict[str, Any]:
 def main() -> int:
     """Soak, and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--flows", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
