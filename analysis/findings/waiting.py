@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy as np
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES, Cause
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.definitions import WAITING as DEFINITION
-from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
 from netprof.analysis.findings.waiting_finding import (
     CauseShare,
     RankWaiting,
@@ -24,8 +24,6 @@ from netprof.analysis.findings.waiting_finding import (
 from netprof.analysis.findings.waiting_form import waiting_parts
 from netprof.analysis.findings.waiting_words import Blame, blame, most_behind, words
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.intervals import covered_until, merge
 from netprof.units import duration
 
 _WORST = 5
@@ -39,7 +37,7 @@ def _conclude(analysis: Analysis) -> WaitingFinding | None:
         return None
     by_rank = tuple(_rank(pid, evidence) for pid in np.unique(evidence.iterations.pid).tolist())
     waiting = evidence.account.around
-    table = _by_iteration(evidence.iterations, waiting)
+    table = waiting_by_iteration(evidence.iterations, waiting)
     exposed_ns = table.waited_ns.sum(axis=(0, 2))
     longest = np.argsort(-exposed_ns, kind="stable")[:_WORST]
     return _finding(
@@ -119,42 +117,6 @@ def _rank(pid: int, evidence: Evidence) -> RankWaiting:
     return RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
 
 
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """How long each process waits for what, in each iteration of the reference process.
-
-    `waited_ns` has the shape (pids, iterations, causes).
-    `late_for` is for how long at most others wait for each process's late posts; shape (pids, iterations).
-    """
-
-    begin_ns: Int64
-    end_ns: Int64
-    waited_ns: Int64
-    late_for_ns: Int64
-
-
-def _by_iteration(iterations: Iterations, waiting: Waiting) -> _Table:
-    pids, counts = np.unique(iterations.pid, return_counts=True)
-    reference = iterations.where(iterations.pid == pids[np.argmax(counts)])
-    begin, end = reference.begin_ns, reference.end_ns
-    waited = np.zeros((len(pids), len(reference), len(WAIT_CAUSES)), np.int64)
-    late_for = np.zeros((len(pids), len(reference)), np.int64)
-    for row, pid in enumerate(pids.tolist()):
-        own = waiting.where(waiting.pid == pid)
-        for number, cause in enumerate(WAIT_CAUSES):
-            waited[row, :, number] = _within(own.of(cause), begin, end)
-        late = own.of(LATE_RANK)
-        for other, culprit in enumerate(pids.tolist()):
-            if other != row and (mine := late.culprit == culprit).any():
-                late_for[other] = np.maximum(late_for[other], _within(late.where(mine), begin, end))
-    return _Table(begin, end, waited, late_for)
-
-
-def _within(part: Waiting, begin_ns: Int64, end_ns: Int64) -> Int64:
-    times = merge(part.begin_ns, part.end_ns)
-    return covered_until(times, end_ns) - covered_until(times, begin_ns)
-
-
 def _shares(parts: WaitingParts, exposed_ns: int) -> list[CauseShare]:
     found = []
     for number, cause in enumerate(WAIT_CAUSES):
@@ -169,7 +131,7 @@ def _shares(parts: WaitingParts, exposed_ns: int) -> list[CauseShare]:
     return sorted(found, key=lambda share: -share.ns)
 
 
-def _saves_ns(table: _Table, number: int) -> int:
+def _saves_ns(table: WaitingByIteration, number: int) -> int:
     """Return what all iterations would be shorter without a cause: what every rank of each one has in common.
 
     All ranks of a job keep step, so an iteration gets shorter by what its least waiting rank waits. The late rank
@@ -181,7 +143,7 @@ def _saves_ns(table: _Table, number: int) -> int:
     return int(spared.min(axis=0).sum()) if spared.size else 0
 
 
-def _one(row: int, table: _Table, waiting: Waiting, evidence: Evidence) -> WorstIteration:
+def _one(row: int, table: WaitingByIteration, waiting: Waiting, evidence: Evidence) -> WorstIteration:
     causes = table.waited_ns[:, row].sum(axis=0)
     cause = WAIT_CAUSES[int(np.argmax(causes))]
     begin, end = int(table.begin_ns[row]), int(table.end_ns[row])

@@ -7,58 +7,60 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
-from netprof.analysis.evidence import Evidence
-from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
+from netprof.analysis.account.waiting import Waiting
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.intervals import covered_until, merge
+
+NOBODY_LATE = -1
 
 
 @dataclass(frozen=True, eq=False)
 class WaitingByIteration:
-    """Iterations of the process that has the most, ascending.
+    """How long each process waits for what, in each iteration of the process that has the most; ns.
 
-    `waits_s` is how long a rank waits in each of them, in the mean of the ranks; shape (causes, iterations), causes in
-    the order of WAIT_CAUSES. `late_rank` is who the others wait for the longest, UNKNOWN where nobody is late or
-    nothing says its rank.
+    `pids` has the shape (P,), `begin_ns` and `end_ns` (I,). `waited_ns` is of shape (P, I, causes), causes in the order
+    of WAIT_CAUSES; `late_for_ns`, (P, I), is for how long at most others wait because a process is late.
     """
 
+    pids: Int64
     begin_ns: Int64
-    duration_ns: Int64
-    waits_s: Float64
-    late_rank: Int64
+    end_ns: Int64
+    waited_ns: Int64
+    late_for_ns: Int64
 
     def __len__(self) -> int:
         return len(self.begin_ns)
 
+    @property
+    def mean_s(self) -> Float64:
+        """How long a rank waits, in the mean of the ranks; shape (causes, I)."""
+        return np.asarray(self.waited_ns.mean(axis=0).T * 1e-9)
 
-def waiting_by_iteration(evidence: Evidence) -> WaitingByIteration | None:
-    """Return the account by iteration; None where no iteration is known."""
-    iterations = evidence.iterations
-    if len(iterations) == 0:
-        return None
+    @property
+    def latest_pid(self) -> Int64:
+        """For whom the others wait the longest in each iteration, NOBODY_LATE where nobody is late; shape (I,)."""
+        return np.where(self.late_for_ns.max(axis=0) > 0, self.pids[self.late_for_ns.argmax(axis=0)], NOBODY_LATE)
+
+
+def waiting_by_iteration(iterations: Iterations, waiting: Waiting) -> WaitingByIteration:
+    """Cut the account by iterations, of which there must be one."""
     pids, counts = np.unique(iterations.pid, return_counts=True)
     reference = iterations.where(iterations.pid == pids[np.argmax(counts)])
-    waiting = evidence.account.waiting
-    index = np.searchsorted(reference.begin_ns, waiting.begin_ns, "right") - 1
-    inside = (index >= 0) & (waiting.begin_ns < reference.end_ns[np.maximum(index, 0)])
-    waiting, index = waiting.where(inside), index[inside]
-    shape = (len(WAIT_CAUSES), len(reference))
-    cells = waiting.cause * shape[1] + index
-    waited = np.bincount(cells, weights=waiting.length_ns, minlength=shape[0] * shape[1])
-    late = waiting.cause == WAIT_CAUSES.index(LATE_RANK)
-    return WaitingByIteration(
-        begin_ns=reference.begin_ns,
-        duration_ns=reference.duration_ns,
-        waits_s=waited.reshape(shape) / (1e9 * len(pids)),
-        late_rank=_latest(evidence, index[late], waiting.culprit[late], waiting.length_ns[late], len(reference)),
-    )
+    begin, end = reference.begin_ns, reference.end_ns
+    waited = np.zeros((len(pids), len(reference), len(WAIT_CAUSES)), np.int64)
+    late_for = np.zeros((len(pids), len(reference)), np.int64)
+    for row, pid in enumerate(pids.tolist()):
+        own = waiting.where(waiting.pid == pid)
+        for number, cause in enumerate(WAIT_CAUSES):
+            waited[row, :, number] = _within(own.of(cause), begin, end)
+        late = own.of(LATE_RANK)
+        for other, culprit in enumerate(pids.tolist()):
+            if other != row and (mine := late.culprit == culprit).any():
+                late_for[other] = np.maximum(late_for[other], _within(late.where(mine), begin, end))
+    return WaitingByIteration(pids, begin, end, waited, late_for)
 
 
-def _latest(evidence: Evidence, index: Int64, culprit: Int64, length_ns: Int64, count: int) -> Int64:
-    """Return for each iteration the rank for which the others wait the longest."""
-    found = np.full(count, UNKNOWN)
-    pids, which = np.unique(culprit, return_inverse=True)
-    if len(pids) == 0:
-        return found
-    cells = which * count + index
-    waited = np.bincount(cells, weights=length_ns, minlength=len(pids) * count).reshape(len(pids), count)
-    ranks = np.array([evidence.ranks.get(pid, UNKNOWN) for pid in pids.tolist()])
-    return np.where(waited.max(axis=0) > 0, ranks[waited.argmax(axis=0)], UNKNOWN)
+def _within(part: Waiting, begin_ns: Int64, end_ns: Int64) -> Int64:
+    times = merge(part.begin_ns, part.end_ns)
+    return covered_until(times, end_ns) - covered_until(times, begin_ns)

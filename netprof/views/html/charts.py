@@ -110,20 +110,20 @@ def _inferred(analysis: Analysis, iterations: InferredIterations) -> dict[str, A
 
 def waiting(analysis: Analysis) -> dict[str, Any] | None:
     """Return how long a rank waits in each iteration, by cause; of very many, evenly spread ones and the worst."""
-    found = waiting_by_iteration(analysis.evidence)
-    if found is None:
+    evidence = analysis.evidence
+    if len(evidence.iterations) == 0:
         return None
-    kept = _some(found.waits_s.sum(axis=0))
+    found = waiting_by_iteration(evidence.iterations, evidence.account.around)
+    waits_s = found.mean_s
+    kept = _some(waits_s.sum(axis=0))
     return {
         "number": (kept + 1).tolist(),
         "count": len(found),
         "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in found.begin_ns[kept].tolist()],
-        "duration_s": _numbers(found.duration_ns[kept] / 1e9),
-        "late_rank": [None if rank < 0 else rank for rank in found.late_rank[kept].tolist()],
+        "duration_s": _numbers((found.end_ns - found.begin_ns)[kept] / 1e9),
+        "late_rank": [evidence.ranks.get(pid) for pid in found.latest_pid[kept].tolist()],
         "waits_s": {
-            cause.name: _numbers(waits[kept])
-            for cause, waits in zip(WAIT_CAUSES, found.waits_s, strict=True)
-            if waits.any()
+            cause.name: _numbers(waits[kept]) for cause, waits in zip(WAIT_CAUSES, waits_s, strict=True) if waits.any()
         },
     }
 

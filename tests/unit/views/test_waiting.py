@@ -18,7 +18,7 @@ from netprof.analysis import Analysis, analyze
 from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.events.phases import PHASES
 from netprof.analysis.findings.waiting import WAITING
-from netprof.analysis.findings.waiting_by_iteration import waiting_by_iteration
+from netprof.analysis.findings.waiting_by_iteration import NOBODY_LATE, waiting_by_iteration
 from netprof.analysis.findings.waiting_finding import WaitingFinding
 from netprof.analysis.form import Bar
 from netprof.schema import MarkKind
@@ -147,14 +147,13 @@ def test_the_account_by_iteration_is_the_whole_account(tmp_path: Path) -> None:
             if rank == late:
                 delay(job, rank, START_NS + step * ITERATION_NS)
     evidence = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence
-    found = waiting_by_iteration(evidence)
-    assert found is not None
+    found = waiting_by_iteration(evidence.iterations, evidence.account.around)
     assert len(found) == 10
-    waited_ns = found.waits_s.sum() * 2e9
+    waited_ns = found.mean_s.sum() * 2e9
     assert waited_ns == pytest.approx(evidence.account.waiting.length_ns.sum(), rel=1e-12)
     assert waited_ns == pytest.approx(evidence.iterations.exposed_phase_ns.sum(), rel=1e-12)
-    assert np.flatnonzero(found.late_rank >= 0).tolist() == [3, 6, 8]
-    assert found.late_rank[[3, 6, 8]].tolist() == [1, 1, 0]
+    assert np.flatnonzero(found.latest_pid != NOBODY_LATE).tolist() == [3, 6, 8]
+    assert found.latest_pid[[3, 6, 8]].tolist() == [101, 101, 100]
 
 
 def delay(job: Job, rank: int, at: int) -> None:
