@@ -145,7 +145,7 @@ class ProbeCost:
 
 @dataclass(frozen=True)
 class Cost:
-    """What recording cost the machine."""
+    """What recording cost the machine. `start_s` and `start_cpu_s` are the part until the last probe was attached."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0  # user and system time of the recorder
@@ -154,6 +154,14 @@ class Cost:
     bpf_sampled_s: float = 0.0  # for how long the kernel measured the programs below
     programs: tuple[ProgramCost, ...] = ()
     probes: tuple[ProbeCost, ...] = ()  # a part of `cpu_s`
+    start_s: float = 0.0
+    start_cpu_s: float = 0.0
+
+    @property
+    def cpu_share(self) -> float | None:
+        """CPU over wall time since the probes were attached; None where no time has passed."""
+        wall_s = self.wall_s - self.start_s
+        return (self.cpu_s - self.start_cpu_s) / wall_s if wall_s > 0 else None
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _cost(meta: Meta) -> dict[str, Any]:
     cost = dataclasses.asdict(meta.cost)
     for program in cost["programs"]:
         program["run_time_ns_per_run"] = program["run_time_ns"] / program["runs"] if program["runs"] else None
-    return cost | {"cpu_share": cost["cpu_s"] / cost["wall_s"] if cost["wall_s"] else None}
+    return cost | {"cpu_share": meta.cost.cpu_share}
 
 
 def _parts(finding: RecordingFinding) -> Sequence[Part]:
@@ -184,8 +184,9 @@ def _left_out(finding: RecordingFinding) -> str:
 
 def _cost_in_words(meta: Meta) -> str:
     cost = meta.cost
-    cpu = f" ({share(cost.cpu_s / cost.wall_s)} of a core)" if cost.wall_s else ""
-    parts = [f"{duration(cost.cpu_s)} CPU{cpu}", f"{size(cost.peak_memory_bytes)} memory"]
+    cpu = f" ({share(cost.cpu_share)} of a core)" if cost.cpu_share is not None else ""
+    start = f" and {duration(cost.start_cpu_s)} to start" if cost.start_cpu_s else ""
+    parts = [f"{duration(cost.cpu_s - cost.start_cpu_s)} CPU{cpu}{start}", f"{size(cost.peak_memory_bytes)} memory"]
     parts.append(f"{size(cost.trace_bytes)} of trace")
     runs, spent = sum(p.runs for p in cost.programs), sum(p.run_time_ns for p in cost.programs)
     if runs:

@@ -65,6 +65,11 @@ class RecorderCost:
     def __init__(self) -> None:
         self._wall = time.monotonic()
         self._cpu = _cpu_s()
+        self._start_s = self._start_cpu_s = 0.0
+
+    def started(self) -> None:
+        """Note that all so far was to get the recording going."""
+        self._start_s, self._start_cpu_s = time.monotonic() - self._wall, _cpu_s() - self._cpu
 
     def result(self, trace_bytes: int, probes: Iterable[ProbeCost], bpf: tuple[float, tuple[ProgramCost, ...]]) -> Cost:
         """Return the cost so far; peak memory is the whole process's, from its start."""
@@ -77,6 +82,8 @@ class RecorderCost:
             bpf_sampled_s=sampled_s,
             programs=programs,
             probes=tuple(probes),
+            start_s=self._start_s,
+            start_cpu_s=self._start_cpu_s,
         )
 
 

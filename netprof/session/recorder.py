@@ -87,6 +87,7 @@ class Recorder:
             self.abandon()
             raise
         self._meta = replace(self._meta, started_ns=time.monotonic_ns())
+        self._cost.started()
 
     def abandon(self) -> None:
         """Detach and remove the trace: nothing was recorded."""

@@ -121,7 +121,8 @@ time, `difference_{tx,rx}_bytes`; null: not sampled |
 device_counters, tcp_totals, peers, members, account), `holds` (null: nothing tells), and `sentence`, what does not |
 | `losses` | what the recording missed: `merged_bins`, `lost_marks`, `untracked_flows`, `healed_bytes`, `truncated`; \
 `late_flows`, `late_bytes`: flows found after the attach, and what they had moved by then, in no time bin |
-| `cost` | what recording cost: `wall_s`, `cpu_s`, `cpu_share`, `peak_memory_bytes`, `trace_bytes`, `bpf_sampled_s`, \
+| `cost` | what recording cost: `wall_s`, `cpu_s`, the part of both until the probes were attached (`start_s`, \
+`start_cpu_s`), `cpu_share` of a core since, `peak_memory_bytes`, `trace_bytes`, `bpf_sampled_s`, \
 `programs[].{name,runs,run_time_ns,run_time_ns_per_run}`, `probes[].{name,cpu_s}` |
 | `probes.started[]`, `.skipped[]` | `name`, `detail`; `name`, `reason`, `remedy` |
 | `notes[]` | what one must know to trust the numbers, a sentence each |

@@ -95,7 +95,7 @@ def _losses_and_cost(recent: Recent) -> Text:
         count(losses.late_flows, "flow found late", "flows found late") if losses.late_flows else "",
     ]
     said = ", ".join(part for part in lost if part)
-    cpu = f"{share(cost.cpu_s / cost.wall_s)} of a core, " if cost.wall_s else ""
+    cpu = f"{share(cost.cpu_share)} of a core, " if cost.cpu_share is not None else ""
     return row(
         (" lost ", "dim"),
         (said or "nothing", "bold yellow" if said else "green"),
