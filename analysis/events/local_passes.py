@@ -60,15 +60,18 @@ class _Edges:
         order = order[times[order] != UNKNOWN]
         self.time_ns: Int64 = times[order]
         self._ends = ends[order]
+        self._begun_before = len(order) > 0 and self.time_ns[0] not in passes.begin_ns
 
     def outside(self, at_ns: Int64) -> Int64:
         """Return the instants at which no pass is under way: the last edge before them ends one.
 
         What lies inside a pass (an engine entered again for a checkpoint, an optimizer fused into the backward pass)
-        is a part of it, also of a pass that has not ended when another one inside of it does.
+        is a part of it, also of a pass that has not ended when another one inside of it does, or whose begin was before
+        the recording's.
         """
         index = np.searchsorted(self.time_ns, at_ns, "right") - 1
-        return np.asarray(at_ns[(index < 0) | np.append(self._ends, True)[index]])
+        before = (index < 0) & (not self._begun_before)
+        return np.asarray(at_ns[before | ((index >= 0) & np.append(self._ends, True)[index])])
 
 
 def _leads_to_gradients(forward: Int64, backward: Int64, others: Int64) -> Bool:

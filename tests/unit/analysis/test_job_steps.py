@@ -90,6 +90,15 @@ def test_accumulated_passes_are_forward_and_backward() -> None:
     assert (found.iterations.done_ns - found.iterations.begin_ns == 350 * MS).all()
 
 
+@pytest.mark.parametrize("from_ms", [0, 39, 40.05, 70, 110])
+def test_a_pass_that_a_recording_begins_in_is_no_accumulated_one(from_ms: float) -> None:
+    """Its backward pass may be the first thing seen of it, and what is seen next the wait for its buckets."""
+    rows = [row for row in repeated(exchanged(0, 40, 60, 50), length=300) if row[0] >= 300 + from_ms]
+    found = find(rows)
+    assert not found.accumulates
+    assert not found.forward_unseen
+
+
 def test_the_step_before_a_recording_that_begins_with_an_optimizer_step_is_whole() -> None:
     rows = [at(990, K.OPTIMIZER_STEP), *repeated(ACCUMULATED)]
     assert begins(find(rows))[0] == 1000
