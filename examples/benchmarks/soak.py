@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,9 +35,10 @@ JOB = r"""
 import random, select, subprocess, sys
 port, seed = int(sys.argv[1]), sys.argv[2]
 ONE = '''
-import random, socket, sys, time
-rng, port, until, total = random.Random(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3]), 0
+import os, random, socket, sys, time
+rng, port, until = random.Random(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
 while time.monotonic() < until:
+    total, begin_ns = 0, time.monotonic_ns()
     with socket.create_connection(("127.0.0.1", port)) as connection:
         for _ in range(rng.choice((1, 1, 2, 20))):
             message = bytes(rng.choice((1, 700, 9000, 200000)))
@@ -46,21 +48,20 @@ while time.monotonic() < until:
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(65536):
             pass
+        said = f"[{connection.getsockname()[1]},{total},{begin_ns},{time.monotonic_ns()}]\\n"
+        os.write(1, said.encode())  # at once: other processes write here too
     time.sleep(rng.choice((0, 0.001, 0.02)))
-print(total, flush=True)
 '''
-rng, running, total, over = random.Random(seed), [], 0, False
+rng, running, over = random.Random(seed), [], False
 sys.stdin.readline()
 while not over or running:
     if not over and len(running) < 6 and rng.random() < 0.2:
         command = [sys.executable, "-c", ONE, str(rng.random()), str(port), str(rng.uniform(0.2, 8))]
-        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-    for process in [one for one in running if one.poll() is not None]:
-        total += int(process.stdout.read())
-        running.remove(process)
+        running.append(subprocess.Popen(command))
+    running = [process for process in running if process.poll() is None]
     if not over and select.select([sys.stdin], [], [], 0.1)[0]:
         over = bool(sys.stdin.readline())
-print(total, flush=True)
+print("over", flush=True)
 sys.stdin.readline()
 """
 PEER = r"""
@@ -139,8 +140,44 @@ def disturb(recorder: Watched, job_pids: list[int], minutes: float, rng: random.
         time.sleep(min(rng.uniform(0.5, 4.0), max(left_s, 0)))
 
 
-def soak(options: argparse.Namespace, trace: Path) -> tuple[Watched, int, int]:
-    """Record the job; return the recorder as it was, what the short processes sent, and the port that they sent to."""
+class Connections(threading.Thread):
+    """Reads what the short processes say of each connection: its own port, bytes sent, and from when to when it was."""
+
+    def __init__(self, job: subprocess.Popen[str]) -> None:
+        super().__init__(daemon=True)
+        self._job = job
+        self.sent: list[list[int]] = []
+        self.start()
+
+    def run(self) -> None:
+        """Read until the job is over."""
+        while (line := says(self._job)) != "over\n":
+            self.sent.append(json.loads(line))
+
+    @property
+    def total_bytes(self) -> int:
+        """What all of them sent."""
+        return sum(each[1] for each in self.sent)
+
+    def amiss(self, flows: list[dict[str, Any]]) -> list[str]:
+        """Say which connections are not among `flows`, or with other bytes: of one port the one of that time."""
+        seen: dict[int, list[tuple[int, int]]] = {}
+        for flow in flows:
+            at = seen.setdefault(int(flow["local"].rpartition(":")[2]), [])
+            at.append((flow["tx"]["first_ns"] or flow["rx"]["first_ns"] or 0, flow["tx"]["payload_bytes"]))
+        found = []
+        for port, sent, begin_ns, end_ns in self.sent:
+            counted = [amount for at_ns, amount in seen.get(port, []) if begin_ns <= at_ns <= end_ns]
+            if counted != [sent]:
+                found.append(
+                    f"port {port} at {begin_ns / 1e9:.3f} s for {(end_ns - begin_ns) / 1e9:.3f} s: "
+                    f"{counted} of {sent} bytes"
+                )
+        return found
+
+
+def soak(options: argparse.Namespace, trace: Path) -> tuple[Watched, Connections, int]:
+    """Record the job; return the recorder as it was, the short connections, and the port that they went to."""
     rng = random.Random(options.seed)
     with program(PEER) as peer, busy_flows(options.flows) as busy:
         port = int(says(peer))
@@ -150,14 +187,15 @@ def soak(options: argparse.Namespace, trace: Path) -> tuple[Watched, int, int]:
                 recorder = Watched(process)
                 while not (trace / "wire.arrows").exists():
                     time.sleep(0.05)
+                connections = Connections(job)
                 tell(job, "begin")
                 disturb(recorder, [busy, job.pid], options.minutes, rng)
                 tell(job, "over")
-                sent = int(says(job))
+                connections.join()
                 time.sleep(2)
                 process.send_signal(signal.SIGINT)
                 process.wait(120)
-    return recorder, sent, port
+    return recorder, connections, port
 
 
 def report(trace: Path) -> dict[str, Any]:
@@ -176,7 +214,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         trace = Path(directory) / "soak.netprof"
-        recorder, sent, port = soak(options, trace)
+        recorder, connections, port = soak(options, trace)
         document = report(trace)
     books, losses, cost = document["reconciliation"], document["losses"], document["cost"]
     to_peer = [flow for flow in document["flows"] if flow["remote"].endswith(f":{port}")]
@@ -192,16 +230,21 @@ def main() -> int:
     most = max(recorder.memory_bytes) / 1e6
     rows = [
         ("recorded", f"{document['recording_s']:.0f} s, {stood}"),
-        ("short connections", f"{len(to_peer)}: {counted} of {sent} bytes sent"),
+        (
+            "short connections",
+            f"{len(to_peer)} of {len(connections.sent)}: {counted} of {connections.total_bytes} bytes sent",
+        ),
         ("reconciliation", f"holds: {books['holds']}; {amounts}"),
         ("losses", json.dumps(losses)),
         ("unknown time", f"{unknown_s:.1f} s"),
         ("memory", f"{early:.1f} MB in the second quarter, {late:.1f} MB in the last, {most:.1f} MB at most"),
         ("cost", f"{cost['cpu_share']:.1%} of a core, {cost['trace_bytes'] / 1e6:.1f} MB of trace"),
     ]
+    amiss = connections.amiss(to_peer)
+    rows += [("amiss", text) for text in amiss[:20]]
     for name, text in rows:
         print(f"{name:18} {text}")
-    return int(not (books["holds"] is True and counted == sent))
+    return int(not (books["holds"] is True and not amiss))
 
 
 def _second(recorder: Watched, quarter: int) -> list[int]:

@@ -52,7 +52,7 @@ class BinCollector:
 
     The kernel hands a bin over when its flow moves on to the next. A flow that falls silent keeps its last bin, so
     that one is read in place; when the flow wakes up the kernel hands the same bin over, and only what it holds
-    beyond the row already given is kept.
+    beyond the row already given is kept. So it is with a bin that is read in place again, with more in it.
     """
 
     def __init__(self, bin_ns: int, slots: int) -> None:
@@ -64,20 +64,32 @@ class BinCollector:
     def silent(self, ids: NDArray[Any], streams: NDArray[Any], now_bin: int) -> NDArray[Any]:
         """Return the last bins (BIN_RECORD) of streams that were not touched for a while.
 
-        `ids` (slots,) and `streams` (slots, 2) are live kernel memory: a bin counts only if two reads agree.
+        `ids` (slots,) and `streams` (slots, 2) are live kernel memory, and time may pass between two looks at it: a bin
+        counts only if two reads agree, and by what they say.
         """
-        bins = streams["bin_end_ns"] // self._bin_ns - np.uint64(1)
-        last = np.maximum(self._handed_over, self._given_bins)[: streams.size].reshape(streams.shape)
-        old = (bins + np.uint64(_SILENT_AFTER_BINS) < now_bin) & (bins > last) & (streams["packets"] > 0)
-        slots, directions = np.nonzero(old)
+        slots, directions = np.nonzero(self._has_news(streams))
         first, second = streams[slots, directions].copy(), streams[slots, directions].copy()
-        same = first == second
+        old = first["bin_end_ns"] // self._bin_ns + np.uint64(_SILENT_AFTER_BINS) < now_bin + 1
+        same = (first == second) & old & (first["packets"] > 0)
         slots, directions, kept = slots[same], directions[same], first[same]
         records = np.zeros(len(kept), dtype=BIN_RECORD)
         for name in (*_AMOUNTS, *_PLACES):
             records[name] = kept[name]
         records["flow_id"], records["place"] = ids[slots], slots * 2 + directions
         return records
+
+    def _has_news(self, streams: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which streams' bins hold what became no row yet: all of a new one, or what was added to one since.
+
+        Where the ring is full, packets of later bins are added to one that was given already.
+        """
+        bins = streams["bin_end_ns"] // self._bin_ns - np.uint64(1)
+        handed_over, given_bins, packets = (
+            each[: streams.size].reshape(streams.shape)
+            for each in (self._handed_over, self._given_bins, self._given["packets"])
+        )
+        more = (bins == given_bins) & (streams["packets"] != packets)
+        return np.asarray((bins > handed_over) & ((bins > given_bins) | more) & (streams["bin_end_ns"] > 0))
 
     def columns(self, handed_over: NDArray[Any], silent: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the columns of table `wire` for new records. `silent` must have been read before `handed_over`."""
@@ -86,11 +98,11 @@ class BinCollector:
         records = self._beyond_given(handed_over, bins)
         self._handed_over[places] = bins
         if len(silent):
+            silent = silent[silent["first_ns"] // self._bin_ns > self._handed_over[silent["place"]]]
             silent_bins = silent["first_ns"] // self._bin_ns
-            silent = silent[silent_bins > self._handed_over[silent["place"]]]
+            records = np.concatenate([records, self._beyond_given(silent, silent_bins)])
             self._given[silent["place"]] = silent
-            self._given_bins[silent["place"]] = silent["first_ns"] // self._bin_ns
-            records = np.concatenate([records, silent])
+            self._given_bins[silent["place"]] = silent_bins
         same = ("flow_id", "first_ns", "last_ns", *_AMOUNTS)
         derived = {
             "bin_start_ns": records["first_ns"] // self._bin_ns * self._bin_ns,

@@ -133,3 +133,38 @@ def test_what_was_given_of_such_a_bin_is_over_when_the_rest_begins() -> None:
     rows = collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 30))
     names = ("bin_start_ns", "first_ns", "last_ns", "payload_bytes")
     assert [rows[name].tolist() for name in names] == [[10_000], [10_400], [25_000], [7]]
+
+
+def test_what_is_added_to_a_bin_that_was_given_is_given_too_if_nothing_follows() -> None:
+    """The ring is full, the flow goes on and ends: its last bin stays where it is."""
+    kernel, collector = Kernel(), BinCollector(BIN_NS, SLOTS)
+    kernel.packet(0, 0, 10_100, 4)
+    collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 20))
+    kernel.is_full = True
+    kernel.packet(0, 0, 25_000, 7)
+    given = [collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 30)) for _ in range(2)]
+    assert [rows["payload_bytes"].tolist() for rows in given] == [[7], []]
+
+
+class Moving(np.ndarray):
+    """Memory that changes between the look at all of it and the look at some."""
+
+    meanwhile: Any = None
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple) and isinstance(key[0], np.ndarray) and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return np.asarray(self)[key]
+
+
+def test_a_bin_that_begins_while_one_looks_is_not_silent() -> None:
+    """The recorder stood still between two looks: the bin is another one then, and not over."""
+    kernel, collector = Kernel(), BinCollector(BIN_NS, SLOTS)
+    kernel.packet(0, 0, 10_000, 5)
+    moving = kernel.streams.view(Moving)
+    moving.meanwhile = lambda: kernel.packet(0, 0, 50_000, 3)
+    assert len(collector.silent(kernel.ids, moving, 20)) == 0
+    kernel.packet(0, 0, 50_400, 4)
+    rows = collector.columns(kernel.drain(), collector.silent(kernel.ids, kernel.streams, 60))
+    assert sorted(rows["payload_bytes"].tolist()) == [5, 7]
