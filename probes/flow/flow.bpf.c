@@ -177,8 +177,13 @@ int BPF_PROG(state_changed, struct sock *sk, int old_state, int new_state)
 		adopt_ending(sk, tcp);
 		owner = bpf_sk_storage_get(&owners, sk, 0, 0);
 	}
-	if (owner && new_state == TCP_CLOSE)
+	if (owner && new_state == TCP_CLOSE) {
 		end_flow(sk, tcp, owner);
+	} else if (owner) { /* no process holds it any more, and if its last packets are lost it outlives the job */
+		struct flow *flow = flow_of(owner);
+		if (flow)
+			tell_totals(flow, tcp, bpf_ktime_get_ns(), 0);
+	}
 	return 0;
 }
 
