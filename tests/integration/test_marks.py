@@ -280,7 +280,7 @@ def test_a_process_that_is_said_to_have_exited_is_let_go(toys: list[Toy], built:
         probe.follow([as_target(program)])
         program.say("call 3")
         assert len(rows(probe, MarkKind.DDP_FORWARD)) == 3
-        exit_row = {"time_ns": [1], "pid": [program.pid], "kind": [MarkKind.PROCESS_EXIT]}
+        exit_row = {"time_ns": [1], "pid": [program.pid], "kind": [MarkKind.PROCESS_EXIT], "arg0": [0]}
         probe.notice("marks", {name: np.array(values) for name, values in exit_row.items()})
         program.say("call 3")
         assert rows(probe, MarkKind.DDP_FORWARD) == []

