@@ -27,13 +27,13 @@ test: prepare-test check  ## everything: what check does, and every other test, 
 demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces; writes out/demo.*
 	$(BIN)/python examples/demo.py
 
-bench: .venv/.torch  ## print the benchmark tables (half an hour)
+bench: .venv/.torch  ## print the benchmark tables (tens of minutes)
 	set -e; for script in examples/benchmarks/[!_]*.py; do \
 		case $$script in */predict_then_*) continue ;; esac; \
 		echo "== $$script"; $(BIN)/python $$script; \
 	done
 
-predictions: .venv/.torch  ## hold what-if's predictions against real jobs on changed links (an hour)
+predictions: .venv/.torch  ## hold what-if's predictions against real jobs on changed links (50 minutes)
 	set -e; for script in examples/benchmarks/predict_then_*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 horovod: prepare-horovod .venv/.torch  ## build Horovod (minutes, once; kept in ~/.cache/netprof), for the test that needs it
