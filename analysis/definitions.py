@@ -72,7 +72,25 @@ NCCL = Definition(
     "NCCL's enqueue times",
     "A call of NCCL only enqueues, so its time is neither the beginning nor the end of a transfer. A launch is a burst "
     "of such calls, its wire time from the first to the last packet that the process sent before the next launch, to "
-    "a time bin. What moves without packets (NVLink, shared memory, RDMA) is not in it.",
+    "a time bin. What moves without packets (NVLink, shared memory) is not in it; what RDMA ports move is, "
+    "as finely as they are seen.",
+)
+NCCL_NETWORK = Definition(
+    "posted to NCCL's network",
+    "What NCCL handed to its network to be sent (isend), counted when it was handed over: every byte that leaves for "
+    "another host by sockets, InfiniBand, RoCE or a plugin. When the transfer was done is not seen. A send that "
+    "the network has no room for yet is asked for again and counts once. Received bytes are not counted, since a "
+    "receive is posted with room for more. What GPUs send by themselves (GIN) and what switches reduce (SHARP) is not "
+    "in it. TCP / posted is the payload that all TCP flows of the process sent over that, a little more than 1 for the "
+    "sizes and handshakes that NCCL sends besides.",
+    name="nccl_network",
+)
+COMMUNICATORS = Definition(
+    "NCCL's communicators",
+    "What NCCL says of itself where its RAS listens, asked every few seconds at most. Missing is a rank whose process "
+    "does not answer the others. Behind is one that had enqueued fewer collectives than others of its communicator at "
+    "that moment: one that stays behind holds them up. Before NCCL 2.28.7 only sizes and missing ranks are told.",
+    name="nccl_communicators",
 )
 UTILIZATION = Definition(
     "utilization",
@@ -116,6 +134,36 @@ WAITING = Definition(
     "or of others'. Loss: a flow recovers. The transport: none of these. Unseen: hardly any of the bytes passed a "
     "wire that was watched.",
 )
+BOUNDS = Definition(
+    "bounds of waiting",
+    "Where no mark tells when what is launched is done (NCCL only enqueues), waiting is bounded by launches and "
+    "bytes. The last bucket cannot begin before the last gradient exists, and no forward pass before the optimizer, "
+    "which needs them all. At least, a rank waits from the first byte that it sends of its last bucket to the last "
+    "one that it receives; a host that computes by itself, from its last launch. At most, it waits from its last "
+    "launch, or since its GPU was last seen to compute, until the last byte passed and was taken up, or its host went "
+    "on. Each cause has what lies in both bounds at least, and what lies in the wider one at most. A host that does "
+    "not wait for its GPU in each step may be several steps ahead: then nothing is known since the step before. "
+    "Without DDP the last collective of an iteration is taken to be waited for, and at most all time from the first "
+    "launch on.",
+    name="waiting_bounds",
+)
+STRAGGLERS = Definition(
+    "who holds the job up",
+    "A rank, link or way between ranks that the others wait for: the median of a rank's peers, most of a link's or a "
+    "way's, and of a link only while no other one is full, of a way what exceeds the median of its siblings. It is "
+    "named where, in ten iterations or five seconds, it accounts for a twentieth of the time and for more than the "
+    "scatter of the others of its kind in the same window allows (Chebyshev's inequality, for all of them together): "
+    "the confidence is one less that chance. What a rank does meanwhile is what it has more of than its peers: time on "
+    "a CPU, waiting for one, stopped, between its steps, bytes written.",
+    name="stragglers",
+)
+PATHS = Definition(
+    "way between ranks",
+    "All connections from one process to another. Its rate is payload over the time in which TCP had something on its "
+    "way or to send and the receiver had room, by TCP's own clocks: waiting for another rank does not lower it. "
+    "Against its siblings is against the median of the other ways.",
+    name="paths",
+)
 SCALING = Definition(
     "scaling factor",
     "The share of a typical iteration that is not exposed communication. It is that of the rank with the largest: "
@@ -126,16 +174,24 @@ SCALING = Definition(
 FLOW_PROPERTIES = Definition(
     "flow properties",
     "Start skew is the last flow's first byte after the first flow's, size the smallest flow's over the largest's, "
-    "completion the flows' time over the all-reduces'. Counted per iteration over the flows that carry at least 1 % of "
-    "the largest one's bytes, medians given; see arXiv 2407.00550.",
+    "completion the flows' time over the all-reduces'. Counted over the flows that carry at least 1 % of the largest "
+    "one's bytes, per iteration and per collective (those that overlap count as one), medians given. The entropy of "
+    "the ports, weighted by bytes, is what a hash has to tell the flows apart; see arXiv 2407.00550.",
 )
 
 COUNTERS = Definition(
     "counters",
     "What other counters of the host say, of all CPUs (or whatever they are of) together. They are read ten times a "
-    "second, and the busiest second is the most in any second between two readings, or in as long as it takes the "
-    "kernel to bring a count up to date, where that is longer. A share is of the time: 100 % of one CPU, of several "
-    "more.",
+    "second or less, and the busiest second is the most in any second between two readings, or in as long as it "
+    "takes the kernel to bring a count up to date, where that is longer. A share is of the time: 100 % of one CPU, of "
+    "several more.",
+)
+CLOCKS = Definition(
+    "clocks",
+    "Each host's times are put on the clock of the first. The same byte of a stream is seen to leave one host and to "
+    "arrive at another, and nothing arrives before it left: over all bytes, in both directions, that leaves little "
+    "room for offset and drift, and the bound is all of it. Without connections between hosts their realtime clocks "
+    "are all there is, with no bound. Who was last is not said where the bound does not tell.",
 )
 RECONCILIATION = Definition(
     "reconciliation",
@@ -153,6 +209,9 @@ ALL = (
     BANDWIDTH,
     WIRE_RATIO,
     WAITING,
+    BOUNDS,
+    STRAGGLERS,
+    PATHS,
     SCALING,
     FLOW_PROPERTIES,
     INFERRED,
@@ -160,7 +219,10 @@ ALL = (
     KINDS,
     HOROVOD,
     NCCL,
+    NCCL_NETWORK,
+    COMMUNICATORS,
     COUNTERS,
+    CLOCKS,
     RECONCILIATION,
 )
 """Every term; which of them a report uses depends on the job."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -13,37 +13,50 @@ import numpy as np
 from netprof.analysis.account.account import Account, Sources, make_account
 from netprof.analysis.account.bottlenecks import LinkSide, link_sides
 from netprof.analysis.account.idle import CauseTimes, cause_times
+from netprof.analysis.bounds.exact import with_profiles
+from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gpu_processes
+from netprof.analysis.bounds.launches import without_ends
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
-from netprof.analysis.events.flows_by_iteration import FlowsByIteration
+from netprof.analysis.events.flow_cells import FlowCells, FlowsByWindow, Windows, collective_windows
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, IterationTimes, times_of
 from netprof.analysis.events.level import level_columns
 from netprof.analysis.events.members import Members, find_members
+from netprof.analysis.events.order import clock_bounds
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.counters import CounterSamples, read_counters
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
+from netprof.analysis.tables.gpu_samples import read_gpu_samples
 from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge, union
 from netprof.analysis.tables.link_history import LinkPast, RateOverTime, known_as, read_link_history
 from netprof.analysis.tables.marks import Marks, read_marks
+from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
 from netprof.analysis.tables.nic_counters import read_nic
+from netprof.analysis.tables.process_counts import ProcessCounts, process_counts, stolen_until
+from netprof.analysis.tables.profiled import Profiles
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
 from netprof.analysis.tables.transport import Resends, read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
+from netprof.analysis.wire.paths import BusyClocks, Paths, find_paths, read_busy
+from netprof.analysis.wire.ports import PortUse, port_lanes, port_uses
 from netprof.analysis.wire.served import MEASURING_ERROR, Served, sustained_bps
 from netprof.analysis.wire.traffic import traffic
-from netprof.errors import TraceError
-from netprof.model import Meta
+from netprof.model import Host, Meta
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind
 
 if TYPE_CHECKING:
-    from netprof.trace import TraceReader
+    from netprof.trace import TraceSource
+
+_SEE_DEVICE_WAITS = ("marks:cudart", "marks:cuda")
+"""The probes of what a host is blocked in while it waits for its GPU."""
 
 FoldWire = Callable[["Evidence"], WireFold]
 
@@ -68,22 +81,23 @@ class Evidence:
         known: Mapping[str, Any] | None = None,
         is_recent: bool = False,
         is_truncated: Callable[[], bool] = lambda: False,
+        damage: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        if meta.bin_ns <= 0:
-            raise TraceError(f"the trace names a bin width of {meta.bin_ns} ns", "the trace is damaged")
         self.meta = meta
         self.table = table
         self.piece = piece
         self.is_recent = is_recent
         self._fold = fold
         self._is_truncated = is_truncated
+        self._damage = damage
         self.baseline_s: float | None = None
         self.still_recording = False
+        self.hosts: Sequence[Host] = (Host(meta.host, meta, ""),)
         self.__dict__.update(known or {})
 
     @classmethod
     def of_trace(
-        cls, reader: TraceReader, *, baseline_s: float | None = None, known: Mapping[str, Any] | None = None
+        cls, reader: TraceSource, *, baseline_s: float | None = None, known: Mapping[str, Any] | None = None
     ) -> Evidence:
         """Return the evidence of a whole trace. The `wire` table is read batch by batch, the others whole.
 
@@ -95,9 +109,17 @@ class Evidence:
             folded.add_all(reader.batches("wire"))
             return folded
 
-        evidence = cls(reader.meta, reader.table, fold, known=known, is_truncated=lambda: reader.truncated)
+        evidence = cls(
+            reader.meta,
+            reader.table,
+            fold,
+            known=known,
+            is_truncated=lambda: reader.truncated,
+            damage=lambda: reader.damage,
+        )
         evidence.baseline_s = baseline_s
         evidence.still_recording = reader.still_recording
+        evidence.hosts = reader.hosts
         return evidence
 
     def with_iterations(self, iterations: Iterations) -> Evidence:
@@ -113,6 +135,20 @@ class Evidence:
         """Whether the recording's end is missing; known once its tables were read."""
         return self._is_truncated()
 
+    @property
+    def damage(self) -> Sequence[str]:
+        """What no recorder writes, and is left out, a sentence each; known once the tables were read."""
+        return self._damage()
+
+    @cached_property
+    def host_of(self) -> Mapping[int, Host]:
+        """The host of each process, where several hosts recorded the job."""
+        return {pid: host for host in self.hosts for pid in host.pids} if len(self.hosts) > 1 else {}
+
+    def host_of_link(self, link: LinkKey) -> str:
+        """Return the name of the host that a device is of; "" where one host recorded the job."""
+        return next((host.name for host in self.hosts if link.netns in host.netns and len(self.hosts) > 1), "")
+
     @cached_property
     def ranks(self) -> Mapping[int, int]:
         """The rank of each process that has one, by pid."""
@@ -122,6 +158,7 @@ class Evidence:
     def _told(self) -> ToldRanks:
         told = ToldRanks()
         told.add(self.table("marks"))
+        told.add_nccl(read_nccl_ranks(self.table("nccl_ranks")))
         return told
 
     @property
@@ -189,7 +226,7 @@ class Evidence:
     @cached_property
     def unfinished(self) -> Mapping[int, Unfinished]:
         """The step of each process that does not end, by pid: the job, or a part of it, stands still."""
-        if not self.piece.is_last:
+        if not self.piece.is_last or not len(self.recording.end_ns):
             return {}
         return find_unfinished(self.marks, self.iterations, int(self.recording.end_ns[-1]))
 
@@ -207,6 +244,36 @@ class Evidence:
     def posted(self) -> Collectives:
         """What was handed over without its end being seen."""
         return all_posted(self.marks, self.found_collectives)
+
+    @cached_property
+    def only_launch(self) -> frozenset[int]:
+        """The processes of which no mark tells when what they launch is done: what NCCL runs on a GPU, most of all."""
+        return frozenset(without_ends(self.marks, self._with_gpu))
+
+    @cached_property
+    def _with_gpu(self) -> frozenset[int]:
+        return gpu_processes(self.marks, self.meta.gpus, self.meta.targets)
+
+    @cached_property
+    def bounds(self) -> FoundBounds:
+        """What those wait for at least and at most, in all steps in sight."""
+        if not self.only_launch:
+            return NO_BOUNDS
+        samples = read_gpu_samples(self.table("gpu"))
+        found = find_bounds(
+            sorted(self.only_launch),
+            self._with_gpu,
+            self.marks,
+            self.lanes,
+            self.meta.gpus,
+            samples,
+            self.world_size,
+            sees_waits=any(each.name in _SEE_DEVICE_WAITS for each in self.meta.probes_started),
+        )
+        if self.is_recent:
+            return found
+        profiles = Profiles(self.table("profiled"))
+        return replace(found, rows=with_profiles(found.rows, profiles), profiled=profiles.pids)
 
     @cached_property
     def buckets(self) -> Buckets:
@@ -236,9 +303,14 @@ class Evidence:
         return frozenset(np.unique(self.marks.pid[self.marks.kind < MarkKind.PROCESS_FORK]).tolist())
 
     @cached_property
-    def cells(self) -> FlowsByIteration:
-        """What each flow sent in each iteration of the reference process; filled while the wire is folded."""
-        return FlowsByIteration(_reference(self.iterations), len(self.flows))
+    def cells(self) -> FlowCells:
+        """What each flow sent in each iteration of the reference process and in each collective of the piece.
+
+        Filled while the wire is folded.
+        """
+        own, flows = _reference(self.iterations), len(self.flows)
+        by_iteration = FlowsByWindow(Windows(own.begin_ns, own.end_ns), flows)
+        return FlowCells(by_iteration, FlowsByWindow(collective_windows(self.owned(self.collectives)), flows))
 
     @cached_property
     def fold(self) -> WireFold:
@@ -248,12 +320,34 @@ class Evidence:
     @cached_property
     def lanes(self) -> Lanes:
         """Bytes over time by process, link and direction."""
-        return self.fold.lanes()
+        counted = read_nic(self.table("nic")) if self.ports else {}
+        of_ports = port_lanes(self.ports, counted, self.fold.bin_ns)
+        return self.fold.lanes().with_ports(of_ports, {link: use.period_ns for link, use in self.ports.items()})
+
+    @cached_property
+    def ports(self) -> Mapping[LinkKey, PortUse]:
+        """The RDMA ports whose bytes are known by their counters."""
+        return port_uses(self.meta.devices, self.fold.flows)
+
+    @cached_property
+    def sent_bytes(self) -> Mapping[int, Mapping[LinkKey, int]]:
+        """What each process sent, by pid and device."""
+        found = self.fold.sent_bytes()
+        for lane, direction, bins in self.lanes:
+            if lane.link in self.ports and direction == TRANSMIT:
+                own = bins.wire_bytes[self.piece.owns(bins.begin_ns)]
+                found.setdefault(lane.pid, {})[lane.link] = int(own.sum(dtype=np.int64))
+        return found
 
     @cached_property
     def exposed(self) -> Mapping[int, Intervals]:
         """The part of the waits that lies in whole iterations, for each process that has any."""
         return self._exposed_in(self.iterations)
+
+    @property
+    def exposed_in_sight(self) -> Mapping[int, Intervals]:
+        """The part that lies in all iterations in sight, those of other pieces of the recording too."""
+        return self.exposed if self.piece.is_all else self._exposed_in(self.found.iterations)
 
     def _exposed_in(self, its: Iterations) -> Mapping[int, Intervals]:
         own = {pid: its.where(its.pid == pid) for pid in np.unique(its.pid).tolist()}
@@ -262,7 +356,8 @@ class Evidence:
     @cached_property
     def members(self) -> Members:
         """What the other ranks did, collective by collective."""
-        return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold))
+        clocks = clock_bounds(self.hosts)
+        return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold), clocks)
 
     @cached_property
     def together(self) -> Collectives:
@@ -317,7 +412,12 @@ class Evidence:
     def unknown(self, link: LinkKey, *directions: int) -> Intervals:
         """Return the time in which a link moved bytes in some directions of which it is not known when they passed."""
         found = self.fold.unknown().items()
-        return union([times for (lane, way), times in found if lane.link == link and way in directions])
+        lanes = [times for (lane, way), times in found if lane.link == link and way in directions]
+        return union([self._gone(link), *lanes]) if link in self.ports else union(lanes)
+
+    def _gone(self, port: LinkKey) -> Intervals:
+        """Return when an RDMA port was not there: what passed it then, its counters do not tell."""
+        return self.pasts[port].gone & self.recording
 
     @cached_property
     def unplaced(self) -> Mapping[int, Intervals]:
@@ -325,7 +425,15 @@ class Evidence:
         found: dict[int, list[Intervals]] = {}
         for (lane, _), times in self.fold.unknown().items():
             found.setdefault(lane.pid, []).append(times)
+        for pid, times in self.without_port.items():
+            found.setdefault(pid, []).append(times)
         return {pid: union(times) for pid, times in found.items()}
+
+    @cached_property
+    def without_port(self) -> Mapping[int, Intervals]:
+        """The time in which an RDMA port that a process uses was not there."""
+        pids = {pid for use in self.ports.values() for pid in use.pids}
+        return {pid: union([self._gone(link) for link, use in self.ports.items() if pid in use.pids]) for pid in pids}
 
     def not_idle(self, link: LinkKey, *directions: int) -> Intervals:
         """Return when a link is busy, or may be: what was not seen in time is unknown, never idle."""
@@ -342,13 +450,43 @@ class Evidence:
         return round_trips_ns(self.table("tcp"), self.fold.flows)
 
     @cached_property
+    def paths(self) -> Paths:
+        """The ways between processes that the folded flows go."""
+        return find_paths(self.fold.flows)
+
+    @cached_property
+    def busy_clocks(self) -> BusyClocks:
+        """For how long TCP had something to send, by flow as folded."""
+        return read_busy(self.table("tcp"), self.fold.flows, self.piece)
+
+    @cached_property
+    def counters(self) -> CounterSamples:
+        """The counters of all sources, by series and time."""
+        return read_counters(self.table("counters"))
+
+    @cached_property
+    def process_counts(self) -> ProcessCounts:
+        """What the kernel says that each process did with its time."""
+        return process_counts(self.counters, self.meta.series, self.hosts)
+
+    @cached_property
+    def stopped(self) -> Mapping[int, Intervals]:
+        """When processes were seen stopped, by pid."""
+        return self.process_counts.stopped()
+
+    def stolen_until(self, pid: int, at_ns: Int64) -> Float64:
+        """Return what the hypervisor took from the CPUs of a process's host by some instants, us; NaN: unknown."""
+        host = self.host_of.get(pid)
+        return stolen_until(self.counters, self.meta.series, "" if host is None else host.name, at_ns)
+
+    @cached_property
     def account(self) -> Account:
         """What every rank waited for."""
         return make_account(
             Sources(
                 waits=self.waits,
                 exposed=self.exposed,
-                around=self.exposed if self.piece.is_all else self._exposed_in(self.found.iterations),
+                around=self.exposed_in_sight,
                 collectives=self.collectives,
                 buckets=self._buckets_in_sight,
                 members=self.members,
@@ -359,6 +497,7 @@ class Evidence:
                 resends=self.resends,
                 rtt_ns=self.round_trips_ns,
                 unplaced=self.unplaced,
+                stopped=self.stopped,
             )
         )
 

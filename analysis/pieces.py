@@ -17,9 +17,10 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import int64_column
 from netprof.analysis.tables.marks import Marks, read_marks
+from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
 from netprof.analysis.wire.fold import WireFold
 from netprof.schema import MarkKind, tables, time_column
-from netprof.trace import TraceReader
+from netprof.trace import TraceSource
 from netprof.trace.index import TraceIndex
 
 _WEIGHTS = {"marks": 4.0}
@@ -72,7 +73,7 @@ class Pieces:
     Rows are in sight from before the iterations that the piece begins in until all that begin in it are complete.
     """
 
-    def __init__(self, reader: TraceReader, size: PieceSize | None = None) -> None:
+    def __init__(self, reader: TraceSource, size: PieceSize | None = None) -> None:
         self._reader = reader
         self._index = TraceIndex(reader)
         self._size = size or PieceSize()
@@ -85,6 +86,7 @@ class Pieces:
         for batch in self._reader.batches("marks"):
             survey.add(batch)
             del batch  # before the next one is read
+        survey.told.add_nccl(read_nccl_ranks(self._reader.table("nccl_ranks")))
         pa.default_memory_pool().release_unused()
         return survey
 
@@ -139,7 +141,10 @@ class Pieces:
             return folded
 
         reader = self._reader
-        return Evidence(reader.meta, table, fold, piece=piece, is_truncated=lambda: reader.truncated, known=known)
+        state: dict[str, Any] = {"is_truncated": lambda: reader.truncated, "damage": lambda: reader.damage}
+        evidence = Evidence(reader.meta, table, fold, piece=piece, known=known, **state)
+        evidence.hosts = reader.hosts
+        return evidence
 
 
 class _Counters:

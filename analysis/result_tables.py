@@ -6,10 +6,13 @@
 | `iteration_summary` | the same iterations: phases in seconds and bus bandwidth |
 | `buckets` | a gradient bucket, from launch to unpacking |
 | `collectives` | a collective that a process saw |
+| `arrivals` | the last rank of a communicator in an iteration: how much later than the last but one it asked for a \
+collective, and what it did meanwhile |
 | `outstanding` | a stretch of time in which a bucket of a process is outstanding |
 | `idle` | a stretch of time in which a link was idle both ways, and why |
 | `utilization` | a time bin of a link in one direction in which a byte moved |
-| `links`, `ranks`, `flow_summary` | a link, a rank, a flow, as in the report; nested names are joined by `.` |
+| `links`, `ranks`, `flow_summary`, `stragglers`, `paths` | a link, a rank, a flow, who holds the job up, a way \
+between ranks, as in the report; nested names are joined by `.` |
 
 Empty cells (None, NaN) are unknown; -1 is unknown in columns of whole numbers.
 """
@@ -22,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.findings.last_ones import arrivals_table
 from netprof.analysis.findings.links import LINKS, spans_of_idleness
 from netprof.analysis.findings.per_iteration import rows_of
 from netprof.analysis.findings.ranks import RANKS
@@ -100,12 +104,15 @@ def _utilization(analysis: Analysis) -> Table:
     return _stacked(parts, ("netns",))
 
 
-def _documents(key: str) -> Callable[[Analysis], Table]:
-    """Return what makes a table of a list in the JSON report: nested keys joined by '.', lists as text."""
+def _documents(key: str, *first: str) -> Callable[[Analysis], Table]:
+    """Return what makes a table of a list in the JSON report: nested keys joined by '.', lists as text.
+
+    `first` are the names of its first columns, all that it has without a row.
+    """
 
     def table(analysis: Analysis) -> Table:
-        rows = [_flat(document) for document in analysis.document()[key]]
-        names = list(dict.fromkeys(name for row in rows for name in row))
+        rows = [_flat(document) for document in analysis.document()[key] or ()]
+        names = dict.fromkeys([*first, *(name for row in rows for name in row)])
         return {name: [row.get(name) for row in rows] for name in names}
 
     return table
@@ -143,10 +150,13 @@ _TABLES: dict[str, Callable[[Analysis], Table]] = {
     "iteration_summary": _iteration_summary,
     "buckets": lambda analysis: _columns(analysis.evidence.buckets),
     "collectives": lambda analysis: _columns(analysis.evidence.collectives),
+    "arrivals": arrivals_table,
     "outstanding": _outstanding,
     "idle": _idle,
     "utilization": _utilization,
-    "links": _documents("links"),
-    "ranks": _documents("ranks"),
-    "flow_summary": _documents("flows"),
+    "links": _documents("links", "device"),
+    "ranks": _documents("ranks", "rank"),
+    "flow_summary": _documents("flows", "flow_id"),
+    "stragglers": _documents("stragglers", "kind", "name"),
+    "paths": _documents("paths", "from", "to"),
 }

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.communicators import COMMUNICATORS
 from netprof.analysis.findings.counters import COUNTERS
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.gpus import GPUS
 from netprof.analysis.findings.horovod import HOROVOD
+from netprof.analysis.findings.hosts import HOSTS
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL
+from netprof.analysis.findings.nccl_network import NCCL_NETWORK
+from netprof.analysis.findings.paths import PATHS
+from netprof.analysis.findings.processes import PROCESSES
+from netprof.analysis.findings.queue_pairs import QUEUE_PAIRS
 from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.reconciliation import RECONCILIATION, TCP_TOTALS
+from netprof.analysis.findings.reconciliation import OUTSIDE, RECONCILIATION, TCP_TOTALS
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.seen_flows import SEEN_FLOWS
 from netprof.analysis.findings.stall import STALLED_AT_END
+from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.section import Analysis, Section
 
 if TYPE_CHECKING:
-    from netprof.trace import TraceReader
+    from netprof.trace import TraceSource
 
 OnPiece = Callable[[int, int], None]
 """Is told how many pieces of a recording are concluded from, and of how many."""
@@ -38,14 +47,22 @@ SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,
     ITERATIONS,
     WAITING,
+    BOUNDS,
+    STRAGGLERS,
+    HOSTS,
     RANKS,
+    PROCESSES,
     LINKS,
     COLLECTIVES,
     SCALING,
     FLOW_PROPERTIES,
     HOROVOD,
     NCCL,
+    NCCL_NETWORK,
+    COMMUNICATORS,
     FLOWS,
+    QUEUE_PAIRS,
+    PATHS,
     GPUS,
     COUNTERS,
     RECONCILIATION,
@@ -53,54 +70,68 @@ SECTIONS: tuple[Section[Any], ...] = (
     RECORDING,
     SEEN_FLOWS,
     TCP_TOTALS,
+    OUTSIDE,
     RECORDED,
     STALLED_AT_END,
 )
 
 
-def conclude(evidence: Evidence, pieces: dict[Section[Any], Sequence[Any]] | None = None) -> Analysis:
+def conclude(
+    evidence: Evidence,
+    pieces: dict[Section[Any], Sequence[Any]] | None = None,
+    sections: Sequence[Section[Any]] = SECTIONS,
+) -> Analysis:
     """Run every section over the evidence, or put together what they found in its `pieces`.
 
     Raises TraceError for what cannot be believed.
     """
-    analysis = Analysis(evidence, SECTIONS, pieces=pieces)
-    for section in SECTIONS:
+    analysis = Analysis(evidence, sections, pieces=pieces)
+    for section in sections:
         analysis.of(section)
     return analysis
 
 
 def analyze(
-    reader: TraceReader,
+    reader: TraceSource,
     *,
     baseline_s: float | None = None,
     size: PieceSize | None = None,
     on_piece: OnPiece | None = None,
+    more: Sequence[Section[Any]] = (),
 ) -> Analysis:
     """Conclude from a whole trace; a long one piece by piece, as `size` says, each of which is told to `on_piece`.
 
-    `baseline_s` is a measured iteration time of one worker alone, in seconds, for the scaling factor.
+    `baseline_s` is a measured iteration time of one worker alone, in seconds, for the scaling factor. Of `more`
+    sections the findings are kept, for who asks for them: they are no part of the report.
     Raises TraceError when the trace is damaged beyond its end.
     """
-    pieces = Pieces(reader, size)
+    pieces, sections = Pieces(reader, size), (*SECTIONS, *more)
     if len(pieces) == 1:
-        return conclude(Evidence.of_trace(reader, baseline_s=baseline_s))
-    return conclude_in_pieces(Evidence.of_trace(reader, baseline_s=baseline_s, known=pieces.known), pieces, on_piece)
+        return conclude(Evidence.of_trace(reader, baseline_s=baseline_s), sections=sections)
+    whole = Evidence.of_trace(reader, baseline_s=baseline_s, known=pieces.known)
+    return conclude_in_pieces(whole, pieces, on_piece, sections)
 
 
-def conclude_in_pieces(whole: Evidence, pieces: Pieces, on_piece: OnPiece | None = None) -> Analysis:
+def conclude_in_pieces(
+    whole: Evidence,
+    pieces: Pieces,
+    on_piece: OnPiece | None = None,
+    sections: Sequence[Section[Any]] = SECTIONS,
+) -> Analysis:
     """Run every section over each piece of a long recording, and put together what they find.
 
     The evidence of the whole is only read if somebody asks for more of it than was concluded.
     """
-    found: dict[Section[Any], Any] = {section: [] for section in SECTIONS if section.merge is not None}
-    for done, findings in enumerate(map(_findings, pieces), 1):  # a piece is let go of before the next one is read
+    found: dict[Section[Any], Any] = {section: [] for section in sections if section.merge is not None}
+    findings_of = partial(_findings, sections=sections)
+    for done, findings in enumerate(map(findings_of, pieces), 1):  # one is let go of before the next one is read
         for section, parts in found.items():
             parts.append(findings[section])
         if on_piece is not None:
             on_piece(done, len(pieces))
-    return conclude(whole, found)
+    return conclude(whole, found, sections)
 
 
-def _findings(piece: Evidence) -> dict[Section[Any], Any]:
-    analysis = Analysis(piece, SECTIONS)
-    return {section: analysis.of(section) for section in SECTIONS if section.merge is not None}
+def _findings(piece: Evidence, sections: Sequence[Section[Any]]) -> dict[Section[Any], Any]:
+    analysis = Analysis(piece, sections)
+    return {section: analysis.of(section) for section in sections if section.merge is not None}

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from causes_cases import CASES, Setting
-from causes_disturb import begin, disturb, prepare_links
+from causes_disturb import LATE_FILE, begin, disturb, prepare_links
 from lab import NETNS_DIR, Host, Lab, LabError
 
 TRAIN = Path(__file__).parent / "causes_train.py"
@@ -116,6 +116,7 @@ def _lab(setting: Setting) -> Lab:
 def _start_job(lab: Lab, setting: Setting, log: Path) -> tuple[list[subprocess.Popen[str]], dict[int, int]]:
     """Start the ranks and wait until all train; return the processes and each rank's pid. Raises CauseError."""
     command = [sys.executable, str(TRAIN), "--log", str(log), "--shared", str(log / "shared"), *_job_options(setting)]
+    command += [f"--late-file={log / LATE_FILE}"] if setting.after_s else []
     command += ["--hosts", ",".join(str(NETNS_DIR / lab[rank].netns) for rank in range(setting.ranks))]
     port = 20_000 + os.getpid() % 10_000  # by address and port netprof finds the ranks: another lab has other ones
     place = {"MASTER_ADDR": lab[0].ipv4, "MASTER_PORT": str(port), "TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -158,6 +159,7 @@ def _job_options(setting: Setting) -> list[str]:
         "accumulate",
         "late_ms",
         "late_every",
+        "late_by",
     ]
     options = [f"--{name.replace('_', '-')}={getattr(setting, name)}" for name in names]
     options += [f"--late-ranks={','.join(map(str, setting.late_ranks))}"]

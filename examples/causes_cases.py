@@ -26,9 +26,11 @@ class Setting:
     accumulate: int = field(default=1, metadata={"help": "passes before a step"})
     extra: str = field(default="", metadata={"help": "other flags of causes_train.py: metric, background, heartbeats"})
     record: tuple[int, ...] = field(default=(), metadata={"help": "only these ranks"})
-    late_ranks: tuple[int, ...] = field(default=(), metadata={"help": "sleep before their forward pass, in turn"})
-    late_ms: float = field(default=100.0, metadata={"help": "how long they sleep"})
+    late_ranks: tuple[int, ...] = field(default=(), metadata={"help": "are late before their forward pass, in turn"})
+    late_ms: float = field(default=100.0, metadata={"help": "by how much"})
     late_every: int = field(default=1, metadata={"help": "only in every so manieth step"})
+    late_by: str = field(default="data", metadata={"help": "sleeping (data), computing, or writing (checkpoint)"})
+    after_s: float = field(default=0.0, metadata={"help": "what is done begins so long after the recording did"})
     slow_ranks: tuple[int, ...] = field(default=(), metadata={"help": "ranks with a slower link"})
     slow_rate: str = field(default="250mbit", metadata={"help": "of that link"})
     slow_direction: str = field(default="send", metadata={"help": "send, receive (in the switch) or both"})
@@ -47,6 +49,9 @@ class Setting:
     blocked_every_s: float = field(default=2.0, metadata={"help": "so often"})
     starved_rank: int = field(default=-1, metadata={"help": "its communication threads get little CPU; -1: none"})
     starved_nice: int = field(default=10, metadata={"help": "their priority beside a busy loop"})
+    stolen_rank: int = field(default=-1, metadata={"help": "shares one CPU with other programs; -1: none"})
+    stolen_loops: int = field(default=2, metadata={"help": "how many of them"})
+    stolen_nice: int = field(default=0, metadata={"help": "the rank's priority beside them"})
     stopped_rank: int = field(default=-1, metadata={"help": "gets SIGSTOP while it is recorded; -1: none"})
     stopped_after_s: float = field(default=2.0, metadata={"help": "so long after the recording began"})
     stopped_s: float = field(default=0.0, metadata={"help": "for so long; 0: for ever"})
@@ -92,7 +97,7 @@ def _all(setting: Setting) -> tuple[int, ...]:
 _JOB = Setting(gradient_mb=8.0)
 _LATE = Setting(gradient_mb=4.0, late_ranks=(1,), late_ms=120.0)
 _FAR = Setting(gradient_mb=4.0, delay_ms=2.0)
-_LOSSY = Setting(gradient_mb=2.0, loss_percent=20.0, least_rto_ms=20, seconds=8.0)
+_LOSSY = Setting(gradient_mb=0.3, loss_percent=20.0, least_rto_ms=20, seconds=12.0)
 _MOSTLY_COMPUTE = Setting(gradient_mb=0.2, layers=4, compute_ms=120.0, seconds=8.0)
 _STOPPED = Setting(gradient_mb=2.0, compute_ms=60.0, stopped_rank=1)
 
@@ -116,7 +121,7 @@ CASES: Mapping[str, Case] = {
         ranks=_slow,
     ),
     "others-udp": _others("another program sends UDP at a constant rate", others="udp"),
-    "loss-20": Case("a fifth of all packets is lost", "loss", replace(_LOSSY, gradient_mb=0.5)),
+    "loss-20": Case("a fifth of all packets is lost", "loss", replace(_LOSSY, gradient_mb=0.05)),
     "delay": Case("a way of 10 ms there and back", "transport", replace(_FAR, gradient_mb=1.0, delay_ms=5.0)),
     "host": Case(
         "a rank's communication threads share their CPU with a busy loop",
@@ -149,15 +154,16 @@ CASES: Mapping[str, Case] = {
     "others-tcp": _others("another program sends as much as TCP lets it", others="tcp"),
     "others-tcp-receive": _others("another program receives", others="tcp", others_direction="receive"),
     "others-udp-both": _others("other programs send and receive", others="udp", others_direction="both"),
-    "loss-10": Case("a tenth of all packets is lost", "loss", Setting(gradient_mb=2.0, loss_percent=10.0, seconds=8.0)),
-    "loss-2": _full(
-        "a fiftieth of all packets is lost, which on a short way costs little", replace(_JOB, loss_percent=2.0)
+    "loss-10": Case("a tenth of all packets is lost", "loss", replace(_LOSSY, loss_percent=10.0, least_rto_ms=0)),
+    "loss-4": Case("a twenty-fifth of all packets is lost", "loss", replace(_LOSSY, gradient_mb=2.0, loss_percent=4.0)),
+    "loss-few": _full(
+        "a thousandth of all packets is lost, which on a short way costs little", replace(_JOB, loss_percent=0.1)
     ),
-    "loss-far": Case("a tenth is lost on a way of 4 ms", "loss", replace(_FAR, gradient_mb=2.0, loss_percent=10.0)),
+    "loss-far": Case("a tenth is lost on a way of 4 ms", "loss", replace(_LOSSY, delay_ms=2.0, loss_percent=10.0)),
     "loss-one-way": Case(
         "a tenth of what one rank receives is lost",
         "loss",
-        replace(_LOSSY, gradient_mb=1.0, loss_percent=10.0, loss_ranks=(1,), least_rto_ms=0, seconds=12.0),
+        replace(_LOSSY, loss_percent=10.0, loss_ranks=(1,), least_rto_ms=0),
     ),
     "link-stalls": Case(
         "the link of a rank drops everything now and then; else the ranks compute",
@@ -167,7 +173,7 @@ CASES: Mapping[str, Case] = {
     "small-receive-buffers": Case(
         "a way of 4 ms and small receive buffers", "transport", replace(_FAR, receive_buffer=65536)
     ),
-    "small-send-buffers": Case("a way of 4 ms and small send buffers", "transport", replace(_FAR, send_buffer=65536)),
+    "small-send-buffers": Case("a way of 4 ms and small send buffers", "transport", replace(_FAR, send_buffer=32768)),
     "many-small": Case(
         "dozens of tiny all-reduces, each as long as the way",
         "transport",

@@ -12,32 +12,36 @@ from typing import Any
 
 from causes_cases import Setting
 from lab import Host, Lab, LabError
-from lab_links import lose
+from lab_links import CONGESTION_CONTROL, lose
 
 Event = dict[str, Any]  # what happened to whom: "what", "rank", "begin_ns", "end_ns"
 
 _BUSY = "print('busy', flush=True)\nwhile True: pass"
+LATE_FILE = "late"
+"""While this is not in the folder of the logs, nobody is late: with Setting.after_s."""
 _TRAFFIC = Path(__file__).parent / "causes_traffic.py"
 
 
 def prepare_links(lab: Lab, setting: Setting) -> None:
     """Make links slow and buffers small, before the job begins."""
-    for rank in setting.slow_ranks:
-        _slow_down(lab, rank, setting)
+    if not setting.after_s:
+        _slow_links(lab, setting)
     for host in lab:
         _set_buffers(host, "tcp_rmem", setting.receive_buffer)
         _set_buffers(host, "tcp_wmem", setting.send_buffer)
         if setting.least_rto_ms:
-            host.ip("route", "change", host.network, "dev", host.device, "rto_min", f"{setting.least_rto_ms}ms")
+            route = ["route", "change", host.network, "dev", host.device, "congctl", CONGESTION_CONTROL]
+            host.ip(*route, "rto_min", f"{setting.least_rto_ms}ms")
     if setting.others != "none":
         lab.shape_towards(setting.others_rank, setting.rate)
 
 
-def _slow_down(lab: Lab, rank: int, setting: Setting) -> None:
-    if setting.slow_direction in ("send", "both"):
-        lab[rank].shape(setting.slow_rate)
-    if setting.slow_direction in ("receive", "both"):
-        lab.shape_towards(rank, setting.slow_rate)
+def _slow_links(lab: Lab, setting: Setting) -> None:
+    for rank in setting.slow_ranks:
+        if setting.slow_direction in ("send", "both"):
+            lab[rank].shape(setting.slow_rate)
+        if setting.slow_direction in ("receive", "both"):
+            lab.shape_towards(rank, setting.slow_rate)
 
 
 def _set_buffers(host: Host, name: str, size: int) -> None:
@@ -47,6 +51,11 @@ def _set_buffers(host: Host, name: str, size: int) -> None:
 
 def begin(lab: Lab, setting: Setting, pids: dict[int, int]) -> None:
     """Begin what goes on as long as the job, once it trains: losses, others' traffic, a CPU that is taken."""
+    if not setting.after_s:
+        _begin(lab, setting, pids)
+
+
+def _begin(lab: Lab, setting: Setting, pids: dict[int, int]) -> None:
     if setting.loss_percent:
         for rank in setting.loss_ranks or range(setting.ranks):
             lose(lab[rank].netns, lab[rank].device, setting.loss_percent)
@@ -54,6 +63,8 @@ def begin(lab: Lab, setting: Setting, pids: dict[int, int]) -> None:
         _send_others_traffic(lab, setting)
     if setting.starved_rank >= 0:
         _starve(lab[setting.starved_rank], pids[setting.starved_rank], setting.starved_nice)
+    if setting.stolen_rank >= 0:
+        _steal(lab[setting.stolen_rank], pids[setting.stolen_rank], setting)
 
 
 def _send_others_traffic(lab: Lab, setting: Setting) -> None:
@@ -76,6 +87,16 @@ def _starve(host: Host, pid: int, nice: int) -> None:
     _start(host, "taskset", "--cpu-list", str(cpus[-1]), sys.executable, "-c", _BUSY)
 
 
+def _steal(host: Host, pid: int, setting: Setting) -> None:
+    """Leave all threads of a rank one CPU, and let other programs run there."""
+    cpu = max(os.sched_getaffinity(0))
+    for tid in (int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()):
+        os.sched_setaffinity(tid, [cpu])
+        os.setpriority(os.PRIO_PROCESS, tid, setting.stolen_nice)
+    for _ in range(setting.stolen_loops):
+        _start(host, "taskset", "--cpu-list", str(cpu), sys.executable, "-c", _BUSY)
+
+
 def _start(host: Host, *command: str) -> str:
     """Start a program in a host, and return its first line, which says that it is ready."""
     process = host.popen(command, stdout=subprocess.PIPE, text=True)
@@ -89,6 +110,8 @@ def disturb(
     lab: Lab, setting: Setting, pids: dict[int, int], logs: Path, recorder: subprocess.Popen[str]
 ) -> list[Event]:
     """Do what is done while it is recorded, and return what happened when."""
+    if setting.after_s:
+        return [_begin_late(lab, setting, pids, logs)]
     if setting.stopped_rank >= 0:
         return [_stop(setting, pids[setting.stopped_rank], logs / f"rank{setting.stopped_rank}.csv")]
     events = []
@@ -96,6 +119,16 @@ def disturb(
         time.sleep(setting.blocked_every_s - setting.blocked_s)
         events.append(_block(lab, setting))
     return events
+
+
+def _begin_late(lab: Lab, setting: Setting, pids: dict[int, int], logs: Path) -> Event:
+    """Begin in the middle of the recording."""
+    time.sleep(setting.after_s)
+    begin_ns = time.monotonic_ns()
+    _slow_links(lab, setting)
+    _begin(lab, setting, pids)
+    (logs / LATE_FILE).touch()
+    return {"what": "begun", "rank": -1, "begin_ns": begin_ns, "end_ns": None, "effective_ns": time.monotonic_ns()}
 
 
 def _stop(setting: Setting, pid: int, log: Path) -> Event:

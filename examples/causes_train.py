@@ -21,6 +21,7 @@ import functools
 import itertools
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 COLUMNS = ("iteration", "begin_ns", "slept_ns", "forward_ns", "backward_ns", "waited_ns", "end_ns")
+LATE_BY = ("data", "compute", "checkpoint")
+"""A sleep before the forward pass, a longer forward pass, writing before it."""
 SHAPES = ("one", "two-in-one-step", "two-in-turn", "pairs", "unused", "synced-norm", "sharded")
 
 
@@ -45,6 +48,7 @@ class Job:
 
     def __init__(self, args: argparse.Namespace, log: TextIO | None) -> None:
         self.args, self.rank, self.watch = args, dist.get_rank(), Stopwatch()
+        self.computes_longer = False
         torch.manual_seed(0)  # the same models on every rank
         self.models = self._models()
         self.optimizer = torch.optim.SGD([p for model in self.models for p in model.parameters()], lr=0.01)
@@ -87,12 +91,21 @@ class Job:
         self._write(iteration, begin_ns)
 
     def _be_late(self, iteration: int) -> None:
-        """Sleep if it is this rank's turn to."""
+        """Sleep or write if it is this rank's turn to be late, or have the forward pass compute for longer."""
         late, every = self.args.late_ranks, self.args.late_every
-        if late and iteration % every == every - 1 and late[iteration // every % len(late)] == self.rank:
-            begin_ns = time.monotonic_ns()
+        self.computes_longer = False
+        if not late or iteration % every != every - 1 or late[iteration // every % len(late)] != self.rank:
+            return
+        if self.args.late_file and not self.args.late_file.exists():
+            return
+        begin_ns = time.monotonic_ns()
+        if self.args.late_by == "data":
             time.sleep(self.args.late_ms / 1e3)
-            self.watch.slept_ns = time.monotonic_ns() - begin_ns
+        elif self.args.late_by == "checkpoint":
+            write_files(self.args.late_ms / 1e3)
+        else:
+            self.computes_longer = True
+        self.watch.slept_ns = time.monotonic_ns() - begin_ns
 
     def _pass(self, exchanges: bool) -> None:
         """Run forward and backward once: through all models as one, or through one after the other."""
@@ -107,6 +120,8 @@ class Job:
 
     def _loss(self, chain: Sequence[nn.Module]) -> torch.Tensor:
         output: torch.Tensor = functools.reduce(lambda x, model: model(x), chain, self.inputs)
+        if self.computes_longer:
+            compute(self.args.late_ms / 1e3)
         return nn.functional.mse_loss(output, self.targets)
 
     def _write(self, iteration: int, begin_ns: int) -> None:
@@ -122,6 +137,25 @@ def _pair() -> dist.ProcessGroup:
     half = dist.get_world_size() // 2
     pairs: list[dist.ProcessGroup] = [dist.new_group([first, first + half]) for first in range(half)]
     return pairs[dist.get_rank() % half]
+
+
+def compute(seconds: float) -> None:
+    """Compute for so long on a CPU, however long that takes."""
+    until = time.thread_time() + seconds
+    matrix = torch.ones(64, 64)
+    while time.thread_time() < until:
+        matrix = (matrix @ matrix).clamp(max=1.0)
+
+
+def write_files(seconds: float) -> None:
+    """Write a file, as for a checkpoint, for so long."""
+    until = time.monotonic() + seconds
+    with tempfile.TemporaryFile() as file:
+        while time.monotonic() < until:
+            file.write(bytes(1 << 20))
+            os.fsync(file.fileno())
+            if file.tell() > 1 << 26:
+                file.seek(0)
 
 
 def hold_a_collective_open(group: dist.ProcessGroup) -> None:
@@ -187,8 +221,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--hook", choices=["none", *HOOKS], default="none", help="see causes_hooks.py")
     parser.add_argument("--shared", help="the file through which --hook shared-memory exchanges")
     parser.add_argument("--accumulate", type=int, default=1, metavar="N", help="N passes before a step")
-    parser.add_argument("--late-ranks", type=numbers, default=[], help="who sleeps before its forward pass, in turn")
-    parser.add_argument("--late-ms", type=float, default=0.0, help="how long")
+    parser.add_argument("--late-ranks", type=numbers, default=[], help="who is late, in turn")
+    parser.add_argument("--late-ms", type=float, default=0.0, help="by how much")
+    parser.add_argument("--late-by", choices=LATE_BY, default="data", help="what the late rank does")
+    parser.add_argument("--late-file", type=Path, help="nobody is late while there is no such file")
     parser.add_argument("--late-every", type=int, default=1, metavar="N", help="only in every Nth step")
     parser.add_argument("--metric", action="store_true", help="a blocking all-reduce of 4 bytes after every step")
     parser.add_argument("--background", action="store_true", help="a thread that holds a collective open")

@@ -17,15 +17,28 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_interface
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from lab_links import NETNS_DIR, LabError, add_namespace, add_veth, lose, offloads_off, run, shape
+from lab_links import (
+    CONGESTION_CONTROL,
+    NETNS_DIR,
+    LabError,
+    add_namespace,
+    add_veth,
+    lose,
+    mirror,
+    offloads_off,
+    run,
+    shape,
+)
 
 __all__ = ["NETNS_DIR", "Host", "Lab", "LabError", "remove_leftovers", "run"]
 
 _PREFIX = "nplab"
+_AT_ONCE = {4: (), 6: ("nodad",)}  # by IP version, what an address needs to be used at once
 _FAR_SWITCH = Path(__file__).parent / "far_switch.py"
 _counter = iter(range(1_000_000))
 
@@ -151,6 +164,15 @@ class Lab:
         state = "disabled" if blocked else "forwarding"
         run("bridge", "-netns", self.switch_netns, "link", "set", "dev", f"port{index}", "state", state)
 
+    def mirror(self, index: int) -> str:
+        """Return a device of the switch on which a copy of all packets from and to a host comes in. Raises LabError."""
+        ends = [f"mirror{index}", f"monitor{index}"]
+        run("ip", "-netns", self.switch_netns, "link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+        for end in ends:
+            run("ip", "-netns", self.switch_netns, "link", "set", end, "up")
+        mirror(self.switch_netns, f"port{index}", ends[0])
+        return ends[1]
+
     def close(self) -> None:
         """Kill what runs inside, and remove namespaces, devices and qdiscs."""
         for process in (process for host in self.hosts for process in host.processes):
@@ -202,9 +224,11 @@ class Lab:
     def _configure(self, host: Host) -> None:
         if not self.offloads and host.device != "br0":
             offloads_off(host.netns, host.device)
-        host.ip("address", "add", f"{host.ipv4}/24", "dev", host.device)
-        host.ip("address", "add", f"{host.ipv6}/64", "dev", host.device, "nodad")
         host.ip("link", "set", host.device, "up")
+        for address in (ip_interface(f"{host.ipv4}/24"), ip_interface(f"{host.ipv6}/64")):
+            host.ip("address", "add", str(address), "dev", host.device, "noprefixroute", *_AT_ONCE[address.version])
+            route = ["route", "add", str(address.network), "dev", host.device]
+            host.ip(f"-{address.version}", *route, "congctl", CONGESTION_CONTROL)
         if self.rate:
             host.shape(self.rate, self.latency)
         if self.loss_percent and not self.switched and not self.bridged_host:

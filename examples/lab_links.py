@@ -7,12 +7,27 @@ import tempfile
 from pathlib import Path
 
 NETNS_DIR = Path("/run/netns")
+CONGESTION_CONTROL = "cubic"
+"""Linux's own default, whatever this machine's is: BBR, for one, holds each flow back now and then to look at the path.
+
+It is a property of the hosts' routes, since a namespace may only choose what the machine allows everybody.
+"""
 
 _LOSS_PROGRAM = """
 static unsigned int (*random_u32)(void) = (void *)7; /* bpf_get_prandom_u32 */
 __attribute__((section("tc"), used)) int lose(void *packet)
 {
     return random_u32() < LOST ? 2 /* TC_ACT_SHOT */ : -1 /* TC_ACT_UNSPEC */;
+}
+__attribute__((section("license"), used)) char _license[] = "GPL";
+"""
+
+_MIRROR_PROGRAM = """
+static long (*clone_redirect)(void *, unsigned int, unsigned long) = (void *)13; /* bpf_clone_redirect */
+__attribute__((section("tc"), used)) int mirror(void *packet)
+{
+    clone_redirect(packet, TO, 0);
+    return -1 /* TC_ACT_UNSPEC */;
 }
 __attribute__((section("license"), used)) char _license[] = "GPL";
 """
@@ -63,18 +78,35 @@ def _burst(rate: str) -> str:
 
 
 def shape(netns: str, device: str, rate: str, latency: str) -> None:
-    """Let a device send at `rate` at most, by a token bucket, from now on. Raises LabError."""
+    """Let a device send at `rate` at most, by a token bucket, from now on. Raises LabError.
+
+    The bucket is a new one, and what waited before the old one is dropped: a packet that is larger than a bucket which
+    was made smaller would wait there for ever, and all others behind it.
+    """
     bucket = ["tbf", "rate", rate, "burst", _burst(rate), "latency", latency]
-    run("tc", "-netns", netns, "qdisc", "replace", "dev", device, "root", "handle", "1:", *bucket)
+    handle = "2:" if "tbf 1:" in run("tc", "-netns", netns, "qdisc", "show", "dev", device, "root") else "1:"
+    run("tc", "-netns", netns, "qdisc", "replace", "dev", device, "root", "handle", handle, *bucket)
 
 
 def lose(netns: str, device: str, percent: float) -> None:
     """Drop a share of the packets that enter `device`. Raises LabError."""
-    lost = f"-DLOST={round(percent / 100 * 2**32)}u"
+    _filter(netns, device, ("ingress",), _LOSS_PROGRAM, f"-DLOST={round(percent / 100 * 2**32)}u")
+
+
+def mirror(netns: str, device: str, to: str) -> None:
+    """Send a copy of what enters and what leaves `device` out of another one, before any is lost. Raises LabError."""
+    number = run("ip", "-netns", netns, "-o", "link", "show", to).partition(":")[0]
+    _filter(netns, device, ("ingress", "egress"), _MIRROR_PROGRAM, f"-DTO={number}", first=True)
+
+
+def _filter(netns: str, device: str, ways: tuple[str, ...], source: str, define: str, *, first: bool = False) -> None:
+    """Let a BPF program see what enters or leaves a device, where it is `first` before those that are there already."""
     with tempfile.TemporaryDirectory() as folder:
-        program = str(Path(folder) / "loss.o")
-        compiler = ["clang", "-O2", "-target", "bpf", lost, "-x", "c", "-c", "-", "-o", program]
-        subprocess.run(compiler, input=_LOSS_PROGRAM, text=True, check=True)
-        run("tc", "-netns", netns, "qdisc", "add", "dev", device, "clsact")
-        filters = ["filter", "add", "dev", device, "ingress", "bpf", "direct-action", "object-file", program]
-        run("tc", "-netns", netns, *filters, "section", "tc")
+        program = str(Path(folder) / "filter.o")
+        compiler = ["clang", "-O2", "-target", "bpf", define, "-x", "c", "-c", "-", "-o", program]
+        subprocess.run(compiler, input=source, text=True, check=True)
+        if "clsact" not in run("tc", "-netns", netns, "qdisc", "show", "dev", device):
+            run("tc", "-netns", netns, "qdisc", "add", "dev", device, "clsact")
+        for way in ways:
+            where = ["filter", "add", "dev", device, way, *(["prio", "1"] if first else [])]
+            run("tc", "-netns", netns, *where, "bpf", "direct-action", "object-file", program, "section", "tc")

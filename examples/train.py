@@ -7,10 +7,11 @@ Rank, world size and master come from the environment, as torchrun sets it (that
 from the options. A line `training pid=... rank=...` on stdout says that all ranks are connected and the first iteration
 begins. With `--log FILE` every forward pass gets a CSV line of CLOCK_MONOTONIC nanoseconds:
 
-    iteration,kind,begin_ns,forward_done_ns,backward_done_ns,end_ns
+    iteration,kind,begin_ns,forward_done_ns,backward_done_ns,end_ns,gradient_ns
 
 `kind` is `sync` (gradients are averaged in this backward pass), `local` (accumulated only, --no-sync) or `eval` (no
-backward pass). `begin_ns` is taken just before the forward pass, `end_ns` after optimizer and simulated data loading.
+backward pass). `begin_ns` is taken just before the forward pass, `end_ns` after optimizer and simulated data loading,
+`gradient_ns` when the last gradient was there (0: none was computed).
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class Job:
         self.inputs = torch.randn(args.batch, args.width)
         self.targets = torch.randn(args.batch, args.width)
         self.loss = float("nan")
+        self.gradient_ns = 0
+        for parameter in next(iter(self.model.module.children())).parameters():  # whose gradients come last
+            parameter.register_hook(self._note_gradient)
         self.jitter = random.Random(args.seed)
 
     def iterate(self, iteration: int) -> None:
@@ -56,7 +60,7 @@ class Job:
             self._evaluate(iteration)
 
     def _train(self, iteration: int, last: bool) -> None:
-        begin_ns = time.monotonic_ns()
+        self.gradient_ns, begin_ns = 0, time.monotonic_ns()
         with contextlib.nullcontext() if last else self.model.no_sync():
             loss = torch.nn.functional.mse_loss(self.model(self.inputs), self.targets)
             forward_done_ns = time.monotonic_ns()
@@ -70,6 +74,9 @@ class Job:
             time.sleep(self._data_s())
         self._write(iteration, "sync" if last else "local", begin_ns, forward_done_ns, backward_done_ns)
 
+    def _note_gradient(self, gradient: torch.Tensor) -> None:
+        self.gradient_ns = time.monotonic_ns()
+
     def _data_s(self) -> float:
         """Return how long the next batch takes to load; drawn alike on every rank."""
         drawn_s = float(self.args.data_ms / 1e3 * (1 + self.args.data_jitter * self.jitter.gauss(0, 1)))
@@ -77,7 +84,7 @@ class Job:
 
     def _evaluate(self, iteration: int) -> None:
         self.model.eval()
-        begin_ns = time.monotonic_ns()
+        self.gradient_ns, begin_ns = 0, time.monotonic_ns()
         with torch.no_grad():
             self.loss = torch.nn.functional.mse_loss(self.model(self.inputs), self.targets).item()
         done_ns = time.monotonic_ns()
@@ -86,7 +93,8 @@ class Job:
 
     def _write(self, iteration: int, kind: str, *times_ns: int) -> None:
         if self.log:
-            self.log.write(",".join(map(str, (iteration, kind, *times_ns, time.monotonic_ns()))) + "\n")
+            row = (iteration, kind, *times_ns, time.monotonic_ns(), self.gradient_ns)
+            self.log.write(",".join(map(str, row)) + "\n")
 
 
 class Clock:
@@ -217,7 +225,7 @@ def main() -> None:
     connect(args)
     with open(args.log, "w", buffering=1) if args.log else contextlib.nullcontext() as log:
         if log:
-            log.write("iteration,kind,begin_ns,forward_done_ns,backward_done_ns,end_ns\n")
+            log.write("iteration,kind,begin_ns,forward_done_ns,backward_done_ns,end_ns,gradient_ns\n")
         train(args, log)
     dist.destroy_process_group()
 

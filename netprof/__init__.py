@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "load"]
 
 
-def load(path: str | PathLike[str]) -> Recording:
+def load(path: str | PathLike[str], *others: str | PathLike[str]) -> Recording:
     """Open a trace that `netprof attach` or `netprof run` made, for a notebook: its tables as pandas DataFrames.
 
-    Raises TraceError when `path` is no trace, is damaged beyond its end, or comes from a newer netprof.
+    Of a job on many hosts, name the traces of all, or a folder of them. Raises TraceError when `path` is no trace, is
+    damaged beyond its end, or comes from a newer netprof.
     """
     from netprof.api import Recording  # what the command line does not need is not imported for it
 
-    return Recording(path)
+    return Recording(path, *others)

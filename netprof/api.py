@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.hosts.job import open_job
 from netprof.analysis.result_tables import result_table, result_tables
 from netprof.schema import tables
-from netprof.trace import TraceReader
+from netprof.trace.named import traces_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """A trace, opened. Every table is an attribute, made when first asked for and then kept.
+    """A trace, opened, or those of all hosts of a job, as one.
+
+    Every table is an attribute, made when first asked for and then kept.
 
     `wire`, `flows`, `marks`, `tcp`, `nic`, `gpu` and so on are what was recorded (`netprof.schema`); `iterations`,
     `buckets`, `collectives`, `links`, `ranks` and so on what was concluded from it (`netprof.analysis.result_tables`).
@@ -29,9 +32,9 @@ class Recording:
     Raises TraceError when `path` is no trace, is damaged beyond its end, or comes from a newer netprof.
     """
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: str | PathLike[str], *others: str | PathLike[str]) -> None:
         self.path = Path(path)
-        self._reader = TraceReader(self.path)
+        self._reader = open_job(traces_named(map(Path, (path, *others))))
         self._frames: dict[str, pd.DataFrame] = {}
 
     @property

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from netprof.schema import SCHEMA_VERSION, UNKNOWN_RANK
+
+_READINGS = 3
+_SHORT = 12
+"""Digits of a container's number that people know it by, as Docker shows them."""
 
 
 @dataclass(frozen=True)
@@ -14,11 +20,51 @@ class Clock:
     monotonic_ns: int
     realtime_ns: int
 
+    @classmethod
+    def now(cls) -> Clock:
+        """Read both: the closest of some readings, for something else may run between two."""
+        found = []
+        for _ in range(_READINGS):
+            before_ns, realtime_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+            found.append((after_ns - before_ns, cls((before_ns + after_ns) // 2, realtime_ns)))
+        return min(found, key=lambda each: each[0])[1]
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """What a process is of by its cgroup: a container, a Kubernetes pod, a Slurm job.
+
+    "" where it is of none, or nothing tells. `runtime` made the container; `pod` and `pod_namespace` are the names of
+    the pod with the uid.
+    """
+
+    container: str = ""
+    runtime: str = ""
+    pod_uid: str = ""
+    pod: str = ""
+    pod_namespace: str = ""
+    slurm_job: str = ""
+    slurm_step: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name for a person, of all that is known; "" for nothing."""
+        step = f" step {self.slurm_step}" if self.slurm_step else ""
+        pod = self.pod or self.pod_uid
+        parts = [
+            f"Slurm job {self.slurm_job}{step}" if self.slurm_job else "",
+            f"pod {pod}" if pod else "",
+            f"namespace {self.pod_namespace}" if self.pod_namespace else "",
+            f"{self.runtime} container {self.container[:_SHORT]}".lstrip() if self.container else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
 
 @dataclass(frozen=True)
 class Target:
     """A process of the job. `start_ticks` tells it from a later process with the same pid.
 
+    In its own PID namespace (by inode), as in a container, the process is `inner_pid`; 0 where that is not known.
     `rank_source` is what says its rank: RANK_GIVEN or RANK_OF_ENVIRONMENT of the schema, "" where nothing does.
     """
 
@@ -30,6 +76,9 @@ class Target:
     world_size: int | None = None
     frameworks: tuple[str, ...] = ()
     rank_source: str = ""
+    inner_pid: int = 0
+    pid_namespace: int = 0
+    cgroup: Cgroup = field(default_factory=Cgroup)
 
 
 @dataclass(frozen=True)
@@ -42,13 +91,17 @@ class LineRate:
 
 @dataclass(frozen=True)
 class Device:
-    """A network device that carries flows of the job; (`netns`, `device`) names it."""
+    """A network device that carries flows of the job; (`netns`, `device`) names it.
+
+    `period_ns` is above 0 for an RDMA port, whose bytes are only known by its counters: so often they are seen at best.
+    """
 
     device: str
     netns: int
     line_rate: LineRate
     mtu_bytes: int = 0
     kind: str = ""
+    period_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -188,3 +241,41 @@ class Meta:
     warnings: tuple[str, ...] = ()
     losses: Losses = field(default_factory=Losses)
     cost: Cost = field(default_factory=Cost)
+
+
+@dataclass(frozen=True)
+class HostClock:
+    """How a host's monotonic clock runs beside that of the reference, the first trace's; ns of the host's own clock.
+
+    At `at_ns` it reads `offset_ns` more than the reference, and gains `drift` seconds each second. The truth is within
+    `bound_ns` of that from `first_ns` to `last_ns`, and the drift within `drift_bound`; None: nobody knows. `source` is
+    what it was got from: "reference", "same host" (one kernel, one clock), "flows", "collectives" or "realtime".
+    `residual_ns` is the median of what the pairs of instants that it was got from take less the shortest, and `pairs`
+    their number.
+    """
+
+    source: str = "reference"
+    offset_ns: float = 0.0
+    drift: float = 0.0
+    at_ns: int = 0
+    bound_ns: float | None = 0.0
+    drift_bound: float | None = 0.0
+    residual_ns: float | None = None
+    pairs: int = 0
+
+
+@dataclass(frozen=True)
+class Host:
+    """One recorder's part of a job's recording. `name` is the host's, or where several have that, their traces'.
+
+    `pids` and `netns` hold what the processes and network namespaces are numbered by in the job, and their own numbers:
+    two hosts may have the same. Of its recording, `left_out_ns` is outside of the time that the job's is of.
+    """
+
+    name: str
+    meta: Meta
+    trace: str
+    clock: HostClock = field(default_factory=HostClock)
+    pids: Mapping[int, int] = field(default_factory=dict)
+    netns: Mapping[int, int] = field(default_factory=dict)
+    left_out_ns: int = 0

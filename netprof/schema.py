@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _TCP_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "notsent_bytes", "ca_state", "dsacked")
+_SEND_BUFFER = ("send_buffer_bytes", "send_queued_bytes")
 _ADOPTION = (
     "adopted_ns",
     "earlier_sent_bytes",
@@ -24,11 +25,47 @@ _ADOPTION = (
     "earlier_received_packets",
 )
 _STREAM = ("stream_position", "stream_position_ns")
-_CAME_WITH: dict[int, dict[str, tuple[str, ...]]] = {2: {"tcp": _TCP_CLOCKS}, 3: {"flows": _ADOPTION, "wire": _STREAM}}
+_MORE_OF_A_FLOW = ("local_queue_pair", "remote_queue_pair", "congestion_control")
+_CAME_WITH: dict[int, dict[str, tuple[str, ...]]] = {
+    2: {"tcp": _TCP_CLOCKS},
+    3: {"flows": _ADOPTION, "wire": _STREAM},
+    4: {"flows": _MORE_OF_A_FLOW, "tcp": _SEND_BUFFER},
+}
 """The columns that a version added, by table; they are the table's last ones, in the order of the versions."""
 
 TRANSMIT, RECEIVE = 0, 1
 """Values of `wire.direction`."""
+
+RDMA, TCP, ROCE = 0, 6, 17
+"""Values of `flows.protocol`: what IP says a packet carries. RoCEv2 is UDP, and its ports tell no flows apart.
+
+RDMA goes without IP (InfiniBand, EFA). A flow of either on an RDMA port of the host is a process's use of that port.
+"""
+
+FIRST_QUEUE_PAIR = 1 << 22
+"""Flows that are queue pairs on ports of the host are numbered from here on, all others from 1."""
+
+RDMA_PROBE = "rdma"
+"""The name of the probe that watches them: how often it sees them, and what that costs, is its detail."""
+
+NCCL_NETWORK_PROBE = "nccl network"
+"""The name of the probe at NCCL's network functions: how they were found is its detail."""
+
+NCCL_RAS_PROBE = "nccl ras"
+"""The name of the probe that asks NCCL's RAS."""
+
+RDMA_PORTS = "RDMA ports"
+"""The source of series that are of RDMA ports; their subject is the port."""
+
+RDMA_PAIRS = "RDMA queue pairs"
+"""The source of series that are of single queue pairs; their subject is `PORT QP NUMBER`."""
+
+PAIR_SENT, PAIR_RECEIVED = "pair_sent", "pair_received"
+"""Series of those: bytes."""
+
+RDMA_CONGESTION = ("cnp_received", "ecn_marked", "credit_waits", "pause_received")
+RDMA_LOSS = ("sequence_errors", "out_of_sequence", "ack_timeouts", "resent_packets", "dropped")
+"""Series of RDMA ports that tell of congestion, and of loss, the most telling ones first."""
 
 UNKNOWN_RANK = -1
 
@@ -37,6 +74,9 @@ RANK_GIVEN, RANK_OF_ENVIRONMENT = "given", "environment"
 
 COUNT, LEVEL = "count", "level"
 """What a series of table `counters` holds: a count that only grows, or values at instants."""
+
+PROCESS_SERIES = "process"
+"""The source of the series in table `counters` whose subject is a process, as `pid 4711`."""
 
 NOT_SAID = (1 << 64) - 1
 """What nothing says: the elements of a mark, this rank's number. So are 0 bytes an element, where there is any."""
@@ -126,6 +166,8 @@ class MarkKind(IntEnum):
     POSTED_WAIT = 42  # this thread waits for something that was posted, until its POSTED_WAIT_OVER
     POSTED_WAIT_OVER = 43
     FORWARD = 44  # a forward pass of a model in DDP begins, also one whose gradients will not be exchanged (no_sync)
+    DEVICE_WAIT = 45  # this thread waits for what its GPU was handed, until its DEVICE_WAIT_OVER
+    DEVICE_WAIT_OVER = 46
     HOROVOD_ENQUEUE = 50  # arg0: the handle of the operation, less one
     HOROVOD_RESPONSE = 51  # negotiated: is performed now. arg0: CollectiveKind, arg1, arg2: ends of its list of names
     HOROVOD_TRANSFER = 52  # arg0: elements, arg1: bytes an element, arg2: CollectiveKind; as of COLLECTIVE_SIZE
@@ -147,6 +189,34 @@ class LinkState(IntEnum):
     GONE = 0  # deleted, or moved to another network namespace
     DOWN = 1
     UP = 2
+
+
+class NcclNetwork(IntEnum):
+    """Values of `nccl_posted.network`: which of NCCL's networks carries it."""
+
+    SOCKET = 1  # its own over TCP: the bytes are those of the process's flows
+    INFINIBAND = 2  # its own over InfiniBand and RoCE: no packet hook sees them
+    PLUGIN = 3  # another library's, as that of EFA; probes_started says whose
+
+
+class NcclRankState(IntEnum):
+    """Values of `nccl_ranks.state`: what NCCL's RAS says of a rank of a communicator."""
+
+    RUNNING = 1
+    BEGINNING = 2  # the communicator is not ready there yet
+    ENDING = 3  # it is being ended
+    FAILED = 4  # with an error, or aborted
+    MISSING = 5  # its process does not answer
+    DEAD = 6  # and NCCL takes it for dead
+    UNKNOWN = 7  # only the communicator's size is told: RAS is of before NCCL 2.28.7
+
+
+class Profiled(IntEnum):
+    """Values of `profiled.kind`: what goes on from `first_ns` to `last_ns`; those of a kind do not overlap."""
+
+    SEEN = 0  # the profile is of this time
+    COMPUTES = 1  # any kernel runs on the GPU; without one, any operator on the host
+    COMMUNICATES = 2  # any collective does
 
 
 class GpuMetric(IntEnum):
@@ -215,7 +285,7 @@ def tables() -> dict[str, pa.Schema]:
             "local_port": u16,
             "remote_addr": text,
             "remote_port": u16,
-            "protocol": u8,  # 6: TCP
+            "protocol": u8,  # 0: RDMA without IP, 6: TCP, 17: RoCEv2, which is UDP
             "netns": u64,  # inode of the network namespace
             "device": text,
             "pid": i32,  # the process that holds the socket
@@ -228,6 +298,10 @@ def tables() -> dict[str, pa.Schema]:
             "earlier_received_bytes": u64,
             "earlier_sent_packets": u32,
             "earlier_received_packets": u32,
+            # Of RoCE: what a port is to TCP. 0 where nothing says it (RoCE's headers name only the receiving one).
+            "local_queue_pair": u32,
+            "remote_queue_pair": u32,
+            "congestion_control": text,  # TCP's, when the flow's first packet was counted; "": unknown
         },
         "wire": {
             "flow_id": u32,
@@ -261,6 +335,8 @@ def tables() -> dict[str, pa.Schema]:
             "notsent_bytes": u32,  # in the send buffer, never sent
             "ca_state": u8,  # enum tcp_ca_state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss
             "dsacked": u32,  # of the retransmits, those that the receiver had already (DSACK)
+            "send_buffer_bytes": u32,  # 0: unknown
+            "send_queued_bytes": u32,  # of the send buffer in use: memory, which is more than payload
         },
         # TCP's own totals of a flow since it is counted, beside what was counted until the same instant: the difference
         # went by unseen, or was on its way then. About once a second while the flow moves, and when its socket ends.
@@ -282,6 +358,17 @@ def tables() -> dict[str, pa.Schema]:
             "queued_bytes": u32,  # memory of packets that TCP has sent and the device has not
             "earlier_queued_bytes": u32,  # the same when a socket that had lived before was adopted
         },
+        # What flows moved before the recording began and after it ended: counted, and in no row of `wire`.
+        "outside": {
+            "time_ns": i64,  # the recording's end
+            "flow_id": u32,
+            "direction": u8,
+            "payload_bytes": u64,
+            "wire_bytes": u64,
+            "retransmitted_bytes": u64,
+            "packets": u64,
+        },
+        # Of an RDMA port from when it was first looked at, whatever its driver's counters did; no drops and errors.
         "nic": {"device": text, "netns": u64, "time_ns": i64, **dict.fromkeys(NIC_COUNTERS, u64)},
         # What a device is like from `since_ns` on, until its next row; the first is from when it was first looked at.
         "link_changes": {
@@ -303,14 +390,44 @@ def tables() -> dict[str, pa.Schema]:
             "period_ns": i64,
             "value": pa.float64(),
         },
+        # What NCCL handed to its network (isend, irecv of its net plugin interface), by connection and time bin. That
+        # is posting, not the transfer: when it was done nothing here says.
+        "nccl_posted": {
+            "pid": i32,
+            "connection": u64,  # its address in the process
+            "direction": u8,
+            "network": u8,
+            "bin_start_ns": i64,
+            "posted_bytes": u64,  # received: the room that was posted, which is at least what comes
+            "posts": u32,
+            "refused": u32,  # times that the network had no room or the peer was not ready, so that NCCL asked again
+            "first_ns": i64,
+            "last_ns": i64,
+        },
+        # What NCCL's RAS says of each rank of each communicator: when first told, when its state changes, and at last.
+        "nccl_ranks": {
+            "time_ns": i64,
+            "communicator": text,
+            "size": u32,  # ranks of the communicator
+            "rank": i32,  # UNKNOWN_RANK: the row is of the communicator alone
+            "host": text,
+            "pid": i32,  # of the job's process on this host; 0 where it is none
+            "process": i64,  # its number on its own host, as NCCL says it; 0: unknown
+            "state": u8,
+            "collectives": u64,  # enqueued since the communicator was made, of all kinds
+        },
         # What probes count that needs no table of its own; `series` of meta.json says what each is. A row is written
         # when the value changed, as the probe looks at its own pace, and at the first and the last look: a value holds
         # until the next row of its series.
         "counters": {"series": u32, "time_ns": i64, "value": i64},
+        # What a profile that the job wrote of itself (torch.profiler's) says of a process, on this clock.
+        "profiled": {"pid": i32, "kind": u8, "first_ns": i64, "last_ns": i64},
     }
     metadata: dict[str, dict[bytes | str, bytes | str]] = {
         "marks": {"kinds": mark_names},
         "link_changes": {"states": ",".join(f"{state.value}={state.name.lower()}" for state in LinkState)},
         "gpu": {"metrics": ",".join(f"{metric.value}={metric.name.lower()}" for metric in GpuMetric)},
+        "nccl_posted": {"networks": ",".join(f"{each.value}={each.name.lower()}" for each in NcclNetwork)},
+        "nccl_ranks": {"states": ",".join(f"{each.value}={each.name.lower()}" for each in NcclRankState)},
     }
     return {name: pa.schema(list(fields.items()), metadata=metadata.get(name)) for name, fields in columns.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from netprof.domains import domain
 from netprof.errors import UsageError
 
 _TIME_NS = {
@@ -21,7 +22,7 @@ UNKNOWN = "unknown"
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _RATES = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµ/]*)\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([a-zµ/]*)\s*", re.IGNORECASE)
 
 
 def parse_duration_ns(text: str) -> int:
@@ -33,16 +34,18 @@ def parse_duration_ns(text: str) -> int:
 
 
 def parse_rate_bps(text: str) -> float:
-    """Parse `10gbit`, `10gbit/s`, `10gbps` (a bare number is bit/s) to bits per second. Raises UsageError."""
+    """Parse `10gbit`, `10gbit/s`, `10gbps` (a bare number is Gbit/s) to bits per second. Raises UsageError."""
     number, unit = _split(text, "a rate such as 10gbit")
     name = unit.removesuffix("/s")
     if name.endswith("bps"):
         name = name.removesuffix("bps") + "bit"
     if name not in _RATE_BPS and name:
         raise UsageError(f"'{text}' is not a rate", "write it like 10gbit or 500mbit")
-    if number <= 0:
-        raise UsageError(f"a rate of '{text}' cannot carry anything", "give a rate above zero")
-    return number * _RATE_BPS[name or "bit"]
+    bps = number * _RATE_BPS[name or "gbit"]
+    if not domain("bps").holds(bps):
+        amount = "nothing" if bps < 1 else "more than any link can"
+        raise UsageError(f"a link of '{text}' carries {amount}", "give a rate above zero, as 10gbit")
+    return bps
 
 
 def duration(seconds: float | None) -> str:

@@ -1,14 +1,19 @@
 """How netprof is built: BPF programs by clang, the native library by cc, both shipped inside the wheel.
 
-setuptools finds the two commands through pyproject.toml. `python probes/build.py` builds into the checkout instead.
+setuptools finds the two commands through pyproject.toml. `python probes/build.py` builds into the checkout instead, or
+into the folder that it is given. CC names the compiler, and with it the machine to build for; CFLAGS and LDFLAGS say
+where that machine's libbpf is:
+
+    CC=aarch64-linux-gnu-gcc LDFLAGS=-L/arm64/usr/lib/aarch64-linux-gnu python probes/build.py FOLDER
 """
 
 from __future__ import annotations
 
 import os
-import platform
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -74,27 +79,35 @@ def build(target: Path) -> None:
 
 
 def _check_tools() -> None:
-    if platform.machine() not in _TARGET_ARCH:
-        raise PlatformError(f"netprof runs on {' and '.join(_TARGET_ARCH)}, not on {platform.machine()}")
     missing = [tool for tool in ("clang", _cc()) if not shutil.which(tool)]
-    missing = missing or [name for name in ("libbpf.so", "libelf.so", "libz.so") if not _library_file(name)]
-    if missing:
+    if missing := missing or _missing_library("libbpf.so"):
         raise PlatformError(f"building netprof needs {', '.join(missing)}: apt-get install {PACKAGES}")
+    if _machine() not in _TARGET_ARCH:
+        raise PlatformError(f"netprof runs on {' and '.join(_TARGET_ARCH)}, not on {_machine()}")
 
 
 def _cc() -> str:
     return os.environ.get("CC", "cc")
 
 
-def _library_file(name: str) -> Path | None:
-    """Return where the linker finds a library."""
-    path = Path(_output(_cc(), f"-print-file-name={name}"))
-    return path if path.is_absolute() else None
+def _machine() -> str:
+    """Return the machine that is built for."""
+    return _output(_cc(), "-dumpmachine").partition("-")[0]
+
+
+def _flags(name: str) -> list[str]:
+    return shlex.split(os.environ.get(name, ""))
+
+
+def _missing_library(name: str) -> list[str]:
+    """Return what the linker does not find."""
+    folders = [f"-B{flag.removeprefix('-L')}" for flag in _flags("LDFLAGS") if flag.startswith("-L")]
+    return [] if Path(_output(_cc(), *folders, f"-print-file-name={name}")).is_absolute() else [name]
 
 
 def _compile_bpf(source: Path, target: Path) -> None:
     """Compile one program for the BPF machine, with BTF (for CO-RE) but without DWARF, which is 20 times larger."""
-    flags = ["-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{_TARGET_ARCH[platform.machine()]}"]
+    flags = ["-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{_TARGET_ARCH[_machine()]}"]
     # The paths in the object are relative, so that it does not depend on where it was built.
     flags += [f"-fdebug-prefix-map={source.parent}=.", *_multiarch_include()]
     with _replacing(target) as output:
@@ -104,23 +117,29 @@ def _compile_bpf(source: Path, target: Path) -> None:
 
 
 def _multiarch_include() -> list[str]:
-    """Return where Debian keeps <asm/types.h>, which clang does not search when the target is BPF."""
+    """Return where Debian keeps the machine's <asm/types.h>, which clang does not search when the target is BPF."""
     multiarch = _output(_cc(), "-print-multiarch")
-    return ["-idirafter", f"/usr/include/{multiarch}"] if multiarch else []
+    folders = (
+        (f"/usr/include/{multiarch}", f"/usr/{multiarch}/include") if multiarch else ()
+    )  # the second for a cross compiler
+    return [word for folder in folders for word in ("-idirafter", folder)]
 
 
 def _compile_library(sources: list[Path], target: Path) -> None:
     """Link our C against libbpf, which is then looked for beside it (libbpf.a is not PIC on Debian)."""
     with _replacing(target) as output:
         _run(
-            *(_cc(), "-shared", "-fPIC", "-O2", "-Wall", "-o", str(output), *map(str, sources)),
+            *(_cc(), "-shared", "-fPIC", "-O2", "-Wall", *_flags("CFLAGS"), "-o", str(output), *map(str, sources)),
             # Old-style tags: RPATH, unlike RUNPATH, also holds for what libbpf itself needs.
-            *("-lbpf", "-pthread", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags", "-Wl,-s"),
+            *(*_flags("LDFLAGS"), "-lbpf", "-pthread", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags", "-Wl,-s"),
         )
 
 
 def _bundle_dependencies(library: Path) -> None:
-    """Copy what the library needs beyond libc (libbpf, libelf, libz, ...), with the copyright notices."""
+    """Copy what the library needs beyond libc (libbpf, libelf, libz, ...), with the copyright notices.
+
+    Not so for another kind of machine: there it takes the system's.
+    """
     notices = library.parent / "licenses"
     notices.mkdir(exist_ok=True)
     for line in _output("ldd", str(library)).splitlines():
@@ -175,6 +194,6 @@ def _run(*argv: str, cwd: Path | None = None) -> None:
 
 if __name__ == "__main__":
     try:
-        build(HERE)
+        build(Path(sys.argv[1]) if sys.argv[1:] else HERE)
     except (CompileError, PlatformError) as error:
         raise SystemExit(f"error: {error}") from None

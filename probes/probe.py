@@ -1,8 +1,8 @@
 """The seam between a recording and what it measures: one small interface, the same for every probe.
 
 A recording opens its probes in the order of `measurements.PROBES`, tells them which processes to follow, takes what
-each has gathered, shows every batch of rows to all of them, and closes them. It knows none of them by name, and it is
-the recording that counts what a probe costs and lets go of one that fails.
+each has gathered, shows every batch of rows to those that learn from its table, and closes them. It knows none of them
+by name, and it is the recording that counts what a probe costs and lets go of one that fails.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ class Shared:
     bin_ns: int
     line_rate_bps: float | None = None  # as the person gave it
     device: str | None = None  # the only one that the person wants to see flows of
+    rdma_refresh_ns: int | None = None  # how old counters of RDMA ports may be, where the person lets that be changed
+    rdma_bind: bool = False  # whether counters may be bound to the job's queue pairs: as the person asks
+    ras: bool = True  # whether NCCL's RAS may be asked
+    kineto_iterations: int | None = None  # of which the job is asked for a profile, where the person wants one
     series_ids: Iterator[int] = field(default_factory=count)  # for rows of table `counters`
 
 
@@ -66,6 +70,12 @@ class Probe(ABC):
     period_s: ClassVar[float]
     """How often it wants to be drained."""
 
+    sample_s: ClassVar[float | None] = None
+    """How often it wants to sample, where that is more often."""
+
+    notices: ClassVar[frozenset[str]] = frozenset()
+    """The tables whose rows it wants to be shown."""
+
     required: ClassVar[bool] = False
     """Whether a recording without it is worth nothing, so that none begins if it does not open."""
 
@@ -80,12 +90,20 @@ class Probe(ABC):
         `targets` are all that ever were part of the job, the newest state of each.
         """
 
+    def sample(self) -> None:
+        """Keep what has to be looked at often. It makes no rows of it: that costs less for many at once."""
+
     @abstractmethod
     def drain(self, *, final: bool = False) -> Tables:
         """Return the rows gathered since the last call; with `final` also what would become a row later."""
 
+    @property
+    def has_news(self) -> bool:
+        """Whether it is to be drained before its time."""
+        return False
+
     def notice(self, table: str, columns: Columns) -> None:
-        """Learn from rows of any probe, its own too, as they are written."""
+        """Learn from rows of a table named in `notices`, of any probe, its own too, as they are written."""
 
     def describe(self) -> Description:
         """Return what it measures, what not and why, and what it found."""

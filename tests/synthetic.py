@@ -62,7 +62,9 @@ class Job:
     changes: dict[str, Any] = field(default_factory=dict)  # fields of Meta
     flow_changes: dict[str, list[Any]] = field(default_factory=dict)  # columns of `flows`
     rate_changes: list[tuple[str, int, float | None]] = field(default_factory=list)
+    outside: dict[str, list[Any]] = field(default_factory=dict)  # the table `outside`
     totals_changes: dict[str, list[Any]] = field(default_factory=dict)  # columns of `totals`
+    extra: dict[str, dict[str, Any]] = field(default_factory=dict)  # whole tables
 
     def fill(self) -> Job:
         """Add the steps of every rank; one more than `iterations`, since the last one has no end."""
@@ -142,6 +144,8 @@ class Job:
         }
         earlier = ("sent_bytes", "resent_bytes", "received_bytes", "sent_packets", "received_packets")
         columns |= {f"earlier_{name}": [0] * self.ranks for name in earlier}
+        columns |= {f"{side}_queue_pair": [0] * self.ranks for side in ("local", "remote")}
+        columns["congestion_control"] = ["cubic"] * self.ranks
         return columns | self.flow_changes
 
     def totals(self, end_ns: int) -> dict[str, Any]:
@@ -170,9 +174,9 @@ class Job:
     def nic(self) -> dict[str, Any]:
         """Two samples of every device, which moved what the job moved and `other_traffic` as much again."""
         names = [device.device for device in self.meta().devices]
+        of_flow = self.flows()["device"]
         moved = [
-            sum(r[4] for r in self.wire if r[1] == 0 and r[0] <= self.ranks and self.flows()["device"][r[0] - 1] == n)
-            for n in names
+            sum(r[4] for r in self.wire if r[1] == 0 and r[0] <= self.ranks and of_flow[r[0] - 1] == n) for n in names
         ]
         end = START_NS + (self.iterations + 1) * ITERATION_NS
         columns = {
@@ -198,11 +202,26 @@ class Job:
         end = START_NS + self.iterations * ITERATION_NS
         writer.append("tcp", tcp_columns(self.ranks, end))
         writer.append("totals", self.totals(end))
+        if self.outside:
+            writer.append("outside", self.outside)
         writer.append("nic", self.nic())
         if self.rate_changes:
             writer.append("link_changes", self.link_changes())
+        for name, columns in self.extra.items():
+            writer.append(name, columns)
         writer.close(self.meta())
         return path
+
+
+def with_late_rank(job: Job, rank: int, late_ns: int, since: int = 0) -> Job:
+    """Let a rank of a filled job be late in each step from one on, in its forward pass; the others wait for it."""
+    moved = []
+    for time, pid, *rest in job.marks:
+        step, offset = divmod(time - START_NS, ITERATION_NS)
+        shifts = pid == 100 + rank and step >= since and 0 < offset <= WAIT + 1 and rest[1] != K.DDP_FORWARD
+        moved.append((time + late_ns if shifts else time, pid, *rest))
+    job.marks = moved
+    return job
 
 
 def mark_columns(rows: Sequence[tuple[int, ...]]) -> dict[str, Any]:
@@ -216,8 +235,12 @@ def mark_columns(rows: Sequence[tuple[int, ...]]) -> dict[str, Any]:
 
 
 def wire_columns(rows: list[tuple[int, int, int, int, int]]) -> dict[str, Any]:
-    """Return the columns of `wire`; each bin's packets fill it from end to end."""
+    """Return the columns of `wire`; each bin's packets fill it from end to end and its streams begin at 0."""
     table = np.array(rows, np.int64).reshape(-1, 5)
+    position = np.zeros(len(table), np.int64)
+    for flow, direction in np.unique(table[:, :2], axis=0).tolist():
+        own = np.flatnonzero((table[:, 0] == flow) & (table[:, 1] == direction))
+        position[own] = np.cumsum(table[own, 3])
     return {
         "flow_id": table[:, 0],
         "direction": table[:, 1],
@@ -228,7 +251,7 @@ def wire_columns(rows: list[tuple[int, int, int, int, int]]) -> dict[str, Any]:
         "packets": table[:, 4] // 1500 + 1,
         "first_ns": table[:, 2],
         "last_ns": table[:, 2] + MS,
-        "stream_position": np.cumsum(table[:, 3]) % (1 << 32),
+        "stream_position": position % (1 << 32),
         "stream_position_ns": table[:, 2] + MS,
     }
 
@@ -249,6 +272,8 @@ def tcp_columns(ranks: int, end_ns: int) -> dict[str, Any]:
         "notsent_bytes": [0] * 2 * ranks,
         "ca_state": [0] * 2 * ranks,
         "dsacked": [0] * 2 * ranks,
+        "send_buffer_bytes": [1 << 20] * 2 * ranks,
+        "send_queued_bytes": [1 << 16] * 2 * ranks,
     }
 
 

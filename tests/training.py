@@ -63,8 +63,9 @@ class TrainingJob:
         """Return the whole lines of a rank's log, as columns."""
         text = (self.directory / f"rank{rank}.csv").read_text()
         rows = list(csv.DictReader(text[: text.rfind("\n")].splitlines()))
-        numbers = ("iteration", "begin_ns", "forward_done_ns", "backward_done_ns", "end_ns")
-        columns: dict[str, np.ndarray] = {name: np.array([int(row[name]) for row in rows]) for name in numbers}
+        numbers = ("iteration", "begin_ns", "forward_done_ns", "backward_done_ns", "end_ns", "gradient_ns")
+        known = [name for name in numbers if rows and name in rows[0]]
+        columns: dict[str, np.ndarray] = {name: np.array([int(row[name]) for row in rows]) for name in known}
         return columns | {"kind": np.array([row["kind"] for row in rows])}
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from netprof.analysis.account.activity import Activity, activity
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, turns
-from netprof.analysis.account.group_times import GroupTimes, lost_unseen, recoveries, silences
-from netprof.analysis.account.waiting import Waiting, explain, within
+from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, lost_unseen, recoveries, silences
+from netprof.analysis.account.waiting import WITHOUT_COLLECTIVE, Waiting, explain, within
 from netprof.analysis.events.buckets import Buckets
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.factors import sent_per_byte
@@ -49,7 +49,7 @@ class Sources:
 
     `waits` is by process, `exposed` what of them lies in whole iterations, `around` in all of them that are in sight;
     `rtt_ns`, `resent` and `resends` are by the flow's row; `unplaced` is by process when bytes passed at a time that is
-    not known.
+    not known, `stopped` when it was seen stopped.
     """
 
     waits: Mapping[int, Intervals]
@@ -65,6 +65,7 @@ class Sources:
     resends: Resends
     rtt_ns: Int64
     unplaced: Mapping[int, Intervals]
+    stopped: Mapping[int, Intervals]
 
 
 def make_account(sources: Sources) -> Account:
@@ -76,9 +77,26 @@ def make_account(sources: Sources) -> Account:
     groups = {number: _group_times(number, sources, activities) for number in numbers}
     unseen = went_another_way(collectives, members, sources.lanes)
     hidden = {pid: _without_collective(waits, pid, sources) for pid, waits in sources.waits.items()}
-    waiting = explain(sources.waits, collectives, members, activities, groups, unseen, hidden)
+    carried = {pid: times for pid in hidden if len(times := _on_ports(pid, sources.lanes))}
+    if carried:
+        groups[WITHOUT_COLLECTIVE] = _times_on_ports(sorted(carried), sources)
+    waiting = explain(sources.waits, collectives, members, activities, groups, unseen, hidden, carried)
     around = within(waiting, sources.around)
     return Account(around if sources.exposed is sources.around else within(waiting, sources.exposed), around, groups)
+
+
+def _on_ports(pid: int, lanes: Lanes) -> Intervals:
+    """Return when the RDMA ports that a process uses moved anything, to how often they are seen."""
+    return union([bins.busy for lane, _, bins in lanes if lane.pid == pid and lane.link in lanes.periods])
+
+
+def _times_on_ports(pids: Sequence[int], sources: Sources) -> GroupTimes:
+    """Return what explains the time of bytes that nothing was seen to carry but the RDMA ports of some processes."""
+    links = {lane.link for lane, _, _ in sources.lanes if lane.pid in pids and lane.link in sources.lanes.periods}
+    sides = [side for side in sources.sides if side.link in links]
+    waits = union([sources.waits[pid] for pid in pids])
+    unplaced = union([sources.unplaced[pid] for pid in pids if pid in sources.unplaced])
+    return GroupTimes(bottlenecks(sides, waits, waits), {}, NOBODY_HOLDS, unplaced)
 
 
 def _without_collective(waits: Intervals, pid: int, sources: Sources) -> Intervals:
@@ -117,14 +135,15 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     resent = resent.where(~sources.resends.needless(resent.flow, resent.first_ns))
     loss = recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow])
     moved = union([merge(activities[pid].first_ns, activities[pid].last_ns + 1) for pid in pids if pid in activities])
-    sent = {pid: activity([sources.lanes.of_process(pid, TRANSMIT)]).first_ns for pid in pids}
+    sent = {pid: activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns for pid in pids}
     least_ns = max(_LEAST_SILENCE_NS, _ROUND_TRIPS * int(sources.rtt_ns[flows].max(initial=0)))
     resends = {flow: times for flow, times in sources.resends.times().items() if flow in flows}
     held, unseen = lost_unseen(silences(sent, moved, least_ns), resends)
     for flow, times in unseen.items():
         loss[flow] = loss[flow] | times if flow in loss else times
     unplaced = union([sources.unplaced[pid] for pid in pids if pid in sources.unplaced])
-    return GroupTimes(bottlenecks(sides, turn, waits), loss, held, unplaced)
+    stopped = {pid: sources.stopped[pid] for pid in pids if pid in sources.stopped}
+    return GroupTimes(bottlenecks(sides, turn, waits), loss, held, unplaced, stopped)
 
 
 def _links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:

@@ -17,6 +17,7 @@ from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.served import Served, full_time, rate_at, served, window_ns
 from netprof.schema import RECEIVE, TRANSMIT
 
+_LONGEST_NS = 2.0**62
 OTHERS_MATTER = 0.05
 """Share of what a device moved that has to be others' to be believed: it may count headers in its own way."""
 
@@ -77,7 +78,8 @@ def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate: 
     """
     length = np.diff(time_ns)
     rate = rate_at(line_rate, time_ns[:-1] + length // 2)
-    moved_ns = np.rint(np.diff(counted_bytes) * np.nan_to_num(8e9 / rate)).astype(np.int64)
+    needed_ns = np.diff(counted_bytes) * np.nan_to_num(8e9 / rate)
+    moved_ns = np.rint(np.clip(needed_ns, -_LONGEST_NS, _LONGEST_NS)).astype(np.int64)
     job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
     busy = np.clip(moved_ns - job_ns, 0, np.maximum(length - job_ns, 0))
     kept = (busy > 0) & (busy > OTHERS_MATTER * moved_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -40,13 +40,14 @@ class GroupTimes:
     """Sets of time for one communicator; of several that apply to a moment, the first one explains it.
 
     In `unplaced` time bytes of its members passed of which it is not known when: nothing there is explained by the
-    wire.
+    wire. While a member is `stopped`, that is what holds everybody.
     """
 
     bottlenecks: tuple[Bottleneck, ...]
     loss: Mapping[int, Intervals]  # by the flow's row
     held: Held
     unplaced: Intervals = NOTHING
+    stopped: Mapping[int, Intervals] = field(default_factory=dict)  # by process
 
     @cached_property
     def link_full(self) -> Intervals:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -25,11 +26,14 @@ from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import Columns, Int64, concatenate, distinct
 from netprof.analysis.tables.intervals import NOTHING as NO_TIME
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import Intervals, interval, merge
 
 NOBODY = -1
+WITHOUT_COLLECTIVE = -2
+"""The group of what no collective was seen to carry, where RDMA ports may."""
 _LONGEST_CHAIN = 8
 """How many ranks may wait for each other in a row; who waits beyond that stays late."""
+_EVER = Intervals(np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max]))
 _NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
 
 
@@ -66,16 +70,19 @@ def explain(
     groups: Mapping[int, GroupTimes],
     unseen: np.ndarray[tuple[int], np.dtype[np.bool_]],
     hidden: Mapping[int, Intervals],
+    carried: Mapping[int, Intervals] = MappingProxyType({}),
 ) -> Waiting:
     """Give every nanosecond of `waits` (by process) its cause; what is returned covers exactly them.
 
     `unseen` says of each collective whether its bytes passed no wire that was watched, and `hidden` when a process
-    waits for something that is no collective that was seen.
+    waits for something that is no collective that was seen; `carried` when its RDMA ports moved anything.
     """
-    parts = [
-        _of_process(pid, times, collectives, members, activities, groups, unseen, hidden.get(pid, NO_TIME))
-        for pid, times in sorted(waits.items())
-    ]
+    parts = []
+    for pid, times in sorted(waits.items()):
+        by_port = times & hidden.get(pid, NO_TIME) & carried.get(pid, NO_TIME)
+        parts.append(
+            _of_process(pid, times, collectives, members, activities, groups, unseen, hidden.get(pid, NO_TIME), by_port)
+        )
     return resolve_lateness(concatenate(Waiting, parts))
 
 
@@ -131,6 +138,7 @@ def _of_process(
     groups: Mapping[int, GroupTimes],
     unseen: np.ndarray[tuple[int], np.dtype[np.bool_]],
     hidden: Intervals,
+    by_port: Intervals,
 ) -> Waiting:
     own = np.flatnonzero(collectives.pid == pid)
     mine, others = collectives.where(own), members.where(own)
@@ -142,7 +150,8 @@ def _of_process(
 
     outstanding = pieces.where(pieces.row != NOTHING)
     idle = pieces.where(pieces.row == NOTHING)
-    found.append(_span(pid, idle.times & hidden, UNSEEN, NOBODY, -1))
+    found.append(_by_ports(pid, idle.times & by_port, groups.get(WITHOUT_COLLECTIVE)))
+    found.append(_span(pid, (idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
     found.append(_span(pid, idle.times - hidden, HOST, pid, -1))
     not_posted, outstanding = outstanding.cut(mine.posted_ns[outstanding.row])
     give(not_posted, HOST, pid)
@@ -167,9 +176,9 @@ def _late_until(mine: Collectives, others: Members) -> Int64:
     """Return until when each collective waits for the member that posts it last.
 
     A rank that is done before another has posted did not wait for that one: in a broadcast, say, nobody waits for a
-    late receiver.
+    late receiver. Nor is it said of one that posts later by less than the hosts' clocks tell.
     """
-    return np.where(others.ready_ns <= mine.end_ns, others.ready_ns, mine.posted_ns)
+    return np.where(others.ready_ns <= mine.end_ns, others.late_ns, mine.posted_ns)
 
 
 def _all_moved_ns(mine: Collectives, others: Members, moved: Activity | None) -> Int64:
@@ -180,19 +189,36 @@ def _all_moved_ns(mine: Collectives, others: Members, moved: Activity | None) ->
     return np.where(last >= np.maximum(mine.posted_ns, others.ready_ns), last, mine.end_ns)
 
 
-def _all_seen(group: int, members: Members, collectives: Collectives) -> bool:
-    """Tell whether all members of a communicator are recorded, as far as it is known how many there are."""
-    rows = members.group == group
-    return bool(members.ranks[rows].max(initial=0) <= len(np.unique(collectives.pid[rows])))
+def _all_seen(group: int, members: Members, collectives: Collectives) -> Intervals:
+    """Return when all members of a communicator are recorded, as far as it is known how many there are.
+
+    A host's recorder may end before the others', or its host may.
+    """
+    rows = np.flatnonzero(members.group == group)
+    pids = np.unique(collectives.pid[rows])
+    if members.ranks[rows].max(initial=0) > len(pids):
+        return NO_TIME
+    rows = rows[members.event[rows] >= 0]
+    if group < 0 or len(rows) == 0:
+        return _EVER
+    own = [members.event[rows[collectives.pid[rows] == pid]] for pid in pids.tolist()]
+    first, last = max(event.min() for event in own if len(event)), min(event.max() for event in own if len(event))
+    rows = rows[(members.event[rows] >= first) & (members.event[rows] <= last)]
+    if len(rows) == 0:
+        return NO_TIME
+    return interval(int(collectives.posted_ns[rows].min()), int(collectives.end_ns[rows].max()))
 
 
-def _by_wire(pid: int, part: Pieces, group: int, times: GroupTimes | None, all_seen: bool) -> Waiting:
+def _by_wire(pid: int, part: Pieces, group: int, times: GroupTimes | None, all_seen: Intervals) -> Waiting:
     """Explain what is left by what the wire did; all that nothing explains is the transport's.
 
-    Where members are not recorded it may as well be that they are late, or busy.
+    While members are not recorded it may as well be that they are late, or busy.
     """
     left, found = merge(part.begin_ns, part.end_ns), []
     if times is not None:
+        for member, when in times.stopped.items():
+            found.append(_span(pid, left & when, HOST, member, group))
+            left = left - when
         for cause, when in (
             (LINK_FULL, times.link_full),
             (OTHER_TRAFFIC, times.other_traffic),
@@ -201,10 +227,21 @@ def _by_wire(pid: int, part: Pieces, group: int, times: GroupTimes | None, all_s
             explained = left & when
             left = left - explained
             found.append(_span(pid, explained, cause, NOBODY, group))
-        held = left & times.held.times if all_seen else NO_TIME
+        held = left & times.held.times & all_seen
         left = left - held
         found.append(_span(pid, held, HOST, _holder(times.held, held), group))
-    return concatenate(Waiting, [*found, _span(pid, left, TRANSPORT if all_seen else UNSEEN, NOBODY, group)])
+    found += [_span(pid, left & all_seen, TRANSPORT, NOBODY, group)]
+    return concatenate(Waiting, [*found, _span(pid, left - all_seen, UNSEEN, NOBODY, group)])
+
+
+def _by_ports(pid: int, times: Intervals, ports: GroupTimes | None) -> Waiting:
+    """Explain time in which RDMA ports moved what no collective was seen to carry."""
+    if ports is None:
+        return _span(pid, times, UNSEEN, NOBODY, -1)
+    unplaced = times & ports.unplaced
+    left = times - unplaced
+    seen = _by_wire(pid, Pieces(left.begin_ns, left.end_ns, left.begin_ns), WITHOUT_COLLECTIVE, ports, _EVER)
+    return concatenate(Waiting, [_span(pid, unplaced, UNSEEN, NOBODY, WITHOUT_COLLECTIVE), seen])
 
 
 def _holder(held: Held, times: Intervals) -> Int64:

@@ -16,13 +16,13 @@ def blocked(marks: Marks) -> Intervals:
     A collective on another thread is no wait by itself: the job waits only where it asks for the result.
     """
     performed = find_collectives(marks).collectives
-    return merge(performed.begin_ns, performed.end_ns) | _posted_waits(marks)
+    return merge(performed.begin_ns, performed.end_ns) | from_to(marks, MarkKind.POSTED_WAIT, MarkKind.POSTED_WAIT_OVER)
 
 
-def _posted_waits(marks: Marks) -> Intervals:
-    """Pair each POSTED_WAIT with the POSTED_WAIT_OVER that follows it on its thread."""
-    rows = marks.of(MarkKind.POSTED_WAIT, MarkKind.POSTED_WAIT_OVER)
+def from_to(marks: Marks, begin: MarkKind, end: MarkKind) -> Intervals:
+    """Pair each mark of one kind with the one of another that follows it on its thread, of one process."""
+    rows = marks.of(begin, end)
     rows = rows.where(np.lexsort((rows.time_ns, rows.tid)))
-    is_wait = rows.kind == MarkKind.POSTED_WAIT
-    paired = np.flatnonzero(is_wait[:-1] & ~is_wait[1:] & (rows.tid[:-1] == rows.tid[1:]))
+    begins = rows.kind == begin
+    paired = np.flatnonzero(begins[:-1] & ~begins[1:] & (rows.tid[:-1] == rows.tid[1:]))
     return merge(rows.time_ns[paired], rows.time_ns[paired + 1])

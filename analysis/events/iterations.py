@@ -89,6 +89,11 @@ def times_of(iterations: Iterations, level: Sequence[Int64]) -> IterationTimes:
     return IterationTimes(*(_narrow(getattr(iterations, name)) for name in names), *map(_narrow, level))
 
 
+def narrow(times: IterationTimes) -> IterationTimes:
+    """Return iterations with each column in the narrowest type that holds it."""
+    return IterationTimes(*(_narrow(getattr(times, name)) for name in IterationTimes.__dataclass_fields__))
+
+
 def _narrow(values: Int64) -> Int64:
     fits = len(values) == 0 or (values.min() >= 0 and values.max() <= np.iinfo(np.uint32).max)
     return values.astype(np.uint32) if fits else values
@@ -133,10 +138,12 @@ def find_iterations(marks: Marks) -> FoundIterations:
 
     A step is known by its `ddp_wait`. It begins at the last `ddp_forward` before that; forwards that lead to no
     wait (an evaluation) begin nothing and so split nothing. Accumulated passes before it are a part of it, where marks
-    tell of them. It ends where the next step begins.
+    tell of them. It ends where the next step begins. Of a process whose buckets are only seen to be launched, no
+    step is known to end.
     """
     is_ddp = np.isin(marks.kind, [int(kind) for kind in DDP_MARKS if kind is not MarkKind.GRADIENT_READY])
-    found = {pid: _of_process(pid, marks.where(marks.pid == pid)) for pid in np.unique(marks.pid[is_ddp]).tolist()}
+    pids = [pid for pid in np.unique(marks.pid[is_ddp]).tolist() if pid not in _only_launch(marks)]
+    found = {pid: _of_process(pid, marks.where(marks.pid == pid)) for pid in pids}
     return FoundIterations(
         iterations=concatenate(Iterations, [one.iterations for one in found.values()]),
         dropped={pid: one.dropped for pid, one in found.items()},
@@ -146,6 +153,13 @@ def find_iterations(marks: Marks) -> FoundIterations:
         accumulates=frozenset(pid for pid, one in found.items() if len(one.local.backward_ns)),
         forward_unseen=frozenset(pid for pid, one in found.items() if one.local.accumulates_unseen),
     )
+
+
+def _only_launch(marks: Marks) -> set[int]:
+    """Return the processes that launch buckets, of which none is seen to arrive."""
+    launched = np.unique(marks.pid[marks.kind == MarkKind.BUCKET_LAUNCH]).tolist()
+    ended = marks.of(MarkKind.BUCKET_DONE, MarkKind.DDP_STATS).pid
+    return set(launched) - set(np.unique(ended).tolist())
 
 
 def iteration_rows(pid: int, steps: JobSteps, phases: PhaseTimes) -> Iterations:

@@ -38,9 +38,25 @@ def find_local_passes(marks: Marks, passes: Passes) -> LocalPasses:
     """
     edges = _Edges(passes)
     backward, step = (edges.outside(marks.times(kind)) for kind in (MarkKind.BACKWARD, MarkKind.OPTIMIZER_STEP))
+    backward = backward[backward < _unfinished_from(marks, backward, edges)]
     forward = edges.outside(_not_exchanged(marks))
     leads = _leads_to_gradients(forward, backward, distinct(edges.time_ns, step))
     return LocalPasses(forward[leads], backward, forward[~leads], step)
+
+
+def _unfinished_from(marks: Marks, backward: Int64, edges: _Edges) -> int:
+    """Return from when on a backward pass is one that is exchanged, which the recording's end cuts off.
+
+    DDP prepares for such a pass (`ddp_backward`), else a bucket is launched in it.
+    """
+    never = int(np.iinfo(np.int64).max)
+    last = int(edges.time_ns[-1]) if len(edges.time_ns) else int(np.iinfo(np.int64).min)
+    prepared, launched = (marks.times(kind) for kind in (MarkKind.DDP_BACKWARD, MarkKind.BUCKET_LAUNCH))
+    if (prepared := prepared[prepared > last]).size:
+        return int(prepared[0])
+    launched = launched[launched > last]
+    entered = backward[(backward > last) & (backward < (launched[0] if launched.size else last))]
+    return int(entered[-1]) if entered.size else never
 
 
 def _not_exchanged(marks: Marks) -> Int64:

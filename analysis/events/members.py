@@ -9,6 +9,7 @@ import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.matching import partners
+from netprof.analysis.events.order import ONE_CLOCK, ClockBounds
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64
 
 _AT_EDGES = 2  # collectives that only one of them was seen to finish, however few there are
@@ -24,19 +25,21 @@ class Members(Columns):
     """What the other ranks of a collective did, row by row as the `Collectives` that it was found from.
 
     `event` is the same number on all members of a collective, and `group` on all members of a communicator; -1 where
-    nobody else was seen. `ready_ns` is when the last member that was seen posted it and `last_pid` that member. `seen`
-    of its `ranks` were seen, this one included; `ranks` is UNKNOWN where nothing says it.
+    nobody else was seen. `ready_ns` is when the last member that was seen posted it and `last_pid` that member, UNKNOWN
+    where the hosts' clocks do not tell which one was last; until `late_ns` this member surely waited for another one.
+    `seen` of its `ranks` were seen, this one included; `ranks` is UNKNOWN where nothing says it.
     """
 
     event: Int64
     group: Int64
     ready_ns: Int64
     last_pid: Int64
+    late_ns: Int64
     seen: Int64
     ranks: Int64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _View:
     """A communicator as one process sees it: the rows of its collectives, by the time they were posted."""
 
@@ -49,13 +52,18 @@ class _View:
 
 
 def find_members(
-    collectives: Collectives, ranks: Mapping[int, int], world_size: int | None, traffic: Traffic
+    collectives: Collectives,
+    ranks: Mapping[int, int],
+    world_size: int | None,
+    traffic: Traffic,
+    clocks: ClockBounds = ONE_CLOCK,
 ) -> Members:
     """Find the communicators of all processes, and which collectives of their members are the same ones.
 
     Members are told by what their communicator says (its size, their number in it), by collectives that fit together,
     and where more than one could be meant, by whom they exchanged bytes with. `ranks` and `world_size` stand in for
-    collectives of no known group: those are taken to be of the whole job.
+    collectives of no known group: those are taken to be of the whole job. Who was last is only said where `clocks`
+    tell.
     """
     event, group = np.full(len(collectives), -1), np.full(len(collectives), -1)
     views = _views(collectives, ranks, world_size)
@@ -64,7 +72,7 @@ def find_members(
         for view in members:
             group[view.rows] = number
         events = _number_events(members, event, events)
-    return _summarize(collectives, event, group, views)
+    return _summarize(collectives, event, group, views, clocks)
 
 
 def _views(collectives: Collectives, ranks: Mapping[int, int], world_size: int | None) -> list[_View]:
@@ -143,7 +151,9 @@ def _number_events(members: Sequence[_View], event: Int64, events: int) -> int:
     return events + len(first.rows)
 
 
-def _summarize(collectives: Collectives, event: Int64, group: Int64, views: Sequence[_View]) -> Members:
+def _summarize(
+    collectives: Collectives, event: Int64, group: Int64, views: Sequence[_View], clocks: ClockBounds
+) -> Members:
     ranks = np.full(len(event), UNKNOWN)
     for view in views:
         ranks[view.rows] = view.ranks
@@ -158,4 +168,7 @@ def _summarize(collectives: Collectives, event: Int64, group: Int64, views: Sequ
         ready[rows] = collectives.posted_ns[last_row[event[rows]]]
         last[rows] = collectives.pid[last_row[event[rows]]]
         seen[rows] = np.bincount(event[rows], minlength=count)[event[rows]]
-    return Members(event, group, ready, last, seen, ranks)
+    tells = clocks.tell(collectives.pid, collectives.posted_ns, last, ready)
+    unsure = np.unique(event[~tells & (event >= 0) & (collectives.pid != last)])
+    known = np.where(np.isin(event, unsure), UNKNOWN, last)
+    return Members(event, group, ready, known, np.where(tells, ready, collectives.posted_ns), seen, ranks)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.tables.columns import int64_column
+from netprof.analysis.tables.nccl_ranks import NcclRanks
 from netprof.schema import ALL_RANKS, MarkKind
 
 
@@ -26,6 +27,12 @@ class ToldRanks:
         said = (ranks > 0) & (ranks != ALL_RANKS) & (number >= 0) & (number < ranks)
         for one in np.unique(np.stack((pid, ranks, number), axis=1)[said], axis=0).tolist():
             self._largest[one[0]] = max(self._largest.get(one[0], (0, 0)), (one[1], one[2]))
+
+    def add_nccl(self, ranks: NcclRanks) -> None:
+        """Take what NCCL's RAS says of the job's processes."""
+        told = ranks.where((ranks.pid > 0) & (ranks.rank >= 0) & (ranks.rank < ranks.size))
+        for pid, size, rank in zip(told.pid.tolist(), told.size.tolist(), told.rank.tolist(), strict=True):
+            self._largest[pid] = max(self._largest.get(pid, (0, 0)), (size, rank))
 
     @property
     def world_size(self) -> int | None:

@@ -33,6 +33,8 @@ _ONE_SAMPLE_BYTES = 1 << 20
 _NAMED = 3
 _SAID = ("line_rate", "tcp_totals")
 """Checks whose sections say themselves what does not hold."""
+OF_THE_JOB = ("peers", "members")
+"""Checks that fail where a part of the job was not recorded; what was recorded is none the worse."""
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,8 @@ def _parts(finding: CollectivesFinding) -> Iterator[Part]:
 
 
 def _all_reduces(finding: CollectivesFinding) -> list[tuple[str, str]]:
-    found, properties = finding.summary, finding.flows
+    found = finding.summary
+    properties = None if finding.flows is None else finding.flows.by_iteration
     each = f"  ({size(found.bytes / finding.iterations)} an iteration)" if finding.iterations else ""
     without = ratio(found.payload_to_algorithm_ratio)
     rows = [

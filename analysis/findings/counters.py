@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.definitions import COUNTERS as DEFINITION
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.nic import since_before
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.piece import Piece
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.counters import CounterSamples, read_counters
+from netprof.analysis.tables.counters import CounterSamples
 from netprof.model import Series
 from netprof.schema import COUNT
 from netprof.units import duration, share
@@ -59,13 +60,20 @@ class CountersFinding:
 
 def _conclude(analysis: Analysis) -> CountersFinding:
     evidence = analysis.evidence
-    samples, length_ns = read_counters(evidence.table("counters")), evidence.recording.total_ns
+    samples, length_ns = evidence.counters, evidence.recording.total_ns
     quantities: dict[tuple[str, str], list[Series]] = {}
     for series in evidence.meta.series:
         quantities.setdefault((series.source, series.name), []).append(series)
-    found = [_of_quantity(each, samples, length_ns, evidence.piece) for each in quantities.values()]
+    found = [_of_quantity(each, samples, length_ns, _time(evidence)) for each in quantities.values()]
     known = [each for each in found if each is not None]
     return CountersFinding(tuple(summary for summary, _ in known), tuple(totals for _, totals in known), length_ns)
+
+
+def _time(evidence: Evidence) -> Piece:
+    """Return the time that samples are taken of: of hosts that recorded different times, what all did."""
+    if not evidence.piece.is_all or not any(host.left_out_ns for host in evidence.hosts):
+        return evidence.piece
+    return Piece(int(evidence.recording.begin_ns[0]), int(evidence.recording.end_ns[-1]) + 1)
 
 
 def _of_quantity(
@@ -165,7 +173,7 @@ def _busiest(parts: Sequence[CounterSamples]) -> float | None:
     changes = [np.diff(part.time_ns[1:][_steps(part) > 0]) for part in parts]
     window_ns = max(_SECOND_NS, min((int(apart.min()) for apart in changes if len(apart)), default=0))
     begin = np.searchsorted(times, times - window_ns, "right")
-    return float((through[1:] - through[begin]).max() * _SECOND_NS / window_ns)
+    return float((through[1:] - through[begin]).max()) * _SECOND_NS / window_ns
 
 
 def _document(found: CountersFinding) -> dict[str, Any]:

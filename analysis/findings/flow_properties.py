@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,23 +12,26 @@ import numpy as np
 from netprof.analysis.definitions import FLOW_PROPERTIES as DEFINITION
 from netprof.analysis.definitions import Definition
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.events.flows_by_iteration import NEVER, FlowsByIteration
-from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.flow_cells import NEVER, FlowsByWindow, Windows, held_alone
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.spread import Spread, spread_of, sum_of
 from netprof.analysis.tables.columns import Int64
+from netprof.schema import TRANSMIT
+from netprof.units import duration, ratio, share
 
 _DATA_FLOW_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class FlowProperties:
-    """`definitions.FLOW_PROPERTIES`: medians over `iterations` iterations, None where fewer than two flows send.
+class WindowProperties:
+    """Medians over the `windows` in which any flow sends, None where fewer than two flows do, or none has a time.
 
-    `spreads` are those of the four over the iterations.
+    `spreads` are those of the four over the windows, in their order.
     """
 
-    iterations: int
+    windows: int
     data_flows: float
     start_skew_s: float | None
     size_equality: float | None
@@ -36,8 +39,37 @@ class FlowProperties:
     spreads: tuple[Spread, ...]
 
 
-def flow_properties(cells: FlowsByIteration, collectives: Collectives) -> FlowProperties | None:
-    """Summarise start skew, size equality and completion of the data flows; None without iterations or flows."""
+@dataclass(frozen=True)
+class FlowProperties:
+    """`definitions.FLOW_PROPERTIES`, by iteration, and by collective.
+
+    `alone` is the number of windows of `by_collective` in which just one runs. `port_bytes` are the bytes that were
+    sent from each local to each remote port.
+    """
+
+    by_iteration: WindowProperties
+    by_collective: WindowProperties | None
+    alone: int
+    port_bytes: Mapping[tuple[int, int], int]
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations were looked at."""
+        return self.by_iteration.windows
+
+    @property
+    def port_entropy_bits(self) -> float | None:
+        """The entropy of the ports, each pair weighted by its bytes: of n alike flows log2(n); None without any."""
+        sent = np.array(list(self.port_bytes.values()), np.float64)
+        parts = sent[sent > 0] / sent.sum() if sent.sum() > 0 else sent
+        return max(0.0, -float((parts * np.log2(parts)).sum())) if len(parts) else None
+
+
+def window_properties(cells: FlowsByWindow, duration_ns: Int64) -> WindowProperties | None:
+    """Summarise start skew, size equality and completion of the data flows; None without windows or flows.
+
+    `duration_ns` is how long what runs in each window takes, 0 where nothing does.
+    """
     if cells.payload_bytes.size == 0:
         return None
     carries = (cells.payload_bytes > 0) & (cells.payload_bytes >= _DATA_FLOW_SHARE * cells.payload_bytes.max(axis=0))
@@ -48,24 +80,23 @@ def flow_properties(cells: FlowsByIteration, collectives: Collectives) -> FlowPr
     skew = np.where(carries, cells.first_ns, 0).max(axis=0) - first.min(axis=0)
     smallest = np.where(carries, cells.payload_bytes, NEVER).min(axis=0)
     equality = smallest / np.maximum(cells.payload_bytes.max(axis=0), 1)
-    collective = _collective_time(cells.iterations, collectives)
-    completion = (last - first.min(axis=0)) / np.maximum(collective, 1)
+    completion = (last - first.min(axis=0)) / np.maximum(duration_ns, 1)
     values = (
         count[count > 0].astype(np.float64),
         skew[several] / 1e9,
         equality[several],
-        completion[(count > 0) & (collective > 0)],
+        completion[(count > 0) & (duration_ns > 0)],
     )
     medians = [float(np.median(each)) if len(each) else None for each in values]
     return _properties(len(values[0]), medians, tuple(spread_of(each) for each in values))
 
 
-def _properties(iterations: int, medians: Sequence[float | None], spreads: tuple[Spread, ...]) -> FlowProperties:
+def _properties(windows: int, medians: Sequence[float | None], spreads: tuple[Spread, ...]) -> WindowProperties:
     data_flows, start_skew_s, size_equality, completion = medians
-    return FlowProperties(iterations, data_flows or 0.0, start_skew_s, size_equality, completion, spreads)
+    return WindowProperties(windows, data_flows or 0.0, start_skew_s, size_equality, completion, spreads)
 
 
-def _collective_time(iterations: Iterations, collectives: Collectives) -> Int64:
+def _collective_time(iterations: Windows, collectives: Collectives) -> Int64:
     """Return for each iteration the time from its first all-reduce's begin to its last one's end, on any rank."""
     reduces = collectives.all_reduces()
     index = np.searchsorted(iterations.begin_ns, reduces.begin_ns, "right") - 1
@@ -77,31 +108,111 @@ def _collective_time(iterations: Iterations, collectives: Collectives) -> Int64:
 
 
 def _conclude(analysis: Analysis) -> FlowProperties | None:
-    if analysis.evidence.is_recent:
+    evidence = analysis.evidence
+    if evidence.is_recent or len(evidence.iterations) == 0:
         return None
-    _ = analysis.evidence.fold  # which fills the cells
-    return flow_properties(analysis.evidence.cells, analysis.evidence.collectives)
+    _ = evidence.fold  # which fills the cells
+    by_iteration, by_collective = evidence.cells.by_iteration, evidence.cells.by_collective
+    found = window_properties(by_iteration, _collective_time(by_iteration.windows, evidence.collectives))
+    if found is None:
+        return None
+    windows = by_collective.windows
+    seen = by_collective.payload_bytes.any(axis=0)
+    return FlowProperties(
+        by_iteration=found,
+        by_collective=window_properties(by_collective, windows.end_ns - windows.begin_ns),
+        alone=int((held_alone(windows, evidence.collectives) & seen).sum()),
+        port_bytes=_port_bytes(evidence),
+    )
+
+
+def _port_bytes(evidence: Evidence) -> dict[tuple[int, int], int]:
+    """Return what the flows that carry data sent, by their ports; those of RDMA have none."""
+    flows, sent = evidence.fold.flows, evidence.fold.totals(TRANSMIT).payload_bytes
+    rows = np.flatnonzero((sent > 0) & (sent >= _DATA_FLOW_SHARE * sent.max(initial=0)) & (flows.local_port > 0))
+    found: Counter[tuple[int, int]] = Counter()
+    for row in rows.tolist():
+        found[int(flows.local_port[row]), int(flows.remote_port[row])] += int(sent[row])
+    return dict(found)
 
 
 def _merge(parts: Sequence[FlowProperties | None], whole: Analysis) -> FlowProperties | None:
     known = [part for part in parts if part is not None and part.iterations]
     if not known:
         return None
-    spreads = tuple(sum_of(each) for each in zip(*(part.spreads for part in known), strict=True))
-    return _properties(sum(part.iterations for part in known), [spread.quantile(0.5) for spread in spreads], spreads)
+    ports: Counter[tuple[int, int]] = Counter()
+    for part in known:
+        ports.update(part.port_bytes)
+    return FlowProperties(
+        by_iteration=_sum([part.by_iteration for part in known]),
+        by_collective=_sum(some) if (some := [p.by_collective for p in known if p.by_collective]) else None,
+        alone=sum(part.alone for part in known),
+        port_bytes=dict(ports),
+    )
+
+
+def _sum(parts: Sequence[WindowProperties]) -> WindowProperties:
+    spreads = tuple(sum_of(each) for each in zip(*(part.spreads for part in parts), strict=True))
+    return _properties(sum(part.windows for part in parts), [spread.quantile(0.5) for spread in spreads], spreads)
 
 
 def _document(found: FlowProperties | None) -> dict[str, Any]:
-    document = dataclasses.asdict(found) if found else None
-    if document is not None:
-        del document["spreads"]
-    return {"flow_properties": document}
+    if found is None:
+        return {"flow_properties": None}
+    by_collective = found.by_collective
+    return {
+        "flow_properties": {
+            "iterations": found.iterations,
+            **_medians(found.by_iteration),
+            "per_collective": None
+            if by_collective is None
+            else {"windows": by_collective.windows, "alone": found.alone, **_medians(by_collective)},
+            "port_pairs": len(found.port_bytes),
+            "port_entropy_bits": found.port_entropy_bits,
+        }
+    }
+
+
+def _medians(found: WindowProperties) -> dict[str, float | None]:
+    return {
+        "data_flows": found.data_flows,
+        "start_skew_s": found.start_skew_s,
+        "size_equality": found.size_equality,
+        "completion": found.completion,
+    }
+
+
+def _parts(found: FlowProperties | None) -> Sequence[Part]:
+    if found is None or found.by_iteration.start_skew_s is None:
+        return ()
+    rows = [("an iteration", found.by_iteration)]
+    if found.by_collective is not None:
+        rows.append(("a collective", found.by_collective))
+    grid = Grid(("of", "flows", "start skew", "size", "completion"), [_row(name, each) for name, each in rows])
+    entropy = found.port_entropy_bits
+    ports = "unknown" if entropy is None else f"{entropy:.2f} bits of entropy in {len(found.port_bytes)} pairs of ports"
+    lines = [("ports", ports)]
+    if found.by_collective is not None and found.by_collective.windows:
+        alone = share(found.alone / found.by_collective.windows)
+        lines.append(("collectives", f"{alone} run alone; those that overlap count as one"))
+    return [Part("Flows of a collective", "medians", [grid, Pairs(lines)], detail=True)]
+
+
+def _row(name: str, found: WindowProperties) -> tuple[str, ...]:
+    skew, size = duration(found.start_skew_s), ratio(found.size_equality)
+    return (name, f"{found.data_flows:.0f}", skew, size, ratio(found.completion))
 
 
 def _definitions(found: FlowProperties | None) -> Sequence[Definition]:
-    return (DEFINITION,) if found is not None and found.start_skew_s is not None else ()
+    return (DEFINITION,) if found is not None and found.by_iteration.start_skew_s is not None else ()
 
 
 FLOW_PROPERTIES = Section(
-    "flow properties", _conclude, ("marks", "wire", "flows"), _document, definitions=_definitions, merge=_merge
+    "flow properties",
+    _conclude,
+    ("marks", "wire", "flows"),
+    _document,
+    _parts,
+    definitions=_definitions,
+    merge=_merge,
 )

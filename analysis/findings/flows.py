@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from netprof.analysis.findings.reconciliation import RECONCILIATION
 from netprof.analysis.findings.seen_flows import SEEN_FLOWS, FlowSide, FlowSummary
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.section import Analysis, Section
-from netprof.units import duration, rate, share, size
+from netprof.units import count, duration, rate, share, size
 
 MOST_FLOWS, BRIEFLY = 200, 10
 """Flows in the table, and where there is little room."""
@@ -48,8 +48,9 @@ def _document(found: Sequence[FlowSummary]) -> dict[str, Any]:
 def _parts(found: Sequence[FlowSummary]) -> Sequence[Part]:
     if not found:
         return [Part("Flows", "no traffic of the job was seen")]
-    headings = ("flow", "device", "rank", "sent", "received", "tx rate", "of link", "resent", "segments resent", "rtt")
-    optional = ("device", "segments resent", "of link", "rank", "received", "tx rate")
+    amounts = ("sent", "received", "tx rate", "of link", "resent", "segments resent")
+    headings = ("flow", "device", "rank", *amounts, "rtt", "control")
+    optional = ("control", "device", "segments resent", "of link", "rank", "received", "tx rate")
     rows = [_row(flow) for flow in found[:MOST_FLOWS]]
     grid = Grid(headings, rows, frozenset({"device"}), optional, brief=BRIEFLY, total=len(found))
     return [Part("Flows", "the largest first", [grid])]
@@ -67,7 +68,18 @@ def _row(flow: FlowSummary) -> tuple[str, ...]:
         size(flow.tx.retransmitted_bytes),
         str(flow.tcp.retransmits) if flow.tcp else "-",
         duration(flow.tcp.rtt_us / 1e6) if flow.tcp else "-",
+        flow.congestion_control or "-",
     )
 
 
-FLOWS = Section("flows", _conclude, document=_document, parts=_parts)
+def _notes(found: Sequence[FlowSummary]) -> Iterator[str]:
+    """Say what holds flows back by itself, and is seen as nothing else."""
+    paused = sum(flow.congestion_control == "bbr" for flow in found)
+    if paused:
+        yield (
+            f"{count(paused, 'flow')} under BBR, which every ten seconds lets a flow have no more than 4 packets on "
+            "their way, for 0.2 s: all ranks wait for the one that it carries"
+        )
+
+
+FLOWS = Section("flows", _conclude, document=_document, parts=_parts, notes=_notes)

@@ -39,7 +39,7 @@ class IterationsFinding:
     why there are none of those either. `stepped` are the processes whose iterations are told by optimizer steps, since
     they have no DDP marks. `models` is how many DDP models train in turn or at once in a process, 0 for one.
     `accumulates` says that some passes' gradients are not exchanged at once, `forward_unseen` that nothing tells where
-    those begin.
+    those begin. `only_launch` says that the marks are of launching alone: phases are unknown then.
     """
 
     count: int | None
@@ -51,6 +51,7 @@ class IterationsFinding:
     models: int
     accumulates: bool
     forward_unseen: bool
+    only_launch: bool = False
 
     @cached_property
     def durations(self) -> Durations | None:
@@ -71,6 +72,8 @@ class IterationsFinding:
         """Why there are no iterations with phases."""
         if self.inferred is not None:
             return "the iterations are inferred, and where their phases lie is not"
+        if self.only_launch and self.durations is not None:
+            return "GPUs compute the phases, and the host only launches them"
         return "no DDP marks were recorded" if self.count is None else "no whole iteration was recorded"
 
 
@@ -92,19 +95,21 @@ def durations_document(
     inferred: InferredSummary | None = None,
     *,
     forward_known: bool = True,
+    phases_known: bool = True,
 ) -> dict[str, Any]:
     """Return the `iterations` part of the job or of a rank."""
     typical = found.phases if found else None
+    exposed = found if phases_known else None
     statistics = found or inferred
-    known = {phase.name: getattr(typical, phase.name) if typical else None for phase in phases.PHASES}
+    known = {phase.name: getattr(typical, phase.name) if typical and phases_known else None for phase in phases.PHASES}
     return {
         "count": inferred.count if inferred else count,
         "inferred": inferred is not None,
         **{name: getattr(inferred, name) if inferred else None for name in ("confidence", "period_s", "method")},
         **{name: getattr(statistics, name) if statistics else None for name in _STATISTICS},
         "typical_s": typical.total if typical else None,
-        "exposed_communication_share": found.exposed_share if found else None,
-        "exposed_communication_share_of_all_time": found.exposed_share_of_all_time if found else None,
+        "exposed_communication_share": exposed.exposed_share if exposed else None,
+        "exposed_communication_share_of_all_time": exposed.exposed_share_of_all_time if exposed else None,
         **dataclasses.asdict(dropped),
         "phases_s": known if forward_known else known | {phases.FORWARD.name: None},
     }
@@ -118,7 +123,7 @@ def _conclude(analysis: Analysis) -> IterationsFinding:
         outcome = infer_iterations(evidence.marks, evidence.collectives, evidence.lanes, evidence.ranks)
         outcome = outcome.within(evidence.piece)
     return IterationsFinding(
-        count=_most(times) if found.dropped else None,
+        count=most_iterations(times) if found.dropped else None,
         times=times,
         inferred=outcome.summary,
         failures=outcome.failures,
@@ -127,10 +132,12 @@ def _conclude(analysis: Analysis) -> IterationsFinding:
         models=max(found.turns.values(), default=0),
         accumulates=bool(found.accumulates),
         forward_unseen=bool(found.forward_unseen),
+        only_launch=len(times) > 0 and set(np.unique(times.pid).tolist()) <= evidence.only_launch,
     )
 
 
-def _most(times: IterationTimes) -> int:
+def most_iterations(times: IterationTimes) -> int:
+    """Return how many the process has that has the most."""
     _, counts = np.unique(times.pid, return_counts=True)
     return int(counts.max(initial=0))
 
@@ -140,7 +147,7 @@ def _merge(parts: Sequence[IterationsFinding], whole: Analysis) -> IterationsFin
     told = any(part.count is not None for part in parts)
     inferred = None if told else merge_inferred([part.inferred for part in parts if part.inferred is not None])
     return IterationsFinding(
-        count=_most(times) if told else None,
+        count=most_iterations(times) if told else None,
         times=times,
         inferred=inferred,
         failures=() if told or inferred is not None else next((p.failures for p in parts if p.failures), ()),
@@ -149,12 +156,18 @@ def _merge(parts: Sequence[IterationsFinding], whole: Analysis) -> IterationsFin
         models=max(part.models for part in parts),
         accumulates=any(part.accumulates for part in parts),
         forward_unseen=any(part.forward_unseen for part in parts),
+        only_launch=len(times) > 0 and all(part.only_launch for part in parts if len(part.times)),
     )
 
 
 def _document(finding: IterationsFinding) -> dict[str, Any]:
     document = durations_document(
-        finding.count, finding.durations, finding.dropped, finding.inferred, forward_known=not finding.stepped
+        finding.count,
+        finding.durations,
+        finding.dropped,
+        finding.inferred,
+        forward_known=not finding.stepped,
+        phases_known=not finding.only_launch,
     )
     return {"iterations": document | {"source": finding.source}}
 
@@ -167,6 +180,9 @@ def _parts(finding: IterationsFinding) -> Sequence[Part]:
         return [Part("Iterations", f"unknown: {why}")]
     told = ", told by the optimizer's steps" if finding.stepped else ""
     median = Pairs([("median", _spread(finding.durations))])
+    if finding.only_launch:
+        unknown = Pairs([("phases", f"unknown: {finding.why_unknown}")])
+        return [Part("Iterations", f"{finding.count or 0} whole ones{told}", [median, unknown])]
     grid = _phase_grid(finding.durations, finding.stepped)
     return [Part("Iterations", f"{finding.count or 0} whole ones{told}", [median, grid])]
 

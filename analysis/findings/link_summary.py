@@ -37,7 +37,8 @@ class LinkSummary:
     also without iterations. `idle` is both directions at once. Byte counts are the job's, over the window. `kept_up` is
     the rate that it kept up sending, as a share of its line rate. `line_rate_bps` is the one that held for the longest;
     `past` says when another did, and `rated_ns` for how long of the window any was known. `unknown_ns` is time in which
-    bytes moved either way of which it is not known when: they count as spread evenly, and no part of it is idle.
+    bytes moved either way of which it is not known when: they count as spread evenly, and no part of it is idle. `host`
+    is empty where one host recorded the job. `period_ns` is above 0 for an RDMA port: so often its bytes are seen.
     """
 
     netns: int
@@ -67,6 +68,8 @@ class LinkSummary:
     unknown_rx_ns: int = 0
     past: LinkPast | None = None
     started_ns: int = 0
+    host: str = ""
+    period_ns: int = 0
 
     @property
     def key(self) -> LinkKey:
@@ -122,11 +125,16 @@ class LinkSummary:
         return self.nic.tx_drops + self.nic.rx_drops if self.nic is not None else 0
 
     @property
+    def name(self) -> str:
+        """The device for a person, of which host where there are several."""
+        return (self.device or "(no device)") + (f" of {self.host}" if self.host else "")
+
+    @property
     def label(self) -> str:
         """Its name for a person: the device and whose flows it carries."""
         name, numbers = ("rank", self.ranks) if self.ranks else ("pid", self.pids)
         who = f"{name} {', '.join(map(str, numbers))}" if len(numbers) <= _NAMED else f"{len(numbers)} {name}s"
-        return self.device + (f" · {who}" if numbers else "")
+        return self.name + (f" · {who}" if numbers else "")
 
 
 def in_one(parts: Sequence[LinkSummary]) -> LinkSummary:

@@ -32,6 +32,9 @@ HARDLY_ANY = 0.001
 OTHER_TRAFFIC = 0.05
 """Share of a device's bytes that may be another's, or a counter's way of counting headers, before it is mentioned."""
 
+_MOST = 256
+"""Links that are listed: a job on a thousand hosts has thousands."""
+
 
 def _side(evidence: Evidence, key: LinkKey, direction: int, window: Intervals, waiting: Intervals | None) -> SideTime:
     """Return for how long a side of a link serves (`definitions.UTILIZATION`); unknown without a line rate."""
@@ -52,8 +55,8 @@ def spans_of_idleness(evidence: Evidence, link: LinkSummary) -> Mapping[str, Int
 
 def short_name(link: LinkSummary, links: Sequence[LinkSummary]) -> str:
     """Return a device's name; where another network namespace has one of that name, with its ranks or its inode."""
-    others = [other for other in links if other.device == link.device and other is not link]
-    name = link.device or "(no device)"
+    others = [other for other in links if other.name == link.name and other is not link]
+    name = link.name
     if not others:
         return name
     if link.ranks and all(other.ranks != link.ranks for other in others):
@@ -66,6 +69,7 @@ def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
     """Summarise every device that the recording watched or that carried a byte of the job."""
     evidence = analysis.evidence
     nics = nic_totals(evidence.table("nic"), evidence.lanes, evidence.piece)
+    nics = {key: totals for key, totals in nics.items() if key not in evidence.ports}  # its bytes are from there
     keys = dict.fromkeys([*evidence.pasts, *evidence.lanes.links])
     return tuple(_summarize(key, nics.get(key), evidence) for key in keys)
 
@@ -111,6 +115,8 @@ def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkS
         unknown_rx_ns=unknown[RECEIVE].total_ns,
         past=past,
         started_ns=evidence.meta.started_ns,
+        host=evidence.host_of_link(key),
+        period_ns=evidence.ports[key].period_ns if key in evidence.ports else 0,
     )
 
 
@@ -162,6 +168,8 @@ def _link(link: LinkSummary) -> dict[str, Any]:
     idle = {"idle": link.idle, "idle_tx": link.idle_tx, "idle_rx": link.idle_rx}
     return {
         **{name: getattr(link, name) for name in _SAME},
+        **({"host": link.host} if link.host else {}),
+        **({"period_s": link.period_ns / 1e9} if link.period_ns else {}),
         "ranks": list(link.ranks),
         "pids": list(link.pids),
         "window_s": link.window_ns / 1e9,
@@ -192,13 +200,14 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     left_out = len(links) - len(shown)
     about = f"; {left_out} with hardly any traffic left out" if left_out else ""
     columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting", "dropped")
-    usage = Grid(columns, [_usage(link, links) for link in shown], left=frozenset({"ranks"}), optional=("ranks",))
+    rows = [_usage(link, links) for link in shown[:_MOST]]
+    usage = Grid(columns, rows, left=frozenset({"ranks"}), optional=("ranks",), total=len(shown))
     if not any(link.dropped_packets for link in shown):
         usage = usage.without({"dropped"})
     sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
     rates = Pairs([("line rate from", source) for source in sources])
     headings = ("link", "unknown", "idle", *(cause.short for cause in CAUSES))
-    idle = Grid(headings, [_idle(link, links) for link in shown])
+    idle = Grid(headings, [_idle(link, links) for link in shown[:_MOST]], total=len(shown))
     if not any(link.unknown_ns for link in shown):
         idle = idle.without({"unknown"})
     return [
@@ -239,21 +248,34 @@ def _of_window(part_ns: int | None, window_ns: int) -> str:
 def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
     for link in links:
         if link.past is not None:
-            yield from changes_in_words(link.device, link.past, link.started_ns)
+            yield from changes_in_words(link.name, link.past, link.started_ns)
         if link.unknown_ns:
             yield (
-                f"when bytes passed {link.device} is unknown for {duration(link.unknown_ns / 1e9)} in all: netprof was "
+                f"when bytes passed {link.name} is unknown for {duration(link.unknown_ns / 1e9)} in all: netprof was "
                 "held up for longer than the kernel keeps its bins apart. They are spread evenly there; it is not idle"
             )
         if link.line_rate_bps is None and link.moved_bytes:
-            yield f"the line rate of {link.device} is unknown: no utilization; idle means bins without any packet"
+            yield f"the line rate of {link.name} is unknown: no utilization; idle means bins without any packet"
         if link.kept_up > MEASURING_ERROR:
             yield (
-                f"{link.device} keeps up {share(link.kept_up)} of its line rate, so {rate(link.line_rate_bps)} "
+                f"{link.name} keeps up {share(link.kept_up)} of its line rate, so {rate(link.line_rate_bps)} "
                 f"({link.line_rate_source}) cannot be true and no utilization is shown: say what it is with --line-rate"
             )
         if link.nic is not None:
-            yield from _nic_notes(link.device, link.nic)
+            yield from _nic_notes(link.name, link.nic)
+        if link.period_ns and link.moved_bytes:
+            yield from _port_notes(link)
+
+
+def _port_notes(link: LinkSummary) -> Iterator[str]:
+    """Say how coarse the numbers of an RDMA port are, and what of them is assumed."""
+    yield (
+        f"{link.name} is an RDMA port: its bytes, headers included, are those of its counters, seen every "
+        f"{duration(link.period_ns / 1e9)} and spread evenly in between: what is shorter shows neither as idle nor as "
+        "full. They are of whoever uses the port"
+    )
+    if len(link.pids) > 1:
+        yield f"{len(link.pids)} processes use {link.name}, and each is taken to move as much as the others"
 
 
 def _nic_notes(device: str, nic: NicTotals) -> Iterator[str]:

@@ -22,6 +22,7 @@ from netprof.schema import TRANSMIT
 from netprof.units import duration, rate, ratio, size
 
 _LAST = 1 << 31  # behind every rank
+_BRIEF = 64
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ class RankSummary:
     """One process of the job that has iterations, collectives or traffic; `rank` is None where nothing says it.
 
     `sent_bytes` is what the process sends, by device. `stepped` says that its
-    iterations are told by optimizer steps, `told` that ranks are what communicators say.
+    iterations are told by optimizer steps, `told` that ranks are what communicators say,
+    `only_launch` that what it launches is not seen to be done, so that phases are unknown. Where several hosts recorded
+    the job, `host` is the process's and `own_pid` its number there: two hosts may have the same.
     """
 
     pid: int
@@ -40,6 +43,9 @@ class RankSummary:
     bandwidths: Bandwidths
     stepped: bool = False
     told: bool = False
+    only_launch: bool = False
+    host: str | None = None
+    own_pid: int | None = None
 
     @property
     def link(self) -> LinkKey | None:
@@ -54,14 +60,15 @@ class RankSummary:
     @property
     def label(self) -> str:
         """Its name for a person."""
-        return f"pid {self.pid}" if self.rank is None else f"rank {self.rank}"
+        name = f"pid {self.own_pid or self.pid}" if self.rank is None else f"rank {self.rank}"
+        return name if self.host is None else f"{name} on {self.host}"
 
 
 def _conclude(analysis: Analysis) -> tuple[RankSummary, ...]:
     evidence = analysis.evidence
     active = np.unique(np.concatenate([evidence.collectives.pid, evidence.posted.pid])).tolist()
     seen = {*evidence.found.dropped, *active, *evidence.lanes.pids}
-    sent = evidence.fold.sent_bytes()
+    sent = evidence.sent_bytes
     return tuple(_summarize(pid, evidence, sent.get(pid, {})) for pid in sorted(seen, key=_order(evidence.ranks)))
 
 
@@ -74,7 +81,7 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) 
     collectives, posted = (each.where(each.pid == pid) for each in (evidence.together, evidence.posted))
     if len(own) == 0:
         collectives, posted = evidence.owned(collectives), evidence.owned(posted)
-    sent = evidence.lanes.of_process(pid, TRANSMIT)
+    sent, host = evidence.lanes.of_process(pid, TRANSMIT), evidence.host_of.get(pid)
     return RankSummary(
         pid=pid,
         rank=evidence.ranks.get(pid),
@@ -84,6 +91,9 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) 
         bandwidths=rank_bandwidths(collectives, own, evidence.world_size, sent, posted),
         stepped=pid in evidence.found.stepped,
         told=evidence.ranks_are_told,
+        only_launch=pid in evidence.only_launch,
+        host=None if host is None else host.name,
+        own_pid=None if host is None else host.pids[pid],
     )
 
 
@@ -109,6 +119,7 @@ def _in_one(parts: Sequence[RankSummary], taken: Durations | None) -> RankSummar
         bandwidths=merge_bandwidths([part.bandwidths for part in parts]),
         stepped=any(part.stepped for part in parts),
         told=any(part.told for part in parts),
+        only_launch=all(part.only_launch for part in parts if part.durations),
     )
 
 
@@ -121,8 +132,15 @@ def _rank(rank: RankSummary) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "pid": rank.pid,
+        **({"host": rank.host, "own_pid": rank.own_pid} if rank.host is not None else {}),
         "device": rank.link.device if rank.link else None,
-        "iterations": durations_document(count, rank.durations, rank.dropped, forward_known=not rank.stepped),
+        "iterations": durations_document(
+            count,
+            rank.durations,
+            rank.dropped,
+            forward_known=not rank.stepped,
+            phases_known=not rank.only_launch,
+        ),
         "collectives": _bandwidths(rank.bandwidths),
         "tx_bytes": rank.tx_bytes,
     }
@@ -142,20 +160,33 @@ def _parts(ranks: Sequence[RankSummary]) -> Sequence[Part]:
     shown = [rank for rank in ranks if rank.durations or rank.bandwidths.count]
     if len(shown) < 2:
         return ()
-    headings = ("rank", "pid", "iterations", "median", "p90", "exposed", "bus bandwidth", "sent / needed", "sent")
+    headings = (
+        "rank",
+        "host",
+        "pid",
+        "iterations",
+        "median",
+        "p90",
+        "exposed",
+        "bus bandwidth",
+        "sent / needed",
+        "sent",
+    )
     optional = ("sent", "p90", "sent / needed", "pid", "iterations")
-    return [Part("Ranks", bodies=[Grid(headings, [_row(rank) for rank in shown], optional=optional)])]
+    grid = Grid(headings, [_row(rank) for rank in shown], frozenset({"host"}), optional, brief=_BRIEF)
+    return [Part("Ranks", bodies=[grid if any(rank.host for rank in shown) else grid.without({"host"})])]
 
 
 def _row(rank: RankSummary) -> tuple[str, ...]:
     found = rank.durations
     return (
         "?" if rank.rank is None else str(rank.rank),
-        str(rank.pid),
+        rank.host or "",
+        str(rank.own_pid or rank.pid),
         str(found.count) if found else "-",
         duration(found.median_s) if found else "-",
         duration(found.p90_s) if found else "-",
-        duration(found.phases.exposed_communication) if found else "-",
+        duration(found.phases.exposed_communication) if found and not rank.only_launch else "-",
         rate(rank.bandwidths.bus_bandwidth_bps),
         ratio(rank.bandwidths.wire_to_algorithm_ratio),
         size(rank.tx_bytes),

@@ -8,7 +8,7 @@ from typing import Any
 from netprof.analysis.definitions import RECONCILIATION as DEFINITION
 from netprof.analysis.definitions import Definition
 from netprof.analysis.findings.link_summary import LinkSummary
-from netprof.analysis.findings.reconciliation_finding import TCP_TOTALS, ReconciliationFinding, reconcile
+from netprof.analysis.findings.reconciliation_finding import OUTSIDE, TCP_TOTALS, ReconciliationFinding, reconcile
 from netprof.analysis.findings.reconciliation_form import notes, parts
 from netprof.analysis.section import Section
 from netprof.analysis.tables.totals import Differences
@@ -19,6 +19,7 @@ def _document(finding: ReconciliationFinding) -> dict[str, Any]:
     return {
         "reconciliation": {
             "holds": finding.holds,
+            "beyond_report": finding.beyond_report,
             **_sums(finding),
             **known,
             "flows_not_read": list(finding.unread) if finding.recorded else None,
@@ -40,6 +41,7 @@ def _sums(finding: ReconciliationFinding) -> dict[str, Any]:
     }
     found: dict[str, Any] = {name: int(amounts.sum()) for name, amounts in sums.items()}
     found |= {"unseen_bytes": finding.unseen_bytes, "counted_beyond_bytes": finding.beyond_bytes}
+    found["unrecorded_bytes"] = None if finding.unrecorded_bytes is None else int(finding.unrecorded_bytes.sum())
     return found if finding.recorded else dict.fromkeys(found)
 
 
@@ -69,6 +71,7 @@ def _flow(finding: ReconciliationFinding, index: int) -> dict[str, Any]:
         "tcp": {name: int(getattr(totals, name)[index]) for name in _TOTALS},
         "counted": {name.removeprefix("counted_"): int(getattr(totals, name)[index]) for name in _COUNTED},
         **{name: int(getattr(gaps, name)[index]) for name in Differences.__dataclass_fields__},
+        "unrecorded_bytes": None if finding.unrecorded_bytes is None else int(finding.unrecorded_bytes[index]),
         "earlier_sent_bytes": earlier[0],
         "earlier_received_bytes": earlier[1],
     }
@@ -97,4 +100,4 @@ RECONCILIATION = Section(
     notes=notes,
     definitions=_definitions,
 )
-__all__ = ["RECONCILIATION", "TCP_TOTALS"]
+__all__ = ["OUTSIDE", "RECONCILIATION", "TCP_TOTALS"]

@@ -34,6 +34,7 @@ def in_words(finding: ReconciliationFinding) -> str:
         f"recovered {size(resent)} sent again and {count(packets, 'packet')}" if resent or packets else "",
         f"{size(int(gaps.on_its_way_bytes.sum()))} on its way at the last look" if gaps.on_its_way_bytes.any() else "",
         f"{count(len(finding.unread), 'flow')} could not be read" if len(finding.unread) else "",
+        "of all that each host recorded, not only of the time that all did" if finding.beyond_report else "",
     ]
     return "; ".join(part for part in parts if part)
 
@@ -43,13 +44,13 @@ def parts(finding: ReconciliationFinding) -> Sequence[Part]:
     if not finding.recorded or not len(finding.totals):
         return [Part("Reconciliation", bodies=[Pairs([("unseen", in_words(finding))])], detail=True)]
     headings = ("flow", "sent by TCP", "counted", "sent again", "counted ", "received", "counted  ", "unseen")
-    totals, gaps = finding.totals, finding.gaps
+    totals = finding.totals
     order = np.argsort(-(totals.sent_bytes + totals.received_bytes), kind="stable")[:MOST_FLOWS].tolist()
     rows = [
         (
             _name(finding, int(finding.totals.flow_id[index])),
             *(size(int(getattr(totals, name)[index])) for name in _SHOWN),
-            size(int(gaps.unseen_sent_bytes[index] + gaps.unseen_received_bytes[index])),
+            size(int(finding.missing_bytes[index])),
         )
         for index in order
     ]
@@ -64,8 +65,8 @@ def parts(finding: ReconciliationFinding) -> Sequence[Part]:
 def _device_row(link: LinkSummary) -> tuple[str, ...]:
     nic = link.nic
     if nic is None:
-        return (link.device, *["?"] * 4)
-    return (link.device, *(size(amount) for amount in (nic.tx_bytes, nic.job_tx_bytes, nic.rx_bytes, nic.job_rx_bytes)))
+        return (link.name, *["?"] * 4)
+    return (link.name, *(size(amount) for amount in (nic.tx_bytes, nic.job_tx_bytes, nic.rx_bytes, nic.job_rx_bytes)))
 
 
 def _name(finding: ReconciliationFinding, flow_id: int) -> str:
@@ -80,6 +81,12 @@ def notes(finding: ReconciliationFinding) -> Iterator[str]:
     if unseen:
         flows = int(np.count_nonzero(gaps.unseen_sent_bytes + gaps.unseen_received_bytes))
         yield f"{size(unseen)} that TCP moved in {count(flows, 'flow')} went by unseen: they are in no number here"
+    if finding.unrecorded_bytes is not None and finding.unrecorded_bytes.any():
+        flows, missing = int(np.count_nonzero(finding.unrecorded_bytes)), int(finding.unrecorded_bytes.sum())
+        yield (
+            f"{size(missing)} of {count(flows, 'flow')} were counted and did not come into the trace: the recorder is "
+            "at fault, tell netprof's authors"
+        )
     if finding.beyond_bytes:
         yield f"{size(finding.beyond_bytes)} more were counted than TCP says it moved: some are counted twice"
     if finding.unread and finding.recorded:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netprof.analysis.events.iterations import Dropped
-from netprof.analysis.findings.checks import CHECKS
+from netprof.analysis.findings.checks import CHECKS, OF_THE_JOB
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.reconciliation import RECONCILIATION
 from netprof.analysis.findings.reconciliation_finding import ReconciliationFinding
@@ -16,23 +16,27 @@ from netprof.analysis.findings.reconciliation_form import in_words
 from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
-from netprof.model import Losses, Meta
+from netprof.model import Host, Losses, Meta
+from netprof.schema import RDMA_PROBE
 from netprof.units import count, duration, share, size
 
 
 @dataclass(frozen=True)
 class RecordingFinding:
-    """How much was recorded, what of it could not be used, and how many checks fail.
+    """How much was recorded, what of it could not be used, and which checks fail.
 
-    `still_recording` says that the end is to come.
+    `still_recording` says that the end is to come, `damage` what of the tables no recorder can have written;
+    `reconciliation` is None where TCP's own totals are not at hand.
     """
 
     meta: Meta
     recorded: Recorded
     dropped: Dropped
-    failed_checks: int
+    failed_checks: frozenset[str]
+    damage: tuple[str, ...]
     still_recording: bool
-    reconciliation: ReconciliationFinding
+    reconciliation: ReconciliationFinding | None
+    hosts: Sequence[Host]
 
 
 def _conclude(analysis: Analysis) -> RecordingFinding:
@@ -41,9 +45,11 @@ def _conclude(analysis: Analysis) -> RecordingFinding:
         meta=analysis.meta,
         recorded=recorded,
         dropped=analysis.of(ITERATIONS).dropped,
-        failed_checks=sum(check.holds is False for check in analysis.of(CHECKS)),
+        failed_checks=frozenset(check.name for check in analysis.of(CHECKS) if check.holds is False),
+        damage=tuple(analysis.evidence.damage),
         still_recording=analysis.evidence.still_recording,
         reconciliation=analysis.of(RECONCILIATION),
+        hosts=analysis.evidence.hosts,
     )
 
 
@@ -58,7 +64,8 @@ def _document(finding: RecordingFinding) -> dict[str, Any]:
         "still_recording": finding.still_recording,
         "recording_s": finding.recorded.total_ns / 1e9,
         "bin_s": meta.bin_ns / 1e9,
-        "losses": dataclasses.asdict(meta.losses) | {"truncated": finding.recorded.truncated},
+        "losses": dataclasses.asdict(meta.losses)
+        | {"truncated": finding.recorded.truncated, "damage": list(finding.damage)},
         "cost": _cost(meta),
         "probes": {
             "started": [dataclasses.asdict(probe) for probe in meta.probes_started],
@@ -78,11 +85,13 @@ def _parts(finding: RecordingFinding) -> Sequence[Part]:
     rows = [("lost", _losses(finding))]
     if finding.meta.losses.healed_bytes:
         rows.append(("seen late", _seen_late(finding.meta.losses.healed_bytes)))
+    if finding.reconciliation is not None:
+        rows.append(("unseen", in_words(finding.reconciliation)))
     rows += [
-        ("unseen", in_words(finding.reconciliation)),
         ("left out", _left_out(finding)),
         ("cost", _cost_in_words(finding.meta)),
     ]
+    rows += [("RDMA ports", probe.detail) for probe in finding.meta.probes_started if probe.name == RDMA_PROBE]
     return [Part("Recording", bodies=[Pairs(rows)]), *_details(finding)]
 
 
@@ -98,8 +107,7 @@ def _details(finding: RecordingFinding) -> Iterator[Part]:
         ("netprof", meta.netprof_version),
     ]
     yield Part("Machine", bodies=[Pairs(machine)], detail=True)
-    processes = [(str(t.pid), "?" if t.rank < 0 else str(t.rank), t.command) for t in meta.targets]
-    yield Part("Processes", bodies=[Grid(("pid", "rank", "command"), processes, frozenset({"command"}))], detail=True)
+    yield Part("Processes", bodies=[_processes(finding.hosts)], detail=True)
     yield Part("Losses", bodies=[Pairs(_each_loss(finding))], detail=True)
     programs = [
         (program.name, str(program.runs), f"{program.run_time_ns / program.runs:.0f} ns")
@@ -113,6 +121,17 @@ def _details(finding: RecordingFinding) -> Iterator[Part]:
     probes += [(probe.name, "skipped", f"{probe.reason} {probe.remedy}".strip()) for probe in meta.probes_skipped]
     about = Grid(("probe", "state", "about"), probes, frozenset({"state", "about"}))
     yield Part("Probes", bodies=[about], detail=True)
+
+
+def _processes(hosts: Sequence[Host]) -> Grid:
+    """Return all processes under their hosts' own numbers."""
+    rows = [
+        (host.name, str(target.pid), "?" if target.rank < 0 else str(target.rank), target.command)
+        for host in hosts
+        for target in host.meta.targets
+    ]
+    grid = Grid(("host", "pid", "rank", "command"), rows, frozenset({"command"}))
+    return grid if len(hosts) > 1 else grid.without({"host"})
 
 
 def _not_stopped(finding: RecordingFinding) -> str:
@@ -139,19 +158,28 @@ def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
 
 
 def _losses(finding: RecordingFinding) -> str:
-    losses, unseen = finding.meta.losses, finding.reconciliation.unseen_bytes
+    losses, reconciled = finding.meta.losses, finding.reconciliation
+    unseen = 0 if reconciled is None else reconciled.unseen_bytes
     parts = [
         count(losses.lost_marks, "mark") if losses.lost_marks else "",
         count(losses.merged_bins, "merged bin") if losses.merged_bins else "",
         _found_late(losses),
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
         "the end of the trace" if finding.recorded.truncated else "",
+        count(len(finding.damage), "damaged table") if finding.damage else "",
         f"{size(unseen)} unseen" if unseen else "",
     ]
-    if not any(parts) and not finding.failed_checks and finding.reconciliation.holds is None:
+    said = ", ".join(part for part in parts if part)
+    if not said and not finding.failed_checks and (reconciled is None or reconciled.holds is None):
         return "nothing that the recorder knows of"
-    doubt = "nothing that the recorder knows of, but the numbers do not fit together: see the notes"
-    return ", ".join(part for part in parts if part) or (doubt if finding.failed_checks else "nothing")
+    return said or _doubt(finding.failed_checks)
+
+
+def _doubt(failed_checks: frozenset[str]) -> str:
+    """Say what stands against nothing having been lost."""
+    if failed_checks - set(OF_THE_JOB):
+        return "nothing that the recorder knows of, but the numbers do not fit together: see the notes"
+    return "nothing; a part of the job is not recorded: see the notes" if failed_checks else "nothing"
 
 
 def _found_late(losses: Losses) -> str:
@@ -202,6 +230,7 @@ def _notes(finding: RecordingFinding) -> Iterator[str]:
         yield "the recording goes on: this is the report of what there is so far"
     if finding.recorded.truncated:
         yield "the recorder did not finish: the end of the trace is missing"
+    yield from finding.damage
     if losses.lost_marks:
         yield f"{losses.lost_marks} marks were lost: steps that miss one are left out"
     if losses.merged_bins:

@@ -78,6 +78,8 @@ def _largest_group(analysis: Analysis) -> int:
 
 
 def _conclude(analysis: Analysis) -> Scaling | None:
+    if analysis.of(ITERATIONS).only_launch:
+        return None
     durations = analysis.of(ITERATIONS).durations
     typical_s = durations.phases.total if durations else None
     return scaling(split_of(analysis.of(ITERATIONS).times), typical_s, analysis.evidence.baseline_s)

@@ -12,8 +12,9 @@ import numpy as np
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64, int64_column
+from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.wire.fold import FlowTotals, WireFold
-from netprof.schema import RECEIVE, TRANSMIT, UNKNOWN_RANK
+from netprof.schema import RDMA, RECEIVE, ROCE, TRANSMIT, UNKNOWN_RANK
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class FlowSummary:
     device: str
     pid: int
     rank: int | None
+    congestion_control: str | None
     tx: FlowSide
     rx: FlowSide
     tcp: TransportState | None
@@ -76,12 +78,13 @@ def summarize_flows(fold: WireFold, tcp: Any, piece: Piece = ALL) -> tuple[FlowS
     return tuple(
         FlowSummary(
             flow_id=int(flows.flow_id[row]),
-            local=endpoint(int(flows.family[row]), str(flows.local_addr[row]), int(flows.local_port[row])),
-            remote=endpoint(int(flows.family[row]), str(flows.remote_addr[row]), int(flows.remote_port[row])),
+            local=_end(flows, "local", int(row)),
+            remote=_end(flows, "remote", int(row)),
             netns=int(flows.netns[row]),
             device=str(flows.device[row]),
             pid=int(flows.pid[row]),
             rank=None if flows.rank[row] == UNKNOWN_RANK else int(flows.rank[row]),
+            congestion_control=str(flows.congestion_control[row]) or None,
             tx=sides[TRANSMIT][row],
             rx=sides[RECEIVE][row],
             tcp=transport.get(int(flows.flow_id[row])),
@@ -94,6 +97,14 @@ def summarize_flows(fold: WireFold, tcp: Any, piece: Piece = ALL) -> tuple[FlowS
 def endpoint(family: int, address: str, port: int) -> str:
     """Return address and port as one writes them: 10.0.0.1:80, [fe80::1]:80."""
     return f"[{address}]:{port}" if family == 6 else f"{address}:{port}"
+
+
+def _end(flows: Flows, side: str, row: int) -> str:
+    """Return an end of a flow as one writes it: address and port, of RoCE address and queue pair."""
+    address, port, pair = (getattr(flows, f"{side}_{name}")[row] for name in ("addr", "port", "queue_pair"))
+    if flows.protocol[row] in (RDMA, ROCE):
+        return f"{address} QP {int(pair) if pair > 0 else '?'}"
+    return endpoint(int(flows.family[row]), str(address), int(port))
 
 
 def _sides(fold: WireFold, direction: int) -> list[FlowSide]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.marks import Marks
+from netprof.model import Host
 from netprof.schema import TRANSMIT, MarkKind
 from netprof.units import duration
 
@@ -20,6 +22,7 @@ HARDLY_ANY = 0.01
 """Share of the usual bytes in as long: heartbeats, not progress."""
 _NAMED = 4
 _FIRST_TRIES_NS = 10**9
+_ONE_HOST: Mapping[int, Host] = MappingProxyType({})
 _WAITS = (MarkKind.DDP_WAIT, MarkKind.WORK_WAIT, MarkKind.POSTED_WAIT, MarkKind.HOROVOD_WAIT)
 
 
@@ -37,16 +40,16 @@ class Stall:
     gone: tuple[int, ...]
     silent_first: int | None = None
 
-    def sentence(self, ranks: Mapping[int, int], through_ns: int) -> str:
-        """Return what is known of it, for a person; `ranks` are the processes' ranks."""
+    def sentence(self, ranks: Mapping[int, int], through_ns: int, hosts: Mapping[int, Host] = _ONE_HOST) -> str:
+        """Return what is known of it, for a person; `ranks` and `hosts` are the processes'."""
         lasted = f"stalled for {duration((through_ns - self.since_ns) / 1e9)}"
-        waiting, absent, gone = (_names(pids, ranks) for pids in (self.waiting, self.absent, self.gone))
+        waiting, absent, gone = (_names(pids, ranks, hosts) for pids in (self.waiting, self.absent, self.gone))
         if gone:
             return f"{lasted}: {gone} has exited" + (f", and {waiting} waits for it" if waiting else "")
         if absent and waiting:
             return f"{lasted}: {absent} has not arrived where {waiting} waits: look at what it does"
         if waiting and self.silent_first is not None:
-            first = _names([self.silent_first], ranks)
+            first = _names([self.silent_first], ranks, hosts)
             return (
                 f"{lasted}: every rank waits, and no byte moves; {first} was the first to send nothing more: look at "
                 "what it does, then at its network"
@@ -131,14 +134,18 @@ def _silent_first(evidence: Evidence, pids: Sequence[int]) -> int | None:
 def _conclude(analysis: Analysis) -> str | None:
     evidence = analysis.evidence
     stall = None if evidence.is_recent else stall_at_end(evidence)
-    return None if stall is None else stall.sentence(evidence.ranks, int(evidence.recording.end_ns[-1]))
+    if stall is None:
+        return None
+    end_ns = int(evidence.recording.end_ns[-1])
+    return stall.sentence(evidence.ranks, end_ns, evidence.host_of)
 
 
-def _names(pids: Sequence[int], ranks: Mapping[int, int]) -> str:
-    """Return processes by rank, with the pid of one that is to be looked at; more than a few as a number."""
+def _names(pids: Sequence[int], ranks: Mapping[int, int], hosts: Mapping[int, Host]) -> str:
+    """Return processes by rank, with pid and host of one that is to be looked at; more than a few as a number."""
     if len(pids) == 1:
-        pid = pids[0]
-        return f"rank {ranks[pid]} (pid {pid})" if pid in ranks else f"pid {pid}"
+        pid, host = pids[0], hosts.get(pids[0])
+        own = f"pid {pid}" if host is None else f"pid {host.pids[pid]} on {host.name}"
+        return f"rank {ranks[pid]} ({own})" if pid in ranks else own
     if len(pids) > _NAMED:
         return f"each of {len(pids)} ranks"
     return "each of ranks " + ", ".join(str(ranks.get(pid, f"pid {pid}")) for pid in pids) if pids else ""

@@ -18,15 +18,22 @@ _MAIN_FLOW = 0.1
 _BUFFER_MATTERS = 0.05
 """Share of the time from which on a buffer's clock is the reason: it runs only while the buffer is all that is missing,
 so not while acknowledgements of what the buffer let through are awaited."""
+_WRITABLE = 2 / 3
+"""Share of a send buffer up to which TCP lets the program write again (sk_stream_is_writeable)."""
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
 class Reason:
-    """What the senders wait for while a transport does not fill its link, and what helps."""
+    """What the senders wait for while a transport does not fill its link, and what helps.
+
+    `of_port` says that it is an RDMA port's, which reports itself whether anything is lost.
+    """
 
     name: str
     happened: str
     advice: str
+    of_port: bool = False
 
 
 NO_LINE_RATE = Reason(
@@ -78,21 +85,26 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     samples = _samples(evidence, np.isin(evidence.fold.flows.pid, pids))
     if samples is None:
         return NO_CLOCKS
-    busy, receiver, sender, whole = _clocks(samples, times)
+    busy, receiver, sender, held_back, full, whole = _clocks(samples, times)
     if max(receiver, sender) >= _BUFFER_MATTERS * whole:
         return RECEIVER if receiver >= sender else SENDER
     if _are_small(evidence, groups):
         return SMALL
+    if busy > 0 and held_back < _MOSTLY * busy:
+        return SENDER if full >= _MOSTLY * busy else APPLICATION
     return CONGESTION if busy - receiver - sender >= whole - busy else APPLICATION
 
 
 @dataclass(frozen=True, eq=False)
 class _Samples:
-    """What went by between two samples of a flow's clocks; us."""
+    """What went by between two samples of a flow's clocks; us.
+
+    `clocks` (clocks + 2, intervals) end with when data waited to be sent, and when none did and the buffer had no room.
+    """
 
     begin_ns: Int64
     end_ns: Int64
-    clocks: Float64  # shape (clocks, intervals)
+    clocks: Float64
 
 
 def _samples(evidence: Evidence, of_group: Bool) -> _Samples | None:
@@ -108,7 +120,12 @@ def _samples(evidence: Evidence, of_group: Bool) -> _Samples | None:
     pairs = np.flatnonzero(row[1:] == row[:-1])
     if len(pairs) == 0:
         return None
-    return _Samples(time_ns[pairs], time_ns[pairs + 1], np.diff(clocks, axis=1)[:, pairs].astype(np.float64))
+    ran = np.diff(clocks, axis=1)[:, pairs].astype(np.float64)
+    at_end = order[pairs + 1]
+    waited = int64_column(table, "notsent_bytes")[at_end] > 0
+    room, used = (int64_column(table, f"send_{name}_bytes")[at_end] for name in ("buffer", "queued"))
+    full = ~waited & (room > 0) & (used > _WRITABLE * room)
+    return _Samples(time_ns[pairs], time_ns[pairs + 1], np.vstack((ran, ran[0] * waited, ran[0] * full)))
 
 
 def _clocks(samples: _Samples, times: Intervals) -> tuple[float, ...]:

@@ -16,6 +16,8 @@ from netprof.analysis.account.causes import (
     TRANSPORT,
     UNSEEN,
 )
+from netprof.analysis.findings.bounds import BOUNDS
+from netprof.analysis.findings.bounds_finding import BoundsFinding
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
@@ -75,19 +77,23 @@ def judge(
     links: Sequence[LinkSummary],
     *,
     only_enqueues: bool = False,
+    bounds: BoundsFinding | None = None,
 ) -> Verdict:
     """Judge the job by the largest cause of its waiting.
 
-    `only_enqueues` says that the job's collectives run where the host does not see them (NCCL).
+    `only_enqueues` says that the job's collectives run where the host does not see them (NCCL), and `bounds` what is
+    known of the waiting all the same.
     """
     busy = [link for link in links if link.moved_bytes > 0]
     busiest = max(busy, key=lambda link: (link.waiting_utilization or 0.0, link.moved_bytes), default=None)
-    if waiting is None:
+    if waiting is None and bounds is not None and bounds.is_known:
+        return replace(_within_bounds(bounds, busy), link=busiest)
+    if waiting is None and (not only_enqueues or iterations.durations is None):
         return replace(_without_iterations(busy, iterations.inferred), link=busiest)
-    if only_enqueues:
+    if waiting is None or only_enqueues:
         return Verdict(Case.UNSEEN, _on_gpus(busy), link=busiest)
     if waiting.exposed_share < EXPOSED_MATTERS or not waiting.causes:
-        return Verdict(Case.COMPUTE_BOUND, _compute_bound(waiting.exposed_share, busy), link=busiest)
+        return Verdict(Case.COMPUTE_BOUND, compute_bound(waiting.exposed_share, busy), link=busiest)
     first, *others = waiting.causes
     bound = "communication-bound" if waiting.exposed_share >= EXPOSED_RULES else "partly communication-bound"
     waits = f"{percent(waiting.exposed_share)} of all time the job only waits"
@@ -97,13 +103,31 @@ def judge(
     return Verdict(Case(first.cause.name), sentence, first.advice, busiest)
 
 
+def _within_bounds(found: BoundsFinding, busy: Sequence[LinkSummary]) -> Verdict:
+    """Judge by what both bounds say; where they disagree, that is said."""
+    low, high = found.shares
+    why = "NCCL only enqueues" if found.on_gpu else "no mark tells when a collective is done"
+    waits = f"{found.said} of all time the job waits for communication (bounds: {why})"
+    if high < EXPOSED_MATTERS or not found.most.causes:
+        usage = _busiest_usage(busy)
+        return Verdict(Case.COMPUTE_BOUND, f"compute-bound: {waits}{f', and {usage}' if usage else ''}")
+    if low < EXPOSED_MATTERS:
+        return Verdict(Case.UNSEEN, f"perhaps communication-bound: {waits}")
+    bound = "communication-bound" if low >= EXPOSED_RULES else "at least partly communication-bound"
+    first = found.sure_cause
+    if first is None:
+        return Verdict(Case.UNSEEN, f"{bound}: {waits}; for what most of all, the bounds do not tell")
+    return Verdict(Case(first.cause.name), f"{bound}: {waits}; of that at most, {first.sentence}", first.advice)
+
+
 def _gain(cause: CauseShare, waiting: WaitingFinding) -> str:
     """Say what the job would gain without the cause."""
     longest_ns = max(rank.window_ns for rank in waiting.by_rank)
     return f" (without that, at most {percent(cause.saves_s * 1e9 / longest_ns)} less time)" if longest_ns else ""
 
 
-def _compute_bound(exposed: float, busy: Sequence[LinkSummary]) -> str:
+def compute_bound(exposed: float, busy: Sequence[LinkSummary] = ()) -> str:
+    """Say that a job hardly waits: `exposed` is the share of all time in which it does."""
     text = f"compute-bound: only {percent(exposed)} of all time the job only waits for communication"
     if usage := _busiest_usage(busy):
         text += f", and {usage}"
@@ -121,7 +145,7 @@ def _busiest_usage(busy: Sequence[LinkSummary]) -> str:
     if not rated:
         return ""
     usage, link = max(rated, key=lambda pair: pair[0])
-    return f"{link.device} averages {percent(usage)} of line rate"
+    return f"{link.name} averages {percent(usage)} of line rate"
 
 
 def _inferred(found: InferredSummary) -> str:
@@ -140,11 +164,11 @@ def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary |
     if not known:
         return Verdict(
             Case.ITERATIONS_UNKNOWN,
-            f"{text} and so is the line rate of {link.device}: only bytes per flow can be shown",
+            f"{text} and so is the line rate of {link.name}: only bytes per flow can be shown",
         )
     return Verdict(
         Case.ITERATIONS_UNKNOWN,
-        f"{text}, so nothing can be said about what the job waits for; {link.device} averages {percent(max(known))} "
+        f"{text}, so nothing can be said about what the job waits for; {link.name} averages {percent(max(known))} "
         "of line rate over the recording",
     )
 
@@ -155,6 +179,7 @@ def _conclude(analysis: Analysis) -> Verdict:
         analysis.of(WAITING),
         analysis.of(LINKS),
         only_enqueues=analysis.of(NCCL).only_enqueues,
+        bounds=analysis.of(BOUNDS),
     )
     sentence = analysis.of(STALLED_AT_END)
     if sentence is None:

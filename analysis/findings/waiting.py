@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES, Cause
+from netprof.analysis.account.causes import HOST, LATE_RANK, WAIT_CAUSES, Cause
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.definitions import WAITING as DEFINITION
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.doing import Doing
 from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.stragglers_finding import StragglersFinding
 from netprof.analysis.findings.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
 from netprof.analysis.findings.waiting_finding import (
     CauseShare,
@@ -33,14 +36,19 @@ _NOTABLE = 1.5
 
 def _conclude(analysis: Analysis) -> WaitingFinding | None:
     evidence = analysis.evidence
-    if len(evidence.iterations) == 0:
-        return None
+    if len(evidence.iterations) == 0 or set(np.unique(evidence.iterations.pid).tolist()) <= evidence.only_launch:
+        return None  # of those that only launch, section `bounds` says what can be said
+    return waiting_in(evidence, doings_of(analysis.of(STRAGGLERS)))
+
+
+def waiting_in(evidence: Evidence, doings: Mapping[str, Doing]) -> WaitingFinding:
+    """Return what the account of some evidence amounts to; `doings` are what ranks do that hold the job up."""
     by_rank = tuple(_rank(pid, evidence) for pid in np.unique(evidence.iterations.pid).tolist())
     waiting = evidence.account.around
     table = waiting_by_iteration(evidence.iterations, waiting)
     exposed_ns = table.waited_ns.sum(axis=(0, 2))
     longest = np.argsort(-exposed_ns, kind="stable")[:_WORST]
-    return _finding(
+    return waiting_finding(
         WaitingParts(
             by_rank=by_rank,
             recorded_ns=evidence.recording.total_ns,
@@ -48,11 +56,18 @@ def _conclude(analysis: Analysis) -> WaitingFinding | None:
             saves_ns=tuple(_saves_ns(table, number) for number in range(len(WAIT_CAUSES))),
             by_iteration_ns=exposed_ns,
             longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist()),
-        )
+        ),
+        doings,
     )
 
 
-def _finding(parts: WaitingParts) -> WaitingFinding:
+def doings_of(found: StragglersFinding | None) -> dict[str, Doing]:
+    """Return what ranks do that hold the job up, by how they are called."""
+    return {} if found is None else {each.who.label: each.doing for each in found.stragglers if each.doing is not None}
+
+
+def waiting_finding(parts: WaitingParts, doings: Mapping[str, Doing]) -> WaitingFinding:
+    """Return what the parts of a recording amount to; `doings` is what ranks do, by how they are called."""
     exposed_ns, window_ns = sum(r.exposed_ns for r in parts.by_rank), sum(r.window_ns for r in parts.by_rank)
     notable_ns = _NOTABLE * max(float(np.median(parts.by_iteration_ns)), 1.0)
     return WaitingFinding(
@@ -60,7 +75,7 @@ def _finding(parts: WaitingParts) -> WaitingFinding:
         window_ns=window_ns,
         exposed_share=exposed_ns / window_ns if window_ns else 0.0,
         unknown_ns=max(0, parts.recorded_ns * len(parts.by_rank) - window_ns),
-        causes=tuple(_shares(parts, exposed_ns)),
+        causes=tuple(_shares(parts, exposed_ns, doings)),
         by_rank=tuple(sorted(parts.by_rank, key=lambda r: (r.rank is None, r.rank or 0, r.pid))),
         worst=tuple(each for each in parts.longest if each.exposed_ns > notable_ns),
         made_of=parts,
@@ -69,10 +84,12 @@ def _finding(parts: WaitingParts) -> WaitingFinding:
 
 def _merge(findings: Sequence[WaitingFinding | None], whole: Analysis) -> WaitingFinding | None:
     parts = [finding.made_of for finding in findings if finding is not None]
-    if not parts:
-        return None
-    recorded_ns = whole.of(RECORDED).total_ns
-    return _finding(
+    return in_one(parts, whole.of(RECORDED).total_ns, doings_of(whole.of(STRAGGLERS))) if parts else None
+
+
+def in_one(parts: Sequence[WaitingParts], recorded_ns: int, doings: Mapping[str, Doing]) -> WaitingFinding:
+    """Return the account of consecutive pieces of a recording as one."""
+    return waiting_finding(
         WaitingParts(
             by_rank=_sum_of_ranks([rank for part in parts for rank in part.by_rank]),
             recorded_ns=recorded_ns,
@@ -80,7 +97,8 @@ def _merge(findings: Sequence[WaitingFinding | None], whole: Analysis) -> Waitin
             saves_ns=tuple(sum(column) for column in zip(*(part.saves_ns for part in parts), strict=True)),
             by_iteration_ns=np.concatenate([part.by_iteration_ns for part in parts]),
             longest=tuple(_longest(parts)),
-        )
+        ),
+        doings,
     )
 
 
@@ -117,14 +135,14 @@ def _rank(pid: int, evidence: Evidence) -> RankWaiting:
     return RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
 
 
-def _shares(parts: WaitingParts, exposed_ns: int) -> list[CauseShare]:
+def _shares(parts: WaitingParts, exposed_ns: int, doings: Mapping[str, Doing]) -> list[CauseShare]:
     found = []
     for number, cause in enumerate(WAIT_CAUSES):
         total = sum(rank.causes_ns[number] for rank in parts.by_rank)
         if total:
             who = parts.blames.get(cause, Blame())
             part, saves_s = total / exposed_ns, parts.saves_ns[number] / 1e9
-            sentence, advice = words(cause, who, part)
+            sentence, advice = words(cause, who, part, doings.get(who.label) if cause in (LATE_RANK, HOST) else None)
             found.append(
                 CauseShare(cause, total, part, saves_s, sentence, advice, who.rank, who.ranks, who.link, who.flow)
             )

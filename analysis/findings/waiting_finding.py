@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
 
 from netprof.analysis.account.causes import Cause
 from netprof.analysis.findings.waiting_words import Blame
@@ -93,3 +96,9 @@ class WaitingFinding:
     by_rank: tuple[RankWaiting, ...]
     worst: tuple[WorstIteration, ...]
     made_of: WaitingParts
+
+
+NOTHING_WAITED = WaitingFinding(
+    0, 0, 0.0, 0, (), (), (), WaitingParts((), 0, MappingProxyType({}), (), np.zeros(0, np.int64), ())
+)
+"""The account of no iteration at all."""

@@ -20,16 +20,21 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.doing import Doing
+from netprof.analysis.findings.port_reports import port_reason
 from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason, transport_reason
+from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, merge, union
 from netprof.schema import TRANSMIT
-from netprof.units import percent, rate
+from netprof.units import duration, percent, rate
 
 _ALONE = 0.8
 """Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
 
 
 _HELD_UP = "the recorder was held up"
+_PORT_GONE = "an RDMA port was not there"
+_PORTS_REST = "; nor did the RDMA ports of these ranks move them"
 
 
 @dataclass(frozen=True)
@@ -59,9 +64,15 @@ def blame(evidence: Evidence) -> dict[Cause, Blame]:
     found[OTHER_TRAFFIC] = _link_behind(waiting.of(OTHER_TRAFFIC), evidence, others=True)
     found[LOSS] = _flow_behind(waiting.of(LOSS), evidence)
     if len(slow := waiting.of(TRANSPORT)):
-        found[TRANSPORT] = Blame(reason=transport_reason(evidence, slow))
+        found[TRANSPORT] = Blame(reason=_reason(evidence, slow))
     found[UNSEEN] = _what_hides(waiting.of(UNSEEN), evidence)
     return {cause: each for cause, each in found.items() if each is not None}
+
+
+def _reason(evidence: Evidence, slow: Waiting) -> Reason:
+    """Return why a transport does not fill its link, be it an RDMA port or TCP."""
+    of_port = port_reason(evidence, np.unique(slow.pid).tolist(), merge(slow.begin_ns, slow.end_ns))
+    return transport_reason(evidence, slow) if of_port is None else of_port
 
 
 def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
@@ -80,10 +91,15 @@ def _name(who: Blame) -> tuple[str, str]:
     return who.label, who.reason.name
 
 
-def words(cause: Cause, who: Blame, part: float) -> tuple[str, str]:
-    """Return what happened, and what to do next; `part` is the cause's share of all exposed time."""
+def words(cause: Cause, who: Blame, part: float, doing: Doing | None = None) -> tuple[str, str]:
+    """Return what happened, and what to do next.
+
+    `part` is the cause's share of all exposed time, and `doing` what the rank that is behind it does meanwhile.
+    """
     happened, next_step = _WORDS[cause]
-    return happened(who, percent(part)), next_step(who)
+    if doing is None or who.part < _ALONE:
+        return happened(who, percent(part)), next_step(who)
+    return f"{happened(who, percent(part))}: {doing.said}", doing.advice
 
 
 def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
@@ -94,7 +110,9 @@ def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
     lengths = np.bincount(index, weights=stretches.length_ns)
     pid = int(pids[np.argmax(lengths)])
     rank = evidence.ranks.get(pid)
-    label = f"process {pid}" if rank is None else f"rank {rank}"
+    host = evidence.host_of.get(pid)
+    own = pid if host is None else host.pids[pid]
+    label = (f"process {own}" if rank is None else f"rank {rank}") + (f" on {host.name}" if host is not None else "")
     return Blame(label, float(lengths.max() / lengths.sum()), rank=rank)
 
 
@@ -112,15 +130,23 @@ def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Bla
     ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
     rest = union([each.full for each in found if each.side.link != side.link])
     alone = (rest & times).total_ns < (1 - _ALONE) * times.total_ns
+    place = f"{side.link.device} of {_ranks(ranks, pids)}{_on_host(side.link, evidence)}"
     way = "sending" if side.direction == TRANSMIT else "receiving"
+    use = evidence.ports.get(side.link)
+    seen = f", seen every {duration(use.period_ns / 1e9)}" if use is not None else ""
     return Blame(
-        label=f"{side.link.device} of {_ranks(ranks, pids)} ({rate(side.line_rate_bps)}, {way})",
+        label=f"{place} ({rate(side.line_rate_bps)}, {way}{seen})",
         part=when[best] / max(times.total_ns, 1),
         ranks=ranks,
         link=side.link.device,
         alone=alone,
         detail=_others_share(found[best], times) if others else "",
     )
+
+
+def _on_host(link: LinkKey, evidence: Evidence) -> str:
+    host = evidence.host_of_link(link)
+    return f" on {host}" if host else ""
 
 
 def _others_share(full: Bottleneck, times: Intervals) -> str:
@@ -143,10 +169,16 @@ def _flow_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
 
 
 def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
-    """Return what is to blame if most of it is not known because the recorder was held up."""
+    """Return what is to blame if most of it is not known because the recorder was held up, or a port was gone."""
     times = merge(stretches.begin_ns, stretches.end_ns)
+    gone = (times & union(list(evidence.without_port.values()))).total_ns
+    if 2 * gone > times.total_ns:
+        return Blame(_PORT_GONE, part=gone / times.total_ns)
     unplaced = (times & union(list(evidence.unplaced.values()))).total_ns
-    return Blame(_HELD_UP, part=unplaced / times.total_ns) if 2 * unplaced > times.total_ns else Blame()
+    if 2 * unplaced > times.total_ns:
+        return Blame(_HELD_UP, part=unplaced / times.total_ns)
+    with_port = {pid for use in evidence.ports.values() for pid in use.pids}
+    return Blame(detail=_PORTS_REST if set(np.unique(stretches.pid).tolist()) <= with_port else "")
 
 
 def _ranks(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
@@ -158,13 +190,17 @@ def _ranks(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
 def _late(who: Blame, part: str) -> str:
     if who.part >= _ALONE:
         return f"{part} of the waiting is for {who.label}, which asks for its collectives after everybody else"
-    return f"{part} of the waiting is for ranks that ask for their collectives last, most often {who.label}"
+    often = f"most often {who.label}" if who.label else "which of them, their hosts' clocks do not tell"
+    return f"{part} of the waiting is for ranks that ask for their collectives last, {often}"
 
 
 def _full(who: Blame, part: str) -> str:
     alone = ", while the other links have room" if who.alone else ""
     return f"in {part} of the waiting {who.label} is full of the job's own bytes{alone}"
 
+
+_NOT_FULL_NOR_LOST = ", no link is known to be full and nothing is lost"
+_NOT_FULL = " and no link is known to be full"
 
 _Say = tuple[Callable[[Blame, str], str], Callable[[Blame], str]]
 
@@ -195,8 +231,8 @@ _WORDS: dict[Cause, _Say] = {
     ),
     TRANSPORT: (
         lambda who, part: (
-            f"in {part} of the waiting bytes are under way, no link is known to be full and nothing is lost; "
-            f"{who.reason.happened}"
+            f"in {part} of the waiting bytes are under way"
+            f"{_NOT_FULL if who.reason.of_port else _NOT_FULL_NOR_LOST}; {who.reason.happened}"
         ),
         lambda who: who.reason.advice,
     ),
@@ -208,12 +244,15 @@ _WORDS: dict[Cause, _Say] = {
         lambda who, part: (
             f"in {part} of the waiting bytes passed of which it is not known when: {who.label}"
             if who.label
-            else f"{part} of the waiting is for bytes that passed no wire that netprof watches"
+            else f"{part} of the waiting is for bytes that passed no wire that netprof watches{who.detail}"
         ),
         lambda who: (
-            "give the recorder a core that is not so busy, or wider bins (--bin)"
+            "see dmesg for why its driver let go of the port"
+            if who.label == _PORT_GONE
+            else "give the recorder a core that is not so busy, or wider bins (--bin)"
             if who.label
-            else "they go over RDMA, shared memory, or between members that are not recorded: record those too"
+            else "they go through shared memory, over NVLink, over an RDMA port whose bytes nothing counts, or between "
+            "members that are not recorded: record those too"
         ),
     ),
 }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from netprof.model import Meta
+from netprof.model import Host, Meta
 from netprof.schema import MarkKind
 
 Rows = Mapping[str, Any]
@@ -22,7 +22,8 @@ _KEPT_WHOLE = frozenset({"flows", "link_changes"})  # without a flow's row its b
 class Inbox:
     """Keeps rows until they are fetched by another thread; of more than half a million the oldest are dropped.
 
-    `steps` counts the `ddp_wait` marks of each process; dropped rows are counted too.
+    `steps` counts the `ddp_wait` marks of each process; dropped rows are counted too. `hosts` are those of a job that
+    several recorded.
     """
 
     def __init__(self, meta: Meta) -> None:
@@ -32,6 +33,7 @@ class Inbox:
         self._held = 0
         self._meta = meta
         self._through_ns = meta.started_ns
+        self.hosts: Sequence[Host] = ()
         self.steps: Counter[int] = Counter()
 
     def add(self, table: str, columns: Rows) -> None:
@@ -48,9 +50,9 @@ class Inbox:
             while self._held > _MOST_ROWS and len(self._rows) > 1:
                 self._held -= _length(self._rows.popleft()[1])
 
-    def describe(self, meta: Meta) -> None:
-        """Take the recording's newest description."""
-        self._meta = meta
+    def describe(self, meta: Meta, hosts: Sequence[Host] = ()) -> None:
+        """Take the recording's newest description, and that of its hosts where they are several."""
+        self._meta, self.hosts = meta, hosts
 
     def reached(self, time_ns: int) -> None:
         """Say that everything up to `time_ns` has been added."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.links import UNKNOWN_RATE
 from netprof.analysis.findings.stall import Stall
+from netprof.analysis.findings.stragglers_finding import Straggler
 from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.live.unfinished import with_unfinished
 from netprof.analysis.section import Analysis
@@ -20,7 +22,7 @@ from netprof.analysis.tables.columns import column, int64_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.wire.bins import Bins
-from netprof.model import LineRate, Meta
+from netprof.model import Host, LineRate, Meta
 from netprof.schema import RECEIVE, TRANSMIT, GpuMetric
 
 _EARLY_NS = 10 * 10**9
@@ -49,7 +51,8 @@ class Recent:
     `through_ns` is how far the recording has come. `analysis` is over the `window_ns` before that, or less where it
     is made less often; None until there is something to conclude from. `last_bandwidths` are the all-reduces of each
     process's last whole iteration. `gpus` are the latest values of table `gpu` for each GPU as a whole. `stall` is set
-    while nothing moves.
+    while nothing moves, `stragglers` are those that hold the job up in the last seconds. `hosts` are those that
+    recorded.
     """
 
     meta: Meta
@@ -62,11 +65,23 @@ class Recent:
     analysis: Analysis | None
     gpus: Mapping[int, Mapping[GpuMetric, float]]
     stall: Stall | None = None
+    stragglers: tuple[Straggler, ...] = ()
+    hosts: tuple[Host, ...] = ()
 
     @property
     def is_early(self) -> bool:
         """Whether it is too early to say that there are no iterations."""
         return len(self.past) == 0 and self.through_ns - self.meta.started_ns < _EARLY_NS
+
+    @property
+    def has_many_hosts(self) -> bool:
+        """Whether several hosts recorded the job."""
+        return len(self.hosts) > 1
+
+    @cached_property
+    def host_of(self) -> Mapping[int, Host]:
+        """The host of each process, where several hosts recorded the job."""
+        return {pid: host for host in self.hosts for pid in host.pids} if self.has_many_hosts else {}
 
 
 @dataclass(frozen=True, eq=False)

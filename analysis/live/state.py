@@ -6,6 +6,7 @@ import numpy as np
 
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.stragglers_finding import Straggler
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.past_iterations import continued, no_iterations
@@ -17,6 +18,7 @@ from netprof.analysis.live.recent import (
     links_now,
 )
 from netprof.analysis.live.stall import StallWatch
+from netprof.analysis.live.stragglers import span_ns, stragglers_now
 from netprof.analysis.live.window import LONGEST_NS, Window
 from netprof.analysis.section import Analysis
 from netprof.analysis.sections import conclude
@@ -28,7 +30,8 @@ _FEWEST_ITERATIONS = 5  # unless this many do not fit into it
 _GLANCE_NS, _GLANCE_ITERATIONS = 4 * _S, 5
 _TRIM_EVERY = 8  # looks
 _CONCLUDE_EVERY_S = 1.5
-_SHARE, _CLOSER_SHARE = 0.01, 0.03  # of a core, at most, goes into conclusions, and into a closer look
+_SHARE, _CLOSER_SHARE = 0.01, 0.01  # of a core, at most, goes into conclusions, and into a closer look
+_STRAGGLERS_SHARE, _STRAGGLERS_EVERY_S = 0.015, 0.5
 _CATCH_UP_ROUNDS = 3
 _GPU_NS = 2 * _S
 
@@ -36,9 +39,9 @@ _GPU_NS = 2 * _S
 class LiveState:
     """Turns what an inbox holds into `Recent`; used by one thread.
 
-    Iterations and the bytes of the last seconds are looked at on every call, and so is what the ranks were doing
-    meanwhile; conclusions over the whole window follow every one and a half seconds. Both come more seldom where they
-    would take more than a few percent of a core.
+    Iterations and the bytes of the last seconds are looked at whenever there is something new, and so is what the ranks
+    were doing meanwhile; conclusions over the whole window follow every one and a half seconds. Both come more seldom
+    where they would take more than a few percent of a core.
     """
 
     def __init__(self, inbox: Inbox, bin_ns: int) -> None:
@@ -49,21 +52,43 @@ class LiveState:
         self._seen = NOTHING_SEEN
         self._stalls = StallWatch()
         self._looks = 0
+        self._is_fresh = False
+        self._glanced: Evidence | None = None
+        self._glanced_at: tuple[Meta, int] | None = None
+        self._stragglers: tuple[Straggler, ...] = ()
         self._closer = Budget(_CLOSER_SHARE)
+        self._straggler_looks = Budget(_STRAGGLERS_SHARE, _STRAGGLERS_EVERY_S)
         self._conclusions = Budget(_SHARE, _CONCLUDE_EVERY_S / 2)
         self._concluded = 0
         self._iterations_concluded = False
 
-    def look(self) -> Recent:
-        """Return what is going on now. Raises TraceError for rows that cannot be believed."""
+    def take_in(self) -> tuple[Meta, int]:
+        """Take what the inbox holds: to be called before it is full, where much comes between two looks.
+
+        Returns the newest description, and how far the recording has come.
+        """
         meta, through_ns, fresh = self._inbox.fetch()
         self._window.set_ranks(meta)
+        self._window.hosts = self._inbox.hosts
         for table, rows in fresh:
             self._window.add(table, rows)
-        glance = self._glance(meta, through_ns)
+        self._is_fresh |= bool(fresh)
+        return meta, through_ns
+
+    def look(self) -> Recent:
+        """Return what is going on now. Raises TraceError for rows that cannot be believed."""
+        meta, through_ns = self.take_in()
+        fresh, self._is_fresh = self._is_fresh, False
+        glance = self._glanced
+        if glance is None or fresh or (meta, through_ns) != self._glanced_at:
+            glance = self._glanced = self._glance(meta, through_ns)
+            self._glanced_at = meta, through_ns
         window_ns = min(self._window_ns(), self._window.longest_ns, through_ns - meta.started_ns)
         if self._looks % _TRIM_EVERY == 0:
             self._window.trim(through_ns, window_ns, self._marks_ns(through_ns, window_ns))
+        if fresh and self._straggler_looks.is_due:
+            with self._straggler_looks.spending():
+                self._stragglers = stragglers_now(self._last(meta, through_ns, span_ns(self._typical_ns())))
         if fresh and (self._conclusions.is_due or self._has_first_iterations()):
             self._conclude(meta, through_ns, window_ns)
         return Recent(
@@ -77,13 +102,13 @@ class LiveState:
             analysis=self._analysis,
             gpus=latest_of_gpus(self._window.columns("gpu", through_ns - _GPU_NS)),
             stall=self._stalls.look(glance, self._past, through_ns),
+            stragglers=self._stragglers,
+            hosts=tuple(glance.hosts),
         )
 
     def _glance(self, meta: Meta, through_ns: int) -> Evidence:
         """Continue the past and, now and then, see what the ranks wait for; returns the last seconds."""
-        span_ns = max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns())
-        marks_since_ns = through_ns - self._marks_ns(through_ns, span_ns)
-        glance = self._window.evidence(meta, through_ns - span_ns, through_ns, marks_since_ns)
+        glance = self._last(meta, through_ns, max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns()))
         alive = self._past.where(self._past.end_ns > through_ns - LONGEST_NS)
         self._past = continued(alive, glance.iterations, glance.marks, self._inbox.steps)
         if self._closer.is_due:
@@ -91,6 +116,11 @@ class LiveState:
                 self._seen = last_seen(glance, through_ns)
         self._looks += 1
         return glance
+
+    def _last(self, meta: Meta, through_ns: int, length_ns: int) -> Evidence:
+        """Return the last part of the recording, with the marks of the iterations that it begins in."""
+        marks_since_ns = through_ns - self._marks_ns(through_ns, length_ns)
+        return self._window.evidence(meta, through_ns - length_ns, through_ns, marks_since_ns)
 
     def _conclude(self, meta: Meta, through_ns: int, window_ns: int) -> None:
         """Conclude over the window: at first a little more often."""

@@ -30,14 +30,16 @@ def strip(
     bins: Bins | None, first_bin: int, bins_per_column: int, columns: int, bin_ns: int, unknown: Intervals = NOTHING
 ) -> Strip:
     """Return `columns` columns of `bins_per_column` bins each, from bin number `first_bin` on; nothing seen is 0."""
-    held = np.zeros(columns * bins_per_column, np.float64)
-    if bins is not None:
-        rows = slice(*np.searchsorted(bins.number, (first_bin, first_bin + len(held))))
-        held[bins.number[rows] - first_bin] = bins.wire_bytes[rows]
-    by_column = held.reshape(columns, bins_per_column) * (8e9 / bin_ns)
+    total: Float64 = np.zeros(columns)
+    highest: Float64 = np.zeros(columns)
+    if bins is not None:  # a column may be years long in a trace that is made up, so only bins that are there are held
+        rows = slice(*np.searchsorted(bins.number, (first_bin, first_bin + columns * bins_per_column)))
+        number, rate_bps = (bins.number[rows] - first_bin) // bins_per_column, bins.wire_bytes[rows] * (8e9 / bin_ns)
+        np.add.at(total, number, rate_bps)
+        np.maximum.at(highest, number, rate_bps)
     edges = bin_ns * (first_bin + bins_per_column * np.arange(columns + 1))
     covered = np.diff(covered_until(unknown, edges))
-    return Strip(by_column.mean(axis=1), by_column.max(axis=1), covered * 2 > bins_per_column * bin_ns)
+    return Strip(total / bins_per_column, highest, covered * 2 > bins_per_column * bin_ns)
 
 
 def is_idle(sides: list[Strip], line_rate_bps: float | None) -> Bool:

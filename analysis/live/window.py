@@ -17,7 +17,7 @@ from netprof.analysis.tables.flow_table import Flows, read_flows
 from netprof.analysis.tables.link_history import known_as, read_link_history
 from netprof.analysis.tables.targets import ranks_by_pid
 from netprof.analysis.wire.fold import WireFold
-from netprof.model import Meta
+from netprof.model import Host, Meta
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind, tables, time_column
 
 LONGEST_NS = 300 * 10**9
@@ -27,7 +27,7 @@ _WIRE = "wire"
 _NOT_NEEDED = (MarkKind.GRADIENT_READY,)  # no conclusion rests on them, and they are half of all marks
 _MOST_FLOWS = 4096
 _KEEP_NS = {"gpu": 5 * 10**9}  # only the latest values are shown, and there may be thousands a second
-_WHOLE = frozenset({"link_changes"})  # few rows, and each holds until the next of its device
+_WHOLE = frozenset({"link_changes", "nccl_ranks"})  # few rows, and each holds until the next of its device or rank
 _KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"flows", "wire"}
 
 _Part = tuple[int, WireFold]
@@ -35,11 +35,15 @@ _Part = tuple[int, WireFold]
 
 
 class Window:
-    """Holds recent rows of the tables that the sections need. The wire is held folded, a few seconds a piece."""
+    """Holds recent rows of the tables that the sections need. The wire is held folded, a few seconds a piece.
+
+    `hosts` are those of a job that several recorded.
+    """
 
     def __init__(self, bin_ns: int) -> None:
         self.bin_ns = bin_ns
         self.longest_ns = LONGEST_NS
+        self.hosts: Sequence[Host] = ()
         self._rows: dict[str, list[Rows]] = {}
         self._flow_rows: dict[int, dict[str, Any]] = {}
         self._flows: Flows | None = None
@@ -91,7 +95,9 @@ class Window:
         def table(name: str) -> dict[str, Any]:
             return self.columns(name, 0 if name in _WHOLE else marks_since_ns if name == "marks" else since_ns)
 
-        return Evidence(now, table, lambda evidence: self._fold(since_ns), is_recent=True)
+        evidence = Evidence(now, table, lambda evidence: self._fold(since_ns), is_recent=True)
+        evidence.hosts = self.hosts or evidence.hosts
+        return evidence
 
     def columns(self, table: str, since_ns: int) -> dict[str, Any]:
         """Return the columns of the rows of a table since then."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.errors import TraceError
+from netprof.trace.columns import to_numpy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,9 +21,6 @@ Bool = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
 """What an integer column holds where nothing is known; no size, time or pid is negative."""
-
-_NUMPY_TYPES = {f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_NUMPY_TYPES["double"] = np.dtype(np.float64)
 
 T = TypeVar("T", bound="Columns")
 
@@ -91,10 +89,11 @@ def int64_column(table: Any, name: str) -> Int64:
 
 
 def text_column(table: Any, name: str) -> list[str]:
-    """Return a column of strings. Raises TraceError where an Arrow column holds bytes that are no text."""
+    """Return a column of strings, "" where an older schema had none. Raises TraceError for bytes that are no text."""
     values = table.column(name) if hasattr(table, "column") else table[name]
     try:
-        return [str(value) for value in (values.to_pylist() if hasattr(values, "to_pylist") else values)]
+        found = values.to_pylist() if hasattr(values, "to_pylist") else values
+        return ["" if value is None else str(value) for value in found]
     except ValueError as error:
         raise TraceError(f"column {name} of the trace holds no text", "the trace is damaged") from error
 
@@ -103,8 +102,4 @@ def _numbers(array: Any) -> npt.NDArray[Any]:
     """Return an Arrow array of fixed-width numbers as a numpy view of its buffer; of nulls, as UNKNOWN."""
     if array.null_count:  # whole columns, of a trace of an older schema
         return np.full(len(array), UNKNOWN, np.int64)
-    data = array.buffers()[1]
-    kind = _NUMPY_TYPES[str(array.type)]
-    if data is None:
-        return np.zeros(len(array), kind)
-    return np.frombuffer(data, kind, count=array.offset + len(array))[array.offset :]
+    return to_numpy(array)

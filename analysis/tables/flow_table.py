@@ -13,6 +13,8 @@ import numpy.typing as npt
 from netprof.analysis.tables.columns import Columns, Int64, int64_column, text_column
 from netprof.schema import UNKNOWN_RANK
 
+_QUEUE_PAIRS = ("local_queue_pair", "remote_queue_pair")
+
 
 class LinkKey(NamedTuple):
     """A device; its name alone is not enough, each network namespace has its own."""
@@ -43,6 +45,9 @@ class Flows(Columns):
     device: npt.NDArray[Any]
     pid: Int64
     rank: Int64
+    local_queue_pair: Int64
+    remote_queue_pair: Int64
+    congestion_control: npt.NDArray[Any]
     lane: Int64
 
     @property
@@ -73,10 +78,11 @@ def read_flows(
     another process of the same rank (a child that it forked) is counted to the worker, unless the rank has had
     several (a job that was restarted). `known_as` is what devices that got a new name go by.
     """
-    numbers = ("flow_id", "family", "local_port", "remote_port", "protocol", "netns", "pid", "rank")
+    numbers = ("flow_id", "family", "local_port", "remote_port", "protocol", "netns", "pid", "rank", *_QUEUE_PAIRS)
     columns: dict[str, Any] = {name: int64_column(table, name) for name in numbers}
     columns |= {
-        name: np.array(text_column(table, name), dtype=object) for name in ("local_addr", "remote_addr", "device")
+        name: np.array(text_column(table, name), dtype=object)
+        for name in ("local_addr", "remote_addr", "device", "congestion_control")
     }
     order = np.argsort(columns["flow_id"], kind="stable")
     ids = columns["flow_id"][order]

@@ -99,6 +99,13 @@ class LinkPast:
         bps = [float("nan") if change.line_rate_bps is None else change.line_rate_bps for change in self.changes]
         return RateOverTime(begin, np.array(bps))
 
+    @property
+    def gone(self) -> Intervals:
+        """When it was not there."""
+        begin = np.array([change.time_ns for change in self.changes])
+        away = np.array([change.state is LinkState.GONE for change in self.changes])
+        return merge(begin[away], np.append(begin[1:], _FOREVER)[away])
+
     def source_of(self, bps: float | None) -> str:
         """Return where one of its line rates came from."""
         return next(change.line_rate_source for change in reversed(self.changes) if change.line_rate_bps == bps)

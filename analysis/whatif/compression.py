@@ -150,7 +150,8 @@ class TopK:
         """That vectors cannot be told from matrices."""
         return (
             f"{self.label}: 4-byte values with 4-byte indices, gathered from all workers; vectors (biases), which "
-            "stay dense, are not told apart in a trace and taken to be small; after the warm-up"
+            "stay dense, are not told apart in a trace and taken to be small; after the warm-up; by gloo between two "
+            "workers in 1.5 times what the bytes take"
         )
 
     def link(self, transport: Transport, kind: Int64, gradients: Gradients, ranks: Int64) -> Terms:

@@ -11,7 +11,7 @@ from netprof.analysis.whatif.fit import AlphaBeta, CollectiveSamples, fit_alpha_
 from netprof.analysis.whatif.program import Program
 from netprof.analysis.whatif.recording import Recording
 from netprof.analysis.whatif.schedule import Observation
-from netprof.analysis.whatif.transport import FittedTransport, FullLink, Spoken
+from netprof.analysis.whatif.transport import GLOO_TURNS, FittedTransport, FullLink, Spoken
 from netprof.errors import NetprofError
 
 _NO_TURNS: Mapping[Spoken, float] = {}
@@ -31,7 +31,7 @@ def fitted_transport(observed: Observation, recording: Recording) -> tuple[Fitte
             "give it with --line-rate, or use --transport ideal",
         )
     wire = FullLink(overhead=1.0 if observed.overhead is None else observed.overhead)
-    turns = _turns(recording.programs, wire, observed.line_rate_bps)
+    turns = {**(GLOO_TURNS if recording.by_gloo else {}), **_turns(recording.programs, wire, observed.line_rate_bps)}
     fits = fit_programs(recording.programs, wire, observed.line_rate_bps, turns)
     found = FittedTransport(fits, observed.line_rate_bps, wire.overhead, turns)
     notes: tuple[str, ...] = ()

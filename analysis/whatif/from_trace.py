@@ -21,7 +21,6 @@ from netprof.analysis.whatif.gradients import gradients_of, pace_of, with_tensor
 from netprof.analysis.whatif.recording import Recording, find_recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
 from netprof.errors import NetprofError, TraceError
-from netprof.schema import ENQUEUED
 
 
 def from_trace(
@@ -50,6 +49,7 @@ def from_trace(
         iterations=recording.iterations,
         workers=workers,
         workers_per_host=_per_host(analysis),
+        workers_on_a_machine=-(-len(np.unique(evidence.iterations.pid)) // len(evidence.hosts)),
         pace=pace.buckets,
         wait_s=pace.wait_s,
         tail_s=pace.tail_s,
@@ -73,8 +73,8 @@ _LOG = "give a gradient log with --batch-time"
 
 def _no_iteration(evidence: Evidence) -> TraceError:
     """Say why there is nothing to replay, and what would help."""
-    if _only_enqueued(evidence):
-        return TraceError(_ON_THE_GPU, f"{_LOG}, or record the job with gloo")
+    if _only_launched(evidence):
+        return TraceError(_NOT_SEEN_TO_END, f"{_LOG}, or record the job with gloo")
     if len(evidence.workers) == 0:
         return TraceError(
             "no framework's marks were recorded, so nothing says what an iteration does",
@@ -86,20 +86,22 @@ def _no_iteration(evidence: Evidence) -> TraceError:
     )
 
 
-_ON_THE_GPU = "NCCL only enqueues its collectives: when they begin and end on the GPU is not recorded"
+_NOT_SEEN_TO_END = (
+    "no mark tells when the job's collectives are done (NCCL only enqueues them): the report bounds what is waited for "
+    "them, but a replay needs the gradients' own times, which those bounds do not hold"
+)
 
 
-def _only_enqueued(evidence: Evidence) -> bool:
-    marks = evidence.marks.kind
-    return bool(np.isin(marks, ENQUEUED).any()) and len(evidence.collectives) == 0
+def _only_launched(evidence: Evidence) -> bool:
+    return bool(evidence.only_launch) and len(evidence.collectives) == 0
 
 
 def _check(recording: Recording, evidence: Evidence) -> None:
     """Raise TraceError where nothing of known size is exchanged."""
     if any(bool((program.bytes > 0).any()) for program in recording.programs):
         return
-    if _only_enqueued(evidence):
-        raise TraceError(_ON_THE_GPU, f"{_LOG}, or record the job with gloo")
+    if _only_launched(evidence):
+        raise TraceError(_NOT_SEEN_TO_END, f"{_LOG}, or record the job with gloo")
     if len(evidence.buckets) and any(probe.name == "marks:gloo" for probe in evidence.meta.probes_started):
         raise TraceError(
             "no collective was seen to carry the gradients: they go another way, or a communication hook exchanges "

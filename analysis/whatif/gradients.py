@@ -83,6 +83,8 @@ def gradients_of(
         return np.zeros(0), np.zeros(0), ()
     rank = pid if pid in sampled else int(sampled[0])
     own, times = iterations.where(iterations.pid == rank), ready.time_ns[ready.pid == rank]
+    if len(own) == 0:
+        return np.zeros(0), np.zeros(0), ()
     row = np.searchsorted(own.begin_ns, times, "right") - 1
     inside = (row >= 0) & (times <= own.wait_ns[np.maximum(row, 0)])
     row, times = row[inside], times[inside]

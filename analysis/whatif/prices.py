@@ -75,10 +75,26 @@ class ProgramPrices:
         was = Terms(*(each[collective] for each in self._recorded))
         was_wire_s = self._wire_s(was, self.pricing.links.recorded_bps[:, None], collective)
         was_s = (was.fixed_s + was_wire_s)[:, None]
-        own_s = recorded[:, :, collective, None]
+        more_s, was_more_s = self._own_turns_s(link, was, collective)
+        own_s = recorded[:, :, collective, None] - was_more_s
         with np.errstate(divide="ignore", invalid="ignore"):
             left = np.where(was_s > 0, np.minimum(new_s / was_s, 1.0), 1.0)
-        return np.asarray(new_s + (own_s - was_s) * left)
+        return np.asarray(new_s + more_s + (own_s - was_s) * left)
+
+    def _own_turns_s(self, link: Terms, was: Terms, collective: int) -> tuple[Float64, Float64]:
+        """Return for how much longer than on average links were full in each recorded collective, there and then.
+
+        Of shapes that broadcast to (R, I, P) and (R, I, 1), below 0 where it was shorter. Who is last in one collective
+        may be first in the next, and it is the last one that everybody waits for: at other rates too.
+        """
+        full_s, recorded_bps = self.program.full_s, self.pricing.links.recorded_bps[:, None]
+        if full_s is None or was.bits <= 0 or not np.isfinite(recorded_bps).all():
+            return np.zeros((1, 1, 1)), np.zeros((1, 1, 1))
+        more_s = (full_s[:, :, collective] - full_s[:, :, collective].mean())[:, :, None]
+        _, was_other_bps = self._slowest_and_next(recorded_bps, collective)
+        _, other_bps = self._slowest_and_next(self.rate_bps, collective)
+        slower = (was_other_bps / other_bps) * (link.bits / was.bits)
+        return more_s * slower[:, None, :], more_s
 
     def encode_s(self, collective: int) -> Float64:
         """Return what the rank computes before it posts a collective, shape (P,)."""
@@ -141,14 +157,19 @@ class ProgramPrices:
         return self.pricing.transport.terms(program.kind, program.bytes, program.ranks)
 
     def _wire_s(self, link: Terms, rate_bps: Float64, collective: int) -> Float64:
-        """Return for how long links of these rates, (R or 1, P), are full, of a shape (R or 1, P).
+        """Return for how long links of these rates, (R or 1, P), are full, of a shape (R or 1, P)."""
+        slowest, other = self._slowest_and_next(rate_bps, collective)
+        return np.asarray(link.bits / slowest + link.turn_bits / other)
+
+    def _slowest_and_next(self, rate_bps: Float64, collective: int) -> tuple[Float64, Float64]:
+        """Return the rates, (R or 1, P), of the slowest link of each rank's team, and of the one that is next.
 
         A ring is as fast as its slowest link. While that one stands still, the next one is taken to be full.
         """
         if len(rate_bps) == 1 or bool((rate_bps == rate_bps[:1]).all()):
-            return np.asarray((link.bits + link.turn_bits) / rate_bps[:1])
+            return rate_bps[:1], rate_bps[:1]
         slowest, other = np.array(rate_bps), np.array(rate_bps)
         for rows in self.program.partners(collective):
             ascending = np.sort(rate_bps[rows], axis=0)
             slowest[rows], other[rows] = ascending[0], ascending[min(1, len(rows) - 1)]
-        return np.asarray(link.bits / slowest + link.turn_bits / other)
+        return slowest, other

@@ -14,7 +14,7 @@ from netprof.analysis.tables.intervals import covered_until
 from netprof.analysis.whatif.doings import Doing, Doings
 from netprof.analysis.whatif.own_time import link_seconds, link_starts
 from netprof.analysis.whatif.program import Program, slowest_compute_s
-from netprof.schema import CollectiveKind
+from netprof.schema import Backend, CollectiveKind
 
 _GRADIENTS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 _MOST = 4096  # iterations times ranks
@@ -29,7 +29,7 @@ class Recording:
     `iteration_s` is their mean over ranks, `exposed_s`, shape (R,), what each rank waited for communication in them.
     Programs begin when all ranks are level, `lead_s`, shape (R,), before the iterations themselves.
     `ranks` are their numbers, None where unknown, and `link_bps`, shape (R,), the line rates of their links, infinite
-    where unknown. `notes` says what about it is assumed.
+    where unknown. `by_gloo` says that gloo performs all collectives, `notes` what is assumed.
     """
 
     pids: tuple[int, ...]
@@ -39,6 +39,7 @@ class Recording:
     exposed_s: Float64
     link_bps: Float64
     lead_s: Float64
+    by_gloo: bool
     notes: tuple[str, ...] = ()
 
     @property
@@ -174,6 +175,7 @@ def _recording(
         exposed_s=np.array([np.mean([doing.exposed_s for doing in own]) for own in chosen]),
         link_bps=np.full(len(pids), np.inf),
         lead_s=np.array([np.mean([doing.lead_s for doing in own]) for own in chosen]),
+        by_gloo=bool((evidence.collectives.backend == int(Backend.GLOO)).all()),
         notes=notes,
     )
 

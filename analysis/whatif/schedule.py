@@ -16,17 +16,19 @@ from netprof.errors import NetprofError
 class Observation:
     """What a trace measured, for the `measured` transport and the point marked in the table.
 
-    Times are means over `iterations` typical ones. `pace` holds the buckets of the rank that waits least, whose
-    gradients other fusion policies start from; `wait_s` is when it waits for them after the iteration's begin, and
-    `tail_s` what follows the last arrival (unpacking). `wire_bytes_per_byte` is the wire bytes that one host sent or
-    received (whichever is more) per byte of buffer, and `overhead` those per byte that the algorithm has to send; both
-    None where no wire bytes were seen.
+    Times are means over `iterations` typical ones. `workers_per_host` share a network namespace (a host of the job),
+    `workers_on_a_machine` were recorded by one recorder and share CPUs and memory. `pace` holds the buckets of the rank
+    that waits least, whose gradients other fusion policies start from; `wait_s` is when it waits for them after the
+    iteration's begin, and `tail_s` what follows the last arrival (unpacking). `wire_bytes_per_byte` is the wire bytes
+    that one host sent or received (whichever is more) per byte of buffer, and `overhead` those per byte that the
+    algorithm has to send; both None where no wire bytes were seen.
     """
 
     iteration_s: float
     iterations: int
     workers: int
     workers_per_host: int
+    workers_on_a_machine: int
     pace: Buckets
     wait_s: float
     tail_s: float

@@ -47,6 +47,14 @@ class Spoken(NamedTuple):
     ranks: int
 
 
+GLOO_TURNS: Mapping[Spoken, float] = {Spoken(int(CollectiveKind.ALL_GATHER), 2): 0.5}
+"""Turns (`FittedTransport`) that are known of gloo's ways, where they were not recorded.
+
+Its all-gather between two ranks takes half as long again as the bytes need, and between more hardly longer: what
+examples/benchmarks/gloo_all_gather.py measures.
+"""
+
+
 @dataclass(frozen=True)
 class AddTable:
     """Measured vector additions: `seconds` by ascending `bytes`, both of shape (A,), A > 0."""
@@ -96,9 +104,9 @@ class FittedTransport:
 
     `fits` hold α and β of each kind and group size that was recorded, at `bandwidth_bps`; what is left of β when the
     time is taken off in which links are full are copies, additions and waits inside the collective. `turns` is that
-    time over the wire bytes' own, less one: above 0 where the members' links are not full all at once. To other group
-    sizes α goes as the ring's steps and the rest as its bytes, and so to kinds that were not recorded: an assumption,
-    none where recorded.
+    time over the wire bytes' own, less one: above 0 where the members' links are not full all at once; it may hold
+    kinds and sizes that were not recorded. To other group sizes α goes as the ring's steps and the rest as its bytes,
+    and so to kinds that were not recorded: an assumption, none where recorded.
     """
 
     fits: Mapping[Spoken, AlphaBeta]
@@ -114,7 +122,7 @@ class FittedTransport:
         for each, count in set(zip(kind.ravel().tolist(), ranks.ravel().tolist(), strict=True)):
             mine, like = (kind == each) & (ranks == count), self._nearest(Spoken(each, count))
             fixed[mine] = self._fixed_s(Spoken(each, count), like, size_bytes[mine])
-            turns[mine] = self.turns.get(like, 0.0)
+            turns[mine] = self.turns.get(Spoken(each, count), self.turns.get(like, 0.0))
         return Terms(fixed, bits, bits * turns)
 
     def rest_s_per_byte(self, spoken: Spoken) -> float:

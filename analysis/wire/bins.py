@@ -77,6 +77,14 @@ class Bins:
         """Return for each instant the new bytes of the streams before it."""
         return _until(self, self.payload_bytes, at_ns) if len(self) and len(at_ns) else np.zeros(len(at_ns))
 
+    def wire_until(self, at_ns: Int64) -> Float64:
+        """Return for each instant the bytes on the link before it."""
+        return _until(self, self.wire_bytes, at_ns) if len(self) and len(at_ns) else np.zeros(len(at_ns))
+
+    def resent_until(self, at_ns: Int64) -> Float64:
+        """Return for each instant the payload before it that had gone by already."""
+        return _until(self, self.resent_bytes, at_ns) if len(self) and len(at_ns) else np.zeros(len(at_ns))
+
     @property
     def busy(self) -> Intervals:
         """The bins that hold a packet, as times."""

@@ -18,7 +18,7 @@ from netprof.analysis.wire.by_bin import ByBin
 from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Recovery, Resent
-from netprof.analysis.wire.unplaced import is_unplaced, spread
+from netprof.analysis.wire.unplaced import MOST_PARTS, is_unplaced, spread
 from netprof.errors import TraceError
 from netprof.schema import RECEIVE, TRANSMIT
 
@@ -82,6 +82,7 @@ class WireFold:
         self._last = np.full(slots, np.iinfo(np.int64).min)
         self._recovery = Recovery(len(flows))
         self._unknown: dict[int, Intervals] = {}  # by lane, twice, plus direction
+        self._parts_left = MOST_PARTS
 
     def add(self, batch: Any) -> None:
         """Add rows: an Arrow batch or table, a DataFrame or a mapping of columns. Raises TraceError on absurd times."""
@@ -161,8 +162,11 @@ class WireFold:
         for index in np.unique(lane).tolist():
             times = merge(begin[lane == index], end[lane == index] + 1)
             self._unknown[index] = self._unknown.get(index, NOTHING) | times
-        evenly, row = spread({name: values[rows] for name, values in columns.items()}, self.bin_ns)
-        self._add_over_time(flow[row], direction[row], evenly)
+        held_up = {name: values[rows] for name, values in columns.items()}
+        most = self._parts_left // 2  # so that what comes later, and may be short, is spread too
+        for evenly, row in spread(held_up, self.bin_ns, most):
+            self._parts_left -= len(row)
+            self._add_over_time(flow[row], direction[row], evenly)
 
     def unknown(self) -> dict[tuple[LaneKey, int], Intervals]:
         """Return the time in which it is not known when the bytes of a lane passed, of lanes that have any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from types import MappingProxyType
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.wire.bins import Bins, combine
@@ -12,16 +13,24 @@ from netprof.analysis.wire.bins import Bins, combine
 class Lanes:
     """The bins of every lane (a process's share of a link) and direction in which a byte moved.
 
-    Sums over lanes are made when first asked for, and kept.
+    Sums over lanes are made when first asked for, and kept. `periods` are the RDMA ports among the links, and how often
+    their bytes are seen: those of a time between are spread over it.
     """
 
-    def __init__(self, bins: Mapping[tuple[LaneKey, int], Bins]) -> None:
+    def __init__(
+        self, bins: Mapping[tuple[LaneKey, int], Bins], periods: Mapping[LinkKey, int] = MappingProxyType({})
+    ) -> None:
         self._bins = dict(bins)
+        self.periods = periods
         self._sums: dict[tuple[LinkKey | int, int], Bins | None] = {}
 
     def __iter__(self) -> Iterator[tuple[LaneKey, int, Bins]]:
         for (lane, direction), bins in self._bins.items():
             yield lane, direction, bins
+
+    def with_ports(self, bins: Mapping[tuple[LaneKey, int], Bins], periods: Mapping[LinkKey, int]) -> Lanes:
+        """Return these lanes and those of RDMA ports."""
+        return Lanes({**self._bins, **bins}, periods)
 
     @cached_property
     def links(self) -> tuple[LinkKey, ...]:
@@ -44,6 +53,10 @@ class Lanes:
     def of_process(self, pid: int, direction: int) -> Bins | None:
         """Return what a process moved in one direction over all links; None: nothing."""
         return self._sum((pid, direction), [b for lane, way, b in self if lane.pid == pid and way == direction])
+
+    def by_packet(self, pid: int, direction: int) -> list[Bins]:
+        """Return what a process moved in one direction over links whose packets were seen, link by link."""
+        return [b for lane, way, b in self if lane.pid == pid and way == direction and lane.link not in self.periods]
 
     def _sum(self, key: tuple[LinkKey | int, int], parts: list[Bins]) -> Bins | None:
         if key not in self._sums:

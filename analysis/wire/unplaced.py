@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy.typing as npt
 
 from netprof.analysis.tables.columns import Bool, Int64, int64_column
 
-_MOST_PARTS = 1 << 22
+MOST_PARTS = 1 << 20
+"""Into how many bins the unplaced rows of one recording are spread: each takes memory for as long as it is analyzed."""
+
+_AT_ONCE = 1 << 17
 _AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
 
 Rows = dict[str, npt.NDArray[Any]]
@@ -21,23 +25,40 @@ def is_unplaced(rows: Rows, bin_ns: int) -> Bool:
     return int64_column(rows, "last_ns") - int64_column(rows, "bin_start_ns") > bin_ns
 
 
-def spread(rows: Rows, bin_ns: int) -> tuple[Rows, Int64]:
-    """Return unplaced rows as rows of one bin each, and which row each is a part of.
+def spread(rows: Rows, bin_ns: int, most: int = MOST_PARTS) -> Iterator[tuple[Rows, Int64]]:
+    """Yield unplaced rows as rows of one bin each, and which row each is a part of; some at a time.
 
-    Their bytes are spread evenly from the first packet to the last: no rate that never was, and no silence. Very long
-    ones are spread over some of the bins only.
+    Their bytes are spread evenly from the first packet to the last: no rate that never was, and no silence. Where that
+    takes more than `most` bins, long rows are spread over some of theirs only.
     """
     first, last = (int64_column(rows, name) for name in ("first_ns", "last_ns"))
-    low, count = first // bin_ns, last // bin_ns - first // bin_ns + 1
-    parts = np.clip(count, 1, max(1, _MOST_PARTS // max(1, len(first))))
-    row = np.repeat(np.arange(len(first)), parts)
-    turn = np.arange(len(row)) - np.repeat(np.cumsum(parts) - parts, parts)
-    start = (low[row] + turn * (count // parts)[row]) * bin_ns
-    divisor = parts[row].astype(np.uint64)
-    evenly = {name: _share(rows[name].astype(np.uint64)[row], divisor, turn.astype(np.uint64)) for name in _AMOUNTS}
-    edges = {"first_ns": np.maximum(first[row], start), "last_ns": np.minimum(last[row], start + bin_ns - 1)}
+    count = last // bin_ns - first // bin_ns + 1
+    parts = np.clip(count, 1, _longest(count, most))
+    ends = np.cumsum(parts)
+    for begin in range(0, int(ends[-1]) if len(ends) else 0, _AT_ONCE):
+        number = np.arange(begin, min(begin + _AT_ONCE, int(ends[-1])))
+        row = np.searchsorted(ends, number, side="right")
+        yield _parts(rows, row, number - (ends - parts)[row], parts, count, bin_ns), row
+
+
+def _longest(count: Int64, most: int) -> int:
+    """Return the most parts that a row may have, so that all have at most `most`, or one each."""
+    low, high = 1, max(1, most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if int(np.minimum(count, middle).sum()) <= most else (low, middle - 1)
+    return low
+
+
+def _parts(rows: Rows, row: Int64, turn: Int64, parts: Int64, count: Int64, bin_ns: int) -> Rows:
+    """Return the parts `turn` of the rows `row`, of which there are `parts`, in `count` bins."""
+    first, last = (int64_column(rows, name)[row] for name in ("first_ns", "last_ns"))
+    start = (first // bin_ns + turn * count[row] // parts[row]) * bin_ns
+    of_turn, divisor = turn.astype(np.uint64), parts[row].astype(np.uint64)
+    evenly = {name: _share(rows[name].astype(np.uint64)[row], divisor, of_turn) for name in _AMOUNTS}
+    edges = {"first_ns": np.maximum(first, start), "last_ns": np.minimum(last, start + bin_ns - 1)}
     same = {name: values[row] for name, values in rows.items() if name not in (*_AMOUNTS, *edges, "bin_start_ns")}
-    return {**same, **evenly, **edges, "bin_start_ns": start}, row
+    return {**same, **evenly, **edges, "bin_start_ns": start}
 
 
 def _share(

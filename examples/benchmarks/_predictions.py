@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ class Row:
     """One line of the table; seconds.
 
     `low_s` and `high_s` are the prediction's interval. `control` is the same job under the recorded conditions around
-    this row, (measured - recorded) / recorded.
+    this row, (measured - recorded) / recorded. Where it was measured several times, the medians stand here, and
+    `spread` is by how much the measurements differ: half of (largest - smallest) / median.
     """
 
     job: str
@@ -30,6 +32,7 @@ class Row:
     high_s: float
     measured_s: float
     control: float
+    spread: float | None = None
 
     @property
     def error(self) -> float:
@@ -46,6 +49,7 @@ class Recorded:
     trace: Path
     iterations: int
     tries: int
+    predict_asleep: bool = False  # a prediction that measures this machine is to have it for itself
     recorded_s: float = 0.0
 
     def record(self) -> None:
@@ -59,9 +63,17 @@ class Recorded:
         """Measure the job under the recorded conditions, relative to what it took while it was recorded."""
         return self.job.measure_s(_CONTROL_ITERATIONS) / self.recorded_s - 1
 
-    def row(self, change: str, options: Sequence[str], measure: Callable[[], float]) -> Row:
+    def row(self, change: str, options: Sequence[str], measure: Callable[[], float], repeats: int = 1) -> Row:
+        """Predict and measure so many times, and print what the median of each is."""
+        rows = [self._row(change, options, measure) for _ in range(repeats)]
+        found = rows[0] if repeats == 1 else median_of(rows)
+        show([found])
+        return found
+
+    def _row(self, change: str, options: Sequence[str], measure: Callable[[], float]) -> Row:
         """Predict, then measure between two controls, and anew where those are off."""
-        point = predict(self.trace, options)
+        with self.job.asleep() if self.predict_asleep else nullcontext():
+            point = predict(self.trace, options)
         control = self.control()
         for _ in range(self.tries):
             before, measured_s, control = control, measure(), self.control()
@@ -69,9 +81,16 @@ class Recorded:
             if abs(worse) <= STEADY:
                 break
         at, low, high = (float(point[name]) for name in ("iteration_s", "iteration_low_s", "iteration_high_s"))
-        found = Row(self.name, change, at, low, high, measured_s, worse)
-        show([found])
-        return found
+        return Row(self.name, change, at, low, high, measured_s, worse)
+
+
+def median_of(rows: Sequence[Row]) -> Row:
+    """Return one row for several of the same change."""
+    names = ("predicted_s", "low_s", "high_s", "measured_s", "control")
+    medians = {name: statistics.median(getattr(row, name) for row in rows) for name in names}
+    measured_s = [row.measured_s for row in rows]
+    spread = (max(measured_s) - min(measured_s)) / 2 / medians["measured_s"]
+    return replace(rows[0], **medians, spread=spread)
 
 
 def predict(trace: Path, options: Sequence[str]) -> dict[str, Any]:
@@ -87,7 +106,7 @@ def predict(trace: Path, options: Sequence[str]) -> dict[str, Any]:
 def header() -> None:
     """Print the names of the columns."""
     names = f"{'predicted':>10}{'5 % to 95 %':>19}{'measured':>11}{'error':>9}{'control':>9}"
-    print(f"{'job':<22}{'change':<26}{names}", flush=True)
+    print(f"{'job':<26}{'change':<22}{names}", flush=True)
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -96,7 +115,10 @@ def show(rows: Sequence[Row]) -> None:
         times = f"{row.predicted_s * 1e3:>7.1f} ms{row.low_s * 1e3:>8.1f} to {row.high_s * 1e3:<7.1f}"
         errors = f"{row.error * 100:>+7.1f} %{row.control * 100:>+7.1f} %"
         unsteady = "" if abs(row.control) <= STEADY else "  unsteady"
-        print(f"{row.job:<22}{row.change:<26}{times}{row.measured_s * 1e3:>8.1f} ms{errors}{unsteady}", flush=True)
+        spread = "" if row.spread is None else f"  ±{row.spread * 100:.1f} % among measurements"
+        print(
+            f"{row.job:<26}{row.change:<22}{times}{row.measured_s * 1e3:>8.1f} ms{errors}{spread}{unsteady}", flush=True
+        )
 
 
 def summarize(rows: Sequence[Row]) -> None:

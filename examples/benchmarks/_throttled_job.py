@@ -19,6 +19,7 @@ from lab import Lab
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 SETTLE = 3  # iterations left out after a change
+LIVES_S = 86_400  # unless it is stopped before
 _ports = iter(range(29500, 30000))  # of jobs that sleep beside each other
 
 
@@ -45,7 +46,7 @@ class Job:
         for rank, host in enumerate(lab):
             place = {"RANK": str(rank), "WORLD_SIZE": str(len(lab.hosts)), "GLOO_SOCKET_IFNAME": host.device}
             place |= {"MASTER_ADDR": lab[0].ipv4, "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-            command = [sys.executable, str(EXAMPLES / self.kind.script), "--seconds", "900", *options]
+            command = [sys.executable, str(EXAMPLES / self.kind.script), "--seconds", str(LIVES_S), *options]
             command += [self.kind.log_option, str(self.logs[rank])]
             talk = (folder / f"{port}.{rank}.err").open("w")
             self.processes.append(

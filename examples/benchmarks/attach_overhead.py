@@ -29,6 +29,7 @@ from _pairs import Ratio, ratio_of_pairs
 
 from netprof.probes.job.processes import find_job
 from netprof.session.options import RecordingOptions
+from netprof.session.priority import behind_the_job
 from netprof.session.recorder import TICK_S, Recorder
 
 WINDOW = 40
@@ -83,9 +84,10 @@ def recorder_process(pids: list[int], orders: Any) -> None:
             recorder = Recorder(find_job(pids), options, [])
             recorder.start()
             orders.send("attached")
-            while not orders.poll():
-                recorder.job.wait(TICK_S)
-                recorder.tick()
+            with behind_the_job():
+                while not orders.poll():
+                    recorder.job.wait(TICK_S)
+                    recorder.tick()
             order = orders.recv()
             meta = recorder.stop(order)
             orders.send(json.dumps({"cpu_s": meta.cost.cpu_s, "wall_s": meta.cost.wall_s}))

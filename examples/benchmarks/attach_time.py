@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from _places import NETPROF
+from _speed import say_speed
 from attach_overhead import Job
 
 from netprof.probes.job.processes import find_job
@@ -51,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
     repeats = parser.parse_args().repeats
+    say_speed()
     job = Job(1, ["64", "4", "8"], 29549)
     try:
         job.begin(10_000_000)

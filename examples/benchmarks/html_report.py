@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from _places import NETPROF
+from _speed import say_speed
 from report_growth import write_trace
 
 
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("--flows", default="64,1", help="numbers of flows, comma-separated (default 64,1)")
     parser.add_argument("--trace", type=Path, default=None, help="measure this trace instead")
     options = parser.parse_args()
+    say_speed()
     print(f"{'trace':>24} {'seconds':>8} {'CPU s':>6} {'peak MB':>8} {'page MB':>8} {'drawn s':>8}")
     place = Path(tempfile.mkdtemp(prefix="netprof-page-"))
     try:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _places import NETPROF
+from _speed import say_speed
 from lab import Lab
 from training import training
 
@@ -124,6 +125,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=2)
     options = parser.parse_args()
+    say_speed()
     columns, _, lines = options.size.partition("x")
     size = int(columns), int(lines)
     without, shown = [], []

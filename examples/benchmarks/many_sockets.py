@@ -17,6 +17,7 @@ import sys
 import time
 
 import _places  # noqa: F401 - finds netprof
+from _speed import say_speed
 
 from netprof.probes.flow.probe import FlowProbe
 
@@ -122,6 +123,7 @@ def main() -> None:
     parser.add_argument("--idle", type=int, default=100_000)
     parser.add_argument("--busy", type=int, default=65_000)
     options = parser.parse_args()
+    say_speed()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     halves: list[Half] = []

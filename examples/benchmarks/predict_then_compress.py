@@ -3,7 +3,9 @@
 The demo job (DDP, two ranks, one a host) is recorded without compression at 1 Gbit/s and at 100 Mbit/s. From that trace
 alone `netprof whatif` predicts an iteration with fp16, PowerSGD and top-k gradients; then jobs with torch's fp16 and
 PowerSGD hooks and with examples/dgc_hook.py run on the same links, while the recorded one sleeps, and log what they
-take. The hooks' warm-up is over when they are measured.
+take. The hooks' warm-up is over when they are measured. Encoding is the CPUs' work, which what-if measures while the
+recorded job sleeps too; their speed varies on a shared machine: each row is predicted and measured anew some times, and
+the medians are compared.
 
 PowerSGD runs with a single bucket, and is predicted from a job with a single bucket: its hook posts collectives from
 callbacks, so that with several buckets gloo may see them in another order on another rank, and ends the job.
@@ -42,12 +44,12 @@ def experiment(name: str, rate: str, args: argparse.Namespace) -> Iterator[Row]:
         folder.mkdir(parents=True, exist_ok=True)
         with running(lab, folder, "ddp", JOBS[name]) as job:
             trace = folder / f"compress.{name.replace(', ', '.').replace(' ', '_')}.{rate}.netprof"
-            it = Recorded(f"{name}, {rate}", job, trace, args.iterations, args.tries)
+            it = Recorded(f"{name}, {rate}", job, trace, args.iterations, args.tries, predict_asleep=True)
             it.record()
             for method in methods:
                 options = ["--bandwidth", rate, "--compression", method]
                 hooked = [*JOBS[name], "--hook", HOOKS[method]]
-                yield it.row(method, options, partial(with_hook, lab, job, folder, hooked))
+                yield it.row(method, options, partial(with_hook, lab, job, folder, hooked), args.repeats)
 
 
 def main() -> None:
@@ -55,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--iterations", type=int, default=40, help="recorded")
     parser.add_argument("--tries", type=int, default=3, help="of a row whose control is off")
+    parser.add_argument("--repeats", type=int, default=5, help="of each row")
     parser.add_argument("--methods", default=",".join(HOOKS))
     parser.add_argument("--rates", default="1gbit,100mbit")
     parser.add_argument("--keep", type=Path, help="leave the traces and logs in this folder")

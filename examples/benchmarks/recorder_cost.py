@@ -25,6 +25,7 @@ from typing import Any
 
 import _places  # noqa: F401 - finds lab
 from _busy_flows import busy_flows
+from _speed import say_speed
 from lab import Lab
 
 TRAIN = Path(__file__).parent.parent / "train.py"
@@ -81,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0)
     options = parser.parse_args()
+    say_speed()
     print(
         f"{'job':14} {'rows/s':>8} {'CPU':>7} {'CPU, steady':>12} {'peak memory':>12} {'trace':>10} {'merged bins':>12}"
     )

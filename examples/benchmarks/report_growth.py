@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from _places import NETPROF
+from _speed import say_speed
 
 from netprof.model import Clock, Device, LineRate, Meta, Target
-from netprof.schema import MarkKind
+from netprof.schema import MarkKind, tables
 from netprof.trace import TraceWriter
 
 MS = 1_000_000
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--flows", default="64,1", help="numbers of flows, comma-separated (default 64,1)")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the traces")
     options = parser.parse_args()
+    say_speed()
     print(f"{'million rows':>12} {'flows':>6} {'trace MB':>9} {'seconds':>8} {'CPU s':>6} {'peak MB':>8}")
     for millions in (float(text) for text in options.rows.split(",")):
         for flows in (int(text) for text in options.flows.split(",")):
@@ -87,12 +90,19 @@ def write_trace(path: Path, rows: int, flows: int) -> None:
         devices=(Device("eth0", 7, LineRate(RATE_BPS, "ethtool")),),
     )
     writer = TraceWriter(path, meta)
-    writer.append("flows", flow_columns(flows))
+    writer.append("flows", filled("flows", flow_columns(flows)))
     for second in range(seconds):
-        writer.append("wire", wire_columns(START_NS + second * 1000 * MS, flows))
+        writer.append("wire", filled("wire", wire_columns(START_NS + second * 1000 * MS, flows)))
         for rank in range(min(2, flows)):
             writer.append("marks", mark_columns(START_NS + second * 1000 * MS, 100 + rank))
     writer.close(meta)
+
+
+def filled(table: str, columns: dict[str, Any]) -> dict[str, Any]:
+    """Return all columns of a table: 0 or "" in those that this job has nothing to say in."""
+    rows = len(next(iter(columns.values())))
+    nothing = {field.name: [""] * rows if field.type == pa.string() else np.zeros(rows) for field in tables()[table]}
+    return {**nothing, **columns}
 
 
 def flow_columns(flows: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from _speed import say_speed
 from report_growth import run_report
 
 from netprof.model import Clock, Device, LineRate, Meta, Target
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--cases", default="8:1h,512:20s", help="ranks:time, comma-separated (default 8:1h,512:20s)")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the traces")
     options = parser.parse_args()
+    say_speed()
     print(
         f"{'ranks':>6} {'recorded':>8} {'M marks':>8} {'M wire':>7} {'trace MB':>9} {'seconds':>8} {'CPU s':>6} "
         f"{'peak MB':>8}"

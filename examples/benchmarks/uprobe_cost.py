@@ -242,7 +242,8 @@ def instruction_table(loop: Loop, pairs: int) -> None:
         symbols = find_functions(file.fileno(), [f"f_{name}" for name in FIRST_INSTRUCTIONS])
     for name in FIRST_INSTRUCTIONS:
         code = next(each.code for each in symbols.functions[f"f_{name}"] if each.name == f"f_{name}")
-        taken = "emulated" if examine_entry(code, symbols.machine).emulated else "single-stepped"
+        entry = examine_entry(code, symbols.machine)
+        taken = "emulated" if entry.emulated else f"like {entry.like}"
         try:
             measured = str(wall(loop, name, (mark_of(name),), pairs, SLOW_CALLS))
         except Refused as refused:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from netprof.cli.digest import write as write_digest
 from netprof.cli.live import watching
+from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
     Bin,
     Device,
@@ -15,51 +20,101 @@ from netprof.cli.recording import (
     Force,
     Iterations,
     Json,
+    Kineto,
     LineRate,
+    NoCommandLine,
     NoLive,
+    NoRas,
     Out,
     Ranks,
+    RdmaBind,
+    RdmaRefresh,
     WorldSize,
     finish,
+    tell_of,
 )
-from netprof.errors import EXIT_INTERRUPTED
+from netprof.errors import EXIT_INTERRUPTED, UsageError
 
 
 def attach(
-    pids: Annotated[list[int], typer.Argument(metavar="PID", help="Any process of the job, or several.")],
+    pids: Annotated[list[int] | None, typer.Argument(metavar="PID", help="Any process of the job, or several.")] = None,
+    job: Annotated[
+        bool, typer.Option("--job", help="Find the job of this host; its trace is called netprof-JOB-HOST-TIME.")
+    ] = False,
+    slurm_job: Annotated[str | None, typer.Option(metavar="ID", help="With --job: the one of this Slurm job.")] = None,
+    container: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --job: the one in this container or pod, by name or id.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With --job: the one with this text in a command line.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="With --job: all that fit, as one.")] = False,
     out: Out = None,
     duration: Duration = None,
     iterations: Iterations = None,
     bin_width: Bin = "1ms",
     line_rate: LineRate = None,
     device: Device = None,
+    rdma_refresh: RdmaRefresh = None,
+    rdma_bind: RdmaBind = False,
+    no_ras: NoRas = False,
+    kineto: Kineto = None,
     world_size: WorldSize = None,
     ranks: Ranks = None,
     no_live: NoLive = False,
+    no_command_line: NoCommandLine = False,
     force: Force = False,
+    digest: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Record a running training job until it ends, ctrl-C, --duration or --iterations; then print the report."""
-    from rich.console import Console
-
     from netprof.session.attach import attach as record_job
     from netprof.session.options import RecordingOptions
-    from netprof.views.printed import standard_output
+    from netprof.session.which_job import JobChoice, job_here, trace_name
+    from netprof.views.printed import say, standard_error, standard_output
 
+    talk = standard_error()
+    choice = JobChoice(slurm_job, container, name, every)
+    _check(pids or [], job, is_chosen=choice.is_made)
     options = RecordingOptions.parse(
         out=out,
         bin_width=bin_width,
         duration=duration,
         iterations=iterations,
-        line_rate=line_rate,
+        line_rate_bps=optional_rate_bps("--line-rate", line_rate),
         device=device,
+        rdma_refresh=rdma_refresh,
+        rdma_bind=rdma_bind,
+        ras=not no_ras,
+        kineto=kineto,
         force=force,
+        command_lines=not no_command_line,
         world_size=world_size,
         ranks=ranks or (),
     )
-    talk = Console(stderr=True)
+    if job:
+        here = job_here(choice)
+        pids, options = here.pids, replace(options, out=out or trace_name(here))
+        say(talk, f"found {here.sentence}")
     with watching(options.out, talk, show=not no_live) as watcher:
-        outcome = record_job(pids, options, sys.argv, watcher)
+        outcome = record_job(pids or [], options, sys.argv, watcher, tell_of(talk))
     finish(outcome, options.out, as_json=as_json, talk=talk, console=standard_output())
+    if digest is not None:
+        write_digest([options.out], digest, force=force)
     if outcome.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _check(pids: Sequence[int], job: bool, *, is_chosen: bool) -> None:
+    """Raise UsageError unless either processes are named or the job is to be found."""
+    if pids and job:
+        raise UsageError("a PID and --job both say what to record", "give one of them")
+    if is_chosen and not job:
+        raise UsageError(
+            "--slurm-job, --container, --name and --all choose among the jobs that --job finds", "add --job"
+        )
+    if not pids and not job:
+        raise UsageError("it is not said what to record", "give a PID of the job, or --job to find it on this host")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -17,11 +16,12 @@ def doctor(
     """Say line by line what this machine, this user and this target allow, and how to allow the rest."""
     from netprof.probes.doctor.diagnose import examine
     from netprof.views.doctor import render, to_json
+    from netprof.views.json_text import json_text
     from netprof.views.printed import standard_output
 
     findings = examine(pid)
     if as_json:
-        typer.echo(json.dumps(to_json(findings), indent=1))
+        typer.echo(json_text(to_json(findings)))
     else:
         render(findings, standard_output())
     if any(finding.prevents for finding in findings):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
 from netprof.cli.recording import Json, print_report
+from netprof.cli.traces import Traces, open_traces
 from netprof.errors import EXIT_INTERRUPTED, NetprofError
 from netprof.views.safe import safe_text
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from netprof.session.attach import Watcher
     from netprof.session.live import RecordingSource
     from netprof.session.live_follow import TraceSource
+    from netprof.session.live_job import JobSource
     from netprof.session.recorder import Recorder
 
 STOPPED = "stopped"
-_SILENT_S = 5.0
 _WAIT_S = 0.1
 
 
@@ -41,30 +42,42 @@ class Display(Protocol):
         """Why nothing is shown any more."""
 
 
-def live(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="The trace that is being recorded.")],
-    as_json: Json = False,
-) -> None:
-    """Watch a trace that another netprof is recording, until it ends or you leave (q); then print the report so far."""
-    from rich.console import Console
-
-    from netprof.session import live_follow
+def live(traces: Traces, as_json: Json = False) -> None:
+    """Watch a job that is being recorded, on one host or many, until it ends or you leave (q); then report on it."""
     from netprof.session.attach import stop_on_signals
-    from netprof.views.printed import standard_output
+    from netprof.views.printed import say, standard_error, standard_output
 
-    talk = Console(stderr=True)
-    source = live_follow.TraceSource(trace)
-    with stop_on_signals() as request, _displayed(source.look, f"following {trace}", talk, _silence(source)) as display:
+    talk = standard_error()
+    source, called = _source(traces), _called(traces)
+    for said in source.left_out:
+        say(talk, said)
+    with (
+        stop_on_signals() as request,
+        _displayed(source.look, f"following {called}", talk, lambda: source.notice) as display,
+    ):
         while not (display.stopping or display.failure or source.ended or request.reason()):
             time.sleep(_WAIT_S)
     if display.failure is not None:
         raise display.failure
-    talk.print(
-        safe_text(f"{source.ended or 'the recording goes on'}; the trace is {trace}"), markup=False, soft_wrap=True
-    )
-    print_report(trace, as_json=as_json, console=standard_output())
+    say(talk, f"{source.ended or 'the recording goes on'}; the trace is {called}")
+    print_report(open_traces(traces), as_json=as_json, console=standard_output())
     if request.reason():
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _source(named: Sequence[Path]) -> TraceSource | JobSource:
+    """Return what follows one trace, or those of a job: of a folder or a pattern also those that are yet to come."""
+    from netprof.session.live_follow import TraceSource
+    from netprof.session.live_job import JobSource
+    from netprof.trace.named import traces_named
+
+    if traces_named(named) == [*named] and len(named) == 1:
+        return TraceSource(named[0])
+    return JobSource(lambda: traces_named(named))
+
+
+def _called(named: Sequence[Path]) -> str:
+    return str(named[0]) if len(named) == 1 else f"{named[0]} and {len(named) - 1} more"
 
 
 @contextmanager
@@ -88,11 +101,13 @@ class _Feeder:
         self._failure_said = False
 
     def __call__(self, recorder: Recorder) -> str | None:
+        from netprof.views.printed import say
+
         self._source.feed(recorder)
         if self._display.failure is not None and not self._failure_said:
             self._failure_said = True
             said = f"nothing is shown any more ({_said(self._display.failure)}); the recording goes on, ctrl-C ends it"
-            self._talk.print(said, markup=False, highlight=False, soft_wrap=True)
+            say(self._talk, said)
         return STOPPED if self._display.stopping else None
 
 
@@ -114,15 +129,6 @@ def _displayed(
     else:
         with LineDisplay(talk, look) as lines:
             yield lines
-
-
-def _silence(source: TraceSource) -> Callable[[], str]:
-    """Return what says for how long nothing has been added to a trace."""
-
-    def notice() -> str:
-        return f"nothing new for {source.silent_s:.0f} s" if source.silent_s > _SILENT_S else ""
-
-    return notice
 
 
 def _said(failure: BaseException) -> str:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from netprof.cli.attach import attach
+from netprof.cli.capture import capture
+from netprof.cli.diff import diff
+from netprof.cli.digest import digest
 from netprof.cli.doctor import doctor
 from netprof.cli.live import live
 from netprof.cli.report import report, with_formats
 from netprof.cli.run import run
+from netprof.cli.streams import drop_unwritable, of_system, open_missing_streams, print_error
 from netprof.cli.timeline import timeline
 from netprof.cli.whatif import whatif
-from netprof.errors import EXIT_INTERRUPTED, EXIT_UNUSABLE, NetprofError
+from netprof.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNUSABLE, NetprofError
 from netprof.version import __version__
-from netprof.views.safe import safe_text
 
 _PASS_ON = {"allow_interspersed_args": False}  # what follows the command belongs to it
 
@@ -35,7 +38,10 @@ app.command(context_settings=_PASS_ON)(run)
 app.command()(live)
 app.command()(with_formats(report))
 app.command()(whatif)
+app.command()(diff)
+app.command()(digest)
 app.command()(timeline)
+app.command()(capture)
 app.command()(doctor)
 
 
@@ -64,29 +70,28 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
+    """Run the command line and exit with its code. A reader who leaves early (`| head`) has what he wanted: 0."""
+    open_missing_streams()
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()
     except NetprofError as error:
-        _print_error(error)
+        print_error(error, verbose=_settings.verbose)
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: nothing more to say
+        code = EXIT_DONE
+    except SystemExit as error:  # of the command line library, where a pipe breaks
+        code = EXIT_DONE if isinstance(error.__context__, BrokenPipeError) else error.code
+    except OSError as error:
+        print_error(of_system(error))
         code = EXIT_UNUSABLE
     except Exception as error:
         if not hasattr(error, "show"):  # a usage error of the command line library shows itself
             raise
-        error.show()
+        with suppress(OSError):
+            error.show()
         code = error.exit_code  # type: ignore[attr-defined]
+    drop_unwritable()
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _print_error(error: NetprofError) -> None:
-    print(f"netprof: {safe_text(error.message)}", file=sys.stderr)
-    if error.hint:
-        print(f"  {safe_text(error.hint)}", file=sys.stderr)
-    if error.detail and _settings.verbose:
-        print(error.detail, file=sys.stderr)

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from netprof.analysis import Analysis
-    from netprof.trace import TraceReader
+    from netprof.trace import TraceSource
 
 
-def analyzed(reader: TraceReader, baseline_s: float | None = None) -> Analysis:
+def analyzed(reader: TraceSource, baseline_s: float | None = None) -> Analysis:
     """Return the conclusions from a trace; of a long one, a terminal shows meanwhile how much of it is done.
 
     `baseline_s` is an iteration of one worker alone, in seconds. Raises TraceError.
@@ -22,17 +22,18 @@ def analyzed(reader: TraceReader, baseline_s: float | None = None) -> Analysis:
     from netprof.analysis import analyze
 
     with ExitStack() as stack:
-        return analyze(reader, baseline_s=baseline_s, on_piece=_Bar(stack, reader.path.name))
+        return analyze(reader, baseline_s=baseline_s, on_piece=Bar(stack, f"analyzing {reader.path.name}"))
 
 
-class _Bar:
-    """A bar that appears when the first piece of a recording is done, and goes with the stack."""
+class Bar:
+    """A bar on a terminal that appears when the first part of something is done, and goes with the stack."""
 
-    def __init__(self, stack: ExitStack, name: str) -> None:
-        self._stack, self._name = stack, name
+    def __init__(self, stack: ExitStack, doing: str) -> None:
+        self._stack, self._doing = stack, doing
         self._progress: Progress | None = None
 
     def __call__(self, done: int, total: int) -> None:
+        """Show how much of it is done; of a `total` of 0 nobody knows how much there is."""
         if self._progress is None:
             console = standard_error()
             if not console.is_terminal:
@@ -43,5 +44,5 @@ class _Bar:
             from netprof.views.safe import safe_text
 
             self._progress = self._stack.enter_context(Progress(console=console, transient=True))
-            self._progress.add_task(f"analyzing {escape(safe_text(self._name))}", total=total)
+            self._progress.add_task(escape(safe_text(self._doing)), total=total or None)
         self._progress.update(self._progress.task_ids[0], completed=done)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from netprof.cli.reading import analyzed
-from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from netprof.session.attach import Outcome
+    from netprof.analysis import Analysis
+    from netprof.errors import NotPermittedError
+    from netprof.session.attach import Outcome, Refusal
+    from netprof.trace import TraceSource
 
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]")
@@ -25,9 +26,33 @@ Iterations = Annotated[
 ]
 Bin = Annotated[str, typer.Option("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.")]
 LineRate = Annotated[
-    str | None, typer.Option(metavar="RATE", help="The link's line rate, as 10gbit, where the driver does not know it.")
+    str | None,
+    typer.Option(metavar="RATE", help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it."),
 ]
 Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flows over this network device.")]
+RdmaRefresh = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Let the kernel read RDMA ports' counters this often while recording, as 1ms; it is put back after.",
+    ),
+]
+RdmaBind = Annotated[
+    bool,
+    typer.Option(
+        "--rdma-bind",
+        help="Bind the RDMA devices' own counters to the job's queue pairs while recording; it is undone after.",
+    ),
+]
+Kineto = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=1000,
+        help="Ask the job once for a torch profile of N iterations; it must run with KINETO_USE_DAEMON=1.",
+    ),
+]
 WorldSize = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Ranks of the job on all hosts, where its environment is silent.")
 ]
@@ -36,29 +61,74 @@ Ranks = Annotated[
     typer.Option("--rank", metavar="PID=N", help="The rank of a process, where its environment is silent. Repeatable."),
 ]
 NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.")]
+NoRas = Annotated[bool, typer.Option("--no-ras", help="Do not ask NCCL for its ranks (RAS, read-only).")]
+NoCommandLine = Annotated[
+    bool, typer.Option("--no-command-line", help="Record no command lines. Secrets in them never are.")
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
-def finish(outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, console: Console) -> None:
-    """Say why the recording ended and where it is, then print the report. Raises what cut the recording short."""
-    ending = f"{outcome.meta.stop_reason}; the trace is {trace}"
-    talk.print(safe_text(ending), markup=False, highlight=False, soft_wrap=True)
-    print_report(trace, as_json=as_json, console=console)
-    if outcome.failure is not None:
-        raise outcome.failure
+def tell_of(talk: Console) -> Refusal:
+    """Return what says why only a part can be recorded, and how to record all."""
+    from netprof.views.printed import say
+
+    def tell(refused: NotPermittedError) -> None:
+        say(talk, f"netprof: {refused.message}: bytes are sampled, and there are no marks")
+        say(talk, f"  {refused.hint}")
+
+    return tell
 
 
-def print_report(trace: Path, *, as_json: bool, console: Console, baseline_s: float | None = None) -> None:
-    """Analyze a trace and print the report. `baseline_s` is an iteration of one worker alone. Raises NetprofError."""
+def finish(
+    outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, console: Console, json_file: Path | None = None
+) -> None:
+    """Say why the recording ended and where it is, then print the report, and write it to `json_file` too.
+
+    Raises what cut the recording short, else what the report fails by.
+    """
+    from netprof.views.printed import say
+
+    say(talk, f"{outcome.meta.stop_reason}; the trace is {trace}")
+    try:
+        print_report(trace, as_json=as_json, console=console, json_file=json_file)
+    finally:
+        if outcome.failure is not None:
+            raise outcome.failure
+
+
+def print_report(
+    trace: Path | TraceSource,
+    *,
+    as_json: bool,
+    console: Console,
+    baseline_s: float | None = None,
+    json_file: Path | None = None,
+) -> None:
+    """Analyze a trace and print the report, and write it to `json_file` too. Raises NetprofError, OSError.
+
+    `baseline_s` is an iteration of one worker alone, in seconds.
+    """
     from netprof.trace import TraceReader
 
-    analysis = analyzed(TraceReader(trace), baseline_s)
+    reader = TraceReader(trace) if isinstance(trace, Path) else trace
+    analysis = analyzed(reader, baseline_s)
+    if json_file is not None:  # before what a terminal that is gone may fail by
+        from netprof.views.output import write
+        from netprof.views.reporter import Report
+        from netprof.views.reporters import by_name
+
+        write(by_name("json"), Report(analysis, reader), json_file)
+    show(analysis, as_json=as_json, console=console)
+
+
+def show(analysis: Analysis, *, as_json: bool, console: Console) -> None:
+    """Print a report, as JSON or for a person. Raises OSError."""
     if as_json:
         from netprof.views.json_report import to_json
+        from netprof.views.json_text import json_text
 
-        json.dump(to_json(analysis), console.file, indent=1, allow_nan=False)
-        console.file.write("\n")
+        console.file.write(json_text(to_json(analysis)) + "\n")
     else:
         from netprof.views.console import render
 

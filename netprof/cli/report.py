@@ -1,26 +1,30 @@
-"""`netprof report TRACE`: what a recording says, printed or written in other formats."""
+"""`netprof report TRACE...`: what a recording says, printed or written in other formats."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from netprof.cli.baseline import read_baseline
+from netprof.cli.digest import Scheduler, digests_named
 from netprof.cli.reading import analyzed
-from netprof.cli.recording import Json, print_report
+from netprof.cli.recording import Json, print_report, show
+from netprof.cli.traces import OnlyHosts, Traces, open_traces
 from netprof.errors import UsageError
 from netprof.views.reporters import REPORTERS, by_name, by_suffix
 
 if TYPE_CHECKING:
+    from netprof.analysis.digest.opened import Source
+    from netprof.trace import TraceSource
     from netprof.views.reporter import Reporter
 
 
 def report(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="The directory that attach or run made.")],
+    traces: Traces,
     as_json: Json = False,
     out: Annotated[
         list[Path] | None,
@@ -34,16 +38,34 @@ def report(
             help="An iteration of one worker alone, or a recording of such a run: gives the measured scaling factor.",
         ),
     ] = None,
+    hosts: OnlyHosts = None,
+    scheduler: Scheduler = None,
+    with_kineto: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A profile of torch.profiler: it makes numbers of bounds, and goes into --archive. May be repeated.",
+        ),
+    ] = None,
     **formats: Path | None,
 ) -> None:
     """Print where the iterations and the link of a recorded job went, or write it in other formats."""
     wanted = {name: path for name, path in formats.items() if path is not None}
+    targets = _targets(wanted, out or [], as_json)
+    if (sources := digests_named(traces, scheduler, hosts or ())) is not None:
+        if with_kineto:
+            raise UsageError(
+                "--with-kineto needs the traces", "report them, or digest a job that was asked for profiles"
+            )
+        _report_digests(sources, targets if wanted or out else [], as_json, force, baseline, scheduler)
+        return
     if not wanted and not out:
         from netprof.views.printed import standard_output
 
-        print_report(trace, as_json=as_json, console=standard_output(), baseline_s=read_baseline(baseline))
+        reader = _opened(traces, hosts or (), with_kineto or ())
+        print_report(reader, as_json=as_json, console=standard_output(), baseline_s=read_baseline(baseline))
         return
-    _write(trace, _targets(wanted, out or [], as_json), force, baseline)
+    _write(traces, hosts or (), targets, force, baseline, with_kineto or ())
 
 
 def with_formats(command: Callable[..., None]) -> Callable[..., None]:
@@ -84,18 +106,65 @@ def _targets(named: dict[str, Path], out: list[Path], as_json: bool) -> list[tup
     return targets
 
 
-def _write(trace: Path, targets: list[tuple[Reporter, Path]], force: bool, baseline: str | None) -> None:
-    """Analyze a trace once and write each report. Raises NetprofError."""
+def _opened(traces: Sequence[Path], hosts: Collection[str], beside: Sequence[Path]) -> TraceSource:
+    """Return the recording, with profiles of its processes where some are given. Raises TraceError, UsageError."""
+    reader = open_traces(traces, hosts)
+    if not beside:
+        return reader
+    from netprof.analysis.hosts.profiled import WithProfiles
+
+    return WithProfiles(reader, beside)
+
+
+def _report_digests(
+    sources: Sequence[Source],
+    targets: list[tuple[Reporter, Path]],
+    as_json: bool,
+    force: bool,
+    baseline: str | None,
+    scheduler: str | None,
+) -> None:
+    """Print or write what digests say. Raises NetprofError, UsageError for formats that need the traces."""
+    from netprof.session.digested import analyze_digests
+    from netprof.views.output import STDOUT, check, write
+    from netprof.views.reporter import Report
+
+    for reporter, path in targets:
+        if not reporter.of_findings:
+            raise UsageError(
+                f"--{reporter.name} needs the traces: digests hold what was concluded from them",
+                "use --json or --markdown, or report the traces",
+            )
+        check(reporter, path, force)
+    analysis = analyze_digests(sources, baseline_s=read_baseline(baseline), scheduler=scheduler)
+    if not targets:
+        from netprof.views.printed import standard_output
+
+        show(analysis, as_json=as_json, console=standard_output())
+    for reporter, path in targets:
+        write(reporter, Report(analysis, None), path)
+        if path != STDOUT:
+            typer.echo(f"wrote {path}", err=True)
+
+
+def _write(
+    traces: Sequence[Path],
+    hosts: Collection[str],
+    targets: list[tuple[Reporter, Path]],
+    force: bool,
+    baseline: str | None,
+    beside: Sequence[Path],
+) -> None:
+    """Analyze a recording once and write each report. Raises NetprofError."""
     from netprof.views.output import STDOUT, check, write
 
     for reporter, path in targets:
         check(reporter, path, force)
 
-    from netprof.trace import TraceReader
     from netprof.views.reporter import Report
 
-    reader = TraceReader(trace)
-    done = Report(analyzed(reader, read_baseline(baseline)), reader)
+    reader = _opened(traces, hosts, beside)
+    done = Report(analyzed(reader, read_baseline(baseline)), reader, beside)
     for reporter, path in targets:
         write(reporter, done, path)
         if path != STDOUT:

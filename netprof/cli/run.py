@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
     Bin,
     Device,
@@ -15,11 +16,17 @@ from netprof.cli.recording import (
     Force,
     Iterations,
     LineRate,
+    NoCommandLine,
+    NoRas,
     Out,
+    RdmaBind,
+    RdmaRefresh,
     WorldSize,
     finish,
-    print_report,
+    tell_of,
 )
+from netprof.cli.streams import print_error
+from netprof.errors import NetprofError
 
 
 def run(
@@ -30,33 +37,46 @@ def run(
     bin_width: Bin = "1ms",
     line_rate: LineRate = None,
     device: Device = None,
+    rdma_refresh: RdmaRefresh = None,
+    rdma_bind: RdmaBind = False,
+    no_ras: NoRas = False,
     world_size: WorldSize = None,
+    no_command_line: NoCommandLine = False,
     force: Force = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON to a file as well.")
     ] = None,
 ) -> None:
     """Start a job and record it from its first iteration; the report goes to stderr, the exit code is the job's."""
-    from rich.console import Console
-
     from netprof.session.options import RecordingOptions
     from netprof.session.run import run as record_command
+    from netprof.views.output import check_place
     from netprof.views.printed import standard_error
 
+    if json_file is not None:
+        check_place(json_file)
+    talk = standard_error()
     options = RecordingOptions.parse(
         out=out,
         bin_width=bin_width,
         duration=duration,
         iterations=iterations,
-        line_rate=line_rate,
+        line_rate_bps=optional_rate_bps("--line-rate", line_rate),
         device=device,
+        rdma_refresh=rdma_refresh,
+        rdma_bind=rdma_bind,
+        ras=not no_ras,
         force=force,
+        command_lines=not no_command_line,
         world_size=world_size,
     )
-    outcome, exit_code = record_command(command, options, sys.argv)
-    talk = standard_error()
-    finish(outcome, options.out, as_json=False, talk=talk, console=talk)
-    if json_file is not None:
-        with json_file.open("w", encoding="utf-8") as file:
-            print_report(options.out, as_json=True, console=Console(file=file))
+    outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk))
+    try:
+        finish(outcome, options.out, as_json=False, talk=talk, console=talk, json_file=json_file)
+    except NetprofError as error:
+        print_error(error)
+    except (Exception, KeyboardInterrupt) as error:  # the exit code is the job's, whatever happens to netprof
+        print_error(
+            NetprofError(f"the report failed: {type(error).__name__}: {error}", f"netprof report {options.out}")
+        )
     raise typer.Exit(exit_code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +9,9 @@ import typer
 
 from netprof.cli import whatif_options as options
 from netprof.cli import whatif_source as source_of
+from netprof.cli.rates import optional_rate_bps
 from netprof.errors import UsageError
-from netprof.units import parse_duration_ns, parse_rate_bps
+from netprof.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
@@ -35,7 +35,8 @@ def whatif(
         str | None, typer.Option(metavar="LIST", help="Link speeds: Gbit/s, or with a unit, as 1,10,500mbit.")
     ] = None,
     leg: Annotated[
-        list[str] | None, typer.Option(metavar="RANK=RATE", help="Hold one rank's link to a rate; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="RANK=RATE", help="Hold a rank's link to a rate, as 2=250mbit; repeatable."),
     ] = None,
     workers: Annotated[str | None, typer.Option(metavar="LIST", help="Worker counts, as 2,16,64.")] = None,
     compression: Annotated[
@@ -63,7 +64,7 @@ def whatif(
         typer.Option(metavar="NS", help="Cost of encoding and decoding a byte; else methods are measured here."),
     ] = None,
     line_rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="The recorded link's line rate, as 10gbit.")
+        str | None, typer.Option(metavar="RATE", help="The recorded link's line rate, as 10gbit, or in Gbit/s.")
     ] = None,
     workers_per_host: Annotated[int | None, typer.Option(metavar="N", min=1, help="For the one-host baseline.")] = None,
     baseline_worker: Annotated[
@@ -71,6 +72,15 @@ def whatif(
     ] = None,
     baseline_host: Annotated[
         str | None, typer.Option(metavar="SECONDS", help="Measured iteration time of one host alone.")
+    ] = None,
+    paths: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="How the trace's flows fare over N equal-cost paths (ECMP), and nothing else."
+        ),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="LIST", help="With --paths: each flow split into so many parts, as 2,4.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     csv: Annotated[
@@ -80,6 +90,9 @@ def whatif(
     """Predict iteration time and scaling factor at other link speeds, worker counts and compressions."""
     if as_json and csv == "-":
         raise UsageError("--json and --csv - both want standard output", "give --csv a file")
+    if paths is not None or split is not None:
+        _show_paths(source, paths, options.list_of(split, options.parts, ()), line_rate, as_json)
+        return
     from netprof.analysis.whatif.ask import Question, ask
     from netprof.analysis.whatif.fusion import FusionSettings
     from netprof.analysis.whatif.inputs import parse_add_table
@@ -88,10 +101,11 @@ def whatif(
     codec_ns = options.codec_ns_per_byte(codec_ns_per_byte)
     smaller = options.list_of(compression, options.compression, _DEFAULT_COMPRESSION)
     schedule = source_of.read(
-        source, options.optional(options.seconds, batch_time), options.optional(parse_rate_bps, line_rate)
+        source, options.optional(options.seconds, batch_time), optional_rate_bps("--line-rate", line_rate)
     )
     observed = schedule.observed
-    costs, said = codecs([each for each in smaller if not isinstance(each, (int, float))], codec_ns)
+    methods = [each for each in smaller if not isinstance(each, (int, float))]
+    costs, said = codecs(methods, codec_ns, observed.workers_on_a_machine if observed is not None else 1)
     question = Question(
         workers=options.list_of(workers, options.worker_count, _workers_of(schedule)),
         bandwidth_bps=options.list_of(bandwidth, options.bandwidth, _bandwidths_of(schedule)),
@@ -114,6 +128,28 @@ def whatif(
     _show(ask(schedule, question), as_json, csv)
 
 
+def _show_paths(source: Path, paths: int | None, splits: tuple[int, ...], line_rate: str | None, as_json: bool) -> None:
+    """Print how a trace's flows fare over equal-cost paths."""
+    if paths is None:
+        raise UsageError("--split says nothing without paths to be split over", "give --paths N")
+    from netprof.analysis.whatif.spraying import flow_sizes, spraying, with_iterations
+    from netprof.cli.reading import analyzed
+    from netprof.cli.traces import open_traces
+    from netprof.views import equal_cost as view
+
+    analysis = analyzed(open_traces([source]))
+    found = spraying(flow_sizes(analysis.evidence), paths, splits)
+    found = with_iterations(found, analysis, optional_rate_bps("--line-rate", line_rate))
+    if as_json:
+        from netprof.views.json_text import json_text
+
+        typer.echo(json_text(view.to_json(found)))
+    else:
+        from netprof.views.printed import standard_output
+
+        view.draw(found, standard_output())
+
+
 def _show(answer: Answer, as_json: bool, csv: str | None) -> None:
     """Print an answer as it was asked for."""
     from netprof.views import whatif as view
@@ -124,7 +160,9 @@ def _show(answer: Answer, as_json: bool, csv: str | None) -> None:
     if csv == "-":
         typer.echo(data.to_csv(answer), nl=False)
     elif as_json:
-        typer.echo(json.dumps(data.to_json(answer), indent=1))
+        from netprof.views.json_text import json_text
+
+        typer.echo(json_text(data.to_json(answer)))
     else:
         from netprof.views.printed import standard_output
 

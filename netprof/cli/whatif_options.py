@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from netprof.cli.rates import leg, rate_bps
 from netprof.errors import UsageError
-from netprof.units import parse_duration_ns, parse_rate_bps
+from netprof.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.compression import Method
 
 T = TypeVar("T")
-_GBIT = 1e9
 _COMPRESSION_FORM = "write it like 2,10,fp16,bf16,powersgd:4,topk:0.1%"
 
 
@@ -40,12 +40,7 @@ def seconds(text: str) -> float:
 
 def bandwidth(text: str) -> float:
     """Parse a link speed: a bare number is Gbit/s, `inf` an infinitely fast link. Raises UsageError."""
-    value = number(text)
-    if value is None:
-        return parse_rate_bps(text)
-    if not value > 0:
-        raise UsageError(f"a link of {text} Gbit/s carries nothing", "give --bandwidth above zero, as 1,10,500mbit")
-    return value * _GBIT
+    return rate_bps("--bandwidth", text, may_be_infinite=True)
 
 
 def worker_count(text: str) -> int:
@@ -87,13 +82,7 @@ def bucket_bytes(text: str) -> int:
 
 def legs(texts: Sequence[str]) -> dict[int, float]:
     """Parse links that are held to a rate, `RANK=RATE` each. Raises UsageError."""
-    found = {}
-    for text in texts:
-        rank, _, rate = text.partition("=")
-        if not (rank.isascii() and rank.isdigit() and len(rank) < 10 and rate):
-            raise UsageError(f"'{text}' is not a rank and its link's rate", "write --leg like 2=250mbit")
-        found[int(rank)] = bandwidth(rate)
-    return found
+    return dict(leg(text) for text in texts)
 
 
 def codec_ns_per_byte(value: float | None) -> float | None:
@@ -109,3 +98,10 @@ def number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def parts(text: str) -> int:
+    """Parse into how many parts each flow is split. Raises UsageError."""
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 6) or int(text) < 1:
+        raise UsageError(f"'{text}' is not a number of parts", "write --split like 2,4")
+    return int(text)

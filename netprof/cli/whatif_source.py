@@ -18,9 +18,9 @@ def read(source: Path, batch_s: float | None, line_rate_bps: float | None) -> Gr
     """Read a trace or a log. Raises NetprofError."""
     if source.is_dir():
         from netprof.analysis.whatif.from_trace import from_trace
-        from netprof.trace import TraceReader
+        from netprof.cli.traces import open_traces
 
-        return from_trace(analyzed(TraceReader(source)), compute_s=batch_s, line_rate_bps=line_rate_bps)
+        return from_trace(analyzed(open_traces([source])), compute_s=batch_s, line_rate_bps=line_rate_bps)
     from netprof.analysis.whatif.inputs import parse_gradient_log
 
     content = text(source)
@@ -33,13 +33,9 @@ def read(source: Path, batch_s: float | None, line_rate_bps: float | None) -> Gr
 
 def text(path: Path) -> str:
     """Return a small text file. Raises NetprofError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise NetprofError(f"cannot read {path}: {error.strerror}", "name a trace directory or a log file") from error
-    if len(data) > _MAX_FILE_BYTES:
-        raise NetprofError(f"{path} is larger than {_MAX_FILE_BYTES >> 20} MiB", "that is no gradient log")
+    from netprof.trace.files import read_all
+
+    data = read_all(path, _MAX_FILE_BYTES, "a trace directory or a log file")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -49,7 +45,10 @@ def text(path: Path) -> str:
 
 def write(path: Path, content: str) -> None:
     """Write what --csv asks for. Raises NetprofError."""
+    from netprof.views.output import opened
+
     try:
-        path.write_text(content, encoding="utf-8")
+        with opened(path) as file:
+            file.write(content.encode())
     except OSError as error:
         raise NetprofError(f"cannot write {path}: {error.strerror}", "give --csv another file") from error

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from netprof.errors import NetprofError
+from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Meta
-from netprof.probes.doctor.capabilities import require_recording
 from netprof.probes.job.processes import check_same, find_job
 from netprof.session.options import RecordingOptions
+from netprof.session.priority import behind_the_job
 from netprof.session.recorder import TICK_S, Recorder
+from netprof.session.rights import Rights
 
 INTERRUPTED = "interrupted"
 
@@ -21,14 +22,17 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
-    """Set once the person (or the system) asks to stop."""
+    """Set once the person (or the system) asks to stop. As long as `at_once` is set, that interrupts what is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, at_once: bool = False) -> None:
         self.signal_number = 0
+        self.at_once = at_once
 
     def __call__(self, number: int, frame: object) -> None:
         """Handle a signal: remember it."""
         self.signal_number = number
+        if self.at_once:
+            raise KeyboardInterrupt
 
     def reason(self) -> str:
         """Return why to stop, or nothing."""
@@ -48,44 +52,73 @@ Watcher = Callable[[Recorder], str | None]
 """Called before the first tick and after every one; returns why to stop, if the person asked for that."""
 
 
-def attach(pids: Sequence[int], options: RecordingOptions, command: Sequence[str], watcher: Watcher) -> Outcome:
+Refusal = Callable[[NotPermittedError], None]
+"""Told why only a part can be recorded, before it begins."""
+
+
+def attach(
+    pids: Sequence[int], options: RecordingOptions, command: Sequence[str], watcher: Watcher, on_refusal: Refusal
+) -> Outcome:
     """Record the job of `pids` to a trace. Raises NetprofError when it cannot begin; after that it always ends well."""
-    require_recording()
-    targets = find_job(pids)
-    with stop_on_signals() as request:
-        recorder = Recorder(targets, options, command)
+    rights, targets = Rights.here(), find_job(pids)
+    if rights.refused is not None:
+        on_refusal(rights.refused)
+    with stop_on_signals(at_once=True) as request:
+        recorder = rights.recorder(targets, options, command)
         recorder.start()
         try:
             check_same(target for target in targets if target.pid in pids)
-        except NetprofError:
+            request.at_once = False
+        except BaseException:
             recorder.abandon()
             raise
         return record(recorder, request, watcher)
 
 
 def record(recorder: Recorder, request: StopRequest, watcher: Watcher) -> Outcome:
-    """Tick until there is a reason to stop; whatever happens, the trace is finished."""
-    reason, failure = "an error in netprof", None
+    """Tick until there is a reason to stop; whatever happens, the trace is finished, and nothing is raised."""
+    failure, watcher = None, _heeded(watcher)
     try:
-        while not (found := watcher(recorder) or _reason_to_stop(recorder, request)):
-            recorder.job.wait(TICK_S)
-            recorder.tick()
-        reason = found
-    except OSError as error:
-        reason = f"the trace cannot be written: {error.strerror}"
-        failure = NetprofError(
-            f"the recording stopped early: {reason}",
-            "make room or choose another place with --out; what is there is whole",
-        )
-    finally:
+        with behind_the_job():
+            while not (reason := watcher(recorder) or _reason_to_stop(recorder, request)):
+                recorder.job.wait(TICK_S)
+                recorder.tick()
+    except NetprofError as error:
+        reason = error.message
+        failure = NetprofError(f"the recording stopped early: {reason}", f"{error.hint}; what is there is whole")
+    except Exception as error:
+        reason, failure = "an error in netprof", _fault(error)
+    try:
         meta = recorder.stop(reason)
+    except Exception as error:
+        meta, failure = recorder.meta, failure or _fault(error)
     return Outcome(meta, reason == INTERRUPTED, failure)
 
 
+def _fault(error: Exception) -> NetprofError:
+    said = f"the recording stopped early: an error in netprof: {type(error).__name__}: {error}"
+    return NetprofError(said, "report this as a bug of netprof; what was recorded until then is whole")
+
+
+def _heeded(watcher: Watcher) -> Watcher:
+    """Return a watcher that is asked until it fails: a terminal that is gone ends no recording."""
+    fails = False
+
+    def ask(recorder: Recorder) -> str | None:
+        nonlocal fails
+        try:
+            return None if fails else watcher(recorder)
+        except Exception:  # whatever it is, the recording goes on
+            fails = True
+            return None
+
+    return ask
+
+
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop, inside the block."""
-    request = StopRequest()
+def stop_on_signals(*, at_once: bool = False) -> Iterator[StopRequest]:
+    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop, inside the block; `at_once` they raise, until unset."""
+    request = StopRequest(at_once=at_once)
     before = {number: signal.signal(number, request) for number in _STOP_SIGNALS if not _kept_from_us(number)}
     try:
         yield request

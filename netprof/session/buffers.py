@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from netprof.schema import tables
 from netprof.trace import TraceWriter
@@ -37,8 +39,16 @@ class TableBuffers:
                 parts.clear()
 
 
-def _joined(table: str, parts: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _joined(table: str, parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     if len(parts) == 1:
-        return dict(parts[0])
-    names = tables()[table].names
-    return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in names}
+        return parts[0]
+    return {field.name: _column([part[field.name] for part in parts], field.type) for field in tables()[table]}
+
+
+def _column(parts: Sequence[Any], kind: pa.DataType) -> Any:
+    """Put the parts of a column together, as numbers of the trace's own type: each is copied once."""
+    if pa.types.is_string(kind):
+        return list(chain.from_iterable(parts))
+    dtype = kind.to_pandas_dtype()
+    arrays = [part if isinstance(part, np.ndarray) else np.asarray(part, dtype) for part in parts]
+    return np.concatenate(arrays, dtype=dtype, casting="unsafe")

@@ -94,7 +94,8 @@ def _cpu_s() -> float:
 
 def _peak_memory_bytes() -> int:
     """Peak resident memory of this process; `ru_maxrss` would include the program that started us."""
-    for line in Path(f"/proc/{os.getpid()}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) << 10
-    return 0
+    with suppress(OSError):  # no file can be opened any more
+        for line in Path(f"/proc/{os.getpid()}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

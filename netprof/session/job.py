@@ -25,14 +25,21 @@ _EXPECT_FOR_S = 60.0  # a process that was just started may still be importing i
 class Job:
     """The job's processes, by identity: those found when attaching and those that joined since.
 
-    `given` are the ranks that a person named. Raises UsageError where they contradict the job.
+    `given` are the ranks that a person named; unless the kernel may be `told` to tell of programs that are started, the
+    job is looked at again and again. Raises UsageError where the ranks contradict the job.
     """
 
-    def __init__(self, targets: Sequence[Target], given: GivenRanks = GivenRanks()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        given: GivenRanks = GivenRanks(),  # noqa: B008 - frozen
+        *,
+        told: bool = True,
+    ) -> None:
         given.check(targets)
         self._given = given
         self._targets = {(target.pid, target.start_ticks): given.of(target) for target in targets}
-        self._told = _starts()
+        self._told = _starts() if told else None
         self._watch = Watch(targets, self._told)
         self._news: list[Target] = []
         self._next_look_s = 0.0

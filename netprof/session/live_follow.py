@@ -2,87 +2,145 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from netprof.analysis.live.inbox import Inbox
+from netprof.analysis.live.inbox import Inbox, Rows
 from netprof.analysis.live.recent import Recent
 from netprof.analysis.live.state import LiveState
 from netprof.analysis.live.window import LONGEST_NS
 from netprof.analysis.tables.columns import column, text_column
-from netprof.errors import TraceError
 from netprof.schema import tables, time_column
+from netprof.trace import at_work
 from netprof.trace.follower import TableFollower
-from netprof.trace.meta import read_meta
+from netprof.trace.meta import META_FILE, open_trace, read_meta
 
+QUIET_S = 5.0
+"""A recorder writes every second: for how long nothing is new before that is said."""
+_CAUGHT_UP_BATCHES = 400
+"""Of what was there before we came, the newest batches of a table that are looked at."""
 _META_EVERY_S = 1.0
 _WHOLE = frozenset(
     {"flows", "link_changes", "marks"}
 )  # needed from the beginning: who is who, and how many iterations there were
-_CAUGHT_UP_BATCHES = 400  # of what was there before we came, the newest batches of a table that are looked at
 
 
-class TraceSource:
-    """A live view's source that follows the trace in a directory. Raises TraceError where there is none.
+class FollowedTrace:
+    """The trace in a directory, and what is added to it. Raises TraceError where there is none.
 
-    `ended` says why, once the recorder has finished; `silent_s` for how long nothing has been added.
+    Of what is there at first, only the newest `most` batches of a table are looked at. `silent_s` says for how long
+    nothing has been added.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._meta = read_meta(path)
-        if self._meta.bin_ns <= 0:
-            raise TraceError(f"the trace names a bin width of {self._meta.bin_ns} ns", "the trace is damaged")
-        self._inbox = Inbox(self._meta)
-        self._state = LiveState(self._inbox, self._meta.bin_ns)
-        version = self._meta.schema_version
+    def __init__(self, path: Path, most: int = _CAUGHT_UP_BATCHES) -> None:
+        self.path = path
+        self._directory = open_trace(path)
+        self.meta = read_meta(self._directory)
         self._tables = [
-            (name, TableFollower(path, name, version, most=None if name in _WHOLE else _CAUGHT_UP_BATCHES))
+            (name, TableFollower(self._directory, name, self.meta, most=None if name in _WHOLE else most))
             for name in tables()
         ]
         self._grew_s = time.monotonic()
         self._next_meta_s = 0.0
+        self._seen: tuple[int, int] | None = None
 
     @property
     def ended(self) -> str:
         """Why the recorder stopped, or nothing while it records."""
-        return self._meta.stop_reason or ("the recording has ended" if self._meta.stopped_ns is not None else "")
+        return self.meta.stop_reason or ("the recording has ended" if self.meta.stopped_ns is not None else "")
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a recorder is surely at work; no, where that cannot be told."""
+        return at_work.is_held(self._directory)
 
     @property
     def silent_s(self) -> float:
         """For how long the trace has not grown, in seconds."""
         return time.monotonic() - self._grew_s
 
-    def look(self) -> Recent:
-        """Return what is going on in the trace now. Raises TraceError where it is damaged before its end."""
-        self._read_meta()
+    def describe(self) -> bool:
+        """Read the description again where it is another one than a second ago; tell whether it is."""
+        now_s = time.monotonic()
+        if now_s < self._next_meta_s:
+            return False
+        self._next_meta_s = now_s + _META_EVERY_S
+        seen = self._signature()
+        if seen == self._seen:
+            return False
+        self.meta, self._seen = read_meta(self._directory), seen
+        return True
+
+    def fresh(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the batches added since the last call. Raises TraceError where it is damaged before its end."""
         for name, follower in self._tables:
             for batch in follower.fresh():
                 self._grew_s = time.monotonic()
-                self._add(name, batch)
+                yield name, batch
+
+    def _signature(self) -> tuple[int, int] | None:
+        """Return what tells one description from the next: each is a file of its own."""
+        try:
+            status = os.stat(META_FILE, dir_fd=self._directory.descriptor)
+        except OSError:  # reading it will say what is wrong
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+
+class TraceSource:
+    """A live view's source that follows one trace. Raises TraceError where there is none."""
+
+    left_out: Sequence[str] = ()
+
+    def __init__(self, path: Path) -> None:
+        self._trace = FollowedTrace(path)
+        self._inbox = Inbox(self._trace.meta)
+        self._state = LiveState(self._inbox, self._trace.meta.bin_ns)
+
+    @property
+    def ended(self) -> str:
+        """Why the recorder stopped, or nothing while it records."""
+        return self._trace.ended
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the trace has not grown, in seconds."""
+        return self._trace.silent_s
+
+    @property
+    def notice(self) -> str:
+        """For how long nothing has been added, where that is for long; else nothing."""
+        return f"nothing new for {self.silent_s:.0f} s" if self.silent_s > QUIET_S else ""
+
+    def look(self) -> Recent:
+        """Return what is going on in the trace now. Raises TraceError where it is damaged before its end."""
+        if self._trace.describe():
+            self._inbox.describe(self._trace.meta)
+        for name, batch in self._trace.fresh():
+            rows, newest_ns = recent_rows(name, batch)
+            if newest_ns is not None:
+                self._inbox.reached(newest_ns)
+            self._inbox.add(name, rows)
         return self._state.look()
 
-    def _read_meta(self) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._next_meta_s:
-            self._next_meta_s = now_s + _META_EVERY_S
-            self._meta = read_meta(self._path)
-            self._inbox.describe(self._meta)
 
-    def _add(self, name: str, batch: pa.RecordBatch) -> None:
-        rows = _columns(name, batch)
-        time_name = time_column(name)
-        if time_name is not None:
-            times = rows[time_name].astype(np.int64)
-            newest_ns = int(times.max())
-            recent = times > newest_ns - LONGEST_NS
-            rows = rows if recent.all() else {key: np.asarray(values)[recent] for key, values in rows.items()}
-            self._inbox.reached(newest_ns)
-        self._inbox.add(name, rows)
+def recent_rows(name: str, batch: pa.RecordBatch) -> tuple[Rows, int | None]:
+    """Return the rows of a batch that a live view may still show, and the time of the newest, if rows have times."""
+    rows = _columns(name, batch)
+    time_name = time_column(name)
+    if time_name is None:
+        return rows, None
+    times = rows[time_name].astype(np.int64)
+    newest_ns = int(times.max())
+    recent = times > newest_ns - LONGEST_NS
+    kept = rows if recent.all() else {key: np.asarray(values)[recent] for key, values in rows.items()}
+    return kept, newest_ns
 
 
 def _columns(name: str, batch: pa.RecordBatch) -> dict[str, Any]:

@@ -13,29 +13,39 @@ from typing import Any
 
 import numpy as np
 
-from netprof.model import Clock, Meta, Target
-from netprof.probes.kernel.targets import TargetMap
+from netprof.errors import NetprofError, NotPermittedError
+from netprof.model import Clock, Meta, SkippedProbe, Target
+from netprof.probes.kernel.targets import NoTargets, TargetMap
 from netprof.probes.measurements import PROBES
 from netprof.probes.nic.devices import require_device
 from netprof.probes.probe import Columns, Description, Probe, Shared
+from netprof.redact import without_secrets
 from netprof.session.buffers import TableBuffers
 from netprof.session.cost import BpfCostSampler, RecorderCost
 from netprof.session.job import Job
 from netprof.session.options import RecordingOptions
+from netprof.session.outside import Outside
 from netprof.session.progress import Progress
 from netprof.session.running import RunningProbe
 from netprof.trace import TraceWriter
+from netprof.trace.writer import cannot_write
 from netprof.version import __version__
 
-TICK_S = min(probe.period_s for probe in PROBES)
+TICK_S = min(probe.sample_s or probe.period_s for probe in PROBES)
 _FLUSH_S = 0.8
-_WHEN = {"marks": ("time_ns", "time_ns"), "wire": ("first_ns", "last_ns")}  # from when to when a row is
+_WHEN = {
+    "marks": ("time_ns", "time_ns"),
+    "wire": ("first_ns", "last_ns"),
+    "nccl_posted": ("first_ns", "last_ns"),
+}  # from when to when a row is
 _META_S = 2.0
+_LONGEST_WORD = 1000  # characters of the command line
 
 
 class Recorder:
     """Records a job to a trace from `start` to `stop`; `tick` must be called every TICK_S in between.
 
+    `refused` says why no BPF program may be loaded: then the `probes` are those that need none.
     Raises NotPermittedError without the rights for it, UsageError for a device that the job does not have, NetprofError
     when a required probe or the trace cannot be set up.
     """
@@ -46,12 +56,16 @@ class Recorder:
         options: RecordingOptions,
         command: Sequence[str],
         probes: Sequence[type[Probe]] = PROBES,
+        *,
+        refused: NotPermittedError | None = None,
     ) -> None:
         self.options = options
+        self._refused = refused
         self.progress = Progress()
         self.collected_ns = 0  # everything that happened until then (CLOCK_MONOTONIC) was handed over
         self._cost = RecorderCost()
         self._resources = ExitStack()
+        self._warnings: dict[str, None] = {}  # each once, in the order in which they came
         try:
             self._open(targets, command, probes)
         except BaseException:
@@ -61,11 +75,12 @@ class Recorder:
     def _open(self, targets: Sequence[Target], command: Sequence[str], probes: Sequence[type[Probe]]) -> None:
         if self.options.device is not None:
             require_device(self.options.device, targets)
-        self.job = Job(targets, self.options.given)
+        self.job = Job(targets, self.options.given, told=self._refused is None)
         self._resources.callback(self.job.close)
         self._bpf_cost = BpfCostSampler()
         self._buffers = TableBuffers()
-        self._targets = self._resources.enter_context(TargetMap())
+        self._outside = Outside()
+        self._targets = self._resources.enter_context(TargetMap() if self._refused is None else NoTargets())
         self._probes: list[RunningProbe] = []
         shared = self._shared()
         for kind in probes:
@@ -77,7 +92,17 @@ class Recorder:
 
     def _shared(self) -> Shared:
         options = self.options
-        return Shared(self._targets, self.job.rank_of, options.bin_ns, options.line_rate_bps, options.device)
+        return Shared(
+            self._targets,
+            self.job.rank_of,
+            options.bin_ns,
+            options.line_rate_bps,
+            options.device,
+            options.rdma_refresh_ns,
+            options.rdma_bind,
+            options.ras,
+            options.kineto_iterations,
+        )
 
     def start(self) -> None:
         """Attach to the job. Raises NetprofError; the trace that was begun is then removed again."""
@@ -109,11 +134,18 @@ class Recorder:
         return self._meta.started_ns
 
     def tick(self) -> None:
-        """Take what the probes have for us. Raises OSError when the trace cannot be written any more."""
+        """Take what the probes have for us. Raises TraceError when the trace cannot be written any more."""
         now_s = time.monotonic()
         self._bpf_cost.tick()
         self._collect(now_s)
-        self._follow(self.job.changed())
+        self._follow(self._changed())
+        try:
+            self._write(now_s)
+        except OSError as error:
+            raise cannot_write(self.options.out, error) from error
+
+    def _write(self, now_s: float) -> None:
+        """Write what it is time for. Raises OSError."""
         if now_s >= self._next_flush_s:
             self._next_flush_s = now_s + _FLUSH_S
             self._buffers.flush(self._writer)
@@ -124,20 +156,35 @@ class Recorder:
 
     def stop(self, reason: str) -> Meta:
         """Detach, write what is left, and return the trace's final description; a full disk is a warning in it."""
-        self._meta = replace(self._meta, stopped_ns=time.monotonic_ns())
-        self._collect(time.monotonic(), final=True)
-        self.job.changed()
-        warnings: tuple[str, ...] = ()
         try:
-            self._buffers.flush(self._writer)
-        except OSError as error:
-            warnings = (f"the last part could not be written: {error.strerror}",)
-        meta = replace(self._described(), stop_reason=reason)
-        meta = replace(meta, warnings=meta.warnings + warnings)
-        self._resources.close()
+            meta = self._last(reason)
+        finally:
+            self._resources.close()
         with suppress(OSError):  # the disk is full: what was flushed stays, described as of the last update
             self._writer.close(meta)
         return meta
+
+    def _last(self, reason: str) -> Meta:
+        """Write what is left, and describe it."""
+        stopped_ns = time.monotonic_ns()
+        self._meta = replace(self._meta, stopped_ns=stopped_ns)
+        self._collect(time.monotonic(), final=True)
+        if self._outside:
+            self._buffers.add("outside", self._outside.columns(stopped_ns))
+        self._changed()
+        try:
+            self._buffers.flush(self._writer)
+        except OSError as error:
+            self._warnings[f"the last part could not be written: {error.strerror}"] = None
+        return replace(self._described(), stop_reason=reason)
+
+    def _changed(self) -> Sequence[Target]:
+        """Return the processes that joined or changed; none where that cannot be seen now, which is noted."""
+        try:
+            return self.job.changed()
+        except (NetprofError, OSError) as error:
+            self._warnings[f"processes that joined the job may be missing: {error}"] = None
+            return ()
 
     def _follow(self, changed: Sequence[Target]) -> None:
         """Let every probe know of processes that joined or loaded a framework."""
@@ -152,6 +199,8 @@ class Recorder:
             if final or probe.is_due(now_s, TICK_S / 2):
                 for table, columns in probe.drain(now_s, final=final).items():
                     self._take(table, columns)
+            else:
+                probe.sample(now_s, TICK_S / 2)
         self.collected_ns = min((probe.drained_ns for probe in self._probes if probe.is_open), default=0)
 
     def _take(self, table: str, columns: Columns) -> None:
@@ -170,10 +219,14 @@ class Recorder:
         """Leave out what is from before the last probe was attached or after the stop: only some probes have that."""
         if table not in _WHEN:
             return columns
-        first, last = (np.asarray(columns[name]).astype(np.int64) for name in _WHEN[table])
+        first, last = (np.asarray(columns[name]) for name in _WHEN[table])
         until_ns = self._meta.stopped_ns or time.monotonic_ns()
         inside = (last >= self._meta.started_ns) & (first <= until_ns)
-        return columns if inside.all() else {name: column[inside] for name, column in columns.items()}
+        if inside.all():
+            return columns
+        if table == "wire":
+            self._outside.add(columns, ~inside)
+        return {name: column[inside] for name, column in columns.items()}
 
     def _described(self) -> Meta:
         """Return the trace's description as of now."""
@@ -182,16 +235,32 @@ class Recorder:
         costs = [probe.cost for probe in self._probes]
         return replace(
             self._meta,
-            targets=self.job.targets,
+            targets=self._described_targets(),
             devices=said.devices,
             gpus=said.gpus,
             series=said.series,
             probes_started=said.started,
-            probes_skipped=said.skipped,
-            warnings=said.warnings,
+            probes_skipped=(*self._left_out(), *said.skipped),
+            warnings=(*said.warnings, *self._warnings),
             losses=said.losses,
             cost=self._cost.result(self._writer.size_bytes(), costs, bpf),
         )
+
+    def _left_out(self) -> tuple[SkippedProbe, ...]:
+        """Return what is not measured since no program may be loaded."""
+        if self._refused is None:
+            return ()
+        reasons = {
+            "flows": "bytes are sampled, not counted packet by packet",
+            "marks": "iterations can only be inferred",
+        }
+        said = self._refused
+        return tuple(SkippedProbe(name, f"{said.message}: {what}", said.hint) for name, what in reasons.items())
+
+    def _described_targets(self) -> tuple[Target, ...]:
+        if self.options.command_lines:
+            return self.job.targets
+        return tuple(replace(target, command="") for target in self.job.targets)
 
 
 def _length(columns: Columns) -> int:
@@ -204,8 +273,8 @@ def _first_meta(options: RecordingOptions, command: Sequence[str]) -> Meta:
         host=platform.node(),
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         kernel=os.uname().release,
-        clock=Clock(time.monotonic_ns(), time.time_ns()),
-        command=tuple(command),
+        clock=Clock.now(),
+        command=tuple(word[:_LONGEST_WORD] for word in without_secrets(command)) if options.command_lines else (),
         bin_ns=options.bin_ns,
         started_ns=time.monotonic_ns(),
     )

@@ -6,36 +6,41 @@ import signal
 import time
 from collections.abc import Sequence
 
-from netprof.probes.doctor.capabilities import require_recording
 from netprof.probes.job.processes import find_job
 from netprof.session.attach import (
     Outcome,
+    Refusal,
     StopRequest,
     record,
     stop_on_signals,
 )
 from netprof.session.child import Child
 from netprof.session.options import RecordingOptions
-from netprof.session.recorder import Recorder
+from netprof.session.rights import Rights
 
 _WAIT_S = 0.05
 
 
-def run(argv: Sequence[str], options: RecordingOptions, command: Sequence[str]) -> tuple[Outcome, int]:
+def run(
+    argv: Sequence[str], options: RecordingOptions, command: Sequence[str], on_refusal: Refusal
+) -> tuple[Outcome, int]:
     """Run `argv` under the probes; returns the recording and the job's exit code. Raises NetprofError before it starts.
 
     The terminal's ctrl-C reaches the job by itself; a SIGTERM or SIGHUP sent to netprof is passed on to it.
     """
-    require_recording()
+    rights = Rights.here()
+    if rights.refused is not None:
+        on_refusal(rights.refused)
     child = Child(argv)  # before our signal handlers: what it inherits is what netprof was started with
-    with stop_on_signals() as request:
+    with stop_on_signals(at_once=True) as request:
         try:
-            recorder = Recorder(find_job([child.pid]), options, command)
+            recorder = rights.recorder(find_job([child.pid]), options, command)
             recorder.start()
+            recorder.job.expect_changes()
+            request.at_once = False
         except BaseException:
             child.abandon()
             raise
-        recorder.job.expect_changes()
         child.release()
         outcome = record(recorder, _ForChild(child, request), lambda progress: None)
         while (code := child.exit_code()) is None:  # the recording may end before the job

@@ -28,7 +28,7 @@ class RunningProbe:
         self.drained_ns = 0  # everything until then was handed over (CLOCK_MONOTONIC)
         self._kind = kind
         self._begun = False
-        self._next_s = 0.0
+        self._next_s = self._next_sample_s = 0.0
         self._description = Description()
         self._probe: Probe | None = None
         self._probe = self._call(lambda: kind.open(shared))
@@ -55,8 +55,16 @@ class RunningProbe:
         self._begun = True
 
     def is_due(self, now_s: float, slack_s: float) -> bool:
-        """Say whether it is time to drain the probe, or would be within `slack_s`."""
-        return now_s >= self._next_s - slack_s
+        """Say whether it is time to drain the probe, or would be within `slack_s`, or it has something to do."""
+        return now_s >= self._next_s - slack_s or (self._probe is not None and self._probe.has_news)
+
+    def sample(self, now_s: float, slack_s: float) -> None:
+        """Have the probe sample, if it does that and it is time for it; both times are as of `is_due`."""
+        if (period_s := self._kind.sample_s) is None or now_s < self._next_sample_s - slack_s:
+            return
+        self._next_sample_s = now_s + period_s
+        if (probe := self._probe) is not None:
+            self._call(probe.sample)
 
     def drain(self, now_s: float, *, final: bool = False) -> Tables:
         """Take the probe's rows; none if it has failed. `now_s` is the monotonic time at which this began."""
@@ -67,8 +75,8 @@ class RunningProbe:
         return self._call(lambda: probe.drain(final=final)) or {}
 
     def notice(self, table: str, columns: Columns) -> None:
-        """Show the probe a batch of rows."""
-        if (probe := self._probe) is not None:
+        """Show the probe a batch of rows, if it is of a table that it learns from."""
+        if (probe := self._probe) is not None and table in self._kind.notices:
             self._call(lambda: probe.notice(table, columns))
 
     def describe(self) -> Description:

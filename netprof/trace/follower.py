@@ -3,48 +3,75 @@
 from __future__ import annotations
 
 from collections import deque
-from pathlib import Path
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import pyarrow as pa
 
 from netprof.errors import TraceError
+from netprof.model import Meta
+from netprof.trace.checked import Outside, check_batch
+from netprof.trace.files import Directory
+from netprof.trace.unpacked import budget_bytes, unpacked_bytes
 from netprof.trace.versions import TableFormat
-from netprof.trace.writer import table_path
+from netprof.trace.writer import table_file
 
 _PIECE_BYTES, _MOST_MESSAGE_BYTES = 4 << 20, 256 << 20
 
 
 class TableFollower:
-    """The unread end of one table's file, in a trace of schema `version`.
+    """The unread end of one table's file, in the trace that `meta` describes.
 
     Of what is there at first, only the newest `most` batches are returned.
     """
 
-    def __init__(self, directory: Path, name: str, version: int, *, most: int | None = None) -> None:
-        self._path = table_path(directory, name)
+    def __init__(self, directory: Directory, name: str, meta: Meta, *, most: int | None = None) -> None:
+        self._directory, self._name, self._meta = directory, name, meta
+        self._path = directory.path / table_file(name)
         self._most = most
         self._schema: pa.Schema | None = None
-        self._format = TableFormat(name, version)
+        self._format = TableFormat(name, meta.schema_version)
         self._offset = 0
 
-    def fresh(self) -> list[pa.RecordBatch]:
-        """Return the batches completed since the last call; of a long past only the newest. Raises TraceError."""
+    def fresh(self) -> Iterator[pa.RecordBatch]:
+        """Read what was completed since the last call, of a long past only the newest, and yield it batch by batch.
+
+        Raises TraceError, also while it is gone through.
+        """
         messages: deque[pa.Message] = deque(maxlen=self._most)
         try:
-            with open(self._path, "rb") as file:
+            with open(self._directory.open(table_file(self._name)), "rb") as file:
                 file.seek(self._offset)
                 while self._take(file, messages):
                     pass
         except FileNotFoundError:
-            return []
+            return iter(())
         self._most = None
+        return self._unpacked(messages)
+
+    def _unpacked(self, messages: deque[pa.Message]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of messages, each forgotten once it is read: unpacked, a long past may fill memory."""
+        while messages:
+            batch = self._batch(messages.popleft())
+            if batch.num_rows:
+                yield batch
+
+    def _batch(self, message: pa.Message) -> pa.RecordBatch:
         try:
-            written = [pa.ipc.read_record_batch(message, self._format.written) for message in messages]
-            batches = [self._format.read(batch) for batch in written]
-        except (pa.ArrowException, OSError) as error:
+            return self._read(message)
+        except Outside as error:
+            raise TraceError(f"{self._path}: {error}", "'netprof report' reads what comes before") from error
+        except (pa.ArrowException, OSError, ValueError, EOFError, MemoryError) as error:
             raise TraceError(f"{self._path} is damaged", "'netprof report' reads what is whole") from error
-        return [batch for batch in batches if batch.num_rows]
+
+    def _read(self, message: pa.Message) -> pa.RecordBatch:
+        body = message.body or pa.py_buffer(b"")
+        size = unpacked_bytes(message.metadata.to_pybytes(), lambda at: body[at : at + 8].to_pybytes())
+        if size > budget_bytes(body.size):
+            raise Outside(f"a batch of {body.size} bytes unpacks to {size}")
+        batch = self._format.read(pa.ipc.read_record_batch(message, self._format.written))
+        check_batch(self._name, batch, self._meta)
+        return batch
 
     def _take(self, file: BinaryIO, messages: deque[pa.Message]) -> bool:
         """Read the next piece of the file; returns whether there may be more. An unfinished message is read again."""
@@ -73,6 +100,9 @@ class TableFollower:
             if self._schema is not None:
                 messages.append(message)
                 continue
-            self._schema = pa.ipc.read_schema(message)
+            try:
+                self._schema = pa.ipc.read_schema(message)
+            except (pa.ArrowException, OSError) as error:
+                raise TraceError(f"{self._path} is damaged", "'netprof report' reads what is whole") from error
             self._format.check(self._path, self._schema)
         return used

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from netprof.errors import TraceError
 from netprof.schema import tables, time_column
-from netprof.trace.reader import TraceReader
+from netprof.trace.columns import to_numpy
 from netprof.trace.sorted_copy import SortedCopy
+from netprof.trace.source import TraceSource
 
 _MOST_READ = 4
 """Times that every row may be read; from there on a sorted copy is worth it."""
@@ -32,7 +33,7 @@ class Batches:
 class TraceIndex:
     """Knows the times of the batches of every table whose rows have a time; only these columns are read for it."""
 
-    def __init__(self, reader: TraceReader) -> None:
+    def __init__(self, reader: TraceSource) -> None:
         self.reader = reader
         self.tables = {name: _batches(reader, name, column) for name, column in _timed()}
         self._copies: dict[str, SortedCopy] = {}
@@ -84,7 +85,7 @@ def _timed() -> Iterator[tuple[str, str]]:
             yield name, column
 
 
-def _batches(reader: TraceReader, name: str, column: str) -> Batches:
+def _batches(reader: TraceSource, name: str, column: str) -> Batches:
     found = []
     for offset, batch in reader.places(name, [column]):
         if batch.num_rows:
@@ -95,5 +96,4 @@ def _batches(reader: TraceReader, name: str, column: str) -> Batches:
 
 
 def _times(batch: pa.RecordBatch, column: str) -> _Int64:
-    values: _Int64 = batch.column(batch.schema.get_field_index(column)).to_numpy(zero_copy_only=True)
-    return values
+    return to_numpy(batch.column(batch.schema.get_field_index(column)))

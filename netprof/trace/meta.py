@@ -4,85 +4,115 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import types
 import typing
 from pathlib import Path
 from typing import Any
 
+from netprof.domains import LONGEST_TEXT_BYTES, domain
 from netprof.errors import TraceError
 from netprof.model import Meta
 from netprof.schema import SCHEMA_VERSION
+from netprof.trace.files import Directory, made_whole
 
 META_FILE = "meta.json"
-_MAX_BYTES = 64 << 20
+PARTIAL_FILE = META_FILE + ".partial"
+_MAX_BYTES = 16 << 20
+_DAMAGED = "the trace is damaged: record again, or read what its tables hold with pyarrow"
 
 
-def write_meta(directory: Path, meta: Meta) -> None:
+def open_trace(path: Path) -> Directory:
+    """Open the directory of a trace. Raises TraceError where there is none."""
+    try:
+        return Directory(path)
+    except (OSError, ValueError) as error:
+        raise _no_trace(path, getattr(error, "strerror", None) or str(error)) from error
+
+
+def write_meta(directory: Directory, meta: Meta) -> None:
     """Replace `meta.json` in one step, so that a kill at any moment leaves the old or the new one. Raises OSError."""
-    partial = directory / (META_FILE + ".partial")
-    partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(dataclasses.asdict(meta), file, indent=1)
-            file.write("\n")
-        give_to_user(partial)
-        partial.replace(directory / META_FILE)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    with (
+        made_whole(directory, META_FILE, PARTIAL_FILE) as descriptor,
+        open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False) as file,
+    ):
+        json.dump(dataclasses.asdict(meta), file, indent=1, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
 
 
-def give_to_user(path: Path) -> None:
-    """Under sudo, hand a new file to the person who called it."""
-    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() == 0 and user.isdigit() and group.isdigit():
-        os.chown(path, int(user), int(group), follow_symlinks=False)
-
-
-def read_meta(directory: Path) -> Meta:
+def read_meta(directory: Directory) -> Meta:
     """Read and check `meta.json`. Raises TraceError when it is missing, not ours, or from a newer netprof."""
+    path = directory.path / META_FILE
     try:
-        with open(directory / META_FILE, "rb") as file:
-            document = json.loads(file.read(_MAX_BYTES))
+        with open(directory.open(META_FILE), "rb") as file:
+            data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise TraceError(
-            f"{directory} is not a netprof trace: {META_FILE}: {error.strerror}",
-            "name the directory that 'netprof attach --out' made",
-        ) from error
+        raise _no_trace(directory.path, f"{META_FILE}: {error.strerror}") from error
+    if len(data) > _MAX_BYTES:
+        raise TraceError(f"{path} is larger than {_MAX_BYTES >> 20} MiB", _DAMAGED)
+    try:
+        document = json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"{directory / META_FILE} is not readable as JSON", "the trace is damaged") from error
+        raise TraceError(f"{path} is not readable as JSON", _DAMAGED) from error
     version = document.get("schema_version") if isinstance(document, dict) else None
     if not isinstance(version, int):
-        raise TraceError(f"{directory} is not a netprof trace: {META_FILE} names no schema version")
+        raise TraceError(f"{directory.path} is not a netprof trace: {META_FILE} names no schema version")
     if version > SCHEMA_VERSION:
         raise TraceError(
-            f"{directory} has trace schema {version}; this netprof reads up to {SCHEMA_VERSION}",
+            f"{directory.path} has trace schema {_short(version)}; this netprof reads up to {SCHEMA_VERSION}",
             "read it with the netprof that recorded it, or a newer one",
         )
     try:
-        return typing.cast(Meta, _build(Meta, document))
+        meta = typing.cast(Meta, _build(Meta, document, META_FILE))
+        _check_order(meta)
     except (TypeError, ValueError) as error:
-        raise TraceError(f"{directory / META_FILE} is damaged: {error}") from error
+        raise TraceError(f"{path} is damaged: {error}", _DAMAGED) from error
+    return meta
 
 
-def _build(kind: Any, value: Any) -> Any:
-    """Turn parsed JSON into `kind` (dataclass, tuple, optional or scalar); raises TypeError where it does not fit."""
+def _no_trace(path: Path, why: str) -> TraceError:
+    return TraceError(f"{path} is not a netprof trace: {why}", "name the directory that 'netprof attach --out' made")
+
+
+def _check_order(meta: Meta) -> None:
+    if meta.stopped_ns is not None and meta.stopped_ns < meta.started_ns:
+        raise ValueError("the recording stopped before it started")
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
+
+
+def _build(kind: Any, value: Any, name: str) -> Any:
+    """Turn parsed JSON, entry `name`, into `kind` (dataclass, tuple, optional or scalar).
+
+    Raises TypeError where it does not fit, ValueError where it is not in the entry's domain.
+    """
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, dict):
-            raise TypeError(f"expected an object for {kind.__name__}")
+            raise TypeError(f"{name} is no object")
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _build(hints[name], item) for name, item in value.items() if name in hints})
+        return kind(**{key: _build(hints[key], item, key) for key, item in value.items() if key in hints})
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
         if not isinstance(value, list):
-            raise TypeError("expected a list")
-        return tuple(_build(arguments[0], item) for item in value)
+            raise TypeError(f"{name} is no list")
+        return tuple(_build(arguments[0], item, name) for item in value)
     if origin is types.UnionType:
-        return None if value is None else _build(arguments[0], value)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"expected {kind.__name__}, found {type(value).__name__}")
-    return value
+        return None if value is None else _build(arguments[0], value, name)
+    return _scalar(kind, value, name)
+
+
+def _scalar(kind: type, value: Any, name: str) -> Any:
+    fits = (kind, int) if kind is float else (kind,)
+    if not isinstance(value, fits) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name} is {type(value).__name__}, not {kind.__name__}")
+    if isinstance(value, str):
+        if len(value.encode()) > LONGEST_TEXT_BYTES:  # a lone surrogate is a ValueError, too
+            raise ValueError(f"{name} is a text of more than {LONGEST_TEXT_BYTES} bytes")
+    elif isinstance(value, (int, float)) and kind is not bool and not domain(name).holds(value):
+        raise ValueError(f"{name} is {_short(value)}, where {domain(name)} is possible")
+    return kind(value)
+
+
+def _short(value: float) -> str:
+    return str(value) if isinstance(value, float) or abs(value) < 1 << 128 else "a number of hundreds of digits"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
@@ -13,11 +14,14 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from netprof.errors import TraceError
+from netprof.model import Host
 from netprof.schema import tables
 from netprof.trace import at_work
-from netprof.trace.meta import read_meta
+from netprof.trace.checked import Outside, check_batch
+from netprof.trace.meta import open_trace, read_meta
+from netprof.trace.unpacked import Budget
 from netprof.trace.versions import TableFormat
-from netprof.trace.writer import table_path
+from netprof.trace.writer import table_file
 
 _READ_AHEAD_BYTES = 1 << 20
 
@@ -46,21 +50,33 @@ class _Bounded(io.RawIOBase):
 
 
 class TraceReader:
-    """A trace opened for reading.
+    """A trace opened for reading: its directory is held, so that all tables are of one trace.
 
     Raises TraceError when `path` is no trace, is damaged beyond its end, or comes from a newer netprof.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.meta = read_meta(path)
-        self.still_recording = self.meta.stopped_ns is None and at_work.is_held(path)
+        self._directory = open_trace(path)
+        self.meta = read_meta(self._directory)
+        self.still_recording = self.meta.stopped_ns is None and at_work.is_held(self._directory)
         """True while a recorder is at work: the end is to come, and a half-written batch is none that is missing."""
         self.truncated = self.meta.stopped_ns is None and not self.still_recording
         """True when the recorder did not finish, or a table ends inside a batch (known once it was read)."""
+        self.hosts = (Host(self.meta.host, self.meta, path.name),)
+        self._damage: dict[str, tuple[int, str]] = {}
+        self._budgets: defaultdict[str, Budget] = defaultdict(Budget)
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What was found in the tables, as far as they were read, that no recorder writes: a sentence each."""
+        return tuple(said for _, said in self._damage.values())
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
-        """Yield the complete record batches of table `name`, in the order recorded; none if the table is absent."""
+        """Yield the complete record batches of table `name`, in the order recorded; none if the table is absent.
+
+        What is not in the domain of a column ends the table there (`damage`), as a batch does that is cut off.
+        """
         written = TableFormat(name, self.meta.schema_version)
         return map(itemgetter(1), self._read(name, written.check, written.read))
 
@@ -71,50 +87,97 @@ class TraceReader:
         return self._read(name, partial(written.check, among=columns), written.read_some, included_fields=fields)
 
     def batches_at(self, name: str, offsets: Iterable[int]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of table `name` that begin at some places in its file.
+        """Yield the batches of table `name` that begin at some places in its file, up to where it is damaged.
 
         Raises TraceError where none is there any more: the file was changed meanwhile.
         """
-        path, written = table_path(self.path, name), TableFormat(name, self.meta.schema_version)
-        with open(path, "rb") as raw, pa.PythonFile(_Bounded(raw), mode="r") as file:
+        path, written = self._path(name), TableFormat(name, self.meta.schema_version)
+        with self._opened(name) as raw, pa.PythonFile(_Bounded(raw), mode="r") as file:
             for offset in offsets:
                 try:
                     raw.seek(offset)
-                    yield written.read(pa.ipc.read_record_batch(pa.ipc.read_message(file), written.written))
+                    self._spend(name, raw)
+                    batch = written.read(pa.ipc.read_record_batch(pa.ipc.read_message(file), written.written))
+                    self._check(name, offset, batch)
+                except Outside:
+                    return
                 except (*_DAMAGE, EOFError) as error:
                     raise TraceError(
                         f"{path} changed while it was read", "read it again when nobody writes to it"
                     ) from error
+                yield batch
+
+    def _path(self, name: str) -> Path:
+        return self.path / table_file(name)
+
+    def _opened(self, name: str) -> BinaryIO:
+        """Open a table's file. Raises FileNotFoundError where there is none, TraceError where it cannot be read."""
+        try:
+            return open(self._directory.open(table_file(name)), "rb", buffering=_READ_AHEAD_BYTES)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise TraceError(f"cannot read {self._path(name)}: {error.strerror}", "see to it that you may") from error
 
     def _read(
         self, name: str, check: _Check, read: Callable[[pa.RecordBatch], pa.RecordBatch], **options: Any
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        path = table_path(self.path, name)
-        if not path.exists():
+        try:
+            opened = self._opened(name)
+        except FileNotFoundError:
             return
         # Batches are small: to hand them over to threads costs more than it gives.
         options = {"options": pa.ipc.IpcReadOptions(use_threads=False, **options)}
-        with open(path, "rb", buffering=_READ_AHEAD_BYTES) as raw, pa.PythonFile(_Bounded(raw), mode="r") as file:
+        with opened as raw, pa.PythonFile(_Bounded(raw), mode="r") as file:
             try:
                 stream = pa.ipc.open_stream(file, **options)
             except _DAMAGE:
                 self._cut()  # killed before the first batch, or not Arrow at all
                 return
-            check(path, stream.schema)
+            check(self._path(name), stream.schema)
             offset = raw.tell()
-            while batch := self._next(stream, read):
+            while batch := self._next(name, raw, stream, read):
                 yield offset, batch.pop()  # and keeps none of it while the next one is read
                 offset = raw.tell()
 
-    def _next(self, stream: pa.RecordBatchStreamReader, read: Callable[[pa.RecordBatch], Any]) -> list[pa.RecordBatch]:
+    def _next(
+        self, name: str, raw: BinaryIO, stream: pa.RecordBatchStreamReader, read: Callable[[pa.RecordBatch], Any]
+    ) -> list[pa.RecordBatch]:
         """Return the next batch of a table, or nothing where it ends."""
+        offset = raw.tell()
         try:
-            return [read(stream.read_next_batch())]
-        except StopIteration:
+            self._spend(name, raw)
+            batch = read(stream.read_next_batch())
+            self._check(name, offset, batch)
+        except (StopIteration, Outside):
             return []
         except _DAMAGE:
             self._cut()
             return []
+        return [batch]
+
+    def _spend(self, name: str, raw: BinaryIO) -> None:
+        """Count what the next batch unpacks to. Raises Outside where that is too much, or the table ends before it."""
+        offset = raw.tell()
+        if offset >= self._damage.get(name, (offset + 1, ""))[0]:
+            raise Outside
+        try:
+            self._budgets[name].spend(raw.fileno(), offset)
+        except ValueError as error:
+            self._end(name, offset, error)
+            raise Outside from error
+
+    def _check(self, name: str, offset: int, batch: pa.RecordBatch) -> None:
+        """Raise Outside, and end the table at `offset`, where the batch there holds what no recorder writes."""
+        try:
+            check_batch(name, batch, self.meta)
+        except Outside as error:
+            self._end(name, offset, error)
+            raise
+
+    def _end(self, name: str, offset: int, error: ValueError) -> None:
+        said = f"{table_file(name)} is damaged: {error}; these rows and all that follow are left out: record again"
+        self._damage[name] = offset, said
 
     def _cut(self) -> None:
         self.truncated = not self.still_recording

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from netprof.trace.columns import to_numpy
+
 _SLICE_ROWS = 1 << 16
 _MOST_FILES = 64
 
@@ -50,7 +52,7 @@ class SortedCopy:
         return Path(self._place.name) / f"{number}.arrows"
 
     def _write(self, batch: pa.RecordBatch, files: Sequence[pa.ipc.RecordBatchStreamWriter]) -> None:
-        times: npt.NDArray[np.int64] = batch.column(self._column).to_numpy(zero_copy_only=True)
+        times: npt.NDArray[np.int64] = to_numpy(batch.column(self._column))
         number = np.searchsorted(self._edges, times, "right")
         order = np.argsort(number, kind="stable")
         ends = np.flatnonzero(np.diff(number[order], append=-1)) + 1

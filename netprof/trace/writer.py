@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,36 +17,35 @@ from netprof.model import Meta
 from netprof.schema import tables
 from netprof.trace import at_work
 from netprof.trace.columns import to_arrow
-from netprof.trace.meta import META_FILE, give_to_user, write_meta
+from netprof.trace.files import Directory, give_to_user
+from netprof.trace.meta import META_FILE, PARTIAL_FILE, write_meta
+from netprof.units import size
 
 _SUFFIX = ".arrows"
 _BALLAST = ".ballast"  # given back when the disk is full, so that the last meta.json still fits
 _BALLAST_BYTES = 256 << 10
 
 
-def table_path(directory: Path, name: str) -> Path:
+def table_file(name: str) -> str:
     """Return the file of table `name` in a trace."""
-    return directory / (name + _SUFFIX)
+    return name + _SUFFIX
 
 
 class TraceWriter:
     """Creates a trace directory and appends to its tables.
 
-    Raises TraceError when `path` is in the way and `force` is not given, or cannot be made.
+    Raises TraceError when `path` is in the way and `force` is not given, is being recorded, or cannot be made.
     """
 
     def __init__(self, path: Path, meta: Meta, *, force: bool = False) -> None:
         self.path = path
         self._streams: dict[str, _Stream] = {}
         try:
-            _make_room(path, force)
-            _reserve(path / _BALLAST)
-            write_meta(path, meta)
-            self._let_go = weakref.finalize(self, at_work.let_go, at_work.hold(path))
+            self._directory = _make_room(path, force)
+            _reserve(self._directory)
+            write_meta(self._directory, meta)
         except OSError as error:
-            raise TraceError(
-                f"cannot write the trace to {path}: {error.strerror}", "choose another place with --out"
-            ) from error
+            raise cannot_write(path, error) from error
 
     def append(self, name: str, columns: Mapping[str, Sequence[Any] | Any]) -> None:
         """Append rows to table `name`: one sequence or array per column, all of one length.
@@ -59,12 +58,12 @@ class TraceWriter:
         if batch.num_rows == 0:
             return
         if name not in self._streams:
-            self._streams[name] = _Stream(table_path(self.path, name), schema)
+            self._streams[name] = _Stream(self._directory.create(table_file(name)), schema)
         self._streams[name].append(batch)
 
     def update_meta(self, meta: Meta) -> None:
         """Replace `meta.json`. Raises OSError."""
-        write_meta(self.path, meta)
+        write_meta(self._directory, meta)
 
     def size_bytes(self) -> int:
         """Return the bytes written to the tables so far."""
@@ -72,29 +71,28 @@ class TraceWriter:
 
     def discard(self) -> None:
         """Remove a trace that never came to hold anything."""
-        _clear_old_trace(self.path)
+        _clear_old_trace(self._directory)
+        self._directory.close()
         self.path.rmdir()
-        self._let_go()
 
     def close(self, meta: Meta) -> None:
         """End every table and write the final `meta.json`; a full disk costs the end markers, not the data."""
-        (self.path / _BALLAST).unlink(missing_ok=True)  # room for meta.json on a full disk
+        self._directory.remove(_BALLAST)  # room for meta.json on a full disk
         for stream in self._streams.values():
             stream.close()
-        write_meta(self.path, meta)
-        self._let_go()
+        write_meta(self._directory, meta)
+        self._directory.close()
 
 
 class _Stream:
     """One table's file: an Arrow IPC stream whose every append reaches the kernel, or is undone."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, descriptor: int, schema: pa.Schema) -> None:
         self.size_bytes = 0
         self._pending: list[bytes] = []
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-        give_to_user(path)
+        self._descriptor = descriptor
         sink = pa.PythonFile(_Sink(self._pending), mode="w")
-        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
+        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=-1), use_threads=False)
         self._writer = pa.ipc.new_stream(sink, schema, options=options)
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -135,30 +133,58 @@ class _Sink(io.RawIOBase):
         return len(data)
 
 
-def _make_room(path: Path, force: bool) -> None:
-    """Create the trace directory, or clear an older trace out of it. Raises TraceError or OSError."""
-    if path.is_symlink() or path.exists():
-        if not force:
-            raise TraceError(f"{path} exists already", "choose another --out, or overwrite it with --force")
-        _clear_old_trace(path)
-    else:
-        path.mkdir(parents=True, mode=0o755)
-        give_to_user(path)
+def cannot_write(path: Path, error: OSError) -> TraceError:
+    """Return the error for a trace that cannot be written, which says what stands in the way."""
+    message = f"cannot write the trace to {path}: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TraceError(f"{message} ({_disk(path)})", "make room there, or choose another place with --out")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return TraceError(message, "allow more open files with 'ulimit -n 65536'")
+    return TraceError(message, "choose another place with --out")
 
 
-def _clear_old_trace(path: Path) -> None:
+def _disk(path: Path) -> str:
+    """Return where the file system of a trace is mounted, and how much room it has."""
+    place = next((each for each in (path, *path.parents) if each.exists()), Path("/")).resolve()
+    while not place.is_mount():
+        place = place.parent
+    room = os.statvfs(place)
+    return f"{size(room.f_bavail * room.f_frsize)} of {size(room.f_blocks * room.f_frsize)} are left on {place}"
+
+
+def _make_room(path: Path, force: bool) -> Directory:
+    """Create the trace directory, or clear an older trace out of it; hold it. Raises TraceError or OSError."""
+    if new := not os.path.lexists(path):
+        path.mkdir(parents=True)
+    elif not force:
+        raise TraceError(f"{path} exists already", "choose another --out, or overwrite it with --force")
+    elif path.is_symlink() or not path.is_dir():
+        raise _not_a_trace(path)
+    directory = Directory(path, follow=False)
+    if not at_work.hold(directory):
+        raise TraceError(f"{path} is being recorded by another netprof", "end that recording, or choose another --out")
+    if new:
+        give_to_user(directory.descriptor)
+    _clear_old_trace(directory)
+    return directory
+
+
+def _clear_old_trace(directory: Directory) -> None:
     """Delete an old trace's own files and nothing else."""
-    known = {META_FILE, META_FILE + ".partial", _BALLAST} | {name + _SUFFIX for name in tables()}
-    if path.is_symlink() or not path.is_dir() or any(entry.name not in known for entry in path.iterdir()):
-        raise TraceError(
-            f"{path} holds something other than a trace; --force does not delete it", "choose another --out"
-        )
-    for entry in list(path.iterdir()):
-        entry.unlink()
+    known = {META_FILE, PARTIAL_FILE, _BALLAST} | {table_file(name) for name in tables()}
+    found = directory.names()
+    if not known.issuperset(found):
+        raise _not_a_trace(directory.path)
+    for name in found:
+        directory.remove(name)
 
 
-def _reserve(path: Path) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+def _not_a_trace(path: Path) -> TraceError:
+    return TraceError(f"{path} holds something other than a trace; --force does not delete it", "choose another --out")
+
+
+def _reserve(directory: Directory) -> None:
+    descriptor = directory.create(_BALLAST)
     try:
         os.write(descriptor, bytes(_BALLAST_BYTES))
     finally:

@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from netprof.analysis import Analysis
-from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.recording import RECORDING
+from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.units import count, duration
@@ -36,8 +35,8 @@ def render(analysis: Analysis, console: Console) -> None:
 def _verdict(analysis: Analysis, console: Console) -> None:
     verdict, scaling = analysis.of(VERDICT), analysis.of(SCALING)
     console.print(Text(safe_text(verdict.text, 1000), style=f"bold {terminal_style(verdict.case.value)}"))
-    about = [safe_text(analysis.meta.host), f"{duration(analysis.of(RECORDING).recorded.total_ns / 1e9)} recorded"]
-    world_size = analysis.of(COLLECTIVES).summary.world_size
+    about = [safe_text(analysis.meta.host), f"{duration(analysis.of(RECORDED).total_ns / 1e9)} recorded"]
+    world_size = analysis.evidence.world_size
     if world_size is not None:
         about.append(count(world_size, "rank"))
     if scaling is not None:

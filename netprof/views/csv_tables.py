@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from netprof.views.every_table import every_table, write_summary
-from netprof.views.output import replaced
+from netprof.views.output import opened
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def fill(report: Report, folder: Path) -> None:
     """Write every table with a header. Raises OSError."""
     for name, schema, batches in every_table(report):
-        with replaced(folder / f"{name}.csv") as file, pa.csv.CSVWriter(file, schema) as writer:
+        with opened(folder / f"{name}.csv") as file, pa.csv.CSVWriter(file, schema) as writer:
             for batch in batches:
                 writer.write_batch(_harmless(batch))
     write_summary(report, folder)

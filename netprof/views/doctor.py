@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from netprof.probes.doctor.check import Check, Status, can_record
+from netprof.probes.doctor.check import Check, Status, can_record, can_sample
 
 _SIGNS = {
     Status.OK: ("ok", "green"),
@@ -43,9 +43,10 @@ def to_text(checks: Sequence[Check]) -> Text:
 
 
 def to_json(checks: Sequence[Check]) -> dict[str, Any]:
-    """Return the diagnosis as JSON-ready values: `can_record`, and `checks` in order."""
+    """Return the diagnosis as JSON-ready values: `can_record` all, `can_sample` a part, and `checks` in order."""
     return {
         "can_record": can_record(checks),
+        "can_sample": can_sample(checks),
         "checks": [
             {
                 "area": check.area,
@@ -62,8 +63,10 @@ def to_json(checks: Sequence[Check]) -> dict[str, Any]:
 def _conclusion(checks: Sequence[Check]) -> str:
     blocked = [check.name for check in checks if check.status is Status.BLOCKED]
     limited = [check.name for check in checks if check.status is Status.LIMITED]
+    if not can_sample(checks):
+        return f"netprof cannot record this process: {', '.join(blocked)}."
     if blocked:
-        return f"netprof cannot record here: {', '.join(blocked)}."
+        return f"netprof can only sample the jobs of this user here, without marks: {', '.join(blocked)}."
     if limited:
         return f"netprof can record here, with limits: {', '.join(limited)}."
     return "netprof can record here."

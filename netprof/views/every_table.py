@@ -11,7 +11,7 @@ import pyarrow as pa
 from netprof.analysis.result_tables import Table, result_table, result_tables
 from netprof.schema import tables
 from netprof.views import json_report
-from netprof.views.output import replaced
+from netprof.views.output import opened
 
 if TYPE_CHECKING:
     from netprof.views.reporter import Report
@@ -21,8 +21,10 @@ ROWS_AT_ONCE = 1 << 17
 
 def every_table(report: Report) -> Iterator[tuple[str, pa.Schema, Iterator[pa.RecordBatch]]]:
     """Yield every table, one in memory at a time: the recorded ones batch by batch, then the results."""
+    trace = report.trace
+    assert trace is not None, "tables are of traces"
     for name, schema in tables().items():
-        yield name, schema, report.trace.batches(name)
+        yield name, schema, trace.batches(name)
     for name in result_tables():
         table = _arrow(result_table(report.analysis, name))
         yield name, table.schema, iter(table.to_batches(ROWS_AT_ONCE))
@@ -30,7 +32,7 @@ def every_table(report: Report) -> Iterator[tuple[str, pa.Schema, Iterator[pa.Re
 
 def write_summary(report: Report, folder: Path) -> None:
     """Write the report itself beside its tables, as `report.json`. Raises OSError."""
-    with replaced(folder / "report.json") as file:
+    with opened(folder / "report.json") as file:
         json_report.write(report, file)
 
 

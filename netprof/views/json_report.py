@@ -47,6 +47,7 @@ idle time by cause; adds up to the total |
 | `links[].nic` | increase of the device's own counters from its first to its last sample: `window_s`, `samples`, \
 `{tx,rx}_{bytes,packets,drops,errors}`, and `job_{tx,rx}_bytes`, the job's part of the bytes (many \
 devices count a packet that is segmented later with one header, some 4 % less than the wire); null: not sampled |
+| `links[].period_s` | only of an RDMA port, whose bytes are those of its counters: how often they are seen at best |
 | `collectives.count`, `.bytes` | all-reduces and the sum of their buffers, of the rank that has the most; inside \
 whole iterations where those are known |
 | `collectives.running_s` | time in which any all-reduce runs, mean of the ranks |
@@ -62,10 +63,23 @@ most, `timing` ("measured", "enqueue times only", "times of posting only"), and 
 `{algorithm,bus}_bandwidth_bps` |
 | `horovod[]` | per process: `enqueued`, `responses`, `tensors_per_response`, and `outstanding_ns` as the sum of \
 `{negotiating,packing,transferring,unpacking}_ns` |
+| `nccl_network` | what NCCL posted to its network (`definitions`): `found[]`, how its functions were found, and \
+`processes[]` |
+| `nccl_network.processes[]` | `pid`, `rank`, `network` (socket, infiniband, plugin); of what is sent `posts`, \
+`posted_bytes`, `mean_bytes`, `posted_bps`, `sending` (connections), `refused` (times that it was asked for again), of \
+receives `receives`, `receiving` and `room_bytes`, the room that was posted for them; of sockets `sent_bytes`, the \
+payload that the TCP flows of the process sent, and `sent_to_posted` |
+| `nccl_network.processes[].connections[]` | `connection` (its address in the process), `direction` (send, receive), \
+`posts`, `posted_bytes`, `refused`, `first_s` and `last_s` of the recording at which something was posted |
+| `nccl_communicators[]` | as NCCL's RAS said last: `name`, `size`, `missing[]`, `failed[]` and `behind[]` (ranks), \
+`most_collectives`, and `members[]`: `rank`, `host`, `process` (its number there), `pid` (of this recording; null: it \
+is not of this host), `state` (running, beginning, ending, failed, missing, dead), `collectives` |
 | `nccl[]` | per process, of what was enqueued: `operations`, `launches` that were followed by packets, \
 `communicators`, `ranks` and `ranks_source`, `bytes`, `median_wire_time_s`, `wire_bandwidth_bps`, \
 `wire_to_algorithm_ratio`, `wire_bytes` in `wire_time_s`, and `needed_bytes`, which the algorithm has to send |
-| `flow_properties` | `iterations` looked at, and medians: `data_flows`, `start_skew_s`, `size_equality`, `completion` |
+| `flow_properties` | `iterations` looked at, and medians: `data_flows`, `start_skew_s`, `size_equality`, \
+`completion` (`definitions`); `per_collective` the same over `windows` in which any collective runs, `alone` of which \
+hold just one; `port_pairs` in use and `port_entropy_bits` |
 | `waiting` | where all exposed time of all ranks went (`definitions.waiting`); null without iterations |
 | `waiting.exposed_s`, `.exposed_share_of_all_time` | summed over ranks; its share of the whole iterations |
 | `waiting.unknown_s` | what was recorded but lies in no whole iteration, summed over ranks |
@@ -76,6 +90,21 @@ most, `timing` ("measured", "enqueue times only", "times of posting only"), and 
 `link_full`, `other_traffic`, `loss`, `transport`, `host`, `unseen` |
 | `waiting.worst_iterations[]` | those that wait for much longer than the median one: `number`, `begin_ns`, \
 `duration_s`, `exposed_s`, `cause`, `rank`, `causes_s`, `sentence` |
+| `waiting_bounds` | where no mark tells when what is launched is done (NCCL on GPUs): what is waited `at_least` and \
+`at_most` (`definitions`), all values being such pairs; null where it is known, or not even that is. \
+`waiting` is null then, and so are phases, exposed shares and `scaling_factor` |
+| `waiting_bounds.{exposed_s,exposed_share_of_all_time,iteration_exposed_s,scaling_factor}` | over `iterations` of the \
+rank that has the most: summed over ranks, its share, medians of an iteration's bounds, 1 less the share |
+| `waiting_bounds.causes[]`, `.by_rank[]` | as of `waiting`, with `seconds`, `saves_s`, `exposed_s`, `exposed_share`, \
+`causes_s` in pairs; `on_gpu`: any of the ranks is known to compute on a GPU; of all `steps` of all ranks, \
+`exact_steps` are told by profiles of the job, whose median is `exact_iteration_exposed_s` |
+| `stragglers[]` | who or what holds the job up (`definitions`), what costs most first; null without iterations of two \
+ranks: `kind` (rank, link, path), `name`, `rank`, `ranks`, `link`, `host`, `cause` as in `waiting`, `doing` of a rank \
+(paused, cpu_taken, compute, checkpoint, data, between_steps; null: unknown), `held_up_s` and `share` of the time, the \
+number of `iterations` and of `episodes`, `first_iteration`, `since_ns`, `until_ns`, `known_ns` (when it could be \
+said), `confidence`, `sentence`, `advice` |
+| `paths[]` | what went from one rank to another: `from`, `to`, `device`, `payload_bytes`, `rate_bps` while there was \
+something to send and `rate_to_siblings` (null: TCP's clocks were not recorded), `resent_share`, `rtt_s` |
 | `scaling_factor`, `scaling_basis` | of the typical iteration, and what it rests on: "single trace" (the \
 estimate), or with `--baseline` "single-worker baseline" (measured) |
 | `scaling_factor_estimate` | the largest compute of any rank (iteration less exposed communication) over the \
@@ -85,6 +114,7 @@ iteration |
 | `ranks[]` | per process: `rank`, `pid`, `device`, `iterations.*` as above, `collectives.*` as above and with \
 `{wire,payload,algorithm}_bytes`, what the ratios are of, `tx_bytes` |
 | `flows[]` | per flow, the largest first: `flow_id`, `local`, `remote`, `device`, `netns`, `pid`, `rank`, \
+`congestion_control` (TCP's, null: unknown), \
 `{tx,rx}.{payload_bytes,wire_bytes,retransmitted_bytes,packets,rate_bps,share,first_ns,last_ns}`, \
 `tcp.{retransmits,rtt_us,cwnd,mss_bytes,samples}`; with what `reconciliation` recovers |
 | `gpus[]` | the GPUs that the job uses and that were sampled: `gpu` (NVML's index), `name`, `uuid`, `memory_bytes`, \
@@ -97,29 +127,51 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 (fewer than 3: null) |
 | `gpus[].processes[]` | `pid` and the same `metrics` of that process alone |
 | `gpus[].throttled` | share of samples that give each reason for lower clocks |
+| `queue_pairs[]` | of each process on each RDMA port: `device`, `netns`, `pid`, `rank`, `pairs` (numbers `local` and \
+`remote`, null where nothing says it; `sent_bytes` and `received_bytes`, null without --rdma-bind), and `peers`, the \
+ranks at the other ends that are recorded too |
 | `counters[]` | other counters of the host, by source and quantity, all subjects (CPUs, ports) together: `source`, \
 `name`, `unit`, `kind` ("count", "level"), `meaning`, `subjects`; of a count `total`, `per_second`, \
 `busiest_per_second`, and what has most of it: `worst_subject`, `worst_total`; of a level its last value and mean |
 | `reconciliation` | TCP's own totals of every flow beside what was counted until the same instant (`definitions`), \
 and the devices' counters beside the job's bytes |
+| `reconciliation.beyond_report` | true: TCP's totals and what is counted beside them are of all that each host \
+recorded, the rest of the report of the time that all did; nothing recovered is then part of `flows[]` |
 | `reconciliation.holds` | true: every byte that TCP moved is accounted for; null: it cannot be told |
 | `reconciliation.tcp_{sent,resent,received}_bytes` | TCP's totals over all flows, since each is counted; null: the \
 trace is of an older netprof and has none, and so for the following |
-| `reconciliation.{unseen,counted_beyond,on_its_way,recovered_resent}_bytes`, `.recovered_segments` | payload that is \
-missing; counted more than TCP moved; sent and not yet at the device at the last look; sent again or moved unseen: \
-part of `flows[]`, not of anything over time |
+| `reconciliation.{unseen,unrecorded,counted_beyond,on_its_way,recovered_resent}_bytes`, `.recovered_segments` | \
+payload that is missing; of that, what was counted and came into no row (null: not compared, the trace is not all that \
+one recorder wrote); counted more than TCP moved; sent and not yet at the device at the last look; sent again or moved \
+unseen: part of `flows[]`, not of anything over time |
 | `reconciliation.flows[]` | by `flow_id`: `closed` (the socket ended), `settled` (nothing was on its way), \
 `tcp.{sent_bytes,resent_bytes,received_bytes,sent_segments,received_segments}` and \
 `counted.{sent_bytes,resent_bytes,received_bytes,sent_packets,received_packets}` (both with what was sent again), and \
 of the difference `on_its_way_bytes`, `unseen_{sent,received}_bytes`, `recovered_resent_bytes`, \
-`recovered_{sent,received}_segments`, `beyond_bytes`; `earlier_{sent,received}_bytes`: moved before a connection that \
-came late was found |
+`recovered_{sent,received}_segments`, `beyond_bytes`, `unrecorded_bytes`; `earlier_{sent,received}_bytes`: moved \
+before a connection that came late was found |
 | `reconciliation.flows_not_read` | flows that moved bytes but whose totals could not be read |
 | `reconciliation.devices[]` | `device`, `netns`, `{tx,rx}_bytes` of its own counters, `job_{tx,rx}_bytes` in the same \
 time, `difference_{tx,rx}_bytes`; null: not sampled |
 | `checks[]` | what has to hold for the numbers to be true: `name` (payload_of_collectives, line_rate, \
 device_counters, tcp_totals, peers, members, account), `holds` (null: nothing tells), and `sentence`, what does not |
+| `hosts[]` | those that recorded the job, the reference first: `host`, `boot_id`, `trace`, `ranks`, `losses`, \
+`cpu_share` of its recorder, and `clock` |
+| `digest` | only of digests: the number of `hosts`, those that are `missing` of what was made together, and what is \
+`not_told` |
+| `last_ones` | only of digests that were made host by host: of `iterations`, in how many it is `unsure` who was last, \
+and `ranks[]` (`rank`, `host`, last in `iterations`, in `matters` by much, by `late_s` in those together) |
+| `hosts[].clock` | `offset_s` is what its monotonic clock reads more than the reference's at the middle of the \
+recording, `drift_ppm` what it gains; both are true to `bound_s` over all of the recording, and to `drift_bound_ppm` \
+(null: nobody knows); `source`: reference, same host, flows, collectives, realtime; `residual_s` and `pairs` of what \
+they were got from (`definitions.clocks`) |
+| `links[].host`, `ranks[].host`, `ranks[].own_pid` | only with several hosts: whose device, where the process runs \
+and its number there (`pid` is its number in this document: two hosts may have the same) |
+| `processes[]` | all processes of the job: `pid` (and `host`, `own_pid`, as of ranks), `inner_pid` (its number in its \
+own PID namespace, as in a container), `rank`, and what it runs in, null where it does not or nothing tells: \
+`container.{id,runtime}`, `pod.{uid,name,namespace}` of Kubernetes, `slurm.{job,step}` |
 | `losses` | what the recording missed: `merged_bins`, `lost_marks`, `untracked_flows`, `healed_bytes`, `truncated`; \
+`damage[]`: what its tables hold that no recorder writes, and is left out; \
 `late_flows`, `late_bytes`: flows found after the attach, and what they had moved by then, in no time bin |
 | `cost` | what recording cost: `wall_s`, `cpu_s`, the part of both until the probes were attached (`start_s`, \
 `start_cpu_s`), `cpu_share` of a core since, `peak_memory_bytes`, `trace_bytes`, `bpf_sampled_s`, \
@@ -131,10 +183,10 @@ device_counters, tcp_totals, peers, members, account), `holds` (null: nothing te
 
 from __future__ import annotations
 
-import json
 from typing import IO, TYPE_CHECKING, Any
 
 from netprof.analysis import definitions
+from netprof.views.json_text import json_text
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
@@ -145,7 +197,7 @@ SCHEMA = 1
 
 def write(report: Report, out: IO[bytes]) -> None:
     """Write the document. Raises OSError."""
-    out.write(json.dumps(to_json(report.analysis), indent=1, allow_nan=False).encode() + b"\n")
+    out.write(json_text(to_json(report.analysis)).encode() + b"\n")
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:

@@ -39,13 +39,13 @@ def _lines(analysis: Analysis) -> Iterator[str]:
     parts = [part for section in analysis.sections for part in analysis.parts(section)]
     for part in parts:
         if not part.detail:
-            yield from _part(part)
+            yield from part_lines(part)
     if analysis.notes:
         yield from ("", "### To trust these numbers, know that", "")
         yield from (f"- {escaped(note)}" for note in analysis.notes)
-    yield from _folded("Details", [line for part in parts if part.detail for line in _part(part)])
+    yield from folded("Details", [line for part in parts if part.detail for line in part_lines(part)])
     meanings = [f"- **{escaped(term.term)}**: {escaped(term.text)}" for term in analysis.definitions]
-    yield from _folded("Definitions", ["", *meanings] if meanings else [])
+    yield from folded("Definitions", ["", *meanings] if meanings else [])
 
 
 def escaped(text: str) -> str:
@@ -53,7 +53,8 @@ def escaped(text: str) -> str:
     return _MENTIONS.sub(r"\\\g<0><!-- -->", _ACTIVE.sub(r"\\\g<0>", safe_text(text)))
 
 
-def _part(part: Part) -> Iterator[str]:
+def part_lines(part: Part) -> Iterator[str]:
+    """Yield a headed part of a report, line by line."""
     yield from ("", f"### {escaped(part.title)}", "")
     if part.about:
         yield from (escaped(part.about), "")
@@ -95,6 +96,7 @@ def _cell(cell: Cell) -> str:
     return f"`{drawn:░<{_BAR_CELLS}}`"
 
 
-def _folded(title: str, lines: Sequence[str]) -> Iterator[str]:
+def folded(title: str, lines: Sequence[str]) -> Iterator[str]:
+    """Yield lines that are hidden until somebody wants to see them; nothing where there are none."""
     if lines:
         yield from ("", f"<details><summary>{title}</summary>", *lines, "", "</details>")

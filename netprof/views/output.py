@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import IO
 
 from netprof.errors import NetprofError, UsageError
-from netprof.trace.meta import give_to_user
+from netprof.trace.files import Directory, give_to_user, made_whole
 from netprof.views.reporter import Report, Reporter
 
 STDOUT = Path("-")
+_OPEN_FILES = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))
+"""Where links stand for files that are open; none but root makes links there."""
 
 
 def check(reporter: Reporter, target: Path, force: bool) -> None:
@@ -26,8 +28,14 @@ def check(reporter: Reporter, target: Path, force: bool) -> None:
             raise NetprofError(f"{target} is not empty", "choose another folder, or replace its files with --force")
         if target.exists() and not target.is_dir():
             raise NetprofError(f"{target} is not a folder", "choose another one")
-    elif target != STDOUT and (target.is_symlink() or target.exists()) and (not force or target.is_dir()):
+    elif target != STDOUT and os.path.lexists(target) and not _is_special(target) and (not force or target.is_dir()):
         raise NetprofError(f"{target} exists already", "choose another name, or replace it with --force")
+
+
+def check_place(target: Path) -> None:
+    """Raise UsageError where a file can certainly not be written: its folder is missing, or it is one itself."""
+    if target.is_dir() or not target.parent.is_dir():
+        raise UsageError(f"cannot write {target}: there is no such folder, or it is one", "name a file in a folder")
 
 
 def write(reporter: Reporter, report: Report, target: Path) -> None:
@@ -36,10 +44,10 @@ def write(reporter: Reporter, report: Report, target: Path) -> None:
         if reporter.folder:
             if not target.exists():
                 target.mkdir(parents=True)
-                give_to_user(target)
+                give_to_user(Directory(target).descriptor)
             reporter.fill(report, target)
         else:
-            with _standard_output() if target == STDOUT else replaced(target) as out:
+            with _standard_output() if target == STDOUT else opened(target) as out:
                 reporter.write(report, out)
     except BrokenPipeError:
         raise
@@ -49,22 +57,29 @@ def write(reporter: Reporter, report: Report, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def replaced(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file that takes the place of `path` when the block ends well. Raises OSError.
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to write a report to, which takes the place of `path` when the block ends well. Raises OSError.
 
     It is made under a name that nobody can foresee and renamed, so a link put in its place is replaced, not followed.
+    Devices, pipes and what stands for an open file (/dev/stdout) are written to, and stay what they are.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+    if _is_special(path):
+        with open(os.open(path, os.O_WRONLY | os.O_NOCTTY), "wb") as file:
             yield file
-        partial = Path(name)
-        partial.chmod(0o644)
-        give_to_user(partial)
-        partial.replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        return
+    partial = f".{path.name[:40]}.{token_hex(8)}"
+    with (
+        made_whole(Directory(path.parent), path.name, partial) as descriptor,
+        open(descriptor, "wb", closefd=False) as file,
+    ):
+        yield file
+
+
+def _is_special(path: Path) -> bool:
+    """Say whether something is written to and never replaced: what exists, but is no file, no folder and no link."""
+    if path.is_symlink():
+        return path.parent in _OPEN_FILES
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 @contextlib.contextmanager

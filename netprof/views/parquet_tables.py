@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from netprof.views.every_table import ROWS_AT_ONCE, every_table, write_summary
-from netprof.views.output import replaced
+from netprof.views.output import opened
 
 if TYPE_CHECKING:
     from netprof.views.reporter import Report
@@ -20,7 +20,7 @@ def fill(report: Report, folder: Path) -> None:
     """Write every table. Raises OSError."""
     for name, schema, batches in every_table(report):
         with (
-            replaced(folder / f"{name}.parquet") as file,
+            opened(folder / f"{name}.parquet") as file,
             pa.parquet.ParquetWriter(file, schema, compression="zstd") as writer,
         ):
             for table in _gathered(schema, batches):

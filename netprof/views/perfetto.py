@@ -10,7 +10,7 @@ Times are microseconds after the recording's begin, to the nanosecond.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from netprof.analysis.findings.nic_drops import Drops
     from netprof.analysis.findings.ranks import RankSummary
     from netprof.analysis.tables.columns import Int64
+    from netprof.model import Host
     from netprof.views.reporter import Report
 
 _MOST_CELLS = 1 << 19  # of all counters together; a line of JSON each
@@ -44,30 +45,49 @@ def write(report: Report, out: IO[bytes]) -> None:
     write_analysis(report.analysis, out)
 
 
-def write_analysis(analysis: Analysis, out: IO[bytes]) -> None:
-    """Write the JSON of an analysis. Raises OSError."""
+def write_analysis(analysis: Analysis, out: IO[bytes], host: Host | None = None) -> None:
+    """Write the JSON of an analysis; of one of its hosts, if given, as that numbers its processes. Raises OSError."""
     about = {
         "tool": "netprof",
         "version": safe_text(analysis.meta.netprof_version),
-        "host": safe_text(analysis.meta.host),
+        "host": safe_text(host.name if host else analysis.meta.host),
     }
     out.write(b'{"traceEvents":[\n')
     first, waiting = True, []
-    for event in events(analysis):
+    for event in events(analysis, host):
         waiting.append(("" if first else ",\n") + json.dumps(event, separators=(",", ":"), allow_nan=False))
         first = False
         if len(waiting) >= _FLUSH_EVENTS:
             out.write("".join(waiting).encode())
             waiting.clear()
     out.write("".join(waiting).encode())
-    out.write(b'\n],"displayTimeUnit":"ms","otherData":' + json.dumps(about).encode() + b"}\n")
+    out.write(b'\n],"displayTimeUnit":"ms","otherData":' + json.dumps(about, allow_nan=False).encode() + b"}\n")
 
 
-def events(analysis: Analysis) -> Iterator[Event]:
-    """Yield the trace's events: slices of every rank, then counters of every link."""
+def events(analysis: Analysis, host: Host | None = None) -> Iterator[Event]:
+    """Yield the trace's events: slices of every rank, then counters of every link; of `host` alone, if given."""
+    if host is not None:
+        yield from _of_host(analysis, host)
+        return
     for rank in analysis.of(RANKS):
         yield from _rank(analysis, rank)
-    links = analysis.of(LINKS)
+    yield from _links(analysis)
+
+
+def _of_host(analysis: Analysis, host: Host) -> Iterator[Event]:
+    """Yield one host's events, with processes numbered as there; what is of no known host is the first one's."""
+    hosts = analysis.evidence.hosts
+    alone, first = len(hosts) == 1, host is hosts[0]
+    ranks = [rank for rank in analysis.of(RANKS) if alone or rank.pid in host.pids or (first and rank.host is None)]
+    for rank in ranks:
+        for event in _rank(analysis, rank):
+            yield event | {"pid": host.pids.get(rank.pid, rank.pid)}
+    yield from _links(analysis, None if alone else {host.name, *([""] if first else [])})
+
+
+def _links(analysis: Analysis, hosts: Collection[str] | None = None) -> Iterator[Event]:
+    """Yield the counters of the links, of some hosts if given."""
+    links = [link for link in analysis.of(LINKS) if hosts is None or link.host in hosts]
     room = _MOST_CELLS // max(1, 2 * len(links))
     drops = drops_by_device(analysis.evidence.table("nic"))
     for index, link in enumerate(links):
@@ -78,7 +98,7 @@ def events(analysis: Analysis) -> Iterator[Event]:
 
 def _rank(analysis: Analysis, rank: RankSummary) -> Iterator[Event]:
     tables, pid = analysis.evidence, rank.pid
-    yield _name("process_name", pid, 0, rank.label)
+    yield _name("process_name", pid, 0, safe_text(rank.label))
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": rank.rank or 0}}
     time = _Clock(analysis.meta.started_ns)
     own = tables.iterations.where(tables.iterations.pid == pid)
@@ -154,7 +174,7 @@ def _track_names(pid: int, first: int, name: str, tracks: Iterable[int]) -> Iter
 
 
 def _link(analysis: Analysis, link: LinkSummary, pid: int, room: int) -> Iterator[Event]:
-    yield _name("process_name", pid, 0, f"link {safe_text(link.device, 60)} ({link.netns})")
+    yield _name("process_name", pid, 0, f"link {safe_text(link.name, 60)} ({link.netns})")
     unit, scale = ("% of line rate", link.line_rate_bps / 100) if link.line_rate_bps else ("Gbit/s", 1e9)
     for direction, name in ((TRANSMIT, "sent"), (RECEIVE, "received")):
         cells = link_cells(analysis.evidence.lanes, link.key, direction, room)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import TextIO, cast
 
 from rich.console import Console
+
+from netprof.views.safe import safe_text
 
 _UNBROKEN = 100_000  # cells: wider than any line
 _PADDING = re.compile(r" +$", re.MULTILINE)
@@ -23,10 +26,23 @@ def standard_error() -> Console:
     return _console(sys.stderr)
 
 
+def say(console: Console, text: str) -> None:
+    """Print a sentence, which may hold anything, in one piece; if nobody can hear it, nothing is lost."""
+    with suppress(OSError):
+        console.print(safe_text(text), markup=False, highlight=False, soft_wrap=True)
+
+
 def _console(file: TextIO) -> Console:
     if file.isatty() or os.environ.get("COLUMNS", "").isdigit():
-        return Console(file=file)
-    return Console(file=cast(TextIO, Unpadded(file)), width=_UNBROKEN)
+        return _Console(file=file)
+    return _Console(file=cast(TextIO, Unpadded(file)), width=_UNBROKEN)
+
+
+class _Console(Console):
+    """A console that raises when its reader leaves: rich would end the program."""
+
+    def on_broken_pipe(self) -> None:
+        raise
 
 
 class Unpadded:

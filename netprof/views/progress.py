@@ -58,7 +58,7 @@ def line(recent: Recent, before: Recent | None) -> str:
     seconds = (recent.through_ns - recent.meta.started_ns) / 1e9
     parts = [f"{seconds:.0f} s"]
     if recent.stall is not None:
-        parts.append(recent.stall.sentence(recent.ranks, recent.through_ns))
+        parts.append(recent.stall.sentence(recent.ranks, recent.through_ns, recent.host_of))
     else:
         parts += [_iterations(recent, before), *_traffic(recent, before)]
     losses = recent.meta.losses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -9,15 +10,19 @@ from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
-    from netprof.trace import TraceReader
+    from netprof.trace import TraceSource
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a reporter writes: the conclusions, and the trace that they come from."""
+    """What a reporter writes: the conclusions, and the trace that they come from; None where that is not at hand.
+
+    `beside` are profiles of the job's own processes, for a format that can hold them.
+    """
 
     analysis: Analysis
-    trace: TraceReader
+    trace: TraceSource | None
+    beside: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Reporter:
 
     The module has `write(report, stream)` for one file (a binary stream), or, of a `folder` of files,
     `fill(report, folder)`; both raise OSError. `suffixes` are those file names that mean this format and no other.
-    `about` is the option's help.
+    `about` is the option's help. What is written `of_findings` alone needs no trace.
     """
 
     name: str
@@ -34,6 +39,7 @@ class Reporter:
     about: str
     suffixes: tuple[str, ...] = ()
     folder: bool = False
+    of_findings: bool = False
 
     def write(self, report: Report, out: IO[bytes]) -> None:
         """Write a report to a stream."""

@@ -11,11 +11,26 @@ _PERFETTO = (".pftrace", ".perfetto-trace", ".perfetto.json", ".trace.json")
 
 REPORTERS = (
     Reporter("html", "netprof.views.html", "Write one self-contained page of charts; - prints it.", (".html", ".htm")),
-    Reporter("markdown", "netprof.views.markdown", "Write Markdown, to paste into an issue or a chat.", (".md",)),
+    Reporter(
+        "markdown",
+        "netprof.views.markdown",
+        "Write Markdown, to paste into an issue or a chat.",
+        (".md",),
+        of_findings=True,
+    ),
     Reporter("perfetto", "netprof.views.perfetto", "Write a trace for ui.perfetto.dev or chrome://tracing.", _PERFETTO),
-    Reporter("json", "netprof.views.json_report", "Print the report as JSON.", (".json",)),
+    Reporter(
+        "archive",
+        "netprof.views.perfetto_archive",
+        "Write an archive for ui.perfetto.dev: every host a machine, all on one clock.",
+        (".tar",),
+    ),
+    Reporter("json", "netprof.views.json_report", "Print the report as JSON.", (".json",), of_findings=True),
     Reporter("csv", "netprof.views.csv_tables", "Write every table and result as CSV.", folder=True),
     Reporter("parquet", "netprof.views.parquet_tables", "Write every table and result as Parquet.", folder=True),
+    Reporter(
+        "chakra", "netprof.views.chakra", "Write Chakra execution traces, one a rank, for ASTRA-sim.", folder=True
+    ),
 )
 """In the order in which suffixes are tried: `.trace.json` before `.json`."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import math
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.findings.collective_kinds import kind_name
+from netprof.views.json_text import finite
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
@@ -28,9 +28,9 @@ def to_csv(answer: Answer) -> str:
 
 
 def to_json(answer: Answer) -> dict[str, Any]:
-    """Return the answer as JSON-ready values; an infinite link speed and a goal out of reach are null."""
+    """Return the answer as JSON-ready values; what is infinite, and a goal out of reach, is null."""
     observed = answer.observed
-    return {
+    document = {
         "policy": answer.policy,
         "transport": answer.transport,
         "wire_bytes": answer.wire_source,
@@ -50,12 +50,13 @@ def to_json(answer: Answer) -> dict[str, Any]:
         "fit": None if answer.main_fit is None else _fit(*answer.main_fit),
         "fits": [_fit(spoken, fit) for spoken, fit in answer.fits.items()],
         "baselines": dataclasses.asdict(answer.base),
-        "points": [_finite(row) for row in _rows(answer)],
-        "compression_needed": [_finite(dataclasses.asdict(goal)) for goal in answer.goals],
-        "bucket_sizes": [_finite(dataclasses.asdict(each)) for each in answer.bucket_sizes],
+        "points": _rows(answer),
+        "compression_needed": [dataclasses.asdict(goal) for goal in answer.goals],
+        "bucket_sizes": [dataclasses.asdict(each) for each in answer.bucket_sizes],
         "conclusion": answer.conclusion,
         "notes": list(answer.notes),
     }
+    return {name: finite(value) for name, value in document.items()}
 
 
 def _fit(spoken: Spoken, fit: AlphaBeta) -> dict[str, Any]:
@@ -83,10 +84,6 @@ def _rows(answer: Answer) -> list[dict[str, Any]]:
         "iteration_high_s": nothing if high is None else high.tolist(),
     }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(value, float) and math.isinf(value) else value for name, value in row.items()}
 
 
 def _exact(value: float | str) -> str:

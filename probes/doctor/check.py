@@ -37,6 +37,11 @@ def can_record(checks: Iterable[Check]) -> bool:
     return not any(check.prevents for check in checks)
 
 
+def can_sample(checks: Iterable[Check]) -> bool:
+    """Tell whether at least the bytes of the target can be sampled, which needs nothing but to see it."""
+    return not any(check.prevents and check.area == "target" for check in checks)
+
+
 def verdict(allowed: bool, area: str, name: str, detail: str, remedy: str, otherwise: Status = Status.BLOCKED) -> Check:
     """Return a check that is fine, or has the status `otherwise` and a remedy."""
     return Check(area, name, Status.OK if allowed else otherwise, detail, "" if allowed else remedy)

@@ -10,13 +10,20 @@ import os
 import platform
 from collections.abc import Iterator
 
-from netprof.probes.doctor import capabilities, machine
+from netprof.errors import NetprofError
+from netprof.probes.doctor import capabilities, features, machine
 from netprof.probes.doctor.check import Check, Status, verdict
 from netprof.probes.doctor.gpus import check_gpus
-from netprof.probes.doctor.machine import CAPABILITIES, KERNEL_BTF, OLDEST_KERNEL, PROGRAM_KINDS
+from netprof.probes.doctor.machine import PROGRAM_KINDS
 from netprof.probes.doctor.marks import check_attaching
 from netprof.probes.doctor.probes import try_probes
 from netprof.probes.doctor.target import check_target
+from netprof.probes.flow.untyped import UNTYPED, WITHOUT_TYPES
+from netprof.probes.kernel import headers, pids, rights
+from netprof.probes.kernel.headers import described_by_headers
+from netprof.probes.kernel.loader import object_path
+from netprof.probes.kernel.rights import CAPABILITIES
+from netprof.probes.kernel.types import KERNEL_BTF, described_by_kernel
 
 
 def examine(pid: int | None = None) -> list[Check]:
@@ -29,11 +36,8 @@ def examine(pid: int | None = None) -> list[Check]:
 
 def _machine() -> Iterator[Check]:
     area = "machine"
-    recent = machine.kernel_version() >= OLDEST_KERNEL
-    yield verdict(recent, area, "kernel", f"{platform.release()} (5.15 or later is needed)", capabilities.KERNEL_REMEDY)
-    btf = KERNEL_BTF.exists()
-    found = "found" if btf else "missing"
-    yield verdict(btf, area, "type information", f"{KERNEL_BTF} {found}", capabilities.BTF_REMEDY)
+    yield Check(area, "kernel", Status.INFO, f"{platform.release()}, {platform.machine()}")
+    yield _type_information()
     mode = machine.lockdown()
     yield verdict(mode != "confidentiality", area, "lockdown", mode, capabilities.LOCKDOWN_REMEDY)
     compiled = machine.sysctl("net.core.bpf_jit_enable") != 0
@@ -45,7 +49,7 @@ def _machine() -> Iterator[Check]:
         "sysctl net.core.bpf_jit_enable=1",
         Status.LIMITED,
     )
-    yield Check(area, "container", Status.INFO, machine.container() or "none seen")
+    yield Check(area, "container", Status.INFO, rights.container() or "none seen")
     for name in ("kernel.unprivileged_bpf_disabled", "kernel.perf_event_paranoid"):
         value = machine.sysctl(name)
         shown = "not readable" if value is None else str(value)
@@ -55,26 +59,35 @@ def _machine() -> Iterator[Check]:
 def _user() -> Iterator[Check]:
     area = "user"
     yield Check(area, "user", Status.INFO, f"{_user_name()} (uid {os.geteuid()})")
-    held = machine.effective_capabilities()
+    held = rights.effective_capabilities()
     for capability in CAPABILITIES:
         otherwise = Status.BLOCKED if capability.needed else Status.LIMITED
-        remedy = capabilities.remedy_for_rights((capability.name,))
+        remedy = rights.remedy_for_rights((capability.name,))
         yield verdict(
             capability.name in held, area, capability.name, f"to {capability.purpose}", remedy, otherwise=otherwise
         )
-    initial = machine.in_initial_user_namespace()
+    initial = rights.in_initial_user_namespace()
     detail = "the machine's" if initial else "one of its own: its capabilities do not count for BPF"
-    yield verdict(initial, area, "user namespace", detail, capabilities.USER_NAMESPACE_REMEDY)
-    initial = machine.in_initial_pid_namespace()
-    detail = "the machine's" if initial else "one of its own: the kernel reports the host's pids"
-    yield verdict(initial, area, "PID namespace", detail, capabilities.PID_NAMESPACE_REMEDY)
-    filtered = machine.seccomp_filtered()
+    yield verdict(initial, area, "user namespace", detail, rights.USER_NAMESPACE_REMEDY)
+    yield _pid_namespace()
+    filtered = rights.seccomp_filtered()
     detail = "system calls pass a filter; whether it lets bpf() through is tried below" if filtered else "no filter"
     yield Check(area, "seccomp", Status.INFO, detail)
 
 
+def _pid_namespace() -> Check:
+    name = "PID namespace"
+    if not pids.proc_is_of_own_namespace():
+        detail = "/proc shows the pids of another one"
+        return Check("user", name, Status.BLOCKED, detail, capabilities.PROC_REMEDY)
+    if pids.in_initial_namespace():
+        return Check("user", name, Status.OK, "the machine's")
+    detail = "one of its own: jobs in it can be recorded, and all pids are those of this namespace"
+    return verdict(described_by_kernel(), "user", name, detail, capabilities.PID_NAMESPACE_REMEDY)
+
+
 def _trials() -> Iterator[Check]:
-    """Load small programs, then netprof's own."""
+    """Load small programs, those that need a feature of the kernel, then netprof's own."""
     area = "user"
     allowed = True
     for kind in PROGRAM_KINDS:
@@ -89,8 +102,32 @@ def _trials() -> Iterator[Check]:
             capabilities.remedy_for_refusal(kind, error) if error else "",
         )
     if allowed:
+        yield from _features()
         yield from try_probes()
         yield from check_attaching()
+
+
+def _type_information() -> Check:
+    name = "type information"
+    if described_by_kernel():
+        return Check("machine", name, Status.OK, f"{KERNEL_BTF} found")
+    try:
+        with described_by_headers(object_path(UNTYPED)):
+            detail = f"{KERNEL_BTF} missing; bcc reads the kernel's headers instead. {WITHOUT_TYPES}"
+            return Check("machine", name, Status.LIMITED, detail, headers.REMEDY)
+    except NetprofError as error:
+        return Check("machine", name, Status.BLOCKED, error.message, error.hint)
+
+
+def _features() -> Iterator[Check]:
+    """Say which features the kernel has; without type information it is not known."""
+    if not described_by_kernel():
+        return
+    missing = features.missing_features()
+    for feature in features.FEATURES:
+        otherwise = Status.BLOCKED if feature.needed else Status.LIMITED
+        detail = f"to {feature.purpose}{': this kernel lacks it' if feature in missing else ''}"
+        yield verdict(feature not in missing, "machine", feature.name, detail, features.REMEDY, otherwise=otherwise)
 
 
 def _user_name() -> str:

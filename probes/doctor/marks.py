@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.doctor.check import Check, Status, verdict
 from netprof.probes.frameworks import FRAMEWORKS, Framework
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
-from netprof.probes.marks.plan import Row, count_functions, number_rows, plan_library
+from netprof.probes.marks.plan import Cost, Plan, Row, count_functions, number_rows, plan_library
 from netprof.probes.marks.probe import MarkProbe
+from netprof.probes.marks.reading import ReadingTime
 from netprof.probes.marks.uprobes import MULTI
 
 _AREA = "target"
@@ -22,11 +24,22 @@ def check_attaching() -> Iterator[Check]:
     """Say whether the kernel attaches to all functions of a process at once."""
     try:
         with MarkProbe() as probe:
-            multi, method = probe.method == MULTI, probe.method
+            multi, method, costs = probe.method == MULTI, probe.method, probe.costs.all()
     except NetprofError:
         return  # said of the probe
     detail = f"functions of the job attach {'all at once' if multi else 'one by one'} ({method})"
-    yield verdict(multi, "user", "uprobes", detail, "a kernel of 6.10 or later starts and stops faster", Status.LIMITED)
+    yield verdict(
+        multi,
+        "user",
+        "uprobes",
+        detail,
+        "a kernel with uprobe_multi (Linux has it since 6.10) starts and stops faster",
+        Status.LIMITED,
+    )
+    if costs:
+        said = ", ".join(f"{name} {hit_ns / 1000:.1f}" for name, hit_ns in costs.items())
+        said = f"at least, in µs, by a function's first instruction; tried on netprof itself: {said}"
+        yield Check("user", "cost of a mark", Status.INFO, said)
 
 
 def check_marks(targets: Sequence[Target]) -> Iterator[Check]:
@@ -34,8 +47,17 @@ def check_marks(targets: Sequence[Target]) -> Iterator[Check]:
 
     Two copies of a library are two libraries; ranks that map the same file are looked at once.
     """
+    with ExitStack() as stack:
+        try:
+            cost_ns: Cost = stack.enter_context(MarkProbe()).costs.ns
+        except NetprofError:  # said of the probe
+            cost_ns = dict[str, float]().get
+        yield from _of_targets(targets, cost_ns)
+
+
+def _of_targets(targets: Sequence[Target], cost_ns: Cost) -> Iterator[Check]:
     rows = number_rows(FRAMEWORKS)
-    files, seen = {framework.library for framework in FRAMEWORKS}, set()
+    files, seen, time = {framework.library for framework in FRAMEWORKS}, set(), ReadingTime()
     for target in targets:
         try:
             mappings = executable_mappings(target.pid)
@@ -46,10 +68,10 @@ def check_marks(targets: Sequence[Target]) -> Iterator[Check]:
             wanted = [row for row in rows if row.framework.library in named]
             if wanted and (mapping.device, mapping.inode) not in seen:
                 seen.add((mapping.device, mapping.inode))
-                yield from _of_library(target.pid, mapping, wanted)
+                yield from _of_library(target.pid, mapping, wanted, cost_ns, time)
 
 
-def _of_library(pid: int, mapping: Mapping, rows: Sequence[Row]) -> Iterator[Check]:
+def _of_library(pid: int, mapping: Mapping, rows: Sequence[Row], cost_ns: Cost, time: ReadingTime) -> Iterator[Check]:
     try:
         library = open_library(pid, mapping)
     except NetprofError as error:
@@ -57,13 +79,15 @@ def _of_library(pid: int, mapping: Mapping, rows: Sequence[Row]) -> Iterator[Che
         return
     try:
         for framework in dict.fromkeys(row.framework for row in rows):
-            yield _of_framework(library, framework, [row for row in rows if row.framework is framework])
+            own = [row for row in rows if row.framework is framework]
+            with time.for_one() as until_s:
+                plan = plan_library(library, own, cost_ns, until_s)
+            yield _of_framework(library, framework, own, plan)
     finally:
         library.close()
 
 
-def _of_framework(library: Library, framework: Framework, rows: Sequence[Row]) -> Check:
-    plan = plan_library(library, rows)
+def _of_framework(library: Library, framework: Framework, rows: Sequence[Row], plan: Plan) -> Check:
     found, wanted = count_functions(rows, plan.places)
     detail = f"{found} of {wanted} functions found in {library.name}"
     if not plan.skipped:

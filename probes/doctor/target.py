@@ -8,15 +8,20 @@ from pathlib import Path
 
 from netprof.errors import NetprofError
 from netprof.model import Target
-from netprof.probes.doctor.capabilities import remedy_for_rights
 from netprof.probes.doctor.check import Check, Status, verdict
 from netprof.probes.doctor.gpus import check_gpus_of
-from netprof.probes.doctor.machine import effective_capabilities
 from netprof.probes.doctor.marks import check_marks
 from netprof.probes.job import procfs
 from netprof.probes.job.processes import find_job, kinship_of
 from netprof.probes.job.ranks import RUN
 from netprof.probes.job.roles import mapped_frameworks
+from netprof.probes.kernel.rights import (
+    DAC_READ_SEARCH,
+    SYS_PTRACE,
+    effective_capabilities,
+    not_permitted,
+    remedy_for_rights,
+)
 
 _AREA = "target"
 _LOADED_LATER = "attach once training runs: libraries are looked for again while recording"
@@ -48,17 +53,17 @@ def check_target(pid: int) -> list[Check]:
 def _process(target: Target) -> Iterator[Check]:
     uid = procfs.owner(target.pid)
     yield Check(_AREA, "process", Status.OK, f"{target.pid} of uid {uid}: {target.command or 'no command line'}")
-    readers: dict[str, Callable[[], object]] = {
-        "memory map": lambda: Path(f"/proc/{target.pid}/maps").read_bytes(),
-        "environment": lambda: procfs.read_environment(target.pid, ()),
-        "files (root)": lambda: Path(f"/proc/{target.pid}/root").readlink(),
+    readers: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
+        "memory map": (lambda: Path(f"/proc/{target.pid}/maps").read_bytes(), (SYS_PTRACE,)),
+        "environment": (lambda: procfs.read_environment(target.pid, ()), (SYS_PTRACE, DAC_READ_SEARCH)),
+        "files (root)": (lambda: Path(f"/proc/{target.pid}/root").readlink(), (SYS_PTRACE,)),
     }
-    remedy = remedy_for_rights(("CAP_SYS_PTRACE",))
-    for name, read in readers.items():
+    for name, (read, needed) in readers.items():
         try:
             read()
-        except OSError as error:
-            yield Check(_AREA, name, Status.BLOCKED, f"{error.strerror}: CAP_SYS_PTRACE is missing", remedy)
+        except OSError:
+            refused = not_permitted("read it", *needed)
+            yield Check(_AREA, name, Status.BLOCKED, refused.message, refused.hint)
         else:
             yield Check(_AREA, name, Status.OK, "readable")
 
@@ -79,6 +84,10 @@ def _namespaces(target: Target) -> Iterator[Check]:
     same = _namespace(target.pid, "mnt") == _namespace(os.getpid(), "mnt")
     detail = "netprof's own" if same else "another one: libraries are opened by way of the process"
     yield Check(_AREA, "mount namespace", Status.OK, detail)
+    same = _namespace(target.pid, "pid") == _namespace(os.getpid(), "pid")
+    detail = "netprof's own" if same else f"another one, in which it is process {target.inner_pid or '?'}"
+    yield Check(_AREA, "PID namespace", Status.OK, detail)
+    yield Check(_AREA, "container, pod, Slurm job", Status.INFO, target.cgroup.label or "none told by its cgroup")
 
 
 def _job(targets: list[Target]) -> Iterator[Check]:

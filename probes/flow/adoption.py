@@ -15,8 +15,8 @@ from netprof.probes.kernel.loader import BpfObject, map_delete, map_keys, map_lo
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.targets import TargetMap
 
-LOOK_EVERY_S = 0.4
-_WITHIN_S = 0.8  # of whatever happened; with the wait for a drain that is a second
+LOOK_EVERY_S = 0.3  # less than from one drain to the next, so that each looks
+_WITHIN_S = 0.6  # of whatever happened; with the wait for a drain that is a second
 _SHARE = 0.01  # of a core, for looking where nothing seems to have happened: 100,000 sockets take 40 ms
 _FIRST_LOOKS = 8  # a table of sockets to be adopted holds 65,536
 _PLACE = np.dtype([("netns", "u4"), ("pid", "u4")])

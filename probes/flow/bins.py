@@ -43,7 +43,7 @@ BIN_RECORD = np.dtype(
 
 _AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
 _PLACES = ("first_ns", "last_ns", "newest_after_ns", "next_sequence")
-_NO_TIME = (0, 0xFFFFFFFF)  # values of newest_after_ns: NOTHING_NEW and NOT_KNOWN of flow.h
+_NOTHING_NEW, _NOT_KNOWN = 0, 0xFFFFFFFF  # of flow.h: values of newest_after_ns
 _SILENT_AFTER_BINS = 2
 
 
@@ -61,17 +61,17 @@ class BinCollector:
         self._given = np.zeros(slots * 2, dtype=BIN_RECORD)
         self._given_bins = np.zeros(slots * 2, dtype=np.uint64)
 
-    def silent(self, ids: NDArray[Any], streams: NDArray[Any], now_bin: int) -> NDArray[Any]:
+    def silent(self, ids: NDArray[Any], streams: NDArray[Any], now_bin: int, tries: int = 1) -> NDArray[Any]:
         """Return the last bins (BIN_RECORD) of streams that were not touched for a while.
 
         `ids` (slots,) and `streams` (slots, 2) are live kernel memory, and time may pass between two looks at it: a bin
-        counts only if two reads agree, and by what they say.
+        counts only if two reads of it agree, of at most `tries` and one, and by what they say.
         """
         slots, directions = np.nonzero(self._has_news(streams))
-        first, second = streams[slots, directions].copy(), streams[slots, directions].copy()
-        old = first["bin_end_ns"] // self._bin_ns + np.uint64(_SILENT_AFTER_BINS) < now_bin + 1
-        same = (first == second) & old & (first["packets"] > 0)
-        slots, directions, kept = slots[same], directions[same], first[same]
+        kept, same = _read(streams, slots, directions, tries)
+        old = kept["bin_end_ns"] // self._bin_ns + np.uint64(_SILENT_AFTER_BINS) < now_bin + 1
+        same &= old & (kept["packets"] > 0)
+        slots, directions, kept = slots[same], directions[same], kept[same]
         records = np.zeros(len(kept), dtype=BIN_RECORD)
         for name in (*_AMOUNTS, *_PLACES):
             records[name] = kept[name]
@@ -139,7 +139,22 @@ class BinCollector:
         return remaining
 
 
+def _read(
+    streams: NDArray[Any], slots: NDArray[np.intp], directions: NDArray[np.intp], tries: int
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Read memory that others write: the last reads, and which of them were the same twice."""
+    kept, same = streams[slots, directions].copy(), np.zeros(len(slots), bool)
+    for _ in range(tries):
+        rows = np.flatnonzero(~same)
+        again = streams[slots[rows], directions[rows]].copy()
+        same[rows], kept[rows] = kept[rows] == again, again
+    return kept, same
+
+
 def _newest_ns(records: NDArray[Any]) -> NDArray[np.uint64]:
     """Return when the last new byte of each record (BIN_RECORD) passed; 0 where there is none or it went by unseen."""
     after = records["newest_after_ns"]
-    return np.where(np.isin(after, _NO_TIME), 0, records["first_ns"] + after - 1).astype(np.uint64)
+    newest_ns: NDArray[np.uint64] = records["first_ns"] + after
+    newest_ns -= np.uint64(1)
+    newest_ns[(after == _NOTHING_NEW) | (after == _NOT_KNOWN)] = 0
+    return newest_ns

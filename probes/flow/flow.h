@@ -82,7 +82,8 @@ struct flow {
 	u8 remote_addr[16];
 	char device[16];
 	struct adoption adoption;
-	u32 unused[10];
+	char congestion_control[16];
+	u32 unused[6];
 	struct stream streams[2];
 };
 
@@ -115,6 +116,8 @@ struct tcp_record {
 	u64 sndbuf_limited_us;
 	u32 ca_state; /* of enum tcp_ca_state */
 	u32 dsacked; /* what it sent again that the receiver had already */
+	u32 send_buffer_bytes;
+	u32 send_queued_bytes; /* of it in use, as the kernel counts memory */
 };
 
 /* A point in a process's life; the layout of a mark. */

@@ -9,19 +9,23 @@
 #ifndef NETPROF_FLOW_ADOPTION_H
 #define NETPROF_FLOW_ADOPTION_H
 
-#include "flow_sequence.h"
-#include "flow_slots.h"
-#include "flow_tcp.h"
+#include "flow_past.h"
 
 #define MOST_WAITING 512
 #define MOST_SUBFLOWS 64
-#define USUAL_HEADER_BYTES 66 /* Ethernet, IPv4, TCP with its time stamps */
 
 struct wanted {
 	u32 pid;
 	u32 waiting; /* in the accept queue of a listener of that process */
 	u32 missed;  /* a look through all TCP sockets of its namespace did not find it */
 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, struct owner);
+} owners SEC(".maps");
 
 /* Sockets that are to be adopted, by address. */
 struct {
@@ -31,24 +35,6 @@ struct {
 	__type(key, u64);
 	__type(value, struct wanted);
 } wanted_sockets SEC(".maps");
-
-/* Note what TCP has moved so far; the socket is locked. */
-static __always_inline void note_past(struct parked *past, struct tcp_sock *tcp)
-{
-	struct adoption *adoption = &past->adoption;
-
-	adoption->time_ns = bpf_ktime_get_ns();
-	adoption->resent_bytes = tcp->bytes_retrans;
-	adoption->sent_bytes = tcp->bytes_sent - adoption->resent_bytes;
-	adoption->received_bytes = tcp->bytes_received - has_fin((struct sock *)tcp);
-	adoption->sent_packets = tcp->segs_out;
-	adoption->received_packets = tcp->segs_in;
-	past->next_sequence[TRANSMIT] = tcp->snd_nxt;
-	past->next_sequence[RECEIVE] = tcp->rcv_nxt;
-	past->started[TRANSMIT] = ADOPTED;
-	past->started[RECEIVE] = STARTED;
-	past->segments = tcp->segs_in;
-}
 
 /* Count what a socket moves from now on, with its past noted. Without a past that was missed it needs no slot yet. */
 static __always_inline void adopt(struct sock *sk, struct tcp_sock *tcp, u32 pid, bool waiting)
@@ -69,33 +55,6 @@ static __always_inline void adopt(struct sock *sk, struct tcp_sock *tcp, u32 pid
 		take_up(sk, owner, 1);
 }
 
-/* A flow that was refused a slot gets one now. What went by meanwhile is noted; of a flow that had one before, whose
- * past is in its row already, it is counted here. The socket is locked. */
-static __noinline struct flow *take_up_refused(struct sock *sk, struct tcp_sock *tcp, struct owner *owner, u32 payload)
-{
-	struct parked past = { .accepted = 1 };
-	u32 id = owner->id;
-
-	if (owner->flow == OVER || !is_room_for(payload))
-		return NULL;
-	if (!id)
-		id = owner->id = __sync_fetch_and_add(&next_flow_id, 1) + 1;
-	bool had_one = bpf_map_lookup_elem(&parked_flows, &id);
-	if (!had_one) {
-		note_past(&past, tcp);
-		bpf_map_update_elem(&parked_flows, &id, &past, BPF_ANY);
-	}
-	owner->refused = 0;
-	struct flow *flow = take_up(sk, owner, payload);
-	if (flow && had_one) {
-		u32 slot = owner->flow - 1;
-		u64 now = bpf_ktime_get_ns();
-		heal_received(flow, slot, sk, now, tcp->rcv_nxt, USUAL_HEADER_BYTES);
-		heal_transmitted(flow, slot, sk, now, tcp->snd_una, USUAL_HEADER_BYTES);
-	}
-	return flow;
-}
-
 static __always_inline void want(u64 address, u32 pid, bool waiting)
 {
 	struct wanted wanted = { .pid = pid, .waiting = waiting };
@@ -103,37 +62,71 @@ static __always_inline void want(u64 address, u32 pid, bool waiting)
 		bpf_map_update_elem(&wanted_sockets, &address, &wanted, BPF_NOEXIST);
 }
 
+/* A walk along a list of connections, all of them to be wanted. */
+struct walk {
+	u64 next;
+	u64 end;
+	u32 pid;
+	bool found;
+};
+
+/* Want the next connection that waits to be accepted. Returns 0 if there was one. */
+static long want_waiting_one(u32 number, struct walk *walk)
+{
+	struct request_sock *waiting = (void *)walk->next;
+
+	if (!waiting)
+		return 1;
+	want((u64)BPF_CORE_READ(waiting, sk), walk->pid, true);
+	walk->next = (u64)BPF_CORE_READ(waiting, dl_next);
+	walk->found = true;
+	return 0;
+}
+
+/* Want the next TCP connection of a Multipath TCP connection. Returns 0 if there was one. */
+static long want_subflow(u32 number, struct walk *walk)
+{
+	if (!walk->next || walk->next == walk->end)
+		return 1;
+	struct mptcp_subflow_context *subflow =
+		(void *)(walk->next - bpf_core_field_offset(struct mptcp_subflow_context, node));
+	want((u64)BPF_CORE_READ(subflow, tcp_sock), walk->pid, false);
+	walk->next = (u64)BPF_CORE_READ(subflow, node.next);
+	walk->found = true;
+	return 0;
+}
+
+/* Go on until `step` returns 1. From Linux 5.17 on the kernel loops: the verifier looks at a step once, not at each. */
+#define WALK(step, most, walk)                                                                                         \
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop)) {                                             \
+		bpf_loop(most, step, walk, 0);                                                                         \
+	} else {                                                                                                       \
+		for (int i = 0; i < (most); i++)                                                                       \
+			if (step(i, walk))                                                                             \
+				break;                                                                                 \
+	}
+
 /* Want the connections that wait to be accepted: they began before their listener was known. */
 static __always_inline bool want_waiting(struct tcp_sock *tcp, u32 pid)
 {
-	struct request_sock *waiting = tcp->inet_conn.icsk_accept_queue.rskq_accept_head;
-	int i;
+	struct walk walk = { .next = (u64)tcp->inet_conn.icsk_accept_queue.rskq_accept_head, .pid = pid };
 
-	for (i = 0; i < MOST_WAITING && waiting; i++) {
-		want((u64)BPF_CORE_READ(waiting, sk), pid, true);
-		waiting = BPF_CORE_READ(waiting, dl_next);
-	}
-	return i;
+	WALK(want_waiting_one, MOST_WAITING, &walk);
+	return walk.found;
 }
 
 /* Want the TCP connections of which a Multipath TCP connection is made. */
 static __always_inline bool want_subflows(struct sock *sk, u32 pid)
 {
 	struct mptcp_sock *mptcp = (void *)sk;
-	u64 node, head;
-	int i;
+	struct walk walk = { .pid = pid };
 
 	if (!bpf_core_type_exists(struct mptcp_sock))
 		return false;
-	head = (u64)sk + bpf_core_field_offset(struct mptcp_sock, conn_list);
-	node = (u64)BPF_CORE_READ(mptcp, conn_list.next);
-	for (i = 0; i < MOST_SUBFLOWS && node && node != head; i++) {
-		struct mptcp_subflow_context *subflow =
-			(void *)(node - bpf_core_field_offset(struct mptcp_subflow_context, node));
-		want((u64)BPF_CORE_READ(subflow, tcp_sock), pid, false);
-		node = (u64)BPF_CORE_READ(subflow, node.next);
-	}
-	return i;
+	walk.end = (u64)sk + bpf_core_field_offset(struct mptcp_sock, conn_list);
+	walk.next = (u64)BPF_CORE_READ(mptcp, conn_list.next);
+	WALK(want_subflow, MOST_SUBFLOWS, &walk);
+	return walk.found;
 }
 
 #endif

@@ -48,10 +48,12 @@ static __always_inline u32 take_slot(u32 payload)
 static __always_inline void identify(struct flow *flow, struct sock *sk, u32 pid)
 {
 	struct sock_common *common = &sk->__sk_common;
+	const struct tcp_congestion_ops *control = TCP_FIELD(sk, inet_conn.icsk_ca_ops);
 
+	BPF_CORE_READ_STR_INTO(&flow->congestion_control, control, name);
 	flow->pid = pid;
 	flow->family = common->skc_family;
-	flow->netns = common->skc_net.net->ns.inum;
+	flow->netns = BPF_CORE_READ(common, skc_net.net, ns.inum);
 	flow->local_port = common->skc_num;
 	flow->remote_port = bpf_ntohs(common->skc_dport);
 	if (flow->family == AF_INET6) {

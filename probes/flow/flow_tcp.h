@@ -38,6 +38,8 @@ static __always_inline void sample_tcp(struct flow *flow, struct tcp_sock *tcp, 
 	record->busy_us = clock_us(tcp, running, TCP_CHRONO_BUSY) + record->rwnd_limited_us + record->sndbuf_limited_us;
 	record->ca_state = BPF_CORE_READ_BITFIELD(&tcp->inet_conn, icsk_ca_state);
 	record->dsacked = tcp->dsack_dups;
+	record->send_buffer_bytes = ((struct sock *)tcp)->sk_sndbuf;
+	record->send_queued_bytes = ((struct sock *)tcp)->sk_wmem_queued;
 	flow->sampled_ns = now;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }

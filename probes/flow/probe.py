@@ -18,8 +18,11 @@ from netprof.probes.flow.rows import FlowRow, flow_row
 from netprof.probes.flow.slots import Slots
 from netprof.probes.flow.totals import FlowTotals
 from netprof.probes.flow.transport import SAMPLE_NS, TcpSamples, tick_us
-from netprof.probes.kernel.loader import BpfObject, KernelMemoryError, RingBuffer
+from netprof.probes.flow.untyped import UNTYPED, WITHOUT_TYPES, UntypedAdoption
+from netprof.probes.kernel.headers import described_by_headers
+from netprof.probes.kernel.loader import BpfObject, KernelMemoryError, RingBuffer, object_path
 from netprof.probes.kernel.targets import TargetMap
+from netprof.probes.kernel.types import described_by_kernel
 from netprof.probes.probe import Description, Probe, Shared, Tables
 from netprof.schema import UNKNOWN_RANK
 
@@ -31,6 +34,7 @@ LIFE_RECORD = np.dtype(
 MAX_FLOWS = 65_536
 _ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
 _EXIT = 102  # LIFE_EXIT of flow.h
+_TRIES_AT_END = 1000  # for a bin that is read while packets are added to it; what they add is of after the end
 _BINS_RING_BYTES = (64 << 20, 16 << 20, 4 << 20, 1 << 20)  # the first that the kernel has the memory for
 _LIVES_RING_BYTES = 256 << 10
 _COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
@@ -45,7 +49,7 @@ class FlowProbe(Probe):
     """
 
     name = "flows"
-    period_s = 0.2
+    period_s = 0.4
     required = True
 
     def __init__(
@@ -62,8 +66,9 @@ class FlowProbe(Probe):
         self.targets = targets or TargetMap()
         self._rank_of, self._device = rank_of, device
         self._left_out: set[int] = set()  # flows of other devices
+        self._untyped = not described_by_kernel()
         self._object, self._ring_bytes = _load(bin_ns, self.targets.fd, max_flows)
-        self._adoption: Adoption | None = None
+        self._adoption: Adoption | UntypedAdoption | None = None
         self._begun_ns = 0  # what was adopted after that was adopted late
         self._slots = Slots(self._object, max_flows, bin_ns)
         self._bins = RingBuffer(self._object.map_fd("bins"), self._ring_bytes, BIN_RECORD.itemsize)
@@ -90,7 +95,10 @@ class FlowProbe(Probe):
             self._object.attach(program)
         for program in ("process_forked", "process_executed", "process_exited", "state_changed"):
             self._object.attach(program)
-        self._adoption = Adoption(self._object, self.targets)
+        if self._untyped:
+            self._adoption = UntypedAdoption(self._object, self.targets, self._slots)
+        else:
+            self._adoption = Adoption(self._object, self.targets)
         self._begun_ns = self._adoption.begin()
 
     def drain(self, *, final: bool = False) -> Tables:
@@ -123,12 +131,19 @@ class FlowProbe(Probe):
         )
         few = self._ring_bytes < _BINS_RING_BYTES[0]
         memory = f", only {self._ring_bytes >> 20} MiB of memory for them: there was no more" if few else ""
-        return Description(started=(StartedProbe(self.name, f"{self.bin_ns} ns bins{memory}"),), losses=losses)
+        started = StartedProbe(self.name, f"{self.bin_ns} ns bins{memory}")
+        warnings = (f"{self.name}: this kernel has no type information, so bcc read its headers. {WITHOUT_TYPES}",)
+        return Description(started=(started,), losses=losses, warnings=warnings if self._untyped else ())
 
     @property
     def objects(self) -> Sequence[BpfObject]:
         """The loaded BPF object."""
         return (self._object,)
+
+    @property
+    def reads_plainly(self) -> bool:
+        """Tell whether the verifier allows plain reads of packet memory, which cost less than a helper's."""
+        return bool(self._object.constants["plain_reads"])
 
     def close(self) -> None:
         """Detach from the kernel."""
@@ -158,7 +173,11 @@ class FlowProbe(Probe):
         """Return the finished bins since the last call; with `final` the open ones too."""
         now_bin = time.monotonic_ns() // self.bin_ns
         flows = self._slots.used()
-        silent = self._collector.silent(flows["id"], flows["streams"], now_bin + 3 if final else now_bin)
+        silent = (
+            self._collector.silent(flows["id"], flows["streams"], now_bin + 3, tries=_TRIES_AT_END)
+            if final
+            else self._collector.silent(flows["id"], flows["streams"], now_bin)
+        )
         records = self._bins.drain().view(BIN_RECORD)[:, 0]
         return self._collector.columns(records, silent)
 
@@ -180,6 +199,12 @@ class FlowProbe(Probe):
         self._late_flows += len(late)
         self._late_bytes += int(past["sent_bytes"][late].sum() + past["received_bytes"][late].sum())
         rows = [flow_row(flow, self._rank_of) for flow in flows[fresh].copy()]
+        if final and isinstance(self._adoption, UntypedAdoption):
+            silent = self._adoption.silent()
+            rows += [flow_row(flow, self._rank_of) for flow in silent]
+            of_them = silent["adoption"][silent["adoption"]["time_ns"] > self._begun_ns]
+            self._late_flows += len(of_them)
+            self._late_bytes += int(of_them["sent_bytes"].sum() + of_them["received_bytes"].sum())
         wanted = [row for row in rows if self._device in (None, row.device)]
         self._left_out.update({row.flow_id for row in rows} - {row.flow_id for row in wanted})
         return {name: [row[place] for row in wanted] for place, name in enumerate(FlowRow._fields)}
@@ -207,10 +232,13 @@ def _load_with(ring_bytes: int, bin_ns: int, targets_fd: int, max_flows: int) ->
     def load(plain_reads: int) -> BpfObject:
         constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}
         constants |= {"tcp_sample_ns": SAMPLE_NS, "tick_us": tick_us()}
-        return BpfObject("flow", rodata=constants, max_entries=sizes, reuse=shared)
+        if described_by_kernel():
+            return BpfObject("flow", rodata=constants, max_entries=sizes, reuse=shared)
+        with described_by_headers(object_path(UNTYPED)) as types:
+            return BpfObject(UNTYPED, rodata=constants, max_entries=sizes, reuse=shared, types=types)
 
     try:
-        return load(1)
+        return load(int(described_by_kernel()))
     except (NotPermittedError, KernelMemoryError):
         raise
     except NetprofError:

@@ -5,6 +5,7 @@
 #ifndef NETPROF_PROCESS_LIFE_H
 #define NETPROF_PROCESS_LIFE_H
 
+#include "../kernel/process_ids.h"
 #include "flow_state.h"
 
 #include <bpf/bpf_tracing.h>
@@ -26,15 +27,19 @@ static __always_inline void tell(u32 kind, u32 pid, u32 tid, u64 argument)
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
+#ifndef TRACEPOINT
+#define TRACEPOINT "tp_btf/" /* whose arguments have types */
+#endif
+
 /* Values of targets. A process that ends belongs to the job until user space drops it: its sockets are closed last. */
 #define ALIVE 1
 #define ENDED 2
 
 /* A process that the job forks belongs to the job. */
-SEC("tp_btf/sched_process_fork")
+SEC(TRACEPOINT "sched_process_fork")
 int BPF_PROG(process_forked, struct task_struct *parent, struct task_struct *child)
 {
-	u32 parent_pid = parent->tgid, child_pid = child->tgid, alive = ALIVE;
+	u32 parent_pid = process_of(parent), child_pid = process_of(child), alive = ALIVE;
 	if (parent_pid == child_pid)
 		return 0;
 	if (!bpf_map_lookup_elem(&targets, &parent_pid)) {
@@ -43,28 +48,28 @@ int BPF_PROG(process_forked, struct task_struct *parent, struct task_struct *chi
 		return 0;
 	}
 	bpf_map_update_elem(&targets, &child_pid, &alive, BPF_ANY);
-	tell(LIFE_FORK, parent_pid, parent->pid, child_pid);
+	tell(LIFE_FORK, parent_pid, thread_of(parent), child_pid);
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exec")
+SEC(TRACEPOINT "sched_process_exec")
 int BPF_PROG(process_executed, struct task_struct *task)
 {
-	u32 pid = task->tgid;
+	u32 pid = process_of(task);
 	if (bpf_map_lookup_elem(&targets, &pid))
-		tell(LIFE_EXEC, pid, task->pid, 0);
+		tell(LIFE_EXEC, pid, thread_of(task), 0);
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exit")
+SEC(TRACEPOINT "sched_process_exit")
 int BPF_PROG(process_exited, struct task_struct *task)
 {
-	u32 pid = task->tgid;
+	u32 pid = process_of(task);
 	u32 *target = bpf_map_lookup_elem(&targets, &pid);
-	if (!target || task->signal->live.counter > 0)
+	if (!target || BPF_CORE_READ(task, signal, live.counter) > 0)
 		return 0;
 	*target = ENDED;
-	tell(LIFE_EXIT, pid, task->pid, 0);
+	tell(LIFE_EXIT, pid, thread_of(task), 0);
 	return 0;
 }
 

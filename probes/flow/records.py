@@ -24,8 +24,13 @@ class FlowRecords:
         Those of other flows wait for that, as long as the flow is one of `used`.
         """
         fresh = self._ring.drain().view(self._kind).reshape(-1)
-        records = np.concatenate([self._early, fresh])
+        if not len(fresh) and not len(self._early):
+            return fresh
+        records = np.concatenate([self._early, fresh]) if len(self._early) else fresh
         known = np.isin(records["flow_id"], published)
+        if known.all():
+            self._early = self._early[:0]
+            return records
         self._early = records[~known & np.isin(records["flow_id"], used)]
         return records[known]
 

@@ -34,6 +34,9 @@ class FlowRow(NamedTuple):
     earlier_received_bytes: int
     earlier_sent_packets: int
     earlier_received_packets: int
+    local_queue_pair: int
+    remote_queue_pair: int
+    congestion_control: str
 
 
 def flow_row(flow: Any, rank_of: Callable[[int], int]) -> FlowRow:
@@ -57,6 +60,9 @@ def flow_row(flow: Any, rank_of: Callable[[int], int]) -> FlowRow:
         earlier_received_bytes=int(flow["adoption"]["received_bytes"]),
         earlier_sent_packets=int(flow["adoption"]["sent_packets"]),
         earlier_received_packets=int(flow["adoption"]["received_packets"]),
+        local_queue_pair=0,
+        remote_queue_pair=0,
+        congestion_control=bytes(flow["congestion_control"]).split(b"\0")[0].decode("ascii", "replace"),
     )
 
 

@@ -58,7 +58,8 @@ FLOW = np.dtype(
         ("remote_addr", "u1", 16),
         ("device", "S16"),
         ("adoption", ADOPTION),
-        ("unused", "u4", 10),
+        ("congestion_control", "S16"),
+        ("unused", "u4", 6),
         ("streams", STREAM, 2),
     ]
 )

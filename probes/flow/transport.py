@@ -25,6 +25,8 @@ TCP_RECORD = np.dtype(
         ("sndbuf_limited_us", "u8"),
         ("ca_state", "u4"),
         ("dsacked", "u4"),
+        ("send_buffer_bytes", "u4"),
+        ("send_queued_bytes", "u4"),
     ]
 )
 """`struct tcp_record` of flow.h."""

@@ -1,6 +1,7 @@
 """One table per framework: which function means what. A new framework is a new table here, and no new C."""
 
 from netprof.probes.frameworks.autograd import AUTOGRAD
+from netprof.probes.frameworks.cuda import CUDA_DRIVER, CUDA_RUNTIME
 from netprof.probes.frameworks.ddp import DDP
 from netprof.probes.frameworks.gloo import GLOO
 from netprof.probes.frameworks.horovod import HOROVOD
@@ -8,11 +9,13 @@ from netprof.probes.frameworks.mpi import MPICH, OPEN_MPI
 from netprof.probes.frameworks.nccl import NCCL
 from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Handle, Mark, Memory, Pair, Register
 
-FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, NCCL, HOROVOD, OPEN_MPI, MPICH)
+FRAMEWORKS: tuple[Framework, ...] = (DDP, GLOO, AUTOGRAD, NCCL, HOROVOD, OPEN_MPI, MPICH, CUDA_RUNTIME, CUDA_DRIVER)
 """All that netprof looks for in a process."""
 
 __all__ = [
     "AUTOGRAD",
+    "CUDA_DRIVER",
+    "CUDA_RUNTIME",
     "DDP",
     "FRAMEWORKS",
     "GLOO",

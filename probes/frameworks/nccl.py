@@ -11,6 +11,10 @@ one is probed. The functions with a `Config` of 2.32 do not call the ones withou
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from netprof.probes.frameworks.table import Argument, Framework, Mark, Memory, Pair, Register
 from netprof.schema import MarkKind
@@ -86,3 +90,15 @@ NCCL = Framework(
         Mark(MarkKind.NCCL_COMM_END, "ncclCommAbort", (Register(1),), seldom=True),
     ),
 )
+
+
+NCCL_TABLES = frozenset({"marks", "nccl_posted"})
+"""The tables whose rows can say that NCCL is used."""
+
+
+def uses_nccl(table: str, columns: Mapping[str, Any]) -> bool:
+    """Tell whether rows of one of NCCL_TABLES say that the job uses NCCL, which many have loaded and never call."""
+    if table == "nccl_posted":
+        return len(columns["pid"]) > 0
+    kinds = np.asarray(columns["kind"])
+    return bool(((kinds >= MarkKind.NCCL_ALL_REDUCE) & (kinds <= MarkKind.NCCL_COMM_RANK)).any())

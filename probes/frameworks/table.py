@@ -167,9 +167,9 @@ class Framework:
     """A training framework or communication library: its name, its file (a pattern of `file_names`) and its marks.
 
     A process with that file is said to train with `family`, or with the framework itself where that is empty: tables
-    for several parts of one library are one family. `throwing` are functions by which a C++ program can make an
-    exception pass through those of this library: in a process with a file that wants one of them, and throws, no
-    return is probed.
+    for several parts of one library are one family; `trains` is false of what other processes have too. `throwing` are
+    functions by which a C++ program can make an exception pass through those of this library: in a process with a file
+    that wants one of them, and throws, no return is probed.
     """
 
     name: str
@@ -177,6 +177,7 @@ class Framework:
     marks: tuple[Mark, ...]
     family: str = ""
     throwing: tuple[str, ...] = ()
+    trains: bool = True
 
 
 @lru_cache

@@ -22,11 +22,13 @@ import numpy.typing as npt
 
 from netprof.errors import TraceError
 from netprof.schema import CollectiveKind, MarkKind
+from netprof.trace.files import read_all
 
 PID, TID, BACKGROUND_TID = 1, 1, 2
 """The timeline names no process: rank 0 is called process 1, its background thread 2."""
 
 _LARGEST_BYTES = 1 << 30
+_LONGEST_US, _LATEST_US = 1 << 50, 1 << 52  # as ns, both can be in a trace
 _NAME_BYTES = 32  # as HOROVOD_RESPONSE counts names
 _KINDS = {
     "ALLREDUCE": CollectiveKind.ALL_REDUCE,
@@ -70,13 +72,8 @@ class _Response:
 
 def read_timeline(path: Path) -> Timeline:
     """Read a timeline file. Raises TraceError when it is none, or cannot be read."""
-    try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise TraceError(f"{path} is larger than {_LARGEST_BYTES >> 20} MiB", "cut it: its end may be missing")
-        text = path.read_text("utf-8", "replace")
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror}", "give a file that HOROVOD_TIMELINE named") from error
-    return _Reader(text).read(path)
+    text = read_all(path, _LARGEST_BYTES, "a file that HOROVOD_TIMELINE named, whose end may be missing")
+    return _Reader(text.decode("utf-8", "replace")).read(path)
 
 
 class _Reader:
@@ -125,10 +122,10 @@ class _Reader:
         phase, tensor, args = event.get("ph"), event.get("pid"), event.get("args")
         if phase == "M" and isinstance(args, dict):
             start = args.get("start_time_since_epoch_in_micros")
-            self._start_us = start if _is_time(start) else self._start_us
+            self._start_us = start if _is_count(start, _LATEST_US) else self._start_us
             return
         at_us, name = event.get("ts"), event.get("name", "")
-        if not (_is_time(at_us) and _is_time(tensor) and isinstance(name, str)):
+        if not (_is_count(at_us, _LONGEST_US) and _is_count(tensor, _LATEST_US) and isinstance(name, str)):
             return
         self._last_ns = max(self._last_ns, at_us * 1000)
         if phase == "X" and name.isascii() and name.isdigit() and len(name) < 7:
@@ -181,9 +178,9 @@ class _Reader:
         self._rows.append((time_ns, tid, int(kind), first, second, third))
 
 
-def _is_time(value: object) -> TypeGuard[int]:
+def _is_count(value: object, below: int) -> TypeGuard[int]:
     """Tell whether it is a count that a timeline can hold: microseconds, or a tensor's number."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
 
 
 def _size_bytes(args: dict[str, Any]) -> int:

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 
-from netprof.errors import NetprofError, NotPermittedError, UsageError
+from netprof.errors import NetprofError, UsageError
 from netprof.model import Target
 from netprof.probes.job import procfs, ranks
 from netprof.probes.job.kinship import Kinship, add_kin
 from netprof.probes.job.roles import Process, as_targets, is_first_of
 from netprof.probes.job.tree import add_trees, ancestors, look
+from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 from netprof.schema import UNKNOWN_RANK
+
+_NAMED = 3
 
 
 def find_job(pids: Sequence[int]) -> list[Target]:
@@ -60,10 +64,22 @@ def is_same(target: Target) -> bool:
     return stat is not None and not stat.ended and stat.start_ticks == target.start_ticks
 
 
+def _check_open_files() -> None:
+    """Raise NetprofError where nothing can be read since no file can be opened any more."""
+    try:
+        os.close(os.open("/proc/self/stat", os.O_RDONLY))
+    except OSError as error:
+        raise NetprofError(
+            f"cannot look at the job: {error.strerror}", "allow more open files with 'ulimit -n 65536'"
+        ) from error
+
+
 def check_same(targets: Iterable[Target]) -> None:
     """Raise NetprofError if a target has ended, or its pid was given to another process, since it was found."""
     for target in targets:
         stat = procfs.read_stat(target.pid)
+        if stat is None:
+            _check_open_files()
         if stat is None or stat.ended:
             raise NetprofError(
                 f"process {target.pid} ended while netprof was attaching", "attach again while the job is training"
@@ -87,7 +103,9 @@ def _given(pid: int) -> Process:
     if stat is None:
         raise _no_such_process(pid)
     if stat.kernel_thread:
-        raise NetprofError(f"process {pid} ({stat.name}) is a thread of the kernel", "give a pid of the training job")
+        raise NetprofError(
+            f"process {pid} ({stat.name}) is a thread of the kernel", _hint(pid, "give a pid of the job")
+        )
     if stat.ended:
         raise NetprofError(f"process {pid} ({stat.name}) has ended", "give a pid of a job that is running")
     if process == os.getpid():
@@ -95,19 +113,27 @@ def _given(pid: int) -> Process:
     try:
         environment = procfs.read_environment(process, ranks.VARIABLES)
     except PermissionError as error:
-        raise NotPermittedError(
-            f"not permitted to look into process {pid}: CAP_SYS_PTRACE is missing",
-            "run as root, or add CAP_SYS_PTRACE",
-        ) from error
+        raise not_permitted(f"look into process {pid}", SYS_PTRACE, DAC_READ_SEARCH) from error
     except OSError as error:
         raise _no_such_process(pid) from error
     return Process(stat, procfs.network_namespace(process), environment)
 
 
 def _no_such_process(pid: int) -> NetprofError:
-    return NetprofError(
-        f"there is no process {pid}", "find the job with 'pgrep -f'; from a container, hosts' pids need --pid=host"
-    )
+    """Return the error for a process that /proc does not show: there is none, or /proc hides it."""
+    with suppress(ProcessLookupError):
+        with suppress(PermissionError):
+            os.kill(pid, 0)
+        return not_permitted(f"see process {pid}, which /proc hides (hidepid)", SYS_PTRACE, DAC_READ_SEARCH)
+    hint = "find the job with 'pgrep -f'; from a container, hosts' pids need --pid=host"
+    return NetprofError(f"there is no process {pid}", _hint(pid, hint))
+
+
+def _hint(pid: int, otherwise: str) -> str:
+    """Return which process has the pid inside a container; where none has, what a person can do `otherwise`."""
+    inside = [other for other in procfs.processes() if procfs.pid_inside(other) == pid]
+    which = " or ".join(map(str, inside[:_NAMED]))
+    return f"in a container process {which} has that pid: give that one" if inside else otherwise
 
 
 def _gather(given: Sequence[Process]) -> dict[int, Process]:

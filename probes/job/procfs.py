@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from netprof.probes.kernel.pids import namespace_pids
+from netprof.redact import without_secrets
+
+PROC = "/proc"
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 _MAX_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 16
@@ -57,14 +61,14 @@ def parse_stat(data: bytes) -> Stat:
 def read_stat(pid: int) -> Stat | None:
     """Return the state of process `pid`, None if there is no such process."""
     try:
-        return parse_stat(_read(f"/proc/{pid}/stat"))
+        return parse_stat(_read(f"{PROC}/{pid}/stat"))
     except (OSError, ValueError, IndexError):
         return None
 
 
 def process_of(pid: int) -> int:
     """Return the process that thread `pid` belongs to (itself, if it is a process). Raises OSError if there is none."""
-    for line in _read(f"/proc/{pid}/status").split(b"\n"):
+    for line in _read(f"{PROC}/{pid}/status").split(b"\n"):
         if line.startswith(b"Tgid:"):
             return int(line[5:])
     return pid
@@ -72,7 +76,7 @@ def process_of(pid: int) -> int:
 
 def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
     """Return those variables among `names` that process `pid` was started with. Raises OSError."""
-    data = b"\0" + _read(f"/proc/{pid}/environ")
+    data = b"\0" + _read(f"{PROC}/{pid}/environ")
     found: dict[str, str] = {}
     for name in names:
         needle = b"\0" + name.encode() + b"="
@@ -87,48 +91,81 @@ def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
 def was_started_with(pid: int, assignments: Iterable[bytes]) -> bool:
     """Tell whether process `pid` was started with one of `assignments` (NAME=value); no, if it may not be looked at."""
     try:
-        data = b"\0" + _read(f"/proc/{pid}/environ") + b"\0"
+        data = b"\0" + _read(f"{PROC}/{pid}/environ") + b"\0"
     except OSError:
         return False
     return any(b"\0" + assignment + b"\0" in data for assignment in assignments)
 
 
-def command_line(pid: int) -> str:
-    """Return the command line of process `pid` on one line, cut to a length for people; "" if it cannot be read."""
+def cgroup(pid: int) -> str:
+    """Return where process `pid` is in each hierarchy of cgroups, on one line; "" if that cannot be read."""
     try:
-        words = _read(f"/proc/{pid}/cmdline", _CHUNK_BYTES).rstrip(b"\0").replace(b"\0", b" ")
+        return printable(_read(f"{PROC}/{pid}/cgroup", _CHUNK_BYTES).replace(b"\n", b" "))
     except OSError:
         return ""
-    text = printable(words)
+
+
+def command_line(pid: int) -> str:
+    """Return the command line of process `pid` on one line, cut to a length for people; "" if it cannot be read.
+
+    Secrets in it are hidden (`netprof.redact`).
+    """
+    try:
+        words = _read(f"{PROC}/{pid}/cmdline", _CHUNK_BYTES).rstrip(b"\0").split(b"\0")
+    except OSError:
+        return ""
+    text = " ".join(without_secrets([printable(word) for word in words]))
     return text if len(text) <= _MAX_COMMAND_CHARACTERS else text[: _MAX_COMMAND_CHARACTERS - 1] + "…"
 
 
 def network_namespace(pid: int) -> int:
     """Return the inode of the network namespace of process `pid`, 0 if it cannot be read."""
     try:
-        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+        return Path(f"{PROC}/{pid}/ns/net").stat().st_ino
     except OSError:
         return 0
+
+
+def pid_inside(pid: int) -> int:
+    """Return the pid that process `pid` has in a PID namespace of its own; 0 where it is in that of /proc, or gone."""
+    try:
+        numbers = namespace_pids(pid)
+    except OSError:
+        return 0
+    return numbers[-1] if len(numbers) > 1 else 0
+
+
+def cgroups(pid: int) -> str:
+    """Return the cgroups that process `pid` is in, as /proc says them; "" if they cannot be read."""
+    try:
+        return _read(f"/proc/{pid}/cgroup", _CHUNK_BYTES).decode("utf-8", "backslashreplace")
+    except OSError:
+        return ""
 
 
 def mapped(pid: int, pattern: re.Pattern[bytes]) -> set[int]:
     """Return the last groups by which `pattern` matches lines of the memory map of process `pid`. Raises OSError."""
     # In pieces, each of whole lines: there is no limit to how much a process maps.
-    parts = _parts(f"/proc/{pid}/maps")
+    parts = _parts(f"{PROC}/{pid}/maps")
     return {match.lastindex or 0 for lines in parts for match in pattern.finditer(lines)}
+
+
+def sockets(pid: int) -> set[int]:
+    """Return the sockets that process `pid` holds, by inode; none if it may not be looked at."""
+    return {int(name[8:-1]) for name in _links(f"{PROC}/{pid}/fd") if name.startswith("socket:[")}
 
 
 def connections(pid: int) -> set[int]:
     """Return the established TCP connections that process `pid` holds, by inode; none if it may not be looked at."""
-    sockets = {name[8:-1] for name in _links(f"/proc/{pid}/fd") if name.startswith("socket:[")}
+    own = {str(inode) for inode in sockets(pid)}
     found = set()
-    for path in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6") if sockets else ():
+    for path in (f"{PROC}/{pid}/net/tcp", f"{PROC}/{pid}/net/tcp6") if own else ():
         try:
             lines = _read(path).decode("ascii", "replace").splitlines()[1:]
         except OSError:
             continue
         fields = (line.split() for line in lines)
-        found |= {int(each[9]) for each in fields if len(each) > 9 and each[3] == _ESTABLISHED and each[9] in sockets}
+        found |= {int(each[9]) for each in fields if len(each) > 9 and each[3] == _ESTABLISHED and each[9] in own}
     return found
 
 
@@ -140,9 +177,9 @@ def children(pid: int) -> list[int]:
     found: set[int] = set()
     for _ in range(_TRIES):
         complete = True
-        for thread in _names(f"/proc/{pid}/task"):
+        for thread in _names(f"{PROC}/{pid}/task"):
             try:
-                found.update(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
+                found.update(map(int, _read(f"{PROC}/{pid}/task/{thread}/children").split()))
             except OSError:  # the thread has ended: another one inherits its children, perhaps one already looked at
                 complete = False
         if complete:
@@ -153,7 +190,7 @@ def children(pid: int) -> list[int]:
 def processes(owners: Container[int] | None = None) -> list[int]:
     """Return the pid of every process that can be seen, or of those that belong to users with an id in `owners`."""
     found = []
-    with os.scandir("/proc") as entries:
+    with os.scandir(PROC) as entries:
         for entry in entries:
             if not entry.name.isdigit():
                 continue
@@ -168,7 +205,7 @@ def processes(owners: Container[int] | None = None) -> list[int]:
 def owner(pid: int) -> int:
     """Return the user id of process `pid`, -1 if there is no such process."""
     try:
-        return Path(f"/proc/{pid}").stat().st_uid
+        return Path(f"{PROC}/{pid}").stat().st_uid
     except OSError:
         return -1
 
@@ -201,7 +238,7 @@ def _links(path: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _kernel_lists_children() -> bool:
-    return Path(f"/proc/self/task/{os.getpid()}/children").exists()  # needs CONFIG_PROC_CHILDREN
+    return Path(f"{PROC}/self/task/{os.getpid()}/children").exists()  # needs CONFIG_PROC_CHILDREN
 
 
 def _read(path: str, limit_bytes: int = _MAX_BYTES) -> bytes:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from netprof.model import Target
 from netprof.probes.frameworks import FRAMEWORKS
 from netprof.probes.job import procfs, ranks
+from netprof.probes.job.cgroups import cgroup_of
 from netprof.probes.job.loaded import LoadedFrameworks
+from netprof.probes.kernel.pids import numbers_inside
 from netprof.schema import RANK_OF_ENVIRONMENT, UNKNOWN_RANK
 
-_LOADED = LoadedFrameworks(FRAMEWORKS)
+_LOADED = LoadedFrameworks(framework for framework in FRAMEWORKS if framework.trains)
 _DATA_LOADER = "pt_data_"  # PyTorch names its data loaders' processes so
 
 
@@ -82,6 +84,7 @@ def _target(process: Process, parents: list[Process], trains: bool, launches: bo
     )
     if launches or not_its_own:
         place = ranks.Place(world_size=None if launches else place.world_size)
+    inner_pid, pid_namespace = numbers_inside(process.stat.pid, process.stat.start_ticks)
     return Target(
         pid=process.stat.pid,
         start_ticks=process.stat.start_ticks,
@@ -91,6 +94,9 @@ def _target(process: Process, parents: list[Process], trains: bool, launches: bo
         world_size=place.world_size,
         frameworks=process.frameworks if trains else (),
         rank_source=RANK_OF_ENVIRONMENT if place.rank != UNKNOWN_RANK else "",
+        inner_pid=inner_pid,
+        pid_namespace=pid_namespace,
+        cgroup=cgroup_of(process.stat.pid, process.environment),
     )
 
 

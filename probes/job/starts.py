@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.probes.kernel.loader import BpfObject, RingBuffer
+from netprof.probes.kernel.types import for_this_kernel
 
 _RING_BYTES = 64 << 10
 
@@ -13,7 +14,7 @@ class Starts:
     """Learns of every program that is started, from now on. Raises NotPermittedError or NetprofError."""
 
     def __init__(self) -> None:
-        self._object = BpfObject("job")
+        self._object = BpfObject(for_this_kernel("job"))
         self._ring = RingBuffer(self._object.map_fd("starts"), _RING_BYTES, np.dtype("u8").itemsize)
         self._object.attach("program_started")
         self._missed = 0

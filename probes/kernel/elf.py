@@ -8,8 +8,10 @@ all the rest of attaching to it.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
+import time
 from collections.abc import Collection
 
 import numpy as np
@@ -23,6 +25,7 @@ SYMTAB, DYNSYM = 2, 11
 MAX_TABLE_BYTES = 128 << 20
 """The most that is read at once; the symbols of libtorch_cpu.so are 13 MB."""
 
+_AT_ONCE_BYTES = 4 << 20
 _PT_LOAD, _PF_X = 1, 1
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 
@@ -49,14 +52,20 @@ SYMBOL = np.dtype(
 Rows = npt.NDArray[np.void]
 
 
+class TooLongError(NetprofError):
+    """A file was not read within the time given for it."""
+
+
 class Elf:
     """An open ELF file's headers, checked against its size.
 
-    Raises NetprofError if it is not a 64-bit little-endian ELF file or contradicts itself.
+    Raises NetprofError if it is not a 64-bit little-endian ELF file or contradicts itself, TooLongError where reading
+    goes on after `until_s` (time.monotonic): a hostile file is as large as it likes.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, until_s: float = math.inf) -> None:
         self.descriptor = descriptor
+        self._until_s = until_s
         self.size_bytes = os.fstat(descriptor).st_size
         raw = os.pread(descriptor, _HEADER.size, 0)
         if len(raw) < _HEADER.size or raw[:6] != b"\x7fELF\x02\x01":
@@ -77,7 +86,9 @@ class Elf:
             raise NetprofError("its ELF headers point outside of the file")
         parts = []
         while size:
-            part = os.pread(self.descriptor, size, offset)
+            if time.monotonic() > self._until_s:
+                raise TooLongError("reading its ELF symbols takes too long")
+            part = os.pread(self.descriptor, min(size, _AT_ONCE_BYTES), offset)
             if not part:
                 raise NetprofError("the file became shorter while it was read")
             parts.append(part)
@@ -113,6 +124,15 @@ class Elf:
         """Return the name of every section."""
         names = self.contents(self.section(self._names_section))
         return [_text(names, int(section["name"])) for section in self.sections]
+
+
+def section_bytes(descriptor: int, name: str) -> bytes:
+    """Return the contents of a section; raises NetprofError where there is none of that name."""
+    elf = Elf(descriptor)
+    names = elf.section_names()
+    if name not in names:
+        raise NetprofError(f"it has no section {name}")
+    return elf.contents(elf.section(names.index(name)))
 
 
 def variables(descriptor: int, sections: Collection[str]) -> dict[tuple[str, str], tuple[int, int]]:

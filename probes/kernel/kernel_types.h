@@ -16,6 +16,7 @@ typedef __u32 u32;
 typedef __u64 u64;
 typedef __s16 s16;
 typedef __s32 s32;
+typedef __s64 s64;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -37,6 +38,10 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
+typedef struct {
+	s64 counter;
+} atomic64_t;
+
 struct sock_common {
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
@@ -48,6 +53,7 @@ struct sock_common {
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+	atomic64_t skc_cookie;
 };
 
 typedef struct {
@@ -72,6 +78,8 @@ struct sock {
 		int len;
 	} sk_backlog;
 	u16 sk_protocol;
+	int sk_sndbuf;
+	int sk_wmem_queued;
 	struct bpf_local_storage *sk_bpf_storage;
 };
 
@@ -84,7 +92,12 @@ struct request_sock_queue {
 	struct request_sock *rskq_accept_head;
 };
 
+struct tcp_congestion_ops {
+	char name[16];
+};
+
 struct inet_connection_sock {
+	const struct tcp_congestion_ops *icsk_ca_ops;
 	struct request_sock_queue icsk_accept_queue;
 	u8 icsk_ca_state : 5;
 };
@@ -161,9 +174,25 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct pid_namespace {
+	struct ns_common ns;
+};
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1]; /* one for each namespace, the initial one first */
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
+	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	struct signal_struct *signal;
 };
 

@@ -42,6 +42,10 @@ _FUNCTIONS: dict[str, tuple[type | None, list[object]]] = {
     "bpf_link__destroy": (c_int, [c_void_p]),
     "bpf_iter_create": (c_int, [c_int]),
     "bpf_enable_stats": (c_int, [c_int]),
+    "btf__load_vmlinux_btf": (c_void_p, []),
+    "btf__find_by_name_kind": (c_int, [c_void_p, c_char_p, c_uint32]),
+    "btf__free": (None, [c_void_p]),
+    "netprof_call_is_filtered": (c_int, [c_uint32]),
     "netprof_log_start": (None, []),
     "netprof_log": (c_char_p, []),
     "netprof_ring_open": (c_void_p, [c_int, c_ulong, c_uint32]),
@@ -51,6 +55,7 @@ _FUNCTIONS: dict[str, tuple[type | None, list[object]]] = {
     "netprof_ring_records": (c_ulong, [c_void_p]),
     "netprof_ring_drain": (c_ulong, [c_void_p, c_void_p, c_ulong]),
     "netprof_uprobe_multi": (c_int, [c_int, c_char_p, c_void_p, c_void_p, c_uint32, c_uint32, c_int]),
+    "netprof_time_calls": (c_ulong, [c_void_p, c_uint32]),
     "netprof_program_statistics": (c_int, [c_int, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64)]),
 }
 

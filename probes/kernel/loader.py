@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.kernel.elf import variables
 from netprof.probes.kernel.libbpf import libbpf
+from netprof.probes.kernel.pids import OWN_PID_NAMESPACE, own_namespace
 
 _PROBES = Path(__file__).parent.parent
-KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
 _MAP_TYPE_HASH = 1  # BPF_MAP_TYPE_HASH
 
 
 def object_path(name: str) -> Path:
-    """Return where the compiled programs of a measurement lie: beside their source."""
-    return _PROBES / name / f"{name}.bpf.o"
+    """Return where compiled programs lie, beside their source: "flow", or "flow/untyped" for others of one folder."""
+    return _PROBES / name.partition("/")[0] / f"{name.rpartition('/')[2]}.bpf.o"
 
 
 class KernelMemoryError(NetprofError):
@@ -60,11 +60,27 @@ class BpfLink:
         self.close()
 
 
+class _OpenOptions(ctypes.Structure):
+    """libbpf's `struct bpf_object_open_opts`, as of 1.1."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("object_name", ctypes.c_char_p),
+        ("relaxed_maps", ctypes.c_bool),
+        ("pin_root_path", ctypes.c_char_p),
+        ("removed", ctypes.c_uint64),
+        ("kconfig", ctypes.c_char_p),
+        ("btf_custom_path", ctypes.c_char_p),
+    )
+
+
 class BpfObject:
     """One compiled BPF object, loaded into the kernel.
 
     `rodata` sets `const volatile` integers by name before loading, `max_entries` resizes maps, `reuse` shares maps
-    of another object by descriptor, `autoload` leaves programs out, `expected_attach_type` sets a program's type.
+    of another object by descriptor, `autoload` leaves programs out, `expected_attach_type` sets a program's type,
+    `types` is a file of type information to take instead of the kernel's own. Programs that have pids are told of which
+    namespace netprof's are.
     Raises NotPermittedError without the rights or the kernel for it, KernelMemoryError without the memory, NetprofError
     when a program is rejected.
     """
@@ -78,6 +94,7 @@ class BpfObject:
         reuse: Mapping[str, int] | None = None,
         autoload: Mapping[str, bool] | None = None,
         expected_attach_type: Mapping[str, int] | None = None,
+        types: Path | None = None,
     ) -> None:
         self.name = name
         self._links: list[BpfLink] = []
@@ -86,12 +103,14 @@ class BpfObject:
         self._library = libbpf()
         path = object_path(name)
         image = _read_object(path)
+        self.constants = {**_pids(path), **(rodata or {})}
         self._library.netprof_log_start()
-        self._handle: int | None = self._library.bpf_object__open_mem(image, len(image), None)
+        options = _OpenOptions(size=ctypes.sizeof(_OpenOptions), btf_custom_path=types and os.fsencode(types))
+        self._handle: int | None = self._library.bpf_object__open_mem(image, len(image), ctypes.byref(options))
         if not self._handle:
             raise NetprofError(f"{path} is not a usable BPF object", "reinstall netprof", detail=_log())
         try:
-            self._set_rodata(path, rodata or {})
+            self._set_rodata(path, self.constants)
             for map_name, entries in (max_entries or {}).items():
                 _check(self._library.bpf_map__set_max_entries(self._map(map_name), entries), map_name)
             for map_name, descriptor in (reuse or {}).items():
@@ -209,11 +228,6 @@ class BpfObject:
             ctypes.memmove(address + offset, data, width)
 
     def _load(self) -> None:
-        if not KERNEL_BTF.exists():
-            raise NotPermittedError(
-                "this kernel has no type information (/sys/kernel/btf/vmlinux)",
-                "run a kernel of 5.15 or later built with CONFIG_DEBUG_INFO_BTF=y",
-            )
         error = -self._library.bpf_object__load(self._handle)
         if error:
             raise _kernel_refusal(f"the kernel refused the BPF programs of {self.name}", error)
@@ -375,6 +389,13 @@ def _read_object(path: Path) -> bytes:
         ) from error
 
 
+def _pids(path: Path) -> dict[str, int]:
+    """Return what the programs of an object that have pids must know; nothing in the initial pid namespace."""
+    namespace = own_namespace()
+    knows = namespace and (".rodata", OWN_PID_NAMESPACE) in _symbol_table(path)
+    return {OWN_PID_NAMESPACE: namespace} if knows else {}
+
+
 def _symbols(path: Path, section: str, names: set[str]) -> dict[str, tuple[int, int]]:
     """Return (offset in its section, size) of each variable."""
     table = _symbol_table(path)
@@ -407,9 +428,11 @@ def _kernel_refusal(what: str, error: int) -> NetprofError:
     if error in (errno.EPERM, errno.EACCES) and not _verifier_line(log):
         return NotPermittedError(
             f"{what}: {os.strerror(error)}",
-            "run as root, or with CAP_BPF and CAP_PERFMON; 'netprof doctor' says which is missing",
+            "'netprof doctor' says what is missing, and how to get it",
             detail=log,
         )
+    if error in (errno.EMFILE, errno.ENFILE):
+        return NetprofError(f"{what}: {os.strerror(error)}", "allow more open files with 'ulimit -n 65536'")
     if error == errno.ENOMEM and not _verifier_line(log):
         return KernelMemoryError(f"{what}: {os.strerror(error)}", "raise the memory limit of the container", detail=log)
     reason = _verifier_line(log) or os.strerror(error)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from netprof.errors import NetprofError, NotPermittedError
+from netprof.probes.kernel.rights import SYS_ADMIN, SYS_PTRACE, not_permitted
 
 _CLONE_NEWNET = 0x40000000
 
@@ -36,10 +37,7 @@ class NetworkNamespace:
         try:
             return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         except PermissionError as error:
-            raise NotPermittedError(
-                f"not permitted to look into process {pid}: CAP_SYS_PTRACE is missing",
-                "run as root, or add CAP_SYS_PTRACE",
-            ) from error
+            raise not_permitted(f"look into process {pid}", SYS_PTRACE) from error
         except OSError as error:
             raise NetprofError(f"there is no process {pid} any more", "attach again with a pid that runs") from error
 
@@ -105,8 +103,6 @@ def _enter(descriptor: int) -> None:
         return
     number = ctypes.get_errno()
     if isinstance(OSError(number, ""), PermissionError):
-        raise NotPermittedError(
-            "not permitted to enter the job's network namespace: CAP_SYS_ADMIN is missing",
-            "run as root, add CAP_SYS_ADMIN, or run netprof inside the job's namespace",
-        )
+        refused = not_permitted("enter the job's network namespace", SYS_ADMIN)
+        raise NotPermittedError(refused.message, f"{refused.hint}, or run netprof inside the job's namespace")
     raise NetprofError(f"cannot enter the job's network namespace: {os.strerror(number)}")

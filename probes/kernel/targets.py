@@ -51,5 +51,25 @@ class TargetMap:
         self.close()
 
 
+class NoTargets(TargetMap):
+    """What stands for the map where no program may be loaded that would look into it."""
+
+    def __init__(self) -> None:
+        self.fd = -1
+
+    def add(self, pid: int) -> None:
+        """Do nothing."""
+
+    def discard(self, pid: int) -> None:
+        """Do nothing."""
+
+    def drop_ended(self, pid: int) -> None:
+        """Do nothing."""
+
+    def pids(self) -> list[int]:
+        """Return nothing."""
+        return []
+
+
 def _key(pid: int) -> bytes:
     return pid.to_bytes(_PID_BYTES, "little")

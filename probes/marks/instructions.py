@@ -1,14 +1,14 @@
 """What the kernel does with the first instruction of a probed function: it decides what a hit costs.
 
 A uprobe replaces the instruction by a breakpoint. The kernel emulates a few kinds in place; any other is executed
-alone from a copy and trapped again, which costs 10 to 16 µs a hit instead of 0.8 (x86-64). The kinds are those of
-the kernel's arch/x86/kernel/uprobes.c and arch/arm64/kernel/probes/decode-insn.c; examples/benchmarks/uprobe_cost.py
-measures each of the x86-64 ones on the kernel at hand. Nops of 4 and 5 bytes are cheap on 6.18, on older kernels they
-were not tried, so they are not counted as emulated. The arm64 kinds are not measured.
+alone from a copy and trapped again, which can cost more than ten times as much. The kinds that every kernel emulates
+are those of its arch/x86/kernel/uprobes.c and arch/arm64/kernel/probes/decode-insn.c. Which others it does, and what a
+hit on those costs, differs from kernel to kernel and from machine to machine: `costs` measures it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netprof.probes.marks.symbols import AARCH64, X86_64
@@ -18,11 +18,15 @@ _ENDBR64 = bytes.fromhex("f30f1efa")
 
 @dataclass(frozen=True)
 class Entry:
-    """Where to put the probe: `skip_bytes` after the symbol, and whether the kernel emulates what is there."""
+    """Where to put the probe: `skip_bytes` after the symbol, and whether every kernel emulates what is there.
+
+    `like` names the function of our own (native/entries.c) at which a hit costs the same; "" if that is not known.
+    """
 
     skip_bytes: int
     emulated: bool
     instruction: str
+    like: str = ""
 
 
 def examine_entry(code: bytes, machine: int) -> Entry:
@@ -32,13 +36,30 @@ def examine_entry(code: bytes, machine: int) -> Entry:
     the probe goes to that: every call passes it, with the arguments still in place, and no loop leads back to it, since
     each round would grow the stack.
     """
-    if machine == X86_64 and code.startswith(_ENDBR64):
-        after = code[len(_ENDBR64) :]
-        if _is_push(after):
-            return Entry(len(_ENDBR64), True, "endbr64, then push")
-        return Entry(0, False, "endbr64")
-    emulated = _x86_emulated(code) if machine == X86_64 else _arm64_emulated(code) if machine == AARCH64 else None
-    return Entry(0, emulated is not None, emulated or code[:8].hex(" "))
+    if machine == X86_64:
+        return _examine_x86(code)
+    return _examine_arm64(code) if machine == AARCH64 else Entry(0, False, code[:8].hex(" "))
+
+
+def _examine_x86(code: bytes) -> Entry:
+    if code.startswith(_ENDBR64) and _is_push(code[len(_ENDBR64) :]):
+        return Entry(len(_ENDBR64), True, "endbr64, then push", "push")
+    if emulated := _x86_emulated(code):
+        return Entry(0, True, emulated, "push")
+    like = next((name for name, beginning in _X86_LIKE if code.startswith(beginning)), "other")
+    return Entry(0, False, like if like == "endbr64" else code[:8].hex(" "), like)
+
+
+def _examine_arm64(code: bytes) -> Entry:
+    word = int.from_bytes(code[:4], "little") if len(code) >= 4 else 0
+    if emulated := _first_match(_ARM64_SIMULATED, word):
+        return Entry(0, True, emulated, "b")
+    like = _first_match(_ARM64_LIKE, word)
+    return Entry(0, False, like or code[:4].hex(" "), like or "other")
+
+
+def _first_match(kinds: Sequence[tuple[str, int, int]], word: int) -> str:
+    return next((name for name, mask, value in kinds if word & mask == value), "")
 
 
 def _is_push(code: bytes) -> bool:
@@ -78,6 +99,22 @@ _ARM64_SIMULATED = (
 )
 
 
-def _arm64_emulated(code: bytes) -> str | None:
-    word = int.from_bytes(code[:4], "little") if len(code) >= 4 else 0
-    return next((name for name, mask, value in _ARM64_SIMULATED if word & mask == value), None)
+_ARM64_LIKE = (
+    # What some kernels emulate as well; only pushes of the frame pointer and the return address count as stp.
+    ("stp", 0xFFC07FFF, 0xA9807BFD),
+    ("sub", 0xFFC003FF, 0xD10003FF),
+    ("nop", 0xFFFFFFFF, 0xD503201F),
+    ("paciasp", 0xFFFFFFFF, 0xD503233F),
+    ("bti", 0xFFFFFF3F, 0xD503241F),
+)
+
+_X86_LIKE = (
+    ("endbr64", _ENDBR64),
+    ("nop5", bytes.fromhex("0f1f440000")),
+    ("sub", bytes.fromhex("4883ec")),
+    ("sub", bytes.fromhex("4881ec")),
+    ("mov", bytes.fromhex("4889")),
+    ("mov", bytes.fromhex("4989")),
+    ("lea", bytes.fromhex("488d")),
+    ("lea", bytes.fromhex("4c8d")),
+)

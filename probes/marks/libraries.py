@@ -14,8 +14,9 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from netprof.errors import NetprofError, NotPermittedError
+from netprof.errors import NetprofError
 from netprof.probes.frameworks.table import file_names
+from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 
 _MAPPING = re.compile(
     rb"(?P<range>[0-9a-f]+-[0-9a-f]+) (?P<mode>[rwxsp-]{4}) [0-9a-f]+ "
@@ -67,7 +68,7 @@ def executable_mappings(pid: int) -> list[Mapping]:
         with open(f"/proc/{pid}/maps", "rb") as file:
             lines = file.read().split(b"\n")  # the kernel escapes newlines in paths, and nothing else
     except PermissionError as error:
-        raise NotPermittedError(f"not allowed to read the memory map of process {pid}", _ROOT_HINT) from error
+        raise not_permitted(f"read the memory map of process {pid}", SYS_PTRACE) from error
     except OSError as error:
         raise NetprofError(f"process {pid} is gone", "give the pid of a running process") from error
     first: dict[tuple[int, int], Mapping] = {}
@@ -93,16 +94,17 @@ def open_library(pid: int, mapping: Mapping) -> Library:
         descriptor = _open_regular(b"/proc/%d/root" % pid + mapping.path)
     except OSError:
         raise NetprofError(
-            f"cannot open {mapping.basename} of process {pid}: {os.strerror(reason.errno or 0)}", _ROOT_HINT
+            f"cannot open {mapping.basename} of process {pid}: {os.strerror(reason.errno or 0)}",
+            not_permitted("open it", SYS_PTRACE, DAC_READ_SEARCH).hint,
         ) from reason
     status = os.fstat(descriptor)
     if (status.st_dev, status.st_ino) != (mapping.device, mapping.inode):
         os.close(descriptor)
-        raise NetprofError(f"the file {mapping.basename} that process {pid} runs was replaced on disk", _ROOT_HINT)
+        raise NetprofError(
+            f"the file {mapping.basename} that process {pid} runs was replaced on disk: only root can open the old one",
+            "run it with sudo",
+        )
     return Library(descriptor, mapping.basename)
-
-
-_ROOT_HINT = "run as root, or with CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE"
 
 
 def _parse(lines: list[bytes]) -> Iterator[Mapping]:

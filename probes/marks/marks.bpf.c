@@ -4,21 +4,10 @@
  * The attach cookie says which rows of `specs` a function is, and a row says which of its arguments to keep. It is the
  * same program at a function's entry and at its return, where none of the arguments is left.
  */
-#include <linux/bpf.h>
-#include <linux/ptrace.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
+#include "../kernel/process_ids.h"
+#include "../kernel/arguments.h"
 
 #include "marks.h"
-
-/* libbpf 1.1 stops at five arguments. */
-#ifndef PT_REGS_PARM6
-#if defined(bpf_target_x86)
-#define PT_REGS_PARM6(x) (__PT_REGS_CAST(x)->r9)
-#elif defined(bpf_target_arm64)
-#define PT_REGS_PARM6(x) (__PT_REGS_CAST(x)->regs[5])
-#endif
-#endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -80,18 +69,6 @@ static __always_inline long read_number(__u64 *number, __u8 size, const void *ad
 	return error;
 }
 
-/* Arguments 7 and 8: in registers on arm64, above the return address on x86-64. Returns 0, or an error. */
-static __always_inline long read_stacked(struct pt_regs *ctx, __u64 *two)
-{
-#if defined(bpf_target_arm64)
-	two[0] = __PT_REGS_CAST(ctx)->regs[6];
-	two[1] = __PT_REGS_CAST(ctx)->regs[7];
-	return 0;
-#else
-	return bpf_probe_read_user(two, 16, (const void *)(PT_REGS_SP(ctx) + 8));
-#endif
-}
-
 /* Keep argument `index` of the function in the record, as the table says. A pointer chain is read here and not by user
  * space, since what it leads to (a string, a buffer) is gone by the time that user space looks.
  */
@@ -123,21 +100,10 @@ static __always_inline void keep(const __u64 *parameters, struct mark_record *re
 	record->arguments[index] = number;
 }
 
-/* All of them at once and then an index: a switch over the context is merged by clang into an access that the verifier
- * refuses. Number 0 stands for no argument.
- */
 static __always_inline void keep_arguments(struct pt_regs *ctx, struct mark_record *record,
 					   const struct mark_spec *spec)
 {
-	__u64 parameters[16] = {
-		0,
-		PT_REGS_PARM1(ctx),
-		PT_REGS_PARM2(ctx),
-		PT_REGS_PARM3(ctx),
-		PT_REGS_PARM4(ctx),
-		PT_REGS_PARM5(ctx),
-		PT_REGS_PARM6(ctx),
-	};
+	__u64 parameters[ARGUMENTS] = REGISTER_ARGUMENTS(ctx);
 
 	if (spec->stack && read_stacked(ctx, &parameters[7]))
 		record->unreadable |= 1 << 7;
@@ -155,7 +121,7 @@ static __always_inline void count_lost(void)
 		__sync_fetch_and_add(count, 1);
 }
 
-static __always_inline void record_row(struct pt_regs *ctx, __u64 pid_tid, __u32 row)
+static __always_inline void record_row(struct pt_regs *ctx, __u32 pid, __u32 tid, __u32 row)
 {
 	struct mark_spec *spec = bpf_map_lookup_elem(&specs, &row);
 
@@ -167,8 +133,8 @@ static __always_inline void record_row(struct pt_regs *ctx, __u64 pid_tid, __u32
 		return;
 	}
 	record->time_ns = bpf_ktime_get_ns();
-	record->pid = pid_tid >> 32;
-	record->tid = (__u32)pid_tid;
+	record->pid = pid;
+	record->tid = tid;
 	record->kind = spec->kind;
 	record->row = row;
 	record->unreadable = 0;
@@ -180,16 +146,17 @@ static __always_inline void record_row(struct pt_regs *ctx, __u64 pid_tid, __u32
 SEC("uprobe")
 int mark(struct pt_regs *ctx)
 {
-	__u64 pid_tid = bpf_get_current_pid_tgid(), rows = bpf_get_attach_cookie(ctx);
-	__u32 pid = pid_tid >> 32;
+	__u64 rows = bpf_get_attach_cookie(ctx);
+	__u32 pid = current_process(), tid;
 
 	if (!bpf_map_lookup_elem(&targets, &pid))
 		return 0;
+	tid = current_thread();
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < MARKS_A_PLACE; i++, rows >>= 16) {
 		if (!(rows & 0xffff))
 			break;
-		record_row(ctx, pid_tid, (rows & 0xffff) - 1);
+		record_row(ctx, pid, tid, (rows & 0xffff) - 1);
 	}
 	return 0;
 }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from netprof.errors import NetprofError
 from netprof.model import SkippedProbe
 from netprof.probes.frameworks import Framework, Mark
-from netprof.probes.marks.instructions import Entry, examine_entry
+from netprof.probes.marks.costs import DEAR_NS
+from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.libraries import Library
 from netprof.probes.marks.symbols import Symbol, Symbols, choose, find_functions
 from netprof.probes.marks.uprobes import Place, together
+
+Cost = Callable[[str], "float | None"]
 
 
 @dataclass(frozen=True)
@@ -60,17 +64,20 @@ def count_functions(rows: Sequence[Row], places: Iterable[Place]) -> tuple[int, 
     return len(there), len({row.mark.symbol_prefix for row in rows})
 
 
-def plan_library(library: Library, rows: Sequence[Row]) -> Plan:
-    """Find each row's function in the library and decide whether to probe it."""
+def plan_library(library: Library, rows: Sequence[Row], cost_ns: Cost, until_s: float = math.inf) -> Plan:
+    """Find each row's function in the library, by `until_s` (time.monotonic), and decide whether to probe it.
+
+    `cost_ns` says what a hit costs at a first instruction of a class, None where that is not known.
+    """
     try:
-        symbols = find_functions(library.descriptor, sorted(_names(rows)))
+        symbols = find_functions(library.descriptor, sorted(_names(rows)), until_s)
     except (NetprofError, OSError) as error:
         return Plan(
             skipped=(SkippedProbe("marks", f"{library.name} cannot be read: {error}", "reinstall the library"),)
         )
     if not symbols.has_symbol_table:
         return Plan(skipped=(SkippedProbe("marks", f"{library.name} has no symbol table", _STRIPPED),))
-    found = [_plan_row(library, symbols, row) for row in rows if _is_meant(row.mark, symbols)]
+    found = [_plan_row(library, symbols, row, cost_ns) for row in rows if _is_meant(row.mark, symbols)]
     return Plan(
         together(place for plan in found for place in plan.steady),
         together(place for plan in found for place in plan.sampled),
@@ -103,11 +110,11 @@ def _once_each(skipped: Iterable[SkippedProbe]) -> tuple[SkippedProbe, ...]:
     return tuple(first.values())
 
 
-def _plan_row(library: Library, symbols: Symbols, row: Row) -> Plan:
+def _plan_row(library: Library, symbols: Symbols, row: Row, cost_ns: Cost) -> Plan:
     """Decide on one function: a plan with one place, or with the reason why not.
 
-    A function whose first instruction is single-stepped costs more than ten times as much. That is bearable a few times
-    an iteration and gets a warning; a sampled mark comes once for every parameter and is refused.
+    A function whose first instruction is single-stepped can cost more than ten times as much. That is bearable a few
+    times an iteration and gets a warning; a sampled mark comes once for every parameter and is refused.
     """
     candidates = symbols.functions[row.mark.symbol_prefix]
     function = choose(candidates, row.mark.symbol_prefix)
@@ -116,10 +123,11 @@ def _plan_row(library: Library, symbols: Symbols, row: Row) -> Plan:
     entry = examine_entry(function.code, symbols.machine)
     place = Place(function.offset + entry.skip_bytes, (row.number,), row.mark.at_return)
     warnings: tuple[str, ...] = ()
-    if not entry.emulated and not row.mark.seldom:
+    if not entry.emulated and not row.mark.seldom and (cost := _dear(cost_ns(entry.like))):
+        dear = f"{function.name} of {library.name} begins with an instruction that {cost} ({entry.instruction})"
         if row.mark.sampled:
-            return Plan(skipped=(SkippedProbe(row.name, _slow(library, function, entry), "nothing: it is left out"),))
-        warnings = (f"marks:{row.framework.name}: {_slow(library, function, entry)}",)
+            return Plan(skipped=(SkippedProbe(row.name, dear, "nothing: it is left out"),))
+        warnings = (f"marks:{row.framework.name}: {dear}",)
     if row.mark.at_return:
         return Plan(returns=(place,), warnings=warnings)
     return Plan(sampled=(place,)) if row.mark.sampled else Plan(steady=(place,), warnings=warnings)
@@ -133,8 +141,8 @@ def _not_found(library: Library, row: Row, candidates: Sequence[Symbol]) -> Skip
     return SkippedProbe(row.name, f"{library.name} has several functions {prefix}: {names}", _UNKNOWN_VERSION)
 
 
-def _slow(library: Library, function: Symbol, entry: Entry) -> str:
-    return (
-        f"{function.name} of {library.name} begins with an instruction that the kernel must single-step "
-        f"({entry.instruction}): more than 10 µs a call"
-    )
+def _dear(hit_ns: float | None) -> str:
+    """Say what a hit costs where that is much, or not known; else nothing."""
+    if hit_ns is None:
+        return "this kernel may single-step, at a cost that could not be measured"
+    return f"this kernel single-steps: at least {hit_ns / 1000:.1f} µs a call" if hit_ns > DEAR_NS else ""

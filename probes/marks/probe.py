@@ -10,31 +10,29 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from netprof.errors import NetprofError, NotPermittedError
+from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
 from netprof.probes.frameworks import FRAMEWORKS, Framework
 from netprof.probes.job.loaded import LoadedFrameworks
 from netprof.probes.job.processes import is_same
 from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_lookup, map_update
 from netprof.probes.kernel.targets import TargetMap
-from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
-from netprof.probes.marks.plan import Plan, Row, count_functions, number_rows, plan_library
+from netprof.probes.kernel.types import for_this_kernel
+from netprof.probes.marks.costs import HitCosts
+from netprof.probes.marks.plan import count_functions, number_rows
+from netprof.probes.marks.reading import ALL_S, File, LibraryReader, Read
 from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
-from netprof.probes.marks.returns import danger
 from netprof.probes.marks.steps import StepCounter
-from netprof.probes.marks.uprobes import TRACE_UPROBE_MULTI, Attacher, Place, close_links, refusal, supports_multi
+from netprof.probes.marks.uprobes import Place, close_links, load_for_uprobes, refusal
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.schema import MarkKind
 
 RING_BYTES = 1 << 20
 """Room for 18,000 marks between two drains."""
 
-MAX_LIBRARIES = 64
-"""Different library files of all processes together; each stays open, and a process can map any number."""
-
 _SAMPLED_STEPS = 20  # iterations for which every gradient is marked
 _EVERY_PROCESS = 0
-_Key = tuple[int, int, int]  # process, device and inode of a library
+_Key = tuple[int, File]  # a process, and a library of it
 
 
 class MarkProbe(Probe):
@@ -46,7 +44,8 @@ class MarkProbe(Probe):
     """
 
     name = "marks"
-    period_s = 0.2
+    period_s = 0.4
+    notices = frozenset({"marks"})
 
     def __init__(
         self,
@@ -62,7 +61,6 @@ class MarkProbe(Probe):
             raise ValueError(f"{len(self._rows)} marks; the program has room for {MAX_SPECS}")
         self._own_targets = targets is None
         self.targets = targets or TargetMap()
-        self._libraries: dict[tuple[int, int], tuple[Library, Plan]] = {}
         self._steady: dict[_Key, list[BpfLink]] = {}
         self._sampled: dict[_Key, list[BpfLink]] = {}
         self._returns: dict[_Key, list[BpfLink]] = {}
@@ -71,14 +69,18 @@ class MarkProbe(Probe):
         self._skipped: dict[SkippedProbe, None] = {}
         self._warnings: dict[str, None] = {}
         self._rejected: Counter[int] = Counter()  # by row
-        self._files = {framework.library for framework in frameworks}
         self._loaded = LoadedFrameworks(frameworks)
         self._followed: Sequence[Target] = ()
         self._training: set[Target] = set()
         self._helpers: set[Target] = set()  # that have a framework's library and do not train
         self._counter = StepCounter()
         self._steps_at_sampling: Counter[int] = Counter()
-        self._object, self._attacher = _load(self.targets.fd, ring_bytes, multi)
+        reuse, room = {"targets": self.targets.fd}, {"records": ring_bytes}
+        self._object, self._attacher = load_for_uprobes(
+            for_this_kernel("marks"), "mark", reuse=reuse, max_entries=room, multi=multi
+        )
+        self.costs = HitCosts(self._attacher)
+        self._reader = LibraryReader(self._rows, self.costs.ns)
         try:
             for row in self._rows:
                 map_update(self._object.map_fd("specs"), _u32(row.number), pack_spec(row.mark))
@@ -96,20 +98,23 @@ class MarkProbe(Probe):
         return cls(targets=shared.targets)
 
     def follow(self, targets: Sequence[Target]) -> None:
-        """Attach to the processes that train and have joined or loaded a framework since the last call."""
-        self._followed = targets
+        """Attach to the processes that train and have joined or loaded a framework since the last call.
+
+        The first time what is attached is attached at the return; later as soon as the libraries are read.
+        """
+        begins, self._followed = not self._followed, targets
         training = {target for target in targets if target.frameworks}
         fresh = training - self._training
         for target in fresh:
-            self.attach(target.pid)
+            self._ask(target.pid)
+        if begins:
+            self.settle()
         if fresh:
             self._steps_at_sampling = self._counter.steps
         self._training = training  # one that turns out to be a launcher leaves
 
     def notice(self, table: str, columns: Columns) -> None:
         """Forget processes that exit, and stop sampling once every process has had its share of steps."""
-        if table != "marks":
-            return
         self._counter.see(columns)
         for pid in columns["pid"][columns["kind"] == MarkKind.PROCESS_EXIT].tolist():
             self.detach(pid)
@@ -122,20 +127,19 @@ class MarkProbe(Probe):
         An empty result means that it has none (yet) or is gone: call again later, as often as you like. What is
         attached already stays as it is.
         """
-        self.targets.add(pid)
-        try:
-            mappings = executable_mappings(pid)
-        except NotPermittedError as error:
-            self._skipped[SkippedProbe("marks", error.message, error.hint)] = None
-            return ()
-        except NetprofError:  # it ended
-            return ()
-        for mapping in mappings:
-            named = {library for library in self._files if matches(mapping, library)}
-            if named:
-                rows = [row for row in self._rows if row.framework.library in named]
-                self._attach_library(pid, mapping, rows, mappings)
+        self._ask(pid)
+        self.settle()
         return tuple(self._frameworks.get(pid, ()))
+
+    def settle(self) -> None:
+        """Attach to all that was asked for; what takes too long to read is attached to when it is read."""
+        self._reader.wait(ALL_S)
+        self._attach_what_is_read()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether libraries were read that are to be attached to."""
+        return self._reader.found_any
 
     def detach(self, pid: int) -> None:
         """Forget a process that has ended, so that a later one with its pid is attached anew."""
@@ -160,6 +164,8 @@ class MarkProbe(Probe):
 
         Rows are in the order in which each CPU recorded them; two CPUs may be a few microseconds out of order.
         """
+        if not final:
+            self._attach_what_is_read()
         records = self._ring.drain().copy().view(RECORD).reshape(-1)
         good, rejected = check_records(records, [row.mark for row in self._rows])
         self._rejected += rejected
@@ -201,6 +207,9 @@ class MarkProbe(Probe):
         if self._followed and not self._started and not skipped:
             remedy = "attach to the processes that train; flows need no framework"
             skipped.append(SkippedProbe(self.name, self._why_nothing(), remedy))
+        if unread := self._reader.unread:
+            reason = f"the libraries of process {', '.join(map(str, unread))} are not read yet"
+            skipped.append(SkippedProbe(self.name, reason, "record for longer, or see why its disk does not answer"))
         for cookie, count in self._rejected.items():
             row = self._rows[cookie]
             reason = (
@@ -221,9 +230,7 @@ class MarkProbe(Probe):
         close_links([link for links in every for each in links.values() for link in each])
         for links in every:
             links.clear()
-        for library, _ in self._libraries.values():
-            library.close()
-        self._libraries.clear()
+        self._reader.close()
         if hasattr(self, "_ring"):
             self._ring.close()
         self._object.close()
@@ -246,60 +253,44 @@ class MarkProbe(Probe):
         steps = self._counter.steps - self._steps_at_sampling
         return not any(steps[target.pid] < _SAMPLED_STEPS and is_same(target) for target in self._training)
 
-    def _attach_library(self, pid: int, mapping: Mapping, rows: Sequence[Row], mapped: Sequence[Mapping]) -> None:
-        holder = pid if self._attacher.multi else _EVERY_PROCESS
-        key, own = (holder, mapping.device, mapping.inode), (pid, mapping.device, mapping.inode)
-        if key not in self._steady or own not in self._returns:
-            try:
-                library, plan = self._library(pid, mapping, rows)
-            except NetprofError as error:
-                self._skipped[SkippedProbe("marks", error.message, error.hint)] = None
-                return
-            refused: dict[Place, NetprofError] = {}
-            if own not in self._returns:
-                self._returns[own], refused = self._attach_returns(library, plan, pid, mapped)
-            if key not in self._steady:
-                self._steady[key], refused_steady = self._attacher.attach(library.path, plan.steady, pid)
-                self._sampled[key], refused_sampled = self._attacher.attach(library.path, plan.sampled, pid)
-                refused |= refused_steady | refused_sampled
-            if refused and not Path(f"/proc/{pid}").exists():  # it ended meanwhile
-                self.detach(pid)
-                return
-            self._note(library, plan, rows, refused)
-        self._frameworks.setdefault(pid, {}).update(dict.fromkeys(row.framework.name for row in rows))
+    def _ask(self, pid: int) -> None:
+        """Have the libraries of a process read, but for those that are attached to already."""
+        self.targets.add(pid)
+        self._reader.ask(pid, {file for holder, file in self._returns if holder == pid})
 
-    def _library(self, pid: int, mapping: Mapping, rows: Sequence[Row]) -> tuple[Library, Plan]:
-        """Open the library and plan it, or return the plan made for another process that maps the same file.
+    def _attach_what_is_read(self) -> None:
+        for read in self._reader.take():
+            if isinstance(read, SkippedProbe):
+                self._skipped[read] = None
+            else:
+                self._attach_library(read)
 
-        Planned libraries stay open: while they are, no other file can get their inode.
-        """
-        library = open_library(pid, mapping)
-        known = self._libraries.get(library.identity)
-        if known is not None:
-            library.close()
-            return known
-        if len(self._libraries) >= MAX_LIBRARIES:
-            library.close()
-            raise NetprofError(
-                f"the job has more than {MAX_LIBRARIES} libraries of known frameworks", "attach to fewer"
-            )
-        self._libraries[library.identity] = (library, plan_library(library, rows))
-        return self._libraries[library.identity]
+    def _attach_library(self, read: Read) -> None:
+        key, own = (read.pid if self._attacher.multi else _EVERY_PROCESS, read.file), (read.pid, read.file)
+        refused: dict[Place, NetprofError] = {}
+        if own not in self._returns:
+            self._returns[own], refused = self._attach_returns(read)
+        if key not in self._steady:
+            path, plan = read.library.path, read.plan
+            self._steady[key], refused_steady = self._attacher.attach(path, plan.steady, read.pid)
+            self._sampled[key], refused_sampled = self._attacher.attach(path, plan.sampled, read.pid)
+            refused |= refused_steady | refused_sampled
+        if refused and not Path(f"/proc/{read.pid}").exists():  # it ended meanwhile
+            self.detach(read.pid)
+            return
+        self._note(read, refused)
+        self._frameworks.setdefault(read.pid, {}).update(dict.fromkeys(row.framework.name for row in read.rows))
 
-    def _attach_returns(
-        self, library: Library, plan: Plan, pid: int, mapped: Sequence[Mapping]
-    ) -> tuple[list[BpfLink], dict[Place, NetprofError]]:
+    def _attach_returns(self, read: Read) -> tuple[list[BpfLink], dict[Place, NetprofError]]:
         """Attach what is at returns, unless that is dangerous to the process."""
-        for framework in {self._rows[place.rows[0]].framework for place in plan.returns}:
-            reason = danger(pid, mapped, framework.throwing)
-            if reason is not None:
-                name = f"marks:{framework.name}:returns"
-                self._skipped[SkippedProbe(name, f"process {pid}: {reason}", _NO_RETURNS)] = None
-                return [], {}
-        return self._attacher.attach(library.path, plan.returns, pid)
+        if read.danger is not None:
+            self._skipped[read.danger] = None
+            return [], {}
+        return self._attacher.attach(read.library.path, read.plan.returns, read.pid)
 
-    def _note(self, library: Library, plan: Plan, rows: Sequence[Row], refused: dict[Place, NetprofError]) -> None:
+    def _note(self, read: Read, refused: dict[Place, NetprofError]) -> None:
         """Keep for `started`, `skipped` and `warnings` what came of a library."""
+        library, plan, rows = read.library, read.plan, read.rows
         self._skipped.update(dict.fromkeys(plan.skipped))
         self._warnings.update(dict.fromkeys(plan.warnings))
         for place, error in refused.items():
@@ -312,30 +303,6 @@ class MarkProbe(Probe):
             if there:
                 detail = f"{there} of {wanted} functions of {library.name} ({self._attacher.method})"
                 self._started[StartedProbe(f"marks:{name}", detail)] = None
-
-
-_NO_RETURNS = "nothing: its calls are seen to begin and not to end, so what the job waits for is unknown"
-
-
-def _load(targets_fd: int, ring_bytes: int, multi: bool | None) -> tuple[BpfObject, Attacher]:
-    """Load the program for uprobe_multi where the kernel can do that, else for perf events."""
-    reuse, size = {"targets": targets_fd}, {"records": ring_bytes}
-    if multi is not False:
-        try:
-            loaded = BpfObject(
-                "marks", max_entries=size, reuse=reuse, expected_attach_type={"mark": TRACE_UPROBE_MULTI}
-            )
-        except NotPermittedError:
-            raise
-        except NetprofError:
-            if multi:
-                raise
-        else:
-            if multi or supports_multi(loaded.program_fd("mark")):
-                return loaded, Attacher(loaded, "mark", multi=True)
-            loaded.close()
-    loaded = BpfObject("marks", max_entries=size, reuse=reuse)
-    return loaded, Attacher(loaded, "mark", multi=False)
 
 
 def _u32(number: int) -> bytes:

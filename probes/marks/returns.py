@@ -9,67 +9,91 @@ mend, and where a filter of system calls does not let the trampoline's own throu
 
 from __future__ import annotations
 
-import os
-import re
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 from netprof.errors import NetprofError
+from netprof.probes.kernel.elf import TooLongError
+from netprof.probes.kernel.libbpf import libbpf
+from netprof.probes.kernel.types import described_by_kernel, has_function
 from netprof.probes.marks import libraries
 from netprof.probes.marks.symbols import names_any
 
 _THROW = "__cxa_throw"
 _SWITCHERS = ("libabt.so*", "libqthread.so*")  # Argobots and Qthreads: MPICH can be built with either
 _SHADOW_STACK = "shstk"
-_MENDS_SHADOW_STACK = (6, 11, 0)  # "x86/shstk: Make return uprobe work with shadow stack"
-# From "uprobe: Add uretprobe syscall to speed up return probe" to "seccomp: passthrough uretprobe systemcall without
-# filtering" (cf6cb56ef244), which 6.14 has and the stable kernels got.
-_CALL_IS_FILTERED = (((6, 11, 0), (6, 12, 14)), ((6, 13, 0), (6, 13, 3)))
+_RETURN_CALL = "__x64_sys_uretprobe"  # of the kernels that leave a trampoline by a system call of its own
+_RETURN_CALL_NUMBER = 335
 
 
-def danger(pid: int, mapped: Iterable[libraries.Mapping], throwing: Sequence[str]) -> str | None:
+def danger(
+    pid: int, mapped: Iterable[libraries.Mapping], throwing: Sequence[str], until_s: float = math.inf
+) -> str | None:
     """Say why no return may be probed in process `pid`, None where nothing speaks against it.
 
-    `mapped` are its files. One of them that names a function of `throwing` and throws C++ exceptions may let one pass.
+    `mapped` are its files. One of them that names a function of `throwing` and throws C++ exceptions may let one
+    pass; so may what is not read by `until_s` (time.monotonic).
     """
     for mapping in mapped:
         if any(fnmatchcase(mapping.basename, pattern) for pattern in _SWITCHERS):
             return f"{mapping.basename} switches stacks in the middle of a call, which a probed return does not survive"
-        if throwing and _throws(pid, mapping, throwing):
+        if throwing and _throws(pid, mapping, throwing, until_s):
             return f"{mapping.basename} may let a C++ exception pass, which a probed return turns into an abort"
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return "its status cannot be read"
     status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return danger_of(status, os.uname().release)
+    return danger_of(status, trampoline_of_this_kernel())
 
 
-def danger_of(status: Mapping[str, str], release: str) -> str | None:
-    """Say what in /proc/PID/status speaks against it on a kernel of this release (as uname gives it)."""
-    kernel = _version(release)
-    if _SHADOW_STACK in status.get("x86_Thread_features", "") and kernel < _MENDS_SHADOW_STACK:
-        return f"it has a shadow stack, which Linux {release} does not mend when a return is probed"
-    if status.get("Seccomp", "0") != "0" and any(since <= kernel < until for since, until in _CALL_IS_FILTERED):
-        return f"its system calls are filtered, and Linux {release} adds one of its own where a return is probed"
+@dataclass(frozen=True)
+class Trampoline:
+    """How the kernel's trampoline goes back: `calls` by a system call, which `is_filtered` where calls are."""
+
+    calls: bool
+    is_filtered: bool
+
+
+@lru_cache(maxsize=1)
+def trampoline_of_this_kernel() -> Trampoline:
+    """Look for the system call among the kernel's functions, and try whether a filter would stop it."""
+    calls = has_function(_RETURN_CALL)
+    unknown = not described_by_kernel()  # it may call, then
+    return Trampoline(calls, (calls or unknown) and is_filtered(_RETURN_CALL_NUMBER))
+
+
+def is_filtered(number: int) -> bool:
+    """Tell whether a filter of system calls applies to this one; True where that cannot be tried."""
+    return bool(libbpf().netprof_call_is_filtered(number))
+
+
+def danger_of(status: Mapping[str, str], trampoline: Trampoline) -> str | None:
+    """Say what in /proc/PID/status speaks against it on a kernel with this trampoline."""
+    # The change that gave the trampoline its system call (6.11) also made it mend the shadow stack.
+    if _SHADOW_STACK in status.get("x86_Thread_features", "") and not trampoline.calls:
+        return "it has a shadow stack, which this kernel does not mend when a return is probed"
+    if status.get("Seccomp", "0") != "0" and trampoline.is_filtered:
+        return "its system calls are filtered, and this kernel adds one of its own where a return is probed"
     return None
 
 
-def _throws(pid: int, mapping: libraries.Mapping, throwing: Sequence[str]) -> bool:
+def _throws(pid: int, mapping: libraries.Mapping, throwing: Sequence[str], until_s: float) -> bool:
     """Tell whether a file of the process can throw through the library; one that cannot be opened is taken for one."""
     try:
         library = libraries.open_library(pid, mapping)
     except NetprofError:
         return True
     try:
-        return names_any(library.descriptor, throwing) and names_any(library.descriptor, (_THROW,))
+        names = (throwing, (_THROW,))
+        return all(names_any(library.descriptor, functions, until_s) for functions in names)
+    except TooLongError:
+        return True
     except NetprofError:  # no ELF file: code that was made at run time
         return False
     finally:
         library.close()
-
-
-def _version(release: str) -> tuple[int, int, int]:
-    numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", release)
-    return (int(numbers[1]), int(numbers[2]), int(numbers[3] or 0)) if numbers else (0, 0, 0)

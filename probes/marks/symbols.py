@@ -5,6 +5,7 @@ The file belongs to the traced process: nothing in it is believed, and its names
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ _STT_FUNC = 2
 _FUNCTION_BYTES = 16  # more than the longest instruction
 _CHUNK_BYTES = 4 << 20
 _MAX_NAME_BYTES = 4096
-_MAX_NAMES_BYTES = 1 << 30  # libtorch_cpu.so: 76 MB, read in chunks
+_MAX_NAMES_BYTES = 256 << 20  # libtorch_cpu.so: 76 MB, read in chunks
 _MAX_OCCURRENCES = 10_000
 
 
@@ -42,13 +43,14 @@ class Symbols:
     has_symbol_table: bool
 
 
-def find_functions(descriptor: int, prefixes: Sequence[str]) -> Symbols:
+def find_functions(descriptor: int, prefixes: Sequence[str], until_s: float = math.inf) -> Symbols:
     """Find the functions whose mangled name starts with each of `prefixes` in the open ELF file.
 
     `.dynsym` is searched first, `.symtab` only for prefixes that `.dynsym` does not have. A stripped file gives
-    empty tuples. Raises NetprofError if the file is not a 64-bit little-endian ELF file or contradicts itself.
+    empty tuples. Raises NetprofError if the file is not a 64-bit little-endian ELF file, contradicts itself, or is not
+    read by `until_s` (time.monotonic).
     """
-    elf = Elf(descriptor)
+    elf = Elf(descriptor, until_s)
     found: dict[str, tuple[Symbol, ...]] = dict.fromkeys(prefixes, ())
     tables = [elf.sections[elf.sections["type"] == kind][:1] for kind in (DYNSYM, SYMTAB)]
     for table in np.concatenate(tables):
@@ -58,12 +60,12 @@ def find_functions(descriptor: int, prefixes: Sequence[str]) -> Symbols:
     return Symbols(elf.machine, found, any(len(table) for table in tables))
 
 
-def names_any(descriptor: int, functions: Sequence[str]) -> bool:
+def names_any(descriptor: int, functions: Sequence[str], until_s: float = math.inf) -> bool:
     """Tell whether the dynamic symbols of the open ELF file, its own or those it wants, have one of these functions.
 
     Raises NetprofError as `find_functions`.
     """
-    elf = Elf(descriptor)
+    elf = Elf(descriptor, until_s)
     for table in elf.sections[elf.sections["type"] == DYNSYM]:
         begin, size = _strings(elf, table)
         if any(_occurrences(elf, begin, size, [name.encode() + b"\0" for name in functions])):

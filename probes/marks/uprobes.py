@@ -12,11 +12,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from netprof.errors import NetprofError
+from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.kernel.libbpf import libbpf
 from netprof.probes.kernel.loader import BpfLink, BpfObject, attach_uprobe_multi, attach_uprobe_perf
 
@@ -106,6 +106,36 @@ class Attacher:
     def _attach_multi(self, path: str, places: Sequence[Place], pid: int) -> BpfLink:
         offsets, cookies = [place.offset for place in places], [place.cookie for place in places]
         return attach_uprobe_multi(self._program_fd, path, offsets, cookies, pid, places[0].at_return)
+
+
+def load_for_uprobes(
+    name: str,
+    program: str,
+    *,
+    reuse: Mapping[str, int],
+    max_entries: Mapping[str, int] | None = None,
+    rodata: Mapping[str, int] | None = None,
+    multi: bool | None = None,
+) -> tuple[BpfObject, Attacher]:
+    """Load object `name` so that its `program` attaches by uprobe_multi where the kernel can do that, else perf events.
+
+    `multi` chooses the way (None: the best that there is). Raises NotPermittedError or NetprofError.
+    """
+    if multi is not False:
+        kinds = {program: TRACE_UPROBE_MULTI}
+        try:
+            loaded = BpfObject(name, rodata=rodata, max_entries=max_entries, reuse=reuse, expected_attach_type=kinds)
+        except NotPermittedError:
+            raise
+        except NetprofError:
+            if multi:
+                raise
+        else:
+            if multi or supports_multi(loaded.program_fd(program)):
+                return loaded, Attacher(loaded, program, multi=True)
+            loaded.close()
+    loaded = BpfObject(name, rodata=rodata, max_entries=max_entries, reuse=reuse)
+    return loaded, Attacher(loaded, program, multi=False)
 
 
 def supports_multi(program_fd: int) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
-from netprof.errors import NetprofError, NotPermittedError
+from netprof.errors import NetprofError
 from netprof.probes.kernel.procfile import ProcFile
+from netprof.probes.kernel.rights import SYS_PTRACE, not_permitted
 from netprof.probes.kernel.rtnetlink import device_name
 from netprof.schema import NIC_COUNTERS
 
@@ -31,10 +32,7 @@ def open_counters(netns: int, pid: int) -> ProcFile:
             raise NetprofError(f"process {pid} is not in network namespace {netns} but in {seen}")
         return ProcFile(f"/proc/{pid}/net/dev")
     except PermissionError as error:
-        raise NotPermittedError(
-            f"not permitted to read the network counters of process {pid}: CAP_SYS_PTRACE is missing",
-            "run as root, or add CAP_SYS_PTRACE",
-        ) from error
+        raise not_permitted(f"read the network counters of process {pid}", SYS_PTRACE) from error
     except OSError as error:
         raise NetprofError(f"there is no process {pid} any more", "attach again with a pid that runs") from error
 

@@ -14,7 +14,9 @@ from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.nic.line_rate import Condition, conditions, gone
 from netprof.schema import LinkState
 
-_SHARE = 5e-3  # of a core, that looking may take: where devices of any kind come and go it is done less often
+_SHARE, _AT_ONCE_S = 5e-3, 0.1
+"""Looking may take this share of a core, and so many seconds at once: a few changes are each looked at; where devices
+of any kind come and go all the time, it is done less often."""
 
 Row = dict[str, Any]
 """A row of table `link_changes`."""
@@ -41,7 +43,7 @@ class LinkHistory:
         self._devices: dict[str, _Followed] = {}
         self._rows: list[Row] = []
         self._changed_ns: int | None = None
-        self._next_look_s = 0.0
+        self._spent_s, self._spent_at_s = 0.0, 0.0  # more than the share allows, as of the last look
         self._events: LinkEvents | None = None
         with suppress(NetprofError, OSError):  # the first look will say why
             self._events = namespace.run(LinkEvents)
@@ -84,7 +86,7 @@ class LinkHistory:
             now_ns = time.monotonic_ns()
             if self._events is not None and self._events.take():
                 self._changed_ns = self._changed_ns or now_ns
-            if self._changed_ns is not None and (at_once or now_ns / 1e9 >= self._next_look_s):
+            if self._changed_ns is not None and (at_once or self._beyond_share_s() < _AT_ONCE_S):
                 changed_ns, self._changed_ns = self._changed_ns, None
                 self._look(changed_ns)
 
@@ -99,7 +101,12 @@ class LinkHistory:
             if followed.index is None or now != followed.now:
                 self._tell(device, now, at_ns)
             followed.index, followed.now = index, now
-        self._next_look_s = time.monotonic() + (time.monotonic() - begin_s) / _SHARE
+        self._spent_s = self._beyond_share_s() + time.monotonic() - begin_s
+        self._spent_at_s = time.monotonic()
+
+    def _beyond_share_s(self) -> float:
+        """Return for how long has been looked at devices beyond the share of the time."""
+        return max(0.0, self._spent_s - _SHARE * (time.monotonic() - self._spent_at_s))
 
     def _rated(self, found: Condition) -> Condition:
         given = self._override_bps

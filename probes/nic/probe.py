@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from netprof.errors import NetprofError
@@ -22,6 +22,15 @@ _Row = dict[str, Any]
 
 
 @dataclass
+class _Sample:
+    """The counters of a namespace as text, and what its devices go by, by the names that they had then."""
+
+    time_ns: int
+    text: bytes
+    names: dict[str, str]
+
+
+@dataclass
 class _Namespace:
     """A network namespace's counters, the history of those of its devices that are sampled, and when it is due."""
 
@@ -29,22 +38,48 @@ class _Namespace:
     counters: ProcFile
     history: LinkHistory
     next_s: float = 0.0
+    changes: list[_Row] = field(default_factory=list)
+    samples: list[_Sample] = field(default_factory=list)
+    parsed_s: float = 0.0  # CPU time that turning a sample into rows took
 
-    def read(self) -> list[_Row]:
-        """Read the counters once and return a row for each device that is sampled."""
+    def listen(self, *, final: bool = False) -> None:
+        """Take note of devices that changed."""
+        self.changes += self.history.changes(final=final)
+
+    def sample(self) -> None:
+        """Read the counters once. Of several samples that hold the same, the first and the last are kept."""
         begin_s, before_ns = time.thread_time(), time.monotonic_ns()
         text = self.counters.read()
-        time_ns = (before_ns + time.monotonic_ns()) // 2
-        names = self.history.names()
-        found = parse_counters(text, names)
-        cost_s = time.thread_time() - begin_s
+        taken = _Sample((before_ns + time.monotonic_ns()) // 2, text, self.history.names())
+        if len(self.samples) > 1 and self._same(taken, self.samples[-1]) and self._same(taken, self.samples[-2]):
+            self.samples[-1] = taken
+        else:
+            self.samples.append(taken)
+        cost_s = time.thread_time() - begin_s + self.parsed_s
         self.next_s = before_ns / 1e9 + cost_s / _NAMESPACE_SHARE
-        return [{"device": names[name], "netns": self.netns, "time_ns": time_ns, **found[name]} for name in found]
+
+    def take(self) -> list[_Row]:
+        """Return a row for each device that is sampled of each sample since the last call."""
+        samples, self.samples = self.samples, []
+        begin_s = time.thread_time()
+        rows = [row for sample in samples for row in self._rows(sample)]
+        if samples:
+            self.parsed_s = (time.thread_time() - begin_s) / len(samples)
+        return rows
 
     def close(self) -> None:
         """Close the counters, and stop following the devices."""
         self.counters.close()
         self.history.close()
+
+    def _rows(self, sample: _Sample) -> list[_Row]:
+        found = parse_counters(sample.text, sample.names)
+        about = {"netns": self.netns, "time_ns": sample.time_ns}
+        return [{"device": sample.names[name], **about, **counters} for name, counters in found.items()]
+
+    @staticmethod
+    def _same(one: _Sample, other: _Sample) -> bool:
+        return one.text == other.text and one.names == other.names
 
 
 class NicProbe(Probe):
@@ -55,7 +90,9 @@ class NicProbe(Probe):
     """
 
     name = "nic"
-    period_s = 0.05
+    period_s = 0.4
+    sample_s = 0.05
+    notices = frozenset({"flows"})
 
     def __init__(self, line_rate_bps: float | None = None) -> None:
         self._line_rate_bps = line_rate_bps
@@ -72,26 +109,44 @@ class NicProbe(Probe):
 
     def notice(self, table: str, columns: Columns) -> None:
         """Take up the devices of new flows."""
-        if table == "flows":
-            for netns, device, pid in zip(columns["netns"], columns["device"], columns["pid"], strict=True):
-                if device and (netns, device) not in self._devices and not self._renamed(netns, device):
-                    self._add(netns, device, pid)
+        for netns, device, pid in zip(columns["netns"], columns["device"], columns["pid"], strict=True):
+            if _is_network_device(device) and self._is_new(netns, device):
+                self._add(netns, device, pid)
+
+    def sample(self) -> None:
+        """Read the counters of all devices that are due, and learn which devices have changed."""
+        self._sample()
 
     def drain(self, *, final: bool = False) -> Tables:
-        """Read the counters of all devices that are due: rows of table `nic`. A device that is gone has none.
+        """Return rows of table `nic` for the samples since the last call, and one more. A device that is gone has none.
 
         With `final` all are read, and each has a row. Table `link_changes` has one for each device that is new or
         changed.
         """
-        now_s = time.monotonic()
-        links = [row for each in self._namespaces.values() for row in each.history.changes(final=final)]
-        due = [each for each in self._namespaces.values() if final or now_s >= each.next_s]
-        rows = [row for namespace in due for sample in namespace.read() for row in self._rows(sample, final=final)]
+        self._sample(final=final)
+        namespaces = self._namespaces.values()
+        samples = [sample for namespace in namespaces for sample in namespace.take()]
+        last = {(sample["netns"], sample["device"]): number for number, sample in enumerate(samples)}
+        rows = [
+            row
+            for number, sample in enumerate(samples)
+            for row in self._rows(sample, final=final and last[sample["netns"], sample["device"]] == number)
+        ]
+        links = [row for each in namespaces for row in each.changes]
+        for each in namespaces:
+            each.changes.clear()
         return {"link_changes": _columns("link_changes", links), "nic": _columns("nic", rows)}
+
+    def _sample(self, *, final: bool = False) -> None:
+        now_s = time.monotonic()
+        for namespace in self._namespaces.values():
+            namespace.listen(final=final)
+            if final or now_s >= namespace.next_s:
+                namespace.sample()
 
     def describe(self) -> Description:
         """Return the devices found so far, and those that cannot be sampled."""
-        started = StartedProbe(self.name, f"every {self.period_s * 1e3:.0f} ms")
+        started = StartedProbe(self.name, f"every {self.sample_s * 1e3:.0f} ms")
         return Description((started,), tuple(self._skipped), devices=tuple(self._devices.values()))
 
     def close(self) -> None:
@@ -99,6 +154,9 @@ class NicProbe(Probe):
         for namespace in self._namespaces.values():
             namespace.close()
         self._namespaces.clear()
+
+    def _is_new(self, netns: int, device: str) -> bool:
+        return (netns, device) not in self._devices and not self._renamed(netns, device)
 
     def _renamed(self, netns: int, device: str) -> bool:
         """Say whether a name is the new one of a device that is known by another."""
@@ -137,6 +195,11 @@ class NicProbe(Probe):
         self._last[key] = sample
         before = self._waiting.pop(key, None)
         return [sample] if before is None or stands_still else [before, sample]
+
+
+def _is_network_device(name: str) -> bool:
+    """Tell a device's name from that of an RDMA port, which has a slash in it."""
+    return bool(name) and "/" not in name
 
 
 def _columns(table: str, rows: list[_Row]) -> Columns:

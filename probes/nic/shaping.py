@@ -9,7 +9,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netprof.probes.kernel.rtnetlink import TrafficControl, attributes, number
+from netprof.probes.kernel.netlink import attributes, number
+from netprof.probes.kernel.rtnetlink import TrafficControl
 
 _ROOT = 0xFFFFFFFF
 _SINGLE_CHILD = {"tbf", "netem"}  # all that passes them passes their only child

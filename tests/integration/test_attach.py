@@ -91,3 +91,19 @@ def test_an_all_reduce_puts_on_the_wire_what_its_algorithm_says(ranks: int, tmp_
         sent = wire[(wire.pid == pid) & (wire.direction == TRANSMIT)]
         payload = sent.payload_bytes[(sent.first_ns > begin_ns) & (sent.last_ns < end_ns)].sum()
         assert 0 < payload - algorithm_bytes < 1e-3 * algorithm_bytes  # what is more are gloo's message headers
+
+
+def test_a_digest_is_written_when_the_recording_ends(tmp_path: Path) -> None:
+    trace, root = tmp_path / "t.netprof", tmp_path / "digests"
+    options = ["--gradient-mb", "2", "--width", "256", "--batch", "64", "--bucket-cap-mb", "1"]
+    with Lab() as lab, training([host.popen for host in lab], tmp_path, *options, master=f"{lab[0].ipv4}:29500") as job:
+        report = attach(job.pids[:1], trace, "--iterations", "30", "--digest", str(root / "job=test"))
+    done = netprof("report", str(root), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["iterations"] == report["iterations"]
+    assert found["waiting"] == report["waiting"]
+    assert found["ranks"] == report["ranks"]
+    refused = netprof("report", str(root), "--csv", str(tmp_path / "csv"))
+    assert refused.returncode == 2
+    assert "needs the traces" in refused.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lab import Lab
+from lab_links import CONGESTION_CONTROL
 from traffic import Collector, Peer, Recorded, assert_exact
 
 from netprof.probes.flow.probe import FlowProbe
@@ -124,6 +125,25 @@ def test_loopback_counts_once() -> None:
     assert_exact(recorded, sender.events("finished")[0], sender.pid)
     assert_exact(recorded, {"flows": receiver.events("closed")}, receiver.pid)
     assert {flow["device"] for flow in recorded.flows.values()} == {"lo"}
+
+
+def test_congestion_control_is_named() -> None:
+    """The laboratory's is its own, whatever the machine's is; a socket may choose another one."""
+    with Lab() as lab:
+        recorded, _, _ = transfer(lab[0].popen, lab[1].popen, lab[1].ipv4)
+    assert {flow["congestion_control"] for flow in recorded.flows.values()} == {CONGESTION_CONTROL}
+    with recording(os.getpid()) as collector, socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.socket() as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+            client.connect(listener.getsockname())
+            accepted, (_, port) = listener.accept()
+            with accepted:
+                usual = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+                accepted.sendall(client.getsockname()[0].encode())
+                assert client.recv(99)
+        recorded = collector.finish()
+    control = {ports[0] == port: flow["congestion_control"] for ports, flow in recorded.flows.items()}
+    assert control == {True: "reno", False: usual}
 
 
 def test_sockets_older_than_the_attach() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from archive import merged
 from lab import Lab
 from training import netprof, training
 
@@ -25,6 +26,8 @@ SAME = 1e-3
 """Seen on a busy machine: 4e-5 of iterations (2e-4 at most), 9e-5 of all-reduces. Where a thread is preempted between
 the two tools' marks, they differ by more."""
 NEAR_NS = 20_000_000
+BESIDE_US = 500
+"""How far iterations and forward passes may lie apart in an archive: two clocks, and what is between their marks."""
 JOB = ["--gradient-mb", "6", "--width", "512", "--bucket-cap-mb", "2.1", "--data-ms", "20", "--seconds", "10"]
 
 
@@ -75,20 +78,44 @@ def differences(evidence: Evidence, pid: int, path: Path) -> tuple[np.ndarray, n
     return iterations, (reduces.duration_ns - seen.length_ns[index]) / seen.length_ns[index]
 
 
-def test_torch_profiler_agrees(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """The folder of a trace and the ranks' profiles, and their processes."""
+    folder = tmp_path_factory.mktemp("profiled")
     with (
         Lab(rate="400mbit") as lab,
-        training([h.popen for h in lab], tmp_path, *JOB, master=f"{lab[0].ipv4}:29500", program=PROGRAM) as job,
+        training([h.popen for h in lab], folder, *JOB, master=f"{lab[0].ipv4}:29500", program=PROGRAM) as job,
     ):
         done = netprof(
-            "attach", *map(str, job.pids), "--out", str(tmp_path / "t.netprof"), "--iterations", "25", "--no-live"
+            "attach", *map(str, job.pids), "--out", str(folder / "t.netprof"), "--iterations", "25", "--no-live"
         )
         assert done.returncode == 0, done.stderr
         pids = job.pids
         assert job.wait() == [0, 0]
-    evidence = analyze(TraceReader(tmp_path / "t.netprof")).evidence
+    return folder, pids
+
+
+def test_torch_profiler_agrees(recorded: tuple[Path, list[int]]) -> None:
+    folder, pids = recorded
+    evidence = analyze(TraceReader(folder / "t.netprof")).evidence
     for rank, pid in enumerate(pids):
-        iterations, reduces = differences(evidence, pid, tmp_path / f"rank{rank}.csv.json")
+        iterations, reduces = differences(evidence, pid, folder / f"rank{rank}.csv.json")
         assert np.percentile(np.abs(iterations), 90) < SAME
         assert abs(iterations.mean()) < SAME
         assert np.median(np.abs(reduces)) < SAME
+
+
+def test_profiles_lie_beside_the_recording_in_an_archive(recorded: tuple[Path, list[int]]) -> None:
+    folder, pids = recorded
+    profiles = [text for rank in (0, 1) for text in ("--with-kineto", str(folder / f"rank{rank}.csv.json"))]
+    done = netprof("report", str(folder / "t.netprof"), "--archive", str(folder / "a.tar"), *profiles)
+    assert done.returncode == 0, done.stderr
+    (events,) = merged((folder / "a.tar").read_bytes()).values()
+    slices = [event for event in events if event["ph"] == "X"]
+    for pid in pids:
+        own = [event for event in slices if event["pid"] == pid]
+        begins = np.array([event["ts"] for event in own if event.get("cat") == "iteration"])
+        forward = np.array([event["ts"] for event in own if event["name"] == "DistributedDataParallel.forward"])
+        assert len(begins) >= 20
+        apart_us = np.abs(begins[:, None] - forward).min(axis=1)
+        assert np.median(apart_us) < BESIDE_US

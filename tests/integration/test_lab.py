@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,23 @@ def test_the_token_bucket_shapes() -> None:
         log = transfer(lab, lab[1].ipv4, "--bursts", "2000000")
     burst = events(log["send"], "burst")[0]
     assert burst["acked_ns"] - burst["begin_ns"] > (2_000_000 - 32_768) * 8 / 100e6 * 1e9
+
+
+def test_a_link_that_becomes_slower_passes_what_waited_there() -> None:
+    """Packets that are larger than the smaller bucket wait when the rate is changed."""
+    with Lab(rate="1gbit") as lab, ThreadPoolExecutor(1) as pool:
+        log = pool.submit(transfer, lab, lab[1].ipv4, "--bursts", "40000000")
+        while sent_bytes(lab) < 5_000_000 and not log.done():
+            pass
+        assert not log.done()
+        lab[0].shape("200mbit", lab.latency)
+        assert [burst["bytes"] for burst in events(log.result()["receive"], "burst")] == [40_000_000]
+
+
+def sent_bytes(lab: Lab) -> int:
+    command = ["ip", "-netns", lab[0].netns, "-j", "-s", "link", "show", "dev", lab[0].device]
+    (device,) = json.loads(subprocess.check_output(command))
+    return int(device["stats64"]["tx"]["bytes"])
 
 
 def test_a_long_way_delays_and_loses_nothing() -> None:

@@ -172,5 +172,5 @@ def test_without_the_right_to_enter_the_line_rate_is_unknown_and_says_why(host: 
         inside.kill()
     unknown, given = done.stdout.splitlines()
     assert "bps=None" in unknown
-    assert "CAP_SYS_ADMIN is missing" in unknown
+    assert "CAP_SYS_ADMIN missing" in unknown
     assert "bps=1000000000.0, source='--line-rate'" in given

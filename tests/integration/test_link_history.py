@@ -13,9 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from lab import Lab
 from traffic import Peer
+
+from netprof.trace import TraceReader
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
 
@@ -25,7 +28,7 @@ BUSY = ["--bytes", "1000000", "--count", "1000", "--period-ms", "10"]
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    with Lab(rate="500mbit") as hosts:
+    with Lab(rate="200mbit") as hosts:
         yield hosts
 
 
@@ -65,20 +68,32 @@ def change_rate(lab: Lab, rate: str) -> None:
     lab[0].tc("qdisc", "change", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms")
 
 
+def busy_by_counters(trace: Path) -> float:
+    """Return for what share of the time a link was busy, by the device's own bytes and the rates of their time."""
+    reader = TraceReader(trace)
+    nic, history = reader.table("nic"), reader.table("link_changes")
+    time_ns, sent = nic["time_ns"].to_numpy(), nic["tx_bytes"].to_numpy().astype(float)
+    edges_ns = np.append(history["since_ns"].to_numpy(), time_ns[-1])
+    needed_s = np.diff(np.interp(edges_ns, time_ns, sent)) * 8 / history["line_rate_bps"].to_numpy()
+    return float(needed_s.sum() / (time_ns[-1] - time_ns[0]) * 1e9)
+
+
 def test_a_rate_that_is_changed_counts_from_then_on(lab: Lab, tmp_path: Path) -> None:
-    """A link that is full before and after is full: at either rate alone it would be half idle, or beyond it."""
+    """A link is busy for its bytes at the rate of their time: at either rate alone it would be half or twice that."""
     with recorded(lab, tmp_path / "t.netprof"):
         time.sleep(1.5)
-        change_rate(lab, "100mbit")
+        change_rate(lab, "50mbit")
         time.sleep(2.5)
     document = report(tmp_path / "t.netprof")
     (link,) = document["links"]
-    assert [each["line_rate_bps"] for each in link["history"]] == [5e8, 1e8]
-    assert link["line_rate_bps"] == 1e8  # for the longest
-    assert link["utilization_tx"] == pytest.approx(1.0, abs=0.06)
-    assert link["idle_tx_total_s"] < 0.06 * link["window_s"]
+    assert [each["line_rate_bps"] for each in link["history"]] == [2e8, 5e7]
+    assert link["line_rate_bps"] == 5e7  # for the longest
+    busy = busy_by_counters(tmp_path / "t.netprof")
+    assert busy > 0.75, "TCP does not lose all its speed at the change"
+    assert link["utilization_tx"] == pytest.approx(busy, abs=0.06)
+    assert link["idle_tx_total_s"] < (1.06 - busy) * link["window_s"]
     (note,) = (note for note in document["notes"] if "went from" in note)
-    assert note.startswith("eth0 went from 500.0 Mbit/s to 100.0 Mbit/s (tbf: 100 Mbit/s on eth0)")
+    assert note.startswith("eth0 went from 200.0 Mbit/s to 50.0 Mbit/s (tbf: 50 Mbit/s on eth0)")
 
 
 def test_a_device_that_is_renamed_is_the_same(lab: Lab, tmp_path: Path) -> None:

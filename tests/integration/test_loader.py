@@ -11,6 +11,7 @@ import pytest
 from kernel import programs_of, still_loaded
 
 from netprof.errors import NetprofError, NotPermittedError
+from netprof.probes.doctor.features import Feature, missing_features
 from netprof.probes.kernel import loader
 from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update
 
@@ -129,11 +130,19 @@ def test_a_rejected_program_shows_the_verifier_s_last_line(compiled: Callable[[s
     assert "BEGIN PROG LOAD LOG" in caught.value.detail
 
 
-def test_a_kernel_without_type_information(compiled: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "KERNEL_BTF", Path("/nowhere"))
-    with pytest.raises(NotPermittedError, match="type information") as caught:
-        BpfObject(compiled(GOOD))
-    assert "CONFIG_DEBUG_INFO_BTF" in caught.value.hint
+LACKING = """
+SEC("tp_btf/tcp_probe") int has_it(void *context) { return 0; }
+SEC("tp_btf/tcp_probe_of_another_kernel") int lacks_it(void *context) { return 0; }
+SEC("tp_btf/tcp_probe") int lacks_that(void *context) { return ((long (*)(void)) 9999)(); }
+"""
+
+
+def test_what_a_kernel_lacks_is_told_apart(compiled: Callable[[str], str]) -> None:
+    name = compiled(LACKING)
+    has, tracepoint, helper = (Feature(each, each, "test") for each in ("has_it", "lacks_it", "lacks_that"))
+    assert missing_features([has, tracepoint, helper], name) == (tracepoint, helper)
+    with pytest.raises(NetprofError, match="missing from this installation"):
+        missing_features([has], "absent")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not an object"])

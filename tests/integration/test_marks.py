@@ -4,12 +4,14 @@ import ctypes
 import dataclasses
 import os
 import platform
+import re
 import select
 import shutil
 import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +26,9 @@ from netprof.probes.frameworks import Framework, Mark, Memory, Register
 from netprof.probes.job import procfs
 from netprof.probes.kernel.loader import map_lookup
 from netprof.probes.kernel.targets import TargetMap
-from netprof.probes.marks.libraries import executable_mappings, open_library
+from netprof.probes.marks import plan
+from netprof.probes.marks.costs import CLASSES
+from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, open_library
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind
 
@@ -238,6 +242,7 @@ def test_a_recording_samples_until_every_process_that_trains_and_lives_has_stepp
         record((second, 1))
         assert not probe.sampling
         probe.follow([as_target(first), as_target(second), as_target(third)])
+        probe.settle()
         assert probe.sampling, "one more joined"
         record((second, 20), (third, 20))
         assert probe.sampling, "the first has not stepped since"
@@ -338,7 +343,8 @@ def test_versions_of_a_library_are_told_apart_by_what_they_have(toys: list[Toy],
 
 
 @pytest.mark.skipif(not X86, reason="the functions with these first instructions are x86-64 assembly")
-def test_slow_first_instructions(toys: list[Toy], built: Path) -> None:
+def test_first_instructions_that_are_dear_here(toys: list[Toy], built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "DEAR_NS", 500)  # less than any single-stepped one costs
     rare = Mark(MarkKind.DDP_FORWARD, "toy_slow", (Register(1),))
     frequent = Mark(MarkKind.GRADIENT_READY, "toy_slow", sampled=True)
     behind = Mark(MarkKind.BUCKET_LAUNCH, "toy_endbr", (Register(1),))
@@ -348,10 +354,27 @@ def test_slow_first_instructions(toys: list[Toy], built: Path) -> None:
         table = probe.drain()["marks"]
         assert [skipped.name for skipped in probe.skipped] == ["marks:toy:gradient_ready"]
         assert len(probe.warnings) == 1
-        assert "single-step" in probe.warnings[0]
+        assert re.search(r"this kernel single-steps: at least \d+\.\d µs a call \(48 89 f8", probe.warnings[0])
     assert Counter(table["kind"].tolist()) == {MarkKind.DDP_FORWARD: 3, MarkKind.BUCKET_LAUNCH: 3}
     for kind in (MarkKind.DDP_FORWARD, MarkKind.BUCKET_LAUNCH):
         assert table["arg0"][table["kind"] == kind].tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(not X86, reason="the functions with these first instructions are x86-64 assembly")
+def test_first_instructions_that_are_not_dear_here(
+    toys: list[Toy], built: Path, monkeypatch: pytest.MonkeyPatch, multi: bool
+) -> None:
+    """What is measured decides, not the kind of instruction."""
+    monkeypatch.setattr(plan, "DEAR_NS", 1e9)
+    frequent = Mark(MarkKind.GRADIENT_READY, "toy_slow", sampled=True)
+    program = start(toys, built)
+    with MarkProbe([program.pid], frameworks=toy(frequent), multi=multi) as probe:
+        program.say("call 3")
+        assert probe.drain()["marks"]["kind"].tolist() == [MarkKind.GRADIENT_READY] * 3
+        assert (probe.skipped, probe.warnings) == ([], [])
+        costs = probe.costs.all()
+    assert set(costs) == set(CLASSES["x86_64"])
+    assert 0 < costs["push"] < costs["other"]
 
 
 @pytest.mark.skipif(not X86, reason="the function that cannot be probed is x86-64 assembly")
@@ -424,7 +447,7 @@ def _open_files() -> int:
 def test_a_process_with_libraries_without_end(
     toys: list[Toy], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netprof.probes.marks.probe.MAX_LIBRARIES", 3)
+    monkeypatch.setattr("netprof.probes.marks.reading.MAX_LIBRARIES", 3)
     program = start(toys, built)
     for number in range(5):
         shutil.copy(built / "libtoy.so", tmp_path / f"libtoy{number}.so")
@@ -434,6 +457,47 @@ def test_a_process_with_libraries_without_end(
         probe.attach(program.pid)
         assert "more than 3" in probe.skipped[-1].reason
         assert _open_files() - before <= 2 * 3  # a file and a link each
+
+
+def test_a_disk_that_does_not_answer_holds_up_nothing_else(
+    toys: list[Toy], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its library is attached to once the disk answers; until then the recording says so and goes on."""
+    answers, asked = threading.Event(), threading.Event()
+    shutil.copy(built / "libtoy.so", tmp_path / "libtoy_far.so")
+
+    def open_it(pid: int, mapping: Mapping) -> Library:
+        if mapping.basename == "libtoy_far.so":
+            asked.set()
+            answers.wait(60)
+        return open_library(pid, mapping)
+
+    monkeypatch.setattr("netprof.probes.marks.reading.open_library", open_it)
+    near, far = start(toys, built), start(toys, built, tmp_path / "libtoy_far.so")
+    with MarkProbe(frameworks=toy(BEGIN)) as probe:
+        probe.follow([as_target(near)])
+        begin_s = time.monotonic()
+        probe.follow([as_target(near), as_target(far)])
+        assert asked.wait(10)
+        near.say("call 3")
+        far.say("call 3")
+        assert len(rows(probe, MarkKind.DDP_FORWARD)) == 3
+        assert time.monotonic() - begin_s < 5
+        assert f"the libraries of process {far.pid} are not read yet" in probe.skipped[-1].reason
+        answers.set()
+        probe.settle()
+        assert probe.skipped == []
+        far.say("call 4")
+        assert len(rows(probe, MarkKind.DDP_FORWARD)) == 4
+    answers.clear()
+    asked.clear()
+    with MarkProbe(frameworks=toy(BEGIN)) as probe:
+        probe.follow([as_target(near)])
+        probe.follow([as_target(near), as_target(far)])
+        assert asked.wait(10)
+        begin_s = time.monotonic()
+    assert time.monotonic() - begin_s < 5, "nor does it hold up the end"
+    answers.set()
 
 
 def test_a_process_that_ended_or_never_was() -> None:

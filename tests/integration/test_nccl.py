@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import platform
@@ -20,7 +19,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training import netprof
+from nccl_net import real_library
+from training import netprof, training
 
 from netprof.probes.frameworks import NCCL
 from netprof.probes.marks.instructions import examine_entry
@@ -173,6 +173,28 @@ def _check_words(report: dict[str, Any], trace: Path) -> None:
 
 @needs_root
 @needs_gcc
+def test_nccl_that_is_mapped_and_not_called_changes_nothing(stub: Path, tmp_path: Path) -> None:
+    """What a gloo job on a CUDA build of torch is: the library is there, with its marks, and nobody calls it."""
+    pytest.importorskip("torch", reason="the job is a PyTorch one")
+
+    def with_nccl(command: list[str], env: dict[str, str], **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(command, env=env | {"LD_PRELOAD": str(stub)}, **options)
+
+    with training([with_nccl, with_nccl], tmp_path, "--gradient-mb", "8") as job:
+        pids = [str(pid) for pid in job.pids]
+        done = netprof("attach", *pids, "--iterations", "10", "--json", "--no-live", "--out", str(tmp_path / "t"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert any(probe["name"] == "marks:nccl" for probe in report["probes"]["started"])
+    assert not report["nccl"]
+    assert {kind["backend"] for kind in report["collectives"]["by_kind"]} == {"gloo"}
+    assert all(kind["running_ns"] for kind in report["collectives"]["by_kind"])
+    assert report["scaling_factor"] is not None
+    assert not any("NCCL" in text for text in (report["verdict"], *report["notes"]))
+
+
+@needs_root
+@needs_gcc
 def test_a_library_without_symbols_is_said_and_the_flows_are_recorded(stub: Path, tmp_path: Path) -> None:
     source = tmp_path / "empty.c"
     source.write_text("static int nothing; int *somewhere(void) { return &nothing; }")
@@ -198,18 +220,6 @@ def test_doctor_says_which_functions_it_found(trainers: list[Trainer], stub: Pat
     text = " ".join(netprof("doctor", str(trainer.pid)).stdout.split())
     assert "marks of nccl" in text
     assert re.search(r"\d+ of \d+ functions found in libnccl.so.2; \d+ came with later versions", text)
-
-
-def real_library() -> Path | None:
-    """Return libnccl.so.2 of the wheel nvidia-nccl-cu12 or -cu13, or the file that NETPROF_NCCL names."""
-    if named := os.environ.get("NETPROF_NCCL"):
-        return Path(named)
-    try:
-        spec = importlib.util.find_spec("nvidia.nccl")
-    except ModuleNotFoundError:
-        return None
-    places = [Path(place) / "lib" / "libnccl.so.2" for place in (spec.submodule_search_locations or [])] if spec else []
-    return next((place for place in places if place.exists()), None)
 
 
 def test_the_real_library_has_every_function_with_a_cheap_first_instruction() -> None:

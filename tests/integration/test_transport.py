@@ -166,3 +166,20 @@ def test_a_jiffy_is_as_long_as_the_kernel_was_built_with() -> None:
 
     (line,) = (line for line in gzip.decompress(config.read_bytes()).decode().splitlines() if "CONFIG_HZ=" in line)
     assert 1_000_000 // int(line.partition("=")[2]) == TICK_US
+
+
+def test_a_full_send_buffer_is_seen(connect: Callable[[str], Pair]) -> None:
+    """TCP's own clock of it hardly runs where acknowledgements are all that it waits for."""
+    with FlowProbe(1_000_000) as probe:
+        probe.targets.add(os.getpid())
+        probe.follow(())
+        near, far = connect("sndbuf")
+        reading = threading.Event()
+        reading.set()
+        sending = send(near, far, reading, AMOUNTS["neither"])
+        sending.join()
+        buffer_bytes = near.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        found = flow_rows(probe.drain(final=True), near)
+        sending.other.join()  # type: ignore[attr-defined]
+    assert set(found["send_buffer_bytes"].tolist()) == {buffer_bytes}
+    assert np.median(found["send_queued_bytes"]) > 2 / 3 * buffer_bytes

@@ -8,7 +8,6 @@ import platform
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,13 +15,16 @@ from unprivileged import NOBODY
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import SkippedProbe, Target
-from netprof.probes.doctor import capabilities, machine
-from netprof.probes.doctor.capabilities import remedy_for_refusal, remedy_for_rights, require_recording
+from netprof.probes.doctor import features, machine
+from netprof.probes.doctor.capabilities import remedy_for_refusal, require_recording
 from netprof.probes.doctor.check import Check, Status, can_record
 from netprof.probes.doctor.diagnose import examine
+from netprof.probes.doctor.features import Feature
 from netprof.probes.doctor.machine import PROGRAM_KINDS
 from netprof.probes.doctor.probes import try_probes
 from netprof.probes.flow.probe import FlowProbe
+from netprof.probes.kernel import rights
+from netprof.probes.kernel.rights import remedy_for_rights
 from netprof.probes.nic.probe import NicProbe
 from netprof.probes.probe import Description
 from netprof.views.doctor import render, to_json
@@ -42,6 +44,7 @@ except NetprofError as error:
 EXAMINE = """
 import json, sys
 from netprof.probes.doctor.diagnose import examine
+from netprof.probes.doctor.features import Feature
 from netprof.views.doctor import to_json
 print(json.dumps(to_json(examine(int(sys.argv[1]) if len(sys.argv) > 1 else None))))
 """
@@ -80,7 +83,7 @@ def test_a_user_without_the_rights_gets_exit_code_3_and_their_names(prefix: Sequ
     done = run(REQUIRE, prefix)
     assert done.returncode == NotPermittedError.exit_code == 3, done.stderr
     message, hint = done.stdout.splitlines()
-    assert message == f"not permitted to record: {missing}"
+    assert message == f"not permitted to load BPF programs: {missing}"
     assert hint
 
 
@@ -97,21 +100,47 @@ def test_root_of_a_user_namespace_is_told_apart() -> None:
 
 
 @ROOT
-def test_a_pid_namespace_is_refused_since_pids_mean_others_there() -> None:
+def test_a_pid_namespace_is_no_hindrance() -> None:
     done = run(REQUIRE, ("unshare", "--pid", "--fork", "--mount-proc"))
+    assert done.returncode == 0, done.stdout
+
+
+@ROOT
+def test_where_proc_is_of_another_pid_namespace_nothing_is_recorded() -> None:
+    done = run(REQUIRE, ("unshare", "--pid", "--fork"))
     assert done.returncode == 3
-    assert "PID namespace" in done.stdout
-    assert "--pid=host" in done.stdout
+    message, hint = done.stdout.splitlines()
+    assert message == "/proc shows other pids than this PID namespace has"
+    assert "--mount-proc" in hint
 
 
-def test_an_old_kernel_and_one_without_type_information(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(platform, "release", lambda: "5.14.0-427.el9.x86_64")
-    with pytest.raises(NotPermittedError, match=r"kernel 5\.14\.0-427\.el9\.x86_64 is too old"):
+@ROOT
+def test_without_type_information_pids_are_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netprof.probes.doctor.capabilities.described_by_kernel", lambda: False)
+    require_recording()
+    monkeypatch.setattr("netprof.probes.kernel.pids.in_initial_namespace", lambda: False)
+    with pytest.raises(NotPermittedError, match="type information") as caught:
         require_recording()
-    monkeypatch.setattr(platform, "release", lambda: "5.15.0-91-generic")
-    monkeypatch.setattr(capabilities, "KERNEL_BTF", tmp_path / "vmlinux")
-    with pytest.raises(NotPermittedError, match="no type information"):
+    assert "--pid=host" in caught.value.hint
+
+
+@ROOT
+@pytest.mark.parametrize("release", ["5.14.0-427.el9.x86_64", "4.4.0", "unheard-of"])
+def test_what_a_kernel_is_called_does_not_matter(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "release", lambda: release)
+    require_recording()
+
+
+@ROOT
+def test_a_kernel_that_lacks_something_is_refused_in_one_line_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed, wanted, there = (Feature(name, "", "test", name == "storage") for name in ("storage", "cookies", "rings"))
+    monkeypatch.setattr(features, "FEATURES", (needed, wanted, there))
+    monkeypatch.setattr(features, "missing_features", lambda: (needed, wanted))
+    with pytest.raises(NotPermittedError) as caught:
         require_recording()
+    assert caught.value.message == f"this kernel ({platform.release()}) cannot record: it lacks storage"
+    checks = {check.name: check.status for check in examine()}
+    assert [checks[name] for name in ("storage", "cookies", "rings")] == [Status.BLOCKED, Status.LIMITED, Status.OK]
 
 
 @ROOT
@@ -119,7 +148,8 @@ def test_everything_is_allowed_here() -> None:
     checks = examine()
     assert can_record(checks)
     assert {check.name for check in checks if check.status is Status.OK} >= {
-        "kernel", "type information", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "socket_filter program",
+        "typed tracepoints", "cookies of uprobes", "type information", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE",
+        "socket_filter program",
         "kprobe program", "tracing program", "probe flows", "probe marks", "uprobes",
     }  # fmt: skip
     assert not [check for check in checks if check.prevents and not check.remedy]
@@ -199,24 +229,27 @@ def test_a_target_that_is_not_there() -> None:
     ],
 )
 def test_containers_are_told_their_own_flags(monkeypatch: pytest.MonkeyPatch, kind: str, remedy: str) -> None:
-    monkeypatch.setattr(machine, "container", lambda: kind)
+    monkeypatch.setattr(rights, "container", lambda: kind)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert remedy_for_rights(("CAP_BPF", "CAP_PERFMON")).startswith(remedy)
 
 
 def test_a_person_without_sudo_is_told_to_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "container", lambda: "")
+    monkeypatch.setattr(rights, "container", lambda: "")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(rights, "effective_capabilities", frozenset)
     assert remedy_for_rights(("CAP_BPF",)) == "run it with sudo"
+    monkeypatch.setattr(rights, "effective_capabilities", lambda: frozenset({"CAP_PERFMON"}))
+    assert remedy_for_rights(("CAP_BPF",)) == "give it CAP_BPF too, or run it with sudo"
 
 
 def test_refusals_are_traced_to_their_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = PROGRAM_KINDS[1]
-    monkeypatch.setattr(machine, "effective_capabilities", lambda: frozenset({"CAP_BPF", "CAP_PERFMON"}))
+    monkeypatch.setattr(rights, "effective_capabilities", lambda: frozenset({"CAP_BPF", "CAP_PERFMON"}))
     monkeypatch.setattr(machine, "lockdown", lambda: "none")
-    monkeypatch.setattr(machine, "seccomp_filtered", lambda: False)
+    monkeypatch.setattr(rights, "seccomp_filtered", lambda: False)
     assert "security module" in remedy_for_refusal(kind, 1)
-    monkeypatch.setattr(machine, "seccomp_filtered", lambda: True)
+    monkeypatch.setattr(rights, "seccomp_filtered", lambda: True)
     assert "seccomp" in remedy_for_refusal(kind, 1)
     monkeypatch.setattr(machine, "lockdown", lambda: "confidentiality")
     assert "lockdown" in remedy_for_refusal(kind, 1)
@@ -240,7 +273,7 @@ def test_the_view_prints_every_check_and_its_remedy() -> None:
         "This target\n"
         "  limited  frameworks  none loaded\n"
         "                       → attach later\n"
-        "netprof cannot record here: CAP_BPF.\n"
+        "netprof can only sample the jobs of this user here, without marks: CAP_BPF.\n"
     )
     document = to_json(checks)
     assert document["can_record"] is False

@@ -1,5 +1,6 @@
 """The frameworks' tables, and how they become what the BPF program reads."""
 
+import platform
 import re
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from netprof.probes.frameworks import (
 from netprof.probes.frameworks.nccl import after_an_id
 from netprof.probes.marks.plan import number_rows
 from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
-from netprof.probes.marks.returns import danger_of
+from netprof.probes.marks.returns import Trampoline, danger_of, is_filtered, trampoline_of_this_kernel
 from netprof.probes.marks.uprobes import ROWS_A_PLACE, Place, together
 from netprof.schema import NCCL_ELEMENT_BYTES, CollectiveKind, MarkKind, tables
 
@@ -200,28 +201,35 @@ def test_what_a_handle_stands_for() -> None:
 FILTERED, SHADOWED = {"Seccomp": "2"}, {"x86_Thread_features": "shstk wrss"}
 
 
+JUMPS, CALLS, STOPPED = Trampoline(False, False), Trampoline(True, False), Trampoline(True, True)
+
+
 @pytest.mark.parametrize(
-    ("status", "release", "reason"),
+    ("status", "trampoline", "reason"),
     [
-        ({"Seccomp": "0", "x86_Thread_features": ""}, "6.12.0", None),
-        (FILTERED, "6.10.14-200.fc40", None),
-        (FILTERED, "6.11.0-8-generic", "filtered"),
-        (FILTERED, "6.12.13", "filtered"),
-        (FILTERED, "6.12.48+deb13-amd64", None),
-        (FILTERED, "6.13.2", "filtered"),
-        (FILTERED, "6.13.3", None),
-        (FILTERED, "6.14", None),
-        (SHADOWED, "6.10.3", "shadow stack"),
-        (SHADOWED, "6.11.0", None),
-        (SHADOWED, "unheard-of", "shadow stack"),
+        ({"Seccomp": "0", "x86_Thread_features": ""}, STOPPED, None),
+        (FILTERED, JUMPS, None),
+        (FILTERED, STOPPED, "filtered"),
+        (FILTERED, CALLS, None),
+        (SHADOWED, JUMPS, "shadow stack"),
+        (SHADOWED, CALLS, None),
     ],
 )
 def test_kernels_on_which_a_probed_return_would_end_the_process(
-    status: dict[str, str], release: str, reason: str | None
+    status: dict[str, str], trampoline: Trampoline, reason: str | None
 ) -> None:
-    said = danger_of(status, release)
+    said = danger_of(status, trampoline)
     assert (said is None) == (reason is None)
     assert reason is None or reason in (said or "")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64")
+def test_whether_a_filter_stops_a_system_call_is_tried() -> None:
+    getppid, none_such = 110, 1023
+    assert is_filtered(getppid)
+    assert is_filtered(none_such), "a filter comes before the look whether there is such a call"
+    here = trampoline_of_this_kernel()
+    assert here.calls or not here.is_filtered
 
 
 def test_records_are_believed_only_where_the_table_allows_their_values() -> None:

@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from netprof.probes.kernel.rtnetlink import TrafficControl, attributes
+from netprof.probes.kernel.netlink import attributes
+from netprof.probes.kernel.rtnetlink import TrafficControl
 from netprof.probes.nic.line_rate import rate_text
 from netprof.probes.nic.shaping import shaping
 

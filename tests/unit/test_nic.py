@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from netprof.errors import NetprofError
+from netprof.probes.kernel.link_events import LinkEvents
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.nic.counters import parse_counters
+from netprof.probes.nic.history import LinkHistory
 from netprof.probes.nic.probe import NicProbe
 from netprof.schema import LinkState, tables
 
@@ -57,11 +60,28 @@ def test_every_counter_goes_into_its_column() -> None:
     }
 
 
+def test_what_is_sampled_between_two_drains_is_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that moves has one for each look, one that stands still the first and the last of them."""
+    monkeypatch.setattr("netprof.probes.nic.probe._NAMESPACE_SHARE", 1.0)  # a slow machine is looked at less often
+    with NicProbe() as probe, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as talker:
+        talker.bind(("127.0.0.1", 0))
+        probe.notice("flows", flow("lo"))
+        begin_ns = time.monotonic_ns()
+        for _ in range(5):
+            talker.sendto(bytes(1000), talker.getsockname())
+            time.sleep(0.05)
+            probe.sample()
+        rows = probe.drain()["nic"]
+    assert len(rows["time_ns"]) >= 5
+    assert rows["time_ns"] == sorted(rows["time_ns"])
+    assert begin_ns + 50_000_000 <= rows["time_ns"][0] < rows["time_ns"][-1] - 150_000_000
+    assert rows["tx_bytes"][-1] - rows["tx_bytes"][0] >= 4000
+
+
 def test_the_columns_are_those_of_the_trace() -> None:
     with NicProbe() as probe:
         for device in ("lo", "lo", "no-such-device", ""):
             probe.notice("flows", flow(device))
-        probe.notice("tcp", {"flow_id": [1]})
         drained = probe.drain()
         devices = [device.device for device in probe.describe().devices]
     columns, changes = drained["nic"], drained["link_changes"]
@@ -72,6 +92,12 @@ def test_the_columns_are_those_of_the_trace() -> None:
     assert {len(column) for column in columns.values()} == {1}
     assert columns["device"] == ["lo"]
     assert devices == ["lo", "no-such-device"]
+
+
+def test_an_rdma_port_is_no_network_device() -> None:
+    with NicProbe() as probe:
+        probe.notice("flows", flow("mlx5_0/1"))
+        assert not probe.describe().devices
 
 
 def sampled(probe: NicProbe, text: bytes, *, final: bool = False) -> list[tuple[int, int]]:
@@ -137,3 +163,39 @@ def test_a_process_that_is_gone_or_elsewhere() -> None:
 def test_what_is_raised_inside_a_namespace_is_raised_outside() -> None:
     with NetworkNamespace.own() as namespace, pytest.raises(ZeroDivisionError):
         namespace.run(lambda: 1 // 0)
+
+
+class Told:
+    """A namespace in which something has always changed, and a look takes a while."""
+
+    inode = OWN_NETNS
+
+    def __init__(self, look_s: float) -> None:
+        self.look_s, self.looks = look_s, 0
+
+    def run(self, work: Any) -> Any:
+        if work is LinkEvents:
+            return self
+        self.looks += 1
+        time.sleep(self.look_s)
+        return {"eth0": None}
+
+    def take(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_few_changes_are_each_looked_at_and_a_storm_of_them_is_not() -> None:
+    namespace: Any = Told(look_s=0.03)
+    history = LinkHistory(namespace)
+    history.add("eth0")
+    for _ in range(2):
+        history.changes()
+    assert namespace.looks == 3, "however long the looks before took"
+    for _ in range(50):
+        history.changes()
+    assert namespace.looks <= 5
+    history.changes(final=True)
+    assert namespace.looks <= 6

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from open_files import no_more_open_files
 from unprivileged import NOBODY
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
@@ -567,3 +568,30 @@ def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.01)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+def test_a_pid_of_a_container_is_answered_with_the_pid_here() -> None:
+    """A number that no process has here, and one of a namespace of its own has there."""
+    number = int(Path("/proc/sys/kernel/pid_max").read_text()) - 9
+    script = f"echo {number - 1} > /proc/sys/kernel/ns_last_pid && {{ sleep 60 & echo $!; wait; }}"
+    command = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as outside:
+        assert outside.stdout is not None
+        if outside.stdout.readline() != f"{number}\n" or Path(f"/proc/{number}").exists():
+            outside.kill()
+            pytest.skip("pids cannot be chosen here")
+        here = next(pid for pid in procfs.processes() if procfs.pid_inside(pid) == number)
+        with pytest.raises(NetprofError, match=f"there is no process {number}") as raised:
+            find_job([number])
+        assert raised.value.hint == f"in a container process {here} has that pid: give that one"
+        (target,) = find_job([here])
+        assert (target.inner_pid, target.pid_namespace) == (number, Path(f"/proc/{here}/ns/pid").stat().st_ino)
+        outside.kill()
+
+
+def test_a_process_that_cannot_be_read_for_want_of_files_has_not_ended() -> None:
+    own = Target(os.getpid(), 1)
+    with no_more_open_files(), pytest.raises(NetprofError, match="Too many open files") as raised:
+        check_same([own])
+    assert "ulimit -n" in raised.value.hint

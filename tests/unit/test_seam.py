@@ -31,8 +31,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the map of the job's 
 
 
 def rows(table: str, count: int = 1, **values: Any) -> dict[str, Any]:
-    """Build rows of a table: zeros, but for `values`; a bin of the wire lasts, so that it is in any recording."""
-    values = {"last_ns": 1 << 62} | values if table == "wire" else values
+    """Build rows of a table, as of now: zeros, but for `values`; a bin of the wire lasts until after any recording."""
+    now_ns, minute_ns = time.monotonic_ns(), 60_000_000_000
+    times = {"time_ns": now_ns, "bin_start_ns": now_ns, "first_ns": now_ns, "last_ns": now_ns + minute_ns}
+    values = {name: when for name, when in times.items() if name in tables()[table].names} | values
     columns: dict[str, Any] = {}
     for field in tables()[table]:
         text = str(field.type) == "string"
@@ -50,6 +52,7 @@ class Fake(Probe):
     error: ClassVar[Exception] = NetprofError("out of order", "repair it")
     batches: ClassVar[Tables] = {}
     noticed: ClassVar[list[str]]
+    notices = frozenset({"flows", "wire", "nic", "gpu"})
 
     def happens(self, what: str) -> None:
         self.said.append(what)
@@ -64,6 +67,9 @@ class Fake(Probe):
 
     def follow(self, targets: Sequence[Target]) -> None:
         self.happens("follow")
+
+    def sample(self) -> None:
+        self.happens("sample")
 
     def drain(self, *, final: bool = False) -> Tables:
         self.happens("final drain" if final else "drain")
@@ -173,6 +179,15 @@ def test_a_probe_is_drained_at_its_own_pace() -> None:
     assert [running.is_due(10.0 + tenths / 10, 0.05) for tenths in range(6)] == [False] * 5 + [True]
 
 
+def test_a_probe_that_has_something_to_do_is_drained_before_its_time() -> None:
+    kind = fake(period_s=0.5, has_news=False)
+    running = RunningProbe(kind, SHARED)
+    running.drain(10.0)
+    assert not running.is_due(10.1, 0.05)
+    kind.has_news = True  # type: ignore[assignment]
+    assert running.is_due(10.1, 0.05)
+
+
 def test_descriptions_add_up() -> None:
     first = Description(skipped=(SkippedProbe("a", "b"),), losses=Losses(1, 2, 3, 4))
     more = Losses(10, 20, 30, 40, truncated=True)
@@ -203,28 +218,49 @@ def record(job: list[Target], trace: Path, *kinds: type[Probe], ticks: int = 4) 
     return TraceReader(trace)
 
 
+def test_a_probe_samples_between_drains_as_often_as_it_wants() -> None:
+    """Ten looks in ten twentieths of a second, of which every fourth drains."""
+    kind = fake("often", period_s=0.2, sample_s=0.05)
+    running = RunningProbe(kind, SHARED)
+    running.follow([TARGET])
+    for tick in range(1, 11):
+        if running.is_due(tick * 0.05, 0.025):
+            running.drain(tick * 0.05)
+        else:
+            running.sample(tick * 0.05, 0.025)
+    assert kind.said.count("sample") == 7
+    assert kind.said.count("drain") == 3
+    seldom = fake("seldom")
+    RunningProbe(seldom, SHARED).sample(1.0, 0.0)
+    assert "sample" not in seldom.said
+
+
 @needs_root
-def test_every_probe_sees_every_batch_and_one_that_fails_does_not_end_the_recording(
+def test_every_probe_sees_the_tables_that_it_names_and_one_that_fails_does_not_end_the_recording(
     job: list[Target], tmp_path: Path
 ) -> None:
     first = fake("first", batches={"flows": rows("flows", flow_id=3), "wire": rows("wire", flow_id=3)})
     failing = fake("failing", fails_in="notice")
     absent = fake("absent", fails_in="open")
     last = fake("last", batches={"nic": rows("nic"), "gpu": rows("gpu", 0)})
-    reader = record(job, tmp_path / "t", first, failing, absent, last)
+    other = fake("other", notices=frozenset({"wire"}))
+    reader = record(job, tmp_path / "t", first, failing, absent, last, other)
     assert reader.table("wire").num_rows == reader.table("nic").num_rows == 5, "four ticks and the end"
     assert first.noticed == last.noticed == ["flows", "wire", "nic"] * 5
+    assert other.noticed == ["wire"] * 5
     assert first.said[-3:] == last.said[-3:] == ["notice", "describe", "close"]
     assert "final drain" in first.said
     meta = reader.meta
-    assert [probe.name for probe in meta.probes_started] == ["first", "failing", "last"]
+    assert [probe.name for probe in meta.probes_started] == ["first", "failing", "last", "other"]
     assert {skipped.name: skipped.reason for skipped in meta.probes_skipped} == {
         "failing": "out of order",
         "absent": "out of order",
     }
-    assert [device.device for device in meta.devices] == ["first", "failing", "last"], "what it had found stays"
-    assert meta.losses.lost_marks == 6
-    assert [cost.name for cost in meta.cost.probes] == ["first", "failing", "absent", "last"]
+    assert [device.device for device in meta.devices] == ["first", "failing", "last", "other"], (
+        "what it had found stays"
+    )
+    assert meta.losses.lost_marks == 8
+    assert [cost.name for cost in meta.cost.probes] == ["first", "failing", "absent", "last", "other"]
     assert 0 < sum(cost.cpu_s for cost in meta.cost.probes) < meta.cost.cpu_s
     assert meta.stop_reason == "it is enough"
 
@@ -244,7 +280,7 @@ def test_series_of_several_probes_have_numbers_of_their_own(job: list[Target], t
 
         def drain(self, *, final: bool = False) -> Tables:
             for subject in "ab":
-                self._rows.see(1, subject, Quantity("n", "times", COUNT, ""), 5)
+                self._rows.see(time.monotonic_ns(), subject, Quantity("n", "times", COUNT, ""), 5)
             return {"counters": self._rows.drain()}
 
         def describe(self) -> Description:

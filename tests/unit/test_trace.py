@@ -34,6 +34,7 @@ from netprof.model import (
 from netprof.schema import COUNT, SCHEMA_VERSION, recorded_columns, tables
 from netprof.trace import TraceReader, TraceWriter
 from netprof.trace.columns import to_arrow
+from netprof.trace.files import Directory
 from netprof.trace.follower import TableFollower
 from netprof.trace.meta import read_meta
 
@@ -59,7 +60,7 @@ META = Meta(
 
 def marks(count: int, first: int = 0) -> dict[str, Any]:
     numbers = np.arange(first, first + count)
-    return dict.fromkeys(tables()["marks"].names, numbers % 250) | {"time_ns": numbers}
+    return dict.fromkeys(tables()["marks"].names, numbers % 250) | {"time_ns": numbers, "kind": np.ones(count)}
 
 
 def write(path: Path, batches: int = 3, rows: int = 100) -> TraceWriter:
@@ -73,8 +74,8 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     final = dataclasses.replace(META, stopped_ns=99, stop_reason="the job ended")
     writer = write(tmp_path / "t")
     flows = {field.name: ["ä\x1b[1m", "b"] if str(field.type) == "string" else [1, 2] for field in tables()["flows"]}
-    writer.append("flows", flows)
-    counters = {"series": [0, 2**32 - 1], "time_ns": [1, 2], "value": [-(2**63), 2**63 - 1]}
+    writer.append("flows", flows | {"family": [4, 6]})
+    counters = {"series": [0, 2**32 - 1], "time_ns": [1, 2], "value": [-(2**62), 2**62]}
     writer.append("counters", counters)
     writer.close(final)
     reader = TraceReader(tmp_path / "t")
@@ -138,7 +139,7 @@ def test_a_damaged_table_is_an_error_or_shorter_never_a_crash(tmp_path_factory: 
 def test_meta_that_is_not_ours(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text(text)
     with pytest.raises(TraceError, match=words):
-        read_meta(tmp_path)
+        read_meta(Directory(tmp_path))
 
 
 def test_not_a_directory(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_an_older_meta_without_later_fields_is_read(tmp_path: Path) -> None:
         del document[later]
     document["something_new"] = 1
     (tmp_path / "meta.json").write_text(json.dumps(document))
-    assert read_meta(tmp_path) == dataclasses.replace(META, warnings=(), cost=Cost(), losses=Losses())
+    assert read_meta(Directory(tmp_path)) == dataclasses.replace(META, warnings=(), cost=Cost(), losses=Losses())
 
 
 def test_a_full_disk_undoes_the_batch_that_did_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +213,7 @@ def test_what_an_older_schema_did_not_record_is_unknown(tmp_path: Path) -> None:
     write_table(path, "tcp", old, {key: [1, 2] for key in old.names})
     reader = TraceReader(path)
     table = reader.table("tcp")
-    (followed,) = TableFollower(path, "tcp", reader.meta.schema_version).fresh()
+    (followed,) = TableFollower(Directory(path), "tcp", reader.meta).fresh()
     for read in (table, followed):
         assert read.schema.names == tables()["tcp"].names
         assert read.column("rtt_us").to_pylist() == [1, 2]
@@ -231,7 +232,7 @@ def test_columns_of_another_version_than_the_trace_names_are_damage(tmp_path: Pa
     with pytest.raises(TraceError, match="other columns"):
         TraceReader(path).table("tcp")
     with pytest.raises(TraceError, match="other columns"):
-        TableFollower(path, "tcp", version).fresh()
+        TableFollower(Directory(path), "tcp", read_meta(Directory(path))).fresh()
 
 
 def test_a_null_that_no_recorder_wrote_is_damage(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_a_null_that_no_recorder_wrote_is_damage(tmp_path: Path) -> None:
     assert reader.table("tcp").num_rows == 0
     assert reader.truncated
     with pytest.raises(TraceError, match="damaged"):
-        TableFollower(path, "tcp", SCHEMA_VERSION).fresh()
+        list(TableFollower(Directory(path), "tcp", META).fresh())
 
 
 def test_what_a_version_added_is_at_the_end() -> None:

@@ -18,6 +18,7 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.per_iteration import bandwidth_by_size, histogram, rows_of, slowest
 from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_by_iteration import waiting_by_iteration
 from netprof.errors import NetprofError
 from netprof.views.safe import safe_text
@@ -111,7 +112,7 @@ def _inferred(analysis: Analysis, iterations: InferredIterations) -> dict[str, A
 def waiting(analysis: Analysis) -> dict[str, Any] | None:
     """Return how long a rank waits in each iteration, by cause; of very many, evenly spread ones and the worst."""
     evidence = analysis.evidence
-    if len(evidence.iterations) == 0:
+    if analysis.of(WAITING) is None:
         return None
     found = waiting_by_iteration(evidence.iterations, evidence.account.around)
     waits_s = found.mean_s

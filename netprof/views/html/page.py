@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 from netprof import units
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED, WAIT_CAUSES
+from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.iterations import ITERATIONS, named_phases
@@ -166,6 +167,10 @@ def _recorded(analysis: Analysis) -> str:
 def _waiting_figure(analysis: Analysis, durations: Durations) -> tuple[str, str, str]:
     """Return the exposed communication over all time, beside that of a typical iteration."""
     waiting, typical = analysis.of(WAITING), units.share(durations.exposed_share)
+    bounds = analysis.of(BOUNDS)
+    if waiting is None and bounds is not None:
+        about = "of all time; bounds from launches and the wire" if bounds.is_known else "launches alone are seen"
+        return "waiting for communication", bounds.said if bounds.is_known else units.UNKNOWN, about
     if waiting is None:
         return "exposed communication", typical, "of a typical iteration"
     return "waiting for communication", units.share(waiting.exposed_share), f"of all time; {typical} typically"

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
 
@@ -65,7 +65,8 @@ class LiveDisplay:
         self._leaving.set()
         os.write(self._waker_fd, b"!")
         self._thread.join(_PATIENCE_S)
-        self._resources.close()
+        with suppress(OSError):  # a terminal that is gone needs nothing back
+            self._resources.close()
 
     def _run(self) -> None:
         try:

@@ -11,6 +11,7 @@ from netprof.analysis.live.past_iterations import HISTORY, PastIterations, usual
 from netprof.analysis.live.recent import Recent
 from netprof.analysis.tables.columns import Int64
 from netprof.units import count, duration, share
+from netprof.views.live.hosts import host_rows
 from netprof.views.live.rows import Part, brief, cells, heading, right, row, spark, stacked
 
 _DRAWN = {FORWARD: ("░", "blue"), BACKWARD: ("▒", "cyan"), EXPOSED: ("█", "red"), REST: ("·", "bright_black")}
@@ -58,7 +59,7 @@ def iterations_view(recent: Recent, width: int, height: int) -> list[Text]:
     """Return the view of iterations: spread and slowest ones, then the last ones, newest first."""
     if not len(recent.past):
         return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
-    rows = [*_summary(recent), row(), heading("Last iterations", legend())]
+    rows = [*_top(recent, width, height), row(), heading("Last iterations", legend())]
     order = np.argsort(-recent.past.begin_ns, kind="stable")[: max(0, height - len(rows) - 1)]
     names = f"{'number':>8} {'rank':>5} {'duration':>9} {'forward':>9} {'backward':>9} {'exposed':>9} {'rest':>9}  "
     rows.append(row((names, "dim")))
@@ -68,6 +69,11 @@ def iterations_view(recent: Recent, width: int, height: int) -> list[Text]:
         bar = _bar(one, round((width - len(names)) * float(one.duration_ns[0] / slowest)))
         rows.append(row(_numbers(recent, one), bar))
     return rows
+
+
+def _top(recent: Recent, width: int, height: int) -> list[Text]:
+    """Return the ranks by host where many hosts recorded the job, else the spread of each rank's iterations."""
+    return host_rows(recent, width, height) if recent.has_many_hosts else _summary(recent)
 
 
 def _order(recent: Recent) -> list[int]:

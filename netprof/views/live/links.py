@@ -47,12 +47,22 @@ def by_traffic(recent: Recent) -> list[LinkNow]:
 
 
 def link_name(recent: Recent, link: LinkNow) -> str:
-    """Return a device's name; with its ranks where another network namespace has one of that name."""
+    """Return a device's name; with its host or its ranks where there is another one of that name."""
     name = safe_text(link.key.device, 24) or "(no device)"
-    if sum(other.key.device == link.key.device for other in recent.links) < 2:
+    alike = [other for other in recent.links if other.key.device == link.key.device]
+    if len(alike) < 2:
         return name
+    host = _host_of(recent, link)
+    if host is not None and not any(_host_of(recent, other) == host for other in alike if other is not link):
+        return f"{name} of {safe_text(host, 24)}"
     ranks = ",".join(map(str, link.ranks))
     return f"{name} of rank {ranks}" if ranks else f"{name}@{link.key.netns}"
+
+
+def _host_of(recent: Recent, link: LinkNow) -> str | None:
+    """Return the name of the host that a device is of, where several hosts recorded the job."""
+    hosts = recent.hosts if recent.has_many_hosts else ()
+    return next((host.name for host in hosts if link.key.netns in host.netns), None)
 
 
 def _bytes(bins: Bins | None) -> int:

@@ -10,22 +10,29 @@ from netprof.analysis.live.recent import Recent
 from netprof.views.colours import terminal_style
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.gpus import gpu_rows
+from netprof.views.live.hosts import host_rows
 from netprof.views.live.iterations import rank_rows
 from netprof.views.live.links import by_traffic, link_rows
 from netprof.views.live.rows import Part, brief_rate, heading, percent, row, stacked, wrapped
+from netprof.views.live.stragglers import straggler_rows
 from netprof.views.live.waiting import waiting_rows
 from netprof.views.safe import safe_text
 
+_STRAGGLERS = 2
 _VERDICT, _ROOMY, _LEAST_BELOW = 4, 18, 3
 """Rows of the verdict; where there are fewer than _ROOMY in all, it may have all but a few of them."""
+_BELOW_HOSTS = 6
+"""Rows that are left for what the ranks wait for, and the links, where ranks are shown by host."""
 
 
 def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
     """Return the rows of the overview, at most `height`: what fits, the most telling parts first."""
+    late = straggler_rows(recent, width, _STRAGGLERS if height >= _ROOMY else 1)
+    height -= len(late)
     top = verdict_rows(recent, width, _VERDICT if height >= _ROOMY else height - _LEAST_BELOW)
     spaced = height >= 34
     room = height - len(top)
-    ranks = rank_rows(recent, width, max(2, min(9, room // 3 if height >= _ROOMY else room)))
+    ranks = _ranks(recent, width, room, height)
     waiting = waiting_rows(recent, width, min(9, (height - len(top) - len(ranks)) // 2))
     room = height - len(top) - len(ranks) - len(waiting) - 1
     links = link_rows(recent, width, min(room, 1 + 4 * max(1, len(by_traffic(recent)))), zoom)
@@ -39,7 +46,16 @@ def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
         rows += section + ([row()] if spaced else [])
     if len(rows) < height:
         rows[: len(top)] = verdict_rows(recent, width, len(top) + height - len(rows))
-    return rows
+    return late + rows
+
+
+def _ranks(recent: Recent, width: int, room: int, height: int) -> list[Text]:
+    """Return the ranks: side by side where they are on many hosts, else a row each."""
+    if recent.has_many_hosts:
+        rows = host_rows(recent, width, max(2, min(1 + 2 * len(recent.hosts), room - _BELOW_HOSTS)))
+        if rows:
+            return rows
+    return rank_rows(recent, width, max(2, min(9, room // 3 if height >= _ROOMY else room)))
 
 
 def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
@@ -48,7 +64,7 @@ def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
     What to do is never cut off for want of rows, unless there is but one.
     """
     if recent.stall is not None:
-        return wrapped(recent.stall.sentence(recent.ranks, recent.through_ns), width, "bold red", most)
+        return wrapped(recent.stall.sentence(recent.ranks, recent.through_ns, recent.host_of), width, "bold red", most)
     if recent.analysis is None or recent.is_early:
         return wrapped("waiting for the first whole iteration", width, "dim", 1)
     verdict = recent.analysis.of(VERDICT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_finding import CauseShare, RankWaiting, WaitingFinding
 from netprof.analysis.findings.waiting_form import stack, who
@@ -12,7 +13,8 @@ from netprof.analysis.live.recent import Recent
 from netprof.units import count
 from netprof.views.colours import terminal_style
 from netprof.views.console_form import bars
-from netprof.views.live.rows import percent, right, row
+from netprof.views.live.rows import fitted, percent, right, row
+from netprof.views.live.stragglers import LATE_STYLE, late_ranks
 from netprof.views.safe import safe_text
 
 _NUMBERS = 13  # cells before the bar
@@ -20,20 +22,34 @@ _SHOWN = 0.005  # of the waiting: less would round to nothing
 
 
 def waiting_rows(recent: Recent, width: int, most: int) -> list[Text]:
-    """Return a heading with the causes, and a row for each rank, `most` rows in all; nothing where none waits."""
-    found = recent.analysis.of(WAITING) if recent.analysis is not None else None
-    if found is None or not found.exposed_ns or most < 2:
+    """Return a heading with the causes, and a row for each rank, `most` rows in all; nothing where none waits.
+
+    Where only launches are seen, the bars are what is waited at most, and both bounds are told.
+    """
+    if recent.analysis is None or most < 2:
         return []
-    shown = found.by_rank if len(found.by_rank) < most else found.by_rank[: max(0, most - 2)]
-    rows = [_heading(found, width), *(_rank(each, width) for each in shown)]
+    found, bounds = recent.analysis.of(WAITING), recent.analysis.of(BOUNDS)
+    if found is None and bounds is not None and bounds.is_known:
+        heading = _heading(bounds.most, width, f"{bounds.said} (bounds; causes at most)")
+        return [fitted(heading, width), *_ranks(recent, bounds.most, width, most)]
+    if found is None or not found.exposed_ns:
+        return []
+    return [_heading(found, width, percent(found.exposed_share)), *_ranks(recent, found, width, most)]
+
+
+def _ranks(recent: Recent, found: WaitingFinding, width: int, most: int) -> list[Text]:
+    late = late_ranks(recent)
+    first = sorted(found.by_rank, key=lambda each: each.rank not in late)  # which keeps the order of the others
+    shown = found.by_rank if len(found.by_rank) < most else first[: max(0, most - 2)]
+    rows = [_rank(each, width, is_late=each.rank in late) for each in shown]
     if len(shown) < len(found.by_rank):
         rows.append(row((f"  … and {count(len(found.by_rank) - len(shown), 'more rank')} (view 4)", "dim")))
     return rows
 
 
-def _heading(found: WaitingFinding, width: int) -> Text:
+def _heading(found: WaitingFinding, width: int, waited: str) -> Text:
     """Return the share of all time, and the causes with what each names, as far as they fit."""
-    made = row(("Waiting", "bold"), (f"  {percent(found.exposed_share)} of all time:", "dim"))
+    made = row(("Waiting", "bold"), (f"  {waited} of all time:", "dim"))
     for each in found.causes:
         if each.share < _SHOWN:
             break
@@ -56,11 +72,11 @@ def _cause(each: CauseShare, *, short: bool = False) -> Text:
     )
 
 
-def _rank(each: RankWaiting, width: int) -> Text:
+def _rank(each: RankWaiting, width: int, *, is_late: bool) -> Text:
     name = "?" if each.rank is None else str(each.rank)
     waits = percent(each.exposed_ns / each.window_ns if each.window_ns else None)
     bar = bars(stack(each.causes_ns, each.window_ns).bars, max(8, width - _NUMBERS - 1))
-    return row((f"{name:>4}", "bold"), " ", right(waits, 7), " ", bar)
+    return row((f"{name:>4}", f"reverse {LATE_STYLE}" if is_late else "bold"), " ", right(waits, 7), " ", bar)
 
 
 LEGEND = [(cause.letter, cause.title, f"reverse {terminal_style(cause.name)}") for cause in WAIT_CAUSES]

@@ -15,9 +15,9 @@
 #include <bpf/libbpf.h>
 #include <linux/bpf.h>
 
-/* libbpf's messages, kept until the caller asks: they hold the verifier's log. */
-static char log_text[1 << 20];
-static size_t log_length;
+/* libbpf's messages to a thread, kept until it asks: they hold the verifier's log. */
+static _Thread_local char log_text[1 << 20];
+static _Thread_local size_t log_length;
 
 static int keep_message(enum libbpf_print_level level, const char *format, va_list arguments)
 {

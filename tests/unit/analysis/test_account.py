@@ -121,8 +121,9 @@ def test_a_member_that_is_not_recorded_may_be_the_reason():
 def test_what_passed_no_wire_and_what_no_collective_carries_is_unseen():
     found = pair((100, 100), 200)
     assert lengths(account({A: spans((100, 200))}, found, unseen=np.ones(2, bool)), A) == {UNSEEN: 100}
-    hidden = {A: spans((200, 260))}
-    assert lengths(account({A: spans((200, 300))}, found, hidden=hidden), A) == {UNSEEN: 60, HOST: 40}
+    nobodys = account({A: spans((200, 300))}, found, hidden={A: spans((200, 260))})
+    assert lengths(nobodys, A) == {UNSEEN: 60, HOST: 40}
+    assert set(nobodys.group.tolist()) == {-1}, "of no communicator"
 
 
 @settings(max_examples=200, deadline=None)

@@ -160,18 +160,42 @@ def test_flows(analyzed):
     assert first.tx.rate_bps == pytest.approx(first.tx.wire_bytes * 8e9 / lasted_ns)
     assert first.tcp.retransmits == 3
     assert first.tcp.rtt_us == 200
-    properties = found.of(FLOW_PROPERTIES)
-    assert properties.iterations == 10
+    flows = found.of(FLOW_PROPERTIES)
+    properties = flows.by_iteration
+    assert properties.windows == flows.iterations == 10
     assert properties.data_flows == 2
     assert properties.start_skew_s == 0
     assert properties.size_equality == 1
+    assert flows.port_entropy_bits == pytest.approx(1), "two flows of one size"
     assert properties.completion == pytest.approx(BUSY_BINS * MS / (BUCKETS[1][2] - BUCKETS[0][1]))
+
+
+def test_flows_are_held_against_each_collective_too(analyzed, tmp_path):
+    job = Job(iterations=10).fill()
+    job.wire = [r for r in job.wire if r[0] == 1 or (r[2] - START_NS) % ITERATION_NS >= WIRE_FROM + 20 * MS]
+    found = analyzed(job).of(FLOW_PROPERTIES)
+    assert found.by_collective.windows == 11, "the last iteration is cut off, its collectives are not"
+    assert found.alone == 0, "two of them overlap in each"
+    assert found.by_collective.start_skew_s == pytest.approx(0.020)
+    assert found.by_collective.completion == pytest.approx(BUSY_BINS * MS / (BUCKETS[1][2] - BUCKETS[0][1]))
+    apart = {int(K.COLLECTIVE_BEGIN): 92 * MS, int(K.COLLECTIVE_SIZE): 92 * MS + 1}  # the second one of each iteration
+    second = {BUCKETS[1][1], BUCKETS[1][1] + 1}
+    job.marks = [
+        (m[0] - (m[0] - START_NS) % ITERATION_NS + apart[m[3]], *m[1:])
+        if m[3] in apart and (m[0] - START_NS) % ITERATION_NS in second
+        else m
+        for m in job.marks
+    ]
+    again = analyze(TraceReader(job.write(tmp_path / "apart.netprof"))).of(FLOW_PROPERTIES)
+    assert again is not None
+    assert again.by_collective is not None
+    assert (again.by_collective.windows, again.alone) == (22, 22)
 
 
 def test_a_late_and_smaller_flow_shows_in_the_flow_properties(analyzed):
     job = Job(iterations=10).fill()
     job.wire = [r for r in job.wire if r[0] == 1 or (r[2] - START_NS) % ITERATION_NS >= WIRE_FROM + 20 * MS]
-    properties = analyzed(job).of(FLOW_PROPERTIES)
+    properties = analyzed(job).of(FLOW_PROPERTIES).by_iteration
     assert properties.start_skew_s == pytest.approx(0.020)
     assert properties.size_equality == pytest.approx((BUSY_BINS - 20) / BUSY_BINS)
 
@@ -179,7 +203,7 @@ def test_a_late_and_smaller_flow_shows_in_the_flow_properties(analyzed):
 def test_a_trickle_is_no_data_flow(analyzed):
     job = Job(iterations=10).fill()
     job.wire = [(*r[:3], 10, 76) if r[0] == 2 else r for r in job.wire]
-    properties = analyzed(job).of(FLOW_PROPERTIES)
+    properties = analyzed(job).of(FLOW_PROPERTIES).by_iteration
     assert properties.data_flows == 1
     assert properties.start_skew_s is None
     assert properties.size_equality is None
@@ -398,7 +422,7 @@ def test_a_library_that_is_there_and_not_used_changes_nothing(analyzed):
 def test_a_bin_width_of_nothing_is_damage(tmp_path):
     job = Job()
     job.changes["bin_ns"] = 0
-    with pytest.raises(TraceError, match="bin width"):
+    with pytest.raises(TraceError, match="bin_ns is 0"):
         analyze(TraceReader(job.write(tmp_path / "t")))
 
 

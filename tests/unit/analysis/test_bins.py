@@ -21,6 +21,7 @@ def flow_table(rows):
     names = ("flow_id", "netns", "device", "pid", "rank")
     columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
     same = {"family": 4, "local_port": 1, "remote_port": 2, "protocol": 6, "local_addr": "a", "remote_addr": "b"}
+    same |= {"local_queue_pair": 0, "remote_queue_pair": 0, "congestion_control": "cubic"}
     return columns | {name: [value] * count for name, value in same.items()}
 
 

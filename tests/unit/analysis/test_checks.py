@@ -52,7 +52,11 @@ def test_a_device_that_counted_less_than_the_job_moved(analysis):
 def test_a_peer_that_is_not_recorded(analysis):
     job = Job().fill()
     job.flow_changes["remote_addr"] = ["10.0.0.2", "10.9.9.9"]
-    sentence = failed(analysis(job))["peers"]
+    found = analysis(job)
+    assert dict(found.parts(RECORDING)[0].bodies[0].rows)["lost"].startswith(
+        "nothing; a part of the job is not recorded"
+    )
+    sentence = failed(found)["peers"]
     assert sentence.startswith("ranks exchange bytes with peers that are not recorded (10.9.9.9: 2")
 
 

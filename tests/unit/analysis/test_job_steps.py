@@ -99,6 +99,28 @@ def test_a_pass_that_a_recording_begins_in_is_no_accumulated_one(from_ms: float)
     assert not found.forward_unseen
 
 
+@pytest.mark.parametrize("prepared", [True, False])
+@pytest.mark.parametrize("until_ms", [10, 39, 40.05, 70, 99.5, 110])
+def test_a_pass_that_a_recording_ends_in_is_no_accumulated_one(until_ms: float, prepared: bool) -> None:
+    """What leads to it and what waits for it is not seen any more, or never was: a trace without DDP's preparing."""
+    rows = [row for row in repeated(exchanged(0, 40, 60, 50), length=300) if row[0] < 1800 + until_ms]
+    if not prepared:
+        rows = [row for row in rows if row[1] != K.DDP_BACKWARD or row[0] < 1800]
+        if until_ms < 99:
+            return  # nothing in it says that its gradients are exchanged
+    found = find(rows)
+    assert not found.accumulates
+    assert not found.forward_unseen
+
+
+def test_accumulated_passes_are_seen_also_before_the_pass_that_a_recording_ends_in() -> None:
+    rows = [row for row in repeated(ACCUMULATED) if row[1] != K.FORWARD and row[0] < 6270]
+    assert find(rows).forward_unseen == {PID}
+    rows = [row for row in repeated(exchanged(0, 40, 60, 50)) if row[0] <= 6150]
+    rows += [at(6400, K.BACKWARD), *exchanged(6500, 40, 60, 50)[:-2]]
+    assert find([row for row in rows if row[1] != K.FORWARD]).forward_unseen == {PID}
+
+
 def test_the_step_before_a_recording_that_begins_with_an_optimizer_step_is_whole() -> None:
     rows = [at(990, K.OPTIMIZER_STEP), *repeated(ACCUMULATED)]
     assert begins(find(rows))[0] == 1000

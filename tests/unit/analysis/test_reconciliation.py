@@ -162,8 +162,29 @@ def test_a_connection_that_came_late(tmp_path: Path) -> None:
     assert (late.holds, late.unseen_bytes) == (False, 1_000)
 
 
+def test_what_was_counted_and_is_in_no_row_is_missing(tmp_path: Path) -> None:
+    """TCP and the kernel's programs agree; of what they counted, some never came into the trace."""
+    changes = {name: [SENT + 7_000, SENT] for name in ("sent_bytes", "counted_sent_bytes")}
+    analysis = analyze(TraceReader(job(**changes).write(tmp_path / "t.netprof")))
+    books = analysis.document()["reconciliation"]
+    assert (books["holds"], books["unseen_bytes"], books["unrecorded_bytes"]) == (False, 7_000, 7_000)
+    assert [flow["unrecorded_bytes"] for flow in books["flows"]] == [7_000, 0]
+    assert "7.00 kB of 1 flow were counted and did not come into the trace" in " ".join(analysis.notes)
+
+
+def test_what_was_counted_outside_of_the_recording_is_not_missing(tmp_path: Path) -> None:
+    """Of two flows, one that moved 7 kB before the start, of which 2 kB were sent again."""
+    made = job(**{name: [SENT + 7_000, SENT] for name in ("sent_bytes", "counted_sent_bytes")})
+    amounts = {"payload_bytes": [5_000], "retransmitted_bytes": [2_000], "wire_bytes": [7_330], "packets": [5]}
+    made.outside = {"time_ns": [START_NS], "flow_id": [1], "direction": [0]} | amounts
+    books = analyze(TraceReader(made.write(tmp_path / "t.netprof"))).document()["reconciliation"]
+    assert (books["holds"], books["unrecorded_bytes"]) == (True, 0)
+
+
 def test_a_flow_that_could_not_be_read_is_unknown(tmp_path: Path) -> None:
-    analysis = analyze(TraceReader(job(flow_id=[1, 9]).write(tmp_path / "t.netprof")))
+    moved = ("counted_sent_bytes", "counted_received_bytes", "sent_bytes", "received_bytes")
+    one_alone = {name: [SENT, 0] for name in moved}
+    analysis = analyze(TraceReader(job(flow_id=[1, 9], **one_alone).write(tmp_path / "t.netprof")))
     books = analysis.document()["reconciliation"]
     assert books["holds"] is None
     assert books["flows_not_read"] == [2]
@@ -174,7 +195,7 @@ def test_a_trace_of_an_older_netprof_cannot_tell(tmp_path: Path) -> None:
     made = replace(job(), changes={"schema_version": 2})
     path = made.write(tmp_path / "t.netprof")
     (path / "totals.arrows").unlink()
-    for name in ("flows", "wire"):
+    for name in ("flows", "tcp", "wire"):
         older = recorded_columns(name, 2)
         with pa.ipc.open_stream((path / f"{name}.arrows").read_bytes()) as stream:
             table = stream.read_all().select(older.names)

@@ -53,6 +53,7 @@ def fold_of(*batches: list[Row], bin_ns: int = MS) -> WireFold:
     """One flow's rows, a batch after the other."""
     flows: dict[str, Any] = {"flow_id": [1], "netns": [7], "device": ["eth0"], "pid": [10], "rank": [0], "family": [4]}
     flows |= {"local_port": [1], "remote_port": [2], "protocol": [6], "local_addr": ["a"], "remote_addr": ["b"]}
+    flows |= {"local_queue_pair": [0], "remote_queue_pair": [0], "congestion_control": ["cubic"]}
     fold = WireFold(read_flows(flows, {}), bin_ns)
     for batch in batches:
         fold.add(fold_columns(batch, bin_ns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,9 @@ def test_the_parts_add_up(made: list[tuple[int, ...]]) -> None:
     first, lasted, *amounts = np.array(made, np.int64).T
     table = {"first_ns": first, "last_ns": first + lasted, "bin_start_ns": first // 1000 * 1000, "flow_id": first}
     table |= dict(zip(AMOUNTS, amounts, strict=True))
-    parts, row = spread(table, 1000)
+    pieces = list(spread(table, 1000))
+    parts = {name: np.concatenate([piece[name] for piece, _ in pieces]) for name in table}
+    row = np.concatenate([of for _, of in pieces])
     assert not is_unplaced(parts, 1000).any()
     assert (parts["flow_id"] == first[row]).all()
     assert (parts["first_ns"] <= parts["last_ns"]).all()
@@ -110,11 +113,53 @@ def test_the_parts_add_up(made: list[tuple[int, ...]]) -> None:
         assert np.bincount(row, parts[name], len(made)).astype(np.int64).tolist() == table[name].tolist()
 
 
+@pytest.mark.parametrize("most", [1, 100, 5_000, 1 << 30])
+def test_rows_are_spread_over_some_of_their_bins_where_there_are_too_many(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never all at once, and no byte is lost; a short row keeps all of its bins beside one of an eternity."""
+    monkeypatch.setattr("netprof.analysis.wire.unplaced._AT_ONCE", 64)
+    lasted = np.array([5_000, 10**6, 9 * 10**6])
+    table = {name: np.full(3, 1 << 39, np.uint64) for name in AMOUNTS}
+    table |= {"first_ns": np.zeros(3, np.int64), "bin_start_ns": np.zeros(3, np.int64), "last_ns": lasted - 1}
+    pieces = list(spread(table, 1000, most))
+    assert max(len(row) for _, row in pieces) <= 64
+    bins = np.bincount(np.concatenate([row for _, row in pieces]), minlength=3)
+    assert bins.sum() <= max(3, min(most, 10_005))
+    assert bins.sum() >= min(most, 10_005) * 0.95
+    if most >= 100:
+        assert bins[0] == 5
+        last = max(int(piece["bin_start_ns"][row == 2].max(initial=0)) for piece, row in pieces)
+        assert last >= lasted[2] - (9000 / bins[2] + 1) * 1000, "to its end, not only its beginning"
+    for name in AMOUNTS:
+        assert sum(int(piece[name].sum()) for piece, _ in pieces) == 3 << 39
+
+
+def test_many_rows_of_long_times_take_little_memory(tmp_path: Path) -> None:
+    """What a hostile trace asks for is bounded, in however many batches it comes: here 10^12 bins."""
+    path, job = tmp_path / "t.netprof", Job(ranks=1).fill()
+    job.changes["stopped_ns"] = None
+    writer = TraceWriter(path, job.meta())
+    writer.append("flows", job.flows())
+    for at in range(4):
+        wire = wire_columns(job.wire * 20)
+        wire["last_ns"] = wire["last_ns"] + (1 << 50) - np.arange(len(wire["last_ns"])) * 7919 * MS - at
+        writer.append("wire", wire)
+    writer.close(job.meta())
+    tracemalloc.start()
+    lanes = analyze(TraceReader(path)).evidence.lanes
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(len(bins) for _, _, bins in lanes) <= (1 << 20) + 4 * len(job.wire) * 20
+    assert peak_bytes < 512 << 20
+
+
 def test_a_row_of_an_eternity_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "t.netprof"
     job = Job(ranks=1).fill()
     wire = wire_columns(job.wire)
-    wire["last_ns"][5] = 1 << 62
+    wire["last_ns"][5] = 1 << 59
+    job.changes["stopped_ns"] = None
     job.wire = []
     job.write(path)
     (path / "wire.arrows").unlink(missing_ok=True)

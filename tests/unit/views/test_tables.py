@@ -46,6 +46,7 @@ def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_pa
 
 def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
     csv_tables.fill(report, tmp_path)
+    assert report.trace is not None
     for name, schema in tables().items():
         recorded = report.trace.table(name).to_pylist()
         found = rows_of(tmp_path / f"{name}.csv")
@@ -77,6 +78,7 @@ def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> 
 
 def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:
     parquet_tables.fill(report, tmp_path)
+    assert report.trace is not None
     for name, schema in tables().items():
         table = pq.read_table(tmp_path / f"{name}.parquet")
         assert table.schema.names == schema.names

@@ -32,6 +32,7 @@ def observed(collective_s: float, compute_s: float, *, workers: int = 2, wire: f
         iterations=10,
         workers=workers,
         workers_per_host=1,
+        workers_on_a_machine=1,
         pace=buckets,
         wait_s=compute_s,
         tail_s=0.0,
@@ -42,7 +43,7 @@ def observed(collective_s: float, compute_s: float, *, workers: int = 2, wire: f
     )
     program = replace(of_buckets(buckets, workers, compute_s, compute_s), own_s=np.full((1, 1, 1), collective_s))
     recorded = Recording(
-        (100,), (0,), (program,), compute_s + collective_s, np.array([collective_s]), np.array([1e9]), np.zeros(1)
+        (100,), (0,), (program,), compute_s + collective_s, np.array([collective_s]), np.array([1e9]), np.zeros(1), True
     )
     notes = ("it is [bold]assumed[/bold]",)
     return GradientSchedule(np.zeros(0), np.zeros(0), compute_s, seen, recorded, notes)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 import numpy as np
 import pytest
 
 from netprof.analysis.whatif.compression import DENSE, Gradients, Half, Method, PowerSgd, TopK
 from netprof.analysis.whatif.fit import AlphaBeta
-from netprof.analysis.whatif.transport import FittedTransport, FullLink, Spoken
+from netprof.analysis.whatif.transport import GLOO_TURNS, FittedTransport, FullLink, Spoken
 from netprof.cli import whatif_options as options
 from netprof.cli.codec_cost import codecs, measured
-from netprof.errors import UsageError
+from netprof.cli.codec_steps import steps_of
+from netprof.errors import NetprofError, UsageError
 from netprof.schema import CollectiveKind
 
 SIDE = 1024
@@ -59,6 +63,17 @@ def test_what_was_not_recorded_is_carried_over_from_what_was() -> None:
     assert four.fixed_s.item() == pytest.approx(6e-3 + 1.5e-3)
 
 
+def test_gloo_gathers_between_two_ranks_one_half_after_the_other() -> None:
+    fit = AlphaBeta(2e-3, 9e-9, 0.0, 0.0, 1, 3, True, 1.0)
+    reduced, gathered = (Spoken(int(kind), 2) for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER))
+    transport = FittedTransport({reduced: fit}, 1e9, turns={**GLOO_TURNS, reduced: 0.0})
+    two, four = (transport.terms(np.array(gathered.kind), np.array(1e6), np.array(ranks)) for ranks in (2, 4))
+    assert two.turn_bits.item() == pytest.approx(two.bits.item() / 2)
+    assert four.turn_bits.item() == 0
+    recorded = FittedTransport({reduced: fit, gathered: fit}, 1e9, turns={**GLOO_TURNS, gathered: 0.25})
+    assert recorded.terms(np.array(gathered.kind), np.array(1e6), np.array(2)).turn_bits.item() == pytest.approx(1e6)
+
+
 def test_methods_by_name() -> None:
     asked = options.list_of("2,10,fp16,bf16,powersgd:4,topk:0.1%", options.compression, ())
     assert asked == (2.0, 10.0, Half("fp16"), Half("bf16"), PowerSgd(4), TopK(0.001))
@@ -74,22 +89,41 @@ def test_methods_that_are_none(text: str) -> None:
     assert "topk" in caught.value.hint
 
 
+METHODS: tuple[Method, ...] = (Half("fp16"), Half("bf16"), PowerSgd(2), TopK(0.01))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.label))
 @pytest.mark.parametrize("with_torch", [True, False])
-def test_codecs_are_measured_unless_they_are_given(monkeypatch, with_torch: bool) -> None:
-    if with_torch:
-        pytest.importorskip("torch")
-    else:
-        monkeypatch.setattr("netprof.cli.codec_cost._torch", lambda: None)
-    monkeypatch.setattr("netprof.cli.codec_cost._BUDGET_S", 0.0)
-    methods: tuple[Method, ...] = (Half("fp16"), Half("bf16"), PowerSgd(2), TopK(0.01))
-    measured.cache_clear()
-    found, notes = codecs(methods, None)
+def test_every_step_of_a_method_computes(method: Method, with_torch: bool) -> None:
+    steps = steps_of(method, pytest.importorskip("torch") if with_torch else None)
+    assert steps.encode() is not None
+    steps.decode()
+    assert (steps.decode_each is not None) is isinstance(method, TopK)
+    if steps.decode_each is not None:
+        steps.decode_each()
+
+
+def test_codecs_are_measured_unless_they_are_given() -> None:
+    found, notes = codecs(METHODS, None, ranks=2)
     assert set(found) == {"fp16", "bf16", "powersgd:2", "topk:1%"}
     assert all(1e-12 < codec.encode_s_per_byte < 1e-6 for codec in found.values())
-    assert ("torch cannot be imported" in notes[0]) is not with_torch
-    given, notes = codecs(methods, 4.0)
+    assert found["topk:1%"].decode_s_per_byte_and_worker > 0
+    assert re.search("in 2 processes at once" if (os.cpu_count() or 1) > 1 else "in one process", notes[0])
+    given, notes = codecs(METHODS, 4.0)
     assert given["fp16"].encode_s_per_byte == given[""].decode_s_per_byte == pytest.approx(2e-9)
     assert notes == ()
+
+
+def test_a_process_that_ends_while_it_measures_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netprof.cli.codec_cost.all_times", ended)
+    measured.cache_clear()
+    with pytest.raises(NetprofError, match="could not be measured") as caught:
+        codecs(METHODS, None)
+    assert "--codec-ns-per-byte" in caught.value.hint
+
+
+def ended(_: object) -> None:
+    os._exit(1)
 
 
 def test_no_method_needs_no_measurement() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.fusion import fuse
 from netprof.analysis.whatif.own_time import own_seconds
 from netprof.analysis.whatif.schedule import GradientSchedule
+from netprof.analysis.whatif.transport import GLOO_TURNS
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.model import StartedProbe
@@ -146,6 +148,17 @@ def test_an_unknown_line_rate_can_be_given(tmp_path: Path) -> None:
     assert found.rest_s_per_byte(next(iter(found.fits))) == pytest.approx(2.7e-9)
 
 
+def test_what_is_known_of_gloo_is_said_of_gloo_alone(tmp_path: Path) -> None:
+    found = schedule(Job().fill(), tmp_path)
+    assert found.observed is not None
+    assert found.recorded is not None
+    assert found.recorded.by_gloo
+    gathered = next(iter(GLOO_TURNS))
+    assert fitted_transport(found.observed, found.recorded)[0].turns[gathered] == 0.5
+    by_another = replace(found.recorded, by_gloo=False)
+    assert gathered not in fitted_transport(found.observed, by_another)[0].turns
+
+
 def test_the_world_size_is_said_to_be_assumed(tmp_path: Path) -> None:
     found = schedule(Job(world_size=None).fill(), tmp_path)
     assert found.observed is not None
@@ -211,9 +224,9 @@ def test_other_fusion_needs_gradient_marks_and_says_what_does_not(tmp_path: Path
     ("options", "says"),
     [
         (["--bandwidth", "0"], "carries nothing"),
-        (["--bandwidth", "0mbit"], "cannot carry"),
+        (["--bandwidth", "0mbit"], "carries nothing"),
         (["--bandwidth", "fast"], "not a rate"),
-        (["--bandwidth", "nan"], "carries nothing"),
+        (["--bandwidth", "nan"], "not a rate"),
         (["--bandwidth", "1,,2"], "rate"),
         (["--workers", "1"], "exchanges nothing"),
         (["--workers", "two"], "not a number of workers"),

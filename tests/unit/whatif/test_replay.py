@@ -99,6 +99,20 @@ def test_one_slow_leg_holds_everybody() -> None:
     assert iteration_ms(told, one(2, 1e8), legs=[np.inf, 2.5e8]) == [(100, 80), (100, 80)]
 
 
+def test_the_one_that_is_last_is_so_by_more_on_slower_links() -> None:
+    """Now one rank's link is full for longer, now the other's, and everybody waits for it."""
+    full_s = np.array([[[0.008], [0.012]], [[0.012], [0.008]]])
+    told = program([[10], [10]], [[10], [10]], [20, 20], [1])
+    told = replace(told, own_s=full_s, full_s=full_s)
+    links = Links(np.full(2, 1e9), np.full(2, np.inf))
+    prices = Pricing(FullLink(), links, 2, True, {})
+    for bps, apart_ms in ((1e9, 4), (5e8, 8), (1e8, 40)):
+        one_ms, other_ms = prices.of(told, one(2, bps)).link_s(0)[:, 0, 0] * 1e3
+        assert other_ms - one_ms == pytest.approx(apart_ms)
+    unknown = replace(prices, links=Links(np.full(2, np.inf), np.full(2, np.inf)))
+    assert np.isfinite(unknown.of(told, one(2, 1e9)).link_s(0)).all()
+
+
 def test_a_collective_that_the_end_of_another_posts() -> None:
     told = program([[0, 2]], [[5, 5]], [10], [1, 1])
     told = replace(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic import MS, START_NS, Job
+from synthetic import MS, START_NS, Job, with_late_rank
 
 from netprof.model import Device, LineRate, Losses, Target
 from netprof.schema import GpuMetric
@@ -180,3 +180,18 @@ def test_one_outlier_does_not_flatten_the_trend_and_is_marked(look):
     assert row.count("↑") == 1
     assert "▅▅↑▅▅" in row  # four share a cell
     assert "▁200 ms █220 ms ↑longer" in text(look(job), 120, 40)
+
+
+@pytest.mark.parametrize(("ranks", "late"), [(4, 2), (64, 50)])
+def test_who_holds_the_job_up_stands_out(ranks, late, look):
+    recent = look(with_late_rank(Job(ranks=ranks, world_size=ranks, iterations=14).fill(), late, 45 * MS))
+    assert [each.who.rank for each in recent.stragglers] == [late]
+    drawn = draw(recent, STATE, 80, 24)
+    said = next(row for row in drawn if f"rank {late} holds the others up" in row.plain)
+    assert any("red" in str(span.style) for span in said.spans)
+    own = [row for row in drawn if row.plain.startswith(f"{late:>4} ")]
+    assert any("reverse" in str(span.style) for row in own for span in row.spans)
+
+
+def test_nobody_stands_out_where_nobody_holds_the_job_up(look):
+    assert not look(Job(ranks=4, world_size=4, iterations=14).fill()).stragglers

@@ -10,6 +10,7 @@ from netprof.analysis.live.recent import last_seen
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import interval
 from netprof.analysis.wire.fold import WireFold
+from netprof.schema import tables as every_table
 
 LINK = LinkKey(7, "eth0")
 
@@ -18,6 +19,7 @@ def evidence(job, through_ns):
     """What is known at an instant of the second iteration after the whole ones."""
     tables = {"marks": mark_columns([m for m in job.marks if m[0] < through_ns]), "flows": job.flows()}
     tables["link_changes"] = job.link_changes()
+    tables["nccl_ranks"] = {name: np.zeros(0, np.int64) for name in every_table()["nccl_ranks"].names}
 
     def fold(asking):
         made = WireFold(asking.flows, MS)

@@ -1,0 +1,154 @@
+"""When one of several alike held the others up, and how sure that is.
+
+A window of ten iterations, or five seconds where those take less, slides over the recording. In it one has to account
+for a twentieth of the time more than the mean of its like, and for more than chance would give it. There are two ways
+to be sure of that; neither assumes how amounts are distributed, and both count how many were looked at (Bonferroni).
+
+- It is this one again and again. Were all alike, then in each iteration any of the amounts could have been its own:
+  by Hoeffding's inequality its sum is further above its mean than d with a probability of exp(-2 d^2 / sum of the
+  squares of their ranges) at most.
+- It is far beyond what the others do, if only once. Of a distribution with one peak, a share of 4/9 var / x^2 at most
+  lies further from its mean than x (Vysochanskij and Petunin 1980), where var is that of the others' amounts. Nobody
+  is more certain than the number of amounts that were seen allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.tables.columns import Bool, Float64, Int64
+
+LEAST_NS = 5 * 10**9
+LEAST_ITERATIONS = 10
+MATTERS = 0.05
+"""Share of the time from which on somebody would look for who or what holds the job up."""
+SURE = 0.95
+"""Confidence from which on it is said."""
+_WAYS = 2
+_NOTHING = 1e-12
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Iterations `first` to `last`, both included, in which number `one` held the others up for `ns` in all.
+
+    It was known when iteration `known` was over; `still` says that it holds for the last window of all.
+    """
+
+    one: int
+    first: int
+    last: int
+    known: int
+    ns: int
+    confidence: float
+    still: bool
+
+
+def episodes(held_ns: Int64, begin_ns: Int64, end_ns: Int64) -> list[Episode]:
+    """Return all episodes, by who and when; `held_ns` has the shape (number of alike, iterations)."""
+    if held_ns.shape[0] < 2 or held_ns.shape[1] == 0:
+        return []
+    first = windows(begin_ns, end_ns)
+    confidence = _confidence(held_ns, begin_ns, end_ns, first)
+    found = []
+    for one in np.flatnonzero((confidence >= SURE).any(axis=1)).tolist():
+        for begin, end in _runs(confidence[one] >= SURE):
+            sure = float(confidence[one, begin : end + 1].max())
+            found.append(_episode(one, held_ns[one], (int(first[begin]), begin, end), sure))
+    return _apart(found, held_ns)
+
+
+def windows(begin_ns: Int64, end_ns: Int64) -> Int64:
+    """Return for each iteration the first one of the window that ends with it."""
+    number = np.arange(len(begin_ns))
+    since = np.searchsorted(begin_ns, end_ns - LEAST_NS, "right") - 1
+    return np.maximum(np.minimum(since, number - LEAST_ITERATIONS + 1), 0)
+
+
+def _confidence(held_ns: Int64, begin_ns: Int64, end_ns: Int64, first: Int64) -> Float64:
+    """Return how sure it is of each that it held the others up in the window that ends with each iteration.
+
+    0 where it does not matter; shape as `held_ns`.
+    """
+    value = held_ns.astype(np.float64) * 1e-9
+    total = _sums(value, first)
+    least_s = MATTERS * _length_ns(begin_ns, end_ns, first) * 1e-9
+    beyond = total - total.mean(axis=0)
+    count = (np.arange(len(first)) - first + 1).astype(np.float64)
+    by_turns, by_size = _by_turns(value, beyond, first), _by_size(value, total, count, least_s, first)
+    chance = len(value) * _WAYS * np.minimum(by_turns, by_size)
+    return np.where((beyond >= least_s) & (chance < 1.0), 1.0 - chance, 0.0)
+
+
+def _by_turns(value: Float64, beyond: Float64, first: Int64) -> Float64:
+    """Return how likely each would be so far above the mean if whose amount is whose were chance."""
+    ranges = _sums(np.square(value.max(axis=0) - value.min(axis=0))[None, :], first)
+    found: Float64 = np.exp(-2 * np.square(np.maximum(beyond, 0.0)) / np.maximum(ranges, _NOTHING))
+    return found
+
+
+def _by_size(value: Float64, total: Float64, count: Float64, least_s: Float64, first: Int64) -> Float64:
+    """Return how likely an amount of the size that each usually has (each by its size) would be among the others'.
+
+    Those that matter too are no others, unless there are no other ones.
+    """
+    number, squares = len(value), _sums(value * value, first)
+    quiet, known = total < least_s, (total < least_s).any(axis=0)
+    amounts = count * np.where(known, quiet.sum(axis=0), number - 1)
+    mean, mean_square = (
+        np.where(known, (each * quiet).sum(axis=0), each.sum(axis=0) - each) / amounts for each in (total, squares)
+    )
+    size = np.maximum(squares / np.maximum(total, _NOTHING) - mean, _NOTHING)
+    found = count * 4 / 9 * np.maximum(mean_square - mean**2, 0.0) / size**2
+    return np.asarray(np.maximum(found, 1.0 / (1.0 + number * count) / number / _WAYS))
+
+
+def _length_ns(begin_ns: Int64, end_ns: Int64, first: Int64) -> Float64:
+    """Return how long the window is that ends with each iteration; at the beginning, how long it will be."""
+    whole_ns = max(LEAST_NS, LEAST_ITERATIONS * float(np.median(end_ns - begin_ns)))
+    return np.asarray(np.maximum(end_ns - begin_ns[first], whole_ns))
+
+
+def _sums(value: Float64, first: Int64) -> Float64:
+    """Return the sum over the window that ends with each iteration."""
+    through = np.concatenate((np.zeros((len(value), 1)), np.cumsum(value, axis=1)), axis=1)
+    return np.asarray(through[:, 1:] - through[:, first])
+
+
+def _runs(holds: Bool) -> list[tuple[int, int]]:
+    """Return the first and last index of each run of what holds."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], holds, [False])).astype(np.int8)))
+    return [(int(begin), int(end) - 1) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _episode(one: int, held_ns: Int64, span: tuple[int, int, int], confidence: float) -> Episode:
+    """Return the episode that windows tell of: the first of them begins at `span[0]`, they end with the other two.
+
+    It is the part of them that is furthest above half of their mean.
+    """
+    since, known, until = span
+    own = held_ns[since : until + 1].astype(np.float64)
+    through = np.concatenate(([0.0], np.cumsum(own - own.mean() / 2)))
+    above = through - np.minimum.accumulate(through)
+    last = int(np.argmax(above)) - 1
+    first = int(np.argmin(through[: last + 1]))
+    first, last = since + first, since + last
+    still = until == len(held_ns) - 1
+    return Episode(one, first, last, known, int(held_ns[first : last + 1].sum()), confidence, still)
+
+
+def _apart(found: list[Episode], held_ns: Int64) -> list[Episode]:
+    """Join episodes of one that overlap."""
+    apart: list[Episode] = []
+    for each in found:
+        before = apart[-1] if apart else None
+        if before is not None and before.one == each.one and each.first <= before.last:
+            last = max(before.last, each.last)
+            ns = int(held_ns[each.one, before.first : last + 1].sum())
+            sure = max(before.confidence, each.confidence)
+            apart[-1] = Episode(each.one, before.first, last, before.known, ns, sure, each.still)
+        else:
+            apart.append(each)
+    return apart

@@ -1,0 +1,195 @@
+"""For how long each rank, link and way between ranks held the others up, iteration by iteration: read off the account.
+
+Only what one of them did alone is held against it: a link that is full while all others are full too holds nobody up
+more than they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from netprof.analysis.account.account import Account
+from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, TRANSPORT, Cause
+from netprof.analysis.account.group_times import GroupTimes
+from netprof.analysis.account.pieces import cut_at
+from netprof.analysis.account.waiting import Waiting
+from netprof.analysis.tables.columns import Bool, Float64, Int64, distinct
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge, union
+from netprof.analysis.wire.paths import BusyClocks, Paths
+
+_MAIN = 0.1
+"""Share of the bytes of the way that carries the most from which on another one is its sibling."""
+
+
+class Kind(IntEnum):
+    """What may hold others up, and what it is compared with: its like."""
+
+    RANK = 0
+    LINK = 1
+    PATH = 2
+
+
+CAUSES: Mapping[Kind, tuple[Cause, Cause]] = {
+    Kind.RANK: (LATE_RANK, HOST),
+    Kind.LINK: (LINK_FULL, OTHER_TRAFFIC),
+    Kind.PATH: (LOSS, TRANSPORT),
+}
+"""The causes of the account that are held against each kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldUp:
+    """How long the others waited for each of some things of one kind: `ns` has the shape (things, 2, iterations).
+
+    The two are the causes of its kind. `keys` tell the things apart: processes, links, or ways between processes.
+    """
+
+    kind: Kind
+    keys: tuple[object, ...]
+    ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The iterations of the process that has the most, ascending and disjoint; ns."""
+
+    begin_ns: Int64
+    end_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    def of(self, times: Intervals) -> Int64:
+        """Return how much of some time lies in each."""
+        return covered_until(times, self.end_ns) - covered_until(times, self.begin_ns)
+
+
+def by_ranks(waiting: Waiting, pids: Sequence[int], mates: Bool, windows: Windows) -> HeldUp:
+    """Return for how long the median one of its mates waits for each process, because it is late or its host is busy.
+
+    `pids` are ascending; `mates`, shape (P, P), says who is in a communicator with whom.
+    """
+    found = np.zeros((len(pids), 2, len(windows)), np.int64)
+    waiting = waiting.where(np.isin(waiting.pid, np.array(pids, np.int64)))
+    for number, cause in enumerate(CAUSES[Kind.RANK]):
+        parts, place = _by_window(waiting.of(cause), windows)
+        for one, pid in enumerate(pids):
+            own = np.flatnonzero(parts.culprit == pid)
+            if len(own) and mates[one].any():
+                waited = _by_process(parts.where(own), place[own], pids, len(windows))
+                found[one, number] = np.median(waited[mates[one]], axis=0)
+    return HeldUp(Kind.RANK, tuple(pids), found)
+
+
+def _by_window(waiting: Waiting, windows: Windows) -> tuple[Waiting, Int64]:
+    """Cut stretches by windows, and return what lies in any, and in which."""
+    begin, end, row = cut_at(waiting.begin_ns, waiting.end_ns, distinct(windows.begin_ns, windows.end_ns))
+    place = np.searchsorted(windows.begin_ns, begin, "right") - 1
+    inside = np.flatnonzero((place >= 0) & (end <= np.append(windows.end_ns, 0)[place]))
+    return replace(waiting.where(row[inside]), begin_ns=begin[inside], end_ns=end[inside]), place[inside]
+
+
+def _by_process(parts: Waiting, place: Int64, pids: Sequence[int], count: int) -> Int64:
+    """Return for how long each process waits in each of `count` windows; shape (P, windows), `pids` ascending."""
+    who = np.searchsorted(np.array(pids, np.int64), parts.pid)
+    total = np.bincount(who * count + place, weights=parts.length_ns, minlength=len(pids) * count)
+    return total.astype(np.int64).reshape(len(pids), count)
+
+
+def by_links(
+    account: Account, members: Mapping[int, Sequence[int]], links: Sequence[LinkKey], windows: Windows
+) -> HeldUp:
+    """Return for how long most of a communicator wait while one link of it alone is full.
+
+    `members` are the processes of each communicator, `links` all that they use.
+    """
+    found = np.zeros((len(links), 2, len(windows)), np.int64)
+    for group, pids in members.items():
+        times = account.groups.get(group)
+        if times is None:
+            continue
+        for number, cause in enumerate(CAUSES[Kind.LINK]):
+            waits = _most_wait(account.around.of(cause), group, pids)
+            for place, link in enumerate(links):
+                found[place, number] += windows.of(waits & _alone(times, link, others=cause is OTHER_TRAFFIC))
+    return HeldUp(Kind.LINK, tuple(links), found)
+
+
+def _alone(times: GroupTimes, link: LinkKey, *, others: bool) -> Intervals:
+    """Return when one link holds a communicator up and no other one is full."""
+    own = union([each.others if others else each.own for each in times.bottlenecks if each.side.link == link])
+    return own - union([each.full for each in times.bottlenecks if each.side.link != link]) if len(own) else NOTHING
+
+
+def by_paths(
+    account: Account,
+    members: Mapping[int, Sequence[int]],
+    paths: Paths,
+    clocks: BusyClocks,
+    sent_bytes: Int64,
+    windows: Windows,
+) -> HeldUp:
+    """Return for how long most of a communicator wait while one way between two of it recovers from loss, or is busy.
+
+    Of the time that no link and no loss explains, a way is held for as much as TCP was busy there for longer than the
+    median of its siblings; `sent_bytes` are by flow.
+    """
+    amount = np.bincount(paths.of_flow, weights=sent_bytes, minlength=len(paths.keys))
+    main = np.flatnonzero(amount >= max(_MAIN * amount.max(initial=0), 1))
+    found = np.zeros((len(main), 2, len(windows)), np.int64)
+    flows = [np.flatnonzero(paths.of_flow == path).tolist() for path in main.tolist()]
+    for group, pids in members.items():
+        times = account.groups.get(group)
+        own = np.array([place for place, path in enumerate(main) if paths.keys[path].pid in pids], np.int64)
+        if times is None or len(own) == 0:
+            continue
+        recovering, slow = (_most_wait(account.around.of(cause), group, pids) for cause in CAUSES[Kind.PATH])
+        for place in own.tolist():
+            lost = union([times.loss[flow] for flow in flows[place] if flow in times.loss])
+            found[place, 0] += windows.of(recovering & lost)
+        busy = np.stack([clocks.during(flows[place], windows.begin_ns, windows.end_ns) for place in own.tolist()])
+        found[own, 1] += np.minimum(_more_than_siblings(busy), windows.of(slow)).astype(np.int64)
+    return HeldUp(Kind.PATH, tuple(paths.keys[path] for path in main.tolist()), found)
+
+
+def _more_than_siblings(values: Float64) -> Float64:
+    """Return by how much each row is above the median of the other rows; 0 without any. Shape as given."""
+    if len(values) < 2:
+        return np.zeros_like(values)
+    others = [np.median(np.delete(values, row, axis=0), axis=0) for row in range(len(values))]
+    return np.maximum(values - np.stack(others), 0.0)
+
+
+def _most_wait(waiting: Waiting, group: int, pids: Sequence[int]) -> Intervals:
+    """Return when at least half of some processes wait for a communicator."""
+    own = waiting.where((waiting.group == group) & np.isin(waiting.pid, np.array(pids, np.int64)))
+    return at_least(
+        [merge(own.begin_ns[own.pid == pid], own.end_ns[own.pid == pid]) for pid in pids], -(-len(pids) // 2)
+    )
+
+
+def at_least(sets: Iterable[Intervals], count: int) -> Intervals:
+    """Return the time that is in at least `count` of some sets."""
+    given = list(sets)
+    at_ns = np.concatenate([np.zeros(0, np.int64), *(edge for each in given for edge in (each.begin_ns, each.end_ns))])
+    step = np.concatenate([np.zeros(0, np.int64), *(np.repeat([1, -1], len(each)) for each in given)])
+    order = np.lexsort((step, at_ns))  # ends first, so that what only touches is not counted twice
+    at_ns, inside = at_ns[order], np.cumsum(step[order]) >= count
+    return merge(at_ns[:-1][inside[:-1]], at_ns[1:][inside[:-1]])
+
+
+def mates(members: Mapping[int, Sequence[int]], pids: Sequence[int]) -> Bool:
+    """Return which processes are in a communicator together, shape (P, P); without any known, all are."""
+    found = np.zeros((len(pids), len(pids)), bool)
+    for group in members.values():
+        inside = np.isin(pids, list(group))
+        found |= inside[:, None] & inside[None, :]
+    if not found.any():
+        found[:] = True
+    np.fill_diagonal(found, False)
+    return found

@@ -1,0 +1,235 @@
+"""What a digest consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.account.causes import WAIT_CAUSES, Cause
+from netprof.analysis.events.iterations import Dropped, IterationTimes
+from netprof.analysis.findings.checks import Check
+from netprof.analysis.findings.collectives import Counted
+from netprof.analysis.findings.flow_properties import FlowProperties
+from netprof.analysis.findings.link_summary import LinkSummary
+from netprof.analysis.findings.ranks import RankSummary
+from netprof.analysis.findings.recorded import Recorded
+from netprof.analysis.findings.stragglers_parts import Who
+from netprof.analysis.findings.waiting_finding import RankWaiting, WorstIteration
+from netprof.analysis.findings.waiting_words import Blame
+from netprof.analysis.inference.sources import InferredSummary
+from netprof.analysis.tables.columns import Columns, Float64, Int64
+from netprof.model import Host, Meta
+
+
+@dataclass(frozen=True, eq=False)
+class Waited(Columns):
+    """How long a process waited for what in an iteration of the process that has the most; ns.
+
+    `window` is the number of that iteration; `late_for_ns` is for how long at most others waited because it was late.
+    """
+
+    pid: Int64
+    window: Int64
+    late_rank_ns: Int64
+    link_full_ns: Int64
+    other_traffic_ns: Int64
+    loss_ns: Int64
+    transport_ns: Int64
+    host_ns: Int64
+    unseen_ns: Int64
+    late_for_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class WindowTimes(Columns):
+    """Iterations of the process that has the most; ns."""
+
+    begin_ns: Int64
+    end_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Held(Columns):
+    """For how long the others waited for one of the digest's `things` in an iteration, by the two causes of its kind.
+
+    What nobody waited for has no row. `window` counts the rows of table `held_windows`.
+    """
+
+    thing: Int64
+    window: Int64
+    first_ns: Int64
+    second_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Did(Columns):
+    """What is known of a process's time in an iteration of table `held_windows`: as `doing.Of`, NaN where nothing."""
+
+    pid: Int64
+    window: Int64
+    forward_ns: Float64
+    backward_ns: Float64
+    rest_ns: Float64
+    running_ns: Float64
+    cpu_wait_ns: Float64
+    stopped_ns: Float64
+    stolen_ns: Float64
+    written_bytes: Float64
+
+
+@dataclass(frozen=True, eq=False)
+class CollectiveTimes(Columns):
+    """The collectives that a process saw begin and end, as `Collectives`; ns, bytes."""
+
+    pid: Int64
+    group: Int64
+    number: Int64
+    ranks: Int64
+    backend: Int64
+    kind: Int64
+    bytes: Int64
+    posted_ns: Int64
+    begin_ns: Int64
+    end_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Passed(Columns):
+    """When bytes of streams passed the host, as `streams.Passages`: some of them, for clocks to be compared by."""
+
+    flow_id: Int64
+    direction: Int64
+    position: Int64
+    time_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class LinkSeconds(Columns):
+    """The job's bytes on a link of the digest's `links` in one second from `begin_ns` on, headers included."""
+
+    link: Int64
+    begin_ns: Int64
+    tx_bytes: Int64
+    rx_bytes: Int64
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What a digest holds of a list that is one for all hosts: its place in there."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class PlacedRank(Placed):
+    """A process as the report has it."""
+
+    summary: RankSummary
+
+
+@dataclass(frozen=True)
+class PlacedLink(Placed):
+    """A device as the report has it."""
+
+    summary: LinkSummary
+
+
+@dataclass(frozen=True)
+class Thing(Placed):
+    """A rank (then `pid` is its process), link or way that may hold others up; `kind` is a `held_up.Kind`."""
+
+    kind: int
+    pid: int
+    who: Who
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """What a digest says of its host beside the tables; `made` is in which making it was made, and
+    `ends` are the addresses and ports of the flows of table `passages`."""
+
+    made: str
+    host: Host
+    span_ns: tuple[int, int]
+    told_ranks: Mapping[int, int]
+    ranks: tuple[PlacedRank, ...]
+    links: tuple[PlacedLink, ...]
+    waiting: tuple[RankWaiting, ...]
+    things: tuple[Thing, ...]
+    ends: Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
+
+
+@dataclass(frozen=True)
+class JobPart:
+    """What `hosts` that were digested together have in common: findings that no single one of them has a part of."""
+
+    made: str
+    hosts: tuple[str, ...]
+    meta: Meta
+    world_size: int | None
+    told: bool
+    inferred: InferredSummary | None
+    failures: tuple[str, ...]
+    dropped: Dropped
+    stepped: tuple[int, ...]
+    models: int
+    accumulates: bool
+    forward_unseen: bool
+    recorded: Recorded
+    counted: Counted
+    flow_properties: FlowProperties | None
+    enqueued: bool
+    collectives_seen: bool
+    nccl_is_used: bool
+    stalled: str | None
+    checks: tuple[Check, ...]
+    damage: tuple[str, ...]
+    still_recording: bool
+    blames: tuple[tuple[int, Blame], ...]
+    longest: tuple[WorstIteration, ...]
+    waits_known: bool
+    stragglers_known: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The tables of one host's digest, a file each."""
+
+    iterations: IterationTimes
+    waiting: Waited
+    windows: WindowTimes
+    held: Held
+    held_windows: WindowTimes
+    did: Did
+    collectives: CollectiveTimes
+    link_seconds: LinkSeconds
+    passages: Passed
+
+
+@dataclass(frozen=True, eq=False)
+class Digest:
+    """The digest of one host, with what its job has in common."""
+
+    job: JobPart
+    host: HostPart
+    tables: Tables
+
+
+def cause_of(plain: object) -> Cause:
+    """Return the cause of waiting that a document names. Raises ValueError."""
+    name = plain[0] if isinstance(plain, list) and plain else None
+    found = next((cause for cause in WAIT_CAUSES if cause.name == name), None)
+    if found is None:
+        raise ValueError("a cause of waiting has no name that is known")
+    return found
+
+
+WAITED_NAMES = tuple(f"{cause.name}_ns" for cause in WAIT_CAUSES)
+"""The columns of `Waited` that are causes, in the order of WAIT_CAUSES."""
+
+
+def waited_by_cause(waited: Waited) -> Int64:
+    """Return what was waited for by cause and row; shape (causes, rows), ns."""
+    return np.stack([getattr(waited, name) for name in WAITED_NAMES])

@@ -1,0 +1,125 @@
+"""What some hosts add to the report of their job: made of one digest, and of several such parts in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
+from netprof.analysis.digest.digest import Digest, Held, HostPart, JobPart, Waited, WindowTimes, waited_by_cause
+from netprof.analysis.events.iterations import IterationTimes, narrow
+from netprof.analysis.tables.columns import Int64, concatenate
+from netprof.errors import TraceError
+
+TABLES = ("iterations", "waiting", "windows", "held", "held_windows")
+"""What of a digest a part is made of."""
+_ENDLESS = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some hosts of a job that were digested together; ns.
+
+    `exposed_ns` is how long their ranks wait in each of the iterations `windows`, all together, and `spared_ns`, of
+    shape (causes, windows), what the rank of them that waits the least for each cause waits. `held` counts things
+    through the hosts.
+    """
+
+    job: JobPart
+    hosts: tuple[HostPart, ...]
+    times: IterationTimes
+    windows: WindowTimes
+    exposed_ns: Int64
+    spared_ns: Int64
+    held: Held
+    held_windows: WindowTimes
+
+
+def part_of(digest: Digest) -> Part:
+    """Return what one host adds. Raises TraceError where its tables do not fit together."""
+    tables, host = digest.tables, digest.host
+    windows, held = len(tables.windows), tables.held
+    _check(tables.waiting.window, windows, host)
+    _check(held.window, len(tables.held_windows), host)
+    _check(held.thing, len(host.things), host)
+    exposed = np.zeros(windows, np.int64)
+    waited = waited_by_cause(tables.waiting)
+    np.add.at(exposed, tables.waiting.window, waited.sum(axis=0))
+    return Part(
+        job=digest.job,
+        hosts=(host,),
+        times=narrow(tables.iterations),
+        windows=tables.windows,
+        exposed_ns=exposed,
+        spared_ns=_spared(tables.waiting, waited, windows),
+        held=held,
+        held_windows=tables.held_windows,
+    )
+
+
+def _check(numbers: Int64, count: int, host: HostPart) -> None:
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < count):
+        raise TraceError(
+            f"the digest of {host.host.name} is damaged: its tables do not fit together",
+            "make the digest again from its trace",
+        )
+
+
+def _spared(table: Waited, waited: Int64, windows: int) -> Int64:
+    """Return what every rank has in common of each cause: all of a job keep step.
+
+    A late rank itself does not wait: it would be faster by what the others wait for it.
+    """
+    late = WAIT_CAUSES.index(LATE_RANK)
+    waited[late] = np.maximum(waited[late], table.late_for_ns)
+    found = np.full((len(WAIT_CAUSES), windows), _ENDLESS)
+    for cause, amounts in enumerate(waited):
+        np.minimum.at(found[cause], table.window, amounts)
+    return found
+
+
+def together(parts: Sequence[Part]) -> Part:
+    """Return the parts of some hosts as one. Raises TraceError where they were not made together."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    for part in parts[1:]:
+        if part.job.made != first.job.made or not _same_windows(part, first):
+            raise TraceError(
+                f"the digests of {first.hosts[0].host.name} and {part.hosts[0].host.name} were not made together",
+                "make them with one netprof digest of all traces",
+            )
+    return Part(
+        job=first.job,
+        hosts=tuple(host for part in parts for host in part.hosts),
+        times=concatenate(IterationTimes, [part.times for part in parts]),
+        windows=first.windows,
+        exposed_ns=np.sum([part.exposed_ns for part in parts], axis=0, dtype=np.int64),
+        spared_ns=np.minimum.reduce([part.spared_ns for part in parts]),
+        held=_all_held(parts),
+        held_windows=first.held_windows,
+    )
+
+
+def _same_windows(one: Part, other: Part) -> bool:
+    return all(
+        np.array_equal(getattr(getattr(one, table), name), getattr(getattr(other, table), name))
+        for table in ("windows", "held_windows")
+        for name in ("begin_ns", "end_ns")
+    )
+
+
+def _all_held(parts: Sequence[Part]) -> Held:
+    before, found = 0, []
+    for part in parts:
+        found.append(replace(part.held, thing=part.held.thing + before))
+        before += sum(len(host.things) for host in part.hosts)
+    return concatenate(Held, found)
+
+
+def saves_ns(part: Part) -> tuple[int, ...]:
+    """Return what all iterations would be shorter without each cause, in the order of WAIT_CAUSES."""
+    known = np.where(part.spared_ns == _ENDLESS, 0, part.spared_ns)
+    return tuple(known.sum(axis=1).tolist())

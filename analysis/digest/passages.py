@@ -1,0 +1,110 @@
+"""The bytes of streams by which clocks are compared, so few of them that they fit into a digest.
+
+Both ends of a stream have to keep the same bytes, without knowing of each other: those whose positions have the
+smallest hashes (bottom-k sampling). One that keeps fewer keeps some of what the other keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.digest.digest import Passed
+from netprof.analysis.hosts.clocks import SAME_HOST, backwards, by_delays, nearest, windows_of
+from netprof.analysis.hosts.streams import HostStreams, Passages, delays, read_streams
+from netprof.analysis.tables.columns import Int64
+from netprof.model import HostClock
+from netprof.trace import TraceSource
+from netprof.trace.index import TraceIndex
+
+KEPT = 2000
+"""Bytes of each direction of a flow."""
+_WRAP = 1 << 32
+_ODD = 2654435761
+"""The golden ratio of 32 bits (Knuth, The Art of Computer Programming, 6.4)."""
+
+Ends = Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
+"""Local and remote address and port of each flow."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """What is kept of the streams of one host."""
+
+    passed: Passed
+    ends: Ends
+
+
+def sample(reader: TraceSource, span_ns: tuple[int, int]) -> Sampled:
+    """Return what is kept of the streams of a trace that was recorded from when to when. Raises TraceError."""
+    index = TraceIndex(reader)
+    streams = read_streams(index, windows_of([index], span_ns))
+    found = streams.passages.where(_kept(streams.passages))
+    seen = {flow % _WRAP for flow in np.unique(found.flow_id).tolist()}
+    passed = Passed(found.flow_id, found.direction, found.position, found.time_ns)
+    return Sampled(passed, {flow: ends for flow, ends in streams.ends.items() if flow in seen})
+
+
+def _kept(passages: Passages) -> Int64:
+    """Return the rows that are kept, in their order: in each direction of a flow those with the smallest hashes."""
+    mixed = (passages.position % _WRAP) * _ODD % _WRAP
+    stream = passages.flow_id * 2 + passages.direction
+    order = np.lexsort((mixed, stream))
+    first = np.flatnonzero(np.append(True, np.diff(stream[order]) != 0)[: len(order)])
+    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    return np.sort(order[place < KEPT])
+
+
+@dataclass(frozen=True, eq=False)
+class NumberedStreams:
+    """The streams of one host of a job, and when it recorded, on its own clock."""
+
+    number: int
+    boot_id: str
+    span_ns: tuple[int, int]
+    streams: HostStreams
+
+
+def streams_of(passed: Passed, ends: Ends) -> HostStreams:
+    """Return what was kept as streams."""
+    return HostStreams(Passages(passed.flow_id, passed.direction, passed.position, passed.time_ns), ends)
+
+
+def clocks_between(hosts: Sequence[NumberedStreams]) -> dict[int, HostClock]:
+    """Return the clocks of the hosts that streams, or one kernel, join to number 0; by way of others where need be."""
+    by_number = {host.number: host for host in hosts}
+    steps: dict[int, dict[int, HostClock]] = {number: {} for number in by_number}
+    for one, other in _neighbours(hosts):
+        mine, its = by_number[one], by_number[other]
+        found = by_delays(*delays(mine.streams, its.streams), mine.span_ns)
+        if found is not None:
+            steps[one][other], steps[other][one] = found, backwards(found)
+    for one, other in _of_one_kernel(hosts):
+        clock = HostClock(SAME_HOST, at_ns=by_number[one].span_ns[0])
+        steps[one][other] = steps[other][one] = clock
+    return nearest(steps) if 0 in steps else {}
+
+
+def _neighbours(hosts: Sequence[NumberedStreams]) -> list[tuple[int, int]]:
+    """Return which hosts have the two ends of a connection, by its addresses; none of one kernel."""
+    boots = {host.number: host.boot_id for host in hosts}
+    owner = {ends: host.number for host in hosts for ends in host.streams.ends.values()}
+    pairs = {
+        (host.number, owner[far, near])
+        for host in hosts
+        for near, far in host.streams.ends.values()
+        if (far, near) in owner
+    }
+    return sorted((a, b) for a, b in pairs if a < b and boots[a] != boots[b])
+
+
+def _of_one_kernel(hosts: Sequence[NumberedStreams]) -> list[tuple[int, int]]:
+    first: dict[str, int] = {}
+    pairs = []
+    for host in sorted(hosts, key=lambda each: each.number):
+        known = first.setdefault(host.boot_id, host.number)
+        if known != host.number:
+            pairs.append((known, host.number))
+    return pairs

@@ -1,0 +1,201 @@
+"""The report of a job from the digests of its hosts: the sections that a trace has, as far as digests tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.digest.conclude import Concluded
+from netprof.analysis.digest.digest import HostPart, JobPart
+from netprof.analysis.events.nccl import Operations
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.bounds import BOUNDS
+from netprof.analysis.findings.checks import CHECKS
+from netprof.analysis.findings.collectives import COLLECTIVES, CollectivesFinding, summarize_collectives
+from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
+from netprof.analysis.findings.hosts import HOSTS, HostSummary
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.nccl import NCCL, NcclFinding
+from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.recording import RECORDING, RecordingFinding
+from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.stall import STALLED_AT_END
+from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.waiting import WAITING, doings_of, waiting_finding
+from netprof.analysis.findings.waiting_finding import WaitingFinding, WaitingParts
+from netprof.analysis.form import Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import empty
+from netprof.errors import TraceError
+from netprof.model import Meta
+from netprof.units import count
+
+_NOT_TOLD = (
+    "flows, the ways between ranks, queue pairs, GPUs and other counters, TCP's own totals, NCCL's and Horovod's "
+    "operations, bounds for what ranks wait for that are only seen to launch, and anything over time finer than an "
+    "iteration"
+)
+_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Digested:
+    """From how many digests a report is, which hosts' are missing, and what it cannot say for other reasons."""
+
+    hosts: int
+    missing: tuple[str, ...]
+    not_told: tuple[str, ...] = ()
+
+
+def _document(found: Digested) -> Mapping[str, Any]:
+    return {"digest": {"hosts": found.hosts, "missing": list(found.missing), "not_told": [_NOT_TOLD, *found.not_told]}}
+
+
+def _parts(found: Digested) -> Sequence[Part]:
+    return [Part("Digest", bodies=[Pairs([("made from", count(found.hosts, "host's digest", "hosts' digests"))])])]
+
+
+def _notes(found: Digested) -> Iterator[str]:
+    yield f"this is the report of digests: {_NOT_TOLD} are only in the traces"
+    if found.missing:
+        more = f" and {len(found.missing) - _NAMED} more" if len(found.missing) > _NAMED else ""
+        yield (
+            f"the digests of {', '.join(found.missing[:_NAMED])}{more} are missing: what is said of the job is said of "
+            "the other hosts' ranks"
+        )
+    yield from (f"not told is {each}" for each in found.not_told)
+
+
+def _no_digest(analysis: Analysis) -> Digested:
+    raise KeyError("a trace is no digest")
+
+
+DIGESTED = Section("digested", _no_digest, document=_document, parts=_parts, notes=_notes)
+"""What the report is made from."""
+
+_SECTIONS: tuple[Section[Any], ...] = (
+    VERDICT,
+    ITERATIONS,
+    WAITING,
+    STRAGGLERS,
+    HOSTS,
+    RANKS,
+    LINKS,
+    COLLECTIVES,
+    SCALING,
+    FLOW_PROPERTIES,
+    CHECKS,
+    RECORDING,
+    DIGESTED,
+    RECORDED,
+    STALLED_AT_END,
+)
+
+
+def report_of(found: Concluded) -> Analysis:
+    """Return the report of hosts that were digested together. Raises TraceError where what they say is no report."""
+    job = found.job
+    number = {name: place for place, name in enumerate(job.hosts)}
+    hosts = sorted(found.hosts, key=lambda each: number.get(each.host.name, len(number)))
+    ranks = tuple(each.summary for each in sorted((r for h in hosts for r in h.ranks), key=lambda each: each.place))
+    links = tuple(each.summary for each in sorted((x for h in hosts for x in h.links), key=lambda each: each.place))
+    iterations = found.iterations.count
+    findings: dict[Section[Any], Any] = {
+        ITERATIONS: found.iterations,
+        SCALING: found.scaling,
+        STRAGGLERS: found.stragglers,
+        WAITING: _waiting(found, hosts),
+        HOSTS: hosts_of(hosts),
+        RANKS: ranks,
+        LINKS: links,
+        BOUNDS: None,
+        NCCL: NcclFinding(empty(Operations), (), job.collectives_seen, job.nccl_is_used),
+        COLLECTIVES: CollectivesFinding(
+            summarize_collectives(ranks, links, job.world_size, job.counted.others, job.recorded.unpaired),
+            job.counted,
+            iterations,
+            job.flow_properties,
+            job.enqueued,
+        ),
+        FLOW_PROPERTIES: job.flow_properties,
+        CHECKS: job.checks,
+        RECORDED: job.recorded,
+        RECORDING: recording_of(job, job.meta, hosts),
+        STALLED_AT_END: job.stalled,
+        DIGESTED: Digested(len(hosts), _missing(job, hosts), _unasked(found)),
+    }
+    return analysis_of(_SECTIONS, findings, job, job.meta, hosts)
+
+
+def analysis_of(
+    sections: Sequence[Section[Any]],
+    findings: Mapping[Section[Any], Any],
+    job: JobPart,
+    meta: Meta,
+    hosts: Sequence[HostPart],
+) -> Analysis:
+    """Return what digests tell, in some sections, as an analysis that views can draw."""
+    evidence = Evidence(
+        meta,
+        _only_traces,
+        _only_traces,
+        known={"world_size": job.world_size, "ranks": {p: rank for h in hosts for p, rank in h.told_ranks.items()}},
+        is_truncated=lambda: job.recorded.truncated,
+        damage=lambda: job.damage,
+    )
+    evidence.hosts = tuple(each.host for each in hosts)
+    evidence.still_recording = job.still_recording
+    return Analysis(evidence, sections, findings)
+
+
+def _only_traces(asked: object) -> Any:
+    raise TraceError("a digest does not hold what is asked for", "report the traces that it was made from")
+
+
+def hosts_of(hosts: Sequence[HostPart]) -> tuple[HostSummary, ...]:
+    """Return what a report says of the hosts."""
+    return tuple(HostSummary(each.host, tuple(sorted(each.told_ranks.values()))) for each in hosts)
+
+
+def recording_of(job: JobPart, meta: Meta, hosts: Sequence[HostPart]) -> RecordingFinding:
+    """Return what a report says of the recording; of TCP's own totals nothing is known."""
+    return RecordingFinding(
+        meta=meta,
+        recorded=job.recorded,
+        dropped=job.dropped,
+        failed_checks=frozenset(check.name for check in job.checks if check.holds is False),
+        damage=job.damage,
+        still_recording=job.still_recording,
+        reconciliation=None,
+        hosts=tuple(each.host for each in hosts),
+    )
+
+
+def _unasked(found: Concluded) -> tuple[str, ...]:
+    if not found.unasked:
+        return ()
+    return (f"of {found.unasked} ranks that hold the job up, those that cost the least, what they do meanwhile",)
+
+
+def _missing(job: JobPart, hosts: Sequence[HostPart]) -> tuple[str, ...]:
+    here = {each.host.name for each in hosts}
+    return tuple(name for name in job.hosts if name not in here)
+
+
+def _waiting(found: Concluded, hosts: Sequence[HostPart]) -> WaitingFinding | None:
+    if not found.job.waits_known:
+        return None
+    parts = WaitingParts(
+        by_rank=tuple(each for host in hosts for each in host.waiting),
+        recorded_ns=found.job.recorded.total_ns,
+        blames={WAIT_CAUSES[number]: who for number, who in found.job.blames},
+        saves_ns=found.saves_ns,
+        by_iteration_ns=found.exposed_ns,
+        longest=found.job.longest,
+    )
+    return waiting_finding(parts, doings_of(found.stragglers))

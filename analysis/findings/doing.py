@@ -1,0 +1,141 @@
+"""What a rank did while the others waited for it: by what it had more of than they, in the same iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+
+from netprof.analysis.account.held_up import Windows
+from netprof.analysis.events.phases import BACKWARD, FORWARD, REST
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.tables.process_counts import CPU_WAIT, ON_CPU, WRITTEN
+
+_LEAST_WRITTEN_BPS = 1e6
+"""Bytes a second from which on writing is what a rank does: no disk is slower."""
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What a rank does while it is waited for: its name in JSON, and as a person reads it, and what helps."""
+
+    name: str
+    said: str
+    advice: str
+
+
+PAUSED = Doing("paused", "it is stopped", "find what stops it: a signal, a debugger, a suspended machine")
+CPU_TAKEN = Doing(
+    "cpu_taken",
+    "it could run and waits for a CPU that something else has",
+    "give it cores to itself: find who else runs there, look at limits of CPU and at the hypervisor's steal time",
+)
+COMPUTE = Doing(
+    "compute",
+    "its passes take longer than the others'",
+    "look for a slower or hotter CPU or GPU, and for uneven batches",
+)
+CHECKPOINT = Doing("checkpoint", "it writes to files", "write checkpoints from another thread, or on all ranks alike")
+DATA = Doing(
+    "data",
+    "it waits between its steps, as for data",
+    "look at its data loading: workers, decoding, the storage behind it",
+)
+BETWEEN = Doing(
+    "between_steps",
+    "it takes longer between its steps: data, a checkpoint, evaluation",
+    "look at what it does between backward pass and forward pass: data loading, checkpoints, logging",
+)
+EVERY = (PAUSED, CPU_TAKEN, COMPUTE, CHECKPOINT, DATA, BETWEEN)
+
+
+class Of(IntEnum):
+    """What is known of a rank's time in an iteration, ns, and what it wrote, bytes; NaN where nothing says it."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    REST = 2
+    RUNNING = 3
+    CPU_WAIT = 4
+    STOPPED = 5
+    STOLEN = 6
+    WRITTEN = 7
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Of each process, each iteration, what `Of` names: `ns` has the shape (processes, len(Of), iterations)."""
+
+    pids: tuple[int, ...]
+    ns: Float64
+
+    def sums(self, rows: Int64 | Bool) -> tuple[Float64, Bool]:
+        """Return the sums over some iterations, shape (processes, len(Of)), and of which anything is known."""
+        values = self.ns[:, :, rows]
+        return np.nansum(values, axis=2), np.asarray(~np.isnan(values).all(axis=2))
+
+
+class SummedTimes(Protocol):
+    """What is known of the time of processes, summed over iterations."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes."""
+
+    def sums(self, rows: Int64 | Bool) -> tuple[Float64, Bool]:
+        """Return the sums over some iterations, shape (processes, len(Of)), and of which anything is known."""
+
+
+def times_of_ranks(evidence: Evidence, pids: Sequence[int], windows: Windows) -> Times:
+    """Return what is known of some processes' time."""
+    found = np.full((len(pids), len(Of), len(windows)), np.nan)
+    counts, stopped = evidence.process_counts, evidence.stopped
+    for place, pid in enumerate(pids):
+        if pid in evidence.phases:
+            spent = evidence.phases[pid].within(windows.begin_ns, windows.end_ns)
+            for of, phase in ((Of.FORWARD, FORWARD), (Of.BACKWARD, BACKWARD), (Of.REST, REST)):
+                found[place, of] = windows.of(spent[phase.name])
+        for of, name, unit in ((Of.RUNNING, ON_CPU, 1e3), (Of.CPU_WAIT, CPU_WAIT, 1e3), (Of.WRITTEN, WRITTEN, 1.0)):
+            begin, end = (counts.until(pid, name, at_ns) for at_ns in (windows.begin_ns, windows.end_ns))
+            found[place, of] = (end - begin) * unit
+        found[place, Of.STOPPED] = windows.of(stopped[pid]) if pid in stopped else 0.0
+        begin, end = (evidence.stolen_until(pid, at_ns) for at_ns in (windows.begin_ns, windows.end_ns))
+        found[place, Of.STOLEN] = (end - begin) * 1e3
+    return Times(tuple(pids), found)
+
+
+def what_it_did(times: SummedTimes, pid: int, rows: Int64 | Bool, host_ns: float = 0.0) -> Doing | None:
+    """Return what a process had more of than the median of the others in some iterations; None where nothing tells.
+
+    `host_ns` is how long its host was busy with collectives, where it was that and not its step that took longer: then
+    only what keeps a process from running explains it.
+    """
+    if pid not in times.pids or len(times.pids) < 2:
+        return None
+    place = times.pids.index(pid)
+    more, known = _more_than_others(*times.sums(rows), place)
+    taken = more[Of.CPU_WAIT] + more[Of.STOLEN]
+    if host_ns:
+        return PAUSED if more[Of.STOPPED] * 2 >= host_ns else CPU_TAKEN if taken * 2 >= host_ns else None
+    passes, between = more[Of.FORWARD] + more[Of.BACKWARD], more[Of.REST]
+    longer = max(passes + between, 1.0)
+    if more[Of.STOPPED] * 2 >= longer:
+        return PAUSED
+    if between > passes and more[Of.WRITTEN] * 1e9 >= _LEAST_WRITTEN_BPS * longer:
+        return CHECKPOINT  # that it waits for a CPU now and then while it does more than the others is no news
+    asleep = longer - more[Of.RUNNING] - more[Of.CPU_WAIT]
+    if known[Of.RUNNING] and taken >= max(more[Of.RUNNING] - more[Of.STOLEN], asleep):
+        return CPU_TAKEN
+    if passes >= between:
+        return COMPUTE
+    return DATA if known[Of.RUNNING] else BETWEEN
+
+
+def _more_than_others(total: Float64, known: Bool, place: int) -> tuple[Float64, Bool]:
+    """Return by how much one's sum of each is above the median of the others', and of which anything is known."""
+    more = total[place] - np.median(np.delete(total, place, axis=0), axis=0)
+    return np.where(known[place], np.maximum(more, 0.0), 0.0), known[place]

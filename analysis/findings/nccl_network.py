@@ -1,0 +1,229 @@
+"""What NCCL handed to its network, process by process and connection by connection."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.definitions import NCCL_NETWORK as DEFINITION
+from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import concatenate
+from netprof.analysis.tables.posted import Posted, read_posted
+from netprof.schema import NCCL_NETWORK_PROBE, RDMA, RECEIVE, ROCE, TRANSMIT, NcclNetwork
+from netprof.units import count, duration, rate, ratio, size
+
+MOST_CONNECTIONS, BRIEFLY = 200, 8
+"""Connections in the table, and where there is little room."""
+
+_WORDS = {"socket": "TCP", "infiniband": "InfiniBand or RoCE", "plugin": "a plugin"}
+_NEARLY_ALL = 0.98  # of what was posted on sockets: edges of a recording cut some of its packets off
+
+
+@dataclass(frozen=True, eq=False)
+class NcclNetworkFinding:
+    """What was posted on every connection (`connections`, a row each way), and what tells it apart.
+
+    `sent_bytes` is the payload that a process's TCP flows sent, `ranks` the rank of each process that has one, `found`
+    how the functions were found, and `length_ns` the time that it is over, which began at `begin_ns`.
+    """
+
+    connections: Posted
+    sent_bytes: Mapping[int, int]
+    ranks: Mapping[int, int]
+    found: tuple[str, ...]
+    begin_ns: int
+    length_ns: int
+
+    @property
+    def networks(self) -> tuple[NetworkUse, ...]:
+        """Each process's use of each network."""
+        every = self.connections
+        pairs = sorted(set(zip(every.pid.tolist(), every.network.tolist(), strict=True)))
+        return tuple(self._use(pid, network) for pid, network in pairs)
+
+    def _use(self, pid: int, network: int) -> NetworkUse:
+        own = self.connections.where((self.connections.pid == pid) & (self.connections.network == network))
+        sends, receives = (own.where(own.direction == direction) for direction in (TRANSMIT, RECEIVE))
+        posted, posts = int(sends.posted_bytes.sum()), int(sends.posts.sum())
+        return NetworkUse(
+            pid=pid,
+            rank=self.ranks.get(pid),
+            network=NcclNetwork(network).name.lower(),
+            sending=len(sends),
+            receiving=len(receives),
+            posts=posts,
+            posted_bytes=posted,
+            mean_bytes=posted / posts if posts else None,
+            posted_bps=8e9 * posted / self.length_ns if self.length_ns > 0 else None,
+            refused=int(sends.refused.sum()),
+            receives=int(receives.posts.sum()),
+            room_bytes=int(receives.posted_bytes.sum()),
+            sent_bytes=self.sent_bytes.get(pid, 0) if network == NcclNetwork.SOCKET else None,
+        )
+
+
+@dataclass(frozen=True)
+class NetworkUse:
+    """What a process posted to one of NCCL's networks; `sent_bytes` is the payload that its TCP flows sent meanwhile.
+
+    A receive is posted with room for at least what comes. `refused` are times that a send was asked for again.
+    """
+
+    pid: int
+    rank: int | None
+    network: str
+    sending: int
+    receiving: int
+    posts: int
+    posted_bytes: int
+    mean_bytes: float | None
+    posted_bps: float | None
+    refused: int
+    receives: int
+    room_bytes: int
+    sent_bytes: int | None
+
+    @property
+    def sent_to_posted(self) -> float | None:
+        """The flows' payload over what was posted; None where no flows carry it, or nothing was."""
+        return self.sent_bytes / self.posted_bytes if self.sent_bytes is not None and self.posted_bytes else None
+
+
+def _conclude(analysis: Analysis) -> NcclNetworkFinding:
+    evidence = analysis.evidence
+    posted = read_posted(evidence.table("nccl_posted"))
+    posted = posted.where(evidence.piece.owns(posted.first_ns)).by_connection()
+    begin_ns = int(evidence.recording.begin_ns[0]) if len(evidence.recording) else evidence.meta.started_ns
+    started = (each for each in evidence.meta.probes_started if each.name == NCCL_NETWORK_PROBE)
+    return NcclNetworkFinding(
+        posted,
+        _sent(analysis) if len(posted) else {},
+        evidence.ranks,
+        tuple(each.detail for each in started),
+        begin_ns,
+        evidence.recording.total_ns,
+    )
+
+
+def _sent(analysis: Analysis) -> dict[int, int]:
+    """Return the payload that the TCP flows of each process sent."""
+    fold = analysis.evidence.fold
+    is_tcp = ~np.isin(fold.flows.protocol, (RDMA, ROCE))
+    payload, found = fold.totals(TRANSMIT).payload_bytes, {}
+    for pid in np.unique(fold.flows.pid[is_tcp]).tolist():
+        found[pid] = int(payload[is_tcp & (fold.flows.pid == pid)].sum())
+    return found
+
+
+def _merge(parts: Sequence[NcclNetworkFinding], whole: Analysis) -> NcclNetworkFinding:
+    every = concatenate(Posted, [part.connections for part in parts]).by_connection()
+    sent: dict[int, int] = {}
+    for part in parts:
+        sent |= {pid: sent.get(pid, 0) + moved for pid, moved in part.sent_bytes.items()}
+    last, length_ns = parts[-1], sum(part.length_ns for part in parts)
+    return NcclNetworkFinding(every, sent, last.ranks, last.found, parts[0].begin_ns, length_ns)
+
+
+def _document(finding: NcclNetworkFinding) -> dict[str, Any]:
+    networks = [
+        {**dataclasses.asdict(use), "sent_to_posted": use.sent_to_posted, "connections": _connections(finding, use)}
+        for use in finding.networks
+    ]
+    return {"nccl_network": {"found": list(finding.found), "processes": networks}}
+
+
+def _connections(finding: NcclNetworkFinding, use: NetworkUse) -> list[dict[str, Any]]:
+    every = finding.connections
+    own = every.where((every.pid == use.pid) & (every.network == NcclNetwork[use.network.upper()]))
+    own = own.where(np.argsort(-own.posted_bytes, kind="stable"))
+    return [
+        {
+            "connection": f"{int(own.connection[row]):#x}",
+            "direction": "send" if own.direction[row] == TRANSMIT else "receive",
+            "posts": int(own.posts[row]),
+            "posted_bytes": int(own.posted_bytes[row]),
+            "refused": int(own.refused[row]),
+            "first_s": (int(own.first_ns[row]) - finding.begin_ns) / 1e9,
+            "last_s": (int(own.last_ns[row]) - finding.begin_ns) / 1e9,
+        }
+        for row in range(len(own))
+    ]
+
+
+def _parts(finding: NcclNetworkFinding) -> Iterator[Part]:
+    uses = finding.networks
+    if not uses:
+        return
+    headings = ("rank", "pid", "network", "posted", "a second", "posts", "mean", "to", "asked again", "TCP / posted")
+    optional = ("asked again", "mean", "pid", "to")
+    grid = Grid(headings, [_row(use) for use in uses], frozenset({"network"}), optional)
+    about = "what NCCL handed to its network to be sent: posting times, not those of the transfers"
+    yield Part("NCCL's network", about, [grid, Pairs([("seen at", "; ".join(finding.found) or "?")])])
+    yield _by_connection(finding)
+
+
+def _row(use: NetworkUse) -> tuple[str, ...]:
+    return (
+        "?" if use.rank is None else str(use.rank),
+        str(use.pid),
+        _WORDS[use.network],
+        size(use.posted_bytes),
+        rate(use.posted_bps),
+        f"{use.posts}",
+        size(round(use.mean_bytes)) if use.mean_bytes is not None else "-",
+        count(use.sending, "connection"),
+        f"{use.refused}",
+        ratio(use.sent_to_posted) if use.sent_to_posted is not None else "-",
+    )
+
+
+def _by_connection(finding: NcclNetworkFinding) -> Part:
+    every = finding.connections.where(finding.connections.direction == TRANSMIT)
+    every = every.where(np.argsort(-every.posted_bytes, kind="stable"))
+    rows = [
+        (
+            f"{int(every.connection[row]):#x}",
+            _rank(finding, int(every.pid[row])),
+            _WORDS[NcclNetwork(int(every.network[row])).name.lower()],
+            size(int(every.posted_bytes[row])),
+            f"{int(every.posts[row])}",
+            duration((int(every.first_ns[row]) - finding.begin_ns) / 1e9),
+            duration((int(every.last_ns[row]) - finding.begin_ns) / 1e9),
+        )
+        for row in range(min(len(every), MOST_CONNECTIONS))
+    ]
+    headings = ("connection", "rank", "network", "posted", "posts", "first at", "last at")
+    grid = Grid(headings, rows, frozenset({"network"}), brief=BRIEFLY, total=len(every))
+    return Part("Connections of NCCL", "the largest first, by their address in the process", [grid], detail=True)
+
+
+def _rank(finding: NcclNetworkFinding, pid: int) -> str:
+    rank = finding.ranks.get(pid)
+    return f"pid {pid}" if rank is None else str(rank)
+
+
+def _notes(finding: NcclNetworkFinding) -> Iterator[str]:
+    few = [use for use in finding.networks if (use.sent_to_posted or 1.0) < _NEARLY_ALL]
+    if few:
+        said = ", ".join(f"{use.pid}: {ratio(use.sent_to_posted)}" for use in few[:3])
+        yield (
+            f"NCCL posted more to TCP than flows of its process were seen to send ({said} of it): some of its "
+            "connections go unseen"
+        )
+
+
+NCCL_NETWORK = Section(
+    "nccl network",
+    _conclude,
+    ("nccl_posted", "wire", "flows"),
+    _document,
+    lambda finding: tuple(_parts(finding)),
+    _notes,
+    lambda finding: (DEFINITION,) if len(finding.connections) else (),
+    merge=_merge,
+)

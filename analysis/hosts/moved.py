@@ -1,0 +1,113 @@
+"""One host's rows as rows of the job: its times on the reference's clock, its numbers those of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from netprof.analysis.hosts.numbers import Numbers
+from netprof.analysis.hosts.on_grid import on_grid
+from netprof.analysis.tables.columns import Int64, column
+from netprof.model import HostClock
+from netprof.schema import MarkKind, time_column
+from netprof.trace.columns import to_arrow
+
+_TIMES = ("time_ns", "bin_start_ns", "first_ns", "last_ns", "since_ns")
+_TIMES_OR_NONE = ("adopted_ns", "stream_position_ns")
+"""Where 0 says that there is no such time."""
+_NUMBERS = ("flow_id", "netns", "pid", "tid", "gpu", "series")
+_PLACED_BY = ("first_ns", "last_ns")
+_UNCUT = ("counters", "totals")
+"""Of which a value stands until the next one, or is of all since the recorder began: who reads them takes what is of
+the time."""
+LASTING = tuple(int(kind) for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
+"""Marks of what lasts: communicators are created once, and used for as long as the job runs."""
+
+
+def to_reference(clock: HostClock, times_ns: Int64) -> Int64:
+    """Return the reference's time of instants on a host's clock, ns."""
+    if clock.drift == 0.0:
+        return times_ns - round(clock.offset_ns)
+    gained = (times_ns - clock.at_ns).astype(np.float64) * (clock.drift / (1 + clock.drift))
+    return times_ns - np.rint(clock.offset_ns + gained).astype(np.int64)
+
+
+def instant(clock: HostClock, time_ns: int) -> int:
+    """Return the reference's time of one instant on a host's clock, ns."""
+    return int(to_reference(clock, np.array([time_ns], np.int64))[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Mover:
+    """Turns the rows of one host into rows of the job, of which only those in [begin_ns, end_ns) are wanted.
+
+    Its time bins, `own_bin_ns` wide, become the job's.
+    """
+
+    clock: HostClock
+    numbers: Numbers
+    own_bin_ns: int
+    bin_ns: int
+    begin_ns: int
+    end_ns: int
+
+    def needs(self, name: str, columns: list[str]) -> list[str]:
+        """Return what must be read for some columns of a table to be right."""
+        more = [each for each in _PLACED_BY if each not in columns] if name == "wire" else []
+        more += ["kind"] if name == "marks" and "kind" not in columns else []
+        return columns + more
+
+    def move(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of table `name`, or of some of its columns."""
+        found = {each: self._column(name, each, batch) for each in batch.schema.names}
+        rows = np.arange(batch.num_rows)
+        if name == "wire" and not self._is_on_grid:
+            found, rows = on_grid(found, self.bin_ns)
+        kept = self._wanted(name, found)
+        if kept is not None and not kept.all():
+            found = {each: None if values is None else values[kept] for each, values in found.items()}
+            rows = rows[kept]
+        return _with(batch, found, rows)
+
+    @property
+    def _is_on_grid(self) -> bool:
+        return self.clock.offset_ns == 0 and self.clock.drift == 0 and self.own_bin_ns == self.bin_ns
+
+    def _column(self, table: str, name: str, batch: pa.RecordBatch) -> Any:
+        """Return a column as numbers of the job; texts, and what an old trace does not hold, stay as they are."""
+        array = batch.column(batch.schema.get_field_index(name))
+        if pa.types.is_string(array.type) or array.null_count:
+            return None
+        values = column(batch, name)
+        if name in _TIMES:
+            return to_reference(self.clock, values)
+        if name in _TIMES_OR_NONE:
+            return np.where(values > 0, to_reference(self.clock, values), values)
+        if name in _NUMBERS:
+            return self.numbers.of(name, values.astype(np.int64))
+        if name == "arg0" and table == "marks":
+            fork = column(batch, "kind") == MarkKind.PROCESS_FORK
+            return np.where(fork, self.numbers.of("pid", values.view(np.int64)).view(np.uint64), values)
+        return values
+
+    def _wanted(self, name: str, found: Mapping[str, Any]) -> Any:
+        time = time_column(name)
+        if time is None or name in _UNCUT:
+            return None
+        inside = (found[time] >= self.begin_ns) & (found[time] < self.end_ns)
+        return inside | np.isin(found["kind"], LASTING) if name == "marks" else inside
+
+
+def _with(batch: pa.RecordBatch, found: Mapping[str, Any], rows: Int64) -> pa.RecordBatch:
+    """Return a batch with other values; `rows` are those of the batch that they are of."""
+    same = len(rows) == batch.num_rows and bool((rows == np.arange(len(rows))).all())
+    taken = batch if same else batch.take(pa.array(rows, pa.int64()))
+    columns = [
+        taken.column(index) if found[field.name] is None else to_arrow(found[field.name], field.type)
+        for index, field in enumerate(batch.schema)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -1,0 +1,111 @@
+"""A recording with profiles of the job's processes beside it, as if the recorder had asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from netprof.analysis.hosts.beside import lay_beside
+from netprof.analysis.hosts.moved import to_reference
+from netprof.errors import UsageError
+from netprof.model import Host, Meta
+from netprof.schema import tables
+from netprof.trace import TraceSource
+from netprof.trace.columns import to_arrow
+from netprof.trace.kineto import Kineto, read_kineto
+from netprof.trace.profiled import Columns, profiled_rows
+
+_TABLE = "profiled"
+
+
+class WithProfiles:
+    """What `source` has, and in table `profiled` what profiles say too.
+
+    Raises UsageError for a profile of another job, TraceError for a file that is none.
+    """
+
+    def __init__(self, source: TraceSource, profiles: Sequence[Path]) -> None:
+        self._source = source
+        found = [read_kineto(path) for path in profiles]
+        ranks = {target.pid: target.rank for target in source.meta.targets}
+        beside = lay_beside(found, source.hosts, ranks)
+        self._rows = [_batch(_rows(each.kineto, each.host)) for each in beside]
+
+    @property
+    def path(self) -> Path:
+        """Where the recording lies."""
+        return self._source.path
+
+    @property
+    def meta(self) -> Meta:
+        """The recording's description."""
+        return self._source.meta
+
+    @property
+    def hosts(self) -> Sequence[Host]:
+        """Whose recording it is."""
+        return self._source.hosts
+
+    @property
+    def still_recording(self) -> bool:
+        """Whether a recorder is at work."""
+        return self._source.still_recording
+
+    @property
+    def truncated(self) -> bool:
+        """Whether its end is missing."""
+        return self._source.truncated
+
+    @property
+    def damage(self) -> Sequence[str]:
+        """What no recorder writes."""
+        return self._source.damage
+
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the record batches of table `name`."""
+        yield from self._source.batches(name)
+        if name == _TABLE:
+            yield from self._rows
+
+    def places(self, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield where each batch of table `name` lies in the recording, and some of its columns."""
+        return self._source.places(name, columns)
+
+    def batches_at(self, name: str, offsets: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of table `name` that lie at some places of the recording."""
+        return self._source.batches_at(name, offsets)
+
+    def table(self, name: str) -> pa.Table:
+        """Return table `name` whole."""
+        if name != _TABLE:
+            return self._source.table(name)
+        return pa.Table.from_batches(list(self.batches(name)), schema=tables()[name])
+
+
+def _rows(kineto: Kineto, host: Host) -> Columns:
+    """Return what a profile says, with the job's number of its process, on the job's clock."""
+    own = _process(kineto, host)
+    job = next((pid for pid, number in host.pids.items() if number == own), own)
+    rows = profiled_rows(kineto.path, job, host.meta.clock)
+    return rows | {name: to_reference(host.clock, rows[name]) for name in ("first_ns", "last_ns")}
+
+
+def _process(kineto: Kineto, host: Host) -> int:
+    """Return the process that a profile is of, as its host numbers it."""
+    targets = host.meta.targets
+    of_rank = [target.pid for target in targets if kineto.rank is not None and target.rank == kineto.rank]
+    of_pid = [target.pid for target in targets if target.pid in kineto.pids]
+    found = of_rank if len(of_rank) == 1 else of_pid
+    if len(found) != 1:
+        raise UsageError(
+            f"{kineto.path} names no process of the recorded job, or several",
+            "give profiles that one rank each wrote of itself",
+        )
+    return found[0]
+
+
+def _batch(rows: Columns) -> pa.RecordBatch:
+    schema = tables()[_TABLE]
+    return pa.RecordBatch.from_arrays([to_arrow(rows[field.name], field.type) for field in schema], schema=schema)

@@ -1,0 +1,187 @@
+"""The same streams in the traces of two hosts: when which byte left, and when it arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.tables.columns import Columns, Int64, concatenate, int64_column, text_column
+from netprof.schema import RECEIVE, TRANSMIT
+from netprof.trace.index import TraceIndex
+
+_WRAP = 1 << 32
+_FLOWS = 1 << 32
+"""Flows that a window may have."""
+_LEAST_ALIKE = 3
+"""Positions that two flows with each other's addresses have in common if they are the ends of one connection."""
+_LEAST_ALIKE_ANYWHERE = 16
+"""Positions that two flows with other addresses have in common if they are: a router changed the addresses."""
+
+
+@dataclass(frozen=True, eq=False)
+class Passages(Columns):
+    """When bytes of streams passed a host: by flow and direction and time, after which byte of the stream.
+
+    `position` is TCP's sequence number, carried on beyond where that begins again. Of a long recording only some
+    windows are looked at: `flow_id` is of a flow in one of them, with the window's number above the flow's.
+    """
+
+    flow_id: Int64
+    direction: Int64
+    position: Int64
+    time_ns: Int64
+
+    def of(self, flow_id: int, direction: int) -> Passages:
+        """Return those of one direction of a flow."""
+        return self.where((self.flow_id == flow_id) & (self.direction == direction))
+
+
+@dataclass(frozen=True, eq=False)
+class HostStreams:
+    """The streams of one host: their passages, and the two ends of each flow."""
+
+    passages: Passages
+    ends: Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Delays(Columns):
+    """Bytes that left a host at `sent_ns` of its clock and had arrived at another at `arrived_ns` of that one's."""
+
+    sent_ns: Int64
+    arrived_ns: Int64
+
+
+def read_streams(index: TraceIndex, windows: Sequence[tuple[int, int]]) -> HostStreams:
+    """Read the streams of a trace in some windows of its time; of one of an older schema there are none."""
+    parts = [
+        _passages(batch, number)
+        for number, window in enumerate(windows)
+        for batch in index.between("wire", *window)
+    ]  # fmt: skip
+    passages = _carried_on(concatenate(_Rows, [part for part in parts if len(part)]))
+    flows = index.reader.table("flows")
+    ids, local_port, remote_port = (int64_column(flows, n).tolist() for n in ("flow_id", "local_port", "remote_port"))
+    local, remote = (zip(text_column(flows, f"{end}_addr"), ports, strict=True) for end, ports in (
+        ("local", local_port), ("remote", remote_port)
+    ))  # fmt: skip
+    return HostStreams(passages, dict(zip(ids, zip(local, remote, strict=True), strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows(Columns):
+    flow_id: Int64
+    direction: Int64
+    payload_bytes: Int64
+    stream_position: Int64
+    stream_position_ns: Int64
+
+
+def _passages(batch: object, window: int) -> _Rows:
+    columns = {name: int64_column(batch, name) for name in _Rows.__dataclass_fields__}
+    return _Rows(**columns | {"flow_id": columns["flow_id"] + window * _FLOWS})
+
+
+def _carried_on(rows: _Rows) -> Passages:
+    """Carry positions on where TCP's numbers begin again: by as many times as the bytes in between tell.
+
+    Rows of a flow and direction are in the order of time.
+    """
+    order = np.lexsort((np.arange(len(rows)), rows.direction, rows.flow_id))
+    rows = rows.where(order)
+    moved = np.cumsum(rows.payload_bytes)
+    known = rows.stream_position_ns > 0
+    rows, moved = rows.where(known), moved[known]
+    if len(rows) == 0:
+        return Passages(rows.flow_id, rows.direction, rows.stream_position, rows.stream_position_ns)
+    first = np.append(True, np.diff(rows.flow_id) != 0) | np.append(True, np.diff(rows.direction) != 0)
+    step = np.diff(rows.stream_position, prepend=0) % _WRAP
+    expected = np.diff(moved, prepend=0)
+    step += _WRAP * np.rint((expected - step) / _WRAP).astype(np.int64)
+    step[first] = 0
+    total = np.cumsum(step)
+    begin = np.flatnonzero(first)
+    lengths = np.diff(np.append(begin, len(rows)))
+    position = total + np.repeat(rows.stream_position[begin] - total[begin], lengths)
+    return Passages(rows.flow_id, rows.direction, position, rows.stream_position_ns)
+
+
+def delays(one: HostStreams, other: HostStreams) -> tuple[Delays, Delays]:
+    """Return what went from one host to the other, and what came back: upper limits of how long it took.
+
+    A byte that arrives has left no earlier than the last byte before it that is known to have left; both are the same
+    byte where both hosts know when it passed.
+    """
+    there, back = [], []
+    for mine, its, wraps in _same_streams(one, other):
+        there.append(_delays(one.passages.of(mine, TRANSMIT), other.passages.of(its, RECEIVE), wraps[0]))
+        back.append(_delays(other.passages.of(its, TRANSMIT), one.passages.of(mine, RECEIVE), wraps[1]))
+    return concatenate(Delays, there), concatenate(Delays, back)
+
+
+def _delays(sent: Passages, arrived: Passages, wraps: int | None) -> Delays:
+    """Return for each arrival when the last byte before it, or it itself, left; `wraps` apart are their positions."""
+    if wraps is None or len(sent) == 0 or len(arrived) == 0:
+        return concatenate(Delays, [])
+    position = arrived.position - wraps * _WRAP
+    row = np.searchsorted(np.maximum.accumulate(sent.position), position, "right") - 1
+    known = row >= 0
+    return Delays(sent.time_ns[row[known]], arrived.time_ns[known])
+
+
+def _same_streams(one: HostStreams, other: HostStreams) -> Iterator[tuple[int, int, tuple[int | None, int | None]]]:
+    """Yield flows of two hosts that are the two ends of a connection, and how positions lie apart each way.
+
+    Addresses may be used again, by another connection later or in another network, and routers change them: what two
+    ends have in common is positions.
+    """
+    there = _alike(one.passages, TRANSMIT, other.passages, RECEIVE)
+    back = _alike(other.passages, TRANSMIT, one.passages, RECEIVE)
+    counts: dict[tuple[int, int], int] = {}
+    for (mine, its), (number, _) in [*there.items(), *((pair[::-1], found) for pair, found in back.items())]:
+        counts[mine, its] = counts.get((mine, its), 0) + number
+
+    def fit(mine: int, its: int) -> bool:
+        ends = one.ends.get(mine % _FLOWS), other.ends.get(its % _FLOWS)
+        return ends[0] is not None and ends[1] is not None and ends[0] == ends[1][::-1]
+
+    taken: set[tuple[int, int]] = set()
+    for (mine, its), number in sorted(counts.items(), key=lambda item: (-item[1], not fit(*item[0]))):
+        free = (0, mine) not in taken and (1, its) not in taken and mine // _FLOWS == its // _FLOWS
+        if free and number >= (_LEAST_ALIKE if fit(mine, its) else _LEAST_ALIKE_ANYWHERE):
+            taken |= {(0, mine), (1, its)}
+            yield mine, its, (there.get((mine, its), (0, None))[1], back.get((its, mine), (0, None))[1])
+
+
+def _alike(
+    sender: Passages, sent: int, receiver: Passages, received: int
+) -> dict[tuple[int, int], tuple[int, int | None]]:
+    """Return for each flow of a sender and of a receiver how many positions they share, and how often those wrap."""
+    a, b = sender.where(sender.direction == sent), receiver.where(receiver.direction == received)
+    numbers, row_a, row_b = _joined(a.position % _WRAP, b.position % _WRAP)
+    if len(numbers) == 0:
+        return {}
+    wraps = (b.position[row_b] - a.position[row_a]) // _WRAP
+    keys = np.stack((a.flow_id[row_a], b.flow_id[row_b], wraps), axis=1)
+    found: dict[tuple[int, int], tuple[int, int | None]] = {}
+    for (mine, its, wrap), number in zip(*_counted(keys), strict=True):
+        if number > found.get((mine, its), (0, None))[0]:
+            found[mine, its] = number, wrap
+    return found
+
+
+def _counted(keys: Int64) -> tuple[list[tuple[int, int, int]], list[int]]:
+    rows, count = np.unique(keys, axis=0, return_counts=True)
+    return [(a, b, c) for a, b, c in rows.tolist()], count.tolist()
+
+
+def _joined(one: Int64, other: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return the numbers that two columns have in common and a row of each; of those that come again, every one."""
+    order = np.argsort(other, kind="stable")
+    low = np.searchsorted(other[order], one, "left")
+    count = np.searchsorted(other[order], one, "right") - low
+    row = np.repeat(np.arange(len(one)), count)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    return one[row], row, order[low[row] + within]

@@ -1,0 +1,118 @@
+"""What splitting flows or spraying packets over equal-cost paths would bring, for the flows that were seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.section import Analysis
+from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.whatif.ask import Question, ask
+from netprof.analysis.whatif.equal_cost import check, fullest, ideal, left_over
+from netprof.analysis.whatif.from_trace import from_trace
+from netprof.analysis.whatif.schedule import GradientSchedule
+from netprof.errors import NetprofError, TraceError
+from netprof.schema import TRANSMIT
+
+DATA_FLOW = 0.01
+"""Share of the largest flow's bytes, below which a flow carries no gradients."""
+
+
+@dataclass(frozen=True)
+class Placing:
+    """One way to put flows on paths.
+
+    `load` is what the fullest path gets on average over what it would get at best, which is by how much longer the
+    flows take where the paths are what limits them. `no_collision` is the probability that no two flows (or parts)
+    share a path; None where they are meant to. `exact` says that it is counted, not drawn. `iteration_s` is what an
+    iteration would take, None: unknown.
+    """
+
+    how: str
+    parts: int
+    load: float
+    no_collision: float | None
+    exact: bool
+    iteration_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Spraying:
+    """`flows` at once over `paths`; `smallest` over the largest one's bytes, and each way to place them.
+
+    `left` flows do not go evenly into the paths, and would if split into `left_parts` each and placed, not hashed.
+    """
+
+    flows: int
+    paths: int
+    smallest: float
+    left: int
+    left_parts: int
+    placings: tuple[Placing, ...]
+    notes: tuple[str, ...] = ()
+
+
+def flow_sizes(evidence: Evidence) -> Float64:
+    """Return the bytes that each flow with gradients sent to another host. Raises TraceError without any."""
+    flows, sent = evidence.fold.flows, evidence.fold.totals(TRANSMIT).payload_bytes
+    leaves = flows.device != "lo"
+    sizes: Int64 = sent[np.asarray(leaves) & np.isin(flows.pid, list(evidence.workers) or np.unique(flows.pid))]
+    sizes = sizes[sizes > 0]
+    sizes = sizes[sizes >= DATA_FLOW * sizes.max()] if len(sizes) else sizes
+    if len(sizes) == 0:
+        raise TraceError("no flow of the job leaves its host, so none takes a path", "record the hosts of a job")
+    return sizes.astype(np.float64)
+
+
+def spraying(sizes: Float64, paths: int, splits: Sequence[int] = ()) -> Spraying:
+    """Return how flows of some sizes fare over equal-cost paths: hashed, each split and hashed, placed, and sprayed.
+
+    Raises UsageError.
+    """
+    for parts in (1, *splits):
+        check(len(sizes), paths, parts)
+    best = ideal(sizes, paths)
+    placings = [_hashed(sizes, paths, parts, best) for parts in dict.fromkeys((1, *splits))]
+    left, left_parts = left_over(len(sizes), paths)
+    placings.append(Placing("packets sprayed", 1, 1.0, None, True))
+    notes = (
+        f"load is the fullest path's over the best possible; the flows are {len(sizes)} of this recording's hosts, all "
+        "under way at once, and each path is as fast as a host's link",
+    )
+    smallest = float(sizes.min() / sizes.max())
+    return Spraying(len(sizes), paths, smallest, left, left_parts, tuple(placings), notes)
+
+
+def _hashed(sizes: Float64, paths: int, parts: int, best: float) -> Placing:
+    load, alone, exact = fullest(sizes, paths, parts)
+    how = "each flow hashed" if parts == 1 else f"each split in {parts}, hashed"
+    return Placing(how, parts, max(1.0, load / best), alone, exact)
+
+
+def with_iterations(found: Spraying, analysis: Analysis, line_rate_bps: float | None = None) -> Spraying:
+    """Return the same with the iteration time that each placing gives, where the recording can be replayed.
+
+    The recorded iterations are taken to be those of a network without collisions, and a path's load to slow all links
+    down alike: a ring is as fast as its slowest connection.
+    """
+    try:
+        schedule = from_trace(analysis, line_rate_bps=line_rate_bps)
+        seconds = _iterations_s(schedule, found)
+    except NetprofError as error:
+        return replace(found, notes=(*found.notes, f"no iteration time is predicted: {error}"))
+    placings = tuple(replace(each, iteration_s=seconds.get(each.load)) for each in found.placings)
+    return replace(found, placings=placings)
+
+
+def _iterations_s(schedule: GradientSchedule, found: Spraying) -> dict[float, float]:
+    observed = schedule.observed
+    if observed is None or observed.line_rate_bps is None:
+        raise NetprofError("the line rate is not known", "give --line-rate")
+    loads = tuple(dict.fromkeys(each.load for each in found.placings))
+    rates = tuple(observed.line_rate_bps / load for load in loads)
+    answer = ask(schedule, Question((observed.workers,), rates, (1.0,), "observed", "measured"))
+    predicted = dict(zip(answer.sweep.points.bandwidth_bps.tolist(), answer.sweep.iteration_s.tolist(), strict=True))
+    return {load: predicted[rate] for load, rate in zip(loads, rates, strict=True)}

@@ -1,0 +1,124 @@
+"""How well `netprof diff` tells two runs apart. Needs root and torch.
+
+    python examples/benchmarks/diff_accuracy.py [--trials 100] [--runs 3] [--seconds 40] [--keep FOLDER]
+
+Real jobs of two ranks are recorded between network namespaces: some runs of the same job, and one of each change of
+3 %: a slower link, a rank that sleeps longer, a larger model. A trial compares 50 iterations of one run with 50 of
+another, from anywhere in them. `found` is how many trials of a change tell it, by the quantity that it changes first;
+two runs of the same job that seem to differ in anything are false alarms. --keep keeps the recordings, and takes those
+that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import _places  # noqa: F401 (where the examples are)
+import numpy as np
+from causes import play
+from causes_cases import Setting
+
+from netprof.analysis.compare.difference import LESS, MORE, Change, Difference, compare
+from netprof.analysis.compare.run import Run, read_run
+from netprof.trace import TraceReader
+
+_ITERATIONS = 50
+_MORE = 0.03
+_JOB = Setting(rate="200mbit", gradient_mb=2.4, compute_ms=60.0)
+"""Hardly any CPU: what else the machine does matters little."""
+_COLUMNS = ("iteration", "undisturbed_iteration", "undisturbed_exposed_communication", "wire_bytes")
+
+
+def main() -> None:
+    """Record the runs and print a table of the trials."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=3, help="of the same job")
+    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--keep", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = args.keep or Path(scratch)
+        job = replace(_JOB, seconds=args.seconds)
+        same = [_run(folder / f"same{number}", job) for number in range(args.runs)]
+        iteration_s = float(np.median(same[0].values["iteration"]))
+        slower = replace(job, rate=f"{200_000 / (1 + _MORE):.0f}kbit")
+        changes = {
+            "link 3 % slower": (slower, "undisturbed_exposed_communication"),
+            "a rank sleeps 3 % of the iteration": (
+                replace(job, late_ranks=(1,), late_ms=round(1e3 * _MORE * iteration_s, 1)),
+                "undisturbed_iteration",
+            ),
+            "model 3 % larger": (replace(job, gradient_mb=round(job.gradient_mb * (1 + _MORE), 3)), "wire_bytes"),
+        }
+        print(f"iterations of {iteration_s * 1e3:.0f} ms, {args.trials} trials of {_ITERATIONS} iterations each\n")
+        print("| changed | told at all | by | found | iteration | undisturbed | its exposed | bytes | intervals |")
+        print("|---|---|---|---|---|---|---|---|---|")
+        random = np.random.default_rng(1)
+        print(_row("nothing", "", [_same(same, random) for _ in range(args.trials)]), flush=True)
+        for name, (setting, first) in changes.items():
+            changed = _run(folder / name.replace(" ", "-").replace("%", "percent"), setting)
+            found = [compare(_part(_any(same, random), random), _part(changed, random)) for _ in range(args.trials)]
+            print(_row(name, first, found), flush=True)
+
+
+def _run(folder: Path, setting: Setting) -> Run:
+    trace = folder / "undisturbed.netprof"
+    if not trace.exists():
+        play("undisturbed", setting, folder)
+    return read_run(TraceReader(trace))
+
+
+def _any(runs: list[Run], random: np.random.Generator) -> Run:
+    return runs[int(random.integers(len(runs)))]
+
+
+def _same(runs: list[Run], random: np.random.Generator) -> Difference:
+    one, other = random.permutation(len(runs))[:2].tolist()
+    return compare(_part(runs[one], random), _part(runs[other], random))
+
+
+def _part(run: Run, random: np.random.Generator) -> Run:
+    """Return some iterations of a run that follow each other."""
+    first = int(random.integers(run.iterations - _ITERATIONS + 1))
+    return replace(run, values={name: each[:, first : first + _ITERATIONS] for name, each in run.values.items()})
+
+
+def _row(name: str, first: str, found: list[Difference]) -> str:
+    own = [_of(each, first) for each in found] if first else []
+    cells = [
+        name,
+        f"{sum(each.changed for each in found)}",
+        first.replace("_", " "),
+        f"{sum(change.verdict == MORE for change in own)}" if own else "",
+        *(_told(found, column) for column in _COLUMNS),
+        ", ".join(f"{100 * _half_width(found, column):.2f} %" for column in _COLUMNS),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _told(found: list[Difference], name: str) -> str:
+    """Return the median change, and how often it is told as more and as less."""
+    changes = [_of(each, name) for each in found]
+    share = float(np.median([change.share(change.difference) or 0.0 for change in changes]))
+    told = [sum(change.verdict == verdict for change in changes) for verdict in (MORE, LESS)]
+    return f"{100 * share:+.2f} %: {told[0]} more, {told[1]} less"
+
+
+def _half_width(found: list[Difference], name: str) -> float:
+    changes = [_of(each, name) for each in found]
+    return float(np.median([(change.high - change.low) / 2 / change.before for change in changes]))
+
+
+def _of(difference: Difference, name: str) -> Change:
+    change = difference.of(name)
+    if change is None:
+        raise RuntimeError(f"nothing is known of {name}")
+    return change
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Digests of a job on many hosts, made from those of a real one: its ranks are dealt out anew, its time is repeated.
+
+    python examples/many_digests.py out/digests/job=ddp/host=h0 out/many --hosts 1000 --ranks 8 --iterations 1000
+
+What each rank did and waited for is what one of the real ranks did and waited for; who that is, chance decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.analysis.account.held_up import Kind
+from netprof.analysis.digest.digest import (
+    CollectiveTimes,
+    Did,
+    Digest,
+    Held,
+    HostPart,
+    Passed,
+    PlacedRank,
+    Tables,
+    Thing,
+    Waited,
+    WindowTimes,
+)
+from netprof.analysis.digest.opened import open_digest, plain_part
+from netprof.analysis.events.iterations import IterationTimes
+from netprof.analysis.findings.stragglers_parts import Who
+from netprof.analysis.tables.columns import Columns, concatenate, empty
+from netprof.session.digest import write_digest
+from netprof.trace.digest import digests_in, host_folder, job_file, job_folder, make_folder, write_json
+
+Int64 = npt.NDArray[np.int64]
+C = TypeVar("C", bound=Columns)
+_TIMES = ("begin_ns", "end_ns", "posted_ns")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path, help="the digest of a host, of several ranks")
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--hosts", type=int, default=1000)
+    parser.add_argument("--ranks", type=int, default=8, help="on each host")
+    parser.add_argument("--iterations", type=int, default=1000)
+    options = parser.parse_args()
+    multiply(options.source, options.target, options.hosts, options.ranks, options.iterations)
+
+
+def multiply(source: Path, target: Path, hosts: int, ranks: int = 2, iterations: int = 0) -> Path:
+    """Write digests of `hosts` with `ranks` each, and as many iterations as asked for, or as there are.
+
+    Returns `target`.
+    """
+    base = open_digest(digests_in(source)[0])
+    times = max(1, -(-iterations // max(len(base.tables.windows), 1)))
+    base = replace(base, tables=_repeated(base.tables, times, _period_ns(base.tables), iterations))
+    names = tuple(f"node{number:04d}" for number in range(hosts))
+    rng = np.random.default_rng(hosts)
+    for number, name in enumerate(names):
+        dealt = rng.permutation(np.resize(_pids(base), ranks))
+        write_digest(_of_host(base, number, name, dealt), host_folder(target, "many", name))
+    job = replace(base.job, hosts=names, world_size=hosts * ranks)
+    write_json(make_folder(job_folder(target, "many")), job_file(job.made), plain_part(job))
+    return target
+
+
+def _pids(base: Digest) -> Int64:
+    return np.unique(base.tables.iterations.pid)
+
+
+def _period_ns(tables: Tables) -> int:
+    return int(tables.windows.end_ns[-1] - tables.windows.begin_ns[0])
+
+
+def _repeated(tables: Tables, times: int, period_ns: int, iterations: int) -> Tables:
+    """Return the tables of a recording that goes on in the same way."""
+    windows, held = len(tables.windows), len(tables.held_windows)
+    count = iterations or windows
+
+    def again(table: C, windows: int) -> C:
+        parts = []
+        for number in range(times):
+            moved = {
+                name: getattr(table, name) + number * period_ns for name in _TIMES if hasattr(table, name)
+            }  # fmt: skip
+            if hasattr(table, "window"):
+                moved["window"] = table.window + number * windows
+            parts.append(replace(table, **moved))
+        return concatenate(type(table), parts)
+
+    end_ns = int(tables.windows.begin_ns[0]) + times * period_ns
+    whole = again(tables.windows, windows)
+    end_ns = int(whole.end_ns[count - 1]) if count <= len(whole) else end_ns
+    found = Tables(
+        iterations=again(tables.iterations, windows),
+        waiting=again(tables.waiting, windows),
+        windows=whole,
+        held=again(tables.held, held),
+        held_windows=again(tables.held_windows, held),
+        did=again(tables.did, held),
+        collectives=again(tables.collectives, windows),
+        link_seconds=again(tables.link_seconds, windows),
+        passages=tables.passages,
+    )
+    inside = {name: getattr(found, name) for name in ("iterations", "collectives", "link_seconds")}
+    cut = {name: table.where(table.begin_ns < end_ns) for name, table in inside.items()}
+    numbered = {name: getattr(found, name) for name in ("waiting", "held", "did")}
+    cut |= {name: table.where(table.window < count) for name, table in numbered.items()}
+    first = np.arange(count)
+    windows_of_held = _first(found.held_windows, count)
+    return replace(found, **cut, windows=found.windows.where(first), held_windows=windows_of_held)
+
+
+def _first(table: WindowTimes, count: int) -> WindowTimes:
+    return table.where(np.arange(min(count, len(table))))
+
+
+def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
+    """Return the digest of one host, whose processes do what those do that are `dealt` out to it."""
+    pids = number * len(dealt) + np.arange(len(dealt)) + 1
+    ranks, tables = base.host.ranks, base.tables
+    own = {each.summary.pid: each.summary for each in ranks}
+    waits = {each.pid: each for each in base.host.waiting}
+    of_rank = {thing.pid: row for row, thing in enumerate(base.host.things) if thing.kind == Kind.RANK}
+    pairs = list(zip(pids.tolist(), dealt.tolist(), strict=True))
+    things = [
+        Thing(pid, int(Kind.RANK), pid, _renamed(base.host.things[of_rank[was]].who, pid, name))
+        for pid, was in pairs
+        if was in of_rank
+    ]
+    others = [(row, thing) for row, thing in enumerate(base.host.things) if thing.kind != Kind.RANK]
+    things += [
+        replace(thing, place=(number << 20) + thing.place, who=replace(thing.who, label=f"{thing.who.label} of {name}"))
+        for _, thing in others
+    ]
+    host = HostPart(
+        made=base.job.made,
+        host=replace(base.host.host, name=name, pids={pid: pid for pid in pids.tolist()}),
+        span_ns=base.host.span_ns,
+        told_ranks={pid: pid - 1 for pid in pids.tolist()},
+        ranks=tuple(PlacedRank(pid, replace(own[was], pid=pid, rank=pid - 1, host=name)) for pid, was in pairs),
+        links=tuple(replace(each, place=(number << 20) + each.place) for each in base.host.links),
+        waiting=tuple(replace(waits[was], pid=pid, rank=pid - 1) for pid, was in pairs if was in waits),
+        things=tuple(things),
+        ends={},
+    )
+    rows = [*(of_rank[was] for _, was in pairs if was in of_rank), *(row for row, _ in others)]
+    return Digest(
+        base.job,
+        host,
+        Tables(
+            iterations=_dealt(IterationTimes, tables.iterations, pairs),
+            waiting=_dealt(Waited, tables.waiting, pairs),
+            windows=tables.windows,
+            held=_held(tables.held, rows),
+            held_windows=tables.held_windows,
+            did=_dealt(Did, tables.did, pairs),
+            collectives=_dealt(CollectiveTimes, tables.collectives, pairs),
+            link_seconds=tables.link_seconds,
+            passages=empty(Passed),
+        ),
+    )
+
+
+def _renamed(who: Who, pid: int, name: str) -> Who:
+    return replace(who, label=f"rank {pid - 1} on {name}", rank=pid - 1)
+
+
+def _dealt(kind: type[C], table: C, pairs: list[tuple[int, int]]) -> C:
+    parts, rng = [], np.random.default_rng(pairs[0][0])
+    for pid, was in pairs:
+        own: Any = table.where(getattr(table, "pid") == was)  # noqa: B009  of any table that has one
+        if kind is IterationTimes:  # no two iterations of a real job last equally long
+            longer = rng.integers(0, 1000, len(own)) * (own.duration_ns // 100_000)
+            own = replace(own, duration_ns=own.duration_ns + longer)
+        parts.append(replace(own, pid=np.full(len(own), pid)))
+    found: C = concatenate(kind, parts)
+    return found
+
+
+def _held(held: Held, rows: list[int]) -> Held:
+    parts = [
+        replace(own := held.where(held.thing == row), thing=np.full(len(own), new)) for new, row in enumerate(rows)
+    ]
+    return concatenate(Held, parts)
+
+
+if __name__ == "__main__":
+    main()

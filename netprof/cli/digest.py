@@ -1,0 +1,81 @@
+"""`netprof digest TRACE... -o DIR`: what a host adds to its job's report, as small as it can be kept for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netprof.cli.reading import Bar
+from netprof.cli.traces import OnlyHosts, Traces, open_traces
+
+if TYPE_CHECKING:
+    from netprof.analysis.digest.opened import Source
+
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Let the workers of a Dask scheduler read the digests (and traces), as tcp://127.0.0.1:8786.",
+    ),
+]
+
+
+def digest(
+    traces: Traces,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Where digests of jobs are kept; DIR/job=NAME says what this one is called.",
+        ),
+    ],
+    hosts: OnlyHosts = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace digests that exist.")] = False,
+) -> None:
+    """Write the digests of a job's hosts: Parquet, below DIR/job=NAME/host=HOST. netprof report DIR reads them."""
+    write(traces, out, hosts or (), force=force)
+
+
+def write(traces: Sequence[Path], out: Path, hosts: Collection[str] = (), *, force: bool) -> None:
+    """Digest traces in one go, and say where the digests are: below `out`, the job called like the first trace.
+
+    An `out` that is named job=NAME is the job's own folder. Raises NetprofError.
+    """
+    from netprof.analysis import analyze
+    from netprof.analysis.digest.gather import GATHERED
+    from netprof.session.digest import write_digests
+    from netprof.trace.digest import job_of
+    from netprof.views.printed import say, standard_error
+
+    reader = open_traces(traces, hosts)
+    name = reader.path.name.removesuffix(".netprof")
+    with ExitStack() as stack:
+        analysis = analyze(reader, on_piece=Bar(stack, f"analyzing {name}"), more=(GATHERED,))
+    root, job = job_of(out) or (out, name)
+    for folder in write_digests(analysis, root, job, reader=reader, force=force):
+        say(standard_error(), f"wrote {folder}")
+
+
+def digests_named(paths: Sequence[Path], scheduler: str | None, hosts: Collection[str]) -> list[Source] | None:
+    """Return the digests that a person named, and traces beside them; None where there are traces alone.
+
+    With a `scheduler` its workers digest traces on the way. Raises UsageError.
+    """
+    from netprof.trace.digest import digests_in, is_digest
+    from netprof.trace.named import fitting, traces_named
+
+    paths = [each for path in paths for each in fitting(path)]
+    if scheduler is None and not any(map(is_digest, paths)):
+        return None
+    from netprof.session.digested import on_hosts
+
+    found: list[Source] = []
+    for path in paths:
+        found += digests_in(path) if is_digest(path) else [each.absolute() for each in traces_named([path])]
+    return on_hosts(found, hosts) if hosts else found

@@ -1,0 +1,34 @@
+"""Rates on the command line: a number without a unit is Gbit/s, and what it was taken for is said."""
+
+from __future__ import annotations
+
+import math
+import sys
+from contextlib import suppress
+
+from netprof.errors import UsageError
+from netprof.units import parse_rate_bps, rate
+
+
+def rate_bps(option: str, text: str, *, may_be_infinite: bool = False) -> float:
+    """Return the rate that an option names, as 10, 10gbit or 500mbit, in bits per second. Raises UsageError."""
+    if may_be_infinite and text.strip().lower() in ("inf", "infinity"):
+        return math.inf
+    bps = parse_rate_bps(text)
+    if not text.strip()[-1].isalpha():
+        with suppress(OSError):
+            print(f"{option} {text}: taken as {rate(bps)}", file=sys.stderr)
+    return bps
+
+
+def optional_rate_bps(option: str, text: str | None) -> float | None:
+    """Return the rate of an option that may be missing. Raises UsageError."""
+    return None if text is None else rate_bps(option, text)
+
+
+def leg(text: str) -> tuple[int, float]:
+    """Return a rank and the rate that its link is held to, from RANK=RATE. Raises UsageError."""
+    rank, _, held_to = text.partition("=")
+    if not (rank.isascii() and rank.isdigit() and len(rank) < 10 and held_to):
+        raise UsageError(f"'{text}' is not a rank and its link's rate", "write --leg like 2=250mbit")
+    return int(rank), rate_bps("--leg", held_to)

@@ -1,0 +1,50 @@
+"""Standard output and standard error, which may be closed, full or a terminal that is gone: nothing fails by that."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from contextlib import suppress
+
+from netprof.errors import NetprofError
+from netprof.views.safe import safe_text
+
+
+def open_missing_streams() -> None:
+    """Open /dev/null in place of each standard stream that is closed, or a file of ours would get its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free; no program that is run inherits it
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def of_system(error: OSError) -> NetprofError:
+    """Return what to say of an error that nobody else has put into words: most are of standard output."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return NetprofError(f"cannot go on: {error.strerror}", "allow more open files with 'ulimit -n 65536'")
+    if error.filename is not None:
+        return NetprofError(f"cannot use {error.filename}: {error.strerror}")
+    return NetprofError(f"cannot write standard output: {error.strerror}")
+
+
+def print_error(error: NetprofError, *, verbose: bool = False) -> None:
+    """Say what went wrong, if anybody can hear it."""
+    lines = [f"netprof: {safe_text(error.message)}"]
+    lines += [f"  {safe_text(each)}" for each in error.choices]
+    lines += [f"  {safe_text(error.hint)}"] if error.hint else []
+    lines += [error.detail] if error.detail and verbose else []
+    with suppress(OSError):
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+
+def drop_unwritable() -> None:
+    """Let go of what cannot be written to a standard stream; Python would try again at its end, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

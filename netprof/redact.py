@@ -1,0 +1,64 @@
+"""Command lines without secrets: a trace is copied, attached to issues and shown on pages.
+
+The value goes of whatever has a name that speaks of a secret (`--api-key=...`, `HF_TOKEN=...`, `--password ...`), and
+so do the credentials of addresses and what looks like a token by itself. Rather too much is left out than too little.
+A command line is hostile, and any length: no pattern takes more than about linear time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+HIDDEN = "***"
+
+_ENDINGS = (
+    *("key", "keys", "token", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "passcode", "pwd"),
+    *("credential", "credentials", "creds", "authorization", "bearer", "cookie", "signature", "jwt", "dsn"),
+)
+_WORDS = frozenset({"pass", "auth", "pat", "sig", "sas", "pw"})
+_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+_OPTION = re.compile(r"(-{0,2}[\w.+/\[\]-]+)=")
+_SCHEME = r"(?:(?:bearer|basic|digest|token)\s+)?"
+_ASSIGNED = re.compile(
+    rf"""(?<![\w.-])([\w.-]+)(["']?\s*(?:=|:(?!//))\s*)({_SCHEME}(?:"[^"]*"|'[^']*'|[^\s&;"'}}]+))""", re.IGNORECASE
+)
+_FOLLOWED = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?!--)(\S+)")
+_CREDENTIALS = re.compile(
+    r"((?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,40}://)(?:[^/\s]*|[^/\s:]+:\S{0,500})@"
+    r"|(?<![^\s:@=])[^\s/:@=]{1,200}:[^\s/@]{1,500}@",
+    re.IGNORECASE,
+)
+_TOKEN = re.compile(
+    r"\b(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[a-z]-|AKIA|ASIA|AIza|ya29\.|eyJ)[\w.+/=-]{8,}"
+    r"|\b(?:bearer|basic)\s+[\w.+/=-]{8,}",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line, as many as there were, with HIDDEN in place of every secret."""
+    shown: list[str] = []
+    hide = False
+    for word in words:
+        shown.append(HIDDEN if hide and not word.startswith("--") else _shown(word))
+        hide = word.startswith("-") and not re.search(r"[\s=]", word) and is_secret(word)
+    return shown
+
+
+def is_secret(name: str) -> bool:
+    """Say whether a name speaks of a secret: `--api-key`, `hf.authToken`; but not `--num-tokens` or `--tokenizer`."""
+    parts = [part.lower() for part in _PARTS.findall(name)]
+    return any(part.endswith(_ENDINGS) or part in _WORDS for part in parts)
+
+
+def _shown(word: str) -> str:
+    """Return one word, which may be many: a program that has put its whole command line in one."""
+    option = _OPTION.match(word)
+    if option is not None and is_secret(option[1]) and not re.search(r"\s", word):
+        return option[0] + HIDDEN
+    word = _CREDENTIALS.sub(lambda found: f"{found[1] or ''}{HIDDEN}@", word)
+    word = _ASSIGNED.sub(lambda found: found[1] + found[2] + HIDDEN if is_secret(found[1]) else found[0], word)
+    word = _FOLLOWED.sub(lambda found: found[1] + found[2] + HIDDEN if is_secret(found[1]) else found[0], word)
+    return _TOKEN.sub(HIDDEN, word)

@@ -1,0 +1,161 @@
+"""A packet capture as a trace: flows and bytes, and no marks."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from netprof.errors import NetprofError, UsageError
+from netprof.model import Clock, Device, LineRate, Losses, Meta, SkippedProbe, StartedProbe, Target
+from netprof.probes.capture.capture import Capture
+from netprof.probes.capture.file import CaptureFile
+from netprof.probes.capture.flows import FlowBook, Hosts
+from netprof.session.cost import RecorderCost
+from netprof.session.options import parse_bin_ns
+from netprof.trace import TraceWriter
+from netprof.units import count, parse_rate_bps, size
+from netprof.version import __version__
+
+_BEGIN_NS = 10**9
+"""When on its trace's clock a capture begins: what is dated a little before its first packet is still after zero."""
+
+OnProgress = Callable[[int, int], None]
+"""Told how many bytes of how many were read; of 0 where nobody knows."""
+
+
+@dataclass(frozen=True)
+class CaptureOptions:
+    """How a capture is read; `host` is the address whose view alone is wanted."""
+
+    bin_ns: int
+    line_rate_bps: float | None = None
+    host: str | None = None
+    force: bool = False
+
+    @classmethod
+    def parse(cls, *, bin_width: str, line_rate: str | None, host: str | None, force: bool) -> CaptureOptions:
+        """Read the options as typed. Raises UsageError for what cannot be meant."""
+        line_rate_bps = parse_rate_bps(line_rate) if line_rate else None
+        return cls(parse_bin_ns(bin_width), line_rate_bps, _address(host) if host else None, force)
+
+
+def _address(text: str) -> str:
+    """Return an address as the flows have it. Raises UsageError."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError as error:
+        raise UsageError(f"'{text}' is not an address", "write it like 10.0.0.1 or fd00::1") from error
+
+
+def import_capture(path: Path, out: Path, options: CaptureOptions, on_progress: OnProgress) -> Meta:
+    """Write the trace `out` from a capture file, as far as that can be read.
+
+    Raises NetprofError for what is no capture or holds nothing of use, TraceError where `out` cannot be written.
+    """
+    cost, hosts = RecorderCost(), Hosts(options.host)
+    with CaptureFile(path) as file:
+        capture = Capture(file, FlowBook(hosts.owner_of), options.bin_ns, begin_ns=_BEGIN_NS)
+        meta = _first_meta(path, options)
+        writer = TraceWriter(out, meta, force=options.force)
+        try:
+            write_tables(writer, capture, file, on_progress)
+            check(path, capture, file, any(hosts), options)
+        except BaseException:
+            writer.discard()
+            raise
+        first_ns, last_ns = capture.span_ns or (0, 0)
+        meta = replace(
+            meta,
+            clock=Clock(_BEGIN_NS, _BEGIN_NS - capture.offset_ns),
+            started_ns=first_ns,
+            stopped_ns=last_ns + 1,
+            stop_reason="the end of the capture" if not file.damage else "the capture is damaged",
+            targets=tuple(Target(pid, 0, f"{address}, as captured") for address, pid in hosts),
+            devices=tuple(Device(address, 0, line_rate(options)) for address, _ in hosts),
+            series=capture.series,
+            warnings=tuple(said(capture, file)),
+            losses=Losses(healed_bytes=capture.counts.unseen_bytes),
+            cost=cost.result(writer.size_bytes(), (), (0.0, ())),
+        )
+        writer.close(meta)
+    return meta
+
+
+def write_tables(writer: TraceWriter, capture: Capture, file: CaptureFile, on_progress: OnProgress) -> None:
+    """Write a capture's tables as they come."""
+    for table, columns in capture.tables():
+        writer.append(table, columns)
+        on_progress(*file.progress)
+
+
+def check(path: Path, capture: Capture, file: CaptureFile, has_flows: bool, options: CaptureOptions) -> None:
+    """Raise NetprofError where nothing of a capture is of use."""
+    counts = capture.counts
+    if not counts.packets:
+        raise NetprofError(f"{path} holds no packets" + (f": {file.damage}" if file.damage else ""))
+    if not counts.streams:
+        raise NetprofError(
+            f"{path} holds {count(counts.packets, 'packet')}, and none of TCP or RoCE that could be read",
+            "capture with more of each packet (tcpdump -s 128)" if counts.cut else "capture where the job's traffic is",
+        )
+    if not has_flows:
+        raise NetprofError(f"{options.host} is not in {path}", "name an address that the capture's packets have")
+
+
+def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
+    """Yield what a reader must know of how the capture was read, and of what is not in it."""
+    counts = capture.counts
+    yield (
+        "a capture holds packets as they passed one place: what was lost before that place, or sent again after it, is "
+        "not told apart from what was not captured"
+    )
+    if file.damage:
+        yield f"the capture is damaged ({file.damage}): what comes after {count(counts.packets, 'packet')} is missing"
+    if file.dropped:
+        yield f"the program that captured missed {count(file.dropped, 'packet')}, as it says itself"
+    if counts.unseen_bytes:
+        yield f"{size(counts.unseen_bytes)} of payload passed without being captured, as sequence numbers show"
+    if counts.elsewhere:
+        yield f"{count(counts.elsewhere, 'packet')} that passed several captured devices count once"
+    if counts.cut:
+        yield f"{count(counts.cut, 'packet')} were captured too short for their headers, and are left out"
+    if counts.fragments:
+        yield f"{count(counts.fragments, 'later fragment')} of IP packets are left out: they name no flow"
+    if counts.not_dissected:
+        yield (
+            f"{count(counts.not_dissected, 'packet')} of rare framings are left out: only the first "
+            f"{count(counts.dissected, 'such packet')} were taken apart"
+        )
+    if file.untimed:
+        yield f"{count(file.untimed, 'packet')} without a time are left out"
+    if capture.guessed:
+        yield (
+            f"{count(capture.guessed, 'packet')} are several of the link put together, and no handshake says how large "
+            "those were: they are counted as of 1500 bytes each"
+        )
+
+
+def _first_meta(path: Path, options: CaptureOptions) -> Meta:
+    return Meta(
+        netprof_version=__version__,
+        host="unknown: imported",
+        boot_id="",
+        kernel="unknown: imported",
+        clock=Clock(0, 0),
+        command=("netprof", "capture", path.name),
+        bin_ns=options.bin_ns,
+        started_ns=0,
+        probes_started=(StartedProbe("capture", "each address is a host with one device, each connection two flows"),),
+        probes_skipped=(
+            SkippedProbe("marks", "a capture holds no marks of the program", "record with netprof attach"),
+        ),
+    )
+
+
+def line_rate(options: CaptureOptions) -> LineRate:
+    """Return the line rate of a device that only the capture knows."""
+    if options.line_rate_bps is None:
+        return LineRate(None, "unknown: a capture does not say it")
+    return LineRate(options.line_rate_bps, "given with --line-rate")

@@ -1,0 +1,168 @@
+"""Work on many digests at once: on the processes of this machine, or on those of a Dask cluster.
+
+`reduce` hands each item to a worker, puts what comes of them together in a tree, and returns only what is concluded
+from all: what lies between stays where it was made. Every function here is called with what only this program made.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from netprof.errors import NetprofError, UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+Said = TypeVar("Said")
+
+_AT_ONCE = 8
+"""Items up to which it is not worth starting a process."""
+_FAN_IN = 16
+_PER_WORKER = 4
+"""Slices of the items for each process: so that none waits long for the last one."""
+
+
+class Workers(Protocol):
+    """Who does the work."""
+
+    def reduce(
+        self,
+        items: Sequence[Item],
+        one: Callable[[Item], Made],
+        together: Callable[[Sequence[Made]], Made],
+        last: Callable[[Made], Said],
+    ) -> Said:
+        """Return what `last` says of all items: `one` is made of each, and `together` of several, in their order."""
+
+
+class Here:
+    """This process alone."""
+
+    def reduce(
+        self,
+        items: Sequence[Item],
+        one: Callable[[Item], Made],
+        together: Callable[[Sequence[Made]], Made],
+        last: Callable[[Made], Said],
+    ) -> Said:
+        """Do it one after the other."""
+        return last(together([one(item) for item in items]))
+
+
+class Processes:
+    """Processes of this machine; what they make goes from one to the other by files that only this user can read."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self._number = number or len(os.sched_getaffinity(0))
+
+    def reduce(
+        self,
+        items: Sequence[Item],
+        one: Callable[[Item], Made],
+        together: Callable[[Sequence[Made]], Made],
+        last: Callable[[Made], Said],
+    ) -> Said:
+        """Give each process slices of the items, and one of them the end."""
+        size = -(-len(items) // (self._number * _PER_WORKER))
+        slices = [items[first : first + size] for first in range(0, len(items), size)]
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="netprof-") as place,
+                ProcessPoolExecutor(self._number, mp_context=get_context("spawn")) as pool,
+            ):
+                made = [
+                    pool.submit(_slice, each, one, together, Path(place) / str(number))
+                    for number, each in enumerate(slices)
+                ]
+                files = [each.result() for each in made]
+                said: Said = pool.submit(_last, files, together, last).result()
+                return said
+        except BrokenProcessPool as error:
+            raise NetprofError("a process that works on the digests was killed", "is there enough memory?") from error
+
+
+def _slice(items: Sequence[Any], one: Callable[[Any], Any], together: Callable[[Any], Any], file: Path) -> Path:
+    with open(file, "xb") as out:
+        pickle.dump(together([one(item) for item in items]), out, protocol=5)
+    return file
+
+
+def _last(files: Sequence[Path], together: Callable[[Any], Any], last: Callable[[Any], Any]) -> Any:
+    return last(together([_taken(file) for file in files]))
+
+
+def _taken(file: Path) -> Any:
+    with open(file, "rb") as made:
+        found = pickle.load(made)  # noqa: S301  of a process of ours, in a folder that is ours alone
+    file.unlink()
+    return found
+
+
+class Cluster:
+    """The workers of a Dask cluster. One that is lost loses nothing: what it had made is made again by others."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def reduce(
+        self,
+        items: Sequence[Item],
+        one: Callable[[Item], Made],
+        together: Callable[[Sequence[Made]], Made],
+        last: Callable[[Made], Said],
+    ) -> Said:
+        """Do it in a tree, whose nodes are where their parts are."""
+        level = self._client.map(one, items, pure=False)
+        while len(level) > 1:
+            groups = [level[first : first + _FAN_IN] for first in range(0, len(level), _FAN_IN)]
+            level = [self._client.submit(together, group, pure=False) for group in groups]
+        said: Said = self._client.submit(last, level[0], pure=False).result()
+        return said
+
+
+@contextmanager
+def workers(scheduler: str | None, items: int) -> Iterator[Workers]:
+    """Yield who works on so many items: the cluster of a Dask scheduler, named by its address, or else this machine.
+
+    Raises UsageError where Dask is not installed, NetprofError where nobody answers.
+    """
+    if scheduler is None:
+        yield Here() if items <= _AT_ONCE else Processes()
+        return
+    with _client(scheduler) as client:
+        yield Cluster(client)
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Client]:
+    try:
+        from distributed import Client, KilledWorker
+    except ImportError as error:
+        raise UsageError("--scheduler needs Dask, which is not installed", "pip install 'netprof[cluster]'") from error
+    try:
+        client = Client(address, timeout="10s", set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise NetprofError(
+            f"no Dask scheduler answers at {address}", "start one with dask scheduler, or leave --scheduler away"
+        ) from error
+    try:
+        if not client.scheduler_info()["workers"]:
+            raise NetprofError(f"the Dask scheduler at {address} has no workers", "start some with dask worker ADDRESS")
+        yield client
+    except KilledWorker as error:
+        raise NetprofError(
+            "workers were killed again and again at the same digest", "give them more memory, or fewer threads each"
+        ) from error
+    finally:
+        client.close()

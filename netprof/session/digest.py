@@ -1,0 +1,87 @@
+"""Writing the digests of a recording's hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from netprof.errors import TraceError
+from netprof.trace.digest import (
+    HOST_FILE,
+    host_folder,
+    job_file,
+    job_folder,
+    made_together,
+    make_folder,
+    read_json,
+    write_json,
+    write_table,
+)
+from netprof.trace.files import Directory
+
+if TYPE_CHECKING:
+    from netprof.analysis import Analysis
+    from netprof.analysis.digest.digest import Digest
+    from netprof.trace import TraceSource
+
+
+def write_digests(
+    analysis: Analysis, root: Path, job: str, *, reader: TraceSource | None = None, force: bool = False
+) -> list[Path]:
+    """Write the digest of each host of a recording that was analyzed with GATHERED; return their folders.
+
+    They come to lie below `root`, under the name of the job. What clocks are compared by is read from the `reader` of
+    the recording, if one host recorded it; without, it is not in the digest. Raises TraceError where a digest is in the
+    way and `force` is not given, or where they cannot be written.
+    """
+    from netprof.analysis.digest.opened import sample_of
+    from netprof.analysis.digest.take import digests_of
+
+    digests = digests_of(analysis, token_hex(8), None if reader is None else sample_of(reader))
+    folders = [host_folder(root, job, each.host.host.name) for each in digests]
+    _check(folders, force)
+    try:
+        for digest, folder in zip(digests, folders, strict=True):
+            write_digest(digest, folder)
+        _write_job(digests[0], job_folder(root, job))
+        if force:
+            _forget(job_folder(root, job))
+    except OSError as error:
+        raise TraceError(f"cannot write to {root}: {error.strerror}", "choose another place with --out") from error
+    return folders
+
+
+def _check(folders: list[Path], force: bool) -> None:
+    if len(set(folders)) < len(folders):
+        raise TraceError("two hosts have names that make one folder", "rename one of the traces")
+    taken = next((folder for folder in folders if (folder / HOST_FILE).exists()), None)
+    if taken is not None and not force:
+        raise TraceError(f"{taken} holds a digest already", "choose another --out, or replace it with --force")
+
+
+def write_digest(digest: Digest, folder: Path) -> None:
+    """Write the digest of one host: its tables first, so that what has a document is complete. Raises OSError."""
+    from netprof.analysis.digest.opened import columns_of, plain_part
+
+    place = make_folder(folder)
+    place.remove(HOST_FILE)
+    for name in type(digest.tables).__dataclass_fields__:
+        table = getattr(digest.tables, name)
+        kinds = columns_of(type(table))
+        write_table(place, name, {each: getattr(table, each) for each in kinds}, kinds)
+    write_json(place, HOST_FILE, plain_part(digest.host))
+
+
+def _write_job(digest: Digest, folder: Path) -> None:
+    from netprof.analysis.digest.opened import plain_part
+
+    write_json(make_folder(folder), job_file(digest.job.made), plain_part(digest.job))
+
+
+def _forget(folder: Path) -> None:
+    """Remove what hosts had in common whose digests were all replaced. Raises OSError."""
+    used = {read_json(each).get("made") for each in folder.glob(f"*/{HOST_FILE}")}
+    for made in made_together(folder):
+        if made not in used:
+            Directory(folder).remove(job_file(made))

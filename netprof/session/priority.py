@@ -1,0 +1,45 @@
+"""The recorder's place in the queue for a CPU: behind the job, which may wait for no one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+NICENESS = 5
+"""A quarter of a CPU's time beside one busy thread (weights 335 and 1024): what the recorder needs is a fiftieth."""
+
+
+@contextmanager
+def behind_the_job() -> Iterator[None]:
+    """Let this process interrupt nobody inside the block: it waits until a CPU is free, or for its share of one.
+
+    A batch task that wakes does not push aside the one that runs (sched(7)). A rank that is pushed aside is late, and
+    all others wait for it. What runs at another policy, or at lower priority already, is left as it is.
+    """
+    policy, nice = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+    if policy != os.SCHED_OTHER:
+        yield
+        return
+    _place(os.SCHED_BATCH, max(nice, NICENESS))
+    try:
+        yield
+    finally:
+        _place(policy, nice)
+
+
+def _place(policy: int, nice: int) -> None:
+    """Set policy and priority of every thread, as far as that is allowed."""
+    for thread in _threads():
+        with suppress(OSError):  # it ended, or nobody but root may
+            os.sched_setscheduler(thread, policy, os.sched_param(0))
+            os.setpriority(os.PRIO_PROCESS, thread, nice)
+
+
+def _threads() -> list[int]:
+    try:
+        return [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    except OSError:  # no file can be opened any more: of this thread it is known that it is there
+        return [threading.get_native_id()]

@@ -1,0 +1,213 @@
+"""Digests on disk: `DIR/job=JOB/host=HOST/`, a Parquet file a table and `_digest.json`; `_job-ID.json` beside hosts.
+
+Programs that read Parquet take `job` and `host` for columns, and leave out what begins with an underscore. What is read
+here was written by others: every table has the columns that are asked for, of their types, with numbers from -1 on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from netprof.errors import TraceError, UsageError
+from netprof.trace.columns import to_arrow, to_numpy
+from netprof.trace.files import Directory, give_to_user, made_whole, read_all
+
+HOST_FILE = "_digest.json"
+DIGEST_SCHEMA = 1
+_JOB, _HOST = "job=", "host="
+_JOB_FILE = re.compile(r"_job-([0-9a-f]{16})\.json")
+_MOST_JSON_BYTES = 64 << 20
+_MOST_FILE_BYTES = 1 << 30
+_MOST_ROWS = 1 << 27
+_MOST_UNPACKED_BYTES = 4 << 30
+_LEAST, _MOST = -1, 1 << 62
+_DAMAGED = "make the digest again from its trace"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_BAD = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError)
+"""What Arrow raises for bytes that make no sense; a damaged length may ask for more memory than there is."""
+
+Arrays = Mapping[str, Any]
+"""Columns by name, numpy arrays of one length."""
+Kinds = Mapping[str, type]
+"""Columns by name: whole numbers (int), or others (float)."""
+
+
+@dataclass(frozen=True)
+class DigestPlace:
+    """Where the digest of one host lies, and that of what its job has in common."""
+
+    job: Path
+    host: Path
+
+
+def made_name(text: str) -> str:
+    """Return a text as the value of a partition: a name of a folder that no program reads as anything else."""
+    return _UNSAFE.sub("-", text)[:100].strip(".-") or "unnamed"
+
+
+def job_of(folder: Path) -> tuple[Path, str] | None:
+    """Return where the digests of jobs lie, and which job's a folder is; None where its name does not say."""
+    path = folder.absolute()
+    return (path.parent, path.name.removeprefix(_JOB)) if path.name.startswith(_JOB) else None
+
+
+def job_folder(root: Path, job: str) -> Path:
+    """Return where the digests of a job lie."""
+    return root / f"{_JOB}{made_name(job)}"
+
+
+def host_folder(root: Path, job: str, host: str) -> Path:
+    """Return where the digest of one host of a job lies."""
+    return job_folder(root, job) / f"{_HOST}{made_name(host)}"
+
+
+def job_file(made: str) -> str:
+    """Return the name of the file that says what hosts that were digested together have in common."""
+    return f"_job-{made}.json"
+
+
+def is_digest(path: Path) -> bool:
+    """Say whether a digest lies in a folder: of a host, of the hosts of a job, or of jobs."""
+    return bool(path.is_dir() and next(iter(_places(path)), None))
+
+
+def digests_in(path: Path) -> list[DigestPlace]:
+    """Return the digests of a job that lie in a folder, by host. Raises UsageError where they are of several jobs."""
+    found = list(_places(path))
+    jobs = sorted({place.job.name for place in found})
+    if len(jobs) > 1:
+        named = ", ".join(jobs[:4])
+        raise UsageError(f"{path} holds the digests of {len(jobs)} jobs ({named})", f"name one, as {path / jobs[0]}")
+    return found
+
+
+def _places(path: Path) -> Iterable[DigestPlace]:
+    if (path / HOST_FILE).is_file():
+        yield DigestPlace(path.absolute().parent, path.absolute())
+        return
+    pattern = f"*/{HOST_FILE}" if path.absolute().name.startswith(_JOB) else f"{_JOB}*/*/{HOST_FILE}"
+    for each in sorted(path.glob(pattern)):
+        yield DigestPlace(each.parent.parent, each.parent)
+
+
+def made_together(job: Path) -> list[str]:
+    """Return of which makings of digests there is something in a job's folder. Raises TraceError."""
+    try:
+        names = Directory(job).names()
+    except OSError as error:
+        raise TraceError(f"cannot read {job}: {error.strerror}", "name the folder that netprof digest made") from error
+    return sorted(match[1] for name in names if (match := _JOB_FILE.fullmatch(name)))
+
+
+def make_folder(path: Path) -> Directory:
+    """Make a folder, and those above it, and open it. Raises OSError."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        give_to_user(Directory(each).descriptor)
+    return Directory(path, follow=False)
+
+
+def write_json(folder: Directory, name: str, document: Any) -> None:
+    """Write a document, whole or not at all. Raises OSError."""
+    with (
+        made_whole(folder, name, f"{name}.partial") as descriptor,
+        open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False) as file,
+    ):
+        json.dump(document, file, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a document. Raises TraceError where it is none of this schema."""
+    data = read_all(path, _MOST_JSON_BYTES, "what netprof digest wrote")
+    try:
+        document = json.loads(data, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"{path} is not readable as JSON", _DAMAGED) from error
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(schema, int) or isinstance(schema, bool):
+        raise TraceError(f"{path} is no digest: it names no schema", _DAMAGED)
+    if schema > DIGEST_SCHEMA:
+        raise TraceError(f"{path} has a newer schema than this netprof reads", "read it with a newer netprof")
+    return document
+
+
+def write_table(folder: Directory, name: str, columns: Arrays, kinds: Kinds) -> None:
+    """Write a table as Parquet, whole or not at all. Raises OSError."""
+    from pyarrow import parquet  # a tenth of a second that nobody waits for who reads traces
+
+    schema = _schema(kinds)
+    table = pa.Table.from_arrays([to_arrow(columns[field.name], field.type) for field in schema], schema=schema)
+    file = f"{name}.parquet"
+    with made_whole(folder, file, f"{file}.partial") as descriptor, open(descriptor, "wb", closefd=False) as out:
+        parquet.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=_encodings(kinds))
+
+
+def _schema(kinds: Kinds) -> pa.Schema:
+    return pa.schema([(name, pa.float64() if kind is float else pa.int64()) for name, kind in kinds.items()])
+
+
+def _encodings(kinds: Kinds) -> dict[str, str]:
+    """Return how columns are packed: whole numbers as differences, since most go on from the row before."""
+    return {name: "PLAIN" if kind is float else "DELTA_BINARY_PACKED" for name, kind in kinds.items()}
+
+
+def read_table(folder: Path, name: str, kinds: Kinds) -> dict[str, Any]:
+    """Read a table of a digest whose columns are of some kinds. Raises TraceError."""
+    from pyarrow import parquet
+
+    path = folder / f"{name}.parquet"
+    try:
+        with open(Directory(folder).open(path.name), "rb") as file:
+            return _read(path, parquet.ParquetFile(pa.BufferReader(_bounded(path, file))), kinds)
+    except TraceError:
+        raise
+    except _BAD as error:
+        raise _damaged(path, "it is no Parquet file, or cut off") from error
+
+
+def _bounded(path: Path, file: Any) -> bytes:
+    data: bytes = file.read(_MOST_FILE_BYTES + 1)
+    if len(data) > _MOST_FILE_BYTES:
+        raise _damaged(path, "it is larger than any digest")
+    return data
+
+
+def _read(path: Path, file: Any, kinds: Kinds) -> dict[str, Any]:
+    if not file.schema_arrow.equals(_schema(kinds), check_metadata=False):
+        raise _damaged(path, "its columns are not those of a digest")
+    meta = file.metadata
+    unpacked = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
+    if not 0 <= meta.num_rows <= _MOST_ROWS or unpacked > _MOST_UNPACKED_BYTES:
+        raise _damaged(path, "it unpacks to more than any digest")
+    table = file.read(use_threads=False)
+    if table.num_rows != meta.num_rows:
+        raise _damaged(path, "it has other rows than it says")
+    return {name: _column(path, name, table.column(name)) for name in kinds}
+
+
+def _column(path: Path, name: str, column: Any) -> Any:
+    if column.null_count:
+        raise _damaged(path, f"column {name} has holes")
+    chunks = [to_numpy(chunk) for chunk in column.chunks]
+    values = chunks[0] if len(chunks) == 1 else np.concatenate([np.zeros(0, np.int64), *chunks])
+    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    if len(known) and not (known.min() >= _LEAST and known.max() <= _MOST):
+        raise _damaged(path, f"column {name} holds a number that cannot be there")
+    return values
+
+
+def _damaged(path: Path, why: str) -> TraceError:
+    return TraceError(f"{path} is damaged: {why}", _DAMAGED)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")

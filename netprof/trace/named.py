@@ -1,0 +1,34 @@
+"""The traces that a person names: one, those in a folder, those that a pattern fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from glob import has_magic
+from pathlib import Path
+
+from netprof.errors import UsageError
+from netprof.trace.meta import META_FILE
+
+
+def traces_named(paths: Iterable[Path]) -> list[Path]:
+    """Return the traces; what is none, and holds none, as it is. Raises UsageError for a pattern that fits nothing."""
+    return [trace for path in paths for trace in _traces(path)]
+
+
+def fitting(path: Path) -> list[Path]:
+    """Return what a pattern fits; what is none, as it is. Raises UsageError for one that fits nothing."""
+    if not has_magic(str(path)) or path.exists():
+        return [path]
+    root = Path(path.anchor)
+    found = sorted(root.glob(str(path.relative_to(root))))
+    if not found:
+        raise UsageError(f"no trace fits {path}")
+    return found
+
+
+def _traces(path: Path) -> list[Path]:
+    if (found := fitting(path)) != [path]:
+        return traces_named(found)
+    if path.is_dir() and not (path / META_FILE).exists():
+        return sorted(each.parent for each in path.glob(f"*/{META_FILE}")) or [path]
+    return [path]

@@ -1,0 +1,133 @@
+"""Findings as plain JSON values and back, without trusting those: a reader says which class it expects, and gets that.
+
+Nothing of what a document says decides what is made: classes, and the types of their fields, are the reader's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence, Set
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from netprof.domains import LONGEST_TEXT_BYTES
+
+T = TypeVar("T")
+Special = Mapping[type, Callable[[Any], Any]]
+"""How values of some classes are made of what stands for them; it raises ValueError or TypeError where it stands for
+none."""
+
+_LONGEST = 1 << 20
+_MOST = 1 << 62
+_LEAST = -1
+"""What is not known in columns of whole numbers; no size, time or number is less, but for those of `_SIGNED`."""
+_SIGNED = frozenset({"offset_ns", "drift", "at_ns", "steps"})
+_ENDLESS = frozenset({"least", "most"})
+"""Extremes of no value at all."""
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as dicts, lists, texts and finite numbers; a mapping becomes a list of pairs."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return [[to_plain(key), to_plain(item)] for key, item in value.items()]
+    if isinstance(value, np.ndarray | np.generic):
+        return to_plain(value.tolist())
+    if isinstance(value, Sequence | Set) and not isinstance(value, str):
+        return [to_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def from_plain(kind: type[T], value: Any, special: Special = types.MappingProxyType({})) -> T:
+    """Return what `to_plain` made plain. Raises ValueError or TypeError where it is no value of `kind`."""
+    return cast(T, _build(kind, value, kind.__name__, special))
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _build(kind: Any, value: Any, name: str, special: Special) -> Any:
+    if kind in special:
+        return special[kind](value)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        inner = next(each for each in arguments if each is not type(None))
+        return None if value is None else _build(inner, value, name, special)
+    if dataclasses.is_dataclass(kind) or (isinstance(kind, type) and hasattr(kind, "_fields")):
+        return _record(kind, value, name, special)
+    if origin is not None and issubclass(origin, Mapping):
+        pairs = [_fixed(arguments, pair, name, special) for pair in _list(value, name)]
+        return dict(pairs)
+    if origin is np.ndarray:
+        return _array(value, name, np.dtype(typing.get_args(arguments[1])[0]))
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return _fixed(arguments, value, name, special)
+    if origin is not None and issubclass(origin, Sequence | Set):
+        found = [_build(arguments[0], item, name, special) for item in _list(value, name)]
+        return frozenset(found) if issubclass(origin, Set) else tuple(found)
+    return _scalar(kind, value, name)
+
+
+def _record(kind: Any, value: Any, name: str, special: Special) -> Any:
+    """Make a dataclass of an object, or a named tuple of a list."""
+    hints = _hints(kind)
+    if hasattr(kind, "_fields"):
+        return kind(*_fixed([hints[each] for each in kind._fields], value, name, special))
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} is no object")
+    known = [each.name for each in dataclasses.fields(kind) if each.init and each.name in value]
+    return kind(**{each: _build(hints[each], value[each], each, special) for each in known})
+
+
+def _fixed(kinds: Sequence[Any], value: Any, name: str, special: Special) -> tuple[Any, ...]:
+    items = _list(value, name)
+    if len(items) != len(kinds):
+        raise TypeError(f"{name} has {len(items)} values, not {len(kinds)}")
+    return tuple(_build(kind, item, name, special) for kind, item in zip(kinds, items, strict=True))
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{name} is no list")
+    if len(value) > _LONGEST:
+        raise ValueError(f"{name} has {len(value)} values, where at most {_LONGEST} are possible")
+    return value
+
+
+def _array(value: Any, name: str, dtype: Any) -> Any:
+    kind = float if dtype.kind == "f" else int
+    return np.array([_scalar(kind, item, name) for item in _list(value, name)], dtype)
+
+
+def _scalar(kind: Any, value: Any, name: str) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    if kind is float and name in _ENDLESS and value in ("inf", "-inf"):
+        return float(value)
+    fits = (int, float) if kind is float else (kind,)
+    if not isinstance(value, fits) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name} is {type(value).__name__}, not {kind.__name__}")
+    if isinstance(value, str) and len(value.encode()) > LONGEST_TEXT_BYTES:  # a lone surrogate is a ValueError, too
+        raise ValueError(f"{name} is a text of more than {LONGEST_TEXT_BYTES} bytes")
+    if isinstance(value, int | float) and kind is not bool:
+        _check_number(value, name)
+    return kind(value)
+
+
+def _check_number(value: float, name: str) -> None:
+    least = -_MOST if name in _SIGNED else _LEAST
+    if not least <= value <= _MOST:
+        raise ValueError(f"{name} holds a number that cannot be there")

@@ -1,0 +1,50 @@
+"""Flows over equal-cost paths, for people and for programs. Nothing is computed here."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from netprof.analysis.form import Cell, Grid, Pairs
+from netprof.units import count, duration, share
+from netprof.views.console_form import pairs, show, title
+from netprof.views.json_text import finite
+from netprof.views.safe import safe_text
+
+if TYPE_CHECKING:
+    from netprof.analysis.whatif.spraying import Placing, Spraying
+
+
+def draw(found: Spraying, console: Console) -> None:
+    """Print how the flows fare."""
+    hashed = found.placings[0]
+    said = f"{count(found.flows, 'flow')} hashed over {count(found.paths, 'path')}: no two share one with "
+    said += f"{share(hashed.no_collision)}, and the fullest path gets {hashed.load:.2f} of the best possible"
+    console.print(Text(safe_text(said), style="bold"))
+    title(console, "Equal-cost paths", "what the fullest path gets, over the best possible")
+    show(console, Grid(("placed", "load", "no collision", "iteration", ""), [_row(each) for each in found.placings]))
+    title(console, "Rests on")
+    pairs(console, Pairs([("flows", _flows(found)), *(("note", note) for note in found.notes)]))
+
+
+def to_json(found: Spraying) -> dict[str, Any]:
+    """Return the answer as JSON-ready values."""
+    return {name: finite(value) for name, value in dataclasses.asdict(found).items()}
+
+
+def _row(each: Placing) -> list[Cell]:
+    alone = "-" if each.no_collision is None else share(each.no_collision)
+    return [each.how, f"{each.load:.2f}", alone, duration(each.iteration_s), "exact" if each.exact else "drawn"]
+
+
+def _flows(found: Spraying) -> str:
+    about = f"{found.flows} that carry data; the smallest has {share(found.smallest)} of the largest one's bytes"
+    if not found.left:
+        return f"{about}; placed by hand, they go evenly into {count(found.paths, 'path')}"
+    return (
+        f"{about}; placed by hand, {found.left} are left over, and split in {found.left_parts} parts each "
+        "they make all paths equal"
+    )

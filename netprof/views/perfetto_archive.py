@@ -1,0 +1,105 @@
+"""One archive for ui.perfetto.dev: every host's part of the recording as a machine, and profiles of torch beside it.
+
+A tar file of Chrome trace JSON, one a host, all on the reference host's clock, and a manifest by which Perfetto knows
+whose each is, and by how much their clocks differ (https://perfetto.dev/docs/reference/perfetto-manifest). Profiles of
+torch.profiler (Kineto) go into it as they are: the manifest puts them in place.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from netprof.analysis.hosts.beside import Beside, lay_beside
+from netprof.trace.kineto import kineto_json, read_kineto
+from netprof.views import perfetto
+from netprof.views.safe import safe_text
+
+if TYPE_CHECKING:
+    from netprof.analysis import Analysis
+    from netprof.model import Host
+    from netprof.views.reporter import Report
+
+MANIFEST = "perfetto_manifest.json"
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A file of the archive, the machine that it is of, and when its clock reads 0, ns of the recording's clock."""
+
+    name: str
+    machine: str
+    zero_ns: int
+    content: Host | Beside
+
+
+def write(report: Report, out: IO[bytes]) -> None:
+    """Write the archive, a member at a time. Raises TraceError, UsageError, OSError."""
+    analysis = report.analysis
+    profiles = [read_kineto(path) for path in report.beside]
+    beside = lay_beside(profiles, analysis.evidence.hosts, analysis.evidence.ranks)
+    members = _members(analysis, beside)
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.USTAR_FORMAT) as archive:
+        manifest = json.dumps(_manifest(analysis, members), separators=(",", ":"), allow_nan=False)
+        _add(archive, MANIFEST, manifest.encode())
+        for member in members:
+            if isinstance(member.content, Beside):
+                _add(archive, member.name, kineto_json(member.content.kineto.path))
+            else:
+                _add_host(archive, member.name, analysis, member.content)
+
+
+def _members(analysis: Analysis, beside: Sequence[Beside]) -> list[_Member]:
+    hosts = analysis.evidence.hosts
+    started_ns = analysis.meta.started_ns
+    names = {id(host): safe_text(host.name, 60) or "host" for host in hosts}
+    members = [_Member(f"host{number}.json", names[id(host)], started_ns, host) for number, host in enumerate(hosts)]
+    return members + [
+        _Member(f"torch{number}.json", names[id(each.host)], each.zero_ns, each) for number, each in enumerate(beside)
+    ]
+
+
+def _manifest(analysis: Analysis, members: Sequence[_Member]) -> dict[str, Any]:
+    """Return the manifest. The timeline is that of the file whose clock began first: no time lies before its 0."""
+    first = min(members, key=lambda member: member.zero_ns)
+    files: list[dict[str, Any]] = []
+    for member in members:
+        entry: dict[str, Any] = {"path": member.name, "machine": {"name": member.machine}}
+        if member is not first:
+            entry["clocks"] = {"sync_to": {"file": first.name}, "offset_ns": member.zero_ns - first.zero_ns}
+        files.append(entry)
+    about = {"netprof.version": safe_text(analysis.meta.netprof_version)}
+    for member in members:
+        if not isinstance(member.content, Beside):
+            about[f"netprof.clock.{member.machine}"] = _clock(member.content)
+    return {"perfetto_manifest": {"version": 1, "files": files, "attributes": about}}
+
+
+def _clock(host: Host) -> str:
+    clock = host.clock
+    if clock.source == "reference":
+        return "the reference"
+    bound = "nobody knows how well" if clock.bound_ns is None else f"to {clock.bound_ns / 1e3:.1f} us"
+    return f"put in place by {clock.source}, {bound}"
+
+
+def _add_host(archive: tarfile.TarFile, name: str, analysis: Analysis, host: Host) -> None:
+    with tempfile.TemporaryFile() as file:
+        perfetto.write_analysis(analysis, file, host)
+        _add_file(archive, name, file, file.tell())
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    _add_file(archive, name, io.BytesIO(content), len(content))
+
+
+def _add_file(archive: tarfile.TarFile, name: str, file: IO[bytes], size: int) -> None:
+    about = tarfile.TarInfo(name)
+    about.size = size
+    file.seek(0)
+    archive.addfile(about, file)

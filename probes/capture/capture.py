@@ -1,0 +1,248 @@
+"""A packet capture as tables of a trace: `flows`, `wire` and `counters`, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.model import Series
+from netprof.probes.capture import dissect
+from netprof.probes.capture.amounts import Amounts
+from netprof.probes.capture.bins import bin_groups, wire_rows
+from netprof.probes.capture.events import RoceEvents
+from netprof.probes.capture.file import CaptureFile
+from netprof.probes.capture.flows import LEFT_OUT, FlowBook
+from netprof.probes.capture.framing import parse
+from netprof.probes.capture.grouped import Groups
+from netprof.probes.capture.links import beyond_link, check_link_types, devices
+from netprof.probes.capture.packets import Bool, Int64, Packets
+from netprof.probes.capture.roce import RoceSequences
+from netprof.probes.capture.segments import Segments, concatenate
+from netprof.probes.capture.streams import Streams
+from netprof.probes.capture.tcp import TcpSequences
+from netprof.probes.probe import Columns
+from netprof.schema import RECEIVE, TCP, TRANSMIT
+
+MOST_DISSECTED = 200_000
+"""Packets of rare framings that are taken apart one by one; more of them would take minutes."""
+
+
+@dataclass
+class Counts:
+    """What became of a capture's packets: `streams` of them are in table `wire`, the others no one's business here."""
+
+    packets: int = 0
+    streams: int = 0
+    cut: int = 0
+    fragments: int = 0
+    dissected: int = 0
+    not_dissected: int = 0
+    elsewhere: int = 0  # seen again on another interface
+    unseen_bytes: int = 0  # of payload, that passed and are not in the capture
+
+
+@dataclass(frozen=True, eq=False)
+class Sorted:
+    """The segments of a block, by stream and then by time, and how long and when each was on the link."""
+
+    segments: Segments
+    stream: Int64
+    length: Int64
+    time_ns: Int64
+    interface: Int64
+
+
+class Capture:
+    """Reads a capture. Times are on the trace's clock: the capture's, which is realtime, plus `offset_ns`.
+
+    Without an offset the first packet is at `begin_ns`. Series of counters are numbered from `first_series` on.
+    """
+
+    def __init__(
+        self,
+        file: CaptureFile,
+        book: FlowBook,
+        bin_ns: int,
+        *,
+        offset_ns: int | None = None,
+        begin_ns: int = 0,
+        first_series: int = 0,
+    ) -> None:
+        self._file, self._book, self._bin_ns = file, book, bin_ns
+        self._offset_ns, self._begin_ns = offset_ns, begin_ns
+        self._streams, self._tcp, self._roce = Streams(), TcpSequences(), RoceSequences()
+        self._events = RoceEvents(first_series)
+        self._place = np.zeros(0, np.int64)  # by stream, the interface that it is counted on
+        self._last_ns = np.zeros(0, np.int64)
+        self.counts = Counts()
+        self.span_ns: tuple[int, int] | None = None
+        """When the first and the last packet of any kind passed."""
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """What the rows of table `counters` are of."""
+        return tuple(self._events.series)
+
+    @property
+    def offset_ns(self) -> int:
+        """What the trace's clock reads more than the capture's."""
+        return self._offset_ns or 0
+
+    @property
+    def guessed(self) -> int:
+        """How many packets were several on the link, nobody knows how many."""
+        return self._tcp.guessed
+
+    def tables(self) -> Iterator[tuple[str, Columns]]:
+        """Yield rows of tables until the capture ends. Raises NetprofError for one of link types that nobody knows."""
+        for packets in self._file.blocks():
+            yield from self._block(packets)
+        yield from self._tails()
+
+    def segments(self) -> Iterator[Sorted]:
+        """Yield the TCP segments of every block, by stream; rows of tables are not made."""
+        for packets in self._file.blocks():
+            block = self._sorted(packets)
+            self._book.add(self._streams.connections, self._first_times(block))
+            yield _where(block, block.segments.protocol == TCP)
+
+    @property
+    def flow_of(self) -> Int64:
+        """By stream, the flow of the end that it comes from, as its book has it."""
+        return self._book.flow_of
+
+    def _block(self, packets: Packets) -> Iterator[tuple[str, Columns]]:
+        block = self._sorted(packets)
+        first_ns = self._first_times(block)
+        flows = self._book.add(self._streams.connections, first_ns)
+        if flows is not None:
+            yield "flows", flows
+        of_tcp = block.segments.protocol == TCP
+        if of_tcp.any():
+            own = _where(block, of_tcp)
+            yield from self._rows(own, *self._tcp.account(Groups(own.stream), own.segments, own.length))
+        if not of_tcp.all():
+            yield from self._roce_rows(_where(block, ~of_tcp))
+
+    def _roce_rows(self, own: Sorted) -> Iterator[tuple[str, Columns]]:
+        amounts, events = self._roce.account(own.stream, own.segments, own.length)
+        yield from self._rows(own, amounts, amounts)
+        kept = self._on_its_interface(own, amounts) & self._wanted(own.stream)
+        own, events = _where(own, kept), {name: event[kept] for name, event in events.items()}
+        if len(own.stream):
+            groups = bin_groups(own.stream, own.time_ns, self._bin_ns)
+            yield "counters", self._events.rows(groups, own.stream, own.time_ns, events, self._streams.connections)
+
+    def _rows(self, own: Sorted, sent: Amounts, received: Amounts) -> Iterator[tuple[str, Columns]]:
+        """Yield the rows of table `wire` of packets, as both ends have them."""
+        kept = self._on_its_interface(own, sent)
+        self.counts.elsewhere += int((~kept).sum())
+        self.counts.unseen_bytes += int(sent.unseen[self._wanted(own.stream)].sum())
+        flow_of = self._book.flow_of
+        for direction, amounts in ((TRANSMIT, sent), (RECEIVE, received)):
+            flow_id = flow_of[own.stream ^ direction]
+            rows = np.flatnonzero(kept & (flow_id != LEFT_OUT))
+            if len(rows):
+                groups = bin_groups(own.stream[rows], own.time_ns[rows], self._bin_ns)
+                chosen = amounts.where(rows)
+                yield "wire", wire_rows(groups, flow_id[rows], direction, own.time_ns[rows], chosen, self._bin_ns)
+
+    def _wanted(self, stream: Int64) -> Bool:
+        """Say which streams are of a flow of the trace, at either end."""
+        flow_of = self._book.flow_of
+        return np.asarray((flow_of[stream] != LEFT_OUT) | (flow_of[stream ^ 1] != LEFT_OUT))
+
+    def _on_its_interface(self, own: Sorted, amounts: Amounts) -> Bool:
+        """Say which packets count: a capture on several interfaces has a packet that passes two of them twice."""
+        return np.asarray((own.interface == self._place[own.stream]) | amounts.advanced)
+
+    def _sorted(self, packets: Packets) -> Sorted:
+        """Return the segments of a block by stream, with room made for streams that are new."""
+        self._note(packets)
+        segments = self._segments(packets)
+        stream = self._streams.number(segments) if len(segments) else np.zeros(0, np.int64)
+        order = np.argsort(stream, kind="stable")
+        segments, stream = segments.where(order), stream[order]
+        for each in (self._tcp, self._roce):
+            each.grow(len(self._streams))
+        extra = beyond_link(packets, self._file.interfaces)[segments.packet]
+        segments.header_bytes[:] -= extra
+        block = Sorted(
+            segments,
+            stream,
+            packets.length[segments.packet] - extra,
+            packets.time_ns[segments.packet] + self.offset_ns,
+            devices(packets, self._file.interfaces)[segments.packet],
+        )
+        self._note_streams(block)
+        return block
+
+    def _segments(self, packets: Packets) -> Segments:
+        check_link_types(self._file.interfaces)
+        found, left = parse(packets, self._file.interfaces)
+        self.counts.cut += left.cut
+        self.counts.fragments += left.fragments
+        odd = np.unique(np.concatenate(left.odd)) if left.odd else np.zeros(0, np.int64)
+        if len(odd):
+            taken = odd[: max(0, MOST_DISSECTED - self.counts.dissected)]
+            self.counts.dissected += len(taken)
+            self.counts.not_dissected += len(odd) - len(taken)
+            found = concatenate([found, dissect.dissect(packets, taken, self._file.interfaces)])
+        self.counts.streams += len(found)
+        return found
+
+    def _note(self, packets: Packets) -> None:
+        self.counts.packets += len(packets)
+        if self._offset_ns is None:
+            self._offset_ns = self._begin_ns - int(packets.time_ns[0])
+        low, high = int(packets.time_ns.min()) + self._offset_ns, int(packets.time_ns.max()) + self._offset_ns
+        first, last = self.span_ns or (low, high)
+        self.span_ns = min(first, low), max(last, high)
+
+    def _note_streams(self, block: Sorted) -> None:
+        known = len(self._place)
+        more = len(self._streams) - known
+        self._place = np.append(self._place, np.zeros(more, np.int64))
+        self._last_ns = np.append(self._last_ns, np.zeros(more, np.int64))
+        if len(block.stream):
+            groups = Groups(block.stream)
+            fresh = groups.keys >= known
+            self._place[groups.keys[fresh]] = block.interface[groups.starts[fresh]]
+            self._last_ns[groups.keys] = block.time_ns[groups.ends - 1]
+
+    def _first_times(self, block: Sorted) -> Int64:
+        """Return when each connection that is new with this block was first seen."""
+        known = len(self._book.flow_of) // 2
+        found = np.full(len(self._streams.connections) - known, np.iinfo(np.int64).max)
+        fresh = block.stream >= 2 * known
+        np.minimum.at(found, block.stream[fresh] // 2 - known, block.time_ns[fresh])
+        return found
+
+    def _tails(self) -> Iterator[tuple[str, Columns]]:
+        """Yield what was acknowledged at the end of streams and is not in the capture."""
+        stream, missing = self._tcp.tails()
+        if not len(stream):
+            return
+        zeros = np.zeros_like(missing)
+        amounts = Amounts(missing, zeros, missing, zeros, zeros > 0, zeros, missing)
+        self.counts.unseen_bytes += int(missing[self._wanted(stream)].sum())
+        flow_of, time_ns = self._book.flow_of, self._last_ns[stream]
+        for direction in (TRANSMIT, RECEIVE):
+            flow_id = flow_of[stream ^ direction]
+            rows = np.flatnonzero(flow_id != LEFT_OUT)
+            if len(rows):
+                own = amounts.where(rows)
+                yield (
+                    "wire",
+                    wire_rows(Groups(stream[rows]), flow_id[rows], direction, time_ns[rows], own, self._bin_ns),
+                )
+
+
+def _where(block: Sorted, rows: Bool) -> Sorted:
+    if rows.all():
+        return block
+    return Sorted(
+        block.segments.where(rows), block.stream[rows], block.length[rows], block.time_ns[rows], block.interface[rows]
+    )

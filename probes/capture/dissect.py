@@ -1,0 +1,175 @@
+"""Scapy's reading of a packet, for the framings that `framing` does not know, and what that one is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from netprof.probes.capture import bth
+from netprof.probes.capture.framing import segment_size
+from netprof.probes.capture.packets import Int64, Interface, Packets
+from netprof.probes.capture.segments import ADDRESSES, SYN, Segments, segments_of
+from netprof.schema import ROCE, TCP
+
+
+def knows(link_type: int) -> bool:
+    """Tell whether scapy has a layer for a link type."""
+    return link_type in _scapy().link_types.num2layer
+
+
+def dissect(packets: Packets, rows: Int64, interfaces: Sequence[Interface]) -> Segments:
+    """Return the segments among some of a block's packets, by number."""
+    found = []
+    for row in rows.tolist():
+        link_type = interfaces[int(packets.interface[row])].link_type
+        segment = dissect_one(packets.bytes_of(row), int(packets.length[row]), link_type)
+        if segment is not None:
+            found.append(segment | {"packet": row})
+    columns: dict[str, Any] = {
+        name: np.array([each[name] for each in found], np.uint64 if name in ADDRESSES else np.int64)
+        for name in (found[0] if found else ())
+    }
+    return segments_of(len(found), **columns)
+
+
+def dissect_one(data: bytes, length: int, link_type: int) -> dict[str, int] | None:
+    """Return the columns of a packet's segment, the innermost one, None where it is of no stream.
+
+    `length` is how long it was on the link.
+    """
+    scapy = _scapy()
+    layer = scapy.link_types.num2layer.get(link_type)
+    if layer is None:
+        return None
+    try:
+        layers = _layers(layer(data))
+    except Exception:  # scapy raises whatever a damaged packet makes its fields raise
+        return None
+    begins = np.cumsum([0, *(_own_bytes(each) for each in layers)]).tolist()
+    for index in range(len(layers) - 1, -1, -1):
+        if isinstance(layers[index], (scapy.tcp, scapy.bth)):
+            return _segment(layers, index, begins, length)
+    return None
+
+
+def _layers(packet: Any) -> list[Any]:
+    layers = []
+    while packet and not isinstance(packet, _scapy().none):
+        layers.append(packet)
+        packet = packet.payload
+    return layers
+
+
+def _own_bytes(layer: Any) -> int:
+    """Return the length of a layer's own header as it was dissected."""
+    return len(layer.raw_packet_cache or b"")
+
+
+def _segment(layers: list[Any], index: int, begins: list[int], length: int) -> dict[str, int] | None:
+    scapy = _scapy()
+    networks = (scapy.ip, scapy.ip6, scapy.grh)
+    below = next((at for at in range(index - 1, -1, -1) if isinstance(layers[at], networks)), None)
+    if below is None:
+        return None
+    network, own = layers[below], layers[index]
+    known = _network(network, length - begins[below])
+    left = known.pop("after") - (begins[index] - begins[below])
+    known["network"] = next((each.vni + 1 for each in layers[:below] if isinstance(each, scapy.vxlan)), 0)
+    if isinstance(own, scapy.tcp):
+        header = int(own.dataofs or 0) * 4
+        known |= _tcp(own, header) | {"header_bytes": begins[index] + header, "payload": left - header}
+        return known if header >= 20 and left >= header else None
+    known |= _rdma(own, left) | {"header_bytes": begins[index] + bth.HEADER_BYTES}
+    udp = layers[index - 1]
+    if isinstance(udp, scapy.udp):
+        known |= {"source_port": udp.sport, "destination_port": udp.dport}
+    return known
+
+
+def _network(network: Any, length: int) -> dict[str, int]:
+    """Return what the network layer says; `after` are the bytes from its beginning to its payload's end."""
+    scapy = _scapy()
+    if isinstance(network, scapy.ip):
+        source, destination = (int.from_bytes(scapy.inet_aton(name), "big") for name in (network.src, network.dst))
+        return {
+            "family": 4,
+            "ecn": network.tos & 3,
+            "after": network.len or length,
+            **_halves("source", source),
+            **_halves("destination", destination),
+        }
+    if isinstance(network, scapy.grh):
+        after, ecn, source, destination = network.paylen, network.tclass & 3, network.sgid, network.dgid
+    else:
+        after, ecn = network.plen, network.tc & 3
+        source, destination = (
+            int.from_bytes(scapy.inet_pton(scapy.af_inet6, name), "big") for name in (network.src, network.dst)
+        )
+    after = after + 40 if after else length
+    return {"family": 6, "ecn": ecn, "after": after, **_halves("source", source), **_halves("destination", destination)}
+
+
+def _halves(name: str, address: int) -> dict[str, int]:
+    return {f"{name}_high": address >> 64, f"{name}_low": address & (1 << 64) - 1}
+
+
+def _tcp(own: Any, header: int) -> dict[str, int]:
+    flags = int(own.flags) & 0xFF
+    options = bytes(own.raw_packet_cache or b"")[20:header]
+    return {
+        "protocol": TCP,
+        "source_port": own.sport,
+        "destination_port": own.dport,
+        "sequence": own.seq,
+        "acknowledged": own.ack,
+        "flags": flags,
+        "mss": segment_size(options) if flags & SYN else 0,
+        "option_bytes": header - 20,
+    }
+
+
+def _rdma(own: Any, left: int) -> dict[str, int]:
+    opcode = np.array([own.opcode])
+    payload = bth.payload_bytes(opcode, np.array([left - bth.HEADER_BYTES]), np.array([own.padcount]))
+    told = bool(bth.has_syndrome(opcode)[0])
+    rest = bytes(own.payload.original) if own.payload else b""
+    return {
+        "protocol": ROCE,
+        "opcode": own.opcode,
+        "queue_pair": own.dqpn,
+        "sequence": own.psn,
+        "payload": int(payload[0]),
+        "syndrome": rest[0] if told and rest else -1,
+    }
+
+
+class _Scapy:
+    """What is used of scapy, imported when the first packet needs it: that takes a fifth of a second."""
+
+    def __init__(self) -> None:
+        import logging
+
+        logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # what it finds missing on this machine is no matter
+        import socket
+
+        import scapy.contrib.geneve
+        import scapy.contrib.mpls
+        import scapy.contrib.roce as roce
+        import scapy.layers.ppp  # noqa: F401 (PPPoE)
+        from scapy.config import conf
+        from scapy.layers import inet, inet6, l2, vxlan
+        from scapy.packet import NoPayload
+
+        self.link_types, self.none = conf.l2types, NoPayload
+        self.ip, self.ip6, self.tcp, self.udp = inet.IP, inet6.IPv6, inet.TCP, inet.UDP
+        self.bth, self.grh, self.vxlan = roce.BTH, roce.GRH, vxlan.VXLAN
+        self.gre, self.ether = l2.GRE, l2.Ether
+        self.inet_aton, self.inet_pton, self.af_inet6 = socket.inet_aton, socket.inet_pton, socket.AF_INET6
+
+
+@lru_cache(maxsize=1)
+def _scapy() -> _Scapy:
+    return _Scapy()

@@ -1,0 +1,96 @@
+"""A capture file of any format as blocks of packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+
+from netprof.errors import NetprofError
+from netprof.probes.capture.packets import Interface, Packets
+from netprof.probes.capture.pcap import Pcap
+from netprof.probes.capture.pcapng import PcapNg
+from netprof.probes.capture.source import Source
+
+_BLOCK_BYTES = 16 << 20
+_LONGEST_NS = 366 * 24 * 3600 * 10**9
+"""A capture is believed to last a year at most: a time further from its first one is damage."""
+
+
+class _Format(Protocol):
+    damage: str
+    interfaces: list[Interface]
+
+    def blocks(self, block_bytes: int) -> Iterator[Packets]:
+        """Yield the packets of the file."""
+
+
+class CaptureFile:
+    """A capture that is read once, from its beginning to its end or to where it is damaged.
+
+    Raises NetprofError for a file that cannot be read or is no capture.
+    """
+
+    def __init__(self, path: Path, block_bytes: int = _BLOCK_BYTES) -> None:
+        self._source = Source(path)
+        self._block_bytes = block_bytes
+        self._implausible = False
+        head = self._source.read(4)
+        if Pcap.is_one(head):
+            self._format: _Format = Pcap(self._source, head)
+        elif PcapNg.is_one(head):
+            self._format = PcapNg(self._source, head)
+        else:
+            self._source.__exit__(None, None, None)
+            what = self._source.damage or ("is empty" if not head else "is no packet capture")
+            what = f"cannot be read: {what}" if self._source.damage else what
+            raise NetprofError(f"{path} {what}", "name a pcap or pcapng file, as tcpdump -w writes it; gzip is fine")
+
+    def __enter__(self) -> CaptureFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._source.__exit__(kind, error, trace)
+
+    @property
+    def interfaces(self) -> list[Interface]:
+        """Where the packets so far were captured."""
+        return self._format.interfaces
+
+    @property
+    def damage(self) -> str:
+        """Why the file could not be read to its end; "" where it was."""
+        return "a packet has an impossible time" if self._implausible else self._format.damage
+
+    @property
+    def dropped(self) -> int:
+        """How many packets the file says that it lacks, because they came too fast."""
+        return getattr(self._format, "dropped", 0)
+
+    @property
+    def untimed(self) -> int:
+        """How many packets it holds without a time."""
+        return getattr(self._format, "untimed", 0)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Return how many bytes of the file were read, and how many there are (0: nobody knows)."""
+        return self._source.done_bytes, self._source.total_bytes
+
+    def blocks(self) -> Iterator[Packets]:
+        """Yield the packets, block by block."""
+        first_ns = None
+        for packets in self._format.blocks(self._block_bytes):
+            if not len(packets):
+                continue
+            first_ns = int(packets.time_ns[0]) if first_ns is None else first_ns
+            wrong = np.flatnonzero(np.abs(packets.time_ns - first_ns) > _LONGEST_NS)
+            self._implausible = len(wrong) > 0
+            yield packets.where(np.arange(wrong[0])) if self._implausible else packets
+            if self._implausible:
+                return

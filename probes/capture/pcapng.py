@@ -1,0 +1,186 @@
+"""The pcapng file format: sections, interfaces with their own clocks, packets (draft-ietf-opsawg-pcapng)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from netprof.probes.capture.packets import Int64, Interface, Packets, number
+from netprof.probes.capture.source import Source
+
+_SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 2, 3, 5, 6
+_MAGIC = 0x1A2B3C4D
+_IF_NAME, _IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
+_DROPPED = (5, 7)  # isb_ifdrop, isb_osdrop
+_PACKET_HEADER = 28
+_LONGEST = 1 << 26
+
+
+@dataclass
+class _Clocks:
+    """How the interfaces of a section tell time, by number: the exponent of a unit, of 10 or of 2, and an offset."""
+
+    exponent: list[int] = field(default_factory=list)
+    binary: list[bool] = field(default_factory=list)
+    offset_s: list[int] = field(default_factory=list)
+
+
+class PcapNg:
+    """A pcapng file after its first bytes `head`. `damage` says why it could not be read to its end.
+
+    `dropped` packets were, as the file says, not captured; `untimed` ones are in it without a time, and left out.
+    """
+
+    def __init__(self, source: Source, head: bytes) -> None:
+        self._source = source
+        self._rest = head
+        self.damage = ""
+        self.dropped = 0
+        self.untimed = 0
+        self.interfaces: list[Interface] = []
+        self._first = 0  # of the section's interfaces
+        self._clocks = _Clocks()
+        self._little = True
+
+    @staticmethod
+    def is_one(head: bytes) -> bool:
+        """Tell whether a file that begins so is a pcapng file."""
+        return head == _SECTION.to_bytes(4, "big")
+
+    def blocks(self, block_bytes: int) -> Iterator[Packets]:
+        """Yield the packets of the file, as many at once as fit into `block_bytes`."""
+        rest = self._rest
+        while not self.damage:
+            fresh = self._source.read(block_bytes)
+            data = rest + fresh
+            places, end, more = self._walk(data, 0)
+            while more or places:
+                if places:
+                    yield self._packets(data, np.array(places, np.int64))
+                if not more or self.damage:
+                    break
+                places, end, more = self._walk(data, end)
+            rest = data[end:]
+            if not fresh:
+                self.damage = self.damage or self._source.damage or ("it ends inside a block" if rest else "")
+                return
+
+    def _walk(self, data: bytes, at: int) -> tuple[list[int], int, bool]:
+        """Return where packets begin in `data` from `at` on, where that ended, and whether only a new section ends it.
+
+        A section has its own byte order and interfaces, so packets of two are not returned together.
+        """
+        header = struct.Struct("<II" if self._little else ">II").unpack_from
+        places: list[int] = []
+        last = len(data)
+        while at + 12 <= last:
+            kind, size = header(data, at)
+            if kind == _SECTION:
+                if places:
+                    return places, at, True
+                if not self._begin_section(data, at):
+                    break
+                header = struct.Struct("<II" if self._little else ">II").unpack_from
+                kind, size = header(data, at)
+            if size < 12 or size % 4 or size > _LONGEST:
+                self.damage = "a block has an impossible length"
+                break
+            if at + size > last:
+                break
+            if kind in (_PACKET, _OLD_PACKET):
+                places.append(at)
+            else:
+                self._take(kind, data, at, size)
+            at += size
+        return places, at, False
+
+    def _begin_section(self, data: bytes, at: int) -> bool:
+        order = data[at + 8 : at + 12]
+        if order not in (_MAGIC.to_bytes(4, "little"), _MAGIC.to_bytes(4, "big")):
+            self.damage = "a section has no byte order"
+            return False
+        self._little = order == _MAGIC.to_bytes(4, "little")
+        self._first = len(self.interfaces)
+        self._clocks = _Clocks()
+        return True
+
+    def _take(self, kind: int, data: bytes, at: int, size: int) -> None:
+        """Learn from a block that is no packet."""
+        order = "<" if self._little else ">"
+        if kind == _SIMPLE_PACKET:
+            self.untimed += 1
+        elif kind == _INTERFACE and size >= 20:
+            self._add_interface(struct.unpack_from(order + "H", data, at + 8)[0], data[at + 16 : at + size - 4])
+        elif kind == _STATISTICS and size >= 24:
+            for code, value in self._options(data[at + 20 : at + size - 4]):
+                if code in _DROPPED and len(value) == 8:
+                    self.dropped += int(struct.unpack(order + "Q", value)[0])
+
+    def _add_interface(self, link_type: int, options: bytes) -> None:
+        found = dict(self._options(options))
+        resolution = found.get(_IF_TSRESOL, b"\x06")[:1] or b"\x06"
+        offset = found.get(_IF_TSOFFSET, b"")
+        self._clocks.exponent.append(resolution[0] & 0x7F)
+        self._clocks.binary.append(resolution[0] > 0x7F)
+        seconds = struct.unpack(("<" if self._little else ">") + "q", offset)[0] if len(offset) == 8 else 0
+        self._clocks.offset_s.append(seconds if abs(seconds) < 1 << 32 else 0)
+        name = found.get(_IF_NAME, b"").split(b"\0")[0].decode("utf-8", "replace")
+        self.interfaces.append(Interface(link_type, name))
+
+    def _options(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        at = 0
+        while at + 4 <= len(data):
+            code, size = struct.unpack_from("<HH" if self._little else ">HH", data, at)
+            if code == 0:
+                return
+            yield code, data[at + 4 : at + 4 + size]
+            at += 4 + size + -size % 4
+
+    def _packets(self, data: bytes, places: Int64) -> Packets:
+        columns = np.frombuffer(data, np.uint8)
+        kind, size, which, high, low, captured, length = (
+            number(columns, places + 4 * field, 4, little=self._little) for field in range(7)
+        )
+        which = np.where(kind == _OLD_PACKET, number(columns, places + 8, 2, little=self._little), which)
+        known = which < len(self._clocks.exponent)
+        wrong = np.flatnonzero(~known | (_PACKET_HEADER + captured > size - 4))
+        if len(wrong):
+            self.damage = "a packet is longer than its block" if known[wrong[0]] else "a packet names no interface"
+            rows = slice(0, int(wrong[0]))
+            places, which, high, low = places[rows], which[rows], high[rows], low[rows]
+            captured, length = captured[rows], length[rows]
+        return Packets(
+            data=columns,
+            at=places + _PACKET_HEADER,
+            captured=captured,
+            length=np.maximum(length, captured),
+            time_ns=self._time_ns(which, high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)),
+            interface=which + self._first,
+        )
+
+    def _time_ns(self, which: Int64, ticks: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> Int64:
+        """Return times as nanoseconds, by the clock of each packet's interface."""
+        found = np.zeros(len(which), np.int64)
+        for each in np.unique(which).tolist():
+            own = which == each
+            exponent, offset_ns = self._clocks.exponent[each], self._clocks.offset_s[each] * 10**9
+            found[own] = _nanoseconds(ticks[own], exponent, self._clocks.binary[each]) + offset_ns
+        return found
+
+
+def _nanoseconds(ticks: np.ndarray[tuple[int], np.dtype[np.uint64]], exponent: int, binary: bool) -> Int64:
+    """Return ticks of 10 or 2 to the minus `exponent` seconds as nanoseconds, rounded down."""
+    if not binary:
+        if exponent <= 9:
+            return np.asarray(ticks * np.uint64(10 ** (9 - exponent)), np.int64)
+        return np.asarray(ticks // np.uint64(10 ** min(exponent - 9, 19)), np.int64)
+    if exponent > 63:
+        return np.zeros(len(ticks), np.int64)
+    fine = np.uint64(max(0, exponent - 30))
+    seconds = ticks >> np.uint64(exponent)
+    fraction = (ticks & np.uint64((1 << exponent) - 1)) >> fine
+    part_ns = fraction * np.uint64(10**9) >> np.uint64(min(exponent, 30))
+    return np.asarray(seconds * np.uint64(10**9) + part_ns, np.int64)

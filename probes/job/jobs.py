@@ -1,0 +1,161 @@
+"""The training jobs of this host, found without being told a pid, and what a person may call them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import PurePath
+
+from netprof.errors import NetprofError
+from netprof.model import Target
+from netprof.probes.job import procfs, ranks
+from netprof.probes.job.containers import VARIABLES, Container, container_of, slurm_job_of
+from netprof.probes.job.processes import find_job
+from netprof.probes.job.roles import mapped_frameworks
+from netprof.probes.job.tree import ancestors
+from netprof.schema import UNKNOWN_RANK
+from netprof.units import count
+
+_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # what 'torchrun --standalone' calls its run
+_NO_RUN = ("", "none")
+_PIDS_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """The processes of a job on this host, and what it goes by: "" for what it has not.
+
+    `run` is what torchrun calls it. `is_sure` says that its processes are ranks for sure, by their environment or since
+    they are several; what only holds a connection may be a notebook, too.
+    """
+
+    targets: tuple[Target, ...]
+    user: str
+    slurm_job: str = ""
+    container: Container = field(default_factory=Container)
+    run: str = ""
+    is_sure: bool = True
+
+    @property
+    def training(self) -> list[Target]:
+        """Those of its processes that train."""
+        return [target for target in self.targets if target.frameworks]
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that train."""
+        return [target.pid for target in self.training]
+
+    @property
+    def program(self) -> str:
+        """What its first rank runs, or what started that where it was forked: a script, a module or a program."""
+        commands = [target.command for target in (*self.training, *self.targets)]
+        return next(filter(None, map(script_of, commands)), None) or program_of(commands[0])
+
+    @property
+    def label(self) -> str:
+        """What to call it that is the same on every host of the job: Slurm's number, torchrun's name, its program."""
+        named = self.run not in _NO_RUN and not _RANDOM.fullmatch(self.run)
+        return f"slurm-{self.slurm_job}" if self.slurm_job else self.run if named else self.program.removesuffix(".py")
+
+    @property
+    def sentence(self) -> str:
+        """One line about it, for a person who chooses."""
+        pids = self.pids
+        shown = ", ".join(map(str, pids[:_PIDS_SHOWN])) + (", …" if len(pids) > _PIDS_SHOWN else "")
+        parts = [f"{self.program}: {self._ranks} (pid {shown})", f"user {self.user}"]
+        parts += [f"Slurm job {self.slurm_job}"] if self.slurm_job else []
+        parts += [f"container {self.container.label}"] if self.container.label else []
+        return ", ".join(parts)
+
+    @property
+    def _ranks(self) -> str:
+        known = [target.rank for target in self.training if target.rank != UNKNOWN_RANK]
+        if len(known) < len(self.pids):
+            return count(len(self.pids), "process", "processes")
+        if len(known) > 1 and known == list(range(known[0], known[-1] + 1)):
+            return f"ranks {known[0]} to {known[-1]}"
+        return f"{'rank' if len(known) == 1 else 'ranks'} {', '.join(map(str, known[:_PIDS_SHOWN]))}"
+
+
+def find_jobs() -> list[LocalJob]:
+    """Return the training jobs of this host as far as this process may look, those that are surely some first.
+
+    Which processes belong together is what `find_job` says of any one of them. A process that has a framework loaded,
+    but neither a rank nor a connection, is none.
+    """
+    groups: list[dict[int, Target]] = []
+    for pid in _with_frameworks():
+        if not any(pid in group for group in groups):
+            with suppress(NetprofError):  # it has ended meanwhile
+                _add({target.pid: target for target in find_job([pid])}, groups)
+    found = [job for group in groups if (job := _job(list(group.values()))) is not None]
+    return sorted(found, key=lambda job: (not job.is_sure, job.pids))
+
+
+def script_of(command: str) -> str:
+    """Return the script or the module that a command line runs; "" where it is neither."""
+    words = command.split()
+    scripts = [word for word in words if word.endswith(".py")]
+    modules = [word for before, word in pairwise(words) if before == "-m"]
+    return next((PurePath(word).name for word in [*scripts, *modules]), "")
+
+
+def program_of(command: str) -> str:
+    """Return the script, module or program of a command line."""
+    return script_of(command) or next((PurePath(word).name for word in command.split()), "?")
+
+
+def _with_frameworks() -> Iterator[int]:
+    """Yield the processes that have a framework loaded; not netprof, nor what it was started by."""
+    own = ancestors([os.getpid()])
+    for pid in sorted(procfs.processes()):
+        if pid not in own and mapped_frameworks(pid):
+            yield pid
+
+
+def _add(found: dict[int, Target], groups: list[dict[int, Target]]) -> None:
+    """Add a job's processes; a launcher is found with ranks that are known already."""
+    for group in [group for group in groups if group.keys() & found.keys()]:
+        groups.remove(group)
+        found = group | found
+    groups.append(found)
+
+
+def _job(targets: Sequence[Target]) -> LocalJob | None:
+    training = [target for target in targets if target.frameworks]
+    if not training:
+        return None
+    environments = [_environment(target.pid) for target in training]
+    has_ranks = any(ranks.rank_variables(each) for each in environments)
+    if not has_ranks and not any(procfs.connections(target.pid) for target in training):
+        return None
+    first, own = training[0].pid, environments[0]
+    is_sure = has_ranks or len(training) > 1 or (training[0].world_size or 0) > 1
+    return LocalJob(
+        targets=tuple(sorted(targets, key=lambda each: (each.rank < 0, each.rank, not each.frameworks, each.pid))),
+        user=_user(procfs.owner(first)),
+        slurm_job=slurm_job_of(first, own),
+        container=container_of(first, own),
+        run=ranks.run_of(own),
+        is_sure=is_sure,
+    )
+
+
+def _environment(pid: int) -> dict[str, str]:
+    try:
+        return procfs.read_environment(pid, [*ranks.VARIABLES, *VARIABLES])
+    except OSError:
+        return {}
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except (KeyError, OverflowError):
+        return str(number)

@@ -1,0 +1,185 @@
+"""Type information from the kernel's headers, where the kernel itself has none.
+
+The programs say in their own type information (BTF) which fields of the kernel's structures they read. bcc compiles one
+line of C for each against the headers of the running kernel, which says where it is; what is written down so, in the
+form of the kernel's own type information, is what libbpf relocates the programs by.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from netprof.errors import NotPermittedError
+from netprof.probes.kernel.elf import section_bytes
+from netprof.probes.kernel.types import KERNEL_BTF
+
+REMEDY = "apt-get install python3-bpfcc linux-headers-$(uname -r), or boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"
+
+_HEADERS = (
+    *("linux/skbuff.h", "linux/netdevice.h", "linux/tcp.h", "net/tcp.h", "net/inet_connection_sock.h"),
+    *("net/net_namespace.h", "linux/sched.h", "linux/sched/signal.h"),
+)
+_STRUCT, _UNION, _TYPEDEF = 4, 5, 8
+_EXTRA_BYTES = {1: 4, 3: 12, 14: 4, 17: 4}  # behind a type, by kind: int, array, variable, declaration tag
+_MEMBER_BYTES = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}  # each of vlen: members, enumerators, parameters, ...
+_QUALIFIERS = (8, 9, 10, 11)  # typedef, volatile, const, restrict
+_BIT_OF = """
+#define BIT_OF(name, type, path) int name(void *ctx) { \\
+	static const union { type t; unsigned long long words[(sizeof(type) + 7) / 8]; } u = { .t = { .path = 1 } }; \\
+	_Pragma("unroll") for (int i = 0; i < (sizeof(type) + 7) / 8; i++) \\
+		if (u.words[i]) return i * 64 + __builtin_ctzll(u.words[i]); \\
+	return -1; }
+"""
+_ASK = """
+import json, sys
+from bcc import BPF
+asked = json.load(sys.stdin)
+module = BPF(text=asked["text"], cflags=["-Wno-unused"])
+print(json.dumps([int.from_bytes(module.dump_func(name)[4:8], "little") for name in asked["names"]]))
+"""
+
+
+@dataclass(frozen=True)
+class _Type:
+    kind: int
+    name: str
+    at: int  # in the types' bytes
+    size_or_type: int
+    members: tuple[tuple[str, int, int, int], ...]  # name, type, offset word, where that is
+    has_bits: bool
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Something to ask for: where a field is in a type, in bits, or the type's size; and where to write the answer."""
+
+    root: str
+    path: tuple[str, ...]
+    at: int
+    bits: int = 0  # of a bit field
+    parent: tuple[str, ...] = ()
+
+    def question(self, name: str) -> str:
+        if not self.path:
+            return f"int {name}(void *ctx) {{ return sizeof({self.root}); }}"
+        if self.bits:
+            return f"BIT_OF({name}, {self.root}, {'.'.join(self.path)})"
+        return f"int {name}(void *ctx) {{ return offsetof({self.root}, {'.'.join(self.path)}) * 8; }}"
+
+
+@contextmanager
+def described_by_headers(programs: Path) -> Iterator[Path]:
+    """Write a file of type information for the programs of an object, there inside the block.
+
+    Raises NotPermittedError where bcc or the headers are missing.
+    """
+    with programs.open("rb") as file:
+        own, extra = (section_bytes(file.fileno(), name) for name in (".BTF", ".BTF.ext"))
+    places, types = list(_places(own, extra)), bytearray(own)
+    answers = {(place.root, place.path): answer for place, answer in zip(places, _ask(places), strict=True)}
+    for place in places:
+        answer = answers[place.root, place.path]
+        if place.path:
+            before = answers[place.root, place.parent] if place.parent else 0
+            answer = (answer - before) | place.bits << 24
+        struct.pack_into("<I", types, place.at, answer)
+    with tempfile.NamedTemporaryFile(prefix="netprof-types-") as written:
+        written.write(types)
+        written.flush()
+        yield Path(written.name)
+
+
+def _ask(places: list[_Place]) -> list[int]:
+    """Return the answers of the compiler."""
+    names = [f"f{number}" for number in range(len(places))]
+    questions = [place.question(name) for place, name in zip(places, names, strict=True)]
+    text = "\n".join([*(f"#include <{header}>" for header in _HEADERS), _BIT_OF, *questions])
+    said = ""
+    for python in dict.fromkeys((sys.executable, "/usr/bin/python3")):  # Debian's has Debian's bcc
+        asked = json.dumps({"text": text, "names": names}, allow_nan=False)
+        done = subprocess.run([python, "-c", _ASK], input=asked, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            answers: list[int] = json.loads(done.stdout.splitlines()[-1])
+            return answers
+        said = done.stderr
+    raise NotPermittedError(
+        f"this kernel has no type information ({KERNEL_BTF}), and bcc cannot make up for it",
+        REMEDY,
+        detail=said,
+    )
+
+
+def _places(types: bytes, extra: bytes) -> Iterator[_Place]:
+    """Yield what is to be asked: for every structure that a relocation begins at, its size and all that is in it."""
+    table = _read_types(types)
+    for number in sorted(_roots(extra)):
+        while table[number].kind in _QUALIFIERS[1:]:
+            number = table[number].size_or_type
+        each = table[number]
+        root = each.name if each.kind == _TYPEDEF else f"struct {each.name}"
+        inner = _resolve(table, number)
+        if table[inner].kind != _STRUCT or not each.name:
+            continue
+        yield _Place(root, (), table[inner].at + 8)
+        yield from _below(table, inner, root, ())
+
+
+def _below(table: list[_Type], number: int, root: str, path: tuple[str, ...]) -> Iterator[_Place]:
+    """Yield the members of a structure and those of the structures in it."""
+    for name, member, word, at in table[number].members:
+        bits = word >> 24 if table[number].has_bits else 0
+        yield _Place(root, (*path, name), at, bits, path)
+        inner = _resolve(table, member)
+        if table[inner].kind in (_STRUCT, _UNION):
+            yield from _below(table, inner, root, (*path, name))
+
+
+def _resolve(table: list[_Type], number: int) -> int:
+    while table[number].kind in _QUALIFIERS:
+        number = table[number].size_or_type
+    return number
+
+
+def _read_types(data: bytes) -> list[_Type]:
+    """Return the types of a BTF section, by number."""
+    _, _, _, header, types_at, types_size, strings_at, strings_size = struct.unpack_from("<HBBIIIII", data)
+    strings = data[header + strings_at :][:strings_size]
+    table, at = [_Type(0, "", 0, 0, (), False)], header + types_at
+    while at < header + types_at + types_size:
+        name, info, size = struct.unpack_from("<III", data, at)
+        kind, count = info >> 24 & 31, info & 0xFFFF
+        body, members = at + 12, []
+        if kind in (_STRUCT, _UNION):
+            for place in range(body, body + 12 * count, 12):
+                member, of_type, word = struct.unpack_from("<III", data, place)
+                members.append((_text(strings, member), of_type, word, place + 8))
+        table.append(_Type(kind, _text(strings, name), at, size, tuple(members), bool(info >> 31)))
+        at = body + _EXTRA_BYTES.get(kind, 0) + _MEMBER_BYTES.get(kind, 0) * count
+    return table
+
+
+def _roots(extra: bytes) -> set[int]:
+    """Return the types that relocations begin at, of a .BTF.ext section."""
+    header, *_, begin, size = struct.unpack_from("<4xI4I2I", extra)
+    at, end, roots = header + begin, header + begin + size, set[int]()
+    (record_bytes,) = struct.unpack_from("<I", extra, at)
+    at += 4
+    while at < end:
+        _, count = struct.unpack_from("<II", extra, at)
+        at += 8
+        for _ in range(count):
+            roots.add(struct.unpack_from("<I", extra, at + 4)[0])
+            at += record_bytes
+    return roots
+
+
+def _text(strings: bytes, at: int) -> str:
+    return strings[at : strings.index(b"\0", at)].decode()

@@ -1,0 +1,97 @@
+"""Asking the kernel over netlink: requests, their answers, and attributes; what is asked, other files say."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TypeVar
+
+DUMP = 0x300
+
+_ERROR, _DONE = 2, 3
+_REQUEST = 0x1
+_HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
+_ATTRIBUTE = struct.Struct("=HH")  # struct nlattr: length, type
+_TYPE_MASK = 0x3FFF  # without the nested and byte-order flags
+_RECEIVE_BYTES = 1 << 18
+_LONGEST_S = 5.0
+
+AnySocket = TypeVar("AnySocket", bound="NetlinkSocket")
+
+
+def each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield type and payload of a run of netlink attributes; a malformed tail is left out."""
+    position = 0
+    while position + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, position)
+        if length < _ATTRIBUTE.size or position + length > len(data):
+            break
+        yield kind & _TYPE_MASK, data[position + _ATTRIBUTE.size : position + length]
+        position += (length + 3) & ~3
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """Split a run of netlink attributes into {type: payload}; a malformed tail is left out."""
+    return dict(each_attribute(data))
+
+
+def attribute(kind: int, payload: bytes) -> bytes:
+    """Return an attribute as a request holds it."""
+    header = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(payload), kind)
+    return (header + payload).ljust((_ATTRIBUTE.size + len(payload) + 3) & ~3, b"\0")
+
+
+def number(data: bytes) -> int:
+    """Read an attribute of 4 or 8 bytes as an unsigned number in the machine's order; 0 when it is absent."""
+    if len(data) >= 8:
+        return int(struct.unpack_from("=Q", data)[0])
+    return int(struct.unpack_from("=I", data)[0]) if len(data) >= 4 else 0
+
+
+class NetlinkSocket:
+    """A netlink socket of one family. A context manager. Methods raise OSError."""
+
+    def __init__(self, family: int) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+        self._socket.settimeout(_LONGEST_S)
+        self._sequence = 0
+
+    def request(self, kind: int, flags: int, body: bytes) -> Iterator[bytes]:
+        """Send one request and yield the bodies of its answers."""
+        self._sequence += 1
+        header = _HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | flags, self._sequence, 0)
+        self._socket.send(header + body)
+        while True:
+            data = self._socket.recv(_RECEIVE_BYTES)
+            position = 0
+            while position + _HEADER.size <= len(data):
+                length, answer, _, sequence, _ = _HEADER.unpack_from(data, position)
+                if length < _HEADER.size:
+                    return
+                payload = data[position + _HEADER.size : position + length]
+                position += (length + 3) & ~3
+                if sequence != self._sequence:
+                    continue  # left over from a request given up before its end
+                if answer == _DONE:
+                    return
+                if answer == _ERROR:
+                    code = -struct.unpack_from("=i", payload)[0]
+                    raise OSError(code, os.strerror(code))
+                yield payload
+            if not flags & DUMP:
+                return
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def __enter__(self: AnySocket) -> AnySocket:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,295 @@
+"""The RDMA probe: every port that the job's processes use, sampled on a thread of its own.
+
+A read of a port's counters may ask its firmware, so the recorder never waits for one: it takes the rows that lie ready.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from netprof.model import SkippedProbe, StartedProbe, Target
+from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
+from netprof.probes.rdma import binding
+from netprof.probes.rdma.binding import QUANTITIES, BoundPairs
+from netprof.probes.rdma.finding import PortFinder
+from netprof.probes.rdma.pace import BUDGET, EVENT_BUDGET, FINEST_NS, Pace
+from netprof.probes.rdma.pauses import pauses, statistics_of
+from netprof.probes.rdma.ports import SYSFS, Port, any_device
+from netprof.probes.rdma.queue_pairs import QueuePair, queue_pairs
+from netprof.probes.rdma.refresh import NOTES, lower, mend, put_back
+from netprof.probes.rdma.statistic import StatisticSocket
+from netprof.probes.rdma.users import PortUsers
+from netprof.probes.rdma.watched import WatchedPort
+from netprof.probes.series import SeriesRows
+from netprof.schema import RDMA_PAIRS, RDMA_PORTS, RDMA_PROBE
+
+_EVENTS_NS = 100_000_000
+_LOOK_NS = 1_000_000_000
+_PAUSE_BUDGET = 1e-3  # of a core, that asking network devices, which have many counters, for their pauses may take
+_MS = 1_000_000
+_PARTS = 4  # of the time for which the kernel hands out the same values: how often they are looked at
+
+Row = dict[str, Any]
+
+
+class RdmaProbe(Probe):
+    """Samples RDMA ports from when a process of the job is found to use them.
+
+    What cannot be had of one is skipped, a line each. `refresh_ms` lowers for how long the kernel hands out the same
+    values. `sysfs`, `queue_pairs`, `statistics` and `notes` are where it looks. Reading what ports have moved may take
+    `budget` of a core, finding the job's ports and queue pairs `look_budget`.
+    """
+
+    name = RDMA_PROBE
+    period_s = 0.2
+    budget: ClassVar[float] = BUDGET
+    look_budget: ClassVar[float] = 2e-3
+    sysfs: ClassVar[Path] = SYSFS
+    notes: ClassVar[Path] = NOTES
+    bound_notes: ClassVar[Path] = binding.NOTES
+    statistic: ClassVar[Callable[[], StatisticSocket]] = StatisticSocket
+    queue_pairs: ClassVar[Callable[[], list[QueuePair]]] = staticmethod(queue_pairs)
+    statistics: ClassVar[Callable[[str], dict[str, int]]] = staticmethod(statistics_of)
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._netns = Path("/proc/self/ns/net").stat().st_ino
+        self._pids: frozenset[int] = frozenset()
+        self._ports: dict[str, WatchedPort] = {}
+        users = PortUsers(self._netns, shared.rank_of)
+        self._finder = PortFinder(users, type(self).queue_pairs, self.sysfs)
+        self._bound = BoundPairs(type(self).statistic, self.bound_notes) if shared.rdma_bind else None
+        self._rows: dict[str, list[Row]] = {"flows": [], "link_changes": [], "nic": []}
+        self._series = SeriesRows(RDMA_PORTS, shared.series_ids)
+        self._pair_series = SeriesRows(RDMA_PAIRS, shared.series_ids)
+        self._problems: dict[str, SkippedProbe] = {}
+        self._samples, self._events = Pace(self.budget, FINEST_NS), Pace(EVENT_BUDGET, _EVENTS_NS)
+        self._looks, self._pauses = Pace(self.look_budget, _LOOK_NS), Pace(_PAUSE_BUDGET, _LOOK_NS)
+        self._pairs = Pace(EVENT_BUDGET, _EVENTS_NS)
+        self._lock = threading.Lock()  # of all that both threads look at
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, name="netprof-rdma", daemon=True)
+        self._lowered = False
+
+    @classmethod
+    def open(cls, shared: Shared) -> RdmaProbe:
+        """Make one, and put back what recorders that were killed have changed."""
+        mend(cls.notes)
+        binding.mend(cls.statistic, cls.bound_notes)
+        return cls(shared)
+
+    def follow(self, targets: Sequence[Target]) -> None:
+        """Set the job's processes; ports that they use are found within a second."""
+        self._pids = frozenset(target.pid for target in targets)
+        if not any_device(self.sysfs):
+            self._skip("rdma", "this machine has no RDMA device")
+        elif self._shared.device is not None:
+            self._skip("rdma", "--device names a network device", "leave --device out to see RDMA ports too")
+        elif self._pids and self._thread.ident is None:
+            self._look()
+            self._thread.start()
+
+    def drain(self, *, final: bool = False) -> Tables:
+        """Return the rows since the last call; with `final` sampling ends, and each port has a last row."""
+        if final:
+            self._end()
+            if self._thread.ident is not None:
+                self._look(bind=False)
+                self._sample(final=True)
+                self._report()
+                self._ask_for_pauses()
+                self._read_bound()
+        with self._lock:
+            rows, self._rows = self._rows, {name: [] for name in self._rows}
+            counters = _together(self._series.drain(final=final), self._pair_series.drain(final=final))
+        return {**{name: _columns(each) for name, each in rows.items() if each}, "counters": counters}
+
+    def describe(self) -> Description:
+        """Return the ports, how often they are seen and what that costs, and what cannot be had."""
+        with self._lock:
+            period_ns = self._samples.period_ns
+            devices = tuple(each.device(period_ns) for each in self._ports.values() if each.driver.counts_bytes)
+            started = (StartedProbe(self.name, self._detail()),) if self._ports else ()
+            warnings = (*self._reloaded(), *self._finder.shared_with(self._ports))
+            skipped, series = tuple(self._problems.values()), self._series.series + self._pair_series.series
+            return Description(started, skipped, warnings, devices=devices, series=series)
+
+    def close(self) -> None:
+        """End sampling, and put back what was changed."""
+        self._end()
+        for each in self._ports.values():
+            each.close()
+        if self._bound is not None:
+            self._bound.close()
+        if self._lowered:
+            put_back(self.notes)
+        self._lowered = False
+
+    def _end(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # whatever it is, the recording goes on without
+            self._skip("rdma:thread", f"it failed: {type(error).__name__}: {error}", "report this as a bug of netprof")
+
+    def _run(self) -> None:
+        """Call what is due, until the end."""
+        due: dict[Callable[[], None], tuple[Pace, int]] = {
+            self._sample: (self._samples, 0),
+            self._report: (self._events, 0),
+            self._look: (self._looks, _now() + _LOOK_NS),
+            self._ask_for_pauses: (self._pauses, 0),
+            self._read_bound: (self._pairs, 0),
+        }
+        while True:
+            for call, (pace, at_ns) in due.items():
+                begin_ns = _now()
+                if begin_ns >= at_ns:
+                    cpu_ns = time.thread_time_ns()
+                    call()
+                    pace.took(time.thread_time_ns() - cpu_ns)
+                    due[call] = pace, begin_ns + pace.period_ns
+            wait_ns = min(at_ns for _, at_ns in due.values()) - _now()
+            if self._stop.wait(max(0, wait_ns) / 1e9):
+                return
+
+    def _sample(self, *, final: bool = False) -> None:
+        for each in list(self._ports.values()):
+            moved = each.read()
+            with self._lock:
+                self._rows["nic"] += each.take(moved, self._series, final=final)
+
+    def _report(self) -> None:
+        for each in list(self._ports.values()):
+            time_ns, found = _now(), each.events()
+            with self._lock:
+                for quantity, total in found:
+                    self._series.see(time_ns, each.port.name, quantity, total)
+
+    def _ask_for_pauses(self) -> None:
+        for each in list(self._ports.values()):
+            device = each.port.network_device
+            time_ns, found = _now(), pauses(type(self).statistics(device)) if device else []
+            with self._lock:
+                for quantity, total in found:
+                    self._series.see(time_ns, each.port.name, quantity, total)
+
+    def _look(self, *, bind: bool = True) -> None:
+        """Find the ports that the job uses by now, and see what has become of the others."""
+        found = self._finder.look(self._pids)
+        if self._finder.problem is not None:
+            why = f"queue pairs are not told apart: {self._finder.problem.strerror or self._finder.problem}"
+            self._skip("rdma:queue-pairs", why, "run as root, on a kernel with rdma netlink")
+        for port in found.ports:
+            if port.name not in self._ports:
+                self._watch(port)
+        if bind and self._bound is not None:
+            self._bind(self._bound, found.pairs)
+        conditions = [(each, each.port.condition()) for each in self._ports.values()]
+        with self._lock:
+            self._rows["flows"] += found.flows
+            for each, condition in conditions:
+                self._rows["link_changes"] += each.become(condition, _now())
+
+    def _bind(self, bound: BoundPairs, pairs: Sequence[QueuePair]) -> None:
+        """Have counters bound to the job's queue pairs."""
+        bound.bind(pair for pair in pairs if f"{pair.device}/{pair.port}" in self._ports)
+        if bound.problem:
+            self._skip(
+                "rdma-bind", bound.problem, "leave --rdma-bind out; the ports' own counters are read all the same"
+            )
+
+    def _read_bound(self) -> None:
+        """Read what is counted of single queue pairs of the job."""
+        if self._bound is None:
+            return
+        time_ns, found = _now(), self._bound.read()
+        with self._lock:
+            for each in found:
+                subject = f"{each.device}/{each.port} QP {each.pairs[0]}"
+                if self._finder.users.has(f"{each.device}/{each.port}", each.pairs[0]):
+                    for name, value in each.values.items():
+                        if name in QUANTITIES:
+                            self._pair_series.see(time_ns, subject, QUANTITIES[name], value)
+
+    def _watch(self, port: Port) -> None:
+        """Begin to sample a port."""
+        name, driver = f"rdma:{port.name}", port.driver()
+        if driver is None:
+            self._skip(name, f"{port.name} has no counters that netprof knows the names of", "report its driver")
+            return
+        try:
+            watched = WatchedPort(port, driver, self._netns, self._shared.line_rate_bps)
+        except OSError as error:
+            self._skip(name, f"{port.name} cannot be read: {error.strerror or error}")
+            return
+        if not driver.counts_bytes:
+            self._skip(name, f"the driver of {port.name} ({driver.name}) counts packets, not bytes")
+        if self._shared.rdma_refresh_ns is not None:
+            self._refresh(port, watched, self._shared.rdma_refresh_ns)
+        with self._lock:
+            self._ports[port.name] = watched
+            self._samples.finest_ns = max(FINEST_NS, min(_holds_ns(each) for each in self._ports.values()) // _PARTS)
+            self._samples.period_ns = max(self._samples.period_ns, self._samples.finest_ns)
+
+    def _refresh(self, port: Port, watched: WatchedPort, wanted_ns: int) -> None:
+        """Lower for how long the kernel hands out the same values of a port."""
+        lifespan = port.lifespan
+        if lifespan is None or not watched.is_cached:
+            what = f"what {port.name} moves is asked for at every reading"
+            self._skip(f"rdma-refresh:{port.name}", f"{what}: there is nothing to lower")
+            return
+        self._lowered = True
+        for problem in lower([lifespan], wanted_ns // _MS, self.notes):
+            self._skip(f"rdma-refresh:{port.name}", problem, "run as root, on the host")
+
+    def _skip(self, name: str, reason: str, remedy: str = "") -> None:
+        self._problems.setdefault(name, SkippedProbe(name, reason, remedy))
+
+    def _detail(self) -> str:
+        """Say how often the ports are read, how often their values change, and what a reading costs."""
+        pace, ports = self._samples, self._ports.values()
+        measured = [each.changes.period_ns for each in ports if each.changes.measured]
+        change = (
+            f"values change every {max(measured) / 1e6:.1f} ms" if measured else "how often values change is unknown"
+        )
+        cost = f"{pace.cost_ns / 1e3:.0f} µs, {pace.cost_ns / max(pace.period_ns, 1):.2%} of a core"
+        pairs = f"; {len(self._finder.users)} queue pairs" if len(self._finder.users) else ""
+        return f"{', '.join(self._ports)}: read every {pace.period_ns / 1e6:.1f} ms ({cost}), {change}{pairs}"
+
+    def _reloaded(self) -> Iterable[str]:
+        for each in self._ports.values():
+            if each.reloads:
+                yield (
+                    f"{each.port.name} was gone and came back ({each.reloads} times): what it moved until its counters "
+                    "were read again is not known"
+                )
+
+
+def _holds_ns(watched: WatchedPort) -> int:
+    """Return for how long the kernel hands out the same of what a port has moved; 0 where it never does."""
+    lifespan = watched.port.lifespan if watched.is_cached else None
+    with suppress(OSError, ValueError):
+        return int(lifespan.read_text()) * _MS if lifespan is not None else 0
+    return 0
+
+
+def _now() -> int:
+    return time.monotonic_ns()
+
+
+def _together(one: Columns, other: Columns) -> Columns:
+    return {name: (*one[name], *other[name]) for name in one}
+
+
+def _columns(rows: list[Row]) -> Columns:
+    return {name: [row[name] for row in rows] for name in rows[0]}

@@ -1,0 +1,80 @@
+"""Which processes of the job use which RDMA port: flows of kind RDMA, by queue pair where the kernel tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from netprof.probes.rdma.ports import Port
+from netprof.probes.rdma.queue_pairs import QueuePair
+from netprof.schema import FIRST_QUEUE_PAIR, RDMA, ROCE
+
+Row = dict[str, Any]
+UNKNOWN = 0
+_NO_ADDRESSES: Row = {"local_addr": "", "local_port": 0, "remote_addr": "", "remote_port": 0}
+_NOTHING_EARLIER: Row = {
+    "adopted_ns": 0,
+    "earlier_sent_bytes": 0,
+    "earlier_resent_bytes": 0,
+    "earlier_received_bytes": 0,
+    "earlier_sent_packets": 0,
+    "earlier_received_packets": 0,
+}
+
+_Key = tuple[str, int, int]
+"""Port, pid, local queue pair."""
+
+
+class PortUsers:
+    """Numbers the queue pairs of the job. A row tells of one that is new, or whose remote end is known now."""
+
+    def __init__(self, netns: int, rank_of: Callable[[int], int]) -> None:
+        self._netns, self._rank_of = netns, rank_of
+        self._ids = count(FIRST_QUEUE_PAIR)
+        self._known: dict[_Key, tuple[int, int]] = {}  # the flow, and the remote queue pair
+        self._pairs: set[tuple[str, int]] = set()
+
+    def see(self, port: Port, pid: int, local: int = UNKNOWN, remote: int = UNKNOWN) -> list[Row]:
+        """Return the row of table `flows` that tells of a process's use of a port; none if it was told."""
+        key = port.name, pid, local
+        flow_id, before = self._known.get(key, (0, None))
+        if before is not None and remote in (before, UNKNOWN):
+            return []
+        self._pairs.add((port.name, local))
+        self._known[key] = flow_id, _ = flow_id or next(self._ids), remote
+        return [
+            {
+                "flow_id": flow_id,
+                "family": 4,
+                **_NO_ADDRESSES,
+                "protocol": ROCE if port.is_ethernet else RDMA,
+                "netns": self._netns,
+                "device": port.name,
+                "pid": pid,
+                "rank": self._rank_of(pid),
+                **_NOTHING_EARLIER,
+                "local_queue_pair": local,
+                "remote_queue_pair": remote,
+                "congestion_control": "",
+            }
+        ]
+
+    def has(self, port: str, local: int) -> bool:
+        """Tell whether a queue pair on a port is one of the job."""
+        return (port, local) in self._pairs
+
+    def __len__(self) -> int:
+        return sum(local != UNKNOWN for _, _, local in self._known)
+
+
+def ports_in_use(
+    pids: Iterable[int], opened: Mapping[int, Iterable[str]], pairs: Sequence[QueuePair]
+) -> tuple[set[str], list[QueuePair]]:
+    """Return the devices that processes of the job have open or queue pairs on, and those queue pairs.
+
+    `opened` are devices by process.
+    """
+    wanted = set(pids)
+    own = [pair for pair in pairs if pair.pid in wanted]
+    return {pair.device for pair in own} | {name for names in opened.values() for name in names}, own

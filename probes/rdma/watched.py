@@ -1,0 +1,134 @@
+"""One RDMA port being watched: rows of what it moved, of what it reports, and of what becomes of it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from netprof.model import Device, LineRate
+from netprof.probes.rdma.counters import Moved, PortCounters
+from netprof.probes.rdma.drivers import PACKETS_RECEIVED, PACKETS_SENT, Driver
+from netprof.probes.rdma.pace import Changes
+from netprof.probes.rdma.ports import Port
+from netprof.probes.series import Quantity, SeriesRows
+from netprof.schema import NIC_COUNTERS, LinkState
+
+KIND = "RDMA port"
+_SAY_AGAIN_NS = 1_000_000_000  # a port that stands still has a row this often
+_STILL = 1.5  # times the period of its changes, after which a port moves nothing
+
+Row = dict[str, Any]
+
+
+class WatchedPort:
+    """A port of namespace `netns` from when it was found. Raises OSError where its counters cannot be read at all.
+
+    `override_bps` is a person's line rate, for a port that says none.
+    """
+
+    def __init__(self, port: Port, driver: Driver, netns: int, override_bps: float | None = None) -> None:
+        self.port, self.driver = port, driver
+        self.changes = Changes()
+        self._netns = netns
+        self._override_bps = override_bps
+        self._counters = PortCounters(port, driver)
+        self._condition: tuple[LinkState, LineRate] = (LinkState.GONE, LineRate(None, "unknown"))
+        self._last: Moved | None = None  # of which there is a row
+        self._still: Moved | None = None  # a later sample that holds the same
+        self._away_ns: int | None = None  # since when it cannot be read
+
+    @property
+    def reloads(self) -> int:
+        """How often its counters were gone and came back."""
+        return self._counters.reloads
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the kernel hands out the same values for a while."""
+        return self._counters.is_cached
+
+    def device(self, period_ns: int) -> Device:
+        """Return what it is like now; it is seen every `period_ns` at best."""
+        period_ns = max(period_ns, self.changes.period_ns)
+        return Device(self.port.name, self._netns, self._condition[1], kind=KIND, period_ns=period_ns)
+
+    def read(self) -> Moved | None:
+        """Return what it has moved; None while it is not there. May take long."""
+        with suppress(OSError):
+            return self._counters.moved()
+        return None
+
+    def take(self, now: Moved | None, rows: SeriesRows, *, final: bool = False) -> list[Row]:
+        """Return the rows of table `nic` that a reading makes. Of one without bytes, `rows` takes the packets."""
+        if now is None:
+            self._away_ns = self._away_ns or time.monotonic_ns()
+            self._last = self._still = None
+            return []
+        self._away_ns = None
+        if self._last is None or now.amounts != self._last.amounts:
+            self.changes.see(now.time_ns)
+        if not self.driver.counts_bytes:
+            rows.see(now.time_ns, self.port.name, PACKETS_SENT, now.tx_packets)
+            rows.see(now.time_ns, self.port.name, PACKETS_RECEIVED, now.rx_packets)
+        told = self._told(now, final=final)
+        return [self._row(each) for each in told] if self.driver.counts_bytes else []
+
+    def events(self) -> list[tuple[Quantity, int]]:
+        """Return what it reports of congestion and loss; nothing while it is not there. May take long."""
+        with suppress(OSError):
+            return self._counters.events()
+        return []
+
+    def become(self, found: tuple[LinkState, LineRate], now_ns: int) -> list[Row]:
+        """Return a row of table `link_changes` if it is not what it was, given its condition."""
+        if self._away_ns is not None:
+            found, now_ns = (LinkState.GONE, found[1]), self._away_ns
+        if found[1].bps is None and self._override_bps is not None:
+            found = found[0], LineRate(self._override_bps, "--line-rate")
+        if found == self._condition:
+            return []
+        self._condition = found
+        return [self._change(now_ns)]
+
+    def close(self) -> None:
+        """Close its counters."""
+        self._counters.close()
+
+    def _told(self, now: Moved, *, final: bool) -> list[Moved]:
+        """Return the samples that become rows: what moves, and where it stood still for long.
+
+        Between two rows its counters grow evenly or not at all. Counters that are brought up to date less often than
+        they are read stand still in between although the port moves: that is no silence.
+        """
+        last, still = self._last, self._still
+        stands = last is not None and now.amounts == last.amounts
+        if last is not None and stands and not final and now.time_ns - last.time_ns < _SAY_AGAIN_NS:
+            self._still = now
+            return []
+        self._last, self._still = now, None
+        if last is None or still is None or stands:
+            return [now]
+        return [still, now] if still.time_ns - last.time_ns > _STILL * self.changes.period_ns else [now]
+
+    def _row(self, moved: Moved) -> Row:
+        known = {"tx_bytes": moved.tx_bytes, "rx_bytes": moved.rx_bytes}
+        known |= {"tx_packets": moved.tx_packets, "rx_packets": moved.rx_packets}
+        return {**self._key, "time_ns": moved.time_ns, **dict.fromkeys(NIC_COUNTERS, 0), **known}
+
+    @property
+    def _key(self) -> Row:
+        return {"device": self.port.name, "netns": self._netns}
+
+    def _change(self, now_ns: int) -> Row:
+        state, rate = self._condition
+        return {
+            **self._key,
+            "since_ns": now_ns,
+            "name": self.port.name,
+            "state": int(state),
+            "line_rate_bps": rate.bps or 0.0,
+            "line_rate_source": rate.source,
+            "qdisc": "",
+            "mtu_bytes": 0,
+        }

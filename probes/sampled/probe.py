@@ -1,0 +1,300 @@
+"""The sampled flow probe: where no BPF program may be loaded, TCP's totals of the job's sockets, time and again.
+
+What moved between two samples is exact; when within them it moved is not known, and it is taken to have moved evenly.
+What a socket moved after its last sample is not seen, nor is what moved before its owner was found.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from netprof.errors import NetprofError
+from netprof.model import Losses, SkippedProbe, StartedProbe, Target
+from netprof.probes.flow.rows import FlowRow
+from netprof.probes.job import procfs
+from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.kernel.rtnetlink import RouteSocket
+from netprof.probes.probe import Description, Probe, Shared, Tables
+from netprof.probes.sampled.tcp_info import TcpSocket, TcpSockets
+from netprof.schema import RECEIVE, TCP, TRANSMIT, UNKNOWN_RANK, tables
+
+BIN_NS = 20_000_000
+"""The least width of a time bin: what is sampled says no more of when bytes moved."""
+
+_PERIOD_S = 0.01
+_CPU_SHARE = 0.05  # of a core, that sampling may take: where there are many sockets it is done less often
+_LOOK_FOR_OWNERS_S = 0.25
+_NOT_ASKED = ("send_buffer_bytes", "send_queued_bytes")
+_ETHERNET, _IPV4, _IPV6, _TCP_HEADER = 14, 20, 40, 20
+
+
+@dataclass
+class _Flow:
+    """A socket of the job: its row, and it at the last sample."""
+
+    row: FlowRow
+    last: TcpSocket
+    header_bytes: int
+    told: bool = False
+
+
+@dataclass
+class _Namespace:
+    """The sockets of a network namespace, and the job's processes in it."""
+
+    inode: int
+    sockets: TcpSockets
+    route: RouteSocket
+    pids: set[int]
+    owner: dict[int, int] = field(default_factory=dict)  # process, by the inode of the socket
+    flows: dict[int, _Flow] = field(default_factory=dict)  # by cookie
+    next_owners_s: float = 0.0
+
+
+class SampledFlowProbe(Probe):
+    """Samples the TCP sockets of the job's processes, from the first `follow` until `close`."""
+
+    name = "flows"
+    period_s = 0.1
+
+    def __init__(
+        self, bin_ns: int, rank_of: Callable[[int], int] = lambda pid: UNKNOWN_RANK, device: str | None = None
+    ) -> None:
+        self._bin_ns, self._rank_of, self._device = bin_ns, rank_of, device
+        self._namespaces: dict[int, _Namespace] = {}
+        self._skipped: dict[SkippedProbe, None] = {}
+        self._rows: dict[str, list[Any]] = {"flows": [], "wire": [], "tcp": []}
+        self._lock = threading.Lock()  # for all of the above
+        self._begun_ns = 0
+        self._flows = 0
+        self._losses = Losses()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+
+    @classmethod
+    def open(cls, shared: Shared) -> SampledFlowProbe:
+        """Make one; it opens sockets as it meets their namespaces."""
+        return cls(shared.bin_ns, shared.rank_of, shared.device)
+
+    def follow(self, targets: Sequence[Target]) -> None:
+        """Sample the sockets of these processes too."""
+        with self._lock:
+            for target in targets:
+                namespace = self._namespaces.get(target.netns) or self._open(target)
+                if namespace is not None:
+                    namespace.pids.add(target.pid)
+                    namespace.next_owners_s = 0.0
+        if self._thread is None:
+            self._sample_all()
+            self._begun_ns = time.monotonic_ns()
+            self._thread = threading.Thread(target=self._run, name="netprof-sockets", daemon=True)
+            self._thread.start()
+
+    def drain(self, *, final: bool = False) -> Tables:
+        """Return what was sampled since the last call: rows of `flows`, `wire` and `tcp`."""
+        if self._failure is not None:
+            raise self._failure
+        if final:
+            self._sample_all()
+        with self._lock:
+            rows, self._rows = self._rows, {name: [] for name in self._rows}
+        rows["flows"] = [row._replace(rank=self._rank_of(row.pid)) for row in rows["flows"]]
+        return {name: _columns(name, found) for name, found in rows.items()}
+
+    def describe(self) -> Description:
+        """Return how often sockets are sampled, and which cannot be."""
+        with self._lock:
+            detail = (
+                f"TCP's totals of {self._flows} sockets, sampled every {_PERIOD_S * 1e3:.0f} ms or less often; bytes "
+                "on the link are payload and as many headers as segments"
+            )
+            started = (StartedProbe(self.name, detail),) if self._namespaces else ()
+            return Description(started, tuple(self._skipped), losses=self._losses)
+
+    def close(self) -> None:
+        """Stop sampling."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        for namespace in self._namespaces.values():
+            namespace.sockets.close()
+            namespace.route.close()
+        self._namespaces.clear()
+
+    def _open(self, target: Target) -> _Namespace | None:
+        """Open the network namespace of a process; None where that cannot be, which is noted."""
+        try:
+            with NetworkNamespace.of(target.pid) as namespace:
+                sockets, route = namespace.run(lambda: (TcpSockets(), RouteSocket()))
+                found = _Namespace(namespace.inode, sockets, route, set())
+        except (NetprofError, OSError) as error:
+            remedy = error.hint if isinstance(error, NetprofError) else ""
+            self._skipped[SkippedProbe(self.name, f"sockets of process {target.pid}: {error}", remedy)] = None
+            return None
+        return self._namespaces.setdefault(found.inode, found)
+
+    def _run(self) -> None:
+        while True:
+            begin_s = time.thread_time()
+            try:
+                self._sample_all()
+            except Exception as error:
+                self._failure = error
+                return
+            if self._ended.wait(max(_PERIOD_S, (time.thread_time() - begin_s) / _CPU_SHARE)):
+                return
+
+    def _sample_all(self) -> None:
+        with self._lock:
+            for namespace in self._namespaces.values():
+                self._sample(namespace)
+
+    def _sample(self, namespace: _Namespace) -> None:
+        now_s = time.monotonic()
+        if now_s >= namespace.next_owners_s:
+            namespace.next_owners_s = now_s + _LOOK_FOR_OWNERS_S
+            namespace.owner = dict(_owners(namespace.pids))
+        found = namespace.sockets.look(namespace.owner, namespace.flows)
+        for socket in found:
+            self._see(namespace, socket)
+        seen = {socket.cookie for socket in found}
+        for cookie in namespace.flows.keys() - seen:
+            del namespace.flows[cookie]
+
+    def _see(self, namespace: _Namespace, socket: TcpSocket) -> None:
+        """Keep what a socket of the job has moved since it was sampled last."""
+        flow = namespace.flows.get(socket.cookie)
+        if flow is None:
+            self._adopt(namespace, socket)
+            return
+        if self._device not in (None, flow.row.device):
+            return
+        for row in self._moved(flow, socket):
+            self._tell(flow)
+            self._rows["wire"].append(row)
+        if socket.info != flow.last.info:
+            self._tell(flow)
+            values = {**dict.fromkeys(_NOT_ASKED, 0), **socket.info, "ca_state": socket.ca_state}
+            self._rows["tcp"].append(
+                [flow.row.flow_id, socket.time_ns, *(values[name] for name in tables()["tcp"].names[2:])]
+            )
+        flow.last = socket
+
+    def _tell(self, flow: _Flow) -> None:
+        """Write the row of a flow before anything else of it."""
+        if not flow.told:
+            flow.told = True
+            self._rows["flows"].append(flow.row)
+
+    def _adopt(self, namespace: _Namespace, socket: TcpSocket) -> None:
+        self._flows += 1
+        row = self._flow_row(namespace, socket)
+        ip_bytes = _IPV4 if len(socket.local[0]) == 4 else _IPV6
+        header_bytes = _ETHERNET + ip_bytes + _TCP_HEADER + socket.options_bytes
+        namespace.flows[socket.cookie] = _Flow(row, socket, header_bytes)
+        moved = row.earlier_sent_bytes + row.earlier_received_bytes
+        if self._begun_ns and moved and self._device in (None, row.device):
+            self._losses += Losses(late_flows=1, late_bytes=moved)
+
+    def _flow_row(self, namespace: _Namespace, socket: TcpSocket) -> FlowRow:
+        pid = namespace.owner.get(socket.inode, 0)
+        local, remote = (ipaddress.ip_address(end[0]) for end in (socket.local, socket.remote))
+        info = socket.info
+        return FlowRow(
+            flow_id=self._flows,
+            family=local.version,
+            local_addr=str(local),
+            local_port=socket.local[1],
+            remote_addr=str(remote),
+            remote_port=socket.remote[1],
+            protocol=TCP,
+            netns=namespace.inode,
+            device=_device(namespace.route, socket),
+            pid=pid,
+            rank=UNKNOWN_RANK,  # until it is drained: the job is looked at by one thread
+            adopted_ns=socket.time_ns,
+            earlier_sent_bytes=info["sent_bytes"],
+            earlier_resent_bytes=info["resent_bytes"],
+            earlier_received_bytes=info["received_bytes"],
+            earlier_sent_packets=info["sent_packets"],
+            earlier_received_packets=info["received_packets"],
+            local_queue_pair=0,
+            remote_queue_pair=0,
+            congestion_control=socket.congestion_control,
+        )
+
+    def _moved(self, flow: _Flow, socket: TcpSocket) -> Iterator[list[int]]:
+        """Yield rows of `wire` for what moved between two samples: in each bin as much as it has of that time."""
+        for direction, names in _MOVED.items():
+            new, again, packets = (max(0, socket.info[name] - flow.last.info[name]) if name else 0 for name in names)
+            if not new + again + packets:
+                continue
+            amounts = (new, new + again + packets * flow.header_bytes, again, packets)
+            for begin_ns, end_ns, share in _in_bins(flow.last.time_ns + 1, socket.time_ns, self._bin_ns):
+                part = [_part(amount, share) for amount in amounts]
+                start_ns = begin_ns // self._bin_ns * self._bin_ns
+                yield [flow.row.flow_id, direction, start_ns, *part, begin_ns, end_ns, 0, 0]
+
+
+def _columns(table: str, rows: list[Any]) -> dict[str, Any]:
+    """Return rows as columns: of numbers, but for table `flows`."""
+    found = {name: [row[at] for row in rows] for at, name in enumerate(tables()[table].names)}
+    return found if table == "flows" else {name: np.array(values, np.int64) for name, values in found.items()}
+
+
+_MOVED = {
+    TRANSMIT: ("sent_bytes", "resent_bytes", "sent_packets"),
+    RECEIVE: ("received_bytes", "", "received_packets"),
+}
+"""What a socket counts each way: new payload, what was sent again, segments."""
+
+_Share = tuple[int, int, int]
+"""The part of an amount between two moments of a span, and of the whole span, ns."""
+
+
+def _in_bins(begin_ns: int, end_ns: int, bin_ns: int) -> Iterator[tuple[int, int, _Share]]:
+    """Yield the parts of a span that lie in different bins; one that is longer than two bins is left whole.
+
+    Nobody knows when bytes moved in so long a time, and a row that ends beyond its bin says so.
+    """
+    whole = end_ns - begin_ns + 1
+    edge_ns = end_ns // bin_ns * bin_ns
+    if whole > 2 * bin_ns or edge_ns <= begin_ns:
+        yield begin_ns, end_ns, (0, whole, whole)
+        return
+    first_edge_ns = edge_ns - bin_ns if edge_ns - bin_ns > begin_ns else edge_ns
+    edges = [begin_ns, *range(first_edge_ns, end_ns + 1, bin_ns), end_ns + 1]
+    for first_ns, next_ns in itertools.pairwise(edges):
+        if next_ns > first_ns:
+            yield first_ns, next_ns - 1, (first_ns - begin_ns, next_ns - begin_ns, whole)
+
+
+def _part(amount: int, share: _Share) -> int:
+    """Return a part of an amount, so that the parts of one add up to it."""
+    begin, end, whole = share
+    return amount * end // whole - amount * begin // whole
+
+
+def _owners(pids: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield the inodes of the sockets of processes, and who has it."""
+    for pid in pids:
+        for inode in procfs.sockets(pid):
+            yield inode, pid
+
+
+def _device(route: RouteSocket, socket: TcpSocket) -> str:
+    """Return the device by which a socket's packets leave as of now; "" where nobody can tell."""
+    with suppress(OSError):
+        index = route.device_towards(socket.local[0], socket.remote[0])
+        return next((link.name for link in route.links() if link.index == index), "")
+    return ""

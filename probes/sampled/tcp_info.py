@@ -1,0 +1,104 @@
+"""Asking the kernel for its TCP sockets and what each has moved, over sock_diag (inet_diag.h, tcp.h of Linux)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from netprof.probes.kernel.netlink import DUMP, NetlinkSocket, attributes
+
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
+_INFO, _CONGESTION_CONTROL = 2, 4  # INET_DIAG_INFO, INET_DIAG_CONG
+_WITH_BOTH = 1 << _INFO - 1 | 1 << _CONGESTION_CONTROL - 1
+_ALL_BUT_LISTENING = 0xFFF & ~(1 << 10)
+_REQUEST = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states
+_MESSAGE = struct.Struct("=BBxx2s2s16s16sxxxxQxxxxxxxxxxxxII")
+"""struct inet_diag_msg: family, state, ports, addresses, cookie, user, inode."""
+
+_OPTIONS_AT, _TIMESTAMPS = 5, 1
+_CA_STATE_AT = 1
+_U32 = {
+    "mss_bytes": 16,
+    "rtt_us": 68,
+    "cwnd": 80,
+    "retransmits": 100,
+    "sent_packets": 136,
+    "received_packets": 140,
+    "notsent_bytes": 144,
+    "dsacked": 216,
+}
+_U64 = {
+    "received_bytes": 128,
+    "busy_us": 168,
+    "rwnd_limited_us": 176,
+    "sndbuf_limited_us": 184,
+    "sent_bytes": 200,
+    "resent_bytes": 208,
+}
+"""Where struct tcp_info has what is used; it only grows, and what a kernel does not have reads 0."""
+_MAPPED = bytes(10) + b"\xff\xff"
+_NEEDED_BYTES = 216  # up to `resent_bytes`, which Linux has had since 4.19
+
+_End = tuple[bytes, int]
+"""An address and a port."""
+
+
+@dataclass(frozen=True)
+class TcpSocket:
+    """A TCP socket and what it has moved until `time_ns`: new payload each way, what it sent again, segments.
+
+    `cookie` is its own number, which no other socket ever gets. `options_bytes` are those of each of its segments.
+    """
+
+    time_ns: int
+    cookie: int
+    inode: int
+    local: _End
+    remote: _End
+    options_bytes: int
+    ca_state: int
+    congestion_control: str
+    info: dict[str, int]
+
+
+class TcpSockets(NetlinkSocket):
+    """The TCP sockets of the network namespace in which this is made. A context manager. Methods raise OSError."""
+
+    def __init__(self) -> None:
+        super().__init__(_NETLINK_SOCK_DIAG)
+
+    def look(self, inodes: Collection[int], cookies: Collection[int]) -> list[TcpSocket]:
+        """Return the sockets with these inodes or cookies, as they are now."""
+        found = []
+        for family in (socket.AF_INET, socket.AF_INET6):
+            request = _REQUEST.pack(family, socket.IPPROTO_TCP, _WITH_BOTH, _ALL_BUT_LISTENING)
+            for body in self.request(_SOCK_DIAG_BY_FAMILY, DUMP, request):
+                _, _, source, target, local, remote, cookie, _, inode = _MESSAGE.unpack_from(body)
+                if inode not in inodes and cookie not in cookies:
+                    continue
+                said = attributes(body[_MESSAGE.size :])
+                if len(info := said.get(_INFO, b"")) >= _NEEDED_BYTES:
+                    width = 4 if family == socket.AF_INET else 16
+                    ends = (_end(local[:width], source), _end(remote[:width], target))
+                    found.append(_socket(cookie, inode, *ends, info, said.get(_CONGESTION_CONTROL, b"")))
+        return found
+
+
+def _socket(cookie: int, inode: int, local: _End, remote: _End, data: bytes, congestion_control: bytes) -> TcpSocket:
+    info = {name: int.from_bytes(data[at : at + 4], sys.byteorder) for name, at in _U32.items()}
+    info |= {name: int.from_bytes(data[at : at + 8], sys.byteorder) for name, at in _U64.items()}
+    info["sent_bytes"] -= info["resent_bytes"]
+    options_bytes = 12 if data[_OPTIONS_AT] & _TIMESTAMPS else 0
+    control = congestion_control.split(b"\0")[0].decode("ascii", "replace")
+    ca_state = data[_CA_STATE_AT]
+    return TcpSocket(time.monotonic_ns(), cookie, inode, local, remote, options_bytes, ca_state, control, info)
+
+
+def _end(address: bytes, port: bytes) -> _End:
+    """Return an end of a connection; IPv4 carried by an IPv6 socket is IPv4."""
+    mapped = len(address) == 16 and address.startswith(_MAPPED)
+    return (address[12:] if mapped else address), int.from_bytes(port, "big")

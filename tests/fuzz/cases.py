@@ -1,0 +1,130 @@
+"""One case: what is made, what is asked of it, and what may come of that."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+import signal
+import sys
+import tarfile
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from fuzz import asks
+from fuzz.asks import Ask
+from fuzz.captures import make_capture
+from fuzz.texts import make_log, make_timeline
+from fuzz.traces import make_capture_and_trace, make_hosts, make_trace
+from netprof.errors import EXIT_UNUSABLE, EXIT_USAGE, NetprofError
+
+MOST_S, MOST_BYTES = 10, 1 << 30
+_LONGEST_MESSAGE = 20_000
+_MOST_WAITED_S = 60
+
+Make = Callable[[random.Random, Path], None]
+
+KINDS: dict[str, tuple[Make, tuple[Ask, ...]]] = {
+    "trace": (make_trace, asks.OF_RECORDINGS),
+    "hosts": (make_hosts, asks.OF_RECORDINGS),
+    "capture": (make_capture, (asks.import_capture,)),
+    "beside": (make_capture_and_trace, (asks.import_capture_beside,)),
+    "timeline": (make_timeline, (asks.import_timeline,)),
+    "log": (make_log, (asks.whatif_of_log,)),
+}
+"""What is made, and what can be asked of it."""
+
+_HOW_OFTEN = {"trace": 10, "hosts": 4, "capture": 2, "beside": 2, "timeline": 1, "log": 1}
+
+
+class TooLong(BaseException):
+    """A case took longer than it may; not an Exception, so that nothing takes it for its own."""
+
+
+def run_case(number: int, keep: Path | None = None) -> str:
+    """Run one case; returns what was wrong, or nothing. The input of one that fails is put into folder `keep`."""
+    rng = random.Random(number)
+    (kind,) = rng.choices(list(_HOW_OFTEN), list(_HOW_OFTEN.values()))
+    make, possible = KINDS[kind]
+    with tempfile.TemporaryDirectory(prefix="fuzzed-", dir="/dev/shm") as folder:
+        made, place = Path(folder, "made"), Path(folder, "place")
+        made.mkdir()
+        make(rng, made)
+        shutil.copytree(made, place)
+        ask = rng.choice(possible)
+        failure = tried(ask, rng, place)
+        if failure and keep is not None:
+            _pack(made, keep / f"{kind}-{number}.tar.xz")
+        return failure and f"{ask.__name__} of {kind}: {failure}"
+
+
+def run_found(archive: Path, seed: int) -> list[str]:
+    """Ask all that can be asked of an input that once failed; returns what was wrong."""
+    _, possible = KINDS[archive.name.partition("-")[0]]
+    failures = []
+    for ask in dict.fromkeys(possible):
+        with tempfile.TemporaryDirectory(prefix="fuzzed-", dir="/dev/shm") as folder:
+            with tarfile.open(archive) as tar:
+                tar.extractall(folder)  # our own
+            failures += [
+                f"{ask.__name__}: {failure}" if (failure := tried(ask, random.Random(seed), Path(folder))) else ""
+            ]
+    return [failure for failure in failures if failure]
+
+
+def tried(ask: Ask, rng: random.Random, place: Path) -> str:
+    """Ask something of what is in a folder; returns what was wrong, or nothing."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is this one's
+    before_bytes = peak_bytes()
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, _too_long)
+    signal.setitimer(signal.ITIMER_PROF, MOST_S)  # of CPU: the machine may have more to do
+    signal.alarm(_MOST_WAITED_S)
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            ask(rng, place)
+    except NetprofError as error:
+        return _wrong_refusal(error)
+    except (Exception, TooLong) as error:
+        return f"{type(error).__name__}: {str(error)[:200]} at {_where(error)}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.alarm(0)
+    if peak_bytes() > MOST_BYTES:
+        return f"{peak_bytes() >> 20} MiB, after {before_bytes >> 20}"
+    return ""
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has held since it was last reset."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
+def _wrong_refusal(error: NetprofError) -> str:
+    """Say what is wrong with a refusal: it is one line, and says that the input is of no use, or the question."""
+    one_line = "\n" not in error.message and "\n" not in error.hint and len(error.message) < _LONGEST_MESSAGE
+    if one_line and error.exit_code in (EXIT_UNUSABLE, EXIT_USAGE):
+        return ""
+    return f"a refusal that is not one line, or exits {error.exit_code}: {error.message[:200]!r}"
+
+
+def _where(error: BaseException) -> str:
+    every = traceback.extract_tb(error.__traceback__)
+    ours = [each for each in every if "netprof" in each.filename or "analysis" in each.filename] or every
+    return f"{ours[-1].filename}:{ours[-1].lineno}"
+
+
+def _pack(folder: Path, archive: Path) -> None:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w:xz") as tar:
+        for each in sorted(folder.iterdir()):
+            tar.add(each, each.name)
+    print(f"kept {archive}", file=sys.stderr)
+
+
+def _too_long(number: int, frame: object) -> None:
+    raise TooLong(f"more than {MOST_S} s")

@@ -1,0 +1,142 @@
+"""Digests on a real Dask cluster: a scheduler and two workers, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from many_digests import multiply
+from slowly import Slowly, same, total
+from synthetic import MS, Job, with_late_rank
+
+from netprof.analysis import analyze
+from netprof.analysis.digest.gather import GATHERED
+from netprof.session.cluster import workers
+from netprof.session.digest import write_digests
+from netprof.session.digested import analyze_digests
+from netprof.trace import TraceReader
+from netprof.trace.digest import digests_in
+from netprof.views.json_report import to_json
+
+pytest.importorskip("distributed")
+HOSTS = 24
+TESTS = Path(__file__).parents[1]
+
+
+class Dask:
+    """A scheduler and two workers on loopback."""
+
+    def __init__(self, place: Path) -> None:
+        self.file = place / "scheduler.json"
+        listen = ["--host", "127.0.0.1", "--no-dashboard"]
+        self.scheduler = self._start("scheduler", *listen, "--port", "0", "--scheduler-file", str(self.file))
+        self.address = self._address()
+        self.workers = [self.worker(place) for _ in range(2)]
+
+    def _start(self, *words: str) -> subprocess.Popen[str]:
+        path = os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))
+        command = [sys.executable, "-m", "distributed.cli.dask_" + words[0], *words[1:]]
+        return subprocess.Popen(command, text=True, env=os.environ | {"PYTHONPATH": path})
+
+    def _address(self) -> str:
+        for _ in range(600):
+            if self.file.exists() and (text := self.file.read_text()):
+                return str(json.loads(text)["address"])
+            assert self.scheduler.poll() is None, "the scheduler did not start"
+            time.sleep(0.1)
+        raise AssertionError("the scheduler does not say where it is")
+
+    def worker(self, place: Path) -> subprocess.Popen[str]:
+        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--memory-limit", "0"]
+        return self._start("worker", self.address, *options, "--local-directory", str(place))
+
+    def stop(self) -> None:
+        for each in (*self.workers, self.scheduler):
+            if each.poll() is None:
+                each.terminate()
+        for each in (*self.workers, self.scheduler):
+            try:
+                each.wait(20)
+            except subprocess.TimeoutExpired:
+                each.kill()
+                each.wait()
+
+
+@pytest.fixture(scope="module")
+def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dask]:
+    cluster = Dask(tmp_path_factory.mktemp("dask"))
+    try:
+        wait_for_workers(cluster, 2)
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def wait_for_workers(cluster: Dask, number: int) -> None:
+    from distributed import Client
+
+    with Client(cluster.address, timeout="30s", set_as_default=False) as client:
+        client.wait_for_workers(number, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def digests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("digests")
+    made = with_late_rank(Job(ranks=2, iterations=30).fill(), 1, 40 * MS).write(place / "t.netprof")
+    host = write_digests(analyze(TraceReader(made), more=(GATHERED,)), place / "one", "job")[0]
+    return multiply(host, place / "many", HOSTS)
+
+
+def test_a_cluster_says_what_one_process_says(dask, digests):
+    places = digests_in(digests)
+    assert len(places) == HOSTS
+    assert to_json(analyze_digests(places, scheduler=dask.address)) == to_json(analyze_digests(places))
+
+
+def test_the_command_asks_the_cluster(dask, digests):
+    words = [sys.executable, "-m", "netprof", "report", str(digests), "--json"]
+    asked = subprocess.run([*words, "--scheduler", dask.address], capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stderr
+    assert json.loads(asked.stdout) == json.loads(subprocess.check_output(words, text=True))
+
+
+def test_a_worker_that_is_killed_in_the_middle_loses_nothing(dask, digests, tmp_path):
+    """The first worker dies with what it has made, when half of the digests are read."""
+    places = digests_in(digests)
+    half = threading.Event()
+
+    def kill() -> None:
+        while len(list(tmp_path.iterdir())) < HOSTS // 2:
+            time.sleep(0.01)
+        os.kill(dask.workers[0].pid, signal.SIGKILL)
+        half.set()
+
+    threading.Thread(target=kill, daemon=True).start()
+    with workers(dask.address, HOSTS) as team:
+        found = team.reduce(list(range(HOSTS)), Slowly(tmp_path), total, same)
+    assert half.is_set()
+    assert found == sum(range(HOSTS))
+    dask.workers[0].wait()
+    assert len(list(tmp_path.iterdir())) > HOSTS, "what the killed one had made was made again"
+    assert to_json(analyze_digests(places, scheduler=dask.address)) == to_json(analyze_digests(places))
+    dask.workers[0] = dask.worker(tmp_path.parent)
+    wait_for_workers(dask, 2)
+
+
+def test_nobody_answers(digests):
+    done = subprocess.run(
+        [sys.executable, "-m", "netprof", "report", str(digests), "--scheduler", "tcp://127.0.0.1:9"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "no Dask scheduler answers" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,127 @@
+"""A job on two hosts with a recorder each: what these tell together is what one that sees all tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clock_trials import trial
+from separate_recorders import record
+from shifted_clock import shift
+
+from netprof.analysis import analyze
+from netprof.analysis.hosts.job import open_job
+from netprof.trace import TraceReader
+from netprof.views.json_report import to_json
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and BPF need root")
+
+S = 10**9
+_OF_RECORDERS = ("hosts", "host", "cost", "notes", "probes", "command", "definitions", "losses", "counters")
+_OF_SAMPLES = ("nic", "tcp", "history", "reconciliation", "own_pid", "pid", "pids", "netns", "flow_id")
+"""What a recorder samples when it likes, and how things are called."""
+_SEEN_ALIKE = 0.01
+"""Share of the waiting whose cause may be another one: recorders look at counters, and take up bytes, when they can."""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("hosts")
+    return record(folder, hosts=2, seconds=6, job=["--gradient-mb", "10", "--data-ms", "30"], same_bins=True)
+
+
+def test_two_recorders_tell_what_one_tells(recorded, tmp_path):
+    parts, whole = recorded
+    within = inside(parts)
+    mine = shift(parts[0], tmp_path / "mine.netprof", within_ns=within)
+    other = shift(parts[1], tmp_path / "other.netprof", -412_345_678, 50e-6, host="other", within_ns=within)
+    job = open_job([mine, other])
+    clock = job.hosts[1].clock
+    assert clock.source == "flows"
+    assert clock.bound_ns is not None
+    assert clock.bound_ns < 100_000
+    assert job.meta.warnings == ()
+    one = TraceReader(shift(whole, tmp_path / "one.netprof", within_ns=within))
+    together, alone = document(job), document(one)
+    assert together["iterations"]["count"] > 10
+    assert_alike(together, alone)
+
+
+def test_one_trace_in_parts_tells_what_it_tells(recorded, tmp_path):
+    _, whole = recorded
+    meta = TraceReader(whole).meta
+    parts = [
+        shift(whole, tmp_path / f"{number}.netprof", number * 987_654_321, host=f"{number}", pids=[target.pid])
+        for number, target in enumerate(meta.targets)
+    ]
+    assert_alike(document(open_job(parts)), document(TraceReader(whole)))
+
+
+def test_the_truth_is_inside_the_bound(recorded, tmp_path):
+    parts, _ = recorded
+    random = np.random.default_rng(1)
+    found = [one for _ in range(10) for one in trial(parts, tmp_path, random)]
+    assert [one.source for one in found] == ["flows"] * 10
+    assert all(one.holds for one in found)
+    assert np.median([one.error_ns for one in found]) < 20_000
+
+
+def inside(parts: list[Path]) -> tuple[int, int]:
+    """Return a time in which all recorders were at work for a while already, and still are."""
+    metas = [TraceReader(part).meta for part in parts]
+    return max(meta.started_ns for meta in metas) + S // 2, min(meta.stopped_ns or 0 for meta in metas) - S // 2
+
+
+def document(source: Any) -> Any:
+    """Return the report without what differs by nature."""
+    found = {name: value for name, value in to_json(analyze(source)).items() if name not in _OF_RECORDERS}
+    found["flows"].sort(key=lambda flow: flow["local"])
+    found["links"].sort(key=lambda link: link["ranks"])
+    found["waiting"] = _shares(found["waiting"])
+    for path in found["paths"]:
+        for name in ("rate_bps", "rate_to_siblings", "rtt_s"):  # by samples of TCP's clocks
+            del path[name]
+    return json.loads(re.sub(r" on (\w+)", "", json.dumps(_without(found))))
+
+
+def _shares(waiting: Any) -> Any:
+    """Return what of the waiting is for which cause, of all ranks and of each."""
+    causes = {cause["cause"]: cause["share"] for cause in waiting["causes"]}
+    ranks = {
+        rank["rank"]: {cause: seconds / rank["exposed_s"] for cause, seconds in rank["causes_s"].items()}
+        for rank in waiting["by_rank"]
+    }
+    every = dict.fromkeys(waiting["by_rank"][0]["causes_s"], 0.0) | causes
+    return {"exposed_s": waiting["exposed_s"], "all": every, "ranks": ranks, "most": max(every, key=lambda c: every[c])}
+
+
+def _without(value: Any) -> Any:
+    if isinstance(value, dict):
+        named = {name for name, each in value.items() if name == "host" and isinstance(each, str)}
+        return {name: _without(each) for name, each in value.items() if name not in _OF_SAMPLES and name not in named}
+    return [_without(each) for each in value] if isinstance(value, list) else value
+
+
+def assert_alike(found: Any, wanted: Any, where: str = "") -> None:
+    """Compare documents: what lies at the edges of the recording may be on either side of them."""
+    if isinstance(wanted, dict):
+        assert found.keys() == wanted.keys(), where
+        for name, value in wanted.items():
+            assert_alike(found[name], value, f"{where}.{name}")
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted), where
+        for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            assert_alike(one, other, f"{where}[{number}]")
+    elif isinstance(wanted, float | int) and not isinstance(wanted, bool):
+        least = _SEEN_ALIKE if where.startswith(".waiting") else 2e-4
+        assert found == pytest.approx(wanted, rel=0.01, abs=least if isinstance(wanted, float) else 2), where
+    elif isinstance(wanted, str):
+        assert re.sub(r"[\d.]+", "#", found) == re.sub(r"[\d.]+", "#", wanted), where
+    else:
+        assert found == wanted, where

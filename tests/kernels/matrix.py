@@ -1,0 +1,178 @@
+"""Judges kernels, each under QEMU and this one as it is, and draws one table. See `run`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels.guest import AMD64, ARM64, TOP, Guest
+from rich.console import Console
+from rich.table import Table
+
+MACHINES = {"x86_64": AMD64, "aarch64": ARM64}
+NEWEST, THIS = "newest", "this"
+HIDDEN = "+headers"
+"""Ends the name of a kernel whose type information is hidden, beside its headers."""
+RDMA = "+rdma"
+"""Ends the name of a kernel on which RDMA ports are judged, by soft-RoCE: one of a full image."""
+USUAL = (
+    *("5.10", "6.1", "6.12", "6.12-rt", "6.18", NEWEST, "6.1:aarch64", "6.12:aarch64", "newest:aarch64", THIS),
+    "6.1" + HIDDEN,
+    "6.12-full" + RDMA,
+)
+TOO_OLD = ("5.10",)
+SHOWN = {
+    "flows": "flows",
+    "adopted": "adopted",
+    "slots": "slots",
+    "starts": "starts",
+    "marks": "marks",
+    "ring": "held up",
+    "attached by": "marks attached by",
+    "packets": "packets read by",
+}
+SHOWN_OF_RDMA = ("queue pairs", "packets", "capture", "period", "detach")
+
+
+@dataclass
+class Judged:
+    """What check.py said on a kernel."""
+
+    name: str
+    said: dict[str, str] = field(default_factory=dict)
+    console: list[str] = field(default_factory=list)
+    seconds: float = 0
+
+    @property
+    def refused(self) -> str:
+        return self.said.get("refused", "")
+
+    @property
+    def works(self) -> bool:
+        return "done" in self.said and not any(result.startswith("WRONG") for result in self.said.values())
+
+
+def judge(name: str, lines: Iterable[str], progress: Console) -> Judged:
+    """Read what a kernel's console says, and tell of it as it comes."""
+    judged, began_s = Judged(name), time.monotonic()
+    for line in lines:
+        judged.console.append(line)
+        if found := re.search(r"check: ([a-z ]+): (.*)", line):
+            judged.said[found[1]] = found[2]
+            if found[1] != "done":
+                progress.print(f"  {time.monotonic() - began_s:4.0f} s  {found[1]}: {found[2]}", markup=False)
+    judged.seconds = time.monotonic() - began_s
+    if not (judged.works or judged.refused):
+        progress.print("\n".join(judged.console[-30:]), markup=False)
+    return judged
+
+
+def this_kernel() -> Iterator[str]:
+    """Run check.py here."""
+    command = [sys.executable, str(TOP / "tests" / "kernels" / "check.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(TOP)}) as process:
+        assert process.stdout is not None
+        yield from (line.rstrip() for line in process.stdout)
+
+
+def judge_all(names: Iterable[str], progress: Console) -> Iterator[Judged]:
+    """Judge each of the kernels that are named SERIES[-FLAVOUR][:MACHINE], or `this`."""
+    guests: dict[str, Guest] = {}
+    try:
+        for name in names:
+            if name == THIS:
+                progress.print(f"this kernel, {platform.release()}")
+                yield judge(name, this_kernel(), progress)
+                continue
+            series, machine = name.removesuffix(HIDDEN).removesuffix(RDMA).partition(":")[::2]
+            machine = machine or "x86_64"
+            if machine not in guests:
+                progress.print(f"what boots on {machine} is put together")
+                guests[machine] = Guest(MACHINES[machine])
+            package = find(guests[machine], series)
+            progress.print(package)
+            rdma = name.endswith(RDMA)
+            judged = judge(name, guests[machine].boot(package, hide_types=name.endswith(HIDDEN), rdma=rdma), progress)
+            if rdma and judged.works:
+                judged.said["capture"] = read_back(guests[machine].received, judged.said["capture"])
+                progress.print(f"  read back: {judged.said['capture']}", markup=False)
+            yield judged
+    finally:
+        for guest in guests.values():
+            guest.close()
+
+
+def read_back(capture: Path, wanted: str) -> str:
+    """Let `netprof capture` read what a guest captured; `wanted` are a queue pair, and the bytes that it received."""
+    end, size = wanted.split(", ")
+    with tempfile.TemporaryDirectory(prefix="netprof-kernels-") as folder:
+        command = [sys.executable, "-m", "netprof", "capture", str(capture), "--out", f"{folder}/t.netprof", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(TOP)})
+    if done.returncode != 0:
+        return f"WRONG: {done.stderr[-500:]}"
+    flows = [flow for flow in json.loads(done.stdout)["flows"] if flow["local"] == end]
+    found = sum(flow["rx"]["payload_bytes"] for flow in flows)
+    return f"{found} bytes to {end}" if found == int(size) else f"WRONG: {found} bytes to {end}, not {size}"
+
+
+def find(guest: Guest, series: str) -> str:
+    """Return the package of a series and flavour: cloud where none is named, which is the smallest."""
+    number, _, flavour = series.partition("-")
+    number = guest.debian.newest_series() if number == NEWEST else number
+    package = guest.debian.kernel(number, {"": "cloud", "full": ""}.get(flavour, flavour))
+    if package is None:
+        raise SystemExit(f"error: Debian has no kernel {series} for {guest.machine.name}")
+    return package
+
+
+def draw(judged: Iterable[Judged]) -> Table:
+    """Return the table: a row for each kernel."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("kernel", "", *SHOWN.values(), "took"):
+        table.add_column(title, overflow="fold")
+    for each in judged:
+        verdict = "refused" if each.refused else "works" if each.works else "FAILS"
+        if each.name.endswith(RDMA):
+            continue
+        hidden = ", no type information" if each.name.endswith(HIDDEN) else ""
+        results = [each.said.get(name, "") for name in SHOWN]
+        table.add_row(each.said.get("kernel", each.name) + hidden, verdict, *results, f"{each.seconds:.0f} s")
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/kernels/run", description="Judges kernels: exact bytes, marks, ...")
+    parser.add_argument("kernels", nargs="*", default=USUAL, help="SERIES[-FLAVOUR][:MACHINE][+headers]")
+    progress = Console(stderr=True, highlight=False)
+    judged = list(judge_all(parser.parse_args().kernels, progress))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console.print(draw(judged))
+    for each in judged:
+        if each.refused:
+            console.print(f"{each.said['kernel']} is refused: {each.refused}", markup=False)
+        if each.name.endswith(RDMA):
+            console.print(f"RDMA ports on {each.said.get('kernel', each.name)}: {'works' if each.works else 'FAILS'}")
+            for title in SHOWN_OF_RDMA:
+                console.print(f"  {title}: {each.said.get(title, '')}", markup=False)
+    console.print("µs a hit of a mark at least, by the function's first instruction:")
+    for each in judged:
+        if "hit" in each.said:
+            console.print(f"  {each.said['kernel']}: {each.said['hit']}", markup=False)
+    wrong = [each.name for each in judged if not (each.refused if each.name in TOO_OLD else each.works)]
+    if wrong:
+        console.print(f"not as it should be: {', '.join(wrong)}")
+    return len(wrong) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

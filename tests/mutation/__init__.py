@@ -1,0 +1,1 @@
+"""Mutation testing: small changes of the code, each of which some unit test has to notice."""

@@ -1,0 +1,206 @@
+"""Mutation testing as a program: which small changes of the code no unit test notices.
+
+PYTHONPATH=tests python tests/mutation [--part analysis/account] [--sample N] [--jobs 2] [--seed 1]
+
+Every mutant is shown to the tests that run its function, the quickest first; then, if it survived, to the other tests
+of their files; to 40 seconds of them at most. It is killed when one of them fails, or takes several times as long as
+without it. Mutants run on copies of the tree, shut off from all else (sandbox.py). Survivors that are known are in
+survivors.txt, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from mutation.mutants import Mutant, mutants
+from mutation.runner import end, ended, import_all, start, wait
+from mutation.sandbox import copy_of, shut_in
+from mutation.targets import CHECKOUT, PARTS, known_survivors, modules, tests
+from mutation.watched import OPTIONS, Test, note_calls, restore, watch
+
+GOAL = 0.9
+KILLED, TOO_LONG, SURVIVED, UNSEEN = "killed", "took too long", "survived", "run by no test"
+_BASE_S, _TIMES = 15.0, 4.0
+_WATCH_S = 400.0
+_MOST_S = 40.0
+
+
+@dataclass
+class Running:
+    """A mutant in a copy: the process, when it has to be over, and the tests that come after it."""
+
+    mutant: Mutant
+    pid: int
+    until_s: float
+    later: list[str]
+
+
+def main() -> None:
+    options = _options()
+    folder = shut_in(CHECKOUT)
+    import_all()
+    failed = False
+    for part in options.part or PARTS:
+        found = _part(part, options, folder)
+        failed |= not _report(part, found)
+    raise SystemExit(1 if failed else 0)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", action="append", choices=list(PARTS), help="default: all")
+    parser.add_argument("--sample", type=int, metavar="N", help="so many mutants of each part, drawn; default: all")
+    parser.add_argument("--only", metavar="TEXT", help="only mutants whose name has this in it")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def _part(part: str, options: argparse.Namespace, folder: Path) -> dict[Mutant, str]:
+    every = [each for file in modules(part) for each in mutants(file, (CHECKOUT / file).read_text())]
+    every = [each for each in every if options.only is None or options.only in each.name]
+    drawn = (
+        every if options.sample is None else random.Random(options.seed).sample(every, min(options.sample, len(every)))
+    )
+    first = copy_of(CHECKOUT, folder / f"{part.replace('/', '-')}-0")
+    begin_s = time.monotonic()
+    known = list(_watched(part, first, folder))
+    print(
+        f"{part}: {len(every)} mutants, {len(drawn)} of them drawn; {len(known)} tests, "
+        f"watched in {time.monotonic() - begin_s:.0f} s",
+        flush=True,
+    )
+    copies = [first, *(copy_of(first, folder / f"{first.name}-{number}") for number in range(1, options.jobs))]
+    return _try_all(sorted(drawn, key=lambda each: each.name), known, copies)
+
+
+def _watched(part: str, copy: Path, folder: Path) -> Iterator[Test]:
+    """Run the tests of a part without mutants, and yield those that pass."""
+    note_calls(CHECKOUT, copy, modules(part))
+    for number, file in enumerate(tests(part)):
+        out = folder / f"tests-{number}"
+        pid = start(copy, partial(watch, file, out), compiles=True)
+        code = wait(pid, _WATCH_S)
+        if not out.exists():
+            print(f"{file} is left out: it ended with {code}", file=sys.stderr, flush=True)
+            continue
+        found: list[Test] = pickle.loads(out.read_bytes())
+        names = [each.name for each in found]
+        pid = start(copy, partial(_run, [*names, "--collect-only"]))
+        if names and wait(pid, _WATCH_S) != 0:  # else each mutant would seem to be killed
+            print(f"{file} is left out: its tests cannot be run by their names", file=sys.stderr, flush=True)
+            continue
+        yield from found
+    for module in modules(part):
+        restore(CHECKOUT, copy, module)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    return int(pytest.main([*OPTIONS, *arguments]))
+
+
+def _try_all(drawn: Sequence[Mutant], known: Sequence[Test], copies: list[Path]) -> dict[Mutant, str]:
+    """Try mutants, in each copy one at a time."""
+    found: dict[Mutant, str] = {}
+    waiting, running = list(reversed(drawn)), dict[Path, Running]()
+    while waiting or running:
+        for copy in copies:
+            if copy not in running and waiting:
+                mutant = waiting.pop()
+                names = _names(mutant, known)
+                if names:
+                    running[copy] = _begin(mutant, names, copy, known)
+                else:
+                    found[mutant] = UNSEEN
+        for copy, each in list(running.items()):
+            outcome = _outcome(each)
+            if outcome == SURVIVED and each.later:
+                running[copy] = _begin(each.mutant, [each.later], copy, known)
+            elif outcome is not None:
+                restore(CHECKOUT, copy, each.mutant.file)
+                del running[copy]
+                found[each.mutant] = outcome
+                if outcome == SURVIVED:
+                    print(f"  {each.mutant.file}:{each.mutant.line} {each.mutant.name}", flush=True)
+        time.sleep(0.01)
+    return found
+
+
+def _names(mutant: Mutant, known: Sequence[Test]) -> list[list[str]]:
+    """Return the tests that run a mutant's function, the quickest first, and after them the rest of their files.
+
+    No more than take `_MOST_S` seconds: of what nearly every test runs, not every test is asked.
+    """
+    own = [each for each in known if (mutant.file, mutant.function) in each.functions]
+    own = own or [each for each in known if any(file == mutant.file for file, _ in each.functions)]
+    files = {each.file for each in own}
+    rest = [each for each in known if each.file in files and each not in own]
+    chosen = _in_time(own, _MOST_S)
+    left_s = _MOST_S - sum(each.seconds for each in chosen)
+    more = _in_time(rest, left_s) if len(chosen) == len(own) else []
+    return [[each.name for each in part] for part in (chosen, more)] if own else []
+
+
+def _in_time(every: Sequence[Test], most_s: float) -> list[Test]:
+    """Return the quickest tests, as many as fit into a time; one at least."""
+    found = sorted(every, key=lambda each: each.seconds)
+    ends = accumulate(each.seconds for each in found)
+    return [each for place, (each, end_s) in enumerate(zip(found, ends, strict=True)) if end_s <= most_s or place == 0]
+
+
+def _begin(mutant: Mutant, names: list[list[str]], copy: Path, known: Sequence[Test]) -> Running:
+    (copy / mutant.file).write_text(mutant.source)
+    seconds = {each.name: each.seconds for each in known}
+    limit_s = _BASE_S + _TIMES * sum(seconds[name] for name in names[0])
+    pid = start(copy, partial(_run, ["-x", *names[0]]))
+    return Running(mutant, pid, time.monotonic() + limit_s, names[1] if len(names) > 1 else [])
+
+
+def _outcome(each: Running) -> str | None:
+    """Return what became of a mutant; None while its tests run."""
+    code = ended(each.pid)
+    if code is None and time.monotonic() < each.until_s:
+        return None
+    end(each.pid)
+    return TOO_LONG if code is None else SURVIVED if code == 0 else KILLED
+
+
+def _report(part: str, found: dict[Mutant, str]) -> bool:
+    """Print what became of the mutants of a part; tell whether enough were killed."""
+    known = known_survivors()
+    by_file: dict[str, Counter[str]] = {}
+    for mutant, outcome in found.items():
+        by_file.setdefault(mutant.file, Counter())[outcome] += 1
+    for file, counts in sorted(by_file.items()):
+        print(f"{file:42} {_words(counts)}")
+    for mutant, outcome in found.items():
+        if outcome in (SURVIVED, UNSEEN):
+            print(f"{mutant.file}:{mutant.line} {outcome}: {mutant.name} # {known.get(mutant.name, '?')}")
+    total = sum(by_file.values(), Counter[str]())
+    print(f"{part}: {_words(total)}", flush=True)
+    return _share(total) >= GOAL
+
+
+def _share(counts: Counter[str]) -> float:
+    return (counts[KILLED] + counts[TOO_LONG]) / max(1, counts.total())
+
+
+def _words(counts: Counter[str]) -> str:
+    parts = ", ".join(f"{number} {outcome}" for outcome, number in counts.most_common())
+    return f"{100 * _share(counts):5.1f} % of {counts.total():4} killed ({parts})"
+
+
+if __name__ == "__main__":
+    main()

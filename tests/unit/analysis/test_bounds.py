@@ -1,0 +1,309 @@
+"""Bounds of what is waited for where only launches and the wire are seen: of traces whose true answer is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hidden_ends import ENDS
+from synthetic import (
+    DONE,
+    ITERATION_NS,
+    MS,
+    PAYLOAD_PER_BIN,
+    START_NS,
+    WAIT,
+    WIRE_FROM,
+    WIRE_TO,
+    Job,
+    K,
+    with_late_rank,
+)
+
+from netprof.analysis import Analysis, analyze
+from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.findings.bounds import BOUNDS
+from netprof.analysis.findings.bounds_finding import BoundsFinding
+from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.verdict import VERDICT, Case
+from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.pieces import PieceSize
+from netprof.analysis.whatif.from_trace import from_trace
+from netprof.errors import NetprofError
+from netprof.model import Gpu, StartedProbe, Target
+from netprof.schema import GpuMetric, tables
+from netprof.trace import TraceReader, TraceWriter
+
+LAUNCHED = 41 * MS  # the last bucket
+OPTIMIZER = 170 * MS
+FLOAT32 = 7
+PAYLOAD = PAYLOAD_PER_BIN * (WIRE_TO - WIRE_FROM) // MS
+PACKED = 1 * MS + PAYLOAD // 4 + round(0.05 * (WIRE_TO - LAUNCHED))  # half of the bytes at 2 GB/s, and late
+
+
+def hidden(iterations: int = 10) -> Job:
+    """A job that computes on its hosts; nothing tells when anything is done, but that the optimizer goes on."""
+    job = Job(iterations=iterations).fill().without(ENDS)
+    for rank in range(job.ranks):
+        for step in range(job.iterations + 1):
+            job.mark(START_NS + step * ITERATION_NS + OPTIMIZER, 100 + rank, K.OPTIMIZER_STEP)
+    return job
+
+
+def enqueued(last_share: float = 0.5, launch: int = 25 * MS) -> Job:
+    """The same on GPUs: two all-reduces are enqueued long before the wire moves, the last of them with a share."""
+    job = Job().fill()
+    kept = (K.DDP_FORWARD, K.DDP_BACKWARD, K.DDP_STATS)
+    job.marks = [mark for mark in job.marks if mark[3] in kept]
+    elements = 10_000_000
+    for rank in range(job.ranks):
+        for step in range(job.iterations + 1):
+            at = START_NS + step * ITERATION_NS + launch
+            for number, share in enumerate((1 - last_share, last_share)):
+                when, pid = at + number * MS, 100 + rank
+                job.mark(when, pid, K.BUCKET_LAUNCH, number)
+                row = (when + 1000, pid, pid, int(K.NCCL_ALL_REDUCE), round(elements * share), 1 << 8 | FLOAT32, 0xC0)
+                job.marks.append(row)
+            job.mark(at + 3 * MS, 100 + rank, K.DDP_WAIT)
+    return job
+
+
+def bounds_of(job: Job, path: Path) -> tuple[BoundsFinding, Analysis]:
+    found = analyze(TraceReader(job.write(path / "t.netprof")))
+    bounds = found.of(BOUNDS)
+    assert bounds is not None
+    return bounds, found
+
+
+def offsets(times_ns: np.ndarray, begin_ns: np.ndarray) -> set[int]:
+    return set((times_ns - begin_ns).tolist())
+
+
+def test_a_host_that_computes_waits_from_its_last_launch_to_the_last_byte_and_what_follows(tmp_path: Path) -> None:
+    found, _ = bounds_of(hidden(), tmp_path)
+    steps = found.steps
+    assert np.unique(steps.pid, return_counts=True)[1].tolist() == [10, 10]
+    assert offsets(steps.launch_ns, steps.begin_ns) == {LAUNCHED - PACKED}
+    assert offsets(steps.gradient_ns, steps.begin_ns) == {WAIT}
+    assert offsets(steps.received_ns, steps.begin_ns) == {WIRE_TO}
+    unpacked = 2 * MS + PAYLOAD // 2 + round(0.15 * (WIRE_TO - LAUNCHED))  # half of the bytes at 1 GB/s, and late
+    (done,) = offsets(steps.done_ns, steps.begin_ns)
+    assert done == pytest.approx(WIRE_TO + unpacked, abs=2)
+
+
+def test_a_host_that_goes_on_is_done(tmp_path: Path) -> None:
+    job = hidden()
+    early = WIRE_TO + 3 * MS
+    job.marks = [
+        (mark[0] - OPTIMIZER + early, *mark[1:]) if mark[3] == K.OPTIMIZER_STEP else mark for mark in job.marks
+    ]
+    found, _ = bounds_of(job, tmp_path)
+    assert offsets(found.steps.done_ns, found.steps.begin_ns) == {early}
+
+
+def test_nothing_but_launches_is_enough(tmp_path: Path) -> None:
+    job = hidden()
+    job.marks = [mark for mark in job.marks if mark[3] == K.BUCKET_LAUNCH]
+    found, analysis = bounds_of(job, tmp_path)
+    assert found.is_known
+    steps = found.steps
+    assert len(steps) >= 14
+    since = (steps.launch_ns - START_NS) % ITERATION_NS
+    assert set(since.tolist()) == {LAUNCHED - PACKED}
+    assert set(((steps.received_ns - START_NS) % ITERATION_NS).tolist()) == {WIRE_TO}
+    assert analysis.of(ITERATIONS).inferred is not None, "which the bounds do not stand in the way of"
+
+
+def test_causes_and_verdict_are_those_of_the_account(tmp_path: Path) -> None:
+    found, analysis = bounds_of(hidden(), tmp_path)
+    low, high = found.shares
+    assert low == pytest.approx((WIRE_TO - WAIT) / ITERATION_NS)
+    assert high == pytest.approx(
+        (WIRE_TO + 2 * MS + 4.96 * MS - LAUNCHED * 1.15 + 0.15 * WIRE_TO + PACKED) / ITERATION_NS, abs=1e-4
+    )
+    least, most = ({each.cause.name: each.ns for each in side.causes} for side in (found.least, found.most))
+    assert set(least) <= set(most)
+    assert all(least[name] <= most[name] for name in least)
+    assert sum(most.values()) == found.most.exposed_ns
+    assert found.sure_cause is not None
+    assert found.sure_cause.cause.name == "link_full"
+    verdict = analysis.of(VERDICT)
+    assert verdict.case is Case.LINK_FULL
+    assert verdict.sentence.startswith("at least partly communication-bound: 44 % to 59 % of all time the job waits")
+    assert analysis.of(WAITING) is None
+
+
+def test_a_late_rank_is_told_by_its_launches(tmp_path: Path) -> None:
+    job = with_late_rank(hidden(), 1, 5 * MS)
+    found, _ = bounds_of(job, tmp_path)
+    (late,) = [each for each in found.most.causes if each.cause.name == "late_rank"]
+    assert late.rank == 1
+    assert late.ns == pytest.approx(10 * 5 * MS, rel=0.05)
+
+
+def test_a_gpu_computes_until_its_last_bucket_is_sent_at_the_latest(tmp_path: Path) -> None:
+    found, analysis = bounds_of(enqueued(last_share=0.25), tmp_path)
+    steps = found.steps
+    begin = steps.launch_ns - 25 * MS - 1000
+    assert set(((begin - START_NS) % ITERATION_NS).tolist()) == {0}
+    first = WIRE_FROM + 0.75 * (WIRE_TO - WIRE_FROM)
+    late = offsets(steps.gradient_ns, begin)
+    assert all(first <= each <= first + 2 * MS for each in late), "to a bin, and what headers may add"
+    assert offsets(steps.received_ns, begin) == {WIRE_TO}
+    staged = round(0.25 * PAYLOAD / 2 + 0.02 * (WIRE_TO - 26 * MS - 1000))  # half of the bytes at 4 GB/s, and late
+    assert offsets(steps.done_ns, begin) == {WIRE_TO + 2 * MS + staged}
+    assert analysis.of(SCALING) is None
+    assert analysis.of(ITERATIONS).only_launch
+    document = analysis.document()
+    assert document["waiting"] is None
+    assert document["iterations"]["exposed_communication_share"] is None
+    assert set(document["iterations"]["phases_s"].values()) == {None}
+    bounds = document["waiting_bounds"]
+    assert bounds["on_gpu"]
+    assert bounds["exposed_share_of_all_time"]["at_least"] < bounds["exposed_share_of_all_time"]["at_most"]
+    names = {cause.name for cause in WAIT_CAUSES}
+    assert all(set(rank["causes_s"]) == names for rank in bounds["by_rank"])
+
+
+def test_the_truth_of_a_gpu_is_inside_wherever_its_last_gradient_is(tmp_path: Path) -> None:
+    """The last bucket's first byte is its latest, its launch its earliest: 60 of the 80 ms on the wire are before."""
+    found, _ = bounds_of(enqueued(last_share=0.25), tmp_path)
+    for gradient in (30 * MS, 60 * MS, 110 * MS):
+        truth = WIRE_TO - gradient
+        assert (found.steps.least_ns <= truth).all()
+        assert (found.steps.most_ns >= truth).all()
+
+
+def test_without_sizes_nothing_is_waited_for_surely(tmp_path: Path) -> None:
+    job = enqueued()
+    job.marks = [mark for mark in job.marks if mark[3] != K.NCCL_ALL_REDUCE]
+    job.changes["targets"] = tuple(Target(100 + r, 5, "train", 7, r, 2, ("ddp", "nccl")) for r in range(2))
+    found, analysis = bounds_of(job, tmp_path)
+    assert found.least.exposed_ns == 0
+    assert found.most.exposed_ns > 0
+    assert analysis.of(VERDICT).case is Case.UNSEEN
+    assert "perhaps communication-bound: 0 % to" in analysis.of(VERDICT).sentence
+
+
+def test_a_gpu_that_is_seen_to_compute_does_not_wait(tmp_path: Path) -> None:
+    job = enqueued()
+    job.changes["gpus"] = tuple(Gpu(rank, pids=(100 + rank,)) for rank in range(2))
+    path = job.write(tmp_path / "t.netprof")
+    rows = [(rank, START_NS + step * ITERATION_NS + 70 * MS, 20 * MS, 95.0) for rank in range(2) for step in range(11)]
+    gpu, time_ns, period_ns, value = (list(column) for column in zip(*rows, strict=True))
+    metric = [int(GpuMetric.SM_ACTIVE_PERCENT)] * len(rows)
+    rewritten = tmp_path / "with_gpu.netprof"
+    writer = TraceWriter(rewritten, job.meta())
+    reader = TraceReader(path)
+    for table in tables():
+        if table != "gpu":
+            for batch in reader.batches(table):
+                writer.append(table, {name: batch.column(name).to_pylist() for name in batch.schema.names})
+    writer.append(
+        "gpu",
+        {"gpu": gpu, "pid": [0] * len(rows), "metric": metric, "time_ns": time_ns, "period_ns": period_ns}
+        | {"value": value},
+    )
+    writer.close(job.meta())
+    found = analyze(TraceReader(rewritten)).of(BOUNDS)
+    assert found is not None
+    begin = found.steps.gradient_ns - (found.steps.gradient_ns - START_NS) % ITERATION_NS
+    assert offsets(found.steps.launch_ns, begin) == {50 * MS}, "it computed at some time of that sample"
+
+
+def test_a_host_that_comes_back_from_its_gpu_is_done(tmp_path: Path) -> None:
+    job = enqueued()
+    for rank in range(2):
+        for step in range(11):
+            at = START_NS + step * ITERATION_NS
+            job.mark(at + 35 * MS, 100 + rank, K.DEVICE_WAIT)
+            job.mark(at + WIRE_TO + 200_000, 100 + rank, K.DEVICE_WAIT_OVER)
+    found, _ = bounds_of(job, tmp_path)
+    done = (found.steps.done_ns - START_NS) % ITERATION_NS
+    assert set(done.tolist()) == {WIRE_TO + 200_000}
+
+
+def test_a_host_far_ahead_of_its_gpu_is_bounded_by_its_bytes(tmp_path: Path) -> None:
+    job = enqueued(last_share=0.25)
+    ahead = ITERATION_NS - 60 * MS  # launches of the next step while the bytes of this one still pass
+    job.marks = [(mark[0] - ahead, *mark[1:]) for mark in job.marks]
+    found, _ = bounds_of(job, tmp_path)
+    steps = found.steps
+    assert len(steps) >= 14
+    assert (steps.least_ns <= WIRE_TO - 60 * MS).all()
+    assert (steps.most_ns >= WIRE_TO - WIRE_FROM).all()
+    assert (steps.least_ns >= 15 * MS).all(), "the last quarter of the bytes is the last bucket's"
+
+
+def test_what_passes_no_wire_has_no_bounds_and_why_is_said(tmp_path: Path) -> None:
+    job = enqueued()
+    job.wire = []
+    found, analysis = bounds_of(job, tmp_path)
+    assert not found.is_known
+    assert any("not even by bounds: its bytes pass no wire" in note for note in analysis.notes)
+    assert analysis.document()["waiting_bounds"] is None
+    assert analysis.of(VERDICT).case is Case.UNSEEN
+
+
+def test_a_barrier_over_gloo_does_not_make_gpus_seen(tmp_path: Path) -> None:
+    job = enqueued()
+    for step in range(0, 10, 3):
+        at = START_NS + step * ITERATION_NS + 150 * MS
+        job.mark(at, 100, K.COLLECTIVE_BEGIN, tid=300)
+        job.mark(at + MS, 100, K.COLLECTIVE_END, tid=300)
+    found, _ = bounds_of(job, tmp_path)
+    assert {each.pid for each in found.most.by_rank} == {100, 101}
+
+
+def test_what_is_seen_to_end_has_no_bounds(tmp_path: Path) -> None:
+    found = analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof")))
+    assert found.of(BOUNDS) is None
+    assert found.of(WAITING) is not None
+
+
+def test_bounds_are_the_same_in_pieces(tmp_path: Path) -> None:
+    path = hidden(iterations=30).write(tmp_path / "t.netprof")
+    whole = analyze(TraceReader(path)).of(BOUNDS)
+    size = PieceSize(rows=1_500, at_once=1_500, shortest_ns=1)
+    pieces = analyze(TraceReader(path), size=size).of(BOUNDS)
+    assert whole is not None
+    assert pieces is not None
+    assert pieces.least.exposed_ns == pytest.approx(whole.least.exposed_ns, rel=0.05)
+    assert pieces.most.exposed_ns == pytest.approx(whole.most.exposed_ns, rel=0.05)
+    assert pieces.shares == pytest.approx(whole.shares, rel=1e-3)
+
+
+def test_whatif_refuses_and_says_why(tmp_path: Path) -> None:
+    for job in (hidden(), enqueued()):
+        path = job.write(tmp_path / f"{len(job.marks)}.netprof")
+        with pytest.raises(NetprofError, match="the report bounds what is waited"):
+            from_trace(analyze(TraceReader(path)))
+
+
+def test_a_step_that_was_not_seen_whole_is_left_out(tmp_path: Path) -> None:
+    job = hidden()
+    torn = START_NS + 4 * ITERATION_NS
+    job.wire = [row for row in job.wire if not torn + 60 * MS <= row[2] < torn + 180 * MS]
+    found, _ = bounds_of(job, tmp_path)
+    assert np.unique(found.steps.pid, return_counts=True)[1].tolist() == [9, 9]
+    assert DONE > WIRE_TO
+    assert replace(found, reasons={}).is_known
+
+
+def test_a_host_that_never_waits_for_its_gpu_may_be_steps_ahead(tmp_path: Path) -> None:
+    job = enqueued(last_share=0.25)
+    job.changes["probes_started"] = (StartedProbe("marks:cudart"),)
+    found, _ = bounds_of(job, tmp_path)
+    assert (found.steps.most_ns > 150 * MS).all(), "nothing is known since the step before"
+    assert (found.steps.least_ns >= 15 * MS).all()
+    for rank in range(2):
+        for step in range(11):
+            at = START_NS + step * ITERATION_NS
+            job.mark(at + 30 * MS, 100 + rank, K.DEVICE_WAIT)
+            job.mark(at + 150 * MS, 100 + rank, K.DEVICE_WAIT_OVER)
+    waiting = analyze(TraceReader(job.write(tmp_path / "waiting.netprof"))).of(BOUNDS)
+    assert waiting is not None
+    assert (waiting.steps.most_ns < 120 * MS).all()

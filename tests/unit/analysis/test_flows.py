@@ -1,0 +1,21 @@
+"""The flow table of the report, and what it says of the flows beside their numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic import Job
+
+from netprof.analysis import analyze
+from netprof.trace import TraceReader
+
+
+@pytest.mark.parametrize("control", ["bbr", "cubic", ""])
+def test_what_holds_flows_back_by_itself_is_said(tmp_path: Path, control: str) -> None:
+    """BBR looks at the path now and then; what is not known is no name."""
+    job = Job(iterations=2)
+    job.flow_changes = {"congestion_control": [control] * job.ranks}
+    analysis = analyze(TraceReader(job.fill().write(tmp_path / "t.netprof")))
+    assert {flow["congestion_control"] for flow in analysis.document()["flows"]} == {control or None}
+    assert any("2 flows under BBR" in note for note in analysis.notes) == (control == "bbr")

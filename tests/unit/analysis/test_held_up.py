@@ -1,0 +1,295 @@
+"""For how long the others wait for each: what is one's own alone is held against it, and by how much, to the ns."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netprof.analysis.account.account import Account
+from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide
+from netprof.analysis.account.causes import (
+    HOST,
+    LATE_RANK,
+    LINK_FULL,
+    LOSS,
+    OTHER_TRAFFIC,
+    TRANSPORT,
+    WAIT_CAUSES,
+    Cause,
+)
+from netprof.analysis.account.episodes import Episode, _apart, episodes, windows
+from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes
+from netprof.analysis.account.held_up import CAUSES, Kind, Windows, at_least, by_links, by_paths, by_ranks, mates
+from netprof.analysis.account.pieces import Pieces, contains, cut_at
+from netprof.analysis.account.waiting import NOBODY, Waiting, resolve_lateness, within
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
+from netprof.analysis.wire.served import NEVER
+
+A, B, C, D = 1, 2, 3, 4
+S = 10**9
+TEN = Windows(np.array([0, 100]), np.array([100, 200]))
+
+
+def spans(*pairs: tuple[int, int]) -> Intervals:
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return merge(table[:, 0], table[:, 1])
+
+
+def waiting(*rows: tuple[int, int, int, Cause, int]) -> Waiting:
+    """Stretches of (process, begin, end, cause, culprit), of communicator 0."""
+    columns = [(pid, begin, end, WAIT_CAUSES.index(cause), culprit, 0) for pid, begin, end, cause, culprit in rows]
+    return Waiting(*np.array(columns, np.int64).reshape(-1, 6).T)
+
+
+def rows(found: Waiting) -> list[tuple[int, int, int, Cause, int]]:
+    columns = zip(found.pid, found.begin_ns, found.end_ns, found.cause, found.culprit, strict=True)
+    return [(int(p), int(b), int(e), WAIT_CAUSES[int(c)], int(w)) for p, b, e, c, w in columns]
+
+
+EVERYBODY = mates({}, [A, B, C])
+
+
+def test_how_long_the_median_one_waits_for_each() -> None:
+    found = by_ranks(
+        waiting(
+            (A, 10, 30, LATE_RANK, C),
+            (B, 10, 50, LATE_RANK, C),
+            (A, 60, 70, HOST, C),
+            (B, 90, 120, LATE_RANK, C),  # over the edge of two iterations
+            (A, 190, 260, LATE_RANK, B),  # and beyond the last one
+            (C, 150, 160, HOST, C),
+            (D, 0, 100, LATE_RANK, C),  # nobody of these
+        ),
+        [A, B, C],
+        EVERYBODY,
+        TEN,
+    )
+    assert (found.kind, found.keys) == (Kind.RANK, (A, B, C))
+    assert found.ns[2].tolist() == [[(20 + 40 + 10) // 2, 10], [5, 0]]
+    assert found.ns[1].tolist() == [[0, 5], [0, 0]], "A waits for 10 of its iteration, C for none"
+    assert found.ns[0].tolist() == [[0, 0], [0, 0]]
+
+
+def test_only_mates_wait_for_one() -> None:
+    late = waiting((A, 0, 50, LATE_RANK, C), (B, 0, 70, LATE_RANK, C))
+    together = mates({0: [A, C], 1: [B]}, [A, B, C])
+    assert together.tolist() == [[False, False, True], [False, False, False], [True, False, False]]
+    assert by_ranks(late, [A, B, C], together, TEN).ns[2, 0].tolist() == [50, 0]
+    assert not by_ranks(late, [A, B, C], np.zeros((3, 3), bool), TEN).ns.any()
+
+
+def test_of_no_communicator_all_are_mates() -> None:
+    assert EVERYBODY.tolist() == [[False, True, True], [True, False, True], [True, True, False]]
+    assert mates({0: [A]}, [A, B]).tolist() == [[False, False], [False, False]]
+    assert mates({0: [A, B], 1: [B, C]}, [A, B, C])[0].tolist() == [False, True, False]
+
+
+def link(netns: int, own: Intervals, others: Intervals = NOTHING, full: Intervals | None = None) -> Bottleneck:
+    side = LinkSide(LinkKey(netns, "eth0"), 0, 1e9, NEVER, NEVER)
+    return Bottleneck(side, own, others, own | others if full is None else full)
+
+
+def account(around: Waiting, times: GroupTimes) -> Account:
+    return Account(around, around, {0: times})
+
+
+LINKS = [LinkKey(1, "eth0"), LinkKey(2, "eth0"), LinkKey(3, "eth0")]
+
+
+def test_a_link_is_held_for_what_it_is_full_alone() -> None:
+    times = GroupTimes((link(1, spans((0, 40))), link(2, spans((60, 70)), spans((70, 90)))), {}, NOBODY_HOLDS)
+    around = waiting(
+        (A, 0, 70, LINK_FULL, NOBODY), (A, 70, 90, OTHER_TRAFFIC, NOBODY), (B, 20, 70, LINK_FULL, NOBODY),
+        (C, 10, 20, LINK_FULL, NOBODY), (C, 75, 90, OTHER_TRAFFIC, NOBODY),
+    )  # fmt: skip
+    found = by_links(account(around, times), {5: [A], 0: [A, B, C]}, LINKS, TEN)
+    assert (found.kind, found.keys) == (Kind.LINK, tuple(LINKS))
+    assert found.ns[0].tolist() == [[30, 0], [0, 0]], "from 10 on two of three wait"
+    assert found.ns[1].tolist() == [[10, 0], [15, 0]]
+    assert found.ns[2].sum() == 0
+
+
+def test_while_another_one_is_full_too_nobody_is_held() -> None:
+    times = GroupTimes((link(1, spans((0, 40))), link(2, NOTHING, full=spans((30, 90)))), {}, NOBODY_HOLDS)
+    around = waiting((A, 0, 100, LINK_FULL, NOBODY), (B, 0, 100, LINK_FULL, NOBODY))
+    assert by_links(account(around, times), {0: [A, B]}, LINKS, TEN).ns[0, 0].tolist() == [30, 0]
+
+
+def test_time_that_is_in_enough_sets_counts_once_and_touching_is_no_overlap() -> None:
+    def pairs(count: int, *sets: Intervals) -> list[tuple[int, int]]:
+        found = at_least(sets, count)
+        return list(zip(found.begin_ns.tolist(), found.end_ns.tolist(), strict=True))
+
+    assert pairs(2, spans((0, 10)), spans((10, 20))) == []
+    assert pairs(1, spans((0, 10)), spans((10, 20))) == [(0, 20)]
+    assert pairs(2, spans((0, 10), (20, 30)), spans((5, 25))) == [(5, 10), (20, 25)]
+    assert pairs(3, spans((0, 10)), spans((5, 25))) == []
+
+
+def paths(sent: list[int], busy: dict[int, list[float]]) -> tuple[Any, Any, np.ndarray]:
+    """Three ways, each with one flow, of A, B and C."""
+    keys = tuple(SimpleNamespace(pid=pid) for pid in (A, B, C))
+    clocks = SimpleNamespace(during=lambda flows, begin, end: np.array(busy[flows[0]]))
+    return SimpleNamespace(keys=keys, of_flow=np.arange(3)), clocks, np.array(sent)
+
+
+def test_a_way_is_held_for_its_loss_and_for_what_tcp_is_busy_beyond_its_siblings() -> None:
+    ways, clocks, sent = paths([1000, 1000, 1000], {0: [50.0, 0.0], 1: [10.0, 0.0], 2: [30.0, 90.0]})
+    times = GroupTimes((), {1: spans((0, 60))}, NOBODY_HOLDS)
+    around = waiting(
+        (A, 0, 50, LOSS, NOBODY), (B, 20, 50, LOSS, NOBODY), (C, 90, 95, LOSS, NOBODY),
+        (A, 50, 80, TRANSPORT, NOBODY), (B, 50, 80, TRANSPORT, NOBODY), (C, 150, 200, TRANSPORT, NOBODY),
+        (A, 150, 170, TRANSPORT, NOBODY),
+    )  # fmt: skip
+    found = by_paths(account(around, times), {9: [D], 0: [A, B, C]}, ways, clocks, sent, TEN)
+    assert found.kind is Kind.PATH
+    assert [each.pid for each in found.keys] == [A, B, C]  # type: ignore[attr-defined]
+    assert found.ns[:, 0].tolist() == [[0, 0], [30, 0], [0, 0]]
+    assert found.ns[:, 1].tolist() == [[30, 0], [0, 0], [0, 20]], "beyond the median of the others, as far as they wait"
+
+
+@pytest.mark.parametrize(("minor_bytes", "count"), [(99, 2), (100, 3)])
+def test_ways_that_carry_hardly_anything_are_no_siblings(minor_bytes: int, count: int) -> None:
+    ways, clocks, sent = paths([1000, 1000, minor_bytes], {place: [0.0, 0.0] for place in range(3)})
+    found = by_paths(account(waiting(), GroupTimes((), {}, NOBODY_HOLDS)), {0: [A, B, C]}, ways, clocks, sent, TEN)
+    assert len(found.keys) == count
+
+
+def test_without_bytes_there_are_no_ways() -> None:
+    ways, clocks, sent = paths([0, 0, 0], {})
+    found = by_paths(account(waiting(), GroupTimes((), {}, NOBODY_HOLDS)), {0: [A]}, ways, clocks, sent, TEN)
+    assert found.ns.shape == (0, 2, 2)
+
+
+def test_a_single_way_has_nobody_to_be_slower_than() -> None:
+    ways, clocks, sent = paths([1000, 0, 0], {0: [90.0, 90.0]})
+    around = waiting((A, 0, 200, TRANSPORT, NOBODY))
+    found = by_paths(account(around, GroupTimes((), {}, NOBODY_HOLDS)), {0: [A]}, ways, clocks, sent, TEN)
+    assert found.ns.sum() == 0
+
+
+def test_the_causes_of_a_kind_are_those_of_the_account() -> None:
+    assert CAUSES[Kind.RANK] == (LATE_RANK, HOST)
+    assert CAUSES[Kind.LINK] == (LINK_FULL, OTHER_TRAFFIC)
+    assert CAUSES[Kind.PATH] == (LOSS, TRANSPORT)
+    assert (len(TEN), TEN.of(spans((50, 150))).tolist()) == (2, [50, 50])
+
+
+def test_a_window_is_ten_iterations_or_five_seconds_whichever_is_longer() -> None:
+    begin = np.arange(100) * S // 10
+    assert windows(begin, begin + S // 10)[[0, 48, 49, 50, 99]].tolist() == [0, 0, 0, 1, 50]
+    begin = np.arange(30) * S
+    assert windows(begin, begin + S)[[0, 9, 10, 29]].tolist() == [0, 0, 1, 20]
+
+
+def test_episodes_of_one_that_overlap_are_one() -> None:
+    held_ns = np.ones((2, 100), np.int64)
+    first = Episode(0, 10, 20, 12, 11, 0.96, still=False)
+    parts = [first, Episode(0, 20, 30, 25, 11, 0.99, still=True), Episode(0, 31, 40, 35, 10, 0.97, still=False)]
+    parts.append(Episode(1, 35, 40, 38, 6, 0.97, still=False))
+    joined, *others = _apart(parts, held_ns)
+    assert joined == Episode(0, 10, 30, 12, 21, 0.99, still=True)
+    assert others == parts[2:]
+    inside = Episode(0, 12, 15, 25, 4, 0.95, still=False)
+    assert _apart([first, inside], held_ns) == [Episode(0, 10, 20, 12, 11, 0.96, still=False)]
+
+
+def test_an_episode_that_is_over_is_not_still_so() -> None:
+    held = np.zeros((4, 200))
+    held[2, 50:90] = 60.0
+    begin = np.arange(200) * S // 10
+    (one,) = episodes((held * 1e6).astype(np.int64), begin, begin + S // 10)
+    assert (one.one, one.first, one.last, one.still, one.ns) == (2, 50, 89, False, 40 * 60_000_000)
+    assert one.confidence > 0.95
+
+
+def test_what_does_not_matter_is_not_said_however_sure() -> None:
+    held = np.zeros((4, 200))
+    held[1] = 5.9  # of 100 ms; the mean of all is a quarter of it
+    begin = np.arange(200) * S // 10
+    assert not episodes((held * 1e6).astype(np.int64), begin, begin + S // 10)
+    held[1] = 7.0
+    assert [each.one for each in episodes((held * 1e6).astype(np.int64), begin, begin + S // 10)] == [1]
+
+
+def test_who_waits_for_one_that_waits_itself_waits_for_what_that_one_does() -> None:
+    found = resolve_lateness(waiting((A, 0, 100, LATE_RANK, B), (B, 20, 50, LINK_FULL, NOBODY)))
+    assert rows(found) == [
+        (A, 0, 20, LATE_RANK, B),
+        (A, 20, 50, LINK_FULL, NOBODY),
+        (A, 50, 100, LATE_RANK, B),
+        (B, 20, 50, LINK_FULL, NOBODY),
+    ]
+
+
+def test_so_it_goes_from_one_to_the_next() -> None:
+    found = resolve_lateness(
+        waiting((A, 0, 10, LATE_RANK, B), (B, 0, 10, LATE_RANK, C), (C, 0, 10, LATE_RANK, D), (D, 0, 10, HOST, D))
+    )
+    assert [(cause, culprit) for *_, cause, culprit in rows(found)] == [(HOST, D)] * 4
+
+
+def test_two_that_wait_for_each_other_stay_late() -> None:
+    found = resolve_lateness(waiting((A, 0, 10, LATE_RANK, B), (B, 0, 10, LATE_RANK, A)))
+    assert rows(found) == [(A, 0, 10, LATE_RANK, B), (B, 0, 10, LATE_RANK, A)]
+
+
+def test_what_lies_within_some_time_is_cut_to_it() -> None:
+    found = within(
+        waiting((A, 0, 50, LATE_RANK, B), (A, 60, 90, HOST, A), (B, 0, 10, LOSS, NOBODY)),
+        {A: spans((20, 30), (40, 70)), C: spans((0, 100))},
+    )
+    assert rows(found) == [(A, 20, 30, LATE_RANK, B), (A, 40, 50, LATE_RANK, B), (A, 60, 70, HOST, A)]
+
+
+def test_pieces_are_cut_at_an_instant_each() -> None:
+    pieces = Pieces(np.array([0, 10, 20, 30]), np.array([10, 20, 30, 40]), np.array([0, 1, 2, 3]))
+    before, after = pieces.cut(np.array([-5, 15, 30, 99]))
+    assert [each.tolist() for each in (before.begin_ns, before.end_ns, before.row)] == [
+        [10, 20, 30],
+        [15, 30, 40],
+        [1, 2, 3],
+    ]
+    assert [each.tolist() for each in (after.begin_ns, after.end_ns, after.row)] == [[0, 15], [10, 20], [0, 1]]
+
+
+def test_pieces_are_split_by_time() -> None:
+    pieces = Pieces(np.array([0, 20]), np.array([10, 40]), np.array([5, 7]))
+    inside, outside = pieces.split(spans((5, 25), (40, 50)))
+    assert [each.tolist() for each in (inside.begin_ns, inside.end_ns, inside.row)] == [[5, 20], [10, 25], [5, 7]]
+    assert [each.tolist() for each in (outside.begin_ns, outside.end_ns, outside.row)] == [[0, 25], [5, 40], [5, 7]]
+
+
+def test_stretches_are_cut_at_edges_inside_of_them() -> None:
+    begin, end, row = cut_at(np.array([0, 10, 10]), np.array([10, 30, 10]), np.array([0, 10, 15, 20, 30]))
+    assert (begin.tolist(), end.tolist(), row.tolist()) == ([0, 10, 15, 20, 10], [10, 15, 20, 30, 10], [0, 1, 1, 1, 2])
+    assert contains(spans((5, 10)), np.array([4, 5, 9, 10])).tolist() == [False, True, True, False]
+    assert contains(NOTHING, np.array([4])).tolist() == [False]
+
+
+def test_at_the_beginning_what_matters_is_a_share_of_the_window_that_is_to_come() -> None:
+    """Iterations of 2 s: the first window will be 20 s, of which a twentieth is 1 s; two thirds of what one holds."""
+    begin = np.arange(12) * 2 * S
+    for held_s, named in ((1.4, False), (1.6, True)):
+        held = np.zeros((3, 12), np.int64)
+        held[0, 0] = int(held_s * S)
+        assert bool(episodes(held, begin, begin + 2 * S)) is named
+
+
+def test_an_episode_of_one_iteration_is_that_one() -> None:
+    begin = np.arange(60) * S // 10
+    held = np.zeros((3, 60), np.int64)
+    held[1, 30] = S
+    (one,) = episodes(held, begin, begin + S // 10)
+    assert (one.first, one.last, one.known, one.ns) == (30, 30, 30, S)
+
+
+def test_of_two_ways_the_busier_one_is_held_for_the_difference() -> None:
+    ways, clocks, sent = paths([1000, 1000, 0], {0: [50.0, 0.0], 1: [20.0, 0.0]})
+    around = waiting((A, 0, 100, TRANSPORT, NOBODY), (B, 0, 100, TRANSPORT, NOBODY))
+    found = by_paths(account(around, GroupTimes((), {}, NOBODY_HOLDS)), {0: [A, B]}, ways, clocks, sent, TEN)
+    assert found.ns[:, 1].tolist() == [[30, 0], [0, 0]]

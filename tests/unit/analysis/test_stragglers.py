@@ -1,0 +1,192 @@
+"""Who holds a job up: named when it matters and is sure, with what it did meanwhile; never for want of luck."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
+
+from netprof.analysis import analyze
+from netprof.analysis.account.causes import LATE_RANK
+from netprof.analysis.account.episodes import MATTERS, episodes
+from netprof.analysis.account.held_up import Kind, at_least
+from netprof.analysis.findings import doing
+from netprof.analysis.findings.doing import Doing, Of, Times, what_it_did
+from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.pieces import PieceSize
+from netprof.analysis.result_tables import result_table
+from netprof.analysis.tables.intervals import interval
+from netprof.trace import TraceReader
+
+EVERY_NS = 100 * MS
+
+
+def found(held_ms: np.ndarray, every_ns: int = EVERY_NS):
+    begin_ns = START_NS + np.arange(held_ms.shape[1]) * every_ns
+    return episodes((held_ms * MS).astype(np.int64), begin_ns, begin_ns + every_ns)
+
+
+def scatter(count: int, iterations: int, seed: int, scale_ms: float = 3.0) -> np.ndarray:
+    """What chance does: in each iteration one is last, by an exponential amount."""
+    random = np.random.default_rng(seed)
+    held = np.zeros((count, iterations))
+    held[random.integers(count, size=iterations), np.arange(iterations)] = random.exponential(scale_ms, iterations)
+    return held
+
+
+@pytest.mark.parametrize(("scale_ms", "most"), [(0.5, 0), (3.0, 0), (10.0, 1), (30.0, 10)])
+@pytest.mark.parametrize("count", [2, 4, 16])
+def test_chance_is_hardly_ever_taken_for_somebody(count: int, scale_ms: float, most: int) -> None:
+    alarms = sum(bool(found(scatter(count, 100, seed, scale_ms))) for seed in range(200))
+    assert alarms <= most, "where a third of all time is chance, no more often than the confidence says"
+
+
+@pytest.mark.parametrize("late_ms", [10.0, 30.0, 80.0])
+def test_one_that_is_late_from_some_iteration_on_is_named_soon_and_nobody_else(late_ms: float) -> None:
+    for seed in range(20):
+        held = scatter(4, 100, seed, 2.0)
+        held[2, 50:] += late_ms
+        (one,) = found(held)
+        assert one.one == 2
+        assert one.last == 99
+        assert one.still
+        assert abs(one.first - 50) <= 5
+        assert (one.known - 50) * EVERY_NS < 5 * 10**9
+        assert one.ns == pytest.approx(50 * late_ms * MS, rel=0.2)
+
+
+def test_with_iterations_of_seconds_ten_of_them_are_enough() -> None:
+    held = scatter(2, 40, 1, 20.0)
+    held[1, 20:] += 600.0
+    (one,) = found(held, 2_000 * MS)
+    assert one.one == 1
+    assert one.known - 20 < 10
+
+
+def test_a_single_pause_is_enough_if_it_is_long() -> None:
+    held = scatter(4, 100, 3, 2.0)
+    held[0, 60] = 1500.0
+    lengths = np.full(100, EVERY_NS)
+    lengths[60] += 1500 * MS
+    end_ns = START_NS + np.cumsum(lengths)
+    (one,) = episodes((held * MS).astype(np.int64), end_ns - lengths, end_ns)
+    assert (one.one, one.first, one.last, one.known) == (0, 60, 60, 60)
+    held[0, 60] = 100.0
+    assert not found(held)
+
+
+def test_what_all_have_in_common_is_nobodys() -> None:
+    assert not found(np.full((4, 100), 40.0))
+
+
+def test_two_that_are_late_in_turn_are_both_named() -> None:
+    held = scatter(4, 100, 5, 1.0)
+    held[1, ::2] += 60.0
+    held[3, 1::2] += 60.0
+    assert {each.one for each in found(held)} == {1, 3}
+
+
+def test_with_nobody_to_compare_with_nothing_is_said() -> None:
+    assert not found(np.full((1, 100), 80.0))
+    assert not found(np.zeros((4, 0)))
+
+
+def test_time_that_is_in_enough_sets() -> None:
+    sets = [interval(0, 10), interval(5, 20), interval(10, 30)]
+    two = at_least(sets, 2)
+    assert list(zip(two.begin_ns.tolist(), two.end_ns.tolist(), strict=True)) == [(5, 20)]
+    assert at_least(sets, 1).total_ns == 30
+    assert at_least([], 1).total_ns == 0
+
+
+def times(**more: float) -> Times:
+    """Four ranks that do the same in two iterations, but for what the third has more of; ms, or MB."""
+    usual = {
+        "FORWARD": 20,
+        "BACKWARD": 30,
+        "REST": 10,
+        "RUNNING": 40,
+        "CPU_WAIT": 5,
+        "STOPPED": 0,
+        "STOLEN": 0,
+        "WRITTEN": 0,
+    }
+    ns = np.zeros((4, len(Of), 2))
+    for of in Of:
+        ns[:, of] = usual[of.name] * MS
+        ns[2, of] += more.get(of.name, 0) * MS
+    return Times((10, 11, 12, 13), ns)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"REST": 60}, doing.DATA),
+        ({"REST": 60, "RUNNING": 55}, doing.DATA),
+        ({"REST": 60, "WRITTEN": 20}, doing.CHECKPOINT),
+        ({"FORWARD": 30, "BACKWARD": 30, "RUNNING": 60}, doing.COMPUTE),
+        ({"FORWARD": 60}, doing.COMPUTE),
+        ({"FORWARD": 20, "BACKWARD": 30, "REST": 10, "CPU_WAIT": 55, "RUNNING": 5}, doing.CPU_TAKEN),
+        ({"REST": 40, "CPU_WAIT": 38}, doing.CPU_TAKEN),
+        ({"BACKWARD": 60, "RUNNING": 58, "STOLEN": 50}, doing.CPU_TAKEN),
+        ({"REST": 2000, "STOPPED": 1950}, doing.PAUSED),
+    ],
+)
+def test_what_a_rank_did_is_what_it_has_more_of(more: dict[str, float], expected: Doing) -> None:
+    assert what_it_did(times(**more), 12, np.arange(2)) is expected
+
+
+def test_an_older_trace_tells_only_where_in_its_step_a_rank_was() -> None:
+    unknown = times(REST=60)
+    unknown.ns[:, Of.RUNNING :] = np.nan
+    assert what_it_did(unknown, 12, np.arange(2)) is doing.BETWEEN
+    unknown = times(FORWARD=60)
+    unknown.ns[:, Of.RUNNING :] = np.nan
+    assert what_it_did(unknown, 12, np.arange(2)) is doing.COMPUTE
+
+
+def late_job(path: Path, iterations: int = 40, since: int = 0) -> Path:
+    """Rank 2 of four is 45 ms late in each step from one on."""
+    return with_late_rank(Job(ranks=4, world_size=4, iterations=iterations).fill(), 2, 45 * MS, since).write(path)
+
+
+def test_a_late_rank_is_named_in_the_report_with_what_it_did(tmp_path: Path) -> None:
+    analysis = analyze(TraceReader(late_job(tmp_path / "t")))
+    finding = analysis.of(STRAGGLERS)
+    assert finding is not None
+    (one,) = finding.stragglers
+    assert (one.kind, one.who.rank, one.cause, one.doing) == (Kind.RANK, 2, LATE_RANK, doing.COMPUTE)
+    assert one.share == pytest.approx((31 + 45 - 42) / 200, abs=0.01)  # the others wait from 42 ms on
+    assert one.confidence >= 0.95
+    (document,) = analysis.document()["stragglers"]
+    assert (document["rank"], document["cause"], document["doing"]) == (2, "late_rank", "compute")
+    assert "rank 2 holds the others up" in str(analysis.parts(STRAGGLERS)[0].bodies[1].rows[0][1])
+
+
+def test_nobody_is_named_where_all_do_the_same(tmp_path: Path) -> None:
+    finding = analyze(TraceReader(Job(ranks=4, world_size=4, iterations=40).fill().write(tmp_path / "t"))).of(
+        STRAGGLERS
+    )
+    assert finding is not None
+    assert not finding.stragglers
+
+
+def test_a_recording_in_pieces_tells_the_same(tmp_path: Path) -> None:
+    path = late_job(tmp_path / "t", iterations=60, since=30)
+    size = PieceSize(rows=2_000, at_once=2_000, shortest_ns=2 * 10**9)
+    whole, pieces = (analyze(TraceReader(path), size=each).of(STRAGGLERS) for each in (None, size))
+    assert whole is not None
+    assert pieces is not None
+    assert whole.stragglers == pieces.stragglers
+    assert [each.first for each in whole.stragglers] == [30]
+
+
+def test_who_came_last_is_a_table(tmp_path: Path) -> None:
+    table = result_table(analyze(TraceReader(late_job(tmp_path / "t"))), "arrivals")
+    assert set(table["rank"].tolist()) == {2}
+    assert np.median(table["late_ns"]) == 45 * MS
+    assert set(table["doing"]) == {"compute"}
+    assert len(table["iteration"]) == 40
+    assert (table["late_ns"] >= MATTERS * ITERATION_NS).all()

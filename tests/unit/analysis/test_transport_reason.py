@@ -1,0 +1,50 @@
+"""Why a transport does not fill its link: one synthetic job, of which TCP's clocks say one thing after another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+from synthetic import ITERATION_NS, START_NS, Job
+
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.transport_reason import transport_reason
+from netprof.trace import TraceReader
+
+ITERATIONS = 10
+WHOLE_US = ITERATIONS * ITERATION_NS // 1000
+BUFFER = 1 << 20
+
+
+def clocks(
+    busy: float, receiver: float = 0.0, sender: float = 0.0, unsent: int = 0, queued: int = 0, rtt_us: int = 100
+) -> dict[str, Any]:
+    """TCP's samples of two flows at the begin and the end; `busy`, `receiver` and `sender` are shares of the time."""
+    at_end = {"busy_us": busy, "rwnd_limited_us": receiver, "sndbuf_limited_us": sender}
+    columns: dict[str, Any] = synthetic.tcp_columns(2, START_NS + ITERATIONS * ITERATION_NS)
+    columns |= {name: [round(share * WHOLE_US)] * 2 + [0] * 2 for name, share in at_end.items()}
+    columns |= {"notsent_bytes": [unsent] * 4, "send_buffer_bytes": [BUFFER] * 4, "send_queued_bytes": [queued] * 4}
+    return columns | {"rtt_us": [rtt_us] * 4}
+
+
+CASES = {
+    "the receiver has no room": (clocks(1.0, receiver=0.2, unsent=9000), "receive_window"),
+    "the send buffer is too small, TCP says": (clocks(1.0, sender=0.2), "send_buffer"),
+    "the send buffer is too small, its level says": (clocks(1.0, queued=BUFFER - 1), "send_buffer"),
+    "data waits and may not go": (clocks(1.0, unsent=9000), "congestion_window"),
+    "little is ever handed over": (clocks(0.2, unsent=9000), "application"),
+    "what is handed over goes at once": (clocks(1.0, queued=1000), "application"),
+    "they were read but once": ({name: values[:2] for name, values in clocks(1.0).items()}, "unknown"),
+    "a round trip takes longer than the link does": (clocks(1.0, unsent=9000, rtt_us=10_000_000), "small_messages"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_the_clocks_say(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, reason = CASES[case]
+    monkeypatch.setattr(synthetic, "tcp_columns", lambda ranks, end_ns: columns)
+    evidence = Evidence.of_trace(TraceReader(Job(ITERATIONS).fill().write(tmp_path / "t.netprof")))
+    assert len(waiting := evidence.account.waiting)
+    assert transport_reason(evidence, waiting).name == reason

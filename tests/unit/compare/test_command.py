@@ -1,0 +1,120 @@
+"""`netprof diff A B`: text, JSON and Markdown, and exit codes for CI."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+from shifted_clock import shift
+from synthetic import Job
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("runs")
+    Job(iterations=20).fill().write(made / "a.netprof")
+    Job(iterations=20).fill().write(made / "same.netprof")
+    Job(iterations=20, rate_bps=1e10).fill().write(made / "fast.netprof")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(synthetic, "DONE", 160 * synthetic.MS)  # of 200
+        patch.setattr(synthetic, "WIRE_TO", 134 * synthetic.MS)  # 5 % more bytes
+        Job(iterations=20).fill().write(made / "slow.netprof")
+    hosts = made / "hosts"
+    hosts.mkdir()
+    for rank in (0, 1):
+        shift(made / "slow.netprof", hosts / f"h{rank}.netprof", rank * 10**8, host=f"h{rank}", pids=[100 + rank])
+    return made
+
+
+def diff(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "netprof", "diff", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def document(folder: Path, *arguments: str) -> Any:
+    return json.loads(diff(folder, *arguments, "--json").stdout)
+
+
+def test_the_same_run_twice(folder: Path) -> None:
+    done = diff(folder, "a.netprof", "same.netprof", "--fail-above", "0%")
+    assert done.returncode == 0, done.stderr
+    assert "Nothing changed." in done.stdout
+    found = document(folder, "a.netprof", "same.netprof")
+    assert found["changed"] is False
+    assert found["comparable"] is True
+    assert {each["verdict"] for each in found["changes"]} == {"same"}
+
+
+def test_what_changed_is_said(folder: Path) -> None:
+    done = diff(folder, "a.netprof", "slow.netprof")
+    assert done.returncode == 0, done.stderr
+    assert "exposed communication +20.4 %" in done.stdout
+    changes = {each["name"]: each for each in document(folder, "a.netprof", "slow.netprof")["changes"]}
+    assert changes["exposed_communication"]["difference"] == pytest.approx(0.020, abs=1e-6)
+    assert changes["exposed_communication"]["verdict"] == "more"
+    assert changes["wire_bytes"]["difference_share"] == pytest.approx(0.05)
+    assert changes["compute"]["verdict"] == "less"
+    assert changes["iteration"]["verdict"] == "same"
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        (("3%",), 4),
+        (("25%",), 0),
+        (("10%",), 4),
+        (("10%", "exposed_communication=30%"), 0),
+        (("wire_bytes=3.5%",), 4),
+        (("iteration=0.1 %",), 0),
+        (("3",), 2),
+        (("nonsense=3%",), 2),
+    ],
+)
+def test_a_change_for_the_worse_fails(folder: Path, limits: tuple[str, ...], code: int) -> None:
+    options = [text for limit in limits for text in ("--fail-above", limit)]
+    done = diff(folder, "a.netprof", "slow.netprof", *options)
+    assert done.returncode == code, done.stderr
+    assert diff(folder, "slow.netprof", "a.netprof", "--fail-above", "1%").returncode in (0, 4)
+
+
+def test_what_got_better_does_not_fail(folder: Path) -> None:
+    done = diff(folder, "slow.netprof", "a.netprof", "--fail-above", "exposed_communication=1%")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_cannot_be_compared_is_said_and_does_not_pass(folder: Path) -> None:
+    done = diff(folder, "a.netprof", "fast.netprof")
+    assert done.returncode == 0
+    assert done.stdout.startswith("These runs cannot be compared: the line rate of all ranks is 1.00 Gbit/s in A")
+    done = diff(folder, "a.netprof", "fast.netprof", "--fail-above", "3%")
+    assert done.returncode == 1
+    assert "--fail-above has no answer" in done.stderr
+
+
+def test_a_folder_of_hosts_is_a_run(folder: Path) -> None:
+    found = document(folder, "slow.netprof", "hosts")
+    assert found["b"]["ranks"] == [0, 1]
+    assert sorted(found["b"]["hosts"]) == ["h0", "h1"]
+    assert all(each["verdict"] == "same" for each in found["changes"] if each["name"] != "late_rank")
+    assert any("recorded on" in note for note in found["notes"])
+
+
+def test_markdown(folder: Path) -> None:
+    done = diff(folder, "a.netprof", "slow.netprof", "--markdown", "-")
+    assert done.returncode == 0, done.stderr
+    assert "|  exposed communication | 98.0 ms | 118.0 ms |" in done.stdout
+    assert "<details><summary>Rests on</summary>" in done.stdout
+    assert diff(folder, "a.netprof", "same.netprof", "--markdown", "d.md").returncode == 0
+    assert (folder / "d.md").read_text().startswith("**Iterations take as long as before")
+    assert diff(folder, "a.netprof", "same.netprof", "--markdown", "d.md").returncode == 1
+
+
+def test_what_is_no_run_is_refused(folder: Path) -> None:
+    done = diff(folder, "a.netprof", "nothing")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,173 @@
+"""Two runs made of numbers: what changed is told, what did not is not, and runs that are not alike are called so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import Job
+
+from netprof.analysis.compare.difference import LESS, MORE, SAME, UNSURE, Difference, compare
+from netprof.analysis.compare.run import Run, read_run
+from netprof.analysis.compare.words import sentence
+from netprof.analysis.pieces import PieceSize
+from netprof.errors import TraceError
+from netprof.trace import TraceReader
+
+ITERATIONS = 50
+CAUSES = ("late_rank", "link_full", "other_traffic", "loss", "transport", "host", "unseen")
+
+
+def run(seed: int, ranks: int = 2, /, noise: float = 0.01, **scale: float) -> Run:
+    """Iterations of 0.2 s, half of it exposed; `scale` makes a quantity so many times what it is."""
+    random = np.random.default_rng(seed)
+
+    def of(mean: float, name: str) -> np.ndarray:
+        once = random.normal(1, noise, ITERATIONS)  # what happens to all ranks
+        return np.asarray(mean * scale.get(name, 1.0) * once * random.normal(1, noise / 3, (ranks, ITERATIONS)))
+
+    exposed, compute = of(0.1, "exposed_communication"), of(0.1, "compute")
+    nothing = np.zeros((ranks, ITERATIONS))
+    values = {
+        "iteration": compute + exposed,
+        "compute": compute,
+        "exposed_communication": exposed,
+        **dict.fromkeys(CAUSES, nothing),
+        "link_full": exposed,
+        "wire_bytes": np.full((ranks, ITERATIONS), 1e7 * scale.get("wire_bytes", 1.0)),
+        "retransmitted_bytes": nothing,
+        "collective_bytes": np.full((ranks, ITERATIONS), 9e6 * scale.get("collective_bytes", 1.0)),
+        "bus_bandwidth": of(9e8, "bus_bandwidth"),
+        "utilization": of(0.4, "utilization"),
+    }
+    return Run(
+        "r", Job().meta(), ("host",), ranks, frozenset({"GLOO"}), tuple(range(ranks)), values, np.full(ranks, 1e9)
+    )
+
+
+def verdicts(difference: Difference) -> dict[str, str]:
+    return {change.quantity.name: change.verdict for change in difference.changes}
+
+
+def test_two_runs_of_the_same_do_not_differ() -> None:
+    alarms = [compare(run(seed), run(seed + 1000)).changed for seed in range(0, 60, 2)]
+    assert sum(alarms) == 0
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("exposed_communication", MORE), ("wire_bytes", MORE)])
+def test_a_change_of_three_percent_is_told(name: str, verdict: str) -> None:
+    found = [verdicts(compare(run(seed), run(seed + 1000, **{name: 1.03})))[name] for seed in range(10)]
+    assert found == [verdict] * 10
+
+
+def test_what_became_less_is_told_as_less() -> None:
+    difference = compare(run(1), run(2, exposed_communication=0.8, bus_bandwidth=1.2))
+    found = verdicts(difference)
+    assert (found["iteration"], found["exposed_communication"], found["link_full"]) == (LESS, LESS, LESS)
+    assert (found["bus_bandwidth"], found["compute"], found["wire_bytes"]) == (MORE, SAME, SAME)
+    assert all(change.worse_share == 0 for change in difference.changes)
+
+
+def test_intervals_hold_what_is_true() -> None:
+    held = 0
+    for seed in range(40):
+        change = compare(run(seed), run(seed + 1000, exposed_communication=1.1)).of("exposed_communication")
+        assert change is not None
+        held += change.low <= 0.01 <= change.high
+    assert held == 40
+
+
+def test_noise_is_called_not_sure() -> None:
+    assert verdicts(compare(run(1, noise=0.3), run(2, noise=0.3)))["iteration"] == UNSURE
+
+
+def test_a_share_of_nothing_is_unknown() -> None:
+    change = compare(run(1), run(2)).of("loss")
+    assert change is not None
+    assert change.share(change.difference) is None
+    assert change.verdict == SAME
+
+
+def test_a_rank_that_changed_alone_is_named() -> None:
+    after = run(2, 4)
+    slow = {name: each.copy() for name, each in after.values.items()}
+    slow["compute"][2] *= 1.5
+    difference = compare(run(1, 4), replace(after, values=slow))
+    assert {(change.rank, change.quantity.name) for change in difference.by_rank} == {(2, "compute")}
+    assert "Rank 2" in sentence(difference)
+    assert compare(run(1, 4), after).by_rank == ()
+
+
+def test_what_all_ranks_changed_by_is_no_ranks_own() -> None:
+    assert compare(run(1, 4), run(2, 4, compute=1.5)).by_rank == ()
+
+
+def other(changes: Mapping[str, Any], **scale: float) -> list[str]:
+    return list(compare(run(1), replace(run(2, **scale), **changes)).not_comparable)
+
+
+def test_runs_that_are_not_of_the_same_job_are_called_so() -> None:
+    assert other({}) == []
+    assert "2 ranks" in other({"world_size": 4})[0]
+    assert "another model" in other({}, collective_bytes=2.0)[0]
+    assert "line rate" in other({"line_rates_bps": np.full(2, 1e10)})[0]
+    assert "nccl" in other({"backends": frozenset({"NCCL"})})[0]
+    assert other({"line_rates_bps": np.full(2, np.nan)}) == []
+
+
+def test_a_slightly_slower_link_is_only_noted() -> None:
+    difference = compare(run(1), replace(run(2), line_rates_bps=np.full(2, 0.97e9)))
+    assert difference.not_comparable == ()
+    assert any("970.0 Mbit/s in B" in note for note in difference.notes)
+
+
+def test_a_recording_is_read_as_its_iterations(tmp_path: Path) -> None:
+    found = read_run(TraceReader(Job(iterations=12).fill().write(tmp_path / "t.netprof")))
+    assert found.iterations == 12
+    assert found.ranks == (0, 1)
+    np.testing.assert_allclose(found.values["iteration"], 0.2)
+    np.testing.assert_allclose(found.values["exposed_communication"], 0.098, atol=2e-6)
+    waited = sum(found.values[cause] for cause in CAUSES)
+    np.testing.assert_allclose(waited, found.values["exposed_communication"])
+    np.testing.assert_allclose(found.values["wire_bytes"], 80 * 125_000)
+    np.testing.assert_allclose(found.values["utilization"], 80 / 200)
+    np.testing.assert_allclose(found.values["collective_bytes"], 4 * 2_500_000)
+    np.testing.assert_allclose(found.line_rates_bps, 1e9)
+
+
+def test_a_long_recording_is_read_in_pieces_as_it_is_at_once(tmp_path: Path) -> None:
+    path = Job(iterations=40).fill().write(tmp_path / "t.netprof")
+    whole = read_run(TraceReader(path))
+    pieces = read_run(TraceReader(path), size=PieceSize(rows=400, at_once=400, shortest_ns=1))
+    assert whole.values.keys() == pieces.values.keys()
+    for name, each in whole.values.items():
+        np.testing.assert_allclose(pieces.values[name], each, err_msg=name)
+
+
+def test_too_few_iterations_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="only 3 whole iterations"):
+        read_run(TraceReader(Job(iterations=3).fill().write(tmp_path / "t.netprof")))
+
+
+def test_a_job_without_marks_is_compared_by_inferred_iterations(tmp_path: Path) -> None:
+    job = Job(iterations=40).fill()
+    job.marks = []
+    found = read_run(TraceReader(job.write(tmp_path / "t.netprof")))
+    assert found.inferred
+    assert found.ranks == (0, 1)
+    assert found.iterations >= 30
+    np.testing.assert_allclose(found.values["iteration"], 0.2)
+    np.testing.assert_allclose(found.values["wire_bytes"], 80 * 125_000)
+    difference = compare(found, found)
+    assert set(verdicts(difference).values()) == {SAME}
+    assert any("inferred" in note for note in difference.notes)
+    assert (
+        "inferred"
+        in compare(
+            found, read_run(TraceReader(Job(iterations=40).fill().write(tmp_path / "m.netprof")))
+        ).not_comparable[0]
+    )

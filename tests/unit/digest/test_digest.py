@@ -1,0 +1,278 @@
+"""The report of digests says what the report of their traces says, in every number that it gives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from shifted_clock import shift
+from synthetic import MS, Job, with_late_rank
+
+from netprof.analysis import analyze
+from netprof.analysis.digest.gather import GATHERED
+from netprof.analysis.digest.opened import open_digest
+from netprof.analysis.digest.part import part_of, together
+from netprof.analysis.hosts.job import open_job
+from netprof.analysis.pieces import PieceSize
+from netprof.analysis.result_tables import result_table
+from netprof.analysis.section import Analysis
+from netprof.errors import TraceError, UsageError
+from netprof.session.digest import write_digests
+from netprof.session.digested import analyze_digests, on_hosts
+from netprof.trace import TraceReader
+from netprof.trace.digest import digests_in, is_digest
+from netprof.views.console import render
+from netprof.views.json_report import to_json
+from netprof.views.markdown import render as markdown
+
+ONLY_DIGESTS = ("digest", "notes", "last_ones")
+
+
+def job(ranks: int = 4, iterations: int = 30) -> Job:
+    """A job of which the last rank is late for good."""
+    return with_late_rank(Job(ranks=ranks, world_size=ranks, iterations=iterations).fill(), ranks - 1, 40 * MS)
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("job")
+    whole = job().write(folder / "whole.netprof")
+    return [
+        shift(whole, folder / f"h{rank}.netprof", rank * 10**8, host=f"h{rank}", pids=[100 + rank])
+        for rank in range(4)
+    ]  # fmt: skip
+
+
+def analyzed(paths: list[Path], size: PieceSize | None = None) -> Analysis:
+    return analyze(open_job(paths), size=size, more=(GATHERED,))
+
+
+def document(analysis: Analysis) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(to_json(analysis), allow_nan=False))
+    return found
+
+
+def same_as_traces(found: dict[str, Any], traces: dict[str, Any]) -> list[str]:
+    """Hold the one to the other, and return what both say."""
+    keys = [key for key in found if key not in ONLY_DIGESTS]
+    assert {key: found[key] for key in keys} == {key: traces[key] for key in keys}
+    return keys
+
+
+def test_it_equals_that_of_the_traces(traces, tmp_path):
+    analysis = analyzed(traces)
+    assert len(write_digests(analysis, tmp_path, "job")) == 4
+    found = document(analyze_digests(digests_in(tmp_path)))
+    keys = same_as_traces(found, document(analysis))
+    assert {"waiting", "stragglers", "ranks", "links", "collectives", "iterations", "hosts", "verdict"} <= set(keys)
+    assert found["stragglers"], "the late rank is found"
+    assert found["stragglers"][0]["doing"] == document(analysis)["stragglers"][0]["doing"] != None  # noqa: E711
+    assert found["waiting"]["exposed_s"] > 0
+    assert found["digest"]["hosts"] == 4
+    assert set(analysis.notes) & set(found["notes"]) == set(found["notes"]) - set(found["notes"]).difference(
+        analysis.notes
+    )
+
+
+def test_so_does_that_of_one_trace(tmp_path):
+    analysis = analyzed([job(2).write(tmp_path / "one.netprof")])
+    write_digests(analysis, tmp_path, "job")
+    same_as_traces(document(analyze_digests(digests_in(tmp_path))), document(analysis))
+
+
+def test_so_does_that_of_a_long_recording_in_pieces(tmp_path):
+    size = PieceSize(rows=1000, at_once=0, shortest_ns=500 * MS)
+    analysis = analyzed([job(2, 60).write(tmp_path / "one.netprof")], size)
+    write_digests(analysis, tmp_path, "job")
+    same_as_traces(document(analyze_digests(digests_in(tmp_path))), document(analysis))
+
+
+def test_one_rank_without_anybody_to_wait_for(tmp_path):
+    analysis = analyzed([Job(ranks=1, world_size=1).fill().write(tmp_path / "one.netprof")])
+    write_digests(analysis, tmp_path, "job")
+    found = document(analyze_digests(digests_in(tmp_path)))
+    same_as_traces(found, document(analysis))
+    assert found["stragglers"] is None
+
+
+def test_a_trace_that_tells_nothing(tmp_path):
+    analysis = analyzed([Job().write(tmp_path / "one.netprof")])
+    write_digests(analysis, tmp_path, "job")
+    found = document(analyze_digests(digests_in(tmp_path)))
+    same_as_traces(found, document(analysis))
+    assert found["waiting"] is None
+
+
+def test_in_any_order_and_any_tree_it_is_the_same(traces, tmp_path):
+    write_digests(analyzed(traces), tmp_path, "job")
+    parts = [part_of(open_digest(place)) for place in digests_in(tmp_path)]
+    flat = together(parts)
+    for order in ([3, 1, 0, 2], [2, 3, 1, 0]):
+        mixed = [parts[number] for number in order]
+        tree = together([together(mixed[:2]), together(mixed[2:])])
+        assert np.array_equal(tree.exposed_ns, flat.exposed_ns)
+        assert np.array_equal(tree.spared_ns, flat.spared_ns)
+        assert sorted(tree.times.pid.tolist()) == sorted(flat.times.pid.tolist())
+    shuffled = [digests_in(tmp_path)[number] for number in (2, 0, 3, 1)]
+    found, straight = document(analyze_digests(shuffled)), document(analyze_digests(digests_in(tmp_path)))
+    found["waiting"]["by_rank"].sort(key=json.dumps)
+    straight["waiting"]["by_rank"].sort(key=json.dumps)
+    assert found == straight
+
+
+def test_hosts_that_are_missing_are_named(traces, tmp_path):
+    write_digests(analyzed(traces), tmp_path, "job")
+    shutil.rmtree(tmp_path / "job=job" / "host=h2")
+    found = document(analyze_digests(digests_in(tmp_path)))
+    assert found["digest"]["missing"] == ["h2"]
+    assert any("h2 are missing" in note or "h2" in note for note in found["notes"])
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 3]
+
+
+def test_some_hosts_of_them(traces, tmp_path):
+    write_digests(analyzed(traces), tmp_path, "job")
+    found = document(analyze_digests(on_hosts(digests_in(tmp_path), ["h1"])))
+    assert [rank["rank"] for rank in found["ranks"]] == [1]
+    with pytest.raises(UsageError, match="no digest is of a host 'h9'"):
+        on_hosts(digests_in(tmp_path), ["h9"])
+
+
+def test_every_view_of_findings_draws_it(traces, tmp_path):
+    from io import StringIO
+
+    from rich.console import Console
+
+    write_digests(analyzed(traces), tmp_path, "job")
+    analysis = analyze_digests(digests_in(tmp_path))
+    console = Console(file=StringIO(), width=120)
+    render(analysis, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "4 hosts: h0, h1, h2, h3" in text
+    assert "only in the traces" in text
+    assert "4 hosts' digests" in markdown(analysis)
+
+
+def test_it_is_small_and_other_programs_read_it(traces, tmp_path):
+    write_digests(analyzed(traces), tmp_path, "job")
+    host = tmp_path / "job=job" / "host=h0"
+    table = pyarrow.parquet.read_table(host / "iterations.parquet")
+    assert table.num_rows == 30
+    assert {"pid", "begin_ns", "exposed_phase_ns"} <= set(table.column_names)
+    assert not (host / "marks.parquet").exists()
+    assert pyarrow.parquet.read_table(host / "link_seconds.parquet").num_rows > 0
+
+
+def test_digests_are_not_overwritten_unless_they_may_be(traces, tmp_path):
+    analysis = analyzed(traces[:2])
+    write_digests(analysis, tmp_path, "job")
+    with pytest.raises(TraceError, match="holds a digest already"):
+        write_digests(analysis, tmp_path, "job")
+    write_digests(analysis, tmp_path, "job", force=True)
+    assert len(list((tmp_path / "job=job").glob("_job-*.json"))) == 1
+    same_as_traces(document(analyze_digests(digests_in(tmp_path))), document(analysis))
+
+
+def test_digests_of_several_jobs_are_not_mixed(traces, tmp_path):
+    analysis = analyzed(traces[:1])
+    write_digests(analysis, tmp_path, "one")
+    write_digests(analysis, tmp_path, "two")
+    assert is_digest(tmp_path)
+    assert is_digest(tmp_path / "job=one")
+    assert not is_digest(tmp_path / "job=none")
+    with pytest.raises(UsageError, match="2 jobs"):
+        digests_in(tmp_path)
+    assert len(digests_in(tmp_path / "job=one")) == 1
+    assert len(digests_in(tmp_path / "job=one" / "host=h0")) == 1
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Recorders of one machine, whose clock is one: nothing is estimated."""
+    folder = tmp_path_factory.mktemp("alike")
+    whole = job().write(folder / "whole.netprof")
+    return [
+        same_boot(shift(whole, folder / f"h{rank}.netprof", host=f"h{rank}", pids=[100 + rank])) for rank in range(4)
+    ]
+
+
+def each_alone(traces: list[Path], root: Path) -> None:
+    for trace in traces:
+        write_digests(analyzed([trace]), root, "job", reader=TraceReader(trace))
+
+
+def test_made_host_by_host_they_tell_who_comes_last(alike, tmp_path):
+    each_alone(alike, tmp_path)
+    found, whole = document(analyze_digests(digests_in(tmp_path))), document(analyzed(alike))
+    assert found["last_ones"]["ranks"][0]["rank"] == 3
+    assert found["last_ones"]["ranks"][0]["host"] == "h3"
+    assert found["last_ones"]["ranks"][0]["late_s"] > 0
+    assert "rank 3 on h3 comes last" in found["verdict"]
+    assert found["iterations"] == whole["iterations"]
+    assert found["scaling_factor"] == whole["scaling_factor"]
+    assert "waiting" not in found
+    assert any("no single one tells" in note for note in found["notes"])
+
+
+def test_clocks_of_their_own_are_compared_by_what_is_kept_of_the_streams(tmp_path):
+    whole = job(2).write(tmp_path / "whole.netprof")
+    mine = shift(whole, tmp_path / "h0.netprof", host="h0", pids=[100])
+    its = shift(whole, tmp_path / "h1.netprof", 500_123_457, 20e-6, host="h1", pids=[101])
+    parts = [mine, its]
+    each_alone(parts, tmp_path / "digests")
+    found, traces = document(analyze_digests(digests_in(tmp_path / "digests"))), document(analyzed(parts))
+    clock, same = found["hosts"][1]["clock"], traces["hosts"][1]["clock"]
+    assert clock["source"] == same["source"] == "flows"
+    assert abs(clock["drift_ppm"] - 20) < clock["drift_bound_ppm"] + 1e-3
+    assert clock["bound_s"] < 1e-3
+    (last,) = found["last_ones"]["ranks"]
+    assert (last["rank"], last["host"], last["matters"]) == (1, "h1", 30)
+    assert last["late_s"] == pytest.approx(30 * 0.04, rel=1e-3)
+
+
+def test_where_the_clocks_do_not_tell_nobody_is_said_to_be_last(traces, tmp_path):
+    """Steps that are all alike do not tell which is which, and the realtime clocks may be wrong by seconds."""
+    each_alone(traces, tmp_path)
+    found = document(analyze_digests(digests_in(tmp_path)))
+    assert found["last_ones"]["ranks"] == []
+    assert [host["clock"]["source"] for host in found["hosts"]] == ["reference", *["realtime"] * 3]
+
+
+def test_who_comes_last_is_who_does_in_the_traces(alike, tmp_path):
+    each_alone(alike, tmp_path)
+    found = document(analyze_digests(digests_in(tmp_path)))
+    table = result_table(analyzed(alike), "arrivals")
+    assert found["last_ones"]["iterations"] == 30
+    last = {each["rank"]: each for each in found["last_ones"]["ranks"]}
+    ranks, late = np.asarray(table["rank"]), np.asarray(table["late_ns"])
+    assert {rank: each["iterations"] for rank, each in last.items()} == {
+        int(rank): int((ranks == rank).sum()) for rank in np.unique(ranks[ranks >= 0])
+    }
+    assert sum(each["late_s"] for each in last.values()) == pytest.approx(late[late >= 0.05 * 200 * MS].sum() / 1e9)
+
+
+def same_boot(trace: Path) -> Path:
+    from dataclasses import replace
+
+    from netprof.trace.meta import open_trace, write_meta
+
+    write_meta(open_trace(trace), replace(TraceReader(trace).meta, boot_id="one"))
+    return trace
+
+
+def test_traces_beside_digests_are_digested_on_the_way(traces, tmp_path):
+    each_alone(traces[:2], tmp_path)
+    mixed = document(analyze_digests([*digests_in(tmp_path), *traces[2:]]))
+    each_alone(traces[2:], tmp_path)
+    assert mixed["last_ones"] == document(analyze_digests(digests_in(tmp_path)))["last_ones"]
+
+
+def test_what_was_made_together_and_what_alone_are_not_mixed(traces, tmp_path):
+    write_digests(analyzed(traces[:2]), tmp_path, "job")
+    each_alone(traces[2:], tmp_path)
+    with pytest.raises(TraceError, match="made together with others"):
+        analyze_digests(digests_in(tmp_path))

@@ -1,0 +1,148 @@
+"""Digests that others wrote: what is damaged or made up is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from synthetic import Job
+
+from netprof.analysis import analyze
+from netprof.analysis.digest.gather import GATHERED
+from netprof.errors import NetprofError, TraceError
+from netprof.session.digest import write_digests
+from netprof.session.digested import analyze_digests
+from netprof.trace import TraceReader
+from netprof.trace.digest import digests_in
+from netprof.views.json_report import to_json
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    trace = Job(iterations=12).fill().write(tmp_path / "t.netprof")
+    return write_digests(analyze(TraceReader(trace), more=(GATHERED,)), tmp_path / "digests", "job")[0]
+
+
+def refused(host: Path) -> str:
+    with pytest.raises(TraceError) as caught:
+        analyze_digests(digests_in(host.parents[1]))
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def edited(path: Path, change: Any) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document.update(ranks=5),
+        lambda document: document["ranks"][0].update(place="first"),
+        lambda document: document["ranks"][0]["summary"].update(pid=-5),
+        lambda document: document["ranks"][0]["summary"].update(pid=1 << 70),
+        lambda document: document["links"][0]["summary"].update(tx_bytes=None),
+        lambda document: document.pop("host"),
+        lambda document: document["host"]["meta"].update(host="x" * 100_000),
+        lambda document: document.update(schema="1"),
+        lambda document: document.update(schema=2),
+        lambda document: document.update(made="../../../etc/passwd"),
+        lambda document: document.update(made=""),
+        lambda document: document["things"][0].update(kind=None),
+        lambda document: document.update(span_ns=[1]),
+    ],
+)
+def test_a_document_that_is_not_what_netprof_writes(host, change):
+    edited(host / "_digest.json", change)
+    refused(host)
+
+
+@pytest.mark.parametrize("text", ["", "[", "[1]", '{"schema": NaN}', "[" * 100_000, '{"schema": 1e999}', "\x00"])
+def test_a_document_that_is_none(host, text):
+    (host / "_digest.json").write_text(text)
+    refused(host)
+
+
+def replaced(host: Path, name: str, column: str, values: pa.Array[Any]) -> None:
+    path = host / f"{name}.parquet"
+    table = pyarrow.parquet.read_table(path)
+    table = table.set_column(table.column_names.index(column), column, values)
+    pyarrow.parquet.write_table(table, path)
+
+
+def numbers(host: Path, name: str, value: int) -> pa.Array[Any]:
+    rows = pyarrow.parquet.read_metadata(host / f"{name}.parquet").num_rows
+    return pa.array([value] * rows, pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("waiting", "window", 12),
+        ("waiting", "window", -1),
+        ("waiting", "window", 1 << 40),
+        ("waiting", "late_rank_ns", -2),
+        ("iterations", "duration_ns", (1 << 63) - 1),
+        ("iterations", "begin_ns", -(1 << 63)),
+    ],
+)
+def test_numbers_that_cannot_be_there(host, table, column, value):
+    replaced(host, table, column, numbers(host, table, value))
+    refused(host)
+
+
+def test_columns_of_another_kind_or_with_holes(host):
+    rows = pyarrow.parquet.read_metadata(host / "iterations.parquet").num_rows
+    replaced(host, "iterations", "begin_ns", pa.array(["x"] * rows))
+    refused(host)
+    replaced(host, "iterations", "begin_ns", pa.array([None] * rows, pa.int64()))
+    refused(host)
+
+
+def test_a_table_that_is_missing_cut_off_a_link_or_no_parquet(host, tmp_path):
+    path = host / "iterations.parquet"
+    data = path.read_bytes()
+    for damaged in (b"", data[: len(data) // 2], b"PAR1" * 100, data[:-8] + b"\xff\xff\xff\x7fPAR1"):
+        path.write_bytes(damaged)
+        refused(host)
+    path.unlink()
+    refused(host)
+    elsewhere = tmp_path / "elsewhere.parquet"
+    elsewhere.write_bytes(data)
+    path.symlink_to(elsewhere)
+    assert "symbolic link" in refused(host)
+
+
+def test_a_flipped_byte_is_refused_or_harmless(host):
+    """Whatever is damaged, there is a report or one line that says why not."""
+    rng = random.Random(7)
+    files = sorted(each for each in host.iterdir())
+    for _ in range(150):
+        path = rng.choice(files)
+        data = path.read_bytes()
+        flipped = bytearray(data)
+        flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(flipped)
+        with suppress(NetprofError):
+            json.dumps(to_json(analyze_digests(digests_in(host.parents[1]))), allow_nan=False)
+        path.write_bytes(data)
+
+
+def test_the_command_says_so_in_one_line(host):
+    (host / "iterations.parquet").write_bytes(b"PAR1")
+    done = subprocess.run(
+        [sys.executable, "-m", "netprof", "report", str(host.parents[1])], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "iterations.parquet is damaged" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,100 @@
+"""Traces and digests behind URLs: copied, and nothing else that lies there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import fsspec
+import pytest
+from synthetic import Job
+
+from netprof.errors import TraceError, UsageError
+from netprof.trace import remote
+from netprof.trace.remote import fetched, is_url
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return Job().fill().write(tmp_path / "job" / "a.netprof")
+
+
+@pytest.fixture
+def memory(trace):
+    files = fsspec.filesystem("memory")
+    files.put(str(trace), "/bucket/job/a.netprof", recursive=True)
+    files.pipe("/bucket/job/a.netprof/core.dump", b"x")
+    files.pipe("/bucket/job/notes.txt", b"x")
+    yield files
+    files.rm("/bucket", recursive=True)
+
+
+def test_what_is_a_url():
+    assert is_url("s3://bucket/job")
+    assert is_url("memory://x")
+    assert not any(map(is_url, ("job.netprof", "/a//b", "C://x"[1:], "a:b", "s3:/bucket", "s3://")))
+
+
+def test_a_trace_a_folder_and_a_pattern_of_them(memory, trace):
+    for url, place in (
+        ("memory://bucket/job/a.netprof", "."),
+        ("memory://bucket/job/", "a.netprof"),
+        ("memory://bucket/job/*.netprof", "a.netprof"),
+    ):
+        found = fetched(url) / place
+        assert sorted(each.name for each in found.iterdir()) == sorted(each.name for each in trace.iterdir())
+        assert all((found / each.name).read_bytes() == each.read_bytes() for each in trace.iterdir())
+        assert not list(found.parent.glob("**/notes.txt"))
+
+
+def test_what_is_not_there(memory):
+    with pytest.raises((TraceError, UsageError), match="memory://bucket/none"):
+        fetched("memory://bucket/none")
+    with pytest.raises(UsageError, match="no trace"):
+        fetched("memory://bucket/x*")
+    with pytest.raises(UsageError, match="cannot open"):
+        fetched("nothing-like-it://bucket/x")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../meta.json",
+        "job/../../meta.json",
+        "/etc/meta.json",
+        "a/b/c/d/e/meta.json",
+        "meta.json",
+        "a/meta.json.sh",
+        "a//meta.json",
+    ],
+)
+def test_a_listing_leads_nowhere_else(name):
+    assert remote._belongs(name) is None
+
+
+def test_the_command_reads_one_by_http(trace):
+    pytest.importorskip("aiohttp", reason="what fsspec needs for http")
+    handler = partial(_Quiet, directory=str(trace.parent.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/job/a.netprof"
+        done = subprocess.run(
+            [sys.executable, "-m", "netprof", "report", url, "--json"], capture_output=True, text=True
+        )
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    own = subprocess.run(
+        [sys.executable, "-m", "netprof", "report", str(trace), "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == json.loads(own.stdout)
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format, *args):
+        pass

@@ -1,0 +1,80 @@
+"""`netprof report` of several traces, however they are named, and `netprof.load` of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shifted_clock import shift
+from synthetic import Job
+
+import netprof
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("job")
+    whole = Job().fill().write(tmp_path_factory.mktemp("whole") / "whole.netprof")
+    for rank in (0, 1):
+        shift(whole, made / f"h{rank}.netprof", rank * 10**8, host=f"h{rank}", pids=[100 + rank])
+    return made
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "netprof", "report", *arguments], capture_output=True, text=True)
+
+
+def report(*arguments: str) -> Any:
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_traces_a_folder_and_a_pattern_are_the_same(folder):
+    named = report(str(folder / "h0.netprof"), str(folder / "h1.netprof"))
+    assert [host["host"] for host in named["hosts"]] == ["h0", "h1"]
+    assert [host["ranks"] for host in named["hosts"]] == [[0], [1]]
+    assert named["world_size"] == 2
+    assert report(str(folder)) == named
+    assert report(str(folder / "*.netprof")) == named
+
+
+def test_one_host_of_them(folder):
+    found = report(str(folder), "--host", "h1")
+    assert [host["host"] for host in found["hosts"]] == ["h1"]
+    assert [rank["rank"] for rank in found["ranks"]] == [1]
+
+
+def test_what_is_not_there_is_said(folder):
+    assert "no trace fits" in run(str(folder / "x*")).stderr
+    assert "no trace is of a host" in run(str(folder), "--host", "h9").stderr
+    empty = folder.parent / "empty"
+    empty.mkdir(exist_ok=True)
+    done = run(str(empty))
+    assert done.returncode == 1
+    assert "is not a netprof trace" in done.stderr
+
+
+def test_the_report_names_the_hosts(folder):
+    text = run(str(folder)).stdout
+    assert "2 hosts: h0, h1" in text
+    assert "clocks against that of h0" in text
+
+
+def test_every_format_is_written(folder, tmp_path):
+    names = ("page.html", "report.md", "t.perfetto.json", "report.json")
+    done = run(str(folder), *(text for name in names for text in ("-o", str(tmp_path / name))))
+    assert done.returncode == 0, done.stderr
+    assert all((tmp_path / name).stat().st_size > 1000 for name in names)
+    assert run(str(folder), "--csv", str(tmp_path / "csv")).returncode == 0
+    assert "rank 1 on h1" in (tmp_path / "t.perfetto.json").read_text()
+
+
+def test_load(folder):
+    run_of_two = netprof.load(folder / "h0.netprof", folder / "h1.netprof")
+    assert set(run_of_two.flows["rank"]) == {0, 1}
+    assert len(netprof.load(folder).ranks) == 2

@@ -1,0 +1,90 @@
+"""A host's rows as rows of the job: times, numbers, and time bins on the job's grid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import MS, Job, mark_columns
+
+from netprof.analysis.hosts.meta import meta_of_job
+from netprof.analysis.hosts.moved import Mover
+from netprof.analysis.hosts.numbers import Numbers
+from netprof.analysis.hosts.on_grid import on_grid
+from netprof.model import Host, HostClock, Series
+from netprof.schema import COUNT, MarkKind, tables
+
+AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
+
+
+def wire(first: Any, last: Any, start: Any, wire_bytes: int = 10_001) -> dict[str, Any]:
+    columns = {name: np.atleast_1d(np.array(value, np.int64)) for name, value in
+               (("first_ns", first), ("last_ns", last), ("bin_start_ns", start))}  # fmt: skip
+    size = len(columns["first_ns"])
+    amounts = {name: np.full(size, wire_bytes) for name in AMOUNTS}
+    return columns | amounts | {"stream_position": np.full(size, 77), "stream_position_ns": columns["last_ns"]}
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, MS), st.integers(0, MS)), min_size=1, max_size=20))
+def test_no_byte_is_lost_and_every_row_is_in_one_bin(bins):
+    start = np.array([each[0] for each in bins])
+    inside = np.sort(np.array([each[1:] for each in bins]), axis=1)
+    rows, of = on_grid(wire(start + inside[:, 0], start + inside[:, 1], start), MS)
+    for name in AMOUNTS:
+        assert np.bincount(of, weights=rows[name], minlength=len(bins)).tolist() == [10_001] * len(bins)
+    assert (rows["bin_start_ns"] % MS == 0).all()
+    assert (rows["first_ns"] >= rows["bin_start_ns"]).all()
+    assert (rows["last_ns"] <= rows["bin_start_ns"] + MS).all()
+
+
+def test_a_bin_is_cut_where_its_bytes_passed_an_edge():
+    rows, of = on_grid(wire(3_900_000, 4_300_000, 3_500_000, wire_bytes=400), MS)
+    assert of.tolist() == [0, 0]
+    assert rows["wire_bytes"].tolist() == [100, 300]
+    assert rows["bin_start_ns"].tolist() == [3 * MS, 4 * MS]
+    assert rows["last_ns"].tolist() == [4 * MS, 4_300_000]
+    assert rows["stream_position_ns"].tolist() == [0, 4_300_000]
+
+
+def test_what_was_merged_while_the_recorder_was_held_up_stays_so():
+    rows, _ = on_grid(wire(3_900_000, 9_300_000, 3_500_000), MS)
+    assert len(rows["first_ns"]) == 1
+    assert rows["last_ns"] - rows["bin_start_ns"] > MS
+
+
+def moved(name: str, columns: dict[str, Any], numbers: Numbers | None = None) -> pa.RecordBatch:
+    numbers = numbers or Numbers(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    mover = Mover(HostClock("flows", 1e9, 0.0, 0), numbers, MS, MS, 0, 1 << 62)
+    schema = tables()[name]
+    batch = pa.RecordBatch.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+    return mover.move(name, batch)
+
+
+def test_changes_of_links_are_moved():
+    job = Job(rate_changes=[("eth0", 5 * 10**9, 1e9)])
+    found = moved("link_changes", job.link_changes())
+    assert found.column("since_ns").to_pylist()[-1] == 4 * 10**9
+
+
+def test_a_forked_process_is_called_the_same_everywhere():
+    numbers = Numbers(np.array([5, 6]), np.array([5]), pids=1 << 22)
+    rows = [(2 * 10**9, 5, 5, int(MarkKind.PROCESS_FORK), 6, 0), (3 * 10**9, 6, 6, int(MarkKind.DDP_FORWARD), 6, 0)]
+    found = moved("marks", mark_columns(rows), numbers)
+    child = (1 << 22) + 6
+    assert found.column("pid").to_pylist() == [5, child]
+    assert found.column("arg0").to_pylist() == [child, 6]
+
+
+def test_what_two_recorders_on_one_host_counted_is_there_once():
+    series = Series(0, "host", "cpu0", "steal", "ns", COUNT, "")
+    meta = replace(Job().meta(), series=(series,))
+    numbers = [Numbers(np.zeros(0, np.int64), np.zeros(0, np.int64), series=host) for host in (0, 1)]
+    both = [Host("a", meta, "a"), Host("b", meta, "b")]
+    assert [each.subject for each in meta_of_job(both, numbers, (0, 1)).series] == ["cpu0 of a"]
+    other = [both[0], Host("b", replace(meta, boot_id="another"), "b")]
+    found = meta_of_job(other, numbers, (0, 1)).series
+    assert [(each.id, each.subject) for each in found] == [(0, "cpu0 of a"), (1, "cpu0 of b")]

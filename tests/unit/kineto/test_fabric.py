@@ -1,0 +1,202 @@
+"""The messages of the job's profilers, and the desk that answers them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netprof.errors import NetprofError
+from netprof.model import Clock, Target
+from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.kineto import fabric
+from netprof.probes.kineto.desk import Desk
+from netprof.probes.kineto.files import ProfileFolder
+from netprof.probes.kineto.probe import KinetoProbe
+
+
+def question(kinds: int = 3, pids: tuple[int, ...] = (1, 2)) -> bytes:
+    return fabric.answer("req", struct.pack(f"=iiq{len(pids)}i", kinds, len(pids), 0, *pids))
+
+
+def test_a_question_is_understood() -> None:
+    message = fabric.parse(question())
+    assert message is not None
+    assert message.asks_for_activities
+    events_only = fabric.parse(question(kinds=1))
+    assert events_only is not None
+    assert not events_only.asks_for_activities
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 39, struct.pack("=Q32s", 10**9, b"req"), question()[:-1]])
+def test_what_is_no_message_is_none(data: bytes) -> None:
+    assert fabric.parse(data) is None
+
+
+def test_too_short_a_question_asks_for_nothing() -> None:
+    message = fabric.parse(fabric.answer("req", b"abc"))
+    assert message is not None
+    assert not message.asks_for_activities
+
+
+def test_the_answer_names_the_file_and_the_iterations() -> None:
+    message = fabric.parse(fabric.configuration("/tmp/x.json", 3))
+    assert message is not None
+    lines = message.body.decode().split("\n")
+    assert "ACTIVITIES_LOG_FILE=/tmp/x.json" in lines
+    assert "ACTIVITIES_ITERATIONS=3" in lines
+
+
+def ask(data: bytes) -> fabric.Message:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+        client.bind(b"\0netprof-test-%d-%d" % (os.getpid(), threading.get_ident()))
+        client.settimeout(5)
+        client.sendto(data, fabric.DAEMON)
+        answered = fabric.parse(client.recv(fabric.LONGEST))
+        assert answered is not None
+        return answered
+
+
+@pytest.fixture
+def netns() -> NetworkNamespace:
+    return NetworkNamespace.own()
+
+
+def test_a_desk_answers_who_asks_by_the_kernels_word(netns: NetworkNamespace) -> None:
+    asked: list[int] = []
+
+    def wanted(pid: int) -> bytes:
+        asked.append(pid)
+        return fabric.configuration("/tmp/x.json", 2)
+
+    desk = Desk(netns, wanted)
+    try:
+        assert ask(fabric.answer("ctxt", struct.pack("=iiq", 0, 1, 0))).name == "ctxt"
+        assert b"ACTIVITIES_ITERATIONS=2" in ask(question(pids=(1,))).body
+        assert asked == [os.getpid()], "whatever the question says"
+        assert ask(question(kinds=1)).body == b""
+    finally:
+        desk.close()
+
+
+def test_an_address_that_is_taken_is_an_error_that_says_so(netns: NetworkNamespace) -> None:
+    desk = Desk(netns, lambda pid: None)
+    try:
+        with pytest.raises(NetprofError, match="taken"):
+            Desk(netns, lambda pid: None)
+    finally:
+        desk.close()
+
+
+def test_without_being_asked_for_it_does_nothing() -> None:
+    probe = KinetoProbe(None)
+    probe.follow([Target(os.getpid(), 1, frameworks=("torch",))])
+    assert probe.drain(final=True) == {}
+    said = probe.describe()
+    assert (said.started, said.skipped) == ((), ())
+    probe.close()
+
+
+def test_a_job_that_does_not_ask_is_told_of(tmp_path: Path) -> None:
+    probe = KinetoProbe(2)
+    probe.follow([Target(os.getpid(), 1, frameworks=("torch",))])
+    (skipped,) = probe.describe().skipped
+    assert "KINETO_USE_DAEMON=1" in skipped.remedy
+    probe.close()
+
+
+def test_a_profile_is_taken_when_it_is_whole_and_removed(tmp_path: Path) -> None:
+    folder = ProfileFolder(os.getpid())
+    written = Path(folder.file)
+    assert written.parent.stat().st_mode & 0o777 == 0o700
+    assert folder.complete() is None
+    written.write_text('{"traceEvents": [')
+    assert folder.complete() is None
+    (written.parent / "link.json").symlink_to("/etc/hostname")
+    written.write_text('{"traceEvents": []}\n')
+    found = folder.complete()
+    assert found is not None
+    assert found.name == written.name
+    folder.close()
+    folder.close()
+    assert not written.parent.exists()
+
+
+ASKING = """
+import socket, sys
+asking = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+asking.bind(b"")
+asking.settimeout(5)
+for line in sys.stdin:
+    asking.sendto(bytes.fromhex(line), sys.argv[1].encode())
+    print(asking.recv(65536).hex(), flush=True)
+"""
+
+
+class Asking:
+    """A process that was started so that it asks, and does when told to."""
+
+    def __init__(self) -> None:
+        address = "\\0dynolog\\0"
+        program = ASKING.replace("sys.argv[1].encode()", f'b"{address}"')
+        environment = {**os.environ, fabric.ENVIRONMENT: "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self.target = Target(self.process.pid, 1, frameworks=("torch",), netns=Path("/proc/self/ns/net").stat().st_ino)
+
+    def ask(self) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(question().hex() + "\n")
+        self.process.stdin.flush()
+        answered = fabric.parse(bytes.fromhex(self.process.stdout.readline()))
+        assert answered is not None
+        return answered.body.decode()
+
+
+@pytest.fixture
+def asking(netns: NetworkNamespace) -> Iterator[Asking]:
+    process = Asking()
+    yield process
+    process.process.kill()
+    process.process.communicate()
+
+
+def test_nobody_is_told_to_profile_before_all_is_recorded(asking: Asking) -> None:
+    with KinetoProbe(2) as probe:
+        probe.follow([asking.target])
+        assert asking.ask() == ""
+        probe.drain()
+        assert "ACTIVITIES_ITERATIONS=2" in asking.ask()
+        assert asking.ask() == "", "once"
+
+
+@pytest.mark.parametrize("set_ns", [0, 1_001_000_000, -1_001_000_000])
+def test_a_clock_that_is_set_while_a_job_is_profiled_misplaces_nothing(
+    set_ns: int, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with KinetoProbe(2) as probe:
+        probe.follow([asking.target])
+        probe.drain()
+        (file,) = [line for line in asking.ask().split("\n") if line.startswith("ACTIVITIES_LOG_FILE=")]
+        now = Clock.now()
+        monkeypatch.setattr(Clock, "now", lambda: Clock(now.monotonic_ns, now.realtime_ns + set_ns))
+        event = '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 5, "dur": 7}'
+        Path(file.partition("=")[2]).write_text(
+            f'{{"baseTimeNanoseconds": {now.realtime_ns}, "traceEvents": [{event}]}}\n'
+        )
+        found = probe.drain()
+        if set_ns == 0:
+            assert found["profiled"]["first_ns"].tolist() == [now.monotonic_ns + 5_000] * 2
+        else:
+            assert found == {}
+            (skipped,) = probe.describe().skipped
+            assert "clock was set by 1.00 s" in skipped.reason

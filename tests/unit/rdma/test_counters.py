@@ -1,0 +1,163 @@
+"""Counters of RDMA ports: wraps, reloads, and every driver's names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rdma_tree import HARDWARE, Tree
+
+from netprof.probes.rdma.counters import Count, PortCounters
+from netprof.probes.rdma.drivers import DRIVERS, Driver
+from netprof.probes.rdma.pace import Changes, Pace
+from netprof.probes.rdma.ports import Port, device_of_uverbs, ports_of
+from netprof.schema import RDMA_CONGESTION, RDMA_LOSS, LinkState
+
+MS = 1_000_000
+
+
+def counted(bits: int, *values: int) -> int:
+    count = Count(bits)
+    for value in values:
+        count.see(value)
+    return count.total
+
+
+def test_a_count_goes_on_from_its_first_value() -> None:
+    assert counted(64, 1000, 1000, 1010) == 10
+
+
+def test_a_narrow_count_that_wraps_goes_on() -> None:
+    assert counted(32, 2**32 - 3, 4, 10) == 13
+    assert counted(32, 3_809_045_607, 100_000) == 2**32 - 3_809_045_607 + 100_000
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_count_that_begins_anew_counts_from_zero(bits: int) -> None:
+    assert counted(bits, 500, 600, 7) == 107
+
+
+def test_a_wide_count_never_wraps() -> None:
+    assert counted(64, 2**32 - 3, 4) == 4
+
+
+def test_what_is_not_known_is_not_counted() -> None:
+    count = Count()
+    count.see(100)
+    count.see(150)
+    count.begin_anew()
+    count.see(7_000)
+    count.see(7_001)
+    assert count.total == 51
+
+
+def port_of(tree: Tree, name: str) -> tuple[Port, Driver]:
+    (port,) = ports_of(name.partition("/")[0], tree.root)
+    driver = port.driver()
+    assert driver is not None
+    return port, driver
+
+
+@pytest.mark.parametrize("name", HARDWARE)
+def test_every_driver_is_told_by_its_files(tmp_path: Path, name: str) -> None:
+    tree = Tree(tmp_path)
+    port, driver = port_of(tree, tree.port(name).name)
+    assert driver.name == name
+    counters = PortCounters(port, driver)
+    assert (counters.moved().tx_bytes is None) is (name == "rxe")
+    assert counters.events()
+
+
+def test_every_driver_has_a_tree_here() -> None:
+    assert [driver.name for driver in DRIVERS] == list(HARDWARE)
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)
+def test_what_is_reported_tells_of_something(driver: Driver) -> None:
+    known = {quantity.name for quantity in driver.events.values()}
+    assert known & {*RDMA_CONGESTION, *RDMA_LOSS}
+    assert driver.narrow <= set(driver.events)
+
+
+def test_words_are_bytes(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("mlx5", begin_at={"counters/port_xmit_data": 1_000})
+    counters = PortCounters(*port_of(tree, scripted.name))
+    scripted.grow(counters__port_xmit_data=25, counters__port_rcv_data=50, counters__port_xmit_packets=3)
+    assert counters.moved().amounts == (100, 200, 3, 0)
+
+
+def test_both_families_of_addresses_count(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("irdma")
+    counters = PortCounters(*port_of(tree, scripted.name))
+    scripted.grow(hw_counters__ip4OutOctets=30, hw_counters__ip6OutOctets=12)
+    assert counters.moved().tx_bytes == 42
+
+
+def test_a_port_that_was_loaded_again_goes_on(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("efa", rate="100 Gb/sec (4X EDR)", link_layer="Unknown")
+    counters = PortCounters(*port_of(tree, scripted.name))
+    scripted.grow(hw_counters__tx_bytes=1_000_000)
+    assert counters.moved().tx_bytes == 1_000_000
+    scripted.pull_out()
+    for _ in range(2):
+        with pytest.raises(OSError):  # noqa: PT011
+            counters.moved()
+    scripted.come_back()
+    assert counters.moved().tx_bytes == 1_000_000
+    scripted.grow(hw_counters__tx_bytes=5)
+    assert counters.moved().tx_bytes == 1_000_005
+    assert counters.reloads == 1
+
+
+def test_a_narrow_counter_of_a_port_wraps(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("mlx5", begin_at={"hw_counters/packet_seq_err": 2**32 - 2})
+    counters = PortCounters(*port_of(tree, scripted.name))
+    scripted.set(hw_counters__packet_seq_err=3, hw_counters__rp_cnp_handled=9)
+    told = {quantity.name: total for quantity, total in counters.events()}
+    assert told["sequence_errors"] == 5
+    assert told["cnp_received"] == 9
+
+
+def test_a_port_says_its_rate_and_whether_it_is_up(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("mlx5", rate="10 Gb/sec (1X FDR10)")
+    port, _ = port_of(tree, scripted.name)
+    state, rate = port.condition()
+    assert (state, rate.bps, port.is_ethernet) == (LinkState.UP, 10e9, True)
+    (scripted.folder / "state").write_text("1: DOWN\n")
+    (scripted.folder / "rate").write_text("nonsense\n")
+    state, rate = port.condition()
+    assert (state, rate.bps) == (LinkState.DOWN, None)
+    scripted.pull_out()
+    assert port.condition()[0] is LinkState.GONE
+
+
+def test_a_device_is_told_by_its_file(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("mlx5")
+    assert device_of_uverbs(scripted.uverbs.name, tmp_path) == "mlx5_0"
+    assert device_of_uverbs("uverbs9", tmp_path) == ""
+
+
+def test_reading_keeps_to_its_share_of_a_core() -> None:
+    pace = Pace(0.01, 2 * MS)
+    pace.took(5_000)
+    assert pace.period_ns == 2 * MS
+    for _ in range(100):
+        pace.took(80_000)
+    assert pace.period_ns == pytest.approx(8 * MS, rel=0.02)
+
+
+def test_how_often_counters_change_is_measured_while_they_do() -> None:
+    changes = Changes()
+    assert not changes.measured
+    time_ns = 0
+    for number in range(200):
+        time_ns += 1_000 * MS if number % 10 == 0 else 12 * MS + number % 3 * MS
+        changes.see(time_ns)
+    assert changes.measured
+    assert 12 * MS <= changes.period_ns <= 14 * MS

@@ -1,0 +1,125 @@
+"""A job that netprof starts: held until it is released, and ended as it would end without netprof."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from netprof.errors import NotPermittedError, UsageError
+from netprof.session.child import Child
+from netprof.session.options import RecordingOptions
+from netprof.session.rights import Rights
+from netprof.session.run import run
+
+REFUSED = NotPermittedError("no programs here", "get the rights")
+
+
+def code_of(argv: Sequence[str]) -> int:
+    child = Child(argv)
+    assert child.exit_code() is None
+    child.release()
+    return ended(child)
+
+
+def ended(child: Child) -> int:
+    until_s = time.monotonic() + 20
+    while (code := child.exit_code()) is None:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    return code
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143)])
+def test_exit_codes_are_a_shell_s(script: str, code: int) -> None:
+    assert code_of(["sh", "-c", script]) == code
+
+
+def test_what_cannot_be_executed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text").write_text("no program")
+    assert code_of([str(tmp_path / "absent")]) == 127
+    assert code_of([str(tmp_path / "text")]) == 126
+    assert capfd.readouterr().err.splitlines() == [
+        f"netprof: cannot run {tmp_path}/absent: No such file or directory",
+        f"netprof: cannot run {tmp_path}/text: Permission denied",
+    ]
+
+
+def test_nothing_begins_before_it_is_released(tmp_path: Path) -> None:
+    child = Child(["touch", str(tmp_path / "began")])
+    time.sleep(0.2)
+    assert Path(f"/proc/{child.pid}").exists()
+    assert not (tmp_path / "began").exists()
+    child.abandon()
+    assert not Path(f"/proc/{child.pid}").exists()
+    assert not (tmp_path / "began").exists()
+
+
+def test_what_python_ignores_a_job_does_not(tmp_path: Path) -> None:
+    out = tmp_path / "ignored"
+    assert code_of(["sh", "-c", f"grep SigIgn /proc/self/status > {out}"]) == 0
+    ignored = int(out.read_text().split()[1], 16)
+    assert not ignored >> (signal.SIGPIPE - 1) & 1
+    assert not ignored >> (signal.SIGXFSZ - 1) & 1
+
+
+def test_signals_are_passed_on_to_what_runs(tmp_path: Path) -> None:
+    child = Child(["sh", "-c", f"trap 'exit 5' TERM; touch {tmp_path}/began; while :; do sleep 0.05; done"])
+    child.release()
+    while not (tmp_path / "began").exists():
+        time.sleep(0.01)
+    child.send(signal.SIGTERM)
+    assert ended(child) == 5
+    child.send(signal.SIGTERM)  # to nobody
+    assert child.exit_code() == 5
+
+
+def test_no_command() -> None:
+    with pytest.raises(UsageError, match="there is no command to run"):
+        Child([])
+
+
+@pytest.fixture
+def without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rights, "here", classmethod(lambda cls: Rights(REFUSED)))
+
+
+def test_a_job_is_run_and_recorded(without_rights: None, tmp_path: Path) -> None:
+    told: list[NotPermittedError] = []
+    outcome, code = run(["sh", "-c", "sleep 0.3; exit 4"], RecordingOptions(tmp_path / "t"), ["netprof"], told.append)
+    assert (code, told, outcome.failure) == (4, [REFUSED], None)
+    assert outcome.meta.stop_reason == "the job ended"
+    assert not outcome.interrupted
+
+
+def test_the_job_outlives_a_recording_that_is_over(without_rights: None, tmp_path: Path) -> None:
+    script = f"sleep 1; touch {tmp_path}/done; exit 4"
+    options = RecordingOptions(tmp_path / "t", duration_ns=200_000_000)
+    outcome, code = run(["sh", "-c", script], options, ["netprof"], lambda refused: None)
+    assert (code, outcome.meta.stop_reason) == (4, "the duration was reached")
+    assert (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize(("number", "passed"), [(signal.SIGTERM, True), (signal.SIGHUP, True), (signal.SIGINT, False)])
+def test_what_netprof_is_told_the_job_is_told(
+    without_rights: None, tmp_path: Path, number: signal.Signals, passed: bool
+) -> None:
+    """But for what a terminal's ctrl-C sends: that reaches both."""
+    name, before = number.name.removeprefix("SIG"), signal.signal(signal.SIGHUP, signal.SIG_DFL)  # not as under nohup
+    script = f"trap 'exit 5' {name}; kill -{name} {os.getpid()}; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; exit 6"
+    try:
+        _, code = run(["sh", "-c", script], RecordingOptions(tmp_path / "t"), ["netprof"], lambda refused: None)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert code == (5 if passed else 6)
+
+
+def test_a_job_whose_recording_cannot_begin_is_not_begun(without_rights: None, tmp_path: Path) -> None:
+    options = RecordingOptions(tmp_path / "t", device="no-such-device")
+    with pytest.raises(UsageError):
+        run(["touch", str(tmp_path / "began")], options, ["netprof"], lambda refused: None)
+    assert not (tmp_path / "began").exists()

@@ -1,0 +1,212 @@
+"""`netprof attach --job`: which jobs a host has, told from what only looks like one, and which of them is meant."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from proc_tree import FIRST_PID, ProcTree
+
+from netprof.errors import NetprofError, UsageError
+from netprof.probes.job import containers, procfs
+from netprof.probes.job.containers import container_of, slurm_job_of
+from netprof.probes.job.jobs import LocalJob, find_jobs, program_of
+from netprof.session.which_job import JobChoice, chosen, trace_name
+
+ID = "3f2a" + "0" * 60
+DOCKER = f"0::/system.slice/docker-{ID}.scope"
+POD = f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope"
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcTree:
+    made = ProcTree(tmp_path / "proc")
+    monkeypatch.setattr(procfs, "PROC", str(made.root))
+    return made
+
+
+def slurm(number: int, port: int, tree: ProcTree) -> list[int]:
+    return tree.torchrun("train.py", port, environment={"SLURM_JOB_ID": str(number), "SLURM_PROCID": "0"})
+
+
+def pick(**choice: str | bool) -> LocalJob:
+    return chosen(find_jobs(), JobChoice(**choice), {})  # type: ignore[arg-type]
+
+
+def test_the_only_job_is_found_whole_and_nothing_else(tree: ProcTree) -> None:
+    tree.process("bash train.sh")
+    tree.process("python analyse.py", torch=True)
+    ranks = tree.torchrun("train.py", 29500)
+    tree.process("python -m http.server", connected=True)
+    job = pick()
+    assert job.pids == ranks
+    assert len(job.targets) == 1 + 2 + 2, "launcher, ranks, data loaders"
+    assert [target.rank for target in job.training] == [0, 1]
+    assert job.sentence.startswith(f"train.py: ranks 0 to 1 (pid {ranks[0]}, {ranks[1]}), user ")
+
+
+def test_the_ranks_of_two_launchers_with_one_rendezvous_are_one_job(tree: ProcTree) -> None:
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "1"}
+    pids = [tree.process(torch=True, environment={**place, "RANK": str(rank), "LOCAL_RANK": "0"}) for rank in range(2)]
+    assert pick().pids == pids
+
+
+def test_a_launcher_with_a_higher_pid_than_its_ranks_is_of_their_job(tree: ProcTree) -> None:
+    agent = FIRST_PID + 50
+    tree.process("torchrun train.py", torch=True, connected=True, pid=agent)
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "1"}
+    pids = [tree.process(parent=agent, torch=True, environment={**place, "RANK": str(rank)}) for rank in range(2)]
+    job = pick()
+    assert job.pids == pids
+    assert {target.pid for target in job.targets} == {agent, *pids}
+
+
+def test_ranks_without_variables_are_found_by_their_connections(tree: ProcTree) -> None:
+    starter = tree.process("python spawn.py", torch=True)
+    fork = "python -c spawn_main(5) --multiprocessing-fork"
+    pids = [tree.process(fork, starter, torch=True, connected=True) for _ in range(2)]
+    assert pick().pids == pids
+    assert pick().is_sure
+    assert pick().label == "spawn"
+
+
+def test_processes_that_only_import_torch_are_no_job(tree: ProcTree) -> None:
+    parent = tree.process("python sweep.py", torch=True)
+    tree.process("python sweep.py", parent, torch=True)
+    tree.process("python sweep.py", parent, torch=True)
+    with pytest.raises(NetprofError, match="no training job is found") as error:
+        pick()
+    assert error.value.exit_code == 1
+
+
+def test_what_may_be_a_notebook_counts_only_where_nothing_else_is(tree: ProcTree) -> None:
+    notebook = tree.process("python -m ipykernel_launcher", torch=True, connected=True)
+    assert pick().pids == [notebook]
+    ranks = tree.torchrun("train.py", 29500)
+    assert pick().pids == ranks
+    assert pick(name="ipykernel").pids == [notebook]
+
+
+def test_of_several_each_is_said_in_a_line_with_how_to_choose_it(tree: ProcTree) -> None:
+    one, other, third = slurm(12, 1, tree), tree.torchrun("b.py", 2, ranks=4), tree.torchrun("b.py", 3)
+    with pytest.raises(UsageError) as error:
+        pick()
+    assert error.value.exit_code == 2
+    assert error.value.message == "3 jobs train on this host, and it is not said which is meant"
+    lines = error.value.choices
+    assert len(lines) == 3
+    assert lines[0].endswith("Slurm job 12: --job --slurm-job 12")
+    assert "b.py: ranks 0 to 3" in lines[1]
+    assert lines[1].endswith(f": netprof attach {other[0]}"), "nothing else tells it from the third"
+    assert lines[2].endswith(f": netprof attach {third[0]}")
+    assert pick(slurm_job="12").pids == one
+
+
+def test_a_netprof_that_slurm_started_means_the_job_of_that_step(tree: ProcTree) -> None:
+    slurm(12, 1, tree)
+    own = slurm(13, 2, tree)
+    jobs = find_jobs()
+    assert chosen(jobs, JobChoice(), {"SLURM_JOB_ID": "13"}).pids == own
+    assert chosen(jobs, JobChoice(slurm_job="12"), {"SLURM_JOB_ID": "13"}).pids != own
+    with pytest.raises(UsageError, match="2 jobs"):
+        chosen(jobs, JobChoice(), {"SLURM_JOB_ID": "14"})
+
+
+def test_two_steps_of_one_slurm_job_have_to_be_told_apart(tree: ProcTree) -> None:
+    slurm(12, 1, tree)
+    slurm(12, 2, tree)
+    with pytest.raises(UsageError, match="2 jobs"):
+        pick(slurm_job="12")
+    assert len(pick(slurm_job="12", every=True).pids) == 4
+
+
+def test_by_container_and_by_name(tree: ProcTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "{id}.json"
+    monkeypatch.setattr(containers, "_DESCRIPTIONS", ((str(place), (("Name",),)),))
+    Path(str(place).format(id=ID)).write_text(json.dumps({"Name": "/trainer"}))
+    inside = tree.torchrun("train.py", 1, cgroup=DOCKER, environment={"HOSTNAME": "web-1"})
+    outside = tree.torchrun("train.py", 2, run="myrun", environment={"HOSTNAME": "host"})
+    for text in ("trainer", "web-1", "3f2a", ID):
+        assert pick(container=text).pids == inside
+    for text in ("host", "train", "f2a"):
+        with pytest.raises(NetprofError, match="fits --container"):
+            pick(container=text)
+    assert pick(name="myrun").pids == outside
+    with pytest.raises(UsageError):
+        pick(name="train.py")
+    with pytest.raises(NetprofError, match=r"no training job on this host fits --name other\.py") as error:
+        pick(name="other.py")
+    assert (error.value.exit_code, len(error.value.choices)) == (1, 2)
+
+
+def test_all_of_them_as_one(tree: ProcTree) -> None:
+    one, other = tree.torchrun("a.py", 1), tree.torchrun("b.py", 2)
+    job = pick(every=True)
+    assert sorted(job.pids) == sorted(one + other)
+    assert job.label == "2-jobs"
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        (DOCKER, ["3f2a00000000"]),
+        (POD, ["pod-7"]),
+        (f"12:pids:/docker/{ID}\n0::/", ["3f2a00000000"]),
+        (f"0::/machine.slice/libpod-{ID}.scope/container", ["3f2a00000000"]),
+        ("0::/lxc.payload.web/init.scope", ["web"]),
+        ("0::/machine.slice/machine-web.scope/payload", ["web"]),
+        ("0::/user.slice/user-0.slice", [""]),
+    ],
+)
+def test_cgroups_of_engines(line: str, names: list[str], tree: ProcTree) -> None:
+    environment = {"HOSTNAME": "pod-7"} if "kubepods" in line else {}
+    assert [container_of(tree.process(cgroup=line), environment).label] == names
+
+
+def test_slurm_s_job_is_its_cgroup_s_where_the_process_says_nothing(tree: ProcTree) -> None:
+    own = tree.process(cgroup="0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0")
+    assert slurm_job_of(own, {}) == "77"
+    assert slurm_job_of(own, {"SLURM_JOB_ID": "12"}) == "77", "a cgroup is the kernel's"
+    assert slurm_job_of(tree.process(), {"SLURM_JOB_ID": "12"}) == "12"
+    assert slurm_job_of(tree.process(), {"SLURM_JOB_ID": "../x"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("python -u /home/a/train.py --lr 1", "train.py"),
+        ("python -m trainer.main x", "trainer.main"),
+        ("/opt/bin/lammps -in x", "lammps"),
+        ("", "?"),
+    ],
+)
+def test_the_program_of_a_command(command: str, program: str) -> None:
+    assert program_of(command) == program
+
+
+def test_a_trace_is_called_by_job_host_and_time(tree: ProcTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "node-3.cluster")
+    monkeypatch.setattr(time, "strftime", lambda _: "20260101-120000")
+    slurm(12, 1, tree)
+    tree.torchrun("../../tmp/\x1b]0;x\x07.py", 2, run="../../etc;rm")
+    tree.torchrun("a.py", 3, run="0b3c1de2-1111-4222-8333-0123456789ab")
+    names = sorted(str(trace_name(job)) for job in find_jobs())
+    assert names == [
+        "netprof-a-node-3.cluster-20260101-120000.netprof",
+        "netprof-etc_rm-node-3.cluster-20260101-120000.netprof",
+        "netprof-slurm-12-node-3.cluster-20260101-120000.netprof",
+    ]
+
+
+@pytest.mark.parametrize("words", [[], ["1", "--job"], ["1", "--all"], ["--slurm-job", "3"]])
+def test_what_is_to_be_recorded_is_said_once(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "netprof", "attach", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 2

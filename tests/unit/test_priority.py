@@ -1,0 +1,38 @@
+"""The recorder's place in the queue for a CPU."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from open_files import no_more_open_files
+
+from netprof.session.priority import NICENESS, behind_the_job
+
+
+def places() -> set[tuple[int, int]]:
+    tasks = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    return {(os.sched_getscheduler(task), os.getpriority(os.PRIO_PROCESS, task)) for task in tasks}
+
+
+def test_every_thread_waits_behind_the_job_and_comes_back() -> None:
+    leave = threading.Event()
+    thread = threading.Thread(target=leave.wait)
+    thread.start()
+    try:
+        before = places()
+        with behind_the_job():
+            assert places() == {(os.SCHED_BATCH, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))}
+        if os.geteuid() == 0:
+            assert places() == before
+    finally:
+        leave.set()
+        thread.join()
+
+
+def test_where_no_file_can_be_opened_this_thread_still_waits_behind_the_job() -> None:
+    before = os.sched_getscheduler(0)
+    with no_more_open_files(), behind_the_job():
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+    os.sched_setscheduler(0, before, os.sched_param(0))

@@ -1,0 +1,134 @@
+"""What the kernel says that a process did: time on a CPU, waiting for one, stopped, bytes written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netprof.analysis.tables.counters import CounterSamples
+from netprof.analysis.tables.process_counts import CPU_WAIT, ON_CPU, STOPPED, WRITTEN, process_counts
+from netprof.model import Host, Series, Target
+from netprof.probes.job.procfs import read_stat
+from netprof.probes.process.probe import ProcessProbe
+from netprof.probes.series import SeriesRows
+
+_BUSY = """
+import os, sys
+print("ready", flush=True)
+with open(sys.argv[1], "wb") as file:
+    file.write(bytes(8 << 20))
+    os.fsync(file.fileno())
+print("written", flush=True)
+while True: pass
+"""
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", _BUSY, str(tmp_path / "file")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+def target(pid: int) -> Target:
+    stat = read_stat(pid)
+    assert stat is not None
+    return Target(pid, stat.start_ticks, frameworks=("ddp",))
+
+
+def wait_for_state(pid: int, states: str) -> None:
+    until = time.monotonic() + 10
+    while (stat := read_stat(pid)) is None or stat.state not in states:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_process_is_seen_running_writing_and_stopped(busy: subprocess.Popen[str]) -> None:
+    probe = ProcessProbe(SeriesRows("process", count()))
+    rows: list[tuple[int, int, int]] = []
+
+    def look() -> None:
+        columns = probe.drain(final=True)["counters"]
+        rows.extend(zip(*(map(int, columns[name]) for name in ("series", "time_ns", "value")), strict=True))
+
+    with probe:
+        probe.follow([target(busy.pid)])
+        look()
+        assert busy.stdout is not None
+        assert busy.stdout.readline() == "written\n"
+        begin_ns = time.monotonic_ns()
+        look()
+        time.sleep(0.3)
+        look()
+        end_ns = time.monotonic_ns()
+        busy.send_signal(signal.SIGSTOP)
+        wait_for_state(busy.pid, "T")
+        look()
+        stopped_ns = time.monotonic_ns()
+        busy.send_signal(signal.SIGCONT)
+        wait_for_state(busy.pid, "RS")
+        look()
+    columns = np.array(sorted(rows), np.int64).T
+    counts = process_counts(CounterSamples(*columns), probe.describe().series, ())
+    edges = np.array([begin_ns, end_ns])
+    ran, waited = (np.diff(counts.until(busy.pid, name, edges))[0] for name in (ON_CPU, CPU_WAIT))
+    assert ran + waited == pytest.approx(300_000, rel=0.35)
+    ((pid, times),) = counts.stopped().items()
+    assert pid == busy.pid
+    assert (times.begin_ns <= stopped_ns).all()
+    assert len(times) == 1
+    written = [each for each in probe.describe().series if each.name == WRITTEN]
+    assert written, "the kernel counts what goes to files"
+
+
+def test_a_process_that_is_gone_or_another_one_is_left_alone() -> None:
+    probe = ProcessProbe(SeriesRows("process", count()))
+    mine = target(os.getpid())
+    probe.follow([Target(mine.pid, mine.start_ticks + 1, frameworks=("ddp",)), Target(1 << 22, 1, frameworks=("ddp",))])
+    assert not probe.drain(final=True)["counters"]["series"]
+    probe.follow([Target(mine.pid, mine.start_ticks)])
+    assert not probe.drain(final=True)["counters"]["series"], "it trains nothing"
+
+
+def series(number: int, subject: str, name: str) -> Series:
+    return Series(number, "process", subject, name, "us", "count", "")
+
+
+def samples(*rows: tuple[int, int, int]) -> CounterSamples:
+    return CounterSamples(*np.array(rows, np.int64).T)
+
+
+def test_what_grew_after_a_silence_grew_at_its_end() -> None:
+    found = process_counts(
+        samples((0, 100, 0), (0, 200, 10), (0, 300, 20), (0, 1300, 30)), [series(0, "pid 7", ON_CPU)], ()
+    )
+    assert found.until(7, ON_CPU, np.array([50, 250, 300, 1000, 1250, 1300, 2000])).tolist()[1:] == [
+        15,
+        20,
+        20,
+        25,
+        30,
+        30,
+    ]
+    assert np.isnan(found.until(7, ON_CPU, np.array([50]))[0])
+    assert np.isnan(found.until(8, ON_CPU, np.array([250]))).all()
+
+
+def test_processes_of_many_hosts_have_the_numbers_of_the_job() -> None:
+    one, other = (Host(name, None, "", pids=pids) for name, pids in (("a", {7: 7}), ("b of c", {4_194_311: 7})))  # type: ignore[arg-type]
+    named = [series(0, "pid 7 of a", STOPPED), series(1, "pid 7 of b of c", STOPPED), series(2, "nobody", STOPPED)]
+    found = process_counts(samples((0, 5, 0), (1, 10, 1), (1, 20, 0), (2, 1, 1)), named, [one, other])
+    assert set(found.stopped()) == {4_194_311}
+    assert found.stopped()[4_194_311].total_ns == 10

@@ -1,0 +1,206 @@
+"""The one way to files: what is no file, what is put in its place, and what is made and thrown away again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from netprof.errors import TraceError, UsageError
+from netprof.trace.files import Directory, give_to_user, made_whole, open_regular, read_all
+from netprof.trace.named import traces_named
+
+
+def content(descriptor: int) -> bytes:
+    with open(descriptor, "rb") as file:
+        return file.read()
+
+
+def test_a_directory_is_held_wherever_it_goes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_bytes(b"mine")
+    held = Directory(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_bytes(b"another's")
+    assert content(held.open("file")) == b"mine"
+    os.close(held.create("new"))
+    held.rename("new", "newer")
+    assert sorted(held.names()) == ["file", "newer"]
+    held.remove("newer")
+    held.remove("newer")  # as often as one likes
+    assert held.names() == ["file"]
+    held.close()
+    with pytest.raises(OSError, match="Bad file"):
+        held.names()
+
+
+def test_a_link_to_a_directory_is_one_only_where_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert "link" in Directory(tmp_path / "link").names()
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        Directory(tmp_path / "link", follow=False)
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        Directory(tmp_path / "file")
+
+
+def test_what_is_there_is_not_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "file").touch()
+    for name in ("link", "file"):
+        with pytest.raises(FileExistsError):
+            Directory(tmp_path).create(name)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_umask_says_who_may_read(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        os.close(Directory(tmp_path).create("file"))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+@pytest.mark.timeout(20)
+def test_everything_that_is_no_file_is_called_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+    (tmp_path / "folder").mkdir()
+    held = Directory(tmp_path)
+    for name, what in (("pipe", "a pipe"), ("link", "a symbolic link"), ("socket", "a socket"), ("folder", "a direc")):
+        with pytest.raises(TraceError, match=f"{name} is {what}.*, not a file") as caught:
+            held.open(name)
+        assert "regular files" in caught.value.hint
+    with pytest.raises(TraceError, match="is a device, not a file"):
+        open_regular(Path("shown"), "/dev/zero")
+
+
+def test_what_a_person_names_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("file")
+    assert content(open_regular(tmp_path / "link", tmp_path / "link")) == b"content"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.timeout(20)
+def test_what_is_put_there_between_two_looks(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look sees a file, the second one what it was exchanged for; nothing is read, and nothing stays open."""
+    (tmp_path / "file").write_bytes(b"")
+    held, real = Directory(tmp_path), os.stat
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    def exchanged(*given: object, **named: object) -> os.stat_result:
+        status = real(*given, **named)  # type: ignore[arg-type]
+        (tmp_path / "file").unlink()
+        if kind == "link":
+            (tmp_path / "file").symlink_to("/dev/zero")
+        else:
+            os.mkfifo(tmp_path / "file")
+        return status
+
+    monkeypatch.setattr("os.stat", exchanged)
+    with pytest.raises(TraceError, match="a symbolic link" if kind == "link" else "a pipe"):
+        held.open("file")
+    monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_what_is_absent_is_said_as_the_system_says_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Directory(tmp_path).open("absent")
+
+
+@pytest.mark.parametrize("size", [0, 9, 10])
+def test_a_file_up_to_its_limit_is_read(size: int, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(size))
+    assert read_all(tmp_path / "file", 10, "a log") == bytes(size)
+
+
+def test_a_larger_file_is_not(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes((3 << 20) + 1))
+    with pytest.raises(TraceError, match="file is larger than 3 MiB") as caught:
+        read_all(tmp_path / "file", 3 << 20, "a log")
+    assert caught.value.hint == "that is not a log"
+    with pytest.raises(TraceError, match=r"cannot read .*absent: No such file") as caught:
+        read_all(tmp_path / "absent", 10, "a log")
+    assert caught.value.hint == "name a log"
+
+
+def test_a_file_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    held = Directory(tmp_path)
+    (tmp_path / "part").write_text("left by somebody who was killed")
+    with made_whole(held, "file", "part") as descriptor:
+        os.write(descriptor, b"first")
+        assert held.names() == ["part"]
+    assert (held.names(), (tmp_path / "file").read_bytes()) == (["file"], b"first")
+    with pytest.raises(KeyboardInterrupt):
+        half(held)
+    assert (held.names(), (tmp_path / "file").read_bytes()) == (["file"], b"first")
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(descriptor)
+
+
+def half(held: Directory) -> None:
+    with made_whole(held, "file", "part") as descriptor:
+        os.write(descriptor, b"half")
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("user", "group", "given"),
+    [("1234", "5678", True), ("", "5678", False), ("1234", "", False), ("12x", "5678", False), ("1234", "-1", False)],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_files_are_given_to_who_called_sudo(
+    user: str, group: str, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", user)
+    monkeypatch.setenv("SUDO_GID", group)
+    with open(tmp_path / "file", "w") as file:
+        give_to_user(file.fileno())
+    status = (tmp_path / "file").stat()
+    assert (status.st_uid, status.st_gid) == ((1234, 5678) if given else (0, 0))
+
+
+def test_one_who_is_not_root_gives_nothing_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "1234")
+    monkeypatch.setattr("os.geteuid", lambda: 1)
+    with open(tmp_path / "file", "w") as file:
+        give_to_user(file.fileno())
+    assert (tmp_path / "file").stat().st_uid == os.getuid()
+
+
+def make_trace(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "meta.json").touch()
+    return path
+
+
+def test_traces_are_named_one_by_one_by_folder_and_by_pattern(tmp_path: Path) -> None:
+    one, two = make_trace(tmp_path / "job" / "b.netprof"), make_trace(tmp_path / "job" / "a.netprof")
+    (tmp_path / "job" / "logs").mkdir()
+    (tmp_path / "empty").mkdir()
+    assert traces_named([one]) == [one]
+    assert traces_named([tmp_path / "job"]) == [two, one]
+    assert traces_named([tmp_path / "job" / "*.netprof", one]) == [two, one, one]
+    assert traces_named([tmp_path / "jo?"]) == [two, one]
+    assert traces_named([tmp_path / "empty", tmp_path / "absent"]) == [tmp_path / "empty", tmp_path / "absent"]
+    with pytest.raises(UsageError, match=r"no trace fits .*/x\*"):
+        traces_named([tmp_path / "x*"])
+    starred = make_trace(tmp_path / "c[1].netprof")
+    assert traces_named([starred]) == [starred], "a name that looks like a pattern"
+    assert traces_named([tmp_path / "job", make_trace(tmp_path / "outer")])[-1] == tmp_path / "outer"
+
+
+def test_a_trace_that_holds_another_is_one(tmp_path: Path) -> None:
+    outer = make_trace(tmp_path / "outer")
+    make_trace(outer / "inner")
+    assert traces_named([outer]) == [outer]

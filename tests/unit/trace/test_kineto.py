@@ -1,0 +1,97 @@
+"""What torch.profiler writes: whose it is and when, or one line that says why it is none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netprof.errors import TraceError
+from netprof.trace.kineto import read_kineto
+
+
+def event(ts: Any, pid: Any = 7, **more: Any) -> dict[str, Any]:
+    return {"ph": "X", "ts": ts, "pid": pid, **more}
+
+
+def profile(path: Path, *events: Any, zipped: bool = False, **more: Any) -> Path:
+    content = json.dumps({"traceEvents": list(events), **more}).encode()
+    path.write_bytes(gzip.compress(content) if zipped else content)
+    return path
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_what_a_profile_says_of_itself(zipped: bool, tmp_path: Path) -> None:
+    path = profile(
+        tmp_path / "p",
+        event(2.5),
+        event(1),
+        event(9.0, pid=8),
+        event(0.25, ph="M", pid=99),
+        zipped=zipped,
+        baseTimeNanoseconds=1_000_000,
+        distributedInfo={"rank": 3},
+    )
+    found = read_kineto(path)
+    assert (found.base_ns, found.first_ns, found.last_ns) == (1_000_000, 1_001_000, 1_009_000)
+    assert (found.pids, found.rank, found.path) == (frozenset({7, 8}), 3, path)
+
+
+def test_what_it_does_not_say_is_unknown(tmp_path: Path) -> None:
+    found = read_kineto(profile(tmp_path / "p", event(1, pid="python")))
+    assert (found.base_ns, found.first_ns, found.pids, found.rank) == (0, 1000, frozenset(), None)
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 62, True, 1.5, "1", None])
+def test_numbers_that_are_none_are_unknown(value: Any, tmp_path: Path) -> None:
+    path = profile(tmp_path / "p", event(1, pid=value), baseTimeNanoseconds=value, distributedInfo={"rank": value})
+    found = read_kineto(path)
+    assert (found.base_ns, found.pids, found.rank) == (0, frozenset(), None)
+
+
+@pytest.mark.parametrize("value", [0, (1 << 62) - 1])
+def test_the_least_and_the_largest_number(value: int, tmp_path: Path) -> None:
+    path = profile(tmp_path / "p", event(0, pid=value), baseTimeNanoseconds=value, distributedInfo={"rank": value})
+    found = read_kineto(path)
+    assert (found.base_ns, found.first_ns, found.pids, found.rank) == (value, value, frozenset({value}), value)
+
+
+@pytest.mark.parametrize("ts", [-1, -0.5, float(1 << 62), "1", None, True])
+def test_times_that_are_none_are_left_out(ts: Any, tmp_path: Path) -> None:
+    assert read_kineto(profile(tmp_path / "p", event(ts), event(5))).first_ns == 5000
+    with pytest.raises(TraceError, match="holds no event of a known time"):
+        read_kineto(profile(tmp_path / "q", event(ts)))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no JSON"),
+        (b"[" * 100_000, "holds no JSON"),
+        (b"[]", "no traceEvents"),
+        (b"{}", "no traceEvents"),
+        (b'{"traceEvents": {}}', "no traceEvents"),
+        (b'{"traceEvents": [1, null]}', "no event of a known time"),
+        (b"\x1f\x8b damaged", "is compressed, and damaged"),
+        (gzip.compress(b"{}" * 1000, mtime=0)[:-9], "is compressed, and damaged"),
+    ],
+)
+def test_what_is_no_profile_is_one_line(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(content)
+    with pytest.raises(TraceError, match=said):
+        read_kineto(tmp_path / "p")
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"cannot read .*absent: No such file"):
+        read_kineto(tmp_path / "absent")
+
+
+def test_the_last_time_that_is_one(tmp_path: Path) -> None:
+    last_us = (1 << 62) // 1000
+    assert read_kineto(profile(tmp_path / "p", event(last_us))).first_ns == 1000 * last_us
+    with pytest.raises(TraceError, match="holds no event of a known time"):
+        read_kineto(profile(tmp_path / "q", event(last_us + 1)))

@@ -1,0 +1,204 @@
+"""What is written, and what is done where it cannot be: no batch is left half, and no file of others' is removed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import Job
+
+from netprof.errors import TraceError
+from netprof.model import Meta
+from netprof.schema import tables
+from netprof.trace import TraceReader, TraceWriter, at_work
+from netprof.trace.files import Directory
+from netprof.trace.writer import cannot_write
+
+
+def meta() -> Meta:
+    return replace(Job().meta(), stopped_ns=None, stop_reason="")
+
+
+def counters(count: int = 1, first: int = 0) -> dict[str, Any]:
+    times = Job().meta().started_ns + np.arange(first, first + count)
+    return {"series": np.ones(count), "time_ns": times, "value": np.arange(first, first + count)}
+
+
+def test_a_trace_is_not_overwritten_unless_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "t"
+    first = TraceWriter(path, meta())
+    first.append("counters", counters())
+    first.close(meta())
+    with pytest.raises(TraceError, match="exists already") as caught:
+        TraceWriter(path, meta())
+    assert "--force" in caught.value.hint
+    second = TraceWriter(path, meta(), force=True)
+    second.close(meta())
+    assert sorted(each.name for each in path.iterdir()) == ["meta.json"]
+
+
+@pytest.mark.parametrize("what", ["file", "link", "folder with something else", "dangling link"])
+def test_what_is_no_trace_is_left_alone(what: str, tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "t", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if what == "file":
+        path.write_text("mine")
+    elif what == "link":
+        path.symlink_to(elsewhere)
+    elif what == "dangling link":
+        path.symlink_to(tmp_path / "absent")
+    else:
+        path.mkdir()
+        (path / "mine").write_text("mine")
+        (path / "meta.json").write_text("{}")
+    with pytest.raises(TraceError, match="something other than a trace"):
+        TraceWriter(path, meta(), force=True)
+    assert list(elsewhere.iterdir()) == []
+    assert not (tmp_path / "absent").exists()
+    if what == "folder with something else":
+        assert sorted(each.name for each in path.iterdir()) == ["meta.json", "mine"]
+
+
+def test_what_is_being_recorded_is_left_alone(tmp_path: Path) -> None:
+    first = TraceWriter(tmp_path / "t", meta())
+    with pytest.raises(TraceError, match="is being recorded by another netprof"):
+        TraceWriter(tmp_path / "t", meta(), force=True)
+    reader = TraceReader(tmp_path / "t")
+    assert (reader.still_recording, reader.truncated) == (True, False)
+    first.close(meta())
+    TraceWriter(tmp_path / "t", meta(), force=True).close(meta())
+
+
+def test_a_reader_of_a_lock_does_not_keep_it(tmp_path: Path) -> None:
+    one, other = Directory(tmp_path), Directory(tmp_path)
+    assert not at_work.is_held(other)
+    assert at_work.hold(one), "who has looked holds nothing"
+    assert at_work.is_held(other)
+    assert not at_work.hold(other)
+    one.close()
+    assert at_work.hold(other)
+
+
+def test_where_there_are_no_locks_nothing_depends_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    assert at_work.hold(Directory(tmp_path))
+    assert not at_work.is_held(Directory(tmp_path))
+
+
+def test_a_trace_that_never_held_anything_goes_without_a_trace(tmp_path: Path) -> None:
+    made = TraceWriter(tmp_path / "t", meta())
+    made.append("counters", counters())
+    made.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_room_for_the_last_words_is_kept_until_then(tmp_path: Path) -> None:
+    made = TraceWriter(tmp_path / "t", meta())
+    assert (tmp_path / "t" / ".ballast").stat().st_size == 256 << 10
+    made.close(meta())
+    assert not (tmp_path / "t" / ".ballast").exists()
+
+
+def test_sizes_are_those_on_the_disk(tmp_path: Path) -> None:
+    made = TraceWriter(tmp_path / "t", meta())
+    assert made.size_bytes() == 0
+    made.append("counters", counters(0))
+    assert not (tmp_path / "t" / "counters.arrows").exists()
+    for name in ("counters", "outside"):
+        made.append(name, counters(5) if name == "counters" else {n: [1, 2] for n in tables()[name].names})
+        sizes = [each.stat().st_size for each in (tmp_path / "t").glob("*.arrows")]
+        assert made.size_bytes() == sum(sizes) > 0
+    made.close(meta())
+
+
+def test_every_batch_reaches_the_disk_at_once_and_whole(tmp_path: Path) -> None:
+    made = TraceWriter(tmp_path / "t", meta())
+    for number in range(3):
+        made.append("counters", counters(10, 10 * number))
+        assert TraceReader(tmp_path / "t").table("counters").num_rows == 10 * (number + 1)
+    made.close(replace(meta(), stopped_ns=meta().started_ns + 1))
+    reader = TraceReader(tmp_path / "t")
+    assert reader.table("counters").column("value").to_pylist() == list(range(30))
+    assert not reader.truncated
+
+
+def test_a_description_is_replaced_while_it_is_recorded(tmp_path: Path) -> None:
+    made = TraceWriter(tmp_path / "t", meta())
+    made.update_meta(replace(meta(), warnings=("said meanwhile",)))
+    assert TraceReader(tmp_path / "t").meta.warnings == ("said meanwhile",)
+    made.close(meta())
+    assert TraceReader(tmp_path / "t").meta.warnings == ()
+
+
+def test_a_full_disk_costs_the_end_markers_and_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = TraceWriter(tmp_path / "t", meta())
+    made.append("counters", counters(4))
+    stream = made._streams["counters"]
+    real = os.write
+
+    def full(descriptor: int, data: Any) -> int:
+        if descriptor == stream._descriptor:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data)
+
+    monkeypatch.setattr("os.write", full)
+    made.close(replace(meta(), stopped_ns=meta().started_ns + 1))
+    monkeypatch.undo()
+    reader = TraceReader(tmp_path / "t")
+    assert reader.table("counters").num_rows == 4
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(stream._descriptor)
+
+
+def test_where_nothing_can_be_made_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TraceError, match=r"cannot write the trace to .*/file/t: Not a directory") as caught:
+        TraceWriter(tmp_path / "file" / "t", meta())
+    assert caught.value.hint == "choose another place with --out"
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "hint"),
+    [
+        (errno.ENOSPC, r"No space left on device \(.* of .* are left on /.*\)", "make room there"),
+        (errno.EDQUOT, r"Disk quota exceeded \(.* are left on /", "make room there"),
+        (errno.EMFILE, "Too many open files$", "ulimit -n"),
+        (errno.ENFILE, "Too many open files in system$", "ulimit -n"),
+        (errno.EACCES, "Permission denied$", "choose another place"),
+    ],
+)
+def test_what_stands_in_the_way_is_said_with_a_remedy(number: int, said: str, hint: str, tmp_path: Path) -> None:
+    error = cannot_write(tmp_path / "absent" / "t", OSError(number, os.strerror(number)))
+    assert re.search(f"cannot write the trace to {tmp_path}/absent/t: {said}", error.message)
+    assert hint in error.hint
+
+
+def test_files_of_a_trace_are_files_that_others_may_read(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        made = TraceWriter(tmp_path / "t", meta())
+        made.append("counters", counters())
+        made.close(meta())
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "t").iterdir()} == {0o644}
+
+
+@pytest.mark.parametrize("content", [b"", b"no table at all"])
+def test_a_finished_trace_of_which_a_table_is_none_is_cut_off(content: bytes, tmp_path: Path) -> None:
+    TraceWriter(tmp_path / "t", meta()).close(replace(meta(), stopped_ns=meta().started_ns + 1))
+    (tmp_path / "t" / "counters.arrows").write_bytes(content)
+    reader = TraceReader(tmp_path / "t")
+    assert not reader.truncated, "nobody has looked"
+    assert reader.table("counters").num_rows == 0
+    assert reader.truncated

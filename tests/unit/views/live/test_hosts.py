@@ -1,0 +1,296 @@
+"""The job of many hosts in one view: on clocks of their own, each row read once, the late rank standing out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from growing_hosts import Clocks, GrowingHosts
+from synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
+
+from netprof.analysis.hosts.moved import Mover
+from netprof.analysis.live.in_step import InStep
+from netprof.analysis.live.recent import Recent
+from netprof.model import Target
+from netprof.schema import MarkKind
+from netprof.session import live_job
+from netprof.session.live_job import JobSource
+from netprof.views.live.draw import draw
+from netprof.views.live.hosts import host_rows
+from netprof.views.live.links import link_name
+from netprof.views.live.state import View, ViewState
+from netprof.views.progress import line
+
+S = 10**9
+APART = Clocks([0, -7_123_456_789], [0, 0])
+HOSTILE = "\x1b]0;owned\x07[red]name[/red]\u202egnp"
+
+
+def job(ranks: int = 4, iterations: int = 14) -> Job:
+    return Job(ranks=ranks, world_size=ranks, iterations=iterations).fill()
+
+
+def after(iterations: int) -> int:
+    return START_NS + iterations * ITERATION_NS
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Callable[..., GrowingHosts]:
+    def made(number: int, of: Job, clocks: Clocks | None = None) -> GrowingHosts:
+        (tmp_path / str(number)).mkdir()
+        return GrowingHosts(tmp_path / str(number), of, number, clocks)
+
+    return made
+
+
+def followed(made: GrowingHosts, until_ns: int) -> tuple[JobSource, Recent]:
+    made.start()
+    made.grow(until_ns)
+    source = JobSource(lambda: made.paths)
+    return source, source.look()
+
+
+def text(recent: Recent, width: int = 80, height: int = 24, view: View = View.OVERVIEW) -> str:
+    rows = draw(recent, ViewState("following job", view=view), width, height)
+    assert len(rows) == height
+    assert {row.cell_len for row in rows} == {width}
+    return "\n".join(row.plain.rstrip() for row in rows)
+
+
+def test_hosts_on_clocks_of_their_own_are_one_job(hosts):
+    _, recent = followed(hosts(2, with_late_rank(job(), 3, 45 * MS), APART), after(14))
+    assert [host.name for host in recent.hosts] == ["h0", "h1"]
+    assert recent.hosts[1].clock.source == "flows"
+    assert recent.hosts[1].clock.offset_ns == pytest.approx(APART.offset_ns[1], abs=1000)
+    assert sorted(recent.ranks.values()) == [0, 1, 2, 3]
+    for pid in recent.ranks:
+        assert recent.past.of(pid).number.tolist() == list(range(1, 14))
+    (late,) = recent.stragglers
+    assert (late.who.rank, late.who.host) == (3, "h1")
+    assert recent.host_of[next(pid for pid, rank in recent.ranks.items() if rank == 3)].name == "h1"
+    assert {link_name(recent, link) for link in recent.links} == {
+        f"eth{n} of h{host}" for n in (0, 1) for host in (0, 1)
+    }
+
+
+def test_a_view_that_was_opened_first_finds_the_clocks_when_there_is_something_to_go_by(hosts):
+    made = hosts(2, job(), Clocks([0, 3 * S], [0, 700 * MS]))
+    source, recent = followed(made, START_NS)
+    assert recent.hosts[1].clock.source == "realtime"
+    assert "clocks unknown" in text(recent)
+    for step in range(2, 15):
+        made.grow(after(step))
+        source._clocks._budget.next_s = 0.0
+        recent = source.look()
+    assert recent.hosts[1].clock.source == "flows"
+    assert recent.hosts[1].clock.offset_ns == pytest.approx(3 * S, abs=1000)
+    made.grow(after(15))
+    source.look()
+    recent = source.look()
+    for pid in recent.ranks:
+        assert recent.past.of(pid).number[-1] >= 13
+    begins = [recent.past.of(pid).begin_ns[:13].tolist() for pid in recent.ranks]
+    for own in begins[1:]:
+        assert own == pytest.approx(begins[0], abs=1000), "what was moved by the wrong clock was moved again"
+
+
+def test_every_row_is_read_and_moved_once(hosts, monkeypatch):
+    made = hosts(2, job(iterations=40), APART)
+    source, _ = followed(made, after(4))
+    moved: list[int] = []
+    original = Mover.move
+
+    def counted(mover: Mover, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        moved.append(batch.num_rows)
+        return original(mover, name, batch)
+
+    monkeypatch.setattr(Mover, "move", counted)
+    for step in range(5, 41):
+        before = len(moved)
+        made.grow(after(step))
+        source.look()
+        assert len(moved) - before == 4, "marks and wire of two hosts"
+    rows = sum(after(4) <= row[2] < after(40) for row in made.job.wire)
+    rows += sum(after(4) <= mark[0] < after(40) for mark in made.job.marks)
+    assert sum(moved) == rows
+
+
+def test_who_is_slow_to_write_is_not_late(hosts):
+    made = hosts(2, job(iterations=40))
+    source, _ = followed(made, after(20))
+    for step in range(21, 41):
+        made.grow(after(step), [0])
+        made.grow(after(step - 6), [1])
+        recent = source.look()
+        assert recent.through_ns <= after(max(20, step - 6))
+        assert recent.stall is None
+        assert not recent.stragglers
+    assert source.notice == ""
+
+
+def test_who_writes_nothing_any_more_holds_up_no_view(hosts, monkeypatch):
+    made = hosts(2, job(iterations=40))
+    source, _ = followed(made, after(20))
+    monkeypatch.setattr(live_job, "QUIET_S", -1.0)
+    made.grow(after(40), [0])
+    source.look()
+    recent = source.look()
+    assert recent.through_ns > after(39)
+    monkeypatch.setattr(live_job, "QUIET_S", 5.0)
+    source._traces[1]._grew_s -= 9
+    assert source.notice == "nothing new of h1"
+
+
+def test_the_end_is_that_of_the_last_host(hosts):
+    made = hosts(2, job())
+    source, _ = followed(made, after(14))
+    made.stop(0, "interrupted")
+    source._traces[0]._next_meta_s = 0.0
+    source.look()
+    assert source.ended == ""
+    made.stop(1)
+    source._traces[1]._next_meta_s = 0.0
+    source.look()
+    assert source.ended == "the job ended"
+
+
+def test_a_host_that_comes_later_is_taken_in(hosts):
+    made = hosts(2, job(iterations=20))
+    paths = made.start([0])
+    made.grow(after(8))
+    source = JobSource(lambda: paths)
+    assert sorted(source.look().ranks.values()) == [0, 1]
+    paths = made.start([1])
+    made.grow(after(16))
+    source._find_at_s = 0.0
+    recent = source.look()
+    assert sorted(recent.ranks.values()) == [0, 1, 2, 3]
+    assert len({pid for pid in recent.ranks if len(recent.past.of(pid))}) == 4
+
+
+def test_a_trace_of_another_job_is_left_out_and_why_is_said(hosts):
+    made = hosts(2, job())
+    made.start()
+    target = Target(500, 9, "python other.py", 7, 0, 2, ("torch",))
+    made.describe(1, targets=(target,))
+    made.grow(after(14))
+    source = JobSource(lambda: made.paths)
+    assert len(source.look().hosts) == 1
+    said = "it is of another job: of 2 ranks, while h0.netprof is of one of 4"
+    assert source.left_out == [f"h1.netprof is left out: {said}"]
+
+
+def test_a_rank_that_does_not_arrive_is_named_with_its_host(hosts):
+    made_job = job(iterations=20)
+    stop_ns = after(16)
+    made_job.marks = [mark for mark in made_job.marks if mark[0] < stop_ns + 10 * MS or mark[1] != 103]
+    made_job.marks = [mark for mark in made_job.marks if mark[0] < stop_ns + 60 * MS]
+    made_job.wire = [row for row in made_job.wire if row[2] < stop_ns]
+    for tenth in range(50):  # the hosts go on
+        for pid in (100, 102):
+            made_job.mark(stop_ns + tenth * 100 * MS, pid, MarkKind.PROCESS_EXEC)
+    made = hosts(2, made_job, APART)
+    made.start()
+    source = JobSource(lambda: made.paths)
+    for tenth in range(33 + 30):
+        made.grow(START_NS + tenth * 100 * MS)
+        recent = source.look()
+    assert recent.stall is not None
+    assert "rank 3 (pid 101 on h1) has not arrived" in line(recent, None)
+
+
+@pytest.mark.parametrize(("number", "ranks", "late"), [(2, 8, 5), (8, 64, 50), (16, 64, 63), (64, 64, 33)])
+def test_the_late_one_stands_out(number, ranks, late, hosts):
+    _, recent = followed(hosts(number, with_late_rank(job(ranks), late, 45 * MS)), after(14))
+    drawn = draw(recent, ViewState("following job"), 80, 24)
+    said = next(row for row in drawn if f"rank {late} on h{late // (ranks // number)} holds the others up" in row.plain)
+    assert any("red" in str(span.style) for span in said.spans)
+    marked = [
+        row.plain[span.start : span.end].strip()
+        for row in host_rows(recent, 80, 12)
+        for span in row.spans
+        if "reverse bold red" in str(span.style)
+    ]
+    assert marked == [str(late)]
+
+
+def test_all_64_ranks_are_on_the_screen(hosts):
+    _, recent = followed(hosts(8, with_late_rank(job(64), 50, 45 * MS)), after(14))
+    drawn = text(recent)
+    rows = [line for line in drawn.splitlines() if line.startswith("h") and line[1].isdigit()]
+    assert [row.split()[0] for row in rows] == [f"h{host}" for host in range(8)]
+    for host, own in enumerate(rows):
+        for rank in range(8 * host, 8 * host + 8):
+            assert f" {rank}" in own
+
+
+@pytest.mark.parametrize("view", View)
+def test_any_size_is_filled_exactly(view, hosts):
+    _, recent = followed(hosts(16, with_late_rank(job(32), 9, 45 * MS)), after(14))
+    for width, height in [(40, 8), (41, 9), (63, 17), (79, 23), (81, 25), (101, 33), (250, 70)]:
+        text(recent, width, height, view)
+    for most in range(2, 30):
+        assert len(host_rows(recent, 80, most)) <= most
+
+
+def test_a_hostile_host_stays_text(hosts):
+    made = hosts(2, job())
+    made.start()
+    made.describe(1, host=HOSTILE)
+    made.grow(after(14))
+    recent = JobSource(lambda: made.paths).look()
+    drawn = text(recent, 120, 40) + text(recent, 120, 40, View.EVERYTHING)
+    assert not set(drawn) & {"\x1b", "\x07", "\u202e"}
+    assert "\\x1b]0;owned" in drawn
+
+
+def test_no_grid_where_one_host_is_recorded(hosts):
+    made = hosts(2, job(2))
+    made.start([0])
+    made.grow(after(14))
+    assert "Ranks" not in text(JobSource(lambda: made.paths[:1]).look())
+
+
+def rows(*times: int) -> dict[str, list[int]]:
+    return {"time_ns": list(times), "pid": [1] * len(times)}
+
+
+def test_rows_wait_until_all_hosts_have_come_as_far():
+    step = InStep(2)
+    step.add(0, "marks", rows(1, 2, 5))
+    step.add(1, "flows", {"flow_id": [1]})
+    assert step.take() == (None, [("flows", {"flow_id": [1]})]), "what has no time waits for nobody"
+    step.add(1, "marks", rows(3))
+    assert step.take()[0] is None, "of the second host nothing is surely whole yet"
+    through_ns, taken = step.take()
+    assert through_ns == 3
+    assert [list(found["time_ns"]) for _, found in taken] == [[1, 2], [3]]
+    assert step.take([1])[0] == 5, "a host that is quiet is not waited for"
+    assert step.take([0, 1])[0] == 5
+
+
+def test_rows_are_handed_on_in_steps():
+    step = InStep(1, 10)
+    for newest in (1, 5, 20):
+        step.add(0, "marks", rows(newest))
+        step.settle()
+        through_ns, taken = step.take()
+        assert (through_ns, len(taken)) == {1: (1, 1), 5: (None, 0), 20: (20, 2)}[newest]
+
+
+def test_while_the_job_is_silent_the_clocks_are_what_they_were(hosts):
+    made = hosts(2, job(iterations=14), APART)
+    source, recent = followed(made, after(14))
+    known = recent.hosts[1].clock
+    for each in source._recent:
+        for kept in each._kept.values():
+            kept.clear()
+        each._rows = dict.fromkeys(each._rows, 0)
+    source._clocks._budget.next_s = 0.0
+    assert not source._clocks.look()
+    clock = source._clocks.clocks[1]
+    assert clock.source == "flows"
+    assert clock.offset_ns == pytest.approx(known.offset_ns, abs=1000)
+    assert (clock.bound_ns or 0) >= (known.bound_ns or 0) > 0

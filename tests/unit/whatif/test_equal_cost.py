@@ -1,0 +1,113 @@
+"""Flows hashed over equal-cost paths: published numbers, brute force, and the command."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from synthetic import Job
+from typer.testing import CliRunner
+
+from netprof.analysis.whatif.equal_cost import (
+    drawn_fullest,
+    expected_fullest,
+    fullest,
+    ideal,
+    left_over,
+    no_collision,
+)
+from netprof.analysis.whatif.spraying import spraying
+from netprof.cli.whatif import whatif
+from netprof.errors import UsageError
+
+
+def test_the_numbers_of_the_paper() -> None:
+    assert no_collision(8, 8) == pytest.approx(0.0024, abs=5e-5)
+    assert expected_fullest(8, 8) == pytest.approx(2.60, abs=0.005)
+    assert expected_fullest(32, 8) / 4 == pytest.approx(1.76, abs=0.005)
+
+
+@pytest.mark.parametrize(("flows", "paths"), [(1, 1), (1, 5), (3, 2), (4, 4), (6, 3), (5, 7)])
+def test_counting_is_the_mean_over_all_ways(flows: int, paths: int) -> None:
+    ways = [np.bincount(way, minlength=paths).max() for way in product(range(paths), repeat=flows)]
+    assert expected_fullest(flows, paths) == pytest.approx(float(np.mean(ways)))
+    assert no_collision(flows, paths) == pytest.approx(float(np.mean([way <= 1 for way in ways])))
+
+
+@pytest.mark.parametrize(("flows", "paths"), [(8, 8), (16, 4), (64, 64), (300, 16), (5, 100)])
+def test_drawing_agrees_with_counting(flows: int, paths: int) -> None:
+    load, alone = drawn_fullest(np.ones(flows), paths)
+    assert load == pytest.approx(expected_fullest(flows, paths), rel=0.02)
+    assert alone == pytest.approx(no_collision(flows, paths), abs=0.01)
+
+
+def test_many_flows_are_counted_without_losing_digits() -> None:
+    assert 10 < expected_fullest(512, 512 // 8) < 30
+    assert expected_fullest(512, 1) == pytest.approx(512)
+    assert expected_fullest(2, 60_000) == pytest.approx(1 + 1 / 60_000)
+
+
+def test_unequal_flows_are_drawn() -> None:
+    load, _, exact = fullest(np.array([3.0, 1.0]), 2)
+    assert not exact
+    assert load == pytest.approx((4 + 3) / 2, rel=0.02)
+
+
+def test_left_over_flows_are_split_until_they_are_even() -> None:
+    for flows in range(1, 40):
+        for paths in range(1, 20):
+            left, parts = left_over(flows, paths)
+            assert left == flows % paths
+            assert left * parts % paths == 0, "as many parts on each path"
+            assert all(left * fewer % paths for fewer in range(1, parts)), "and no fewer parts do"
+
+
+def test_a_flow_is_no_faster_than_its_host() -> None:
+    assert ideal(np.ones(4), 8) == 1
+    assert ideal(np.ones(16), 8) == 2
+    assert ideal(np.array([5.0, 1.0, 1.0]), 8) == 5
+
+
+def test_splitting_and_spraying_help() -> None:
+    found = spraying(np.full(8, 1e6), 8, (4, 16))
+    loads = [each.load for each in found.placings]
+    assert loads == sorted(loads, reverse=True)
+    assert loads[0] == pytest.approx(2.60, abs=0.005)
+    assert loads[1] == pytest.approx(1.76, abs=0.005)
+    assert loads[-1] == 1
+    assert (found.left, found.left_parts) == (0, 1)
+    assert (spraying(np.ones(12), 8).left, spraying(np.ones(12), 8).left_parts) == (4, 2)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(UsageError, match="equal-cost paths"):
+        spraying(np.ones(4), 0)
+    with pytest.raises(UsageError, match="parts"):
+        spraying(np.ones(4), 4, (0,))
+
+
+def run(*arguments: str) -> str:
+    app = typer.Typer()
+    app.command()(whatif)
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = str(Job(ranks=2).fill().write(tmp_path / "t.netprof"))
+    said = json.loads(run(path, "--paths", "4", "--split", "2,8", "--json"))
+    assert (said["flows"], said["paths"]) == (2, 4)
+    assert [each["how"] for each in said["placings"]][::3] == ["each flow hashed", "packets sprayed"]
+    assert said["placings"][0]["no_collision"] == pytest.approx(0.75)
+    assert said["placings"][0]["load"] == pytest.approx(1.25)
+    times = [each["iteration_s"] for each in said["placings"]]
+    assert times == sorted(times, reverse=True)
+    text = run(path, "--paths", "4")
+    assert "2 flows hashed over 4 paths" in text
+    with pytest.raises(UsageError, match="without paths"):
+        run(path, "--split", "2")
