@@ -6,8 +6,9 @@
 
 The job is recorded for some seconds. Beside the trace lies what is true, as JSON: `expected` (what a report should
 say), `setting` (what the job was like and what was done to it), `ranks` (who was which rank, where, and the device's
-counters before and after), `recorded_ns`, `events` (what happened once), and `steps`: what each rank itself logged of
-every step (see causes_train.py). All times are CLOCK_MONOTONIC, as in the trace. `report` is what netprof said.
+counters before and after), `recorded_ns`, `events` (what happened once), `steps`: what each rank itself logged of
+every step (see causes_train.py), and `cpus_away`, the share of the recording in which a CPU of this machine was not
+there to play it (see cpus_away.py). All times are CLOCK_MONOTONIC, as in the trace. `report` is what netprof said.
 
 Every field of a case's setting is an option; --help has them. Needs root, `ip`, `tc` and `bridge`.
 """
@@ -31,6 +32,7 @@ from typing import Any
 
 from causes_cases import CASES, Setting
 from causes_disturb import LATE_FILE, begin, disturb, prepare_links
+from cpus_away import CpusAway
 from lab import NETNS_DIR, Host, Lab, LabError
 
 TRAIN = Path(__file__).parent / "causes_train.py"
@@ -79,14 +81,17 @@ def _play(setting: Setting, folder: Path) -> dict[str, Any]:
         targets = [processes[0].pid]
         if setting.start == "each":
             targets = [pids[rank] for rank in setting.record or range(setting.ranks)]
-        with recording(targets, setting, folder / "t.netprof") as recorder:
+        with CpusAway() as away, recording(targets, setting, folder / "t.netprof") as recorder:
+            away.begin()
             events = disturb(lab, setting, pids, folder, recorder)
             report = json.loads(recorder.communicate()[0])
+            cpus_away = away.share()
         after = [_counters(lab[rank]) for rank in range(setting.ranks)]
     meta = json.loads((folder / "t.netprof" / "meta.json").read_text())
     return {
         "setting": asdict(setting),
         "recorded_ns": [meta["started_ns"], meta["stopped_ns"]],
+        "cpus_away": cpus_away,
         "events": events,
         "ranks": [
             {"rank": rank, "pid": pids[rank], "address": lab[rank].ipv4, "before": before[rank], "after": after[rank]}

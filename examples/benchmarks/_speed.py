@@ -1,8 +1,12 @@
-"""How fast a CPU is just now, as a loop of Python sees it: shared ones do not keep their speed."""
+"""How fast a CPU is just now, as a loop of Python sees it, and whether it is there: a shared one changes both."""
 
 import atexit
+import os
 import statistics
 import time
+
+import _places  # noqa: F401 - where the next is found
+from cpus_away import CpusAway
 
 _LOOP, _REPEATS = 1_000_000, 7
 
@@ -20,8 +24,11 @@ def loop_ms() -> float:
 
 
 def say_speed() -> None:
-    """Print what the loop takes now, and at the end of the program what it takes then."""
-    before_ms = loop_ms()
-    atexit.register(
-        lambda: print(f"a loop of {_LOOP:,} in Python: {before_ms:.0f} ms before, {loop_ms():.0f} ms after")
-    )
+    """Print what the loop takes now, and at the end of the program what it takes then, and how much CPUs were away."""
+    before_ms, away = loop_ms(), CpusAway() if os.geteuid() == 0 else None
+
+    def say() -> None:
+        print(f"a loop of {_LOOP:,} in Python: {before_ms:.0f} ms before, {loop_ms():.0f} ms after", end="")
+        print(f"; a CPU was away for up to {away.share():.1%} of the time" if away else "")
+
+    atexit.register(say)

@@ -49,15 +49,20 @@ ONE_EXCHANGE = [  # a step has one exchange, of all ranks, and everyone is recor
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def recordings() -> dict[str, Played]:
-    """What was recorded so far: each case is played once, for the first test that asks for it."""
+    """What was recorded so far: each case is played for the first test that asks for it, and for one tried again."""
     return {}
 
 
 @pytest.fixture
-def played(case: str, recordings: dict[str, Played], tmp_path_factory: pytest.TempPathFactory) -> Played:
-    if case not in recordings:
+def played(
+    case: str,
+    recordings: dict[str, Played],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Played:
+    if case not in recordings or getattr(request.node, "execution_count", 1) > 1:
         setting = CASES[case].setting
         setting = setting if case in LONG else replace(setting, seconds=SHORTER_S)
         recordings[case] = play(case, setting, tmp_path_factory.mktemp(case))
