@@ -65,13 +65,22 @@ def short_name(link: LinkSummary, links: Sequence[LinkSummary]) -> str:
     return f"{name}@{link.netns}"
 
 
+def links_by_rank(evidence: Evidence) -> list[LinkKey]:
+    """Return every device that was watched or carried a byte of the job, those of the first ranks first."""
+
+    def order(key: LinkKey) -> tuple[bool, list[int]]:
+        ranks = sorted(evidence.ranks[pid] for pid in evidence.lanes.pids_of(key) if pid in evidence.ranks)
+        return not ranks, ranks
+
+    return sorted(dict.fromkeys([*evidence.pasts, *evidence.lanes.links]), key=order)
+
+
 def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
     """Summarise every device that the recording watched or that carried a byte of the job."""
     evidence = analysis.evidence
     nics = nic_totals(evidence.table("nic"), evidence.lanes, evidence.piece)
     nics = {key: totals for key, totals in nics.items() if key not in evidence.ports}  # its bytes are from there
-    keys = dict.fromkeys([*evidence.pasts, *evidence.lanes.links])
-    return tuple(_summarize(key, nics.get(key), evidence) for key in keys)
+    return tuple(_summarize(key, nics.get(key), evidence) for key in links_by_rank(evidence))
 
 
 def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkSummary:

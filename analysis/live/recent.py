@@ -12,7 +12,7 @@ import numpy as np
 from netprof.analysis.account.idle import CauseTimes
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
-from netprof.analysis.findings.links import UNKNOWN_RATE
+from netprof.analysis.findings.links import UNKNOWN_RATE, links_by_rank
 from netprof.analysis.findings.stall import Stall
 from netprof.analysis.findings.stragglers_finding import Straggler
 from netprof.analysis.live.past_iterations import PastIterations
@@ -116,7 +116,7 @@ def links_now(evidence: Evidence, seen: LastSeen) -> tuple[LinkNow, ...]:
             causes=seen.causes.get(key),
             unknown=(evidence.unknown(key, TRANSMIT), evidence.unknown(key, RECEIVE)),
         )
-        for key in dict.fromkeys([*rates, *evidence.lanes.links])
+        for key in links_by_rank(evidence)
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from netprof.analysis.live.in_step import InStep
 from netprof.analysis.live.inbox import Inbox, Rows
 from netprof.analysis.live.recent import Recent
 from netprof.analysis.live.state import LiveState
@@ -101,6 +102,7 @@ class TraceSource:
     def __init__(self, path: Path) -> None:
         self._trace = FollowedTrace(path)
         self._inbox = Inbox(self._trace.meta)
+        self._in_step, self._is_first = InStep(1), True
         self._state = LiveState(self._inbox, self._trace.meta.bin_ns)
 
     @property
@@ -123,24 +125,27 @@ class TraceSource:
         if self._trace.describe():
             self._inbox.describe(self._trace.meta)
         for name, batch in self._trace.fresh():
-            rows, newest_ns = recent_rows(name, batch)
-            if newest_ns is not None:
-                self._inbox.reached(newest_ns)
+            self._in_step.add(0, name, recent_rows(name, batch))
+        if self._is_first or self.ended:  # nothing is being added, or it has been for long
+            self._is_first = False
+            self._in_step.settle()
+        through_ns, tables = self._in_step.take()
+        if through_ns is not None:
+            self._inbox.reached(through_ns)
+        for name, rows in tables:
             self._inbox.add(name, rows)
         return self._state.look()
 
 
-def recent_rows(name: str, batch: pa.RecordBatch) -> tuple[Rows, int | None]:
-    """Return the rows of a batch that a live view may still show, and the time of the newest, if rows have times."""
+def recent_rows(name: str, batch: pa.RecordBatch) -> Rows:
+    """Return the rows of a batch that a live view may still show."""
     rows = _columns(name, batch)
     time_name = time_column(name)
-    if time_name is None:
-        return rows, None
+    if time_name is None or not batch.num_rows:
+        return rows
     times = rows[time_name].astype(np.int64)
-    newest_ns = int(times.max())
-    recent = times > newest_ns - LONGEST_NS
-    kept = rows if recent.all() else {key: np.asarray(values)[recent] for key, values in rows.items()}
-    return kept, newest_ns
+    recent = times > int(times.max()) - LONGEST_NS
+    return rows if recent.all() else {key: np.asarray(values)[recent] for key, values in rows.items()}
 
 
 def _columns(name: str, batch: pa.RecordBatch) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class JobSource:
         own_bin_ns, clock = self._traces[host].meta.bin_ns, self._clocks.clocks[host]
         moved = Mover(clock, self._numbers[host], own_bin_ns, self._meta.bin_ns, *_ANY_TIME).move(name, batch)
         if moved.num_rows:
-            self._in_step.add(host, name, recent_rows(name, moved)[0])
+            self._in_step.add(host, name, recent_rows(name, moved))
 
     def _hand_on(self) -> None:
         """Hand on the rows that all hosts have come as far as."""

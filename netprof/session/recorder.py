@@ -137,7 +137,7 @@ class Recorder:
         """Take what the probes have for us. Raises TraceError when the trace cannot be written any more."""
         now_s = time.monotonic()
         self._bpf_cost.tick()
-        self._collect(now_s)
+        self._collect(now_s, everything=now_s >= self._next_flush_s)  # so that no table of the trace is behind another
         self._follow(self._changed())
         try:
             self._write(now_s)
@@ -168,7 +168,7 @@ class Recorder:
         """Write what is left, and describe it."""
         stopped_ns = time.monotonic_ns()
         self._meta = replace(self._meta, stopped_ns=stopped_ns)
-        self._collect(time.monotonic(), final=True)
+        self._collect(time.monotonic(), everything=True, final=True)
         if self._outside:
             self._buffers.add("outside", self._outside.columns(stopped_ns))
         self._changed()
@@ -193,10 +193,10 @@ class Recorder:
         for probe in self._probes if changed else ():
             probe.follow(self.job.targets)
 
-    def _collect(self, now_s: float, *, final: bool = False) -> None:
-        """Move everything from the probes that are due to the buffers."""
+    def _collect(self, now_s: float, *, everything: bool = False, final: bool = False) -> None:
+        """Move what the probes that are due have to the buffers, or what all have."""
         for probe in self._probes:
-            if final or probe.is_due(now_s, TICK_S / 2):
+            if everything or probe.is_due(now_s, TICK_S / 2):
                 for table, columns in probe.drain(now_s, final=final).items():
                     self._take(table, columns)
             else:

@@ -430,3 +430,10 @@ def test_a_trace_without_a_tcp_table(tmp_path):
     path = Job().fill().write(tmp_path / "t")
     (path / "tcp.arrows").unlink()
     assert all(flow.tcp is None for flow in analyze(TraceReader(path)).of(FLOWS))
+
+
+def test_links_come_in_the_order_of_their_ranks(analyzed):
+    job = Job(ranks=3, world_size=3).fill()
+    job.changes["devices"] = job.meta().devices[::-1]
+    found = analyzed(job).of(LINKS)
+    assert [link.ranks for link in found] == [(0,), (1,), (2,)]

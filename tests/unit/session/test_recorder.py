@@ -206,9 +206,9 @@ def test_rows_are_written_within_a_second_and_the_description_within_two(
     assert at(1.0) == (1, 1), "the first at once"
     assert at(1.4) == (1, 1), "then together with what comes"
     assert at(1.79) == (1, 1)
-    assert at(1.81) == (3, 1)
-    assert at(2.99) == (4, 1)
-    assert at(3.01) == (4, 2)
+    assert at(1.81) == (4, 1), "what is written is complete until then"
+    assert at(2.99) == (5, 1)
+    assert at(3.01) == (5, 2)
     recorder.stop("enough")
 
 

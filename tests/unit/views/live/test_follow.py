@@ -39,10 +39,22 @@ def test_it_sees_what_is_added(growing):
     assert len(source.look().past) == 0
     for _ in range(5):
         growing.grow(4)
+        source.look()  # the rest of what is being written may come with the next look
         recent = source.look()
         assert recent.past.number.max() == growing.done - 1
     assert source.ended == ""
     assert source.silent_s < 60
+
+
+def test_a_table_that_is_written_before_another_does_not_leave_that_idle(growing):
+    growing.grow(4)
+    source = TraceSource(growing.path)
+    through_ns = source.look().through_ns
+    ahead = [row for row in growing.job.marks if row[0] >= START_NS + 4 * ITERATION_NS]
+    growing.writer.append("marks", mark_columns(ahead[:40]))
+    assert source.look().through_ns == through_ns, "the bytes of that time are not there yet"
+    growing.writer.append("wire", wire_columns([row for row in growing.job.wire if row[2] <= ahead[39][0]]))
+    assert source.look().through_ns > through_ns
 
 
 def test_a_batch_that_is_half_written_is_read_when_it_is_whole(growing):
@@ -57,6 +69,7 @@ def test_a_batch_that_is_half_written_is_read_when_it_is_whole(growing):
         marks.write_bytes(whole[:cut])
         assert source.look().past.number.max() == 3
     marks.write_bytes(whole)
+    source.look()
     assert source.look().past.number.max() == 7
 
 
