@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from _speed import say_speed
-from report_growth import run_report
+from report_growth import filled, run_report
 
 from netprof.model import Clock, Device, LineRate, Meta, Target
 from netprof.schema import MarkKind
@@ -99,11 +99,11 @@ def write_trace(path: Path, ranks: int, iterations: int) -> None:
         devices=tuple(Device("eth0", 7 + rank, LineRate(1e10, "ethtool")) for rank in range(ranks)),
     )
     writer = TraceWriter(path, meta)
-    writer.append("flows", flow_columns(ranks))
+    writer.append("flows", filled("flows", flow_columns(ranks)))
     for first in range(0, iterations, BATCH):
         begin = START_NS + np.arange(first, min(first + BATCH, iterations)) * ITERATION_NS
         writer.append("marks", mark_columns(begin, ranks))
-        writer.append("wire", wire_columns(begin, ranks))
+        writer.append("wire", filled("wire", wire_columns(begin, ranks)))
     writer.close(meta)
 
 
