@@ -77,11 +77,13 @@ def explain(
     `unseen` says of each collective whether its bytes passed no wire that was watched, and `hidden` when a process
     waits for something that is no collective that was seen; `carried` when its RDMA ports moved anything.
     """
+    all_seen = {group: _all_seen(group, members, collectives) for group in np.unique(members.group).tolist()}
     parts = []
     for pid, times in sorted(waits.items()):
-        by_port = times & hidden.get(pid, NO_TIME) & carried.get(pid, NO_TIME)
+        alone = times & hidden.get(pid, NO_TIME)
+        by_port = alone & carried.get(pid, NO_TIME)
         parts.append(
-            _of_process(pid, times, collectives, members, activities, groups, unseen, hidden.get(pid, NO_TIME), by_port)
+            _of_process(pid, times, collectives, members, activities, groups, all_seen, unseen, alone, by_port)
         )
     return resolve_lateness(concatenate(Waiting, parts))
 
@@ -136,6 +138,7 @@ def _of_process(
     members: Members,
     activities: Mapping[int, Activity],
     groups: Mapping[int, GroupTimes],
+    all_seen: Mapping[int, Intervals],
     unseen: np.ndarray[tuple[int], np.dtype[np.bool_]],
     hidden: Intervals,
     by_port: Intervals,
@@ -168,7 +171,7 @@ def _of_process(
             give(unplaced, UNSEEN)
         under_way, arrived = part.cut(moved_ns[part.row])
         give(arrived, HOST, pid)
-        found.append(_by_wire(pid, under_way, number, times, _all_seen(number, members, collectives)))
+        found.append(_by_wire(pid, under_way, number, times, all_seen[number]))
     return _in_order(concatenate(Waiting, found))
 
 
@@ -195,14 +198,15 @@ def _all_seen(group: int, members: Members, collectives: Collectives) -> Interva
     A host's recorder may end before the others', or its host may.
     """
     rows = np.flatnonzero(members.group == group)
-    pids = np.unique(collectives.pid[rows])
-    if members.ranks[rows].max(initial=0) > len(pids):
+    if members.ranks[rows].max(initial=0) > len(np.unique(collectives.pid[rows])):
         return NO_TIME
     rows = rows[members.event[rows] >= 0]
     if group < 0 or len(rows) == 0:
         return _EVER
-    own = [members.event[rows[collectives.pid[rows] == pid]] for pid in pids.tolist()]
-    first, last = max(event.min() for event in own if len(event)), min(event.max() for event in own if len(event))
+    rows = rows[np.lexsort((members.event[rows], collectives.pid[rows]))]
+    begins = np.flatnonzero(np.diff(collectives.pid[rows], prepend=-1))
+    ends = np.append(begins[1:], len(rows)) - 1
+    first, last = members.event[rows[begins]].max(), members.event[rows[ends]].min()
     rows = rows[(members.event[rows] >= first) & (members.event[rows] <= last)]
     if len(rows) == 0:
         return NO_TIME
