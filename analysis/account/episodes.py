@@ -28,6 +28,8 @@ SURE = 0.95
 """Confidence from which on it is said."""
 _WAYS = 2
 _NOTHING = 1e-12
+_AT_ONCE = 1 << 15
+"""Iterations that are looked at together: a day has hundreds of thousands."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ def episodes(held_ns: Int64, begin_ns: Int64, end_ns: Int64) -> list[Episode]:
     if held_ns.shape[0] < 2 or held_ns.shape[1] == 0:
         return []
     first = windows(begin_ns, end_ns)
-    confidence = _confidence(held_ns, begin_ns, end_ns, first)
+    least_s = MATTERS * _length_ns(begin_ns, end_ns, first) * 1e-9
+    parts = [_confidence(held_ns, least_s, first, begin, begin + _AT_ONCE) for begin in range(0, len(first), _AT_ONCE)]
+    confidence = np.concatenate(parts, axis=1)
     found = []
     for one in np.flatnonzero((confidence >= SURE).any(axis=1)).tolist():
         for begin, end in _runs(confidence[one] >= SURE):
@@ -67,16 +71,17 @@ def windows(begin_ns: Int64, end_ns: Int64) -> Int64:
     return np.maximum(np.minimum(since, number - LEAST_ITERATIONS + 1), 0)
 
 
-def _confidence(held_ns: Int64, begin_ns: Int64, end_ns: Int64, first: Int64) -> Float64:
-    """Return how sure it is of each that it held the others up in the window that ends with each iteration.
+def _confidence(held_ns: Int64, least_s: Float64, first: Int64, begin: int, end: int) -> Float64:
+    """Return how sure it is of each that it held the others up in the windows that end with iterations [begin, end).
 
-    0 where it does not matter; shape as `held_ns`.
+    0 where it does not matter, which is below `least_s`; shape (number of alike, end - begin).
     """
-    value = held_ns.astype(np.float64) * 1e-9
+    since = int(first[begin])
+    value = held_ns[:, since:end].astype(np.float64) * 1e-9
+    first, least_s = first[begin:end] - since, least_s[begin:end]
     total = _sums(value, first)
-    least_s = MATTERS * _length_ns(begin_ns, end_ns, first) * 1e-9
     beyond = total - total.mean(axis=0)
-    count = (np.arange(len(first)) - first + 1).astype(np.float64)
+    count = (np.arange(begin - since, value.shape[1]) - first + 1).astype(np.float64)
     by_turns, by_size = _by_turns(value, beyond, first), _by_size(value, total, count, least_s, first)
     chance = len(value) * _WAYS * np.minimum(by_turns, by_size)
     return np.where((beyond >= least_s) & (chance < 1.0), 1.0 - chance, 0.0)
@@ -112,9 +117,10 @@ def _length_ns(begin_ns: Int64, end_ns: Int64, first: Int64) -> Float64:
 
 
 def _sums(value: Float64, first: Int64) -> Float64:
-    """Return the sum over the window that ends with each iteration."""
+    """Return the sum over the window that ends with each of the last iterations: as many as `first` tells of."""
+    before = value.shape[1] - len(first)
     through = np.concatenate((np.zeros((len(value), 1)), np.cumsum(value, axis=1)), axis=1)
-    return np.asarray(through[:, 1:] - through[:, first])
+    return np.asarray(through[:, before + 1 :] - through[:, first])
 
 
 def _runs(holds: Bool) -> list[tuple[int, int]]:

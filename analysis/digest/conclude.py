@@ -123,7 +123,7 @@ def _stragglers(part: Part) -> tuple[StragglersFinding, list[Asked]]:
     things = [thing for host in part.hosts for thing in host.things]
     windows = Windows(part.held_windows.begin_ns, part.held_windows.end_ns)
     names = {(Kind(thing.kind), _key(thing)): thing.who for thing in things}
-    nothing = Times((), np.zeros((0, len(Of), 0)))
+    nothing = Times((), np.zeros((0, len(Of), 0), np.float32))
     held = tuple(_held(kind, part, things, len(windows)) for kind in Kind)
 
     def ask(times: object, pid: int, rows: Int64, host_ns: float) -> None:

@@ -27,7 +27,7 @@ from netprof.analysis.digest.gather import GATHERED, Gathered
 from netprof.analysis.digest.passages import Sampled
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.doing import Of, Times
+from netprof.analysis.findings.doing import AllTimes, Of
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
@@ -199,12 +199,12 @@ def _held(parts: StragglersParts, places: Sequence[int]) -> Held:
     return Held(thing, window, ns[thing, 0, window], ns[thing, 1, window])
 
 
-def _did(times: Times, own: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Did:
-    rows = [row for row, pid in enumerate(times.pids) if pid in set(own.tolist())]
-    ns = times.ns[rows]
-    count = ns.shape[2]
-    pid = np.repeat(np.array(times.pids, np.int64)[rows], count)
-    return Did(pid, np.tile(np.arange(count), len(rows)), *(ns[:, of].reshape(-1) for of in Of))
+def _did(times: AllTimes, own: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Did:
+    parts = []
+    for pid in [pid for pid in times.pids if pid in set(own.tolist())]:
+        ns = times.of(pid).astype(np.float64)
+        parts.append(Did(np.full(ns.shape[1], pid), np.arange(ns.shape[1]), *(ns[of] for of in Of)))
+    return concatenate(Did, parts)
 
 
 def _link_seconds(gathered: Gathered, links: Sequence[LinkKey]) -> LinkSeconds:

@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.account.episodes import MATTERS
 from netprof.analysis.events.arrivals import Arrivals, find_arrivals
-from netprof.analysis.findings.doing import Times, what_it_did
+from netprof.analysis.findings.doing import SummedTimes, what_it_did
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Int64
@@ -39,7 +39,7 @@ def arrivals_table(analysis: Analysis) -> Mapping[str, Any]:
     }
 
 
-def _doing(found: Arrivals, times: Times, matters: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[str]:
+def _doing(found: Arrivals, times: SummedTimes, matters: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[str]:
     rows: list[tuple[int, Int64]] = [
         (pid, found.iteration[row : row + 1]) for row, pid in enumerate(found.pid.tolist())
     ]

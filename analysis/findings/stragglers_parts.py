@@ -6,15 +6,15 @@ All of it is by iteration, so that what was found in the pieces of a long record
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 
 from netprof.analysis.account.held_up import HeldUp, Kind, Windows, by_links, by_paths, by_ranks, mates
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.doing import Of, Times, times_of_ranks
-from netprof.analysis.tables.columns import Int64
+from netprof.analysis.findings.doing import AllTimes, TimesOfPieces, times_of_ranks
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.paths import PathKey
 from netprof.schema import TRANSMIT
@@ -36,8 +36,8 @@ class StragglersParts:
     """What was waited for in the iterations `windows`; `names` is how each thing of each kind is called."""
 
     windows: Windows
-    held: tuple[HeldUp, ...]
-    times: Times
+    held: Sequence[HeldUp]
+    times: AllTimes
     names: dict[tuple[Kind, object], Who]
 
 
@@ -58,7 +58,12 @@ def gather(evidence: Evidence) -> StragglersParts | None:
         by_paths(account, members, evidence.paths, evidence.busy_clocks, sent, windows),
     )
     names = {(each.kind, key): _who(each.kind, key, evidence) for each in held for key in each.keys}
-    return StragglersParts(windows, held, times_of_ranks(evidence, pids, windows), names)
+    return StragglersParts(windows, [_small(each) for each in held], times_of_ranks(evidence, pids, windows), names)
+
+
+def _small(held: HeldUp) -> HeldUp:
+    """Return the same in half the memory, where no iteration takes seconds: a day has hundreds of thousands of them."""
+    return replace(held, ns=held.ns.astype(np.int32)) if held.ns.max(initial=0) <= np.iinfo(np.int32).max else held
 
 
 def reference_windows(its: Iterations) -> Windows:
@@ -116,27 +121,36 @@ def one_after_another(parts: Sequence[StragglersParts]) -> StragglersParts:
     edges = (np.concatenate([getattr(part.windows, name) for part in parts]) for name in ("begin_ns", "end_ns"))
     windows = Windows(*edges)
     names = {key: who for part in parts for key, who in part.names.items()}
-    held = tuple(_in_one([part.held[kind] for part in parts]) for kind in range(len(parts[0].held)))
-    return StragglersParts(windows, held, _all_times([part.times for part in parts]), names)
+    counts = [len(part.windows) for part in parts]
+    times = TimesOfPieces([part.times for part in parts], np.cumsum([0, *counts]))
+    return StragglersParts(windows, _Held(parts), times, names)
+
+
+class _Held(Sequence[HeldUp]):
+    """Each kind of the pieces in one, put together whenever it is asked for: that is once, one after the other."""
+
+    def __init__(self, parts: Sequence[StragglersParts]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return len(self._parts[0].held)
+
+    @overload
+    def __getitem__(self, kind: int) -> HeldUp: ...
+    @overload
+    def __getitem__(self, kind: slice) -> Sequence[HeldUp]: ...
+    def __getitem__(self, kind: int | slice) -> HeldUp | Sequence[HeldUp]:
+        if isinstance(kind, slice):
+            return [self[each] for each in range(len(self))[kind]]
+        return _in_one([part.held[kind] for part in self._parts])
 
 
 def _in_one(found: Sequence[HeldUp]) -> HeldUp:
     keys = tuple(dict.fromkeys(key for each in found for key in each.keys))
     pieces = []
     for each in found:
-        ns: Int64 = np.zeros((len(keys), 2, each.ns.shape[2]), np.int64)
+        ns = np.zeros((len(keys), 2, each.ns.shape[2]), each.ns.dtype)
         for place, key in enumerate(each.keys):
             ns[keys.index(key)] = each.ns[place]
         pieces.append(ns)
     return HeldUp(found[0].kind, keys, np.concatenate(pieces, axis=2))
-
-
-def _all_times(found: Sequence[Times]) -> Times:
-    pids = tuple(dict.fromkeys(pid for each in found for pid in each.pids))
-    pieces = []
-    for each in found:
-        ns = np.full((len(pids), len(Of), each.ns.shape[2]), np.nan)
-        for place, pid in enumerate(each.pids):
-            ns[pids.index(pid)] = each.ns[place]
-        pieces.append(ns)
-    return Times(pids, np.concatenate(pieces, axis=2))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
 Bool = npt.NDArray[np.bool_]
 
 UNKNOWN = -1

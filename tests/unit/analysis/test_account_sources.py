@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import collectives
 
-from netprof.analysis.account import account
+from netprof.analysis.account import account, episodes
 from netprof.analysis.account.account import Sources, went_another_way
 from netprof.analysis.account.bottlenecks import others_served
 from netprof.analysis.account.episodes import _by_size, _by_turns
@@ -178,3 +178,15 @@ def test_nobody_is_surer_than_the_amounts_that_were_seen_allow() -> None:
     first, count = np.zeros(50, np.int64), np.arange(1.0, 51.0)
     found = _by_size(value, np.cumsum(value, axis=1), count, np.full(50, 0.5), first)
     assert found[0, 49] == pytest.approx(1 / (1 + 3 * 50) / 3 / 2)
+
+
+def test_a_long_recording_is_looked_at_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    held_ns = random.integers(0, 20 * MS, (3, 3000))
+    held_ns[1, 500:700] += 90 * MS
+    held_ns[2, 2900:] += 90 * MS
+    begin_ns = np.arange(3000) * 200 * MS
+    whole = episodes.episodes(held_ns, begin_ns, begin_ns + 200 * MS)
+    assert {each.one for each in whole} == {1, 2}
+    monkeypatch.setattr(episodes, "_AT_ONCE", 64)
+    assert episodes.episodes(held_ns, begin_ns, begin_ns + 200 * MS) == whole

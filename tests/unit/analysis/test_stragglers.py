@@ -113,7 +113,7 @@ def times(**more: float) -> Times:
         "STOLEN": 0,
         "WRITTEN": 0,
     }
-    ns = np.zeros((4, len(Of), 2))
+    ns = np.zeros((4, len(Of), 2), np.float32)
     for of in Of:
         ns[:, of] = usual[of.name] * MS
         ns[2, of] += more.get(of.name, 0) * MS

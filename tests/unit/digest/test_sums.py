@@ -13,7 +13,7 @@ from netprof.analysis.hosts.streams import Passages
 
 def did(times: Times, rows: list[int]) -> Did:
     """The digest of some processes."""
-    ns = times.ns[rows]
+    ns = times.ns[rows].astype(np.float64)
     count = ns.shape[2]
     pid = np.repeat(np.array(times.pids)[rows], count)
     return Did(pid, np.tile(np.arange(count), len(rows)), *(ns[:, of].reshape(-1) for of in Of))
@@ -21,7 +21,7 @@ def did(times: Times, rows: list[int]) -> Did:
 
 def test_sums_of_digests_are_those_of_the_trace():
     rng = np.random.default_rng(5)
-    ns = rng.integers(0, 10**9, (4, len(Of), 20)).astype(np.float64)
+    ns = rng.integers(0, 10**9, (4, len(Of), 20)).astype(np.float32)
     ns[1, Of.RUNNING] = np.nan
     ns[2, Of.WRITTEN, :7] = np.nan
     times = Times((10, 11, 12, 13), ns)
