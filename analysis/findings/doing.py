@@ -68,23 +68,28 @@ class Of(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """Of each process, each iteration, what `Of` names: `ns` has the shape (processes, len(Of), iterations).
+    """Of each process, each iteration, what `known` names: `ns` has the shape (processes, len(known), iterations).
 
-    To seven digits, in half the memory: a day has hundreds of thousands of iterations.
+    To seven digits, and without what nothing is known of: a day has hundreds of thousands of iterations.
     """
 
     pids: tuple[int, ...]
     ns: Float32
+    known: tuple[Of, ...] = tuple(Of)
 
     def of(self, pid: int) -> Float32:
         """Return those of one process, shape (len(Of), iterations)."""
-        ns: Float32 = self.ns[self.pids.index(pid)]
+        ns = np.full((len(Of), self.ns.shape[2]), np.nan, np.float32)
+        ns[list(self.known)] = self.ns[self.pids.index(pid)]
         return ns
 
     def sums(self, rows: Int64 | Bool) -> tuple[Float64, Bool]:
         """Return the sums over some iterations, shape (processes, len(Of)), and of which anything is known."""
-        values = self.ns[:, :, rows]
-        return np.nansum(values, axis=2, dtype=np.float64), np.asarray(~np.isnan(values).all(axis=2))
+        values, known = self.ns[:, :, rows], list(self.known)
+        total, is_known = np.zeros((len(self.pids), len(Of))), np.zeros((len(self.pids), len(Of)), bool)
+        total[:, known] = np.nansum(values, axis=2, dtype=np.float64)
+        is_known[:, known] = ~np.isnan(values).all(axis=2)
+        return total, is_known
 
 
 class SummedTimes(Protocol):
@@ -152,7 +157,8 @@ def times_of_ranks(evidence: Evidence, pids: Sequence[int], windows: Windows) ->
         found[place, Of.STOPPED] = windows.of(stopped[pid]) if pid in stopped else 0.0
         begin, end = (evidence.stolen_until(pid, at_ns) for at_ns in (windows.begin_ns, windows.end_ns))
         found[place, Of.STOLEN] = (end - begin) * 1e3
-    return Times(tuple(pids), found)
+    known = [of for of in Of if not np.isnan(found[:, of]).all()]
+    return Times(tuple(pids), found[:, known], tuple(known))
 
 
 def what_it_did(times: SummedTimes, pid: int, rows: Int64 | Bool, host_ns: float = 0.0) -> Doing | None:

@@ -22,7 +22,7 @@ from netprof.analysis.inference.sources import (
     merge_inferred,
 )
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import concatenate
+from netprof.analysis.tables.columns import put_together
 from netprof.units import duration, share
 
 _STANDS_OUT = 0.02
@@ -143,7 +143,8 @@ def most_iterations(times: IterationTimes) -> int:
 
 
 def _merge(parts: Sequence[IterationsFinding], whole: Analysis) -> IterationsFinding:
-    times = concatenate(IterationTimes, [part.times for part in parts])
+    count = [len(part.times) for part in parts]
+    times = put_together(IterationTimes, [part.times for part in parts])
     told = any(part.count is not None for part in parts)
     inferred = None if told else merge_inferred([part.inferred for part in parts if part.inferred is not None])
     return IterationsFinding(
@@ -156,7 +157,7 @@ def _merge(parts: Sequence[IterationsFinding], whole: Analysis) -> IterationsFin
         models=max(part.models for part in parts),
         accumulates=any(part.accumulates for part in parts),
         forward_unseen=any(part.forward_unseen for part in parts),
-        only_launch=len(times) > 0 and all(part.only_launch for part in parts if len(part.times)),
+        only_launch=len(times) > 0 and all(part.only_launch for part, rows in zip(parts, count, strict=True) if rows),
     )
 
 

@@ -5,8 +5,9 @@ All of it is by iteration, so that what was found in the pieces of a long record
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import overload
 
 import numpy as np
@@ -15,6 +16,7 @@ from netprof.analysis.account.held_up import HeldUp, Kind, Windows, by_links, by
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.doing import AllTimes, TimesOfPieces, times_of_ranks
+from netprof.analysis.tables.columns import Int32, Int64
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.paths import PathKey
 from netprof.schema import TRANSMIT
@@ -58,12 +60,45 @@ def gather(evidence: Evidence) -> StragglersParts | None:
         by_paths(account, members, evidence.paths, evidence.busy_clocks, sent, windows),
     )
     names = {(each.kind, key): _who(each.kind, key, evidence) for each in held for key in each.keys}
-    return StragglersParts(windows, [_small(each) for each in held], times_of_ranks(evidence, pids, windows), names)
+    return StragglersParts(windows, _packed(held), times_of_ranks(evidence, pids, windows), names)
 
 
-def _small(held: HeldUp) -> HeldUp:
-    """Return the same in half the memory, where no iteration takes seconds: a day has hundreds of thousands of them."""
-    return replace(held, ns=held.ns.astype(np.int32)) if held.ns.max(initial=0) <= np.iinfo(np.int32).max else held
+class EachKind(Sequence[HeldUp]):
+    """What is held of each kind, made whenever it is asked for: that is one after the other."""
+
+    def __init__(self, kinds: int, make: Callable[[int], HeldUp]) -> None:
+        self._kinds, self._make = kinds, make
+
+    def __len__(self) -> int:
+        return self._kinds
+
+    @overload
+    def __getitem__(self, kind: int) -> HeldUp: ...
+    @overload
+    def __getitem__(self, kind: slice) -> Sequence[HeldUp]: ...
+    def __getitem__(self, kind: int | slice) -> HeldUp | Sequence[HeldUp]:
+        numbers = range(self._kinds)
+        return [self._make(each) for each in numbers[kind]] if isinstance(kind, slice) else self._make(numbers[kind])
+
+
+def _packed(held: Sequence[HeldUp]) -> EachKind:
+    """Keep of each kind only what is not 0, which is little: a day has hundreds of thousands of iterations."""
+    kinds = [(each.kind, each.keys, each.ns.shape) for each in held]
+    places = [np.flatnonzero(each.ns) for each in held]
+    values = [_narrow(each.ns.ravel()[place]) for each, place in zip(held, places, strict=True)]
+    narrow = [_narrow(place) for place in places]
+
+    def unpacked(number: int) -> HeldUp:
+        kind, keys, shape = kinds[number]
+        ns = np.zeros(shape, np.int64)
+        ns.ravel()[narrow[number]] = values[number]
+        return HeldUp(kind, keys, ns)
+
+    return EachKind(len(kinds), unpacked)
+
+
+def _narrow(values: Int64) -> Int64 | Int32:
+    return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
 
 
 def reference_windows(its: Iterations) -> Windows:
@@ -123,34 +158,17 @@ def one_after_another(parts: Sequence[StragglersParts]) -> StragglersParts:
     names = {key: who for part in parts for key, who in part.names.items()}
     counts = [len(part.windows) for part in parts]
     times = TimesOfPieces([part.times for part in parts], np.cumsum([0, *counts]))
-    return StragglersParts(windows, _Held(parts), times, names)
+    return StragglersParts(windows, EachKind(len(parts[0].held), partial(_in_one, parts)), times, names)
 
 
-class _Held(Sequence[HeldUp]):
-    """Each kind of the pieces in one, put together whenever it is asked for: that is once, one after the other."""
-
-    def __init__(self, parts: Sequence[StragglersParts]) -> None:
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return len(self._parts[0].held)
-
-    @overload
-    def __getitem__(self, kind: int) -> HeldUp: ...
-    @overload
-    def __getitem__(self, kind: slice) -> Sequence[HeldUp]: ...
-    def __getitem__(self, kind: int | slice) -> HeldUp | Sequence[HeldUp]:
-        if isinstance(kind, slice):
-            return [self[each] for each in range(len(self))[kind]]
-        return _in_one([part.held[kind] for part in self._parts])
-
-
-def _in_one(found: Sequence[HeldUp]) -> HeldUp:
-    keys = tuple(dict.fromkeys(key for each in found for key in each.keys))
-    pieces = []
-    for each in found:
-        ns = np.zeros((len(keys), 2, each.ns.shape[2]), each.ns.dtype)
-        for place, key in enumerate(each.keys):
-            ns[keys.index(key)] = each.ns[place]
-        pieces.append(ns)
-    return HeldUp(found[0].kind, keys, np.concatenate(pieces, axis=2))
+def _in_one(parts: Sequence[StragglersParts], kind: int) -> HeldUp:
+    name = parts[0].held[kind].kind
+    keys = tuple(dict.fromkeys(key for part in parts for key in part.held[kind].keys))
+    ns = np.zeros((len(keys), 2, sum(len(part.windows) for part in parts)), np.int64)
+    begin = 0
+    for part in parts:
+        own, end = part.held[kind], begin + len(part.windows)
+        for place, key in enumerate(own.keys):
+            ns[keys.index(key), :, begin:end] = own.ns[place]
+        begin = end
+    return HeldUp(name, keys, ns)

@@ -55,6 +55,18 @@ def concatenate(kind: type[T], parts: list[T]) -> T:
     return kind(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
+def put_together(kind: type[T], parts: list[T]) -> T:
+    """Return what `concatenate` does, of parts that nobody needs: a column of theirs that is copied is gone."""
+    if not parts:
+        return empty(kind)
+    whole = {}
+    for name in [f.name for f in dataclasses.fields(kind)]:
+        whole[name] = np.concatenate([getattr(part, name) for part in parts])
+        for part in parts:
+            vars(part).pop(name)
+    return kind(**whole)
+
+
 def empty(kind: type[T]) -> T:
     """Return a table of `kind` without rows."""
     return kind(**{f.name: np.zeros(0, dtype=np.int64) for f in dataclasses.fields(kind)})

@@ -22,8 +22,21 @@ from netprof.probes.kineto.files import ProfileFolder
 from netprof.probes.kineto.probe import KinetoProbe
 
 
+THE_ADDRESS = fabric.DAEMON
+
+
+@pytest.fixture(autouse=True)
+def _own_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests that run side by side not ask at each other's desk: there is one address in a network namespace."""
+    monkeypatch.setattr(fabric, "DAEMON", b"\0netprof-test-%d\0" % os.getpid())
+
+
 def question(kinds: int = 3, pids: tuple[int, ...] = (1, 2)) -> bytes:
     return fabric.answer("req", struct.pack(f"=iiq{len(pids)}i", kinds, len(pids), 0, *pids))
+
+
+def test_the_address_is_the_one_at_which_torch_asks() -> None:
+    assert THE_ADDRESS == b"\0dynolog\0"
 
 
 def test_a_question_is_understood() -> None:
@@ -144,8 +157,7 @@ class Asking:
     """A process that was started so that it asks, and does when told to."""
 
     def __init__(self) -> None:
-        address = "\\0dynolog\\0"
-        program = ASKING.replace("sys.argv[1].encode()", f'b"{address}"')
+        program = ASKING.replace("sys.argv[1].encode()", repr(fabric.DAEMON))
         environment = {**os.environ, fabric.ENVIRONMENT: "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
