@@ -21,7 +21,6 @@ from netprof.probes.kineto.desk import Desk
 from netprof.probes.kineto.files import ProfileFolder
 from netprof.probes.kineto.probe import KinetoProbe
 
-
 THE_ADDRESS = fabric.DAEMON
 
 
