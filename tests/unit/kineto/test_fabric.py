@@ -146,6 +146,7 @@ import socket, sys
 asking = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 asking.bind(b"")
 asking.settimeout(5)
+print("ready", flush=True)
 for line in sys.stdin:
     asking.sendto(bytes.fromhex(line), sys.argv[1].encode())
     print(asking.recv(65536).hex(), flush=True)
@@ -161,6 +162,10 @@ class Asking:
         self.process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
+        assert self.process.stdout is not None
+        assert (
+            self.process.stdout.readline() == "ready\n"
+        )  # one that is being started has no environment
         self.target = Target(self.process.pid, 1, frameworks=("torch",), netns=Path("/proc/self/ns/net").stat().st_ino)
 
     def ask(self) -> str:
