@@ -163,9 +163,7 @@ class Asking:
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         assert self.process.stdout is not None
-        assert (
-            self.process.stdout.readline() == "ready\n"
-        )  # one that is being started has no environment
+        assert self.process.stdout.readline() == "ready\n"  # one that is being started has no environment
         self.target = Target(self.process.pid, 1, frameworks=("torch",), netns=Path("/proc/self/ns/net").stat().st_ino)
 
     def ask(self) -> str:
