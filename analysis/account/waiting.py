@@ -80,10 +80,10 @@ def explain(
     all_seen = {group: _all_seen(group, members, collectives) for group in np.unique(members.group).tolist()}
     parts = []
     for pid, times in sorted(waits.items()):
-        alone = times & hidden.get(pid, NO_TIME)
-        by_port = alone & carried.get(pid, NO_TIME)
+        own_hidden = times & hidden.get(pid, NO_TIME)
+        by_port = own_hidden & carried.get(pid, NO_TIME)
         parts.append(
-            _of_process(pid, times, collectives, members, activities, groups, all_seen, unseen, alone, by_port)
+            _of_process(pid, times, collectives, members, activities, groups, all_seen, unseen, own_hidden, by_port)
         )
     return resolve_lateness(concatenate(Waiting, parts))
 

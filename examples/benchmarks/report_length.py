@@ -2,7 +2,7 @@
 
 Each rank has one all-reduce an iteration of 200 ms, and bytes in 5 % of its 1 ms bins each way; rows are written as a
 recorder writes them, by time. Traces are made in a temporary directory and deleted again; a day of eight ranks takes
-0.4 GB there, and a minute.
+0.5 GB there, and a minute.
 
     python examples/benchmarks/report_length.py [--cases 8:1h,512:20s] [--directory DIR]
 

@@ -13,7 +13,7 @@ from netprof.analysis.account.causes import LATE_RANK
 from netprof.analysis.account.episodes import MATTERS, episodes
 from netprof.analysis.account.held_up import Kind, at_least
 from netprof.analysis.findings import doing
-from netprof.analysis.findings.doing import Doing, Of, Times, what_it_did
+from netprof.analysis.findings.doing import Doing, Of, Times, TimesOfPieces, what_it_did
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.result_tables import result_table
@@ -190,3 +190,22 @@ def test_who_came_last_is_a_table(tmp_path: Path) -> None:
     assert set(table["doing"]) == {"compute"}
     assert len(table["iteration"]) == 40
     assert (table["late_ns"] >= MATTERS * ITERATION_NS).all()
+
+
+def test_what_pieces_tell_of_ranks_is_what_the_whole_would() -> None:
+    """One piece knows a process less, and another one something less of each."""
+    random = np.random.default_rng(4)
+    ns = random.integers(0, 10**9, (3, len(Of), 30)).astype(np.float32)
+    ns[2, :, :10] = np.nan
+    ns[:, Of.WRITTEN, 10:] = np.nan
+    whole = Times((10, 11, 12), ns)
+    but_written = tuple(of for of in Of if of is not Of.WRITTEN)
+    later = Times((12, 10, 11), ns[[2, 0, 1]][:, list(but_written), 10:], but_written)
+    pieces = TimesOfPieces([Times((10, 11), ns[:2, :, :10]), later], np.array([0, 10, 30]))
+    assert pieces.pids == whole.pids
+    for pid in whole.pids:
+        assert np.array_equal(pieces.of(pid), whole.of(pid), equal_nan=True)
+    for rows in (np.arange(30), np.array([3, 9, 10, 29]), np.arange(30) % 3 == 0, np.array([12, 13])):
+        (total, known), (expected, expected_known) = pieces.sums(rows), whole.sums(rows)
+        assert total == pytest.approx(expected)
+        assert np.array_equal(known, expected_known)
