@@ -14,6 +14,7 @@ from netprof.analysis.events.iterations import FoundIterations
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.events.told_ranks import ToldRanks
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.memory import give_back
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import int64_column
 from netprof.analysis.tables.marks import Marks, read_marks
@@ -87,7 +88,7 @@ class Pieces:
             survey.add(batch)
             del batch  # before the next one is read
         survey.told.add_nccl(read_nccl_ranks(self._reader.table("nccl_ranks")))
-        pa.default_memory_pool().release_unused()
+        give_back()
         return survey
 
     @property
@@ -118,7 +119,6 @@ class Pieces:
             del marks, found  # they are the piece's from here on
             yield self._evidence(piece, *sight_ns, counters, known)
             del known
-        pa.default_memory_pool().release_unused()  # what is kept to read more: what was found is put together next
 
     def _marks(self, since_ns: int, until_ns: int) -> pa.Table:
         lasting = self._survey.lasting

@@ -34,6 +34,7 @@ from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.memory import give_back
 from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.section import Analysis, Section
 
@@ -127,6 +128,8 @@ def conclude_in_pieces(
     for done, findings in enumerate(map(findings_of, pieces), 1):  # one is let go of before the next one is read
         for section, parts in found.items():
             parts.append(findings[section])
+        del findings
+        give_back()
         if on_piece is not None:
             on_piece(done, len(pieces))
     return conclude(whole, found, sections)

@@ -14,11 +14,12 @@ to be sure of that; neither assumes how amounts are distributed, and both count 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.tables.columns import Float64, Int64
 
 LEAST_NS = 5 * 10**9
 LEAST_ITERATIONS = 10
@@ -54,14 +55,26 @@ def episodes(held_ns: Int64, begin_ns: Int64, end_ns: Int64) -> list[Episode]:
         return []
     first = windows(begin_ns, end_ns)
     least_s = MATTERS * _length_ns(begin_ns, end_ns, first) * 1e-9
-    parts = [_confidence(held_ns, least_s, first, begin, begin + _AT_ONCE) for begin in range(0, len(first), _AT_ONCE)]
-    confidence = np.concatenate(parts, axis=1)
     found = []
-    for one in np.flatnonzero((confidence >= SURE).any(axis=1)).tolist():
-        for begin, end in _runs(confidence[one] >= SURE):
-            sure = float(confidence[one, begin : end + 1].max())
-            found.append(_episode(one, held_ns[one], (int(first[begin]), begin, end), sure))
+    for one, at, confidence in _sure(held_ns, least_s, first):
+        for begin, end in _runs(at):
+            span = int(first[at[begin]]), int(at[begin]), int(at[end])
+            found.append(_episode(one, held_ns[one], span, float(confidence[begin : end + 1].max())))
     return _apart(found, held_ns)
+
+
+def _sure(held_ns: Int64, least_s: Float64, first: Int64) -> Iterator[tuple[int, Int64, Float64]]:
+    """Yield who held the others up for sure, with the iterations that such windows end with, and how sure it is."""
+    ones, ends, confidences = [], [], []
+    for begin in range(0, len(first), _AT_ONCE):
+        confidence = _confidence(held_ns, least_s, first, begin, begin + _AT_ONCE)
+        one, at = np.nonzero(confidence >= SURE)
+        ones.append(one)
+        ends.append(begin + at)
+        confidences.append(confidence[one, at])
+    one, end, confidence = np.concatenate(ones), np.concatenate(ends), np.concatenate(confidences)
+    for each in np.unique(one).tolist():
+        yield each, end[one == each], confidence[one == each]
 
 
 def windows(begin_ns: Int64, end_ns: Int64) -> Int64:
@@ -123,10 +136,10 @@ def _sums(value: Float64, first: Int64) -> Float64:
     return np.asarray(through[:, before + 1 :] - through[:, first])
 
 
-def _runs(holds: Bool) -> list[tuple[int, int]]:
-    """Return the first and last index of each run of what holds."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], holds, [False])).astype(np.int8)))
-    return [(int(begin), int(end) - 1) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
+def _runs(numbers: Int64) -> list[tuple[int, int]]:
+    """Return the first and last place of each run of consecutive numbers among ascending ones."""
+    ends = np.append(np.flatnonzero(np.diff(numbers) != 1), len(numbers) - 1)
+    return list(zip([0, *(ends[:-1] + 1).tolist()], ends.tolist(), strict=True))
 
 
 def _episode(one: int, held_ns: Int64, span: tuple[int, int, int], confidence: float) -> Episode:

@@ -17,7 +17,7 @@ from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OT
 from netprof.analysis.account.group_times import GroupTimes
 from netprof.analysis.account.pieces import cut_at
 from netprof.analysis.account.waiting import Waiting
-from netprof.analysis.tables.columns import Bool, Float64, Int64, distinct
+from netprof.analysis.tables.columns import Bool, Float64, Int32, Int64, distinct
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge, union
 from netprof.analysis.wire.paths import BusyClocks, Paths
@@ -51,7 +51,7 @@ class HeldUp:
 
     kind: Kind
     keys: tuple[object, ...]
-    ns: Int64
+    ns: Int64 | Int32
 
 
 @dataclass(frozen=True, eq=False)

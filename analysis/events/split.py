@@ -9,7 +9,10 @@ import numpy as np
 
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.typical import middle_half
-from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.columns import Int32, Int64
+
+Rows = Int32 | Int64
+"""Numbers of rows, in the narrower type that holds them: a day has millions."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,7 @@ def split_of(iterations: IterationTimes) -> Split | None:
         return None
     own = _rows_by_process(iterations.pid)
     reference = max(own.values(), key=len)
-    level_ns = iterations.begin_ns.astype(np.int64) + iterations.level_after_ns
-    same = {pid: _same_steps(level_ns, iterations.duration_ns, rows, reference) for pid, rows in own.items()}
+    same = {pid: _same_steps(iterations, rows, reference) for pid, rows in own.items()}
     common = np.logical_and.reduce([found >= 0 for found in same.values()])
     known = np.logical_and.reduce([iterations.level_ns[found] > 0 for found in same.values()])
     if not common.any():  # ranks that were not recorded at the same time
@@ -58,33 +60,43 @@ def split_of(iterations: IterationTimes) -> Split | None:
     return _over(iterations.level_ns, iterations.level_exposed_ns, np.flatnonzero(common & known), same)
 
 
-def _rows_by_process(pid: Int64) -> dict[int, Int64]:
+def _rows_by_process(pid: Int64) -> dict[int, Rows]:
     """Return the rows of each process, ascending; in one pass, since a large job has thousands."""
-    order = np.argsort(pid, kind="stable")
-    first = np.flatnonzero(np.append(True, np.diff(pid[order].astype(np.int64)) != 0))
-    return dict(zip(pid[order[first]].tolist(), np.split(order, first[1:]), strict=True))
+    order = _narrow(np.argsort(pid, kind="stable"))
+    ascending = pid[order]
+    first = np.append(0, np.flatnonzero(ascending[1:] != ascending[:-1]) + 1)
+    return dict(zip(ascending[first].tolist(), np.split(order, first[1:]), strict=True))
 
 
-def _same_steps(level_ns: Int64, duration_ns: Int64, own: Int64, reference: Int64) -> Int64:
+def _narrow(rows: Int64) -> Rows:
+    return rows.astype(np.int32) if len(rows) <= np.iinfo(np.int32).max else rows
+
+
+def _same_steps(iterations: IterationTimes, own: Rows, reference: Rows) -> Rows:
     """Return the row in `own` that is the same step as each row in `reference`, -1 for none: ranks wait for each other.
 
     They are level less than half an iteration apart.
     """
-    mine, wanted = level_ns[own], level_ns[reference]
+    mine, wanted = (
+        iterations.begin_ns[rows].astype(np.int64) + iterations.level_after_ns[rows] for rows in (own, reference)
+    )
     right = np.minimum(np.searchsorted(mine, wanted), len(own) - 1)
     left = np.maximum(right - 1, 0)
     before, after = np.abs(mine[left] - wanted), np.abs(mine[right] - wanted)
     nearest = np.where(before < after, left, right)
-    close = np.minimum(before, after) * 2 < duration_ns[reference]
+    close = np.minimum(before, after) * 2 < iterations.duration_ns[reference]
     return np.where(close, own[nearest], -1)
 
 
-def _over(duration_ns: Int64, exposed_ns: Int64, steps: Int64, same: Mapping[int, Int64]) -> Split | None:
-    steps = steps[middle_half(np.mean([duration_ns[found[steps]] for found in same.values()], axis=0))]
+def _over(duration_ns: Int64, exposed_ns: Int64, steps: Int64, same: Mapping[int, Rows]) -> Split | None:
+    total_ns = np.zeros(len(steps), np.int64)
+    for found in same.values():
+        total_ns += duration_ns[found[steps]]
+    steps = steps[middle_half(total_ns)]
     return _mean(duration_ns, exposed_ns, {pid: found[steps] for pid, found in same.items()})
 
 
-def _mean(duration_ns: Int64, exposed_ns: Int64, chosen: Mapping[int, Int64]) -> Split | None:
+def _mean(duration_ns: Int64, exposed_ns: Int64, chosen: Mapping[int, Rows]) -> Split | None:
     duration = {pid: float(duration_ns[rows].mean()) for pid, rows in chosen.items()}
     exposed = {pid: float(exposed_ns[rows].mean()) for pid, rows in chosen.items()}
     iteration_ns = sum(duration.values()) / len(duration)

@@ -70,17 +70,20 @@ class Of(IntEnum):
 class Times:
     """Of each process, each iteration, what `known` names: `ns` has the shape (processes, len(known), iterations).
 
-    To seven digits, and without what nothing is known of: a day has hundreds of thousands of iterations.
+    To seven digits, and without what nothing is known of, or that is `none` of all time: a day has hundreds of
+    thousands of iterations.
     """
 
     pids: tuple[int, ...]
     ns: Float32
     known: tuple[Of, ...] = tuple(Of)
+    none: tuple[Of, ...] = ()
 
     def of(self, pid: int) -> Float32:
         """Return those of one process, shape (len(Of), iterations)."""
         ns = np.full((len(Of), self.ns.shape[2]), np.nan, np.float32)
         ns[list(self.known)] = self.ns[self.pids.index(pid)]
+        ns[list(self.none)] = 0.0
         return ns
 
     def sums(self, rows: Int64 | Bool) -> tuple[Float64, Bool]:
@@ -89,6 +92,7 @@ class Times:
         total, is_known = np.zeros((len(self.pids), len(Of))), np.zeros((len(self.pids), len(Of)), bool)
         total[:, known] = np.nansum(values, axis=2, dtype=np.float64)
         is_known[:, known] = ~np.isnan(values).all(axis=2)
+        is_known[:, list(self.none)] = values.shape[2] > 0
         return total, is_known
 
 
@@ -157,8 +161,9 @@ def times_of_ranks(evidence: Evidence, pids: Sequence[int], windows: Windows) ->
         found[place, Of.STOPPED] = windows.of(stopped[pid]) if pid in stopped else 0.0
         begin, end = (evidence.stolen_until(pid, at_ns) for at_ns in (windows.begin_ns, windows.end_ns))
         found[place, Of.STOLEN] = (end - begin) * 1e3
-    known = [of for of in Of if not np.isnan(found[:, of]).all()]
-    return Times(tuple(pids), found[:, known], tuple(known))
+    none = tuple(of for of in Of if not found[:, of].any())  # which NaN is, and 0 is not
+    known = tuple(of for of in Of if of not in none and not np.isnan(found[:, of]).all())
+    return Times(tuple(pids), found[:, list(known)], known, none)
 
 
 def what_it_did(times: SummedTimes, pid: int, rows: Int64 | Bool, host_ns: float = 0.0) -> Doing | None:

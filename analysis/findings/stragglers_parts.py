@@ -97,7 +97,7 @@ def _packed(held: Sequence[HeldUp]) -> EachKind:
     return EachKind(len(kinds), unpacked)
 
 
-def _narrow(values: Int64) -> Int64 | Int32:
+def _narrow(values: Int64 | Int32) -> Int64 | Int32:
     return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
 
 
@@ -164,10 +164,12 @@ def one_after_another(parts: Sequence[StragglersParts]) -> StragglersParts:
 def _in_one(parts: Sequence[StragglersParts], kind: int) -> HeldUp:
     name = parts[0].held[kind].kind
     keys = tuple(dict.fromkeys(key for part in parts for key in part.held[kind].keys))
-    ns = np.zeros((len(keys), 2, sum(len(part.windows) for part in parts)), np.int64)
+    ns = np.zeros((len(keys), 2, sum(len(part.windows) for part in parts)), np.int32)
     begin = 0
     for part in parts:
         own, end = part.held[kind], begin + len(part.windows)
+        if own.ns.max(initial=0) > np.iinfo(np.int32).max:
+            ns = ns.astype(np.int64)
         for place, key in enumerate(own.keys):
             ns[keys.index(key), :, begin:end] = own.ns[place]
         begin = end

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from netprof.analysis.memory import give_back
 from netprof.errors import TraceError
 from netprof.trace.columns import to_numpy
 
@@ -64,6 +65,7 @@ def put_together(kind: type[T], parts: list[T]) -> T:
         whole[name] = np.concatenate([getattr(part, name) for part in parts])
         for part in parts:
             vars(part).pop(name)
+        give_back()
     return kind(**whole)
 
 

@@ -11,10 +11,11 @@ from synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import LATE_RANK
 from netprof.analysis.account.episodes import MATTERS, episodes
-from netprof.analysis.account.held_up import Kind, at_least
+from netprof.analysis.account.held_up import HeldUp, Kind, Windows, at_least
 from netprof.analysis.findings import doing
 from netprof.analysis.findings.doing import Doing, Of, Times, TimesOfPieces, what_it_did
 from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.stragglers_parts import StragglersParts, one_after_another
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.result_tables import result_table
 from netprof.analysis.tables.intervals import interval
@@ -198,9 +199,10 @@ def test_what_pieces_tell_of_ranks_is_what_the_whole_would() -> None:
     ns = random.integers(0, 10**9, (3, len(Of), 30)).astype(np.float32)
     ns[2, :, :10] = np.nan
     ns[:, Of.WRITTEN, 10:] = np.nan
+    ns[:, Of.STOPPED, 10:] = 0.0
     whole = Times((10, 11, 12), ns)
-    but_written = tuple(of for of in Of if of is not Of.WRITTEN)
-    later = Times((12, 10, 11), ns[[2, 0, 1]][:, list(but_written), 10:], but_written)
+    told = tuple(of for of in Of if of not in (Of.WRITTEN, Of.STOPPED))
+    later = Times((12, 10, 11), ns[[2, 0, 1]][:, list(told), 10:], told, none=(Of.STOPPED,))
     pieces = TimesOfPieces([Times((10, 11), ns[:2, :, :10]), later], np.array([0, 10, 30]))
     assert pieces.pids == whole.pids
     for pid in whole.pids:
@@ -209,3 +211,20 @@ def test_what_pieces_tell_of_ranks_is_what_the_whole_would() -> None:
         (total, known), (expected, expected_known) = pieces.sums(rows), whole.sums(rows)
         assert total == pytest.approx(expected)
         assert np.array_equal(known, expected_known)
+
+
+def test_a_wait_of_seconds_in_one_piece_is_kept_to_the_nanosecond() -> None:
+    """It does not fit into 32 bits, in which the waits of most pieces are kept."""
+
+    def part(held_ns: list[int], keys: tuple[int, ...]) -> StragglersParts:
+        windows = Windows(*(np.arange(2, dtype=np.int64) + each for each in (0, 1)))
+        ns = np.array(held_ns, np.int64).reshape(len(keys), 2, 2)
+        return StragglersParts(
+            windows, [HeldUp(Kind.RANK, keys, ns)], Times((), np.zeros((0, 0, 2), np.float32), ()), {}
+        )
+
+    long_ns = 2**31 + 1
+    whole = one_after_another([part([1, 2, 3, 4], (10,)), part([5, 6, 7, 8, 0, long_ns, 0, 9], (11, 10))])
+    (held,) = whole.held
+    assert held.keys == (10, 11)
+    assert held.ns.tolist() == [[[1, 2, 0, long_ns], [3, 4, 0, 9]], [[0, 0, 5, 6], [0, 0, 7, 8]]]
