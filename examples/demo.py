@@ -49,7 +49,7 @@ def start_job(lab: Lab) -> list[subprocess.Popen[str]]:
     watchdog.start()
     try:
         for process in ranks:
-            if process.stdout is None or not process.stdout.readline().startswith("training"):
+            if not any(line.startswith("training") for line in process.stdout or ()):  # gloo may have its say first
                 raise DemoError("the training job did not start (its own words are above)")
     finally:
         watchdog.cancel()

@@ -26,6 +26,7 @@ from netprof.analysis.findings.ranks import RANKS, RankSummary
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.schema import MarkKind
 from netprof.units import duration, rate, ratio, share, size
 
@@ -235,7 +236,7 @@ def _definitions(finding: CollectivesFinding) -> Sequence[Definition]:
 def _lowest_rate(ranks: Sequence[RankSummary], links: Sequence[LinkSummary]) -> float | None:
     """Return the lowest line rate of the links that ranks send over; loopback limits nothing between hosts."""
     used = {rank.link for rank in ranks if rank.link is not None}
-    used = {link for link in used if link.device != "lo"} or used
+    used = {link for link in used if link.device != LOOPBACK} or used
     rates = [link.line_rate_bps for link in links if (link.netns, link.device) in used]
     known = [rate for rate in rates if rate]
     return min(known) if known and len(known) == len(rates) else None

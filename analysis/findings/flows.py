@@ -15,6 +15,8 @@ from netprof.units import count, duration, rate, share, size
 
 MOST_FLOWS, BRIEFLY = 200, 10
 """Flows in the table, and where there is little room."""
+_MAIN_FLOW = 0.1
+"""Share of the largest flow's bytes from which on ranks wait for another one too: no heartbeat, no control channel."""
 
 
 def _conclude(analysis: Analysis) -> tuple[FlowSummary, ...]:
@@ -74,7 +76,9 @@ def _row(flow: FlowSummary) -> tuple[str, ...]:
 
 def _notes(found: Sequence[FlowSummary]) -> Iterator[str]:
     """Say what holds flows back by itself, and is seen as nothing else."""
-    paused = sum(flow.congestion_control == "bbr" for flow in found)
+    sent = [flow.tx.wire_bytes for flow in found]
+    main = (flow for flow, wire_bytes in zip(found, sent, strict=True) if wire_bytes >= _MAIN_FLOW * max(sent))
+    paused = sum(flow.congestion_control == "bbr" for flow in main)
     if paused:
         yield (
             f"{count(paused, 'flow')} under BBR, which every ten seconds lets a flow have no more than 4 packets on "

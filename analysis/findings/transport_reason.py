@@ -9,6 +9,7 @@ import numpy as np
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, int64_column
+from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.analysis.tables.intervals import Intervals, covered_until, merge
 from netprof.schema import TRANSMIT
 
@@ -40,6 +41,11 @@ NO_LINE_RATE = Reason(
     "line_rate_unknown",
     "the line rate is unknown, so whether a link is full cannot be said",
     "give the line rate with --line-rate",
+)
+ON_ONE_HOST = Reason(
+    "loopback",
+    "the bytes stay on this host: its CPUs copy them, and no line limits them",
+    "fewer bytes, more CPU for the communication threads, or a transport through shared memory",
 )
 NO_CLOCKS = Reason(
     "unknown",
@@ -80,14 +86,19 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     times = merge(stretches.begin_ns, stretches.end_ns)
     groups = np.unique(stretches.group).tolist()
     pids = np.unique(evidence.collectives.pid[np.isin(evidence.members.group, groups)])
-    if not any(side for side in evidence.link_sides if set(evidence.lanes.pids_of(side.link)) & set(pids.tolist())):
+    main = _main_flows(evidence, pids)
+    on_one_host = bool(main.any()) and bool((evidence.fold.flows.device[main] == LOOPBACK).all())
+    known = any(set(evidence.lanes.pids_of(side.link)) & set(pids.tolist()) for side in evidence.link_sides)
+    if not known and not on_one_host:
         return NO_LINE_RATE
-    samples = _samples(evidence, np.isin(evidence.fold.flows.pid, pids))
+    samples = _samples(evidence, main)
     if samples is None:
-        return NO_CLOCKS
+        return ON_ONE_HOST if on_one_host else NO_CLOCKS
     busy, receiver, sender, held_back, full, whole = _clocks(samples, times)
     if max(receiver, sender) >= _BUFFER_MATTERS * whole:
         return RECEIVER if receiver >= sender else SENDER
+    if on_one_host:
+        return ON_ONE_HOST
     if _are_small(evidence, groups):
         return SMALL
     if busy > 0 and held_back < _MOSTLY * busy:
@@ -107,11 +118,15 @@ class _Samples:
     clocks: Float64
 
 
-def _samples(evidence: Evidence, of_group: Bool) -> _Samples | None:
-    """Return the clocks of a communicator's main flows, None where the recording has none."""
+def _main_flows(evidence: Evidence, pids: Int64) -> Bool:
+    """Return which flows send most of what some processes do."""
+    sent = evidence.fold.totals(TRANSMIT).wire_bytes * np.isin(evidence.fold.flows.pid, pids)
+    return np.asarray((sent > 0) & (sent >= _MAIN_FLOW * sent.max(initial=0)))
+
+
+def _samples(evidence: Evidence, main: Bool) -> _Samples | None:
+    """Return the clocks of some flows, None where the recording has none."""
     table, flows = evidence.table("tcp"), evidence.fold.flows
-    sent = evidence.fold.totals(TRANSMIT).wire_bytes * of_group
-    main = (sent > 0) & (sent >= _MAIN_FLOW * sent.max(initial=0))
     row, time_ns = flows.positions(int64_column(table, "flow_id")), int64_column(table, "time_ns")
     clocks = np.stack([int64_column(table, name) for name in _CLOCKS])
     kept = (row >= 0) & main[np.maximum(row, 0)] & (clocks[0] != UNKNOWN) if len(row) else np.zeros(0, bool)

@@ -16,6 +16,10 @@ from netprof.schema import UNKNOWN_RANK
 _QUEUE_PAIRS = ("local_queue_pair", "remote_queue_pair")
 
 
+LOOPBACK = "lo"
+"""The device of what stays on a host: the kernel calls it so in every network namespace."""
+
+
 class LinkKey(NamedTuple):
     """A device; its name alone is not enough, each network namespace has its own."""
 

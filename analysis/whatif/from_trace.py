@@ -17,6 +17,7 @@ from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.analysis.whatif.gradients import gradients_of, pace_of, with_tensors
 from netprof.analysis.whatif.recording import Recording, find_recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
@@ -116,7 +117,7 @@ def _check(recording: Recording, evidence: Evidence) -> None:
 
 def _busiest(links: tuple[LinkSummary, ...]) -> LinkSummary | None:
     """Return the link, loopback aside, that was busiest during the iterations."""
-    real = [link for link in links if link.device != "lo" and link.window == "iterations"]
+    real = [link for link in links if link.device != LOOPBACK and link.window == "iterations"]
     return max(real, key=_load, default=None)
 
 
@@ -133,7 +134,7 @@ def _rate(link: LinkSummary | None) -> tuple[float | None, str]:
 
 def _link_rates(analysis: Analysis, recording: Recording, otherwise_bps: float | None) -> Float64:
     """Return the line rate of the device that carries each rank's traffic; `otherwise_bps` where that is unknown."""
-    rates = {link.key: link.line_rate_bps for link in analysis.of(LINKS) if link.device != "lo"}
+    rates = {link.key: link.line_rate_bps for link in analysis.of(LINKS) if link.device != LOOPBACK}
     links = {rank.pid: rank.link for rank in analysis.of(RANKS)}
     found = [rates.get(link) if (link := links.get(pid)) is not None else None for pid in recording.pids]
     unknown = np.inf if otherwise_bps is None else otherwise_bps

@@ -10,6 +10,7 @@ import numpy as np
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.equal_cost import check, fullest, ideal, left_over
 from netprof.analysis.whatif.from_trace import from_trace
@@ -58,7 +59,7 @@ class Spraying:
 def flow_sizes(evidence: Evidence) -> Float64:
     """Return the bytes that each flow with gradients sent to another host. Raises TraceError without any."""
     flows, sent = evidence.fold.flows, evidence.fold.totals(TRANSMIT).payload_bytes
-    leaves = flows.device != "lo"
+    leaves = flows.device != LOOPBACK
     sizes: Int64 = sent[np.asarray(leaves) & np.isin(flows.pid, list(evidence.workers) or np.unique(flows.pid))]
     sizes = sizes[sizes > 0]
     sizes = sizes[sizes >= DATA_FLOW * sizes.max()] if len(sizes) else sizes

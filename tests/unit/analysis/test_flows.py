@@ -19,3 +19,11 @@ def test_what_holds_flows_back_by_itself_is_said(tmp_path: Path, control: str) -
     analysis = analyze(TraceReader(job.fill().write(tmp_path / "t.netprof")))
     assert {flow["congestion_control"] for flow in analysis.document()["flows"]} == {control or None}
     assert any("2 flows under BBR" in note for note in analysis.notes) == (control == "bbr")
+
+
+def test_nobody_waits_for_a_control_channel(tmp_path: Path) -> None:
+    job = Job(iterations=2, flow_changes={"congestion_control": ["cubic", "bbr"]}).fill()
+    _, second = sorted({row[0] for row in job.wire})
+    job.wire = [(*row[:3], 10, 60) if row[0] == second else row for row in job.wire]
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    assert not any("BBR" in note for note in analysis.notes)

@@ -41,10 +41,31 @@ CASES = {
 }
 
 
+def said(job: Job, columns: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(synthetic, "tcp_columns", lambda ranks, end_ns: columns)
+    evidence = Evidence.of_trace(TraceReader(job.fill().write(folder / "t.netprof")))
+    assert len(evidence.account.waiting)
+    return transport_reason(evidence, evidence.account.waiting).name
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_the_clocks_say(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns, reason = CASES[case]
-    monkeypatch.setattr(synthetic, "tcp_columns", lambda ranks, end_ns: columns)
-    evidence = Evidence.of_trace(TraceReader(Job(ITERATIONS).fill().write(tmp_path / "t.netprof")))
-    assert len(waiting := evidence.account.waiting)
-    assert transport_reason(evidence, waiting).name == reason
+    assert said(Job(ITERATIONS), columns, tmp_path, monkeypatch) == reason
+
+
+@pytest.mark.parametrize(
+    ("devices", "receiver", "reason"),
+    [
+        (["lo", "lo"], 0.0, "loopback"),
+        (["lo", "lo"], 0.2, "receive_window"),
+        (["lo", "eth0"], 0.0, "line_rate_unknown"),
+        (["eth0", "eth0"], 0.2, "line_rate_unknown"),
+    ],
+)
+def test_only_what_stays_on_a_host_has_no_line_to_ask_for(
+    devices: list[str], receiver: float, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can give the line rate of the loopback device; its buffers may still be too small."""
+    job = Job(ITERATIONS, rate_bps=None, one_device=True, flow_changes={"device": devices})
+    assert said(job, clocks(1.0, receiver=receiver, unsent=9000), tmp_path, monkeypatch) == reason
