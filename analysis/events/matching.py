@@ -12,7 +12,11 @@ _FARTHEST = 8  # collectives by which two ranks' sequences may be apart: what wa
 _MOST = 0.95
 """Share of a block that has to fit with what fitted before it, else everything near is tried."""
 _CLEARLY = 4.0
-"""How many times the usual time between two collectives it takes to believe that one was lost."""
+"""How many times the usual time between two collectives two are apart that are not the same one, or one was lost."""
+_AROUND = 16
+"""Collectives during which one rank stays behind another by about as much."""
+_APART = 0.1
+"""What a nanosecond by which it is behind counts, where one of change counts 1."""
 
 
 def partners(mine: Collectives, other: Collectives) -> Int64:
@@ -21,7 +25,8 @@ def partners(mine: Collectives, other: Collectives) -> Int64:
     Both are in the order in which they were posted. The k-th of one is the k-th of the other, but for what the begin of
     the recording, or a lost mark, took away from one of them: that shift is found block by block. The same collective
     has the same kind and size, neither rank is done with it before the other has begun, and both are done at nearly the
-    same time: several collectives of one size may be under way at once.
+    same time, or the one always about as long after the other (data wait before a narrow link): several collectives of
+    one size may be under way at once.
     """
     return _Match(mine, other).rows
 
@@ -33,12 +38,12 @@ class _Match:
         self.rows = np.full(len(mine), -1)
         if len(other) == 0:
             return
-        self._unlike_ns = float(np.median(np.diff(np.sort(other.end_ns)))) + 1 if len(other) > 1 else np.inf
+        usual_ns = float(np.median(np.diff(np.sort(other.end_ns)))) + 1 if len(other) > 1 else np.inf
+        self._unlike_ns = _CLEARLY * usual_ns
         self._cost = np.full(len(mine), np.inf)
         for low in range(0, len(mine), _BLOCK):
             rows = np.arange(low, min(low + _BLOCK, len(mine)))
-            shifts = self._candidates(rows)
-            self._pair(rows, shifts, np.stack([self._apart_ns(rows, shift) for shift in shifts]))
+            self._pair(rows, self._candidates(rows))
         self._once_each()
 
     def _candidates(self, rows: Int64) -> list[int]:
@@ -51,31 +56,30 @@ class _Match:
         middle = int(np.median(nearest - rows))
         return sorted({middle + step for step in range(-_FARTHEST, _FARTHEST + 1)} | {self._shift or 0})
 
-    def _pair(self, rows: Int64, shifts: list[int], apart_ns: Float64) -> None:
-        """Pair a block with the shift whose ends are nearest; in two parts where that is much better.
-
-        `apart_ns` has the shape (shifts, rows).
-        """
+    def _pair(self, rows: Int64, shifts: list[int]) -> None:
+        """Pair a block with the shift whose ends are most alike; in two parts where that is much better."""
+        apart_ns = self._apart_ns(rows, shifts)
         through = np.cumsum(apart_ns, axis=1)
         whole = int(np.argmin(through[:, -1]))
         if len(rows) > 1:
             parted = through[:, :-1].min(axis=0) + (through[:, -1:] - through[:, :-1]).min(axis=0)
             at = int(np.argmin(parted))
-            if parted[at] + _CLEARLY * self._unlike_ns < through[whole, -1]:
-                self._pair(rows[: at + 1], shifts, apart_ns[:, : at + 1])
-                self._pair(rows[at + 1 :], shifts, apart_ns[:, at + 1 :])
+            if parted[at] + self._unlike_ns < through[whole, -1]:
+                self._pair(rows[: at + 1], shifts)
+                self._pair(rows[at + 1 :], shifts)
                 return
         fits = rows[self._fit(rows, shifts[whole])]
         self.rows[fits] = fits + shifts[whole]
         self._cost[rows] = apart_ns[whole]
         self._shift = shifts[whole] if len(fits) else self._shift
 
-    def _apart_ns(self, rows: Int64, shift: int) -> Float64:
-        """Return how far the ends are apart; twice the usual time between two collectives for what does not fit."""
-        fits = self._fit(rows, shift)
-        index = np.where(fits, rows + shift, 0)
-        apart_ns = np.abs(self._mine.end_ns[rows] - self._other.end_ns[index]).astype(np.float64)
-        return np.where(fits, np.minimum(apart_ns, 2 * self._unlike_ns), 2 * self._unlike_ns)
+    def _apart_ns(self, rows: Int64, shifts: list[int]) -> Float64:
+        """Return how unlike the ends are, at most as for what does not fit; shape (shifts, rows)."""
+        fits = np.stack([self._fit(rows, shift) for shift in shifts])
+        index = np.where(fits, rows + np.array(shifts, np.int64)[:, None], 0)
+        later_ns = (self._mine.end_ns[rows] - self._other.end_ns[index]).astype(np.float64)
+        apart_ns = np.abs(later_ns - _usually(later_ns, fits)) + _APART * np.abs(later_ns)
+        return np.where(fits, np.minimum(apart_ns, self._unlike_ns), self._unlike_ns)
 
     def _fit(self, rows: Int64, shift: int) -> Bool:
         """Return which of `rows` can be the collective that is `shift` farther of the other rank."""
@@ -91,3 +95,15 @@ class _Match:
         order = np.lexsort((self._cost, self.rows))
         again = np.append(False, np.diff(self.rows[order]) == 0) if len(order) else np.zeros(0, bool)
         self.rows[order[again]] = -1
+
+
+def _usually(later_ns: Float64, fits: Bool) -> Float64:
+    """Return the median of those around each in its row, that fit; infinite without any. Shapes as given."""
+    count = later_ns.shape[1]
+    room = ((0, 0), (0, -count % _AROUND))
+    known = np.pad(np.where(fits, later_ns, np.inf), room, constant_values=np.inf).reshape(len(fits), -1, _AROUND)
+    known.sort(axis=2)
+    number = np.isfinite(known).sum(axis=2, keepdims=True)
+    middle = (np.take_along_axis(known, np.maximum(at, 0) // 2, axis=2) for at in (number - 1, number))
+    median = sum(middle, start=np.zeros(1)) / 2
+    return np.asarray(np.repeat(median, _AROUND, axis=2).reshape(len(fits), -1)[:, :count])

@@ -44,6 +44,20 @@ def test_what_one_rank_did_not_see_shifts_the_others_no_longer_than_needed(lost,
     assert (found[lost] == -1).all()
 
 
+@pytest.mark.parametrize("behind", [5, 26, 60, 91])
+@pytest.mark.parametrize("buckets", [2, 4, 8])
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_a_rank_may_stay_behind_by_more_than_the_time_between_two(behind, buckets, lost):
+    """A link of one rank is narrow: what was sent waits before it, and the others are done long before."""
+    at = (np.arange(30)[:, None] * 320 + np.arange(buckets)).reshape(-1) * 1000
+    end = (np.arange(30)[:, None] * 320 + np.arange(buckets) * 26 + 100).reshape(-1) * 1000
+    end = end + np.random.default_rng(1).integers(-1000, 1000, len(end))
+    early, late = collectives(1, at, end), collectives(2, at + behind * 1000, end + behind * 1000)
+    numbers = np.arange(len(at))
+    assert partners(early, late.where(numbers[lost:]))[lost:].tolist() == numbers[: len(at) - lost].tolist()
+    assert partners(late.where(numbers[lost:]), early).tolist() == numbers[lost:].tolist()
+
+
 def test_others_sizes_and_kinds_are_other_collectives():
     first, second, end = ring(50)
     mine, other = collectives(1, first, end, np.arange(50)), collectives(2, second, end, np.arange(50) % 49)
