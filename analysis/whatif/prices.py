@@ -85,15 +85,18 @@ class ProgramPrices:
         """Return for how much longer than on average links were full in each recorded collective, there and then.
 
         Of shapes that broadcast to (R, I, P) and (R, I, 1), below 0 where it was shorter. Who is last in one collective
-        may be first in the next, and it is the last one that everybody waits for: at other rates too.
+        may be first in the next, and it is the last one that everybody waits for: at other rates too. Where one link
+        was slower than the others, it is that one which was full; else it was the others' turn.
         """
         full_s, recorded_bps = self.program.full_s, self.pricing.links.recorded_bps[:, None]
         if full_s is None or was.bits <= 0 or not np.isfinite(recorded_bps).all():
             return np.zeros((1, 1, 1)), np.zeros((1, 1, 1))
         more_s = (full_s[:, :, collective] - full_s[:, :, collective].mean())[:, :, None]
-        _, was_other_bps = self._slowest_and_next(recorded_bps, collective)
-        _, other_bps = self._slowest_and_next(self.rate_bps, collective)
-        slower = (was_other_bps / other_bps) * (link.bits / was.bits)
+        was_slowest_bps, was_other_bps = self._slowest_and_next(recorded_bps, collective)
+        slowest_bps, other_bps = self._slowest_and_next(self.rate_bps, collective)
+        one_was_slow = was_slowest_bps < was_other_bps
+        slower = np.where(one_was_slow, was_slowest_bps / slowest_bps, was_other_bps / other_bps)
+        slower = slower * (link.bits / was.bits)
         return more_s * slower[:, None, :], more_s
 
     def encode_s(self, collective: int) -> Float64:

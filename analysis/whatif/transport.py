@@ -107,6 +107,9 @@ class FittedTransport:
     time over the wire bytes' own, less one: above 0 where the members' links are not full all at once; it may hold
     kinds and sizes that were not recorded. To other group sizes α goes as the ring's steps and the rest as its bytes,
     and so to kinds that were not recorded: an assumption, none where recorded.
+
+    Collectives that took less than their bytes need at that rate (ranks before a narrow link are done while data still
+    wait there) do so at every rate, by the same factor: no link speed is beyond what carries the bytes.
     """
 
     fits: Mapping[Spoken, AlphaBeta]
@@ -117,24 +120,27 @@ class FittedTransport:
     def terms(self, kind: Int64, size_bytes: Float64, ranks: Int64) -> Terms:
         """Return the terms."""
         kind, size_bytes, ranks = np.broadcast_arrays(kind, size_bytes, ranks)
-        bits = self.overhead * algorithm_bits(kind, size_bytes, ranks)
+        bits = np.array(self.overhead * algorithm_bits(kind, size_bytes, ranks))
         fixed, turns = np.zeros(bits.shape), np.zeros(bits.shape)
         for each, count in set(zip(kind.ravel().tolist(), ranks.ravel().tolist(), strict=True)):
             mine, like = (kind == each) & (ranks == count), self._nearest(Spoken(each, count))
+            bits[mine] *= 1.0 + min(self.rest_s_per_byte(like) / self._link_s_per_byte(like), 0.0)
             fixed[mine] = self._fixed_s(Spoken(each, count), like, size_bytes[mine])
             turns[mine] = self.turns.get(Spoken(each, count), self.turns.get(like, 0.0))
         return Terms(fixed, bits, bits * turns)
 
     def rest_s_per_byte(self, spoken: Spoken) -> float:
         """Return what a byte of buffer costs beside the links' time, of a kind that was recorded."""
+        return self.fits[spoken].seconds_per_byte - self._link_s_per_byte(spoken)
+
+    def _link_s_per_byte(self, spoken: Spoken) -> float:
         bits = algorithm_bits(np.array(spoken.kind), np.array(1.0), np.array(spoken.ranks))
-        link_s = self.overhead * (1.0 + self.turns.get(spoken, 0.0)) * float(bits) / self.bandwidth_bps
-        return self.fits[spoken].seconds_per_byte - link_s
+        return self.overhead * (1.0 + self.turns.get(spoken, 0.0)) * float(bits) / self.bandwidth_bps
 
     def _fixed_s(self, wanted: Spoken, like: Spoken, size_bytes: Float64) -> Float64:
         kinds, ranks = np.array([wanted.kind, like.kind]), np.array([wanted.ranks, like.ranks])
         steps, sent = ring_steps(kinds, ranks), sent_per_byte(kinds, ranks)
-        rest = self.rest_s_per_byte(like) * _ratio(sent)
+        rest = max(self.rest_s_per_byte(like), 0.0) * _ratio(sent)
         return np.asarray(self.fits[like].latency_s * _ratio(steps) + rest * size_bytes)
 
     def _nearest(self, wanted: Spoken) -> Spoken:

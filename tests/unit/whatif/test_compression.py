@@ -63,6 +63,14 @@ def test_what_was_not_recorded_is_carried_over_from_what_was() -> None:
     assert four.fixed_s.item() == pytest.approx(6e-3 + 1.5e-3)
 
 
+def test_no_link_is_faster_than_its_bytes_for_what_was_recorded_faster() -> None:
+    """A megabyte took 6 ms where its bytes need 8: ten times the speed makes it a tenth, not nothing."""
+    fit = AlphaBeta(0.0, 6e-9, 0.0, 0.0, 1, 1, False, 1.0)
+    terms = FittedTransport({Spoken(0, 2): fit}, 1e9).terms(np.array(0), np.array(1e6), np.array(2))
+    assert terms.fixed_s.item() == 0
+    assert terms.bits.item() / 1e10 == pytest.approx(0.6e-3)
+
+
 def test_gloo_gathers_between_two_ranks_one_half_after_the_other() -> None:
     fit = AlphaBeta(2e-3, 9e-9, 0.0, 0.0, 1, 3, True, 1.0)
     reduced, gathered = (Spoken(int(kind), 2) for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER))

@@ -113,6 +113,17 @@ def test_the_one_that_is_last_is_so_by_more_on_slower_links() -> None:
     assert np.isfinite(unknown.of(told, one(2, 1e9)).link_s(0)).all()
 
 
+@pytest.mark.parametrize(("bps", "apart_ms"), [(2.5e8, 8), (1e9, 2), (5e8, 4)])
+def test_what_the_one_slow_link_took_is_nobody_elses_turn(bps: float, apart_ms: float) -> None:
+    """Ranks before a narrow link are done while data still wait there, so that it is full for less of their time."""
+    full_s = np.array([[[0.036]], [[0.028]]])
+    told = replace(program([[10], [10]], [[10], [10]], [20, 20], [1]), own_s=full_s, full_s=full_s)
+    prices = Pricing(FullLink(), Links(np.array([1e9, 2.5e8]), np.full(2, np.inf)), 2, True, {})
+    one_ms, other_ms = prices.of(told, one(2, bps)).link_s(0)[:, 0, 0] * 1e3
+    assert one_ms - other_ms == pytest.approx(apart_ms)
+    assert (one_ms + other_ms) / 2 == pytest.approx(32 * 2.5e8 / bps)
+
+
 def test_a_collective_that_the_end_of_another_posts() -> None:
     told = program([[0, 2]], [[5, 5]], [10], [1, 1])
     told = replace(
