@@ -229,4 +229,7 @@ def _standpoint(schedule: GradientSchedule, question: Question, replay: Replay) 
 
 
 def _unpacked_at_once(programs: Sequence[Program]) -> tuple[Program, ...]:
-    return tuple(replace(program, tail_s=np.zeros_like(program.tail_s)) for program in programs)
+    def at_once(one: Program) -> Program:
+        return replace(one, tail_s=np.zeros_like(one.tail_s))
+
+    return tuple(program.changed(at_once) for program in programs)

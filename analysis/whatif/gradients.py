@@ -66,7 +66,7 @@ def _count_tensors(program: Program, ready_s: Float64, lead_s: Float64) -> Progr
     owner = np.minimum(np.searchsorted(np.sort(launch_s), ready_s, "left"), len(order) - 1)
     tensors = np.zeros(len(program))
     tensors[order] = np.maximum(np.bincount(owner, minlength=len(order)), 1)
-    return replace(program, tensors=tensors)
+    return program.changed(lambda one: replace(one, tensors=tensors))
 
 
 def gradients_of(

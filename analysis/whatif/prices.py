@@ -56,10 +56,17 @@ class ProgramPrices:
 
     def __init__(self, pricing: Pricing, program: Program, points: Points, as_recorded: bool) -> None:
         self.pricing, self.program, self.points = pricing, program, points
+        self._as_recorded = as_recorded
         links = pricing.links
         asked = np.broadcast_to(points.bandwidth_bps, (len(links.recorded_bps), len(points)))
         self.rate_bps = links.recorded_bps[:, None] if as_recorded else np.minimum(asked, links.legs_bps[:, None])
         self.workers, self.which_workers = np.unique(points.workers.astype(np.int64), return_inverse=True)
+
+    @cached_property
+    def before(self) -> ProgramPrices | None:
+        """The prices of what went before the program, None where that is not known."""
+        before = self.program.before
+        return None if before is None else ProgramPrices(self.pricing, before, self.points, self._as_recorded)
 
     def link_s(self, collective: int) -> Float64:
         """Return how long a collective occupies the link, of a shape that broadcasts to (R, I, P)."""

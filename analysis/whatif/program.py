@@ -6,7 +6,7 @@ two waits takes as long on any network. A faster or slower network only changes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -41,6 +41,9 @@ class Program:
     much of it full links of its group served bytes, None where that is not known; `wait_s` and
     `tail_s` (R, I, J) when each wait begins and what follows the arrival (unpacking); `compute_s` (R, I) the iteration
     without its waits. `waited`, shape (J, K), says which collectives each wait is for.
+
+    `before` are the iterations that went before these, one for each: what the ranks did then is by how much they run
+    apart when these begin. None where that is not known: then each is taken to have gone before itself.
     """
 
     kind: Int64
@@ -57,6 +60,7 @@ class Program:
     tail_s: Float64
     waited: Bool
     compute_s: Float64
+    before: Program | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -89,7 +93,14 @@ class Program:
         def mean(values: Float64) -> Float64:
             return np.broadcast_to(values[others].mean(axis=0), values.shape)
 
-        return replace(self, post_s=mean(self.post_s), wait_s=mean(self.wait_s), compute_s=mean(self.compute_s))
+        def level(one: Program) -> Program:
+            return replace(one, post_s=mean(one.post_s), wait_s=mean(one.wait_s), compute_s=mean(one.compute_s))
+
+        return self.changed(level)
+
+    def changed(self, change: Callable[[Program], Program]) -> Program:
+        """Return the program with a change made to it, and to what went before."""
+        return replace(change(self), before=None if self.before is None else change(self.before))
 
 
 def of_buckets(buckets: Buckets, ranks: int, last_ready_s: float, compute_s: float, tail_s: float = 0.0) -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,13 +81,26 @@ def find_recording(evidence: Evidence, world_size: int) -> Recording:
     Where ranks do not all do the same, the one that waits least stands for all.
     """
     ranks = [Doings(evidence, pid, world_size) for pid in _by_rank(evidence)]
-    rows = _typical(ranks, _job_iterations(ranks))
-    doings = [[rank.of(int(row)) for row in own] for rank, own in zip(ranks, rows, strict=True)]
+    every = _job_iterations(ranks)
+    rows = _typical(ranks, every)
+    doings, before = (
+        [[rank.of(int(row)) for row in own] for rank, own in zip(ranks, each, strict=True)]
+        for each in (rows, _before(rows, every))
+    )
     alike = _alike(doings)
     if len(alike) and alike.mean() >= _ENOUGH:
-        chosen = [[own[i] for i in np.flatnonzero(alike)] for own in doings]
-        return _recording(evidence, [rank.pid for rank in ranks], chosen, world_size)
+        chosen = np.flatnonzero(alike)
+        kept, went = ([[own[i] for i in chosen] for own in each] for each in (doings, before))
+        return _recording(evidence, [rank.pid for rank in ranks], kept, went, world_size)
     return _one_for_all(evidence, ranks, world_size)
+
+
+def _before(rows: Int64, every: Int64) -> Int64:
+    """Return the rows of the steps that went before some, (R, I), or their own where not all ranks have that step."""
+    before = rows - 1
+    index = np.clip(np.searchsorted(every[0], before[0]), 0, max(every.shape[1] - 1, 0))
+    known = (before >= 0).all(axis=0) & (every[:, index] == before).all(axis=0)
+    return np.where(known, before, rows)
 
 
 def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -> Recording:
@@ -97,7 +110,7 @@ def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -
     name = evidence.ranks.get(ranks[pace].pid)
     who = f"rank {name}" if name is not None else f"pid {ranks[pace].pid}"
     note = f"the ranks do not all do the same: {who}, which waits least, stands for all, and others are not waited for"
-    return _recording(evidence, [ranks[pace].pid], [alone[pace]], world_size, (note,))
+    return _recording(evidence, [ranks[pace].pid], [alone[pace]], [alone[pace]], world_size, (note,))
 
 
 def _by_rank(evidence: Evidence) -> list[int]:
@@ -153,6 +166,7 @@ def _recording(
     evidence: Evidence,
     pids: list[int],
     doings: Sequence[Sequence[Doing]],
+    before: Sequence[Sequence[Doing]],
     world_size: int,
     notes: tuple[str, ...] = (),
 ) -> Recording:
@@ -160,7 +174,10 @@ def _recording(
     for number, doing in enumerate(doings[0]):
         groups.setdefault(doing.structure, []).append(number)
     largest = sorted(groups.values(), key=len, reverse=True)[:_MOST_STRUCTURES]
-    programs = [_program([[own[i] for i in rows] for own in doings], world_size) for rows in largest]
+    programs = []
+    for rows in largest:
+        own, went = ([[one[i] for i in rows] for one in each] for each in (doings, before))
+        programs.append(_program(own, went, world_size))
     kept = [i for rows in largest for i in rows]
     if len(kept) < len(doings[0]):
         notes += (f"{len(kept)} of {len(doings[0])} typical iterations are replayed: they differ in what they send",)
@@ -180,16 +197,29 @@ def _recording(
     )
 
 
-def _program(doings: Sequence[Sequence[Doing]], world_size: int) -> Program:
-    """Return iterations of one structure, [rank][iteration], as one program."""
+def _program(doings: Sequence[Sequence[Doing]], before: Sequence[Sequence[Doing]], world_size: int) -> Program:
+    """Return iterations of one structure, [rank][iteration], as one program, with those that went before them.
+
+    Where the ranks did something else before, an iteration is taken to have gone before itself.
+    """
     first, ranks = doings[0][0], len(doings)
-    kind, group = first.collectives.kind, first.collectives.ranks
-    teams = _teams(np.array([own[0].events for own in doings]), group >= min(world_size, ranks))
+    teams = _teams(np.array([own[0].events for own in doings]), first.collectives.ranks >= min(world_size, ranks))
+    like = [all(own[i].structure == first.structure for own in before) for i in range(len(doings[0]))]
+    went = [
+        [earlier if alike else own for alike, earlier, own in zip(like, *each, strict=True)]
+        for each in zip(before, doings, strict=True)
+    ]
+    return replace(_program_of(doings, teams), before=_program_of(went, teams) if ranks > 1 else None)
+
+
+def _program_of(doings: Sequence[Sequence[Doing]], teams: Int64) -> Program:
+    first = doings[0][0]
     own_s, full_s = _own_s(doings, teams)
+    kind = first.collectives.kind
     return Program(
         kind=kind,
         bytes=first.collectives.bytes.astype(np.float64),
-        ranks=group,
+        ranks=first.collectives.ranks,
         tensors=(np.isin(kind, [int(each) for each in _GRADIENTS]) & (first.collectives.bytes > 0)).astype(np.float64),
         after=first.after,
         teams=teams,

@@ -14,6 +14,10 @@ from netprof.analysis.whatif.program import NOT_CHAINED, Program
 class Prices(Protocol):
     """What each collective of a program costs at the P points of a sweep; seconds."""
 
+    @property
+    def before(self) -> Prices | None:
+        """The prices of what went before the program, None where that is not known."""
+
     def link_s(self, collective: int) -> Float64:
         """Return how long it occupies the link, of a shape that broadcasts to (R, I, P)."""
         ...
@@ -38,18 +42,14 @@ class Replayed:
 def replay(program: Program, prices: Prices, points: int) -> Replayed:
     """Replay every iteration of a program at `points` points.
 
-    Each iteration is replayed as if it repeated itself: where there are several ranks, the first time only settles by
-    how much they run apart, and the second one counts. A collective begins when its last member has posted it and
-    the one before it has left its rank's link: links are serial.
+    Where there are several ranks, what went before each iteration (or the iteration itself, where that is not known) is
+    replayed first: it only settles by how much they run apart. A collective begins when its last member has posted it
+    and the one before it has left its rank's link: links are serial.
     """
     state = _State(program, points)
-    for _ in range(1 if program.rank_count == 1 else 2):
-        state.begin()
-        for is_wait, index in program.steps:
-            if is_wait:
-                state.wait(index)
-            else:
-                state.collective(index, prices)
+    if program.rank_count > 1:
+        state.iterate(program.before or program, prices.before or prices)
+    state.iterate(program, prices)
     return Replayed(state.waiting, state.late - state.late_at_begin)
 
 
@@ -64,17 +64,22 @@ class _State:
         shape = (program.rank_count, program.iterations, points)
         self.late = np.zeros(shape)
         self.late_at_begin = self.waiting = self.late
+        self.computed_s = np.zeros((1, 1, 1))
         self.link_free = np.full(shape, -np.inf)
         self.decoder_free = np.full(shape, -np.inf)
         self.done: list[Float64 | None] = [None] * len(program)
-        self.passes = 0
 
-    def begin(self) -> None:
-        """Begin an iteration where the last one ended."""
-        if self.passes:
-            self.late = self.late + self.program.compute_s[:, :, None]
-        self.passes += 1
+    def iterate(self, program: Program, prices: Prices) -> None:
+        """Do an iteration of a program, which begins where the last one ended."""
+        self.program = program
+        self.late = self.late + self.computed_s
+        self.computed_s = program.compute_s[:, :, None]
         self.late_at_begin, self.waiting = self.late, np.zeros_like(self.late)
+        for is_wait, index in program.steps:
+            if is_wait:
+                self.wait(index)
+            else:
+                self.collective(index, prices)
 
     def collective(self, index: int, prices: Prices) -> None:
         """Post a collective, and find out when it is done."""

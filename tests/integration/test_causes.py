@@ -282,14 +282,14 @@ def test_one_more_all_reduce_than_buckets_can_be_predicted(played: Played) -> No
     assert done.returncode == 0, done.stderr
 
 
-@cases("undisturbed", "sharded", "late-rank", "fifth-step-late", "many-small")
+@cases("undisturbed", "sharded", "late-rank", "late-in-turn", "fifth-step-late", "many-small", "accumulate")
 def test_what_if_gives_the_report_back(played: Played) -> None:
     """At the recorded conditions, on the same steps: what they take, and how much of that is computing."""
     answer = json.loads(netprof("whatif", str(played.trace), "--compression", "1", "--json").stdout)
     measured, here = answer["measured"], answer["points"][0]
     assert here["bandwidth_gbps"] == measured["line_rate_bps"] / 1e9
-    assert measured["model_iteration_s"] == pytest.approx(measured["iteration_s"], rel=0.02)
-    assert here["scaling_factor"] == pytest.approx(played.report["scaling_factor"], rel=0.02)
+    assert measured["model_iteration_s"] == pytest.approx(measured["iteration_s"], rel=0.01)
+    assert here["scaling_factor"] == pytest.approx(played.report["scaling_factor"], rel=0.01)
 
 
 @cases("stopped")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from netprof.analysis import analyze
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace
-from netprof.analysis.whatif.recording import _teams
+from netprof.analysis.whatif.recording import _before, _teams
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError
@@ -217,3 +217,24 @@ def test_the_command_takes_legs_methods_and_stragglers(tmp_path: Path) -> None:
     for wrong, says in (("0", "rank and its"), ("0=", "rank and its"), ("x=1", "rank and its"), ("0=0", "carries")):
         with pytest.raises(NetprofError, match=says):
             run(path, "--leg", wrong)
+
+
+def test_what_went_before_is_the_step_before_on_all_ranks_or_the_step_itself() -> None:
+    every = np.array([[0, 1, 2, 3], [1, 2, 3, 5]])
+    assert _before(every, every).tolist() == [[0, 0, 1, 3], [1, 1, 2, 5]]
+    assert _before(every[:, [1, 3]], every).tolist() == [[0, 3], [1, 5]]
+
+
+def test_ranks_that_are_late_in_turn_are_replayed_after_each_other(tmp_path: Path) -> None:
+    """Every other step rank 0 computes 60 ms less before its passes, else rank 1."""
+    job = Job()
+    for step in range(41):
+        for rank in range(2):
+            job.step(rank, START_NS + step * 260 * MS + (60 * MS if step % 2 == rank else 0))
+    found = from_trace(analyze(TraceReader(job.write(tmp_path / "t.netprof"))))
+    assert found.recorded is not None
+    program = found.recorded.main
+    assert program.before is not None
+    now, went = (one.compute_s[0] - one.compute_s[1] for one in (program, program.before))
+    assert np.abs(now).min() > 0.05
+    assert now == pytest.approx(-went)

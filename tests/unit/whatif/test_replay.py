@@ -88,6 +88,15 @@ def test_a_rank_that_is_late_after_the_collective_makes_the_other_wait_in_the_ne
     assert iteration_ms(program([[10], [10]], [[10], [10]], [20, 60], [1])) == [(68, 48), (68, 8)]
 
 
+def test_what_went_before_is_by_how_much_ranks_run_apart() -> None:
+    """Who was late is not late again: each iteration begins as the one before it left the ranks."""
+    alike = program([[10], [10]], [[10], [10]], [20, 20], [1])
+    late_after = program([[10], [10]], [[10], [10]], [20, 60], [1])
+    assert iteration_ms(replace(alike, before=late_after)) == [(68, 48), (28, 8)]
+    assert iteration_ms(replace(late_after, before=alike)) == [(28, 8), (68, 8)]
+    assert iteration_ms(replace(alike, before=late_after).level()) == [(28, 8), (28, 8)]
+
+
 def test_ranks_of_other_teams_do_not_wait_for_each_other() -> None:
     told = replace(program([[10], [40]], [[10], [40]], [20, 50], [1]), teams=np.array([[0], [1]]))
     assert iteration_ms(told) == [(28, 8), (58, 8)]
