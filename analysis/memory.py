@@ -1,6 +1,6 @@
 """Memory that is free goes back to the system: what allocators keep of it lies in pieces too small for what comes next.
 
-Over the pieces of a long recording that is as much again as what is kept of them.
+Over the pieces of a long recording it adds up.
 """
 
 from __future__ import annotations

@@ -48,7 +48,10 @@ def replay(program: Program, prices: Prices, points: int) -> Replayed:
     """
     state = _State(program, points)
     if program.rank_count > 1:
-        state.iterate(program.before or program, prices.before or prices)
+        if program.before is None or prices.before is None:
+            state.iterate(program, prices)
+        else:
+            state.iterate(program.before, prices.before)
     state.iterate(program, prices)
     return Replayed(state.waiting, state.late - state.late_at_begin)
 

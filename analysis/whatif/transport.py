@@ -124,7 +124,7 @@ class FittedTransport:
         fixed, turns = np.zeros(bits.shape), np.zeros(bits.shape)
         for each, count in set(zip(kind.ravel().tolist(), ranks.ravel().tolist(), strict=True)):
             mine, like = (kind == each) & (ranks == count), self._nearest(Spoken(each, count))
-            bits[mine] *= 1.0 + min(self.rest_s_per_byte(like) / self._link_s_per_byte(like), 0.0)
+            bits[mine] *= self._of_its_bytes(like)
             fixed[mine] = self._fixed_s(Spoken(each, count), like, size_bytes[mine])
             turns[mine] = self.turns.get(Spoken(each, count), self.turns.get(like, 0.0))
         return Terms(fixed, bits, bits * turns)
@@ -132,6 +132,11 @@ class FittedTransport:
     def rest_s_per_byte(self, spoken: Spoken) -> float:
         """Return what a byte of buffer costs beside the links' time, of a kind that was recorded."""
         return self.fits[spoken].seconds_per_byte - self._link_s_per_byte(spoken)
+
+    def _of_its_bytes(self, spoken: Spoken) -> float:
+        """Return what of the time that its bytes need was taken, 1 at most; 1 where no byte is sent (groups of one)."""
+        link_s = self._link_s_per_byte(spoken)
+        return min(self.fits[spoken].seconds_per_byte / link_s, 1.0) if link_s > 0 else 1.0
 
     def _link_s_per_byte(self, spoken: Spoken) -> float:
         bits = algorithm_bits(np.array(spoken.kind), np.array(1.0), np.array(spoken.ranks))

@@ -69,6 +69,9 @@ def test_no_link_is_faster_than_its_bytes_for_what_was_recorded_faster() -> None
     terms = FittedTransport({Spoken(0, 2): fit}, 1e9).terms(np.array(0), np.array(1e6), np.array(2))
     assert terms.fixed_s.item() == 0
     assert terms.bits.item() / 1e10 == pytest.approx(0.6e-3)
+    alone = FittedTransport({Spoken(0, 1): fit}, 1e9).terms(np.array(0), np.array(1e6), np.array(1))
+    assert alone.fixed_s.item() == pytest.approx(6e-3)
+    assert alone.bits.item() == 0
 
 
 def test_gloo_gathers_between_two_ranks_one_half_after_the_other() -> None:
