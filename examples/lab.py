@@ -28,6 +28,7 @@ from lab_links import (
     LabError,
     add_namespace,
     add_veth,
+    fit_packets,
     lose,
     mirror,
     offloads_off,
@@ -82,6 +83,7 @@ class Host:
 
     def shape(self, rate: str, latency: str = "50ms") -> None:
         """Let this host send at `rate` at most, by a token bucket on its device, from now on. Raises LabError."""
+        fit_packets(self.netns, self.device, rate)
         shape(self.netns, self.device, rate, latency)
 
     def counters(self) -> dict[str, int]:
@@ -157,6 +159,8 @@ class Lab:
 
     def shape_towards(self, index: int, rate: str, latency: str = "50ms") -> None:
         """Let the switch send to a host at `rate` at most: nothing on that host tells. Raises LabError."""
+        for host in self.hosts:
+            fit_packets(host.netns, host.device, rate)
         shape(self.switch_netns, f"port{index}", rate, latency)
 
     def block(self, index: int, blocked: bool) -> None:

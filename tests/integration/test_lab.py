@@ -76,6 +76,28 @@ def test_a_link_that_becomes_slower_passes_what_waited_there() -> None:
         assert [burst["bytes"] for burst in events(log.result()["receive"], "burst")] == [40_000_000]
 
 
+@pytest.mark.parametrize("rate", ["100mbit", "500mbit"])
+def test_no_packet_is_too_large_for_the_bucket(rate: str) -> None:
+    """The kernel would take such packets apart before the bucket, at the price of most of a CPU."""
+    with Lab(rate=rate, switch=True) as lab:
+        assert whole_packets(lab)
+        lab[0].shape("250mbit", lab.latency)
+        assert whole_packets(lab)
+    with Lab(switch=True) as lab:
+        lab.shape_towards(1, rate)
+        assert whole_packets(lab, "port1")
+
+
+def whole_packets(lab: Lab, port: str = "") -> bool:
+    """Send 2 MB from host 0 to host 1: do they leave as offloaded packets, or one by one?"""
+    device = ["ip", "-netns", lab.switch_netns if port else lab[0].netns, "-j", "-s", "link", "show", "dev"]
+    device.append(port or lab[0].device)
+    before = json.loads(subprocess.check_output(device))[0]["stats64"]["tx"]["packets"]
+    transfer(lab, lab[1].ipv4, "--bursts", "2000000")
+    packets = json.loads(subprocess.check_output(device))[0]["stats64"]["tx"]["packets"] - before
+    return bool(packets < 2_000_000 / 1448 / 4)
+
+
 def sent_bytes(lab: Lab) -> int:
     command = ["ip", "-netns", lab[0].netns, "-j", "-s", "link", "show", "dev", lab[0].device]
     (device,) = json.loads(subprocess.check_output(command))
