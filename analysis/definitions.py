@@ -169,7 +169,8 @@ SCALING = Definition(
     "The share of a typical iteration that is not exposed communication. It is that of the rank with the largest: "
     "an estimate, from one trace, of what a network that costs nothing would leave. Against a measured iteration of "
     "one worker alone (--baseline) it is T_n/(nT), that one's time over the typical iteration's. The straggler share "
-    "is by how much that rank's share is above the mean of all.",
+    "is by how much that rank's share is above the mean of all. Ranks that do not keep step, since none waits for the "
+    "other, have a factor each; the job's is then the mean over the ranks.",
 )
 FLOW_PROPERTIES = Definition(
     "flow properties",

@@ -16,7 +16,7 @@ from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import IterationTimes, narrow
 from netprof.analysis.events.matching import partners
-from netprof.analysis.events.split import split_of
+from netprof.analysis.events.split import splits_of
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
 from netprof.analysis.findings.scaling import Scaling, scaling
 from netprof.analysis.hosts.by_collectives import for_all, of_whole_job, paired
@@ -193,13 +193,14 @@ def conclude_apart(part: ApartPart, baseline_s: float | None = None) -> ApartCon
     times = in_order(_cut(part.times, span))
     iterations = _iterations(jobs, times)
     found, (begin_ns, end_ns) = iterations.durations, _windows(times)
+    ranks = {pid: rank for host in hosts for pid, rank in host.rank_of.items()}
     bounds = np.array([np.inf if host.host.clock.bound_ns is None else host.host.clock.bound_ns for host in hosts])
     return ApartConcluded(
         jobs=jobs,
         hosts=hosts,
         span_ns=span,
         iterations=without_times(iterations),
-        scaling=scaling(split_of(times), found.phases.total if found else None, baseline_s),
+        scaling=scaling(splits_of(times), ranks, found.phases.total if found else None, baseline_s),
         arrivals=arrivals_of(part.latest, bounds, begin_ns, end_ns),
         iteration_ns=end_ns - begin_ns,
     )

@@ -11,7 +11,7 @@ from netprof.analysis.account.held_up import HeldUp, Kind, Windows
 from netprof.analysis.digest.digest import Did, HostPart, JobPart, Thing
 from netprof.analysis.digest.part import Part, saves_ns
 from netprof.analysis.events.iterations import IterationTimes
-from netprof.analysis.events.split import split_of
+from netprof.analysis.events.split import splits_of
 from netprof.analysis.findings.doing import Doing, Of, Times, what_it_did
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
 from netprof.analysis.findings.scaling import Scaling, scaling
@@ -75,12 +75,13 @@ def conclude_part(part: Part, baseline_s: float | None = None) -> Concluded:
     times = in_order(part.times) if len(part.hosts) > 1 else part.times
     iterations = _iterations(part.job, times)
     found = iterations.durations
+    ranks = {pid: rank for host in part.hosts for pid, rank in host.rank_of.items()}
     stragglers, asked = _stragglers(part) if part.job.stragglers_known else (None, [])
     return Concluded(
         job=part.job,
         hosts=part.hosts,
         iterations=without_times(iterations),
-        scaling=scaling(split_of(times), found.phases.total if found else None, baseline_s),
+        scaling=scaling(splits_of(times), ranks, found.phases.total if found else None, baseline_s),
         stragglers=stragglers,
         asked=tuple(asked[:_MOST_ASKED]),
         unasked=len(asked[_MOST_ASKED:]),

@@ -1,9 +1,10 @@
-"""What each rank computes in an iteration, and what is left of it for the network to cost."""
+"""What each rank computes in an iteration, what is left for the network to cost, and which ranks keep step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,22 +15,31 @@ from netprof.analysis.tables.columns import Int32, Int64
 Rows = Int32 | Int64
 """Numbers of rows, in the narrower type that holds them: a day has millions."""
 
+_ONE_PACE = 1.05
+"""Ranks whose steps last longer than others' by more than this do not wait for them."""
+
 
 @dataclass(frozen=True)
 class Split:
-    """A typical iteration, and how much of it each process computes, by pid: all but exposed communication; seconds.
+    """A typical iteration of ranks that keep step, and how much of it each process computes, by pid; seconds.
 
-    Means over the same steps of all ranks, `steps` in number.
+    Compute is all but exposed communication. Means over the same steps of all ranks, `steps` in number; `iteration_s`
+    is that of the ranks' own `duration_s`.
     """
 
-    iteration_s: float
+    duration_s: Mapping[int, float]
     compute_s: Mapping[int, float]
     steps: int
 
     @property
+    def iteration_s(self) -> float:
+        """How long an iteration lasts in the mean of the ranks."""
+        return sum(self.duration_s.values()) / len(self.duration_s)
+
+    @property
     def scaling_factor(self) -> float:
         """The largest compute over the iteration: what a network that costs nothing would leave."""
-        return max(self.compute_s.values()) / self.iteration_s
+        return max(compute_s / self.duration_s[pid] for pid, compute_s in self.compute_s.items())
 
     @property
     def straggler_share(self) -> float:
@@ -38,16 +48,47 @@ class Split:
         return (max(values) - sum(values) / len(values)) / self.iteration_s
 
 
-def split_of(iterations: IterationTimes) -> Split | None:
-    """Return the split over the middle half, by duration in the mean of the ranks, of the steps that all ranks have.
+def splits_of(iterations: IterationTimes) -> tuple[Split, ...]:
+    """Return the split of each set of ranks that keep step, the longest iteration first; of most jobs there is one.
 
-    None without any.
-
-    Steps last from when all ranks are level to when they are again, where any follows another one.
+    Each is over the middle half, by duration in the mean of its ranks, of the steps that all of them have. Steps last
+    from when all ranks are level to when they are again, where any follows another one.
     """
     if len(iterations) == 0:
-        return None
+        return ()
     own = _rows_by_process(iterations.pid)
+    teams = _keeping_step(iterations, own)
+    found = (_split_of(iterations, {pid: own[pid] for pid in team}) for team in teams)
+    return tuple(sorted((split for split in found if split is not None), key=lambda split: -split.iteration_s))
+
+
+def _keeping_step(iterations: IterationTimes, own: Mapping[int, Rows]) -> list[list[int]]:
+    """Return the processes whose steps last equally long, together: who waits for another one cannot be faster than it.
+
+    Ranks that were not recorded at the same time are taken to keep step with the others.
+    """
+    reference = max(own.values(), key=len)
+    paces = sorted((_pace(iterations, rows, reference), pid) for pid, rows in own.items())
+    teams = [[paces[0][1]]]
+    for (before, _), (pace, pid) in pairwise(paces):
+        if pace > before * _ONE_PACE:
+            teams.append([])
+        teams[-1].append(pid)
+    return teams
+
+
+def _pace(iterations: IterationTimes, rows: Rows, reference: Rows) -> float:
+    """Return how long a process's steps last, over those of another one at the same time."""
+    same = _same_steps(iterations, rows, reference)
+    both = np.flatnonzero(same >= 0)
+    mine, other = iterations.level_ns[same[both]], iterations.level_ns[reference[both]]
+    known = (mine > 0) & (other > 0)
+    mine_ns, other_ns = (int(each[known].sum(dtype=np.int64)) for each in (mine, other))
+    apart = 2 * abs(mine_ns - other_ns) * int(known.sum()) > other_ns  # half a step: those that keep step never are
+    return mine_ns / other_ns if apart else 1.0
+
+
+def _split_of(iterations: IterationTimes, own: Mapping[int, Rows]) -> Split | None:
     reference = max(own.values(), key=len)
     same = {pid: _same_steps(iterations, rows, reference) for pid, rows in own.items()}
     common = np.logical_and.reduce([found >= 0 for found in same.values()])
@@ -97,9 +138,7 @@ def _over(duration_ns: Int64, exposed_ns: Int64, steps: Int64, same: Mapping[int
 
 
 def _mean(duration_ns: Int64, exposed_ns: Int64, chosen: Mapping[int, Rows]) -> Split | None:
-    duration = {pid: float(duration_ns[rows].mean()) for pid, rows in chosen.items()}
-    exposed = {pid: float(exposed_ns[rows].mean()) for pid, rows in chosen.items()}
-    iteration_ns = sum(duration.values()) / len(duration)
-    compute_s = {pid: (duration[pid] - exposed[pid]) / 1e9 for pid in chosen}
+    duration_s = {pid: float(duration_ns[rows].mean()) / 1e9 for pid, rows in chosen.items()}
+    compute_s = {pid: duration_s[pid] - float(exposed_ns[rows].mean()) / 1e9 for pid, rows in chosen.items()}
     steps = max(len(rows) for rows in chosen.values())
-    return Split(iteration_ns / 1e9, compute_s, steps) if iteration_ns > 0 else None
+    return Split(duration_s, compute_s, steps) if min(duration_s.values()) > 0 else None

@@ -2,30 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from netprof.analysis.definitions import SCALING as DEFINITION
-from netprof.analysis.events.split import Split, split_of
+from netprof.analysis.events.split import Split, splits_of
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.section import Analysis, Section
 from netprof.errors import NetprofError
-from netprof.units import duration
+from netprof.units import count, duration
+
+_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Ranks that keep step with each other: how long an iteration of theirs takes, and their scaling factor.
+
+    `ranks` are their numbers, None where unknown.
+    """
+
+    ranks: tuple[int | None, ...]
+    iteration_s: float
+    factor: float
+    straggler_share: float
+
+    @property
+    def name(self) -> str:
+        """What to call them: by their numbers where all are known."""
+        known = sorted(rank for rank in self.ranks if rank is not None)
+        if len(known) < len(self.ranks):
+            return count(len(self.ranks), "process", "processes")
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        return f"rank{'s' if len(known) > 1 else ''} {', '.join(map(str, known[:_NAMED]))}{more}"
 
 
 @dataclass(frozen=True)
 class Scaling:
     """The scaling factor as estimated from one trace, and as measured where `baseline_s` of one worker alone is given.
 
-    `straggler_share` is how much longer the rank with the most compute computes than the mean, over the iteration.
+    `paces` are the sets of ranks that keep step, the slowest first: of most jobs there is one.
     """
 
-    estimate: float
-    straggler_share: float
+    paces: tuple[Pace, ...]
     measured: float | None = None
     baseline_s: float | None = None
+
+    @property
+    def estimate(self) -> float:
+        """The mean over all ranks of the factor of those that they keep step with."""
+        return self._mean([pace.factor for pace in self.paces])
+
+    @property
+    def straggler_share(self) -> float:
+        """How much longer the rank with the most compute computes than the mean of those that keep step with it, over
+        the iteration; the mean over all ranks.
+        """
+        return self._mean([pace.straggler_share for pace in self.paces])
+
+    def _mean(self, values: Sequence[float]) -> float:
+        return float(np.average(values, weights=[len(pace.ranks) for pace in self.paces]))
 
     @property
     def factor(self) -> float:
@@ -47,15 +86,22 @@ class Scaling:
         )
 
 
-def scaling(split: Split | None, typical_s: float | None, baseline_s: float | None = None) -> Scaling | None:
-    """Return the scaling factors; None without iterations.
+def scaling(
+    splits: Sequence[Split], ranks: Mapping[int, int], typical_s: float | None, baseline_s: float | None = None
+) -> Scaling | None:
+    """Return the scaling factors; None without iterations. `ranks` are numbers by pid.
 
     `typical_s` is the typical iteration, `baseline_s` that of one worker alone on the same batch, in seconds.
     """
-    if split is None or not typical_s:
+    if not splits or not typical_s:
         return None
     measured = None if baseline_s is None else baseline_s / typical_s
-    return Scaling(split.scaling_factor, split.straggler_share, measured, baseline_s)
+    return Scaling(tuple(_pace(split, ranks) for split in splits), measured, baseline_s)
+
+
+def _pace(split: Split, ranks: Mapping[int, int]) -> Pace:
+    numbers = tuple(ranks.get(pid) for pid in split.compute_s)
+    return Pace(numbers, split.iteration_s, split.scaling_factor, split.straggler_share)
 
 
 def single_worker_s(analysis: Analysis, name: str) -> float:
@@ -82,7 +128,8 @@ def _conclude(analysis: Analysis) -> Scaling | None:
         return None
     durations = analysis.of(ITERATIONS).durations
     typical_s = durations.phases.total if durations else None
-    return scaling(split_of(analysis.of(ITERATIONS).times), typical_s, analysis.evidence.baseline_s)
+    splits = splits_of(analysis.of(ITERATIONS).times)
+    return scaling(splits, analysis.evidence.ranks, typical_s, analysis.evidence.baseline_s)
 
 
 def _document(found: Scaling | None) -> dict[str, Any]:
@@ -92,7 +139,29 @@ def _document(found: Scaling | None) -> dict[str, Any]:
         "scaling_factor_estimate": found.estimate if found else None,
         "scaling_factor_measured": found.measured if found else None,
         "straggler_share": found.straggler_share if found else None,
+        "paces": [_pace_document(pace) for pace in found.paces] if found else None,
     }
 
 
-SCALING = Section("scaling", _conclude, document=_document, definitions=lambda found: (DEFINITION,) if found else ())
+def _pace_document(pace: Pace) -> dict[str, Any]:
+    return {"ranks": pace.ranks, "iteration_s": pace.iteration_s, "scaling_factor": pace.factor}
+
+
+def _notes(found: Scaling | None) -> Iterator[str]:
+    if found is None or len(found.paces) < 2:
+        return
+    each = "; ".join(f"{one.name} {duration(one.iteration_s)} ({one.factor:.2f})" for one in found.paces[:_NAMED])
+    more = f"; and {len(found.paces) - _NAMED} more such sets" if len(found.paces) > _NAMED else ""
+    yield (
+        f"not all ranks keep step with each other: an iteration takes {each}{more}; in brackets their own scaling "
+        "factor, of which the job's is the mean over all ranks"
+    )
+
+
+SCALING = Section(
+    "scaling",
+    _conclude,
+    document=_document,
+    notes=_notes,
+    definitions=lambda found: (DEFINITION,) if found else (),
+)

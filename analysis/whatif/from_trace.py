@@ -5,19 +5,24 @@ A thin adapter on `netprof.analysis.Analysis`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from netprof.analysis.events.collectives import group_sizes
 from netprof.analysis.events.factors import sent_per_byte
+from netprof.analysis.events.split import splits_of
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.section import Analysis
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import Float64
 from netprof.analysis.tables.flow_table import LOOPBACK
+from netprof.analysis.whatif import text
 from netprof.analysis.whatif.gradients import gradients_of, pace_of, with_tensors
 from netprof.analysis.whatif.recording import Recording, find_recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
@@ -29,16 +34,17 @@ def from_trace(
 ) -> GradientSchedule:
     """Return what a trace recorded, and the schedule of the gradients of the rank that waits least.
 
+    Of sets of ranks that do not keep step with each other, what the slowest one recorded.
     `compute_s` replaces the trace's own iteration without exposed communication, `line_rate_bps` the line rate that it
     recorded. Raises TraceError or NetprofError, with a remedy, where the trace cannot serve.
     """
     evidence = analysis.evidence
     if len(evidence.iterations) == 0:
         raise _no_iteration(evidence)
-    workers, notes = _workers(analysis)
-    recording = find_recording(evidence, workers)
+    pids, workers, notes = _ranks_to_replay(analysis)
+    recording = find_recording(evidence, pids, workers)
     _check(recording, evidence)
-    link = _busiest(analysis.of(LINKS))
+    link = _busiest(analysis.of(LINKS), pids)
     rate = (line_rate_bps, "--line-rate") if line_rate_bps is not None else _rate(link)
     if line_rate_bps is None:
         recording = replace(recording, link_bps=_link_rates(analysis, recording, rate[0]))
@@ -49,8 +55,8 @@ def from_trace(
         iteration_s=recording.iteration_s,
         iterations=recording.iterations,
         workers=workers,
-        workers_per_host=_per_host(analysis),
-        workers_on_a_machine=-(-len(np.unique(evidence.iterations.pid)) // len(evidence.hosts)),
+        workers_per_host=_per_host(analysis, pids),
+        workers_on_a_machine=-(-len(pids) // len(evidence.hosts)),
         pace=pace.buckets,
         wait_s=pace.wait_s,
         tail_s=pace.tail_s,
@@ -115,9 +121,10 @@ def _check(recording: Recording, evidence: Evidence) -> None:
     )
 
 
-def _busiest(links: tuple[LinkSummary, ...]) -> LinkSummary | None:
-    """Return the link, loopback aside, that was busiest during the iterations."""
-    real = [link for link in links if link.device != LOOPBACK and link.window == "iterations"]
+def _busiest(links: tuple[LinkSummary, ...], pids: Sequence[int]) -> LinkSummary | None:
+    """Return the link of some processes, loopback aside, that was busiest during the iterations."""
+    own = [link for link in links if not set(link.pids).isdisjoint(pids)]
+    real = [link for link in own if link.device != LOOPBACK and link.window == "iterations"]
     return max(real, key=_load, default=None)
 
 
@@ -166,6 +173,31 @@ def _carried(analysis: Analysis, pid: int, workers: int, algorithm: bool) -> flo
     return float((found.bytes * share).sum())
 
 
+def _ranks_to_replay(analysis: Analysis) -> tuple[list[int], int, tuple[str, ...]]:
+    """Return the processes to replay, how many workers they are of, and what of that is assumed. Raises NetprofError.
+
+    All that have iterations, where they keep step; else those of them whose iterations last longest.
+    """
+    found = analysis.of(SCALING)
+    splits = splits_of(analysis.of(ITERATIONS).times)
+    if found is None or len(splits) < 2:
+        return np.unique(analysis.evidence.iterations.pid).tolist(), *_workers(analysis)
+    pids, slowest = sorted(splits[0].compute_s), found.paces[0]
+    own = np.isin(analysis.evidence.collectives.pid, pids)
+    workers = max(int(analysis.evidence.collectives.ranks[own].max(initial=1)), len(pids))
+    who, others = slowest.name, "others" if len(splits) > 2 else found.paces[1].name
+    if workers == 1:
+        raise NetprofError(
+            f"the ranks do not keep step, and the slowest, {who}, exchanges nothing with any other one",
+            "record ranks that train together ('netprof report' says which keep step)",
+        )
+    note = (
+        f"this is of {who}, whose iterations take {text.seconds(slowest.iteration_s)}: {others} "
+        f"({text.seconds(found.paces[1].iteration_s)}) do not keep step with them"
+    )
+    return pids, workers, (note,)
+
+
 def _workers(analysis: Analysis) -> tuple[int, tuple[str, ...]]:
     """Return the worker count, from the job's environment or else as many ranks as were seen.
 
@@ -188,8 +220,7 @@ def _workers(analysis: Analysis) -> tuple[int, tuple[str, ...]]:
     return seen, (f"the job's world size is unknown: the {seen} ranks recorded are taken to be all",)
 
 
-def _per_host(analysis: Analysis) -> int:
-    """Return the most ranks seen in one network namespace, which stands for a host."""
-    training: Int64 = np.unique(analysis.evidence.iterations.pid)
-    hosts = [target.netns for target in analysis.meta.targets if target.pid in training]
+def _per_host(analysis: Analysis, pids: Sequence[int]) -> int:
+    """Return the most of some processes in one network namespace, which stands for a host."""
+    hosts = [target.netns for target in analysis.meta.targets if target.pid in pids]
     return max((hosts.count(host) for host in set(hosts)), default=1)

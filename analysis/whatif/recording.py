@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,12 +75,12 @@ class Recording:
         return f"pid {self.pids[row]}" if self.ranks[row] is None else f"rank {self.ranks[row]}"
 
 
-def find_recording(evidence: Evidence, world_size: int) -> Recording:
-    """Return the typical iterations of all ranks that have any.
+def find_recording(evidence: Evidence, pids: Iterable[int], world_size: int) -> Recording:
+    """Return the typical iterations of processes, all of which have some.
 
     Where ranks do not all do the same, the one that waits least stands for all.
     """
-    ranks = [Doings(evidence, pid, world_size) for pid in _by_rank(evidence)]
+    ranks = [Doings(evidence, pid, world_size) for pid in _by_rank(evidence, pids)]
     every = _job_iterations(ranks)
     rows = _typical(ranks, every)
     doings, before = (
@@ -113,8 +113,7 @@ def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -
     return _recording(evidence, [ranks[pace].pid], [alone[pace]], [alone[pace]], world_size, (note,))
 
 
-def _by_rank(evidence: Evidence) -> list[int]:
-    pids: list[int] = np.unique(evidence.iterations.pid).tolist()
+def _by_rank(evidence: Evidence, pids: Iterable[int]) -> list[int]:
     return sorted(pids, key=lambda pid: (evidence.ranks.get(pid, 1 << 31), pid))
 
 

@@ -110,6 +110,8 @@ estimate), or with `--baseline` "single-worker baseline" (measured) |
 | `scaling_factor_estimate` | the largest compute of any rank (iteration less exposed communication) over the \
 iteration |
 | `scaling_factor_measured` | an iteration of one worker alone over the typical one; null without `--baseline` |
+| `paces[]` | sets of ranks that keep step with each other, the slowest first, of most jobs one: `ranks` (null: \
+unknown), `iteration_s`, `scaling_factor`; the job's is the mean over all ranks; null without iterations |
 | `straggler_share` | how much more the rank with the most compute computes than the mean of all, over the iteration |
 | `ranks[]` | per process: `rank`, `pid`, `device`, `iterations.*` as above, `collectives.*` as above and with \
 `{wire,payload,algorithm}_bytes`, what the ratios are of, `tx_bytes` |

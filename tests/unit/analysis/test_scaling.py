@@ -10,7 +10,7 @@ from synthetic import DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze
-from netprof.analysis.events.split import split_of
+from netprof.analysis.events.split import splits_of
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.sections import conclude
@@ -48,8 +48,7 @@ def test_ranks_are_compared_in_the_same_steps(tmp_path: Path) -> None:
         at += ITERATION_NS + (0, 40 * MS, 0, 80 * MS)[step % 4] - 50 * MS * (step % 4 == 1)
     job.marks = [(m[0] + 20 * MS * ((m[0], m[1]) in slow), *m[1:]) if m[3] == K.DDP_WAIT else m for m in job.marks]
     evidence = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence
-    split = split_of(evidence.iteration_times)
-    assert split is not None
+    [split] = splits_of(evidence.iteration_times)
     assert split.steps == 20
     assert split.iteration_s == pytest.approx(0.2)
     assert split.compute_s[101] - split.compute_s[100] == pytest.approx(0.020)
@@ -79,6 +78,41 @@ def test_ranks_with_nothing_in_common_count_by_themselves(tmp_path: Path) -> Non
     found = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(SCALING)
     assert found is not None
     assert found.estimate == pytest.approx(1 - (DONE - WAIT) / ITERATION_NS)
+
+
+@pytest.mark.parametrize("longer_ms", [14, 100, 700])
+def test_ranks_that_do_not_keep_step_have_a_factor_each(tmp_path: Path, longer_ms: int) -> None:
+    """Ranks 1 and 3 train by themselves, and their iterations last longer."""
+    job, longer_ns = Job(ranks=4, world_size=4, iterations=40), longer_ms * MS
+    for step in range(41):
+        for rank in range(4):
+            job.step(rank, START_NS + step * (ITERATION_NS + longer_ns * (rank % 2)))
+    path = job.write(tmp_path / "t.netprof")
+    analysis = analyze(TraceReader(path))
+    found = analysis.of(SCALING)
+    assert found is not None
+    slow_ns, exposed_ns = ITERATION_NS + longer_ns, DONE - WAIT
+    factors = [1 - exposed_ns / slow_ns, 1 - exposed_ns / ITERATION_NS]
+    assert [pace.ranks for pace in found.paces] == [(1, 3), (0, 2)]
+    assert [pace.iteration_s * 1e9 for pace in found.paces] == pytest.approx([slow_ns, ITERATION_NS], rel=2e-3)
+    assert [pace.factor for pace in found.paces] == pytest.approx(factors, rel=2e-3)
+    assert found.estimate == pytest.approx(sum(factors) / 2, rel=2e-3)
+    [note] = [note for note in analysis.notes if "keep step" in note]
+    assert "ranks 1, 3" in note
+    assert [pace["ranks"] for pace in analysis.document()["paces"]] == [(1, 3), (0, 2)]
+
+
+def test_a_steady_lead_or_a_few_late_steps_are_no_other_pace(tmp_path: Path) -> None:
+    job, at = Job(iterations=6), START_NS
+    for step in range(7):
+        job.step(0, at)
+        job.step(1, at + (0, 90 * MS, 10 * MS, 0, 95 * MS, 0, 0)[step])
+        at += ITERATION_NS
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    found = analysis.of(SCALING)
+    assert found is not None
+    assert [set(pace.ranks) for pace in found.paces] == [{0, 1}]
+    assert not [note for note in analysis.notes if "keep step" in note]
 
 
 def stalling(job: Job) -> Job:

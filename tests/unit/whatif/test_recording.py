@@ -13,6 +13,7 @@ from synthetic import ITERATION_NS, MS, START_NS, Job, K
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze
+from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.recording import _before, _teams
@@ -139,6 +140,23 @@ def test_ranks_that_were_not_recorded_at_the_same_time(tmp_path: Path) -> None:
     assert any("stands for all" in note for note in found.notes)
     assert found.observed is not None
     assert found.observed.iteration_s * 1e3 == pytest.approx(told_ms(job), rel=1e-3)
+
+
+def test_of_ranks_that_do_not_keep_step_the_slowest_are_replayed(tmp_path: Path) -> None:
+    job = Job(ranks=4, world_size=4, iterations=20)
+    for step in range(21):
+        for rank in range(4):
+            job.step(rank, START_NS + step * (ITERATION_NS + 100 * MS * (rank % 2)))
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    found, scaling = from_trace(analysis), analysis.of(SCALING)
+    assert found.observed is not None
+    assert found.recorded is not None
+    assert scaling is not None
+    assert (found.recorded.ranks, found.observed.workers) == ((1, 3), 2)
+    assert found.observed.iteration_s == pytest.approx(0.300)
+    assert found.compute_s / found.observed.iteration_s == pytest.approx(scaling.paces[0].factor)
+    assert any("ranks 0, 2 (200 ms) do not keep step" in note for note in found.notes)
+    assert asked(found, 1e9).measured_model_s == pytest.approx(0.300, rel=1e-3)
 
 
 def test_one_more_all_reduce_than_buckets_is_no_obstacle(tmp_path: Path) -> None:
