@@ -23,8 +23,8 @@ from netprof.analysis.hosts.by_collectives import for_all, of_whole_job, paired
 from netprof.analysis.hosts.clocks import by_collectives, by_realtime
 from netprof.analysis.hosts.moved import instant, to_reference
 from netprof.analysis.hosts.numbers import MOST_PIDS
-from netprof.analysis.tables.columns import Columns, Int64, concatenate
-from netprof.errors import TraceError
+from netprof.analysis.tables.columns import Columns, Float64, Int64, concatenate
+from netprof.errors import TraceError, UsageError
 from netprof.model import HostClock
 
 _MOST_HOSTS = 1 << 20
@@ -65,7 +65,7 @@ class ApartConcluded:
 
 
 def reference_of(source: Source) -> Reference:
-    """Return the reference of a job, given the digest of its first host. Raises TraceError."""
+    """Return the reference of a job, given the digest of its first host. Raises TraceError, UsageError."""
     digest = _alone(open_digest(source, _TABLES))
     size = digest.job.world_size
     return Reference(digest.host, of_whole_job(_collectives(digest.tables.collectives), size), size)
@@ -74,7 +74,7 @@ def reference_of(source: Source) -> Reference:
 def _alone(digest: Digest) -> Digest:
     if len(digest.job.hosts) > 1:
         names = ", ".join(digest.job.hosts[:4])
-        raise TraceError(
+        raise UsageError(
             f"the digest of {digest.host.host.name} was made together with others ({names}), these were not",
             "make all digests of a job with one netprof digest, or each alone",
         )
@@ -98,7 +98,7 @@ def all_streams(parts: Sequence[tuple[NumberedStreams, ...]]) -> tuple[NumberedS
 def apart_part(numbered: tuple[int, Source], reference: Reference, clocks: Mapping[int, HostClock]) -> ApartPart:
     """Return what one host adds; the reference is number 0, `clocks` are by number, as far as streams tell.
 
-    Raises TraceError.
+    Raises TraceError, UsageError.
     """
     number, source = numbered
     if number >= _MOST_HOSTS:
@@ -193,17 +193,25 @@ def conclude_apart(part: ApartPart, baseline_s: float | None = None) -> ApartCon
     times = in_order(_cut(part.times, span))
     iterations = _iterations(jobs, times)
     found, (begin_ns, end_ns) = iterations.durations, _windows(times)
-    ranks = {pid: rank for host in hosts for pid, rank in host.rank_of.items()}
-    bounds = np.array([np.inf if host.host.clock.bound_ns is None else host.host.clock.bound_ns for host in hosts])
+    ranks = {pid: rank for host in hosts for pid, rank in host.told_ranks.items()}
     return ApartConcluded(
         jobs=jobs,
         hosts=hosts,
         span_ns=span,
         iterations=without_times(iterations),
         scaling=scaling(splits_of(times), ranks, found.phases.total if found else None, baseline_s),
-        arrivals=arrivals_of(part.latest, bounds, begin_ns, end_ns),
+        arrivals=arrivals_of(part.latest, _bounds(part), begin_ns, end_ns),
         iteration_ns=end_ns - begin_ns,
     )
+
+
+def _bounds(part: ApartPart) -> Float64:
+    """Return how true the clock of each host is, by its number: a number whose digest was left out has none."""
+    found = np.full(max(part.numbers) + 1, np.inf)
+    for number, host in zip(part.numbers, part.hosts, strict=True):
+        if host.host.clock.bound_ns is not None:
+            found[number] = host.host.clock.bound_ns
+    return found
 
 
 def _cut(times: IterationTimes, span_ns: tuple[int, int]) -> IterationTimes:

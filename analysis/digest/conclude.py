@@ -75,7 +75,7 @@ def conclude_part(part: Part, baseline_s: float | None = None) -> Concluded:
     times = in_order(part.times) if len(part.hosts) > 1 else part.times
     iterations = _iterations(part.job, times)
     found = iterations.durations
-    ranks = {pid: rank for host in part.hosts for pid, rank in host.rank_of.items()}
+    ranks = {pid: rank for host in part.hosts for pid, rank in host.told_ranks.items()}
     stragglers, asked = _stragglers(part) if part.job.stragglers_known else (None, [])
     return Concluded(
         job=part.job,

@@ -160,11 +160,6 @@ class HostPart:
     things: tuple[Thing, ...]
     ends: Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
 
-    @property
-    def rank_of(self) -> dict[int, int]:
-        """The processes' numbers, of those that are known."""
-        return {one.summary.pid: one.summary.rank for one in self.ranks if one.summary.rank is not None}
-
 
 @dataclass(frozen=True)
 class JobPart:

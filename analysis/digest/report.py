@@ -45,15 +45,21 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class Digested:
-    """From how many digests a report is, which hosts' are missing, and what it cannot say for other reasons."""
+    """From how many digests a report is, which hosts' are missing, and what it cannot say for other reasons.
+
+    `left_out` says of each digest that was given and could not be used why.
+    """
 
     hosts: int
     missing: tuple[str, ...]
     not_told: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def _document(found: Digested) -> Mapping[str, Any]:
-    return {"digest": {"hosts": found.hosts, "missing": list(found.missing), "not_told": [_NOT_TOLD, *found.not_told]}}
+    not_told = [_NOT_TOLD, *found.not_told]
+    document = {"missing": list(found.missing), "left_out": list(found.left_out), "not_told": not_told}
+    return {"digest": {"hosts": found.hosts, **document}}
 
 
 def _parts(found: Digested) -> Sequence[Part]:
@@ -68,6 +74,9 @@ def _notes(found: Digested) -> Iterator[str]:
             f"the digests of {', '.join(found.missing[:_NAMED])}{more} are missing: what is said of the job is said of "
             "the other hosts' ranks"
         )
+    yield from (f"left out: {each}" for each in found.left_out[:_NAMED])
+    if len(found.left_out) > _NAMED:
+        yield f"left out are {len(found.left_out) - _NAMED} more digests that cannot be used"
     yield from (f"not told is {each}" for each in found.not_told)
 
 
@@ -97,8 +106,11 @@ _SECTIONS: tuple[Section[Any], ...] = (
 )
 
 
-def report_of(found: Concluded) -> Analysis:
-    """Return the report of hosts that were digested together. Raises TraceError where what they say is no report."""
+def report_of(found: Concluded, left_out: tuple[str, ...] = ()) -> Analysis:
+    """Return the report of hosts that were digested together; `left_out` is as `Digested` has it.
+
+    Raises TraceError where what they say is no report.
+    """
     job = found.job
     number = {name: place for place, name in enumerate(job.hosts)}
     hosts = sorted(found.hosts, key=lambda each: number.get(each.host.name, len(number)))
@@ -127,7 +139,7 @@ def report_of(found: Concluded) -> Analysis:
         RECORDED: job.recorded,
         RECORDING: recording_of(job, job.meta, hosts),
         STALLED_AT_END: job.stalled,
-        DIGESTED: Digested(len(hosts), _missing(job, hosts), _unasked(found)),
+        DIGESTED: Digested(len(hosts), _missing(job, hosts), _unasked(found), left_out),
     }
     return analysis_of(_SECTIONS, findings, job, job.meta, hosts)
 

@@ -103,8 +103,8 @@ LAST_ONES = Section("last ones", _no_digest, document=_document, parts=_parts)
 _SECTIONS: tuple[Section[Any], ...] = (VERDICT, ITERATIONS, LAST_ONES, HOSTS, SCALING, RECORDING, DIGESTED, RECORDED)
 
 
-def report_apart(found: ApartConcluded) -> Analysis:
-    """Return the report of hosts that were digested each alone."""
+def report_apart(found: ApartConcluded, left_out: tuple[str, ...] = ()) -> Analysis:
+    """Return the report of hosts that were digested each alone, `left_out` as `Digested` has it."""
     job = replace(found.jobs[0], recorded=_recorded(found), checks=(), damage=_damage(found))
     meta = _meta(found)
     findings: dict[Section[Any], Any] = {
@@ -114,7 +114,7 @@ def report_apart(found: ApartConcluded) -> Analysis:
         SCALING: found.scaling,
         RECORDED: job.recorded,
         RECORDING: replace(recording_of(job, meta, found.hosts), dropped=found.iterations.dropped),
-        DIGESTED: Digested(len(found.hosts), (), _NOT_TOLD),
+        DIGESTED: Digested(len(found.hosts), (), _NOT_TOLD, left_out),
         VERDICT: _verdict(found),
     }
     return analysis_of(_SECTIONS, findings, job, meta, found.hosts)

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
-from multiprocessing import get_context
 from statistics import fmean, median
 from threading import BrokenBarrierError
 from typing import TYPE_CHECKING
 
 from netprof.cli.codec_steps import BYTES, Beside, Times, all_times
 from netprof.errors import NetprofError
+from netprof.session.pool import SPAWN, pool
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.compression import Codec, Method
@@ -60,10 +59,8 @@ def measured(methods: tuple[Method, ...], beside: int) -> tuple[dict[str, Codec]
 
     Raises NetprofError where the processes do not come to an end.
     """
-    context = get_context("spawn")
-    joined = (context.Barrier(beside),)
     try:
-        with ProcessPoolExecutor(beside, context, Beside.join, joined) as processes:
+        with pool(beside, Beside.join, SPAWN.Barrier(beside)) as processes:
             ranks = [processes.submit(all_times, methods) for _ in range(beside)]
             found = [rank.result() for rank in ranks]
     except (BrokenProcessPool, BrokenBarrierError, OSError, MemoryError) as error:

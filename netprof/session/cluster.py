@@ -10,14 +10,13 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from netprof.errors import NetprofError, UsageError
+from netprof.session.pool import pool
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -77,16 +76,13 @@ class Processes:
         size = -(-len(items) // (self._number * _PER_WORKER))
         slices = [items[first : first + size] for first in range(0, len(items), size)]
         try:
-            with (
-                tempfile.TemporaryDirectory(prefix="netprof-") as place,
-                ProcessPoolExecutor(self._number, mp_context=get_context("spawn")) as pool,
-            ):
+            with tempfile.TemporaryDirectory(prefix="netprof-") as place, pool(self._number) as processes:
                 made = [
-                    pool.submit(_slice, each, one, together, Path(place) / str(number))
+                    processes.submit(_slice, each, one, together, Path(place) / str(number))
                     for number, each in enumerate(slices)
                 ]
                 files = [each.result() for each in made]
-                said: Said = pool.submit(_last, files, together, last).result()
+                said: Said = processes.submit(_last, files, together, last).result()
                 return said
         except BrokenProcessPool as error:
             raise NetprofError("a process that works on the digests was killed", "is there enough memory?") from error

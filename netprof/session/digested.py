@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from netprof.analysis.digest.apart import (
+    Reference,
     all_streams,
     apart_part,
     apart_together,
@@ -24,6 +25,7 @@ from netprof.analysis.digest.report_apart import report_apart
 from netprof.analysis.tables.columns import Int64
 from netprof.errors import TraceError, UsageError
 from netprof.session.cluster import Workers, workers
+from netprof.session.left_out import LeftOut, reduce_readable
 from netprof.trace.digest import DigestPlace, made_name, made_together
 
 if TYPE_CHECKING:
@@ -41,15 +43,42 @@ def analyze_digests(
     """
     with _believable(), workers(scheduler, len(sources)) as team:
         if not _were_made_together(sources):
-            numbered = list(enumerate(sources))
-            clocks = team.reduce(numbered, streams_part, all_streams, clocks_between)
-            apart = partial(apart_part, reference=reference_of(sources[0]), clocks=clocks)
-            conclude = partial(conclude_apart, baseline_s=baseline_s)
-            return report_apart(team.reduce(numbered, apart, apart_together, conclude))
-        found = team.reduce(sources, read_part, together, partial(conclude_part, baseline_s=baseline_s))
+            return _made_apart(team, sources, baseline_s)
+        conclude = partial(conclude_part, baseline_s=baseline_s)
+        found, left_out = reduce_readable(team, sources, read_part, together, conclude)
         if found.asked:
-            found = with_doings(found, _sums(team, sources, [each.rows for each in found.asked]))
-        return report_of(found)
+            gone = [each.item for each in left_out]
+            readable = [source for source in sources if source not in gone]
+            found = with_doings(found, _sums(team, readable, [each.rows for each in found.asked]))
+        return report_of(found, _sentences(left_out))
+
+
+def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | None) -> Analysis:
+    """Return what digests say that were made each alone: the first that can be read has the clock of all."""
+    reference, left_out = _first_reference(sources)
+    numbered = list(enumerate(sources[len(left_out) :]))
+    clocks, without_streams = reduce_readable(team, numbered, streams_part, all_streams, clocks_between)
+    gone = {each.item[0] for each in without_streams}
+    readable = [each for each in numbered if each[0] not in gone]
+    one = partial(apart_part, reference=reference, clocks=clocks)
+    conclude = partial(conclude_apart, baseline_s=baseline_s)
+    found, without_tables = reduce_readable(team, readable, one, apart_together, conclude)
+    return report_apart(found, _sentences((*left_out, *without_streams, *without_tables)))
+
+
+def _first_reference(sources: Sequence[Source]) -> tuple[Reference, list[LeftOut]]:
+    """Return the first digest's host that can be read, and those before it. Raises TraceError where none can."""
+    left_out: list[LeftOut] = []
+    for source in sources:
+        try:
+            return reference_of(source), left_out
+        except TraceError as error:
+            left_out.append(LeftOut(source, error.message, error.hint))
+    raise TraceError(left_out[0].message, left_out[0].hint)
+
+
+def _sentences(left_out: Iterable[LeftOut]) -> tuple[str, ...]:
+    return tuple(f"{each.message}; {each.hint}" if each.hint else each.message for each in left_out)
 
 
 @contextmanager

@@ -159,8 +159,8 @@ time, `difference_{tx,rx}_bytes`; null: not sampled |
 device_counters, tcp_totals, peers, members, account), `holds` (null: nothing tells), and `sentence`, what does not |
 | `hosts[]` | those that recorded the job, the reference first: `host`, `boot_id`, `trace`, `ranks`, `losses`, \
 `cpu_share` of its recorder, and `clock` |
-| `digest` | only of digests: the number of `hosts`, those that are `missing` of what was made together, and what is \
-`not_told` |
+| `digest` | only of digests: the number of `hosts`, those that are `missing` of what was made together, why \
+others were `left_out`, and what is `not_told` |
 | `last_ones` | only of digests that were made host by host: of `iterations`, in how many it is `unsure` who was last, \
 and `ranks[]` (`rank`, `host`, last in `iterations`, in `matters` by much, by `late_s` in those together) |
 | `hosts[].clock` | `offset_s` is what its monotonic clock reads more than the reference's at the middle of the \

@@ -6,6 +6,7 @@
 #define NETPROF_FLOW_STATE_H
 
 #include "../kernel/kernel_types.h"
+#include "../kernel/targets.h"
 
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
@@ -98,14 +99,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 << 10);
 } lives SEC(".maps");
-
-/* The processes of the job: a map of the recording (probes/kernel/targets.py), which sets its size. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u32);
-} targets SEC(".maps");
 
 /* A field of the TCP socket, read safely: from 6.18 on the verifier does not let `skb->sk` become a tcp_sock. */
 #define TCP_FIELD(sk, field) BPF_CORE_READ((struct tcp_sock *)(sk), field)

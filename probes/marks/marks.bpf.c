@@ -6,6 +6,7 @@
  */
 #include "../kernel/process_ids.h"
 #include "../kernel/arguments.h"
+#include "../kernel/targets.h"
 
 #include "marks.h"
 
@@ -15,16 +16,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct mark_spec);
 } specs SEC(".maps");
-
-/* The job's processes: only they are recorded. A map of the recording, which sets its size; the flow programs add
- * forked children.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} targets SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -8,6 +8,7 @@
  */
 #include "../kernel/process_ids.h"
 #include "../kernel/arguments.h"
+#include "../kernel/targets.h"
 
 #include "posts.h"
 
@@ -26,14 +27,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct net_function);
 } functions SEC(".maps");
-
-/* The job's processes, a map of the recording. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} targets SEC(".maps");
 
 struct connection_key {
 	__u64 address;

@@ -274,5 +274,35 @@ def test_traces_beside_digests_are_digested_on_the_way(traces, tmp_path):
 def test_what_was_made_together_and_what_alone_are_not_mixed(traces, tmp_path):
     write_digests(analyzed(traces[:2]), tmp_path, "job")
     each_alone(traces[2:], tmp_path)
-    with pytest.raises(TraceError, match="made together with others"):
+    with pytest.raises(UsageError, match="made together with others"):
         analyze_digests(digests_in(tmp_path))
+
+
+@pytest.mark.parametrize("damaged", [[0], [2], [1, 3]])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_damaged_digest_is_left_out_and_named(alike, tmp_path, monkeypatch, alone, damaged):
+    if alone:
+        each_alone(alike, tmp_path)
+    else:
+        write_digests(analyzed(alike), tmp_path, "job")
+    for number in damaged:
+        (tmp_path / "job=job" / f"host=h{number}" / "iterations.parquet").write_bytes(b"PAR1")
+    found = document(analyze_digests(digests_in(tmp_path)))
+    left = [f"h{number}" for number in range(4) if number not in damaged]
+    assert [host["host"] for host in found["hosts"]] == left
+    assert found["digest"]["hosts"] == len(left)
+    assert len(found["digest"]["left_out"]) == len(damaged)
+    for number, why in zip(damaged, found["digest"]["left_out"], strict=True):
+        assert f"host=h{number}/iterations.parquet is damaged" in why
+        assert any(why in note for note in found["notes"])
+    assert found["digest"]["missing"] == ([] if alone else [f"h{number}" for number in damaged])
+    assert found["iterations"]["count"] == 30
+
+
+def test_a_damaged_digest_is_left_out_by_processes_too(alike, tmp_path, monkeypatch):
+    write_digests(analyzed(alike), tmp_path, "job")
+    (tmp_path / "job=job" / "host=h1" / "held.parquet").write_bytes(b"PAR1")
+    here = document(analyze_digests(digests_in(tmp_path)))
+    monkeypatch.setattr("netprof.session.cluster._AT_ONCE", 1)
+    assert document(analyze_digests(digests_in(tmp_path))) == here
+    assert len(here["digest"]["left_out"]) == 1

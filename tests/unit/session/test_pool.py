@@ -1,0 +1,40 @@
+"""The processes of a pool do not outlive the one that they work for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_WORKS = """
+import os, time
+from netprof.session.pool import pool
+if __name__ == "__main__":
+    with pool(2) as processes:
+        print(*sorted({processes.submit(os.getpid).result() for _ in range(20)}), flush=True)
+        processes.submit(time.sleep, 60).result()
+"""
+
+
+def test_they_end_when_it_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "works.py"
+    script.write_text(_WORKS)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert pids
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, "a process of the pool is still there"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
