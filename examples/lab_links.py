@@ -92,9 +92,9 @@ def shape(netns: str, device: str, rate: str, latency: str) -> None:
 def fit_packets(netns: str, device: str, rate: str) -> None:
     """Let TCP make no offloaded packet on `device` that the bucket of a link of `rate` cannot hold. Raises LabError.
 
-    The kernel takes larger ones apart before the bucket, and with 62.5 kB for 500 Mbit/s that kept two CPUs busy and
-    the link at 80 %. A sixteenth is left for the headers of each segment, which the bucket counts. Connections look at
-    the device again when they look for their route again.
+    The kernel takes larger ones apart before the bucket, which keeps CPUs busy and the link from being full. A
+    sixteenth is left for the headers of each segment, which the bucket counts. Connections look at the device again
+    when they look for their route again.
     """
     largest = min(_bucket_bytes(rate) * 15 // 16, _LARGEST_PACKET_BYTES)
     run("ip", "-netns", netns, "link", "set", "dev", device, "gso_max_size", str(largest))

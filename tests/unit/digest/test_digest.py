@@ -280,7 +280,7 @@ def test_what_was_made_together_and_what_alone_are_not_mixed(traces, tmp_path):
 
 @pytest.mark.parametrize("damaged", [[0], [2], [1, 3]])
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_damaged_digest_is_left_out_and_named(alike, tmp_path, monkeypatch, alone, damaged):
+def test_a_damaged_digest_is_left_out_and_named(alike, tmp_path, alone, damaged):
     if alone:
         each_alone(alike, tmp_path)
     else:
@@ -306,3 +306,12 @@ def test_a_damaged_digest_is_left_out_by_processes_too(alike, tmp_path, monkeypa
     monkeypatch.setattr("netprof.session.cluster._AT_ONCE", 1)
     assert document(analyze_digests(digests_in(tmp_path))) == here
     assert len(here["digest"]["left_out"]) == 1
+
+
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_a_digest_whose_streams_are_damaged_is_left_out(alike, tmp_path, damaged):
+    each_alone(alike, tmp_path)
+    (tmp_path / "job=job" / f"host=h{damaged}" / "passages.parquet").write_bytes(b"PAR1")
+    found = document(analyze_digests(digests_in(tmp_path)))
+    assert [host["host"] for host in found["hosts"]] == [f"h{number}" for number in range(4) if number != damaged]
+    assert "passages.parquet is damaged" in found["digest"]["left_out"][0]
