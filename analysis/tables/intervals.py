@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.columns import Bool, Int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +24,10 @@ class Intervals:
     def total_ns(self) -> int:
         """The length of the set."""
         return int((self.end_ns - self.begin_ns).sum())
+
+    def where(self, chosen: Bool) -> Intervals:
+        """Return the chosen ones of its intervals."""
+        return Intervals(self.begin_ns[chosen], self.end_ns[chosen])
 
     def __or__(self, other: Intervals) -> Intervals:
         return union([self, other])

@@ -315,6 +315,8 @@ class Tracks {
     const notes = [];
     const wide = this.data.links.map((l) => (l.tx || l.rx)?.cell_us || 0).reduce((a, b) => Math.max(a, b), 0);
     if (wide > this.data.bin_us) notes.push(`The finest cell in this file is ${Numbers.micros(wide)} (the trace has ${Numbers.micros(this.data.bin_us)}), with its peak kept.`);
+    const short = this.data.links.map((l) => l.idle_not_drawn_us).reduce((a, b) => Math.max(a, b), 0);
+    if (short > 0) notes.push(`Idle times of up to ${Numbers.micros(short)} are too many to be drawn.`);
     for (const rank of this.data.ranks) {
       const { buckets, collectives } = rank.not_drawn;
       if (buckets + collectives) notes.push(`The last ${buckets} buckets and ${collectives} collectives of ${rank.label} are not drawn one by one.`);

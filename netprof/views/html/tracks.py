@@ -31,7 +31,8 @@ Idle = Mapping[str, "Intervals"]
 
 _CELL_BUDGET_BYTES = 10 << 20  # of all links together, before compression
 _FINE_CELLS = 1 << 20  # up to this many cells in all are kept to 1/65535 of the peak, more to 1/255
-_MOST_EVENTS = 400_000  # rows of buckets, of collectives and of idle spans drawn one by one; of more, the first ones
+_MOST_EVENTS = 400_000  # rows of buckets and of collectives drawn one by one; of more, the first ones
+_MOST_IDLE = 400_000  # idle spans of all links; of more, the longest ones
 _LABEL = 60
 
 
@@ -75,6 +76,7 @@ def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[
     cells = [_fitting(analysis, key, direction, room) for direction in (TRANSMIT, RECEIVE)]
     rates = [_peak_bps(lane) for lane in cells]
     largest = max([rate for rate in rates if rate is not None], default=0.0)
+    drawn, not_drawn_ns = _longest(idle, _MOST_IDLE // len(analysis.of(LINKS)))
     many = sum(len(lane) for lane in cells if lane is not None) * len(analysis.of(LINKS)) > _FINE_CELLS
     levels = 255 if many else 65535
     origin_ns = analysis.meta.started_ns
@@ -86,9 +88,23 @@ def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[
         "levels": levels,
         "tx": _lane(cells[0], largest, levels, origin_ns),
         "rx": _lane(cells[1], largest, levels, origin_ns),
-        "idle": {cause: _spans(spans.begin_ns, spans.end_ns, origin_ns) for cause, spans in idle.items()},
+        "idle": {cause: _spans(spans.begin_ns, spans.end_ns, origin_ns) for cause, spans in drawn.items()},
+        "idle_not_drawn_us": not_drawn_ns / 1e3,
         "pids": list(link.pids),
     }
+
+
+def _longest(idle: Idle, most: int) -> tuple[Idle, int]:
+    """Return the longest of a link's idle spans, at most `most`, and how long those that are left out are at most."""
+    lengths = np.concatenate([spans.end_ns - spans.begin_ns for spans in idle.values()] or [np.zeros(0, np.int64)])
+    if len(lengths) <= most:
+        return idle, 0
+    by_length = np.argsort(-lengths, kind="stable")
+    drawn = np.zeros(len(lengths), bool)
+    drawn[by_length[:most]] = True
+    parts = np.split(drawn, np.cumsum([len(spans) for spans in idle.values()])[:-1])
+    kept = {cause: spans.where(part) for (cause, spans), part in zip(idle.items(), parts, strict=True)}
+    return kept, int(lengths[by_length[most]])
 
 
 def _drops(drops: Drops | None, origin_ns: int) -> dict[str, Any] | None:

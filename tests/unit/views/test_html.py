@@ -27,6 +27,7 @@ from netprof.analysis.findings.gpu_summary import GpuSummary, MetricSummary, Pha
 from netprof.analysis.findings.gpus import GPUS
 from netprof.analysis.findings.horovod import HOROVOD, HorovodFinding
 from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.section import Section
@@ -158,6 +159,23 @@ def test_a_lonely_packet_is_seen_from_afar(tmp_path: Path, monkeypatch: pytest.M
     assert peak.max() == pytest.approx(1e9)
     assert peak[-1] >= 66 * 8 * 1000
     assert unpack(link["tx"]["mean"])[-1] > 0
+
+
+def test_of_very_many_idle_times_the_longest_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    analysis = analysed(Job().fill(), tmp_path)
+
+    def idle_us() -> tuple[np.ndarray, float]:
+        link = Page(render(analysis)).data["tracks"]["links"][0]
+        each = [unpack(spans["end"]) - unpack(spans["begin"]) for spans in link["idle"].values()]
+        return np.sort(np.concatenate(each)), link["idle_not_drawn_us"]
+
+    every, up_to = idle_us()
+    assert up_to == 0
+    monkeypatch.setattr("netprof.views.html.tracks._MOST_IDLE", 15 * len(analysis.of(LINKS)))
+    drawn, up_to = idle_us()
+    assert len(every) > 15
+    assert drawn == pytest.approx(every[-15:], abs=1)
+    assert up_to == pytest.approx(every[-16], abs=1)
 
 
 @pytest.mark.parametrize("place", ["host", "kernel", "command", "target", "device", "stop", "warning", "address"])
