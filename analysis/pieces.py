@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -56,6 +56,15 @@ class _Survey:
 
 
 @dataclass(frozen=True)
+class _Sight:
+    """What is read for a piece: rows in [since_ns, until_ns), of the marks of some processes later ones only."""
+
+    since_ns: int
+    until_ns: int
+    own_since_ns: Mapping[int, int]
+
+
+@dataclass(frozen=True)
 class PieceSize:
     """How a recording is cut: into pieces of so many `rows`, by weight, if it has more than `at_once`.
 
@@ -80,6 +89,12 @@ class Pieces:
         self._size = size or PieceSize()
         self.cuts_ns = _cuts(self._index, self._size)
         """Until when is looked for each piece, ascending; the last ends with the recording."""
+        self._sights: dict[Piece, _Sight] = {}
+
+    @property
+    def found(self) -> tuple[Piece, ...]:
+        """The pieces that were yielded so far, in the order of time."""
+        return tuple(self._sights)
 
     @cached_property
     def _survey(self) -> _Survey:
@@ -106,29 +121,41 @@ class Pieces:
         begin_ns = since_ns = ALL.begin_ns
         own_since_ns: dict[int, int] = {}
         for cut_ns in self.cuts_ns:
-            marks = _since(read_marks(self._marks(since_ns, cut_ns)), own_since_ns, since_ns)
+            sight = _Sight(since_ns, cut_ns, own_since_ns)
+            marks = self._marks(sight)
             found = find_all_iterations(marks)
             open_ns = _open_since(found, marks, begin_ns) if cut_ns != ALL.end_ns else []
             if begin_ns in open_ns and len(marks) * _WEIGHTS["marks"] < _MOST_HELD * self._size.rows:
                 continue
             piece = Piece(begin_ns, _end_of_piece(open_ns, marks, begin_ns, cut_ns))
             known = {"marks": marks, "found": found} | self.known
-            sight_ns = since_ns, cut_ns
             begin_ns, own_since_ns = piece.end_ns, _sight_before(found, piece.end_ns)
             since_ns = min([begin_ns - _BEFORE_NS, *own_since_ns.values()])
+            self._sights[piece] = sight
             del marks, found  # they are the piece's from here on
-            yield self._evidence(piece, *sight_ns, counters, known)
+            yield self._evidence(piece, sight, counters, known)
             del known
 
-    def _marks(self, since_ns: int, until_ns: int) -> pa.Table:
-        lasting = self._survey.lasting
-        earlier = (batch.filter(pa.array(int64_column(batch, "time_ns") < since_ns)) for batch in lasting)
-        seen = self._index.between("marks", since_ns, until_ns)
-        return pa.Table.from_batches([*earlier, *seen], schema=tables()["marks"])
+    def again(self, piece: Piece) -> Evidence:
+        """Return the evidence of one of the pieces that were `found`."""
+        counters = _Counters(self._index)
+        for earlier, sight in self._sights.items():
+            if earlier == piece:
+                break
+            counters.between(sight.since_ns, sight.until_ns)  # a value stands until the next one
+        sight = self._sights[piece]
+        return self._evidence(piece, sight, counters, {"marks": self._marks(sight)} | self.known)
 
-    def _evidence(
-        self, piece: Piece, since_ns: int, until_ns: int, counters: _Counters, known: dict[str, Any]
-    ) -> Evidence:
+    def _marks(self, sight: _Sight) -> Marks:
+        lasting = self._survey.lasting
+        earlier = (batch.filter(pa.array(int64_column(batch, "time_ns") < sight.since_ns)) for batch in lasting)
+        seen = self._index.between("marks", sight.since_ns, sight.until_ns)
+        table = pa.Table.from_batches([*earlier, *seen], schema=tables()["marks"])
+        return _since(read_marks(table), sight.own_since_ns, sight.since_ns)
+
+    def _evidence(self, piece: Piece, sight: _Sight, counters: _Counters, known: dict[str, Any]) -> Evidence:
+        since_ns, until_ns = sight.since_ns, sight.until_ns
+
         @cache
         def table(name: str) -> Any:
             if name == "counters":
@@ -230,7 +257,7 @@ def _sight_before(found: FoundIterations, end_ns: int) -> dict[int, int]:
     return since_ns
 
 
-def _since(marks: Marks, own_ns: dict[int, int], since_ns: int) -> Marks:
+def _since(marks: Marks, own_ns: Mapping[int, int], since_ns: int) -> Marks:
     """Leave out what is older than is read of its process; of those that have iterations, but for what lasts."""
     pids, row = np.unique(marks.pid, return_inverse=True)
     limit = np.array([own_ns.get(pid, since_ns) for pid in pids.tolist()], np.int64)

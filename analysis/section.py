@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from netprof.analysis.definitions import Definition
@@ -42,7 +43,8 @@ class Analysis:
     """The conclusions from one recording, or from the last part of one: a finding for each of `sections`.
 
     `findings` are those that are known already, `pieces` what sections found in consecutive pieces of the recording,
-    to be put together: each is taken from there when it is, since there may be a lot. None means unknown, everywhere.
+    to be put together: each is taken from there when it is, since there may be a lot. `typical` concludes from the
+    piece that is most like all of them. None means unknown, everywhere.
     """
 
     def __init__(
@@ -51,11 +53,18 @@ class Analysis:
         sections: Sequence[Section[Any]],
         findings: Mapping[Section[Any], Any] | None = None,
         pieces: dict[Section[Any], Sequence[Any]] | None = None,
+        typical: Callable[[Analysis], Analysis] | None = None,
     ) -> None:
         self.evidence = evidence
         self.sections = tuple(sections)
         self._findings = dict(findings or {})
         self._pieces = {} if pieces is None else pieces
+        self._typical = typical
+
+    @cached_property
+    def typical(self) -> Analysis:
+        """The part of a long recording that is most like all of it, for who looks at every event; else this one."""
+        return self if self._typical is None else self._typical(self)
 
     @property
     def meta(self) -> Meta:

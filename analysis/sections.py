@@ -37,6 +37,7 @@ from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.memory import give_back
 from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.typical_piece import typical_piece
 
 if TYPE_CHECKING:
     from netprof.trace import TraceSource
@@ -81,12 +82,13 @@ def conclude(
     evidence: Evidence,
     pieces: dict[Section[Any], Sequence[Any]] | None = None,
     sections: Sequence[Section[Any]] = SECTIONS,
+    typical: Callable[[Analysis], Analysis] | None = None,
 ) -> Analysis:
     """Run every section over the evidence, or put together what they found in its `pieces`.
 
-    Raises TraceError for what cannot be believed.
+    `typical` concludes from the most typical of those. Raises TraceError for what cannot be believed.
     """
-    analysis = Analysis(evidence, sections, pieces=pieces)
+    analysis = Analysis(evidence, sections, pieces=pieces, typical=typical)
     for section in sections:
         analysis.of(section)
     return analysis
@@ -132,7 +134,12 @@ def conclude_in_pieces(
         give_back()
         if on_piece is not None:
             on_piece(done, len(pieces))
-    return conclude(whole, found, sections)
+    return conclude(whole, found, sections, partial(_most_typical, pieces))
+
+
+def _most_typical(pieces: Pieces, analysis: Analysis) -> Analysis:
+    piece = typical_piece(pieces.found, analysis.of(ITERATIONS).times)
+    return Analysis(pieces.again(piece), analysis.sections)
 
 
 def _findings(piece: Evidence, sections: Sequence[Section[Any]]) -> dict[Section[Any], Any]:

@@ -27,6 +27,7 @@ from netprof.analysis.whatif.gradients import gradients_of, pace_of, with_tensor
 from netprof.analysis.whatif.recording import Recording, find_recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
 from netprof.errors import NetprofError, TraceError
+from netprof.units import duration
 
 
 def from_trace(
@@ -34,10 +35,13 @@ def from_trace(
 ) -> GradientSchedule:
     """Return what a trace recorded, and the schedule of the gradients of the rank that waits least.
 
-    Of sets of ranks that do not keep step with each other, what the slowest one recorded.
+    Of sets of ranks that do not keep step with each other, what the slowest one recorded; of a recording that is
+    concluded from in pieces, what the most typical one holds.
     `compute_s` replaces the trace's own iteration without exposed communication, `line_rate_bps` the line rate that it
     recorded. Raises TraceError or NetprofError, with a remedy, where the trace cannot serve.
     """
+    part_notes = _of_a_part(analysis)
+    analysis = analysis.typical
     evidence = analysis.evidence
     if len(evidence.iterations) == 0:
         raise _no_iteration(evidence)
@@ -69,10 +73,19 @@ def from_trace(
     pid = recording.pids[recording.pace_setter()]
     ready, size, assumed = gradients_of(evidence.marks, evidence.iterations, pid, pace.buckets)
     compute = recording.compute_s if compute_s is None else compute_s
-    notes += recording.notes
+    notes += (*part_notes, *recording.notes)
     return GradientSchedule(
         ready, size, compute, observation, with_tensors(recording, ready), notes, gradient_notes=assumed
     )
+
+
+def _of_a_part(analysis: Analysis) -> tuple[str, ...]:
+    """Say which part of a long recording is replayed."""
+    if analysis.typical is analysis:
+        return ()
+    part, started_ns = analysis.typical.evidence.recording, analysis.meta.started_ns
+    begin, end = (duration((at - started_ns) / 1e9) for at in (int(part.begin_ns[0]), int(part.end_ns[-1])))
+    return (f"of a long recording its most typical part is replayed, from {begin} to {end} after its begin",)
 
 
 _LOG = "give a gradient log with --batch-time"
