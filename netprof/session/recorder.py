@@ -23,6 +23,7 @@ from netprof.redact import without_secrets
 from netprof.session.buffers import TableBuffers
 from netprof.session.cost import BpfCostSampler, RecorderCost
 from netprof.session.job import Job
+from netprof.session.kept_memory import kept_memory
 from netprof.session.options import RecordingOptions
 from netprof.session.outside import Outside
 from netprof.session.progress import Progress
@@ -111,6 +112,7 @@ class Recorder:
         except BaseException:
             self.abandon()
             raise
+        self._resources.enter_context(kept_memory())  # from here on: what attaching took is given back
         self._meta = replace(self._meta, started_ns=time.monotonic_ns())
         self._cost.started()
 
