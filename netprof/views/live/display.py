@@ -20,7 +20,7 @@ from netprof.views.live.state import ViewState, press
 from netprof.views.live.terminal import Terminal, waking_pipe
 
 FRAME_S, SLOWEST_FRAME_S = 0.22, 1.0
-MOST_CPU = 0.05  # of a core: where a frame costs more than this allows, frames become rarer
+MOST_CPU = 0.04  # of a core: where a frame costs more than this allows, frames become rarer; what feeds them takes more
 _PATIENCE_S = 2.0  # for a terminal that does not take what is written to it
 
 Look = Callable[[], Recent | None]
