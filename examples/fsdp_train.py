@@ -55,7 +55,7 @@ def train(args: argparse.Namespace) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     torch.manual_seed(1 + dist.get_rank())
     inputs, targets = torch.randn(args.batch, args.width), torch.randn(args.batch, args.width)
-    print(f"training pid={os.getpid()} rank={dist.get_rank()}", flush=True)
+    print(f"training pid={os.getpid()} rank={dist.get_rank()}\n", end="", flush=True)  # whole: ranks may share a pipe
     deadline, iteration = time.monotonic() + args.seconds, 0
     path = args.csv.replace("{rank}", str(dist.get_rank())) if args.csv else None
     with open(path, "w", buffering=1) if path else contextlib.nullcontext() as log:

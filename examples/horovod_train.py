@@ -55,7 +55,7 @@ def main() -> None:
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     torch.manual_seed(1 + hvd.rank())
     inputs, targets = torch.randn(args.batch, args.width), torch.randn(args.batch, args.width)
-    print(f"training pid={os.getpid()} rank={hvd.rank()}", flush=True)
+    print(f"training pid={os.getpid()} rank={hvd.rank()}\n", end="", flush=True)  # whole: ranks may share a pipe
     deadline, iteration = time.monotonic() + args.seconds, 0
     path = args.csv.replace("{rank}", str(hvd.rank())) if args.csv else None
     with open(path, "w", buffering=1) if path else contextlib.nullcontext() as log:

@@ -183,7 +183,7 @@ def train(args: argparse.Namespace, log: TextIO | None) -> None:
     """Train until --iterations or --seconds are over, and say how far it came."""
     job = Job(args, log)
     dist.barrier()
-    print(f"training pid={os.getpid()} rank={dist.get_rank()}", flush=True)
+    print(f"training pid={os.getpid()} rank={dist.get_rank()}\n", end="", flush=True)  # whole: ranks may share a pipe
     clock, iteration = Clock(args.iterations, args.seconds), 0
     while not clock.is_over(iteration):
         job.iterate(iteration)

@@ -3,9 +3,9 @@
     python examples/benchmarks/live_cost.py [--size 120x40] [--seconds 15] [--rounds 4]
 
 A 2-rank DDP job trains over a 1 Gbit/s link; the recorder attaches to it alternately without a view (`--no-live`) and
-with one on a pseudo-terminal (whose other end is read and thrown away). Both are asked for their own CPU time between
-two moments in the middle of the recording (from /proc), so start, attach and report do not count. An update is a burst
-of output that follows 50 ms of silence. Needs root.
+with one on a pseudo-terminal (whose other end is read and thrown away). Both are asked for their own CPU time (from
+/proc) over the first second after the first rows are written, and between two moments in the middle of the recording,
+so that start, attach and report do not count. An update is a burst of output that follows 50 ms of silence. Needs root.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from _speed import say_speed
 from lab import Lab
 from training import training
 
-WARM_UP_S, QUIET_S = 5.0, 0.05
+FIRST_S, WARM_UP_S, QUIET_S = 1.0, 5.0, 0.05
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
 class Measured:
-    """One recording: CPU in cores, peak memory, updates of the screen a second, bytes of each."""
+    """One recording: CPU in cores (in the first second, later), peak memory, updates of the screen a second, bytes of
+    each.
+    """
 
+    first_cpu: float
     cpu: float
     memory_mb: float
     updates_per_s: float = 0.0
@@ -61,6 +64,13 @@ class Reader(threading.Thread):
             self.bursts += now_s - last_s > QUIET_S
             self.bytes += len(data)
             last_s = now_s
+
+
+def cpu_over(pid: int, seconds: float) -> float:
+    """Return how many cores a process takes in the next `seconds`."""
+    before_s, began_s = cpu_s(pid), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_s(pid) - before_s) / (time.monotonic() - began_s)
 
 
 def cpu_s(pid: int) -> float:
@@ -101,15 +111,13 @@ def record(pid: int, seconds: float, size: tuple[int, int] | None, directory: Pa
     while not (trace / "wire.arrows").exists():
         time.sleep(0.05)
         assert process.poll() is None, "the recorder ended"
-    time.sleep(WARM_UP_S)
-    before_s, began_s = cpu_s(process.pid), time.monotonic()
+    first = cpu_over(process.pid, FIRST_S)
+    time.sleep(WARM_UP_S - FIRST_S)
     bursts, amount = (reader.bursts, reader.bytes) if reader else (0, 0)
-    time.sleep(seconds)
-    took_s = time.monotonic() - began_s
-    result = Measured((cpu_s(process.pid) - before_s) / took_s, peak_mb(process.pid))
+    result = Measured(first, cpu_over(process.pid, seconds), peak_mb(process.pid))
     if reader:
         shown = reader.bursts - bursts
-        result.updates_per_s, result.update_bytes = shown / took_s, (reader.bytes - amount) / max(shown, 1)
+        result.updates_per_s, result.update_bytes = shown / seconds, (reader.bytes - amount) / max(shown, 1)
     process.terminate()
     process.wait()
     if reader:
@@ -136,7 +144,8 @@ def main() -> None:
             for _ in range(options.rounds):
                 without.append(record(running.pids[0], options.seconds, None, place))
                 shown.append(record(running.pids[0], options.seconds, size, place))
-    extra = [a.cpu - b.cpu for a, b in zip(shown, without, strict=True)]
+    pairs = list(zip(shown, without, strict=True))
+    extra, first = [a.cpu - b.cpu for a, b in pairs], [a.first_cpu - b.first_cpu for a, b in pairs]
     print(f"{options.rounds} pairs of {options.seconds:.0f} s, {options.ranks} ranks, {options.size}")
     print(f"{'':10} {'CPU, % of a core':>22} {'peak memory, MB':>16} {'updates/s':>10} {'bytes an update':>16}")
     for label, rows in (("without", without), ("with", shown)):
@@ -148,6 +157,8 @@ def main() -> None:
         )
         print(f"{label:10} {spread:>22} {memory:>16.1f} {updates:>10.1f} {amount:>16.0f}")
     print(f"the view: {100 * statistics.median(extra):.1f} % of a core (median of the pairs' differences)")
+    low, high = 100 * min(first), 100 * max(first)
+    print(f"in the first second: {100 * statistics.median(first):.1f} % ({low:.1f} to {high:.1f})")
 
 
 if __name__ == "__main__":

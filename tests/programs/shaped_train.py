@@ -134,7 +134,7 @@ def train(shape: str, log: TextIO, stop: Path) -> None:
     """Train until the file `stop` is there, all ranks up to the same step."""
     one = make_step(shape)
     dist.barrier()
-    print(f"training pid={os.getpid()} rank={dist.get_rank()}", flush=True)
+    print(f"training pid={os.getpid()} rank={dist.get_rank()}\n", end="", flush=True)  # whole: ranks may share a pipe
     store: Any = dist.distributed_c10d._get_default_store()
     number = 0
     while True:
