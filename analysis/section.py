@@ -44,7 +44,7 @@ class Analysis:
 
     `findings` are those that are known already, `pieces` what sections found in consecutive pieces of the recording,
     to be put together: each is taken from there when it is, since there may be a lot. `typical` concludes from the
-    piece that is most like all of them. None means unknown, everywhere.
+    piece that is most like all of them, `beginning` returns the first one. None means unknown, everywhere.
     """
 
     def __init__(
@@ -54,17 +54,23 @@ class Analysis:
         findings: Mapping[Section[Any], Any] | None = None,
         pieces: dict[Section[Any], Sequence[Any]] | None = None,
         typical: Callable[[Analysis], Analysis] | None = None,
+        beginning: Callable[[], Evidence] | None = None,
     ) -> None:
         self.evidence = evidence
         self.sections = tuple(sections)
         self._findings = dict(findings or {})
         self._pieces = {} if pieces is None else pieces
-        self._typical = typical
+        self._typical, self._beginning = typical, beginning
 
     @cached_property
     def typical(self) -> Analysis:
         """The part of a long recording that is most like all of it, for who looks at every event; else this one."""
         return self if self._typical is None else self._typical(self)
+
+    @property
+    def beginning(self) -> Evidence:
+        """The evidence of the first piece of a long recording, in which gradients are sampled; else all of it."""
+        return self.evidence if self._beginning is None else self._beginning()
 
     @property
     def meta(self) -> Meta:

@@ -82,13 +82,19 @@ def conclude(
     evidence: Evidence,
     pieces: dict[Section[Any], Sequence[Any]] | None = None,
     sections: Sequence[Section[Any]] = SECTIONS,
-    typical: Callable[[Analysis], Analysis] | None = None,
+    again: Pieces | None = None,
 ) -> Analysis:
     """Run every section over the evidence, or put together what they found in its `pieces`.
 
-    `typical` concludes from the most typical of those. Raises TraceError for what cannot be believed.
+    `again` gives single ones of those to who looks at every event. Raises TraceError for what cannot be believed.
     """
-    analysis = Analysis(evidence, sections, pieces=pieces, typical=typical)
+    analysis = Analysis(
+        evidence,
+        sections,
+        pieces=pieces,
+        typical=None if again is None else partial(_most_typical, again),
+        beginning=None if again is None else partial(_first, again),
+    )
     for section in sections:
         analysis.of(section)
     return analysis
@@ -134,12 +140,16 @@ def conclude_in_pieces(
         give_back()
         if on_piece is not None:
             on_piece(done, len(pieces))
-    return conclude(whole, found, sections, partial(_most_typical, pieces))
+    return conclude(whole, found, sections, pieces)
 
 
 def _most_typical(pieces: Pieces, analysis: Analysis) -> Analysis:
     piece = typical_piece(pieces.found, analysis.of(ITERATIONS).times)
     return Analysis(pieces.again(piece), analysis.sections)
+
+
+def _first(pieces: Pieces) -> Evidence:
+    return pieces.again(pieces.found[0])
 
 
 def _findings(piece: Evidence, sections: Sequence[Section[Any]]) -> dict[Section[Any], Any]:

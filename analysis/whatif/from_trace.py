@@ -27,6 +27,7 @@ from netprof.analysis.whatif.gradients import gradients_of, pace_of, with_tensor
 from netprof.analysis.whatif.recording import Recording, find_recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
 from netprof.errors import NetprofError, TraceError
+from netprof.schema import MarkKind
 from netprof.units import duration
 
 
@@ -40,8 +41,7 @@ def from_trace(
     `compute_s` replaces the trace's own iteration without exposed communication, `line_rate_bps` the line rate that it
     recorded. Raises TraceError or NetprofError, with a remedy, where the trace cannot serve.
     """
-    part_notes = _of_a_part(analysis)
-    analysis = analysis.typical
+    whole, analysis = analysis, analysis.typical
     evidence = analysis.evidence
     if len(evidence.iterations) == 0:
         raise _no_iteration(evidence)
@@ -71,9 +71,10 @@ def from_trace(
         has_ddp_buckets=not set(evidence.found.stepped) & set(recording.pids),
     )
     pid = recording.pids[recording.pace_setter()]
-    ready, size, assumed = gradients_of(evidence.marks, evidence.iterations, pid, pace.buckets)
+    sampled = evidence if len(evidence.marks.of(MarkKind.GRADIENT_READY)) else whole.beginning
+    ready, size, assumed = gradients_of(sampled.marks, sampled.iterations, pid, pace.buckets)
     compute = recording.compute_s if compute_s is None else compute_s
-    notes += (*part_notes, *recording.notes)
+    notes += (*_of_a_part(whole), *recording.notes)
     return GradientSchedule(
         ready, size, compute, observation, with_tensors(recording, ready), notes, gradient_notes=assumed
     )
@@ -83,8 +84,8 @@ def _of_a_part(analysis: Analysis) -> tuple[str, ...]:
     """Say which part of a long recording is replayed."""
     if analysis.typical is analysis:
         return ()
-    part, started_ns = analysis.typical.evidence.recording, analysis.meta.started_ns
-    begin, end = (duration((at - started_ns) / 1e9) for at in (int(part.begin_ns[0]), int(part.end_ns[-1])))
+    part, started_ns = analysis.typical.evidence.iterations, analysis.meta.started_ns
+    begin, end = (duration((at - started_ns) / 1e9) for at in (int(part.begin_ns.min()), int(part.end_ns.max())))
     return (f"of a long recording its most typical part is replayed, from {begin} to {end} after its begin",)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic import Job
+from synthetic import ITERATION_NS, MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import IterationTimes
@@ -14,6 +14,7 @@ from netprof.analysis.piece import Piece
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.typical_piece import typical_piece
 from netprof.analysis.whatif.from_trace import from_trace
+from netprof.schema import MarkKind
 from netprof.trace import TraceReader
 
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -46,8 +47,19 @@ def test_without_iterations_it_is_in_the_middle() -> None:
     assert typical_piece(PIECES, IterationTimes(*nothing)) == PIECES[2]
 
 
+def is_late(mark: tuple[int, ...], step: int) -> bool:
+    """Tell whether a mark is of the end of a step."""
+    return START_NS + step * ITERATION_NS + 60 * MS <= mark[0] < START_NS + (step + 1) * ITERATION_NS
+
+
 def test_what_if_replays_it_and_says_so(tmp_path: Path) -> None:
-    path = Job(iterations=50).fill().write(tmp_path / "t.netprof")
+    job = Job(iterations=50).fill()
+    for step in range(3):  # as a recorder samples them: at the beginning
+        for index, ms in enumerate((20, 30, 35)):
+            job.mark(START_NS + step * ITERATION_NS + ms * MS, 100, MarkKind.GRADIENT_READY, index, tid=200)
+    for step in range(10):  # which is not typical
+        job.marks = [(m[0] + 3 * MS, *m[1:]) if is_late(m, step) else m for m in job.marks]
+    path = job.write(tmp_path / "t.netprof")
     whole = from_trace(analyze(TraceReader(path)))
     part = from_trace(analyze(TraceReader(path), size=PieceSize(5000, at_once=5000, shortest_ns=1)))
     assert whole.recorded is not None
@@ -58,5 +70,7 @@ def test_what_if_replays_it_and_says_so(tmp_path: Path) -> None:
     assert part.observed.iteration_s == pytest.approx(whole.observed.iteration_s)
     assert part.observed.overhead == pytest.approx(whole.observed.overhead)
     assert part.compute_s == pytest.approx(whole.compute_s)
+    assert len(part.ready_s) == 3, "gradients are sampled at the beginning"
+    assert part.ready_s == pytest.approx(whole.ready_s)
     assert any("its most typical part is replayed, from" in note for note in part.notes)
     assert not any("part is replayed" in note for note in whole.notes)

@@ -7,7 +7,6 @@ import sys
 
 ROUNDS = """
 import resource
-from contextlib import nullcontext
 import numpy as np
 from netprof.session.kept_memory import kept_memory
 
