@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
-_KEPT_BYTES, _LARGEST_BYTES = 64 << 20, 32 << 20  # glibc takes no more for the latter
+_KEPT_BYTES, _LARGEST_BYTES = 64 << 20, 32 << 20  # no more for the latter: mallopt(3)
 _DEFAULT_BYTES = 128 << 10  # of both
 
 
