@@ -33,6 +33,8 @@ _CONCLUDE_EVERY_S = 1.5
 _SHARE, _CLOSER_SHARE = 0.01, 0.01  # of a core, at most, goes into conclusions, and into a closer look
 _STRAGGLERS_SHARE, _STRAGGLERS_EVERY_S = 0.015, 0.5
 _CATCH_UP_ROUNDS = 3
+_CLOSER_FROM_NS, _CONCLUDE_FROM_NS, _STRAGGLERS_FROM_NS = _S // 2, _S, 3 * _S // 2
+"""How long a recording must be: everything for the first time at once would be the most expensive moment of all."""
 _GPU_NS = 2 * _S
 
 
@@ -83,13 +85,15 @@ class LiveState:
         if glance is None or fresh or (meta, through_ns) != self._glanced_at:
             glance = self._glanced = self._glance(meta, through_ns)
             self._glanced_at = meta, through_ns
-        window_ns = min(self._window_ns(), self._window.longest_ns, through_ns - meta.started_ns)
+        recorded_ns = through_ns - meta.started_ns
+        window_ns = min(self._window_ns(), self._window.longest_ns, recorded_ns)
         if self._looks % _TRIM_EVERY == 0:
             self._window.trim(through_ns, window_ns, self._marks_ns(through_ns, window_ns))
-        if fresh and self._straggler_looks.is_due:
+        if fresh and recorded_ns >= _STRAGGLERS_FROM_NS and self._straggler_looks.is_due:
             with self._straggler_looks.spending():
                 self._stragglers = stragglers_now(self._last(meta, through_ns, span_ns(self._typical_ns())))
-        if fresh and (self._conclusions.is_due or self._has_first_iterations()):
+        is_long_enough = recorded_ns >= _CONCLUDE_FROM_NS
+        if fresh and ((is_long_enough and self._conclusions.is_due) or self._has_first_iterations()):
             self._conclude(meta, through_ns, window_ns)
         return Recent(
             meta=meta,
@@ -111,7 +115,7 @@ class LiveState:
         glance = self._last(meta, through_ns, max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns()))
         alive = self._past.where(self._past.end_ns > through_ns - LONGEST_NS)
         self._past = continued(alive, glance.iterations, glance.marks, self._inbox.steps)
-        if self._closer.is_due:
+        if through_ns - meta.started_ns >= _CLOSER_FROM_NS and self._closer.is_due:
             with self._closer.spending():
                 self._seen = last_seen(glance, through_ns)
         self._looks += 1

@@ -21,6 +21,7 @@ from netprof.views.live.terminal import Terminal, waking_pipe
 
 FRAME_S, SLOWEST_FRAME_S = 0.22, 1.0
 MOST_CPU = 0.04  # of a core: where a frame costs more than this allows, frames become rarer; what feeds them takes more
+_FRAMES_OF_COST = 8
 _PATIENCE_S = 2.0  # for a terminal that does not take what is written to it
 
 Look = Callable[[], Recent | None]
@@ -46,7 +47,7 @@ class LiveDisplay:
         self._thread = threading.Thread(target=self._run, name="netprof-live", daemon=True)
         self._leaving = threading.Event()
         self.failure: BaseException | None = None
-        self._cost_s: float | None = None  # CPU time of a frame, a running mean
+        self._cost_s, self._frames = 0.0, 0  # CPU time of a frame that shows something: the mean of the last few
 
     @property
     def stopping(self) -> bool:
@@ -82,8 +83,9 @@ class LiveDisplay:
         if not self._state.paused:
             self._shown = recent
         self._draw()
-        cost_s = time.thread_time() - began_cpu_s
-        self._cost_s = cost_s if self._cost_s is None else self._cost_s + (cost_s - self._cost_s) / 8
+        if recent is not None:
+            self._frames += 1
+            self._cost_s += (time.thread_time() - began_cpu_s - self._cost_s) / min(self._frames, _FRAMES_OF_COST)
         due_s = began_s + min(SLOWEST_FRAME_S, max(FRAME_S, self._cost_s / MOST_CPU))
         while not self._leaving.is_set() and not self.stopping and (left_s := due_s - time.monotonic()) > 0:
             if self._press(self._terminal.keys(left_s, self._wake_fd)):
