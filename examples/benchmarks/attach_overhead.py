@@ -6,21 +6,22 @@ Two jobs: one DDP rank alone (compute only, the worst case for marks per second)
 gradients. In each pair of windows of 40 iterations, one runs with netprof's recorder attached and one without, in ABBA
 order; the table shows the median of the ratios with a 95 % bootstrap interval. `sampling` is a window in which every
 gradient is marked (netprof does so for the first 20 iterations only), `steady` the state after that. `A/A` is the same
-with nothing attached in either window: how much of a ratio is noise. `torch.profiler` is PyTorch's own profiler on the
-same job.
+with nothing attached in either window: how much of a ratio is noise. `as much CPU` is a process that knows nothing of
+the job and takes, as often as the recorder looks, as much CPU time as the recorder took on average: what it costs to
+be there at all where ranks fill the CPUs. `torch.profiler` is PyTorch's own profiler on the same job.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,23 +91,38 @@ def recorder_process(pids: list[int], orders: Any) -> None:
                     recorder.tick()
             order = orders.recv()
             meta = recorder.stop(order)
-            orders.send(json.dumps({"cpu_s": meta.cost.cpu_s, "wall_s": meta.cost.wall_s}))
+            orders.send(meta.cost.cpu_share)
+
+
+def busy_process(shares: list[float], orders: Any) -> None:
+    """Take the mean of some shares of a core, on request, as the recorder does but without doing anything."""
+    share = statistics.fmean(shares)
+    while orders.recv() == "attach":
+        orders.send("attached")
+        with behind_the_job():
+            while not orders.poll(TICK_S):
+                until_s = time.thread_time() + share * TICK_S
+                while time.thread_time() < until_s:
+                    pass
+        orders.recv()
+        orders.send(share)
 
 
 class Attachment:
-    """A recorder that can be attached for a window."""
+    """A process that can be there for a window, and says what share of a core it took."""
 
-    def __init__(self, pids: list[int]) -> None:
+    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
         self.orders, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.get_context("fork").Process(target=recorder_process, args=(pids, theirs))
+        self.process = multiprocessing.get_context("fork").Process(target=target, args=(*arguments, theirs))
         self.process.start()
+        self.shares: list[float] = []
 
     def around(self, work: Callable[[], float]) -> float:
         self.orders.send("attach")
         self.orders.recv()
         value = work()
         self.orders.send("detach")
-        self.orders.recv()
+        self.shares.append(self.orders.recv())
         return value
 
     def stop(self) -> None:
@@ -114,9 +130,9 @@ class Attachment:
         self.process.join()
 
 
-def measure(job: Job, pairs: int) -> dict[str, Ratio]:
-    """Return the ratios of every row of the table."""
-    attachment = Attachment(job.pids)
+def measure(job: Job, pairs: int) -> Iterator[tuple[str, Ratio]]:
+    """Yield the rows of the table."""
+    recorder = Attachment(recorder_process, job.pids)
 
     def plain() -> float:
         job.window(SETTLE)
@@ -127,19 +143,19 @@ def measure(job: Job, pairs: int) -> dict[str, Ratio]:
         time.sleep(0.35)
         return plain()
 
-    def with_recorder(work: Callable[[], float]) -> Callable[[bool], float]:
-        return lambda present: attachment.around(work) if present else plain()
+    def beside(there: Attachment, work: Callable[[], float]) -> Callable[[bool], float]:
+        return lambda present: there.around(work) if present else plain()
 
-    ratios = {
-        "A/A, nothing attached": ratio_of_pairs(lambda _: plain(), pairs),
-        "netprof, steady": ratio_of_pairs(with_recorder(steady), pairs),
-        "netprof, sampling": ratio_of_pairs(with_recorder(lambda: job.window(18)), pairs),
-        "torch.profiler": ratio_of_pairs(
-            lambda on: job.window(WINDOW, "profile") if on else plain(), max(10, pairs // 4)
-        ),
-    }
-    attachment.stop()
-    return ratios
+    yield "A/A, nothing attached", ratio_of_pairs(lambda _: plain(), pairs)
+    yield "netprof, steady", ratio_of_pairs(beside(recorder, steady), pairs)
+    label = f"as much CPU ({100 * statistics.fmean(recorder.shares):.1f} %)"
+    busy = Attachment(busy_process, recorder.shares)
+    yield label, ratio_of_pairs(beside(busy, steady), pairs)
+    yield "netprof, sampling", ratio_of_pairs(beside(recorder, lambda: job.window(18)), pairs)
+    profiled = ratio_of_pairs(lambda on: job.window(WINDOW, "profile") if on else plain(), max(10, pairs // 4))
+    yield "torch.profiler", profiled
+    recorder.stop()
+    busy.stop()
 
 
 def main() -> None:
@@ -151,7 +167,7 @@ def main() -> None:
         job = Job(ranks, shape, 29540 + index)
         try:
             iteration_ms = float(np.median([job.window(WINDOW) for _ in range(3)])) / 1e6
-            for label, ratio in measure(job, options.pairs).items():
+            for label, ratio in measure(job, options.pairs):
                 print(f"{name:8} {iteration_ms:7.1f} ms  {label:22} {ratio}", flush=True)
         finally:
             job.stop()
