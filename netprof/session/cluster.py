@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from netprof.errors import NetprofError, UsageError
 from netprof.session.pool import pool
@@ -32,31 +33,37 @@ _PER_WORKER = 4
 """Slices of the items for each process: so that none waits long for the last one."""
 
 
+@dataclass(frozen=True)
+class Work(Generic[Item, Made, Said]):
+    """What is to be done with items. Every process must know the three functions by their names."""
+
+    one: Callable[[Item], Made]
+    """What is made of each item."""
+
+    together: Callable[[Sequence[Made]], Made]
+    """What several of those make, in their order."""
+
+    last: Callable[[Made], Said]
+    """What is said of all of them."""
+
+    def of(self, items: Sequence[Item]) -> Made:
+        """Return what is made of all of some items, one after the other."""
+        return self.together([self.one(item) for item in items])
+
+
 class Workers(Protocol):
     """Who does the work."""
 
-    def reduce(
-        self,
-        items: Sequence[Item],
-        one: Callable[[Item], Made],
-        together: Callable[[Sequence[Made]], Made],
-        last: Callable[[Made], Said],
-    ) -> Said:
-        """Return what `last` says of all items: `one` is made of each, and `together` of several, in their order."""
+    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
+        """Return what is said of all items, of which there is at least one."""
 
 
 class Here:
     """This process alone."""
 
-    def reduce(
-        self,
-        items: Sequence[Item],
-        one: Callable[[Item], Made],
-        together: Callable[[Sequence[Made]], Made],
-        last: Callable[[Made], Said],
-    ) -> Said:
+    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
         """Do it one after the other."""
-        return last(together([one(item) for item in items]))
+        return work.last(work.of(items))
 
 
 class Processes:
@@ -65,37 +72,31 @@ class Processes:
     def __init__(self, number: int | None = None) -> None:
         self._number = number or len(os.sched_getaffinity(0))
 
-    def reduce(
-        self,
-        items: Sequence[Item],
-        one: Callable[[Item], Made],
-        together: Callable[[Sequence[Made]], Made],
-        last: Callable[[Made], Said],
-    ) -> Said:
+    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
         """Give each process slices of the items, and one of them the end."""
         size = -(-len(items) // (self._number * _PER_WORKER))
         slices = [items[first : first + size] for first in range(0, len(items), size)]
         try:
             with tempfile.TemporaryDirectory(prefix="netprof-") as place, pool(self._number) as processes:
                 made = [
-                    processes.submit(_slice, each, one, together, Path(place) / str(number))
+                    processes.submit(_slice, work, each, Path(place) / str(number))
                     for number, each in enumerate(slices)
                 ]
                 files = [each.result() for each in made]
-                said: Said = processes.submit(_last, files, together, last).result()
+                said: Said = processes.submit(_last, work, files).result()
                 return said
         except BrokenProcessPool as error:
             raise NetprofError("a process that works on the digests was killed", "is there enough memory?") from error
 
 
-def _slice(items: Sequence[Any], one: Callable[[Any], Any], together: Callable[[Any], Any], file: Path) -> Path:
+def _slice(work: Work[Any, Any, Any], items: Sequence[Any], file: Path) -> Path:
     with open(file, "xb") as out:
-        pickle.dump(together([one(item) for item in items]), out, protocol=5)
+        pickle.dump(work.of(items), out, protocol=5)
     return file
 
 
-def _last(files: Sequence[Path], together: Callable[[Any], Any], last: Callable[[Any], Any]) -> Any:
-    return last(together([_taken(file) for file in files]))
+def _last(work: Work[Any, Any, Any], files: Sequence[Path]) -> Any:
+    return work.last(work.together([_taken(file) for file in files]))
 
 
 def _taken(file: Path) -> Any:
@@ -111,19 +112,13 @@ class Cluster:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def reduce(
-        self,
-        items: Sequence[Item],
-        one: Callable[[Item], Made],
-        together: Callable[[Sequence[Made]], Made],
-        last: Callable[[Made], Said],
-    ) -> Said:
+    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
         """Do it in a tree, whose nodes are where their parts are."""
-        level = self._client.map(one, items, pure=False)
+        level = self._client.map(work.one, items, pure=False)
         while len(level) > 1:
             groups = [level[first : first + _FAN_IN] for first in range(0, len(level), _FAN_IN)]
-            level = [self._client.submit(together, group, pure=False) for group in groups]
-        said: Said = self._client.submit(last, level[0], pure=False).result()
+            level = [self._client.submit(work.together, group, pure=False) for group in groups]
+        said: Said = self._client.submit(work.last, level[0], pure=False).result()
         return said
 
 

@@ -24,7 +24,7 @@ from netprof.analysis.digest.report import report_of
 from netprof.analysis.digest.report_apart import report_apart
 from netprof.analysis.tables.columns import Int64
 from netprof.errors import TraceError, UsageError
-from netprof.session.cluster import Workers, workers
+from netprof.session.cluster import Work, Workers, workers
 from netprof.session.left_out import LeftOut, reduce_readable
 from netprof.trace.digest import DigestPlace, made_name, made_together
 
@@ -45,7 +45,7 @@ def analyze_digests(
         if not _were_made_together(sources):
             return _made_apart(team, sources, baseline_s)
         conclude = partial(conclude_part, baseline_s=baseline_s)
-        found, left_out = reduce_readable(team, sources, read_part, together, conclude)
+        found, left_out = reduce_readable(team, sources, Work(read_part, together, conclude))
         if found.asked:
             gone = [each.item for each in left_out]
             readable = [source for source in sources if source not in gone]
@@ -57,12 +57,12 @@ def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | No
     """Return what digests say that were made each alone: the first that can be read has the clock of all."""
     reference, left_out = _first_reference(sources)
     numbered = list(enumerate(sources[len(left_out) :]))
-    clocks, without_streams = reduce_readable(team, numbered, streams_part, all_streams, clocks_between)
+    clocks, without_streams = reduce_readable(team, numbered, Work(streams_part, all_streams, clocks_between))
     gone = {each.item[0] for each in without_streams}
     readable = [each for each in numbered if each[0] not in gone]
     one = partial(apart_part, reference=reference, clocks=clocks)
     conclude = partial(conclude_apart, baseline_s=baseline_s)
-    found, without_tables = reduce_readable(team, readable, one, apart_together, conclude)
+    found, without_tables = reduce_readable(team, readable, Work(one, apart_together, conclude))
     return report_apart(found, _sentences((*left_out, *without_streams, *without_tables)))
 
 
@@ -113,7 +113,7 @@ def _were_made_together(sources: Sequence[Source]) -> bool:
 
 
 def _sums(team: Workers, sources: Sequence[Source], asked: Sequence[Int64]) -> Sums:
-    return team.reduce(sources, partial(sums_part, asked=asked), all_sums, same)
+    return team.reduce(sources, Work(partial(sums_part, asked=asked), all_sums, same))
 
 
 def read_part(source: Source) -> Part:

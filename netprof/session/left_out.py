@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from netprof.errors import TraceError
-from netprof.session.cluster import Workers
+from netprof.session.cluster import Work, Workers
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -32,33 +32,30 @@ class _Some(Generic[Made]):
 
 
 def reduce_readable(
-    team: Workers,
-    items: Sequence[Item],
-    one: Callable[[Item], Made],
-    together: Callable[[Sequence[Made]], Made],
-    last: Callable[[Made], Said],
+    team: Workers, items: Sequence[Item], work: Work[Item, Made, Said]
 ) -> tuple[Said, tuple[LeftOut, ...]]:
-    """Return what `last` says of the items that can be read, as `Workers.reduce` does, and those that cannot.
+    """Return what the work says of the items that can be read, as `Workers.reduce` does, and those that cannot.
 
     Raises TraceError where none can.
     """
-    found = team.reduce(items, partial(_one, one=one), partial(_together, together=together), partial(_last, last=last))
+    readable = Work(partial(_one, work.one), partial(_together, work.together), partial(_last, work.last))
+    found = team.reduce(items, readable)
     if found.made is None:
         raise TraceError(found.left_out[0].message, found.left_out[0].hint)
     return found.made, found.left_out
 
 
-def _one(item: Item, one: Callable[[Item], Made]) -> _Some[Made]:
+def _one(one: Callable[[Item], Made], item: Item) -> _Some[Made]:
     try:
         return _Some(one(item))
     except TraceError as error:
         return _Some(None, (LeftOut(item, error.message, error.hint),))
 
 
-def _together(parts: Sequence[_Some[Made]], together: Callable[[Sequence[Made]], Made]) -> _Some[Made]:
+def _together(together: Callable[[Sequence[Made]], Made], parts: Sequence[_Some[Made]]) -> _Some[Made]:
     made = [part.made for part in parts if part.made is not None]
     return _Some(together(made) if made else None, tuple(each for part in parts for each in part.left_out))
 
 
-def _last(found: _Some[Made], last: Callable[[Made], Said]) -> _Some[Said]:
+def _last(last: Callable[[Made], Said], found: _Some[Made]) -> _Some[Said]:
     return _Some(None if found.made is None else last(found.made), found.left_out)

@@ -19,7 +19,7 @@ from synthetic import MS, Job, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
-from netprof.session.cluster import workers
+from netprof.session.cluster import Work, workers
 from netprof.session.digest import write_digests
 from netprof.session.digested import analyze_digests
 from netprof.trace import TraceReader
@@ -121,7 +121,7 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing(dask, digests, tmp_
 
     threading.Thread(target=kill, daemon=True).start()
     with workers(dask.address, HOSTS) as team:
-        found = team.reduce(list(range(HOSTS)), Slowly(tmp_path), total, same)
+        found = team.reduce(list(range(HOSTS)), Work(Slowly(tmp_path), total, same))
     assert half.is_set()
     assert found == sum(range(HOSTS))
     dask.workers[0].wait()
