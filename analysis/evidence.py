@@ -517,8 +517,12 @@ class Evidence:
         return max(last_mark, span[1] if span else self.meta.started_ns)
 
     def cause_times(self, link: LinkKey) -> CauseTimes | None:
-        """Return when which cause of idleness applies to a link; None where no iteration of its ranks is known."""
-        times = cause_times(self.found.iterations, self.outstanding, self.lanes.pids_of(link))
+        """Return when which cause of idleness applies to a link; None where no iteration of its ranks is known.
+
+        When the gradients of a rank that only launches are there is unknown, and so is why its link is idle.
+        """
+        pids = [pid for pid in self.lanes.pids_of(link) if pid not in self.only_launch]
+        times = cause_times(self.found.iterations, self.outstanding, pids)
         times = times if self.piece.is_all else times.within(self.piece.time)
         return times if len(times.window) else None
 

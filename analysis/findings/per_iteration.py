@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,8 +36,12 @@ class IterationRows(Columns):
 
 
 def rows_of(evidence: Evidence, pid: int) -> IterationRows:
-    """Return the rows of process `pid` of a recording."""
-    return iteration_rows(evidence.iterations, evidence.together, pid, evidence.world_size)
+    """Return the rows of process `pid` of a recording; the phases of one that only launches are unknown."""
+    rows = iteration_rows(evidence.iterations, evidence.together, pid, evidence.world_size)
+    if pid not in evidence.only_launch:
+        return rows
+    unknown = np.full(len(rows), np.nan)
+    return replace(rows, forward_s=unknown, backward_s=unknown, exposed_communication_s=unknown, rest_s=unknown)
 
 
 def iteration_rows(iterations: Iterations, collectives: Collectives, pid: int, world_size: int | None) -> IterationRows:

@@ -1,9 +1,9 @@
 """The recording as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open.
 
-Every rank is a process: its iterations with their phases inside, its buckets from launch to unpacking and its
-collectives, each on tracks on which slices nest. Every link is a process too, with a counter each way in percent of
-line rate (Gbit/s where that is unknown) and, where a link had to be made coarser, one with the peaks; where its
-interface dropped packets, one says how many so far.
+Every rank is a process: its iterations with their phases inside (unless only launching is seen), its buckets from
+launch to unpacking and its collectives, each on tracks on which slices nest. Every link is a process too, with a
+counter each way in percent of line rate (Gbit/s where that is unknown) and, where a link had to be made coarser, one
+with the peaks; where its interface dropped packets, one says how many so far.
 Times are microseconds after the recording's begin, to the nanosecond.
 """
 
@@ -109,7 +109,7 @@ def _rank(analysis: Analysis, rank: RankSummary) -> Iterator[Event]:
         yield time.slice(
             f"iteration {row + 1}", "iteration", pid, _ITERATIONS, columns["begin_ns"][row], columns["end_ns"][row]
         )
-        for phase in PHASES:
+        for phase in () if rank.only_launch else PHASES:
             begin, end = columns[phase.begin][row], columns[phase.end][row]
             yield time.slice(phase.title, "phase", pid, _ITERATIONS, begin, end)
     yield from _buckets(analysis, pid, time)

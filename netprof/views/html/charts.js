@@ -47,11 +47,11 @@ const Charts = {
 
   anatomy(data, names) {
     const c = Style.colours, [unit, unitName] = Charts.unit([data.ends.end.median], Charts.times);
-    const traces = [], rows = ["phases", ...data.buckets.map(Charts.bucketRow)];
-    Charts.anatomyPhases(traces, data, names, unit, unitName);
+    const traces = [], rows = [...(data.launched ? [] : ["phases"]), ...data.buckets.map(Charts.bucketRow)];
+    if (!data.launched) Charts.anatomyPhases(traces, data, names, unit, unitName);
     Charts.anatomyBuckets(traces, data, unit, unitName);
     const gantt = 40 + Math.max(46, Math.min(rows.length * 26, 420)), shapes = [], notes = [];
-    for (const name of ["backward", "wait", "done"]) {
+    for (const name of data.launched ? [] : ["backward", "wait", "done"]) {
       const x = data.ends[name].median / unit;
       shapes.push({ type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line: { color: c.dim, width: 1, dash: "dot" }, layer: "below" });
     }
@@ -108,9 +108,11 @@ const Charts = {
       const begin = bucket.begin || bucket.launch;
       const put = (trace, from, to) => Charts.put(trace, row, from, Math.max(from, to), unit, `${row}<br>${Numbers.duration(Math.max(0, to - from))}, from ${Numbers.duration(from)} to ${Numbers.duration(to)}`);
       if (bucket.ready) put(ready, bucket.ready.median, bucket.launch.median);
-      put(queued, bucket.launch.median, begin.median);
-      put(wire, begin.median, bucket.end.median);
-      put(unpack, bucket.end.median, bucket.unpacked.median);
+      put(queued, bucket.launch.median, bucket.begin ? begin.median : bucket.unpacked.median);
+      if (bucket.begin) {
+        put(wire, begin.median, bucket.end.median);
+        put(unpack, bucket.end.median, bucket.unpacked.median);
+      }
       points.push([row, bucket.end]);
       launches.push([row, bucket.launch]);
     });

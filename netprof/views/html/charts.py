@@ -55,6 +55,7 @@ def _anatomy(analysis: Analysis, rank: RankSummary, typical: Anatomy) -> dict[st
     link = next((link for link in analysis.of(LINKS) if link.key == rank.link), None)
     document: dict[str, Any] = {
         "label": rank.label,
+        "launched": rank.only_launch,
         "iterations": typical.iterations,
         "ends": {name: dataclasses.asdict(getattr(typical, name)) for name in ("backward", "wait", "done", "end")},
         "buckets": [dataclasses.asdict(bucket) for bucket in typical.buckets],
@@ -149,8 +150,12 @@ def distributions(analysis: Analysis) -> dict[str, Any]:
 
 
 def reference_rank(analysis: Analysis) -> RankSummary | None:
-    """Return the rank with the most iterations, the first of several."""
-    return max(_training(analysis), key=lambda rank: rank.durations.count if rank.durations else 0, default=None)
+    """Return the rank with the most iterations, the first of several; one whose phases are known, if there is."""
+    return max(_training(analysis), key=_tells, default=None)
+
+
+def _tells(rank: RankSummary) -> tuple[bool, int]:
+    return not rank.only_launch, rank.durations.count if rank.durations else 0
 
 
 def slowest_iterations(analysis: Analysis) -> list[dict[str, Any]]:

@@ -239,14 +239,11 @@ class SpanLane extends Lane {
   more() { return []; }
 }
 
-class PhaseLane extends SpanLane {
-  constructor(rank, names) {
-    const t = rank.iterations;
-    super(rank.label, 24, [
-      ["forward", new Spans(t.begin_ns, t.backward_ns)], ["backward", new Spans(t.backward_ns, t.wait_ns)],
-      ["exposed_communication", new Spans(t.wait_ns, t.done_ns)], ["rest", new Spans(t.done_ns, t.end_ns)],
-    ].filter(([kind]) => kind in names), names, true);
-    this.iterations = new Spans(t.begin_ns, t.end_ns);
+// Iterations one after the other, each with a tick where it begins.
+class IterationLane extends SpanLane {
+  constructor(label, height, iterations, kinds, names, captioned) {
+    super(label, height, kinds, names, captioned);
+    this.iterations = iterations;
   }
   draw(context, y, scale) {
     super.draw(context, y, scale);
@@ -259,7 +256,7 @@ class PhaseLane extends SpanLane {
     }
   }
   drawLabel(context, y, right) {
-    Tracks.text(context, this.label + " · phases", right, y + this.height / 2 + 4, Style.colours.ink);
+    Tracks.text(context, this.label, right, y + this.height / 2 + 4, Style.colours.ink);
   }
   more(us) {
     const i = this.iterations.at(us);
@@ -269,13 +266,19 @@ class PhaseLane extends SpanLane {
   }
 }
 
-// Iterations that no mark tells of: only where they begin is known.
-class InferredLane extends SpanLane {
-  constructor(spans) {
-    const iterations = new Spans(spans.begin, spans.end);
-    super("inferred iterations", 16, [["inferred", iterations]], { inferred: "inferred iteration" }, false);
-    this.iterations = iterations;
+class PhaseLane extends IterationLane {
+  constructor(rank, names) {
+    const t = rank.iterations;
+    super(rank.label + " · phases", 24, new Spans(t.begin_ns, t.end_ns), [
+      ["forward", new Spans(t.begin_ns, t.backward_ns)], ["backward", new Spans(t.backward_ns, t.wait_ns)],
+      ["exposed_communication", new Spans(t.wait_ns, t.done_ns)], ["rest", new Spans(t.done_ns, t.end_ns)],
+    ].filter(([kind]) => kind in names), names, true);
   }
+}
+
+// Iterations whose phases are unknown.
+class WholeLane extends IterationLane {
+  constructor(label, name, spans) { super(label, 16, spans, [["inferred", spans]], { inferred: name }, false); }
 }
 
 // Bars that may overlap, each in its row; from afar the share of time in which there is any.
@@ -352,11 +355,14 @@ class BucketLane extends BarLane {
     super("buckets", b.launch_ns, last, b.number, b.bytes, union);
     this.wireBegin = b.begin_ns;
     this.wireEnd = b.end_ns;
+    this.known = b.known;
   }
   drawBar(context, top, scale, i) {
-    this.stretch(context, top, scale, "queued", this.begin[i], this.wireBegin[i]);
-    this.stretch(context, top, scale, "wire", this.wireBegin[i], this.wireEnd[i]);
-    this.stretch(context, top, scale, "unpack", this.wireEnd[i], this.end[i]);
+    if (this.known[i]) {
+      this.stretch(context, top, scale, "queued", this.begin[i], this.wireBegin[i]);
+      this.stretch(context, top, scale, "wire", this.wireBegin[i], this.wireEnd[i]);
+      this.stretch(context, top, scale, "unpack", this.wireEnd[i], this.end[i]);
+    } else this.stretch(context, top, scale, "queued", this.begin[i], this.end[i]);
     const x = scale.x(this.begin[i]);
     if (x < scale.left || x > scale.left + scale.width) return;
     context.fillStyle = Style.colours.ink;
@@ -364,8 +370,9 @@ class BucketLane extends BarLane {
   }
   details(i) {
     const size = this.bytes[i] < 0 ? "size unknown" : Numbers.size(this.bytes[i]);
-    return [`bucket ${this.row[i] + 1}: ${size}`, `launched at ${Numbers.clock(this.begin[i], 1)}`,
-      `waited ${Numbers.micros(this.wireBegin[i] - this.begin[i])} for its collective`,
+    const launched = [`bucket ${this.row[i] + 1}: ${size}`, `launched at ${Numbers.clock(this.begin[i], 1)}`];
+    if (!this.known[i]) return [...launched, `unpacked ${Numbers.micros(this.end[i] - this.begin[i])} later`, "its collective is not seen"];
+    return [...launched, `waited ${Numbers.micros(this.wireBegin[i] - this.begin[i])} for its collective`,
       `collective took ${Numbers.micros(this.wireEnd[i] - this.wireBegin[i])}`,
       `unpacked ${Numbers.micros(this.end[i] - this.wireEnd[i])} later`];
   }

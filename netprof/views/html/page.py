@@ -62,7 +62,7 @@ def render(analysis: Analysis) -> str:
     iterations = analysis.of(ITERATIONS)
     idle = {link.key: spans_of_idleness(analysis.evidence, link) for link in analysis.of(LINKS)}
     whatif, curves, whatif_note = charts.whatif(analysis)
-    phases = named_phases(forward_known=not iterations.stepped)
+    phases = () if iterations.only_launch else named_phases(forward_known=not iterations.stepped)
     data = {
         "tracks": tracks.tracks(analysis, idle),
         "anatomies": charts.anatomies(analysis, idle),

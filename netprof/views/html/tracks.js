@@ -54,21 +54,27 @@ class Tracks {
   }
   addInferred(spans) {
     if (!spans || !spans.begin.length) return;
-    const lane = new InferredLane(spans);
+    const lane = new WholeLane("inferred iterations", "inferred iteration", new Spans(spans.begin, spans.end));
     this.phases.push(lane);
     this.add(lane, 9);
   }
   add(lane, space) { this.lanes.push({ lane, space }); }
   addRank(rank) {
     if (rank.iterations.begin_ns.length) {
-      this.phases.push(new PhaseLane(rank, this.names.phases));
-      this.add(this.phases[this.phases.length - 1], 9);
+      const lane = this.iterationsOf(rank);
+      this.phases.push(lane);
+      this.add(lane, 9);
     }
     if (rank.buckets.launch_ns.length) this.add(new BucketLane(rank), 3);
     const c = rank.collectives;
     if (!c.begin.length) return;
     const union = rank.outstanding && new Spans(rank.outstanding.begin, rank.outstanding.end);
     this.add(new BarLane("collectives", c.begin, c.end, c.row, c.bytes, union), 3);
+  }
+
+  iterationsOf(rank) {
+    if (!rank.launched) return new PhaseLane(rank, this.names.phases);
+    return new WholeLane(rank.label + " · iterations", "iteration, as launched", new Spans(rank.iterations.begin_ns, rank.iterations.end_ns));
   }
 
   get scale() {
@@ -285,8 +291,9 @@ class Tracks {
   legend() {
     const box = document.getElementById("tracks-legend");
     box.replaceChildren();
-    const inferred = this.data.inferred ? [["inferred", "iteration, inferred"]] : Object.entries(this.names.phases);
-    const entries = [["tx", "sent"], ["rx", "received"], ...inferred];
+    const whole = this.data.ranks.some((rank) => rank.launched) ? [["inferred", "iteration, as launched"]] : [];
+    const drawn = this.data.inferred ? [["inferred", "iteration, inferred"]] : [...Object.entries(this.names.phases), ...whole];
+    const entries = [["tx", "sent"], ["rx", "received"], ...drawn];
     const causes = new Set(this.data.links.flatMap((link) => Object.keys(link.idle).filter((c) => link.idle[c].begin.length)));
     for (const cause of causes) entries.push([cause, "idle: " + this.names.causes[cause]]);
     if (this.data.ranks.some((rank) => rank.buckets.launch_ns.length)) entries.push(["queued", "bucket launched, waiting"], ["unpack", "bucket arrived, not unpacked"]);

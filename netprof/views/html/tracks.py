@@ -21,6 +21,7 @@ from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
+    from netprof.analysis.events.buckets import Buckets
     from netprof.analysis.findings.link_summary import LinkSummary
     from netprof.analysis.findings.nic_drops import Drops
     from netprof.analysis.findings.ranks import RankSummary
@@ -152,13 +153,22 @@ def _rank(analysis: Analysis, rank: RankSummary) -> dict[str, Any]:
     return {
         "label": rank.label,
         "pid": rank.pid,
+        "launched": rank.only_launch,
         "iterations": {name: pack_times(getattr(own, name), origin_ns) for name in EDGES},
         "buckets": {name: pack_times(getattr(drawn, name), origin_ns) for name in _BUCKET_TIMES}
-        | {"bytes": pack_integers(drawn.bytes), "number": pack_integers(_numbers(drawn.iteration))},
+        | {name: pack_integers(column) for name, column in _of_buckets(drawn).items()},
         "collectives": _spans(shown.begin_ns, shown.end_ns, origin_ns)
         | {"bytes": pack_integers(shown.bytes), "row": pack_integers(_rows(shown.tid))},
         "outstanding": None if waits is None else _spans(waits.begin_ns, waits.end_ns, origin_ns),
         "not_drawn": {"buckets": len(buckets) - len(drawn), "collectives": len(collectives) - len(shown)},
+    }
+
+
+def _of_buckets(buckets: Buckets) -> dict[str, Int64]:
+    return {
+        "bytes": buckets.bytes,
+        "number": _numbers(buckets.iteration),
+        "known": buckets.from_collective.astype(np.int64),
     }
 
 

@@ -23,10 +23,12 @@ from synthetic import (
 )
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.account.causes import UNEXPLAINED, WAIT_CAUSES
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding
 from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.links import LINKS, spans_of_idleness
+from netprof.analysis.findings.per_iteration import rows_of
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.verdict import VERDICT, Case
 from netprof.analysis.findings.waiting import WAITING
@@ -36,6 +38,9 @@ from netprof.errors import NetprofError
 from netprof.model import Gpu, StartedProbe, Target
 from netprof.schema import GpuMetric, tables
 from netprof.trace import TraceReader, TraceWriter
+from netprof.views.html.page import render
+from netprof.views.html.tracks import tracks
+from netprof.views.perfetto import events
 
 LAUNCHED = 41 * MS  # the last bucket
 OPTIMIZER = 170 * MS
@@ -134,6 +139,22 @@ def test_causes_and_verdict_are_those_of_the_account(tmp_path: Path) -> None:
     assert verdict.case is Case.LINK_FULL
     assert verdict.sentence.startswith("at least partly communication-bound: 44 % to 59 % of all time the job waits")
     assert analysis.of(WAITING) is None
+
+
+def test_no_view_takes_launches_for_phases_or_for_gradients(tmp_path: Path) -> None:
+    _, analysis = bounds_of(enqueued(), tmp_path)
+    rows = rows_of(analysis.evidence, 100)
+    assert np.isfinite(rows.duration_s).all()
+    assert np.isnan([rows.forward_s, rows.backward_s, rows.exposed_communication_s, rows.rest_s]).all()
+    assert {event.get("cat") for event in events(analysis)} >= {"iteration", "bucket"}
+    assert not [event for event in events(analysis) if event.get("cat") == "phase"]
+    idle = [spans_of_idleness(analysis.evidence, link) for link in analysis.of(LINKS)]
+    assert [set(each) for each in idle] == [{UNEXPLAINED.name}] * 2
+    drawn = tracks(analysis, {link.key: spans for link, spans in zip(analysis.of(LINKS), idle, strict=True)})
+    assert [rank["launched"] for rank in drawn["ranks"]] == [True, True]
+    page = render(analysis)
+    assert "Where the phases of these iterations lie is unknown" in page
+    assert 'class="phasebar"' not in page
 
 
 def test_a_late_rank_is_told_by_its_launches(tmp_path: Path) -> None:
