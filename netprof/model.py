@@ -34,8 +34,8 @@ class Clock:
 class Cgroup:
     """What a process is of by its cgroup: a container, a Kubernetes pod, a Slurm job.
 
-    "" where it is of none, or nothing tells. `runtime` made the container; `pod` and `pod_namespace` are the names of
-    the pod with the uid.
+    "" where it is of none, or nothing tells. `container` is an id; engines that give none have only a `container_name`.
+    `runtime` made the container; `pod` and `pod_namespace` are the names of the pod with the uid.
     """
 
     container: str = ""
@@ -45,6 +45,21 @@ class Cgroup:
     pod_namespace: str = ""
     slurm_job: str = ""
     slurm_step: str = ""
+    container_name: str = ""
+
+    @property
+    def in_container(self) -> bool:
+        """Whether it is of a container."""
+        return bool(self.container or self.container_name)
+
+    @property
+    def short_container(self) -> str:
+        """What to call the container: its name, else the beginning of its id; "" for none."""
+        return self.container_name or self.container[:_SHORT]
+
+    def goes_by(self, text: str) -> bool:
+        """Tell whether that is the name of the container or the pod, or the beginning of the container's id."""
+        return bool(text) and (text in (self.container_name, self.pod) or self.container.startswith(text.lower()))
 
     @property
     def label(self) -> str:
@@ -55,7 +70,7 @@ class Cgroup:
             f"Slurm job {self.slurm_job}{step}" if self.slurm_job else "",
             f"pod {pod}" if pod else "",
             f"namespace {self.pod_namespace}" if self.pod_namespace else "",
-            f"{self.runtime} container {self.container[:_SHORT]}".lstrip() if self.container else "",
+            f"{self.runtime} container {self.short_container}".lstrip() if self.in_container else "",
         ]
         return ", ".join(part for part in parts if part)
 

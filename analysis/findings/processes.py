@@ -47,10 +47,14 @@ def _process(each: ProcessSummary) -> dict[str, Any]:
         **({"host": each.host, "own_pid": each.own_pid} if each.host is not None else {}),
         "inner_pid": each.target.inner_pid or None,
         "rank": each.rank,
-        "container": {"id": cgroup.container, "runtime": cgroup.runtime or None} if cgroup.container else None,
+        "container": _container(cgroup) if cgroup.in_container else None,
         "pod": _pod(cgroup) if cgroup.pod_uid else None,
         "slurm": {"job": cgroup.slurm_job, "step": cgroup.slurm_step or None} if cgroup.slurm_job else None,
     }
+
+
+def _container(cgroup: Cgroup) -> dict[str, str | None]:
+    return {"id": cgroup.container or None, "name": cgroup.container_name or None, "runtime": cgroup.runtime or None}
 
 
 def _pod(cgroup: Cgroup) -> dict[str, str | None]:

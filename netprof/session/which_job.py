@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netprof.errors import NetprofError, UsageError
-from netprof.probes.job.containers import SLURM_JOB
 from netprof.probes.job.jobs import LocalJob, find_jobs
 from netprof.units import count
 
@@ -37,8 +36,8 @@ class JobChoice:
     def fits(self, job: LocalJob) -> bool:
         """Tell whether a job is what was said."""
         return (
-            self.slurm_job in (None, job.slurm_job)
-            and (self.container is None or job.container.goes_by(self.container))
+            self.slurm_job in (None, job.cgroup.slurm_job)
+            and (self.container is None or job.cgroup.goes_by(self.container))
             and (self.name is None or _is_called(job, self.name))
         )
 
@@ -65,7 +64,7 @@ def chosen(jobs: Sequence[LocalJob], choice: JobChoice, environment: Mapping[str
     fitting = [job for job in fitting if job.is_sure] or fitting
     if choice.every:
         return _together(fitting)
-    own = [job for job in fitting if job.slurm_job and job.slurm_job == environment.get(SLURM_JOB)]
+    own = [job for job in fitting if job.cgroup.slurm_job and job.cgroup.slurm_job == environment.get("SLURM_JOB_ID")]
     fitting = fitting if choice.slurm_job is not None else own or fitting
     if len(fitting) > 1:
         raise UsageError(
@@ -101,9 +100,9 @@ def _is_called(job: LocalJob, text: str) -> bool:
 
 def _how_to_choose(job: LocalJob, among: Sequence[LocalJob]) -> str:
     """Return the option that only one of the jobs fits, or a process of it."""
-    container = job.container.label
+    container = job.cgroup.short_container
     for option, choice in (
-        (f"--slurm-job {job.slurm_job}", JobChoice(slurm_job=job.slurm_job or None)),
+        (f"--slurm-job {job.cgroup.slurm_job}", JobChoice(slurm_job=job.cgroup.slurm_job or None)),
         (f"--container {container}", JobChoice(container=container or None)),
         (f"--name {job.program}", JobChoice(name=job.program)),
     ):

@@ -2,13 +2,12 @@
 
 What makes containers puts each into a cgroup that is called like it (`docker-ID.scope`, `libpod-ID.scope`), below one
 that is called like the pod; slurmstepd does so with jobs and steps. Docker, Kubernetes and Slurm document the names for
-nobody, but every tool that attributes processes goes by them. Names of pods are no part of a path: on the host, the
-folder of a pod's logs says which pod has the uid.
+nobody, but every tool that attributes processes goes by them. Names of containers and pods are mostly no part of a
+path: files of the host tell them (`containers.py`).
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,10 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from netprof.model import Cgroup
-from netprof.probes.job import procfs
-
-POD_LOGS = Path("/var/log/pods")
-"""Where the kubelet keeps a folder NAMESPACE_POD_UID for each pod."""
+from netprof.probes.job import containers, procfs
 
 _RUNTIMES = {
     "docker": "docker",
@@ -32,22 +28,35 @@ _RUNTIMES = {
 
 _CONTAINER = re.compile(rf"(?:(?:.*:)?({'|'.join(_RUNTIMES)})[-:]|.*:)?([0-9a-f]{{64}})(?:\.scope)?")
 _POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice|:|$)")
-_POD_FOLDER = re.compile(r"([a-z0-9-]{1,63})_([a-z0-9.-]{1,253})_([0-9a-f-]{32,36})")
+_CALLED = {
+    "lxc": re.compile(r"lxc\.payload\.(.+)"),
+    "systemd": re.compile(r"machine-(?!libpod)(.+)\.scope"),
+}
+"""Engines without ids: a container's cgroup is called by its name."""
+
 _SLURM = re.compile(r"slurm[^/]*/(?:[^/]+/)*?job_([0-9]{1,20})(?:/step_([\w+.-]{1,40}))?(?=/|$)", re.ASCII)
 _SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURM_STEP_ID")
+_IMAGES = {"APPTAINER_NAME": "apptainer", "SINGULARITY_NAME": "singularity"}
+VARIABLES = (*_SLURM_VARIABLES, *_IMAGES)
+"""What is looked at of a process's environment: what Slurm says too, and containers that have no cgroup."""
+
 _NUMBER = re.compile(r"[0-9]{1,20}", re.ASCII)
 
 
 def cgroup_of(pid: int, environment: Mapping[str, str]) -> Cgroup:
-    """Return what process `pid` is of; Slurm's job also where only the environment that it was started with names it.
+    """Return what process `pid` is of; what its cgroup does not tell, as far as its environment does.
 
     From inside a container that has a cgroup namespace of its own, nothing is seen of it.
     """
     found = with_names(parse_cgroups(procfs.cgroups(pid)))
     job, step = (environment.get(name, "") for name in _SLURM_VARIABLES)
-    if found.slurm_job or not _NUMBER.fullmatch(job):
+    if not found.slurm_job and _NUMBER.fullmatch(job):
+        found = replace(found, slurm_job=job, slurm_step=step if _NUMBER.fullmatch(step) else "")
+    if found.in_container:
         return found
-    return replace(found, slurm_job=job, slurm_step=step if _NUMBER.fullmatch(step) else "")
+    named = ((engine, environment.get(name)) for name, engine in _IMAGES.items())
+    engine, name = next(((engine, name) for engine, name in named if name), ("", ""))
+    return replace(found, runtime=engine, container_name=name)
 
 
 @lru_cache(maxsize=1024)
@@ -57,7 +66,7 @@ def parse_cgroups(text: str) -> Cgroup:
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
         names = path.split("/")
-        if not found.container:
+        if not found.in_container:
             found = replace(found, **_container(names))
         if not found.pod_uid:
             found = replace(found, pod_uid=_pod_uid(names))
@@ -67,12 +76,14 @@ def parse_cgroups(text: str) -> Cgroup:
     return found
 
 
-def with_names(found: Cgroup, logs: Path = POD_LOGS) -> Cgroup:
-    """Return the same with the names of its pod, where `logs` tells them."""
-    if not found.pod_uid:
-        return found
-    pod_namespace, pod = _pod_names(found.pod_uid, logs)
-    return replace(found, pod=pod, pod_namespace=pod_namespace)
+def with_names(found: Cgroup, roots: tuple[Path, ...] = containers.ROOTS) -> Cgroup:
+    """Return the same with the names of its container and pod, where the host's files tell them."""
+    if found.container:
+        found = replace(found, container_name=containers.name_of(found.container, roots))
+    if found.pod_uid:
+        pod_namespace, pod = containers.pod_of(found.pod_uid, roots)
+        found = replace(found, pod=pod, pod_namespace=pod_namespace)
+    return found
 
 
 def _container(names: list[str]) -> dict[str, str]:
@@ -82,6 +93,10 @@ def _container(names: list[str]) -> dict[str, str]:
         if match is not None:
             above = names[place - 1] if place else ""
             return {"container": match[2], "runtime": _RUNTIMES.get(match[1] or above, "")}
+        for engine, called in _CALLED.items():
+            match = called.fullmatch(names[place])
+            if match is not None:
+                return {"container_name": match[1], "runtime": engine}
     return {}
 
 
@@ -89,14 +104,3 @@ def _pod_uid(names: list[str]) -> str:
     """Return the uid of the innermost pod; systemd's names have underscores in it."""
     matches = (_POD.search(name) for name in reversed(names))
     return next((match[1].replace("_", "-") for match in matches if match is not None), "")
-
-
-@lru_cache(maxsize=256)
-def _pod_names(uid: str, logs: Path) -> tuple[str, str]:
-    """Return namespace and name of a pod; "" where nothing says them."""
-    try:
-        with os.scandir(logs) as folders:
-            matches = (_POD_FOLDER.fullmatch(folder.name) for folder in folders)
-            return next(((match[1], match[2]) for match in matches if match and match[3] == uid), ("", ""))
-    except OSError:
-        return "", ""

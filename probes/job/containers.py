@@ -1,15 +1,16 @@
-"""Which container a process is in and what that is called, and which job of Slurm: by its cgroup and its environment.
+"""What a container and a pod are called: files of the engines and the kubelet say so, mostly for root alone to read.
 
-A cgroup is the kernel's and cannot be made up by the process; what it is called is told by the files of the container
-engine, which only root may read, and by the process's environment.
+Where netprof itself is in a container with the host's pids, they are reached through the root of the host's process 1.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,70 +18,61 @@ from netprof.errors import TraceError
 from netprof.probes.job import procfs
 from netprof.trace.files import read_all
 
-SLURM_JOB = "SLURM_JOB_ID"
-VARIABLES = ("HOSTNAME", "APPTAINER_NAME", "SINGULARITY_NAME", SLURM_JOB)
-"""Variables that are looked at; HOSTNAME is a pod's name in Kubernetes, and only believed in a container."""
+ROOTS = (Path("/proc/1/root"), Path("/"))
+"""Where the host's files are looked for."""
 
-_IMAGES = ("APPTAINER_NAME", "SINGULARITY_NAME")  # engines that make no cgroup
-_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-_NAMED = re.compile(r"/(?:lxc(?:\.payload)?[/.]|machine-)([^/ ]+?)(?:\.scope)?(?=[/ ]|$)")
-_SLURM = re.compile(r"/job_([0-9]+)(?=[/ ]|$)")
+_DOCKER = "var/lib/docker/containers/{id}/config.v2.json"
+_CONTAINERD = "run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/config.json"
+_PODMAN = "var/lib/containers/storage"
+_POD_LOGS = "var/log/pods"
+"""Where the kubelet keeps a folder NAMESPACE_POD_UID for each pod."""
+
+_POD_FOLDER = re.compile(r"([a-z0-9-]{1,63})_([a-z0-9.-]{1,253})_([0-9a-f-]{32,36})")
 _MOST_BYTES = 4 << 20
-_DESCRIPTIONS: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
-    ("/var/lib/docker/containers/{id}/config.v2.json", (("Name",),)),
-    (
-        "/run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/config.json",
-        (("annotations", "io.kubernetes.cri.sandbox-name"), ("annotations", "io.kubernetes.cri.container-name")),
-    ),
-)
-"""Files in which engines describe a container, and where in them names are."""
 
 
-@dataclass(frozen=True)
-class Container:
-    """A container by its id (64 hexadecimal digits, or "") and its names, the one to show first; of none: neither."""
-
-    id: str = ""
-    names: tuple[str, ...] = ()
-
-    def goes_by(self, text: str) -> bool:
-        """Tell whether that is one of its names, or the beginning of its id."""
-        return bool(text) and (text in self.names or self.id.startswith(text.lower()))
-
-    @property
-    def label(self) -> str:
-        """What to call it; "" for none."""
-        return next(iter(self.names), self.id[:12])
+@lru_cache(maxsize=1024)
+def name_of(container: str, roots: tuple[Path, ...]) -> str:
+    """Return what its engine calls the container with an id; "" where nothing says it."""
+    for root in roots:
+        for name in _names(container, root):
+            if isinstance(name, str) and name.strip("/"):
+                return procfs.printable(name.removeprefix("/").encode("utf-8", "replace"))
+    return ""
 
 
-def container_of(pid: int, environment: Mapping[str, str]) -> Container:
-    """Return the container of a process, as far as this process, or `environment`, tells."""
-    path = procfs.cgroup(pid)
-    ids, named = _ID.findall(path), _NAMED.findall(path)
-    own = ids[-1] if ids else ""
-    names = [*_names(own), *named[-1:], *(environment.get(name, "") for name in _IMAGES)]
-    if own or named:
-        names.append(environment.get("HOSTNAME", ""))
-    return Container(own, tuple(dict.fromkeys(name for name in names if name)))
+@lru_cache(maxsize=1024)
+def pod_of(uid: str, roots: tuple[Path, ...]) -> tuple[str, str]:
+    """Return namespace and name of the pod with a uid; "" where nothing says them."""
+    for root in roots:
+        with suppress(OSError), os.scandir(root / _POD_LOGS) as folders:
+            for match in (_POD_FOLDER.fullmatch(folder.name) for folder in folders):
+                if match is not None and match[3] == uid:
+                    return match[1], match[2]
+    return "", ""
 
 
-def slurm_job_of(pid: int, environment: Mapping[str, str]) -> str:
-    """Return the number of the Slurm job that a process is of; "" where it is of none."""
-    found = _SLURM.findall(procfs.cgroup(pid))
-    named = environment.get(SLURM_JOB, "")
-    return found[0] if found else named if named.isascii() and named.isdigit() else ""
+def _names(container: str, root: Path) -> Iterator[Any]:
+    """Yield the names that the engines' files have for a container: Docker's, containerd's, podman's."""
+    yield _entry(_described(root / _DOCKER.format(id=container)), "Name")
+    annotations = _entry(_described(root / _CONTAINERD.format(id=container)), "annotations")
+    yield _entry(annotations, "io.kubernetes.cri.container-name")
+    for place in _podman_stores(root):
+        described = _described(place)
+        for each in described if isinstance(described, list) else ():
+            if _entry(each, "id") == container and isinstance(names := _entry(each, "names"), list):
+                yield from names[:1]
 
 
-def _names(identity: str) -> Iterator[str]:
-    """Yield what the engine calls a container."""
-    for place, entries in _DESCRIPTIONS if identity else ():
-        document = _described(Path(place.format(id=identity)))
-        for entry in entries:
-            value = document
-            for name in entry:
-                value = value.get(name) if isinstance(value, dict) else None
-            if isinstance(value, str):
-                yield procfs.printable(value.removeprefix("/").encode("utf-8", "replace"))
+def _podman_stores(root: Path) -> list[Path]:
+    """Return podman's lists of containers: one for each kind of storage."""
+    with suppress(OSError):
+        return sorted((root / _PODMAN).glob("*-containers/containers.json"))
+    return []
+
+
+def _entry(document: Any, name: str) -> Any:
+    return document.get(name) if isinstance(document, dict) else None
 
 
 def _described(path: Path) -> Any:

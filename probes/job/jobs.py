@@ -12,9 +12,8 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from netprof.errors import NetprofError
-from netprof.model import Target
+from netprof.model import Cgroup, Target
 from netprof.probes.job import procfs, ranks
-from netprof.probes.job.containers import VARIABLES, Container, container_of, slurm_job_of
 from netprof.probes.job.processes import find_job
 from netprof.probes.job.roles import mapped_frameworks
 from netprof.probes.job.tree import ancestors
@@ -36,8 +35,7 @@ class LocalJob:
 
     targets: tuple[Target, ...]
     user: str
-    slurm_job: str = ""
-    container: Container = field(default_factory=Container)
+    cgroup: Cgroup = field(default_factory=Cgroup)
     run: str = ""
     is_sure: bool = True
 
@@ -61,7 +59,13 @@ class LocalJob:
     def label(self) -> str:
         """What to call it that is the same on every host of the job: Slurm's number, torchrun's name, its program."""
         named = self.run not in _NO_RUN and not _RANDOM.fullmatch(self.run)
-        return f"slurm-{self.slurm_job}" if self.slurm_job else self.run if named else self.program.removesuffix(".py")
+        return (
+            f"slurm-{self.cgroup.slurm_job}"
+            if self.cgroup.slurm_job
+            else self.run
+            if named
+            else self.program.removesuffix(".py")
+        )
 
     @property
     def sentence(self) -> str:
@@ -69,9 +73,7 @@ class LocalJob:
         pids = self.pids
         shown = ", ".join(map(str, pids[:_PIDS_SHOWN])) + (", …" if len(pids) > _PIDS_SHOWN else "")
         parts = [f"{self.program}: {self._ranks} (pid {shown})", f"user {self.user}"]
-        parts += [f"Slurm job {self.slurm_job}"] if self.slurm_job else []
-        parts += [f"container {self.container.label}"] if self.container.label else []
-        return ", ".join(parts)
+        return ", ".join(filter(None, (*parts, self.cgroup.label)))
 
     @property
     def _ranks(self) -> str:
@@ -135,21 +137,19 @@ def _job(targets: Sequence[Target]) -> LocalJob | None:
     has_ranks = any(ranks.rank_variables(each) for each in environments)
     if not has_ranks and not any(procfs.connections(target.pid) for target in training):
         return None
-    first, own = training[0].pid, environments[0]
     is_sure = has_ranks or len(training) > 1 or (training[0].world_size or 0) > 1
     return LocalJob(
         targets=tuple(sorted(targets, key=lambda each: (each.rank < 0, each.rank, not each.frameworks, each.pid))),
-        user=_user(procfs.owner(first)),
-        slurm_job=slurm_job_of(first, own),
-        container=container_of(first, own),
-        run=ranks.run_of(own),
+        user=_user(procfs.owner(training[0].pid)),
+        cgroup=training[0].cgroup,
+        run=ranks.run_of(environments[0]),
         is_sure=is_sure,
     )
 
 
 def _environment(pid: int) -> dict[str, str]:
     try:
-        return procfs.read_environment(pid, [*ranks.VARIABLES, *VARIABLES])
+        return procfs.read_environment(pid, ranks.VARIABLES)
     except OSError:
         return {}
 

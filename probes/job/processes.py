@@ -16,7 +16,7 @@ from netprof.errors import NetprofError, UsageError
 from netprof.model import Target
 from netprof.probes.job import procfs, ranks
 from netprof.probes.job.kinship import Kinship, add_kin
-from netprof.probes.job.roles import Process, as_targets, is_first_of
+from netprof.probes.job.roles import VARIABLES, Process, as_targets, is_first_of
 from netprof.probes.job.tree import add_trees, ancestors, look
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 from netprof.schema import UNKNOWN_RANK
@@ -111,7 +111,7 @@ def _given(pid: int) -> Process:
     if process == os.getpid():
         raise UsageError(f"process {pid} is netprof itself", "give a pid of the training job")
     try:
-        environment = procfs.read_environment(process, ranks.VARIABLES)
+        environment = procfs.read_environment(process, VARIABLES)
     except PermissionError as error:
         raise not_permitted(f"look into process {pid}", SYS_PTRACE, DAC_READ_SEARCH) from error
     except OSError as error:

@@ -97,14 +97,6 @@ def was_started_with(pid: int, assignments: Iterable[bytes]) -> bool:
     return any(b"\0" + assignment + b"\0" in data for assignment in assignments)
 
 
-def cgroup(pid: int) -> str:
-    """Return where process `pid` is in each hierarchy of cgroups, on one line; "" if that cannot be read."""
-    try:
-        return printable(_read(f"{PROC}/{pid}/cgroup", _CHUNK_BYTES).replace(b"\n", b" "))
-    except OSError:
-        return ""
-
-
 def command_line(pid: int) -> str:
     """Return the command line of process `pid` on one line, cut to a length for people; "" if it cannot be read.
 
@@ -138,7 +130,7 @@ def pid_inside(pid: int) -> int:
 def cgroups(pid: int) -> str:
     """Return the cgroups that process `pid` is in, as /proc says them; "" if they cannot be read."""
     try:
-        return _read(f"/proc/{pid}/cgroup", _CHUNK_BYTES).decode("utf-8", "backslashreplace")
+        return _read(f"{PROC}/{pid}/cgroup", _CHUNK_BYTES).decode("utf-8", "backslashreplace")
     except OSError:
         return ""
 

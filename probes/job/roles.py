@@ -12,13 +12,15 @@ from dataclasses import dataclass
 
 from netprof.model import Target
 from netprof.probes.frameworks import FRAMEWORKS
-from netprof.probes.job import procfs, ranks
-from netprof.probes.job.cgroups import cgroup_of
+from netprof.probes.job import cgroups, procfs, ranks
 from netprof.probes.job.loaded import LoadedFrameworks
 from netprof.probes.kernel.pids import numbers_inside
 from netprof.schema import RANK_OF_ENVIRONMENT, UNKNOWN_RANK
 
 _LOADED = LoadedFrameworks(framework for framework in FRAMEWORKS if framework.trains)
+VARIABLES = tuple(dict.fromkeys((*ranks.VARIABLES, *cgroups.VARIABLES)))
+"""Every variable that is looked at of a process's environment."""
+
 _DATA_LOADER = "pt_data_"  # PyTorch names its data loaders' processes so
 
 
@@ -96,7 +98,7 @@ def _target(process: Process, parents: list[Process], trains: bool, launches: bo
         rank_source=RANK_OF_ENVIRONMENT if place.rank != UNKNOWN_RANK else "",
         inner_pid=inner_pid,
         pid_namespace=pid_namespace,
-        cgroup=cgroup_of(process.stat.pid, process.environment),
+        cgroup=cgroups.cgroup_of(process.stat.pid, process.environment),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from netprof.probes.job import procfs, ranks
-from netprof.probes.job.roles import Process
+from netprof.probes.job import procfs
+from netprof.probes.job.roles import VARIABLES, Process
 
 _MAX_PROCESSES = 100_000
 
@@ -17,7 +17,7 @@ def look(pid: int) -> Process | None:
     if stat is None or stat.ended or stat.kernel_thread:
         return None
     try:
-        environment = procfs.read_environment(pid, ranks.VARIABLES)
+        environment = procfs.read_environment(pid, VARIABLES)
     except OSError:
         environment = {}
     return Process(stat, procfs.network_namespace(pid), environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -69,6 +70,8 @@ CASES = {
         f"0::/system.slice/slurmstepd.scope/job_1/step_0/user/libpod-{ID}.scope",
         Cgroup(ID, "podman", slurm_job="1", slurm_step="0"),
     ),
+    "LXC": ("0::/lxc.payload.web/init.scope", Cgroup(runtime="lxc", container_name="web")),
+    "systemd-nspawn": ("0::/machine.slice/machine-web.scope/payload", Cgroup(runtime="systemd", container_name="web")),
     "other numbers": ("4:memory:/process_api/07d0019a359c815259788ce394c89460", Cgroup()),
     "a number that is too long": (f"0::/docker/{ID}0", Cgroup()),
     "a job of something else": ("0::/batch/job_5/step_1", Cgroup()),
@@ -92,18 +95,54 @@ def test_of_several_controllers_each_adds_what_it_tells() -> None:
 
 def test_a_pod_s_logs_tell_its_names(tmp_path: Path) -> None:
     for folder in (f"ml-team_trainer-0_{UID}", f"kube-system_etcd-node1_{STATIC}", "ml-team_trainer-1_x", "stray"):
-        (tmp_path / folder).mkdir()
-    found = with_names(Cgroup(ID, "cri-o", UID), tmp_path)
+        (tmp_path / "var/log/pods" / folder).mkdir(parents=True)
+    found = with_names(Cgroup(ID, "cri-o", UID), (tmp_path / "absent", tmp_path))
     assert (found.pod, found.pod_namespace) == ("trainer-0", "ml-team")
-    assert with_names(Cgroup(ID, "", STATIC), tmp_path).pod == "etcd-node1"
+    assert with_names(Cgroup(ID, "", STATIC), (tmp_path,)).pod == "etcd-node1"
     for unknown in (Cgroup(ID, "", UID.replace("8", "9")), Cgroup(ID, "docker")):
-        assert with_names(unknown, tmp_path) == unknown
-    assert with_names(Cgroup(ID, "", UID), tmp_path / "absent").pod == ""
+        assert with_names(unknown, (tmp_path,)) == unknown
+    assert with_names(Cgroup(ID, "", UID), (tmp_path / "absent",)).pod == ""
+
+
+KUBERNETES = {"annotations": {"io.kubernetes.cri.container-name": "worker", "io.kubernetes.cri.sandbox-name": "t-0"}}
+DESCRIPTIONS = {
+    "docker": (f"var/lib/docker/containers/{ID}/config.v2.json", {"Name": "/trainer"}, "trainer"),
+    "containerd": (f"run/containerd/io.containerd.runtime.v2.task/k8s.io/{ID}/config.json", KUBERNETES, "worker"),
+    "podman": (
+        "var/lib/containers/storage/overlay-containers/containers.json",
+        [{"id": OTHER, "names": ["other"]}, {"id": ID, "names": ["trainer-4", "alias"]}, {"id": UID}, 7],
+        "trainer-4",
+    ),
+    "podman without storage for images": (
+        "var/lib/containers/storage/vfs-containers/containers.json",
+        [{"id": ID, "names": ["trainer-4"]}],
+        "trainer-4",
+    ),
+    "nothing of it": ("var/lib/containers/storage/vfs-containers/containers.json", [{"id": OTHER}], ""),
+    "no names": ("var/lib/containers/storage/vfs-containers/containers.json", [{"id": ID, "names": [7]}], ""),
+    "no such document": (f"var/lib/docker/containers/{ID}/config.v2.json", [1, {"Name": "x"}], ""),
+    "an escape": (f"var/lib/docker/containers/{ID}/config.v2.json", {"Name": "/a\x1b[31mb"}, "a\\x1b[31mb"),
+}
+
+
+@pytest.mark.parametrize("name", DESCRIPTIONS)
+def test_an_engine_s_files_tell_a_container_s_name(name: str, tmp_path: Path) -> None:
+    place, document, expected = DESCRIPTIONS[name]
+    (tmp_path / place).parent.mkdir(parents=True)
+    (tmp_path / place).write_text(json.dumps(document))
+    assert with_names(Cgroup(ID), (tmp_path / "absent", tmp_path)) == Cgroup(ID, container_name=expected)
+
+
+def test_an_engine_s_file_that_is_damaged_tells_nothing(tmp_path: Path) -> None:
+    for place, _, _ in DESCRIPTIONS.values():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("[" * 100_000)
+    assert with_names(Cgroup(ID), (tmp_path,)) == Cgroup(ID)
 
 
 def test_hostile_folders_name_no_pod(tmp_path: Path) -> None:
-    (tmp_path / f"ml_\x1b[31m<b>_{UID}").mkdir()
-    assert with_names(Cgroup(ID, "", UID), tmp_path).pod == ""
+    (tmp_path / "var/log/pods" / f"ml_\x1b[31m<b>_{UID}").mkdir(parents=True)
+    assert with_names(Cgroup(ID, "", UID), (tmp_path,)).pod == ""
 
 
 def test_where_no_cgroup_tells_a_slurm_job_the_environment_does() -> None:
@@ -115,6 +154,14 @@ def test_where_no_cgroup_tells_a_slurm_job_the_environment_does() -> None:
     for hostile in ("<b>", "12\x1b", "-1", "", "9" * 30):
         assert cgroup_of(os.getpid(), {"SLURM_JOB_ID": hostile}) == own
     assert cgroup_of(os.getpid(), {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "<b>"}).slurm_step in ("", own.slurm_step)
+
+
+def test_where_no_cgroup_tells_a_container_the_environment_does() -> None:
+    own = cgroup_of(os.getpid(), {})
+    told = cgroup_of(os.getpid(), {"APPTAINER_NAME": "pytorch.sif"})
+    if not own.in_container:
+        assert (told.container_name, told.runtime) == ("pytorch.sif", "apptainer")
+        assert own == cgroup_of(os.getpid(), {"APPTAINER_NAME": ""})
 
 
 def test_a_process_that_is_gone_is_of_nothing() -> None:
@@ -140,6 +187,8 @@ def test_netprof_s_own_numbers() -> None:
         (Cgroup(ID), "container 3f4e5d6c7b8a"),
         (Cgroup(ID, "cri-o", UID), f"pod {UID}, cri-o container 3f4e5d6c7b8a"),
         (Cgroup(ID, "cri-o", UID, "t-0", "ml"), "pod t-0, namespace ml, cri-o container 3f4e5d6c7b8a"),
+        (Cgroup(ID, "docker", container_name="trainer"), "docker container trainer"),
+        (Cgroup(runtime="lxc", container_name="web"), "lxc container web"),
         (Cgroup(slurm_job="7"), "Slurm job 7"),
         (Cgroup(slurm_job="7", slurm_step="batch"), "Slurm job 7 step batch"),
     ],

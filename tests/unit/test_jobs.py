@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 import sys
@@ -14,13 +13,14 @@ from proc_tree import FIRST_PID, ProcTree
 
 from netprof.errors import NetprofError, UsageError
 from netprof.probes.job import containers, procfs
-from netprof.probes.job.containers import container_of, slurm_job_of
+from netprof.probes.job.cgroups import cgroup_of
 from netprof.probes.job.jobs import LocalJob, find_jobs, program_of
 from netprof.session.which_job import JobChoice, chosen, trace_name
 
 ID = "3f2a" + "0" * 60
 DOCKER = f"0::/system.slice/docker-{ID}.scope"
-POD = f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope"
+POD_SLICE = "kubepods-pod8dbc11aa_1f0e_4c2b_9d3a_7f1e2d3c4b5a.slice"
+POD = f"0::/kubepods.slice/kubepods-besteffort.slice/{POD_SLICE}/cri-containerd-{ID}.scope"
 
 
 @pytest.fixture
@@ -125,15 +125,13 @@ def test_two_steps_of_one_slurm_job_have_to_be_told_apart(tree: ProcTree) -> Non
     assert len(pick(slurm_job="12", every=True).pids) == 4
 
 
-def test_by_container_and_by_name(tree: ProcTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = tmp_path / "{id}.json"
-    monkeypatch.setattr(containers, "_DESCRIPTIONS", ((str(place), (("Name",),)),))
-    Path(str(place).format(id=ID)).write_text(json.dumps({"Name": "/trainer"}))
-    inside = tree.torchrun("train.py", 1, cgroup=DOCKER, environment={"HOSTNAME": "web-1"})
-    outside = tree.torchrun("train.py", 2, run="myrun", environment={"HOSTNAME": "host"})
-    for text in ("trainer", "web-1", "3f2a", ID):
+def test_by_container_and_by_name(tree: ProcTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "name_of", lambda container, _: "trainer" if container == ID else "")
+    inside = tree.torchrun("train.py", 1, cgroup=DOCKER)
+    outside = tree.torchrun("train.py", 2, run="myrun")
+    for text in ("trainer", "3f2a", "3F2A", ID):
         assert pick(container=text).pids == inside
-    for text in ("host", "train", "f2a"):
+    for text in ("host", "train", "f2a", ""):
         with pytest.raises(NetprofError, match="fits --container"):
             pick(container=text)
     assert pick(name="myrun").pids == outside
@@ -151,29 +149,27 @@ def test_all_of_them_as_one(tree: ProcTree) -> None:
     assert job.label == "2-jobs"
 
 
-@pytest.mark.parametrize(
-    ("line", "names"),
-    [
-        (DOCKER, ["3f2a00000000"]),
-        (POD, ["pod-7"]),
-        (f"12:pids:/docker/{ID}\n0::/", ["3f2a00000000"]),
-        (f"0::/machine.slice/libpod-{ID}.scope/container", ["3f2a00000000"]),
-        ("0::/lxc.payload.web/init.scope", ["web"]),
-        ("0::/machine.slice/machine-web.scope/payload", ["web"]),
-        ("0::/user.slice/user-0.slice", [""]),
-    ],
-)
-def test_cgroups_of_engines(line: str, names: list[str], tree: ProcTree) -> None:
-    environment = {"HOSTNAME": "pod-7"} if "kubepods" in line else {}
-    assert [container_of(tree.process(cgroup=line), environment).label] == names
+def test_by_pod(tree: ProcTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "pod_of", lambda uid, _: ("ml", f"trainer-{uid[:2]}"))
+    inside = tree.torchrun("train.py", 1, cgroup=POD)
+    tree.torchrun("train.py", 2)
+    job = pick(container="trainer-8d")
+    assert job.pids == inside
+    assert job.sentence.endswith(", pod trainer-8d, namespace ml, containerd container 3f2a00000000")
 
 
-def test_slurm_s_job_is_its_cgroup_s_where_the_process_says_nothing(tree: ProcTree) -> None:
+def test_slurm_s_job_is_its_cgroup_s_where_the_process_says_something_else(tree: ProcTree) -> None:
     own = tree.process(cgroup="0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0")
-    assert slurm_job_of(own, {}) == "77"
-    assert slurm_job_of(own, {"SLURM_JOB_ID": "12"}) == "77", "a cgroup is the kernel's"
-    assert slurm_job_of(tree.process(), {"SLURM_JOB_ID": "12"}) == "12"
-    assert slurm_job_of(tree.process(), {"SLURM_JOB_ID": "../x"}) == ""
+    assert cgroup_of(own, {}).slurm_job == "77"
+    assert cgroup_of(own, {"SLURM_JOB_ID": "12"}).slurm_job == "77", "a cgroup is the kernel's"
+    assert cgroup_of(tree.process(), {"SLURM_JOB_ID": "12"}).slurm_job == "12"
+    assert cgroup_of(tree.process(), {"SLURM_JOB_ID": "../x"}).slurm_job == ""
+
+
+def test_a_job_of_an_image_without_a_cgroup(tree: ProcTree) -> None:
+    inside = tree.torchrun("train.py", 1, environment={"APPTAINER_NAME": "torch.sif"})
+    tree.torchrun("train.py", 2)
+    assert pick(container="torch.sif").pids == inside
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,11 @@ def test_the_document_has_each_process(tmp_path: Path) -> None:
     found = to_json(analysed(job(DOCKER, POD, slurm), tmp_path))["processes"]
     nowhere = {"container": None, "pod": None, "slurm": None}
     assert found == [
-        {"pid": 100, "inner_pid": 7, "rank": 0} | nowhere | {"container": {"id": "ab" * 32, "runtime": "docker"}},
+        {"pid": 100, "inner_pid": 7, "rank": 0}
+        | nowhere
+        | {"container": {"id": "ab" * 32, "name": None, "runtime": "docker"}},
         {"pid": 101, "inner_pid": 8, "rank": 1, "slurm": None}
-        | {"container": {"id": "cd" * 32, "runtime": "containerd"}}
+        | {"container": {"id": "cd" * 32, "name": None, "runtime": "containerd"}}
         | {"pod": {"uid": "u-1", "name": "trainer-0", "namespace": "ml"}},
         {"pid": 102, "inner_pid": 9, "rank": 2} | nowhere | {"slurm": {"job": "4711", "step": "0"}},
     ]
@@ -89,13 +91,13 @@ def test_the_document_has_each_process(tmp_path: Path) -> None:
 
 def test_what_is_not_told_is_null(tmp_path: Path) -> None:
     (found,) = to_json(analysed(job(Cgroup("ab" * 32, "", "u-1", slurm_job="1")), tmp_path))["processes"]
-    assert found["container"] == {"id": "ab" * 32, "runtime": None}
+    assert found["container"] == {"id": "ab" * 32, "name": None, "runtime": None}
     assert found["pod"] == {"uid": "u-1", "name": None, "namespace": None}
     assert found["slurm"] == {"job": "1", "step": None}
 
 
 def test_hostile_names_are_harmless_everywhere(tmp_path: Path) -> None:
-    hostile = Cgroup(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    hostile = Cgroup(*[HOSTILE] * 8)
     analysis = analysed(job(hostile, DOCKER), tmp_path)
     text = printed(analysis)
     assert not re.search("[\x1b\x07\u202e]", text)
