@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,22 +53,20 @@ def link_sides(
     counters: Mapping[LinkKey, tuple[Int64, Int64, Int64]],
     recording: Intervals,
 ) -> list[LinkSide]:
-    """Return the sides of links whose line rate is known; `counters` are times, bytes sent and received."""
+    """Return the sides of links whose line rate is known while they were recorded.
+
+    `counters` are times, bytes sent and received.
+    """
     sides = []
     for link in lanes.links:
         for way in (TRANSMIT, RECEIVE):
-            if (rate := rates.get((link, way))) is not None:
+            rate = rates.get((link, way))
+            line_rate_bps = rate.longest(recording & rate.known) if rate is not None else math.nan
+            if rate is not None and not math.isnan(line_rate_bps):
                 own = served(lanes.of_link(link, way), way, rate)
                 times, *moved = counters.get(link, (np.zeros(0, np.int64),) * 3)
-                sides.append(
-                    LinkSide(
-                        link,
-                        way,
-                        rate.longest(recording & rate.known),
-                        own,
-                        others_served(times, moved[way], own, rate),
-                    )
-                )
+                others = others_served(times, moved[way], own, rate)
+                sides.append(LinkSide(link, way, line_rate_bps, own, others))
     return sides
 
 

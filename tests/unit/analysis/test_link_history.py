@@ -60,6 +60,13 @@ def test_utilization_is_of_the_time_in_which_the_rate_is_known(tmp_path: Path) -
     assert link["idle_tx_total_s"] == pytest.approx(0.6 * link["window_s"], rel=0.01)
 
 
+def test_a_rate_that_was_only_known_before_the_recording_is_not_known(tmp_path: Path) -> None:
+    job = Job(ranks=2).fill()
+    job.rate_changes = [("eth0", 1, None), ("eth1", 1, None)]
+    link, _ = links(job, tmp_path)
+    assert (link["utilization_tx"], link["line_rate_bps"]) == (None, None)
+
+
 def links(job: Job, path: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = analyze(TraceReader(job.write(path / "t.netprof"))).document()["links"]
     return found
