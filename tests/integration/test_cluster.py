@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -129,6 +130,18 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing(dask, digests, tmp_
     assert to_json(analyze_digests(places, scheduler=dask.address)) == to_json(analyze_digests(places))
     dask.workers[0] = dask.worker(tmp_path.parent)
     wait_for_workers(dask, 2)
+
+
+def test_a_damaged_digest_is_left_out_and_named(dask, digests, tmp_path):
+    place = tmp_path / "digests"
+    shutil.copytree(digests, place)
+    damaged = sorted(place.rglob("_digest.json"))[HOSTS // 2].parent
+    (table,) = damaged.glob("iterations*.parquet")
+    table.write_bytes(table.read_bytes()[:-100])
+    asked = to_json(analyze_digests(digests_in(place), scheduler=dask.address))
+    assert len(asked["hosts"]) == HOSTS - 1
+    assert asked["digest"]["left_out"], "by name"
+    assert asked == to_json(analyze_digests(digests_in(place)))
 
 
 def test_nobody_answers(digests):
