@@ -195,7 +195,7 @@ class Recorder:
         for probe in self._probes if changed else ():
             probe.follow(self.job.targets)
 
-    def _collect(self, now_s: float, *, everything: bool = False, final: bool = False) -> None:
+    def _collect(self, now_s: float, *, everything: bool, final: bool = False) -> None:
         """Move what the probes that are due have to the buffers, or what all have."""
         for probe in self._probes:
             if everything or probe.is_due(now_s, TICK_S / 2):

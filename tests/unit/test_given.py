@@ -107,3 +107,9 @@ def test_the_command_says_it_in_one_line_and_exits_with_2() -> None:
         assert done.returncode == UsageError.exit_code == 2
         assert message in done.stderr.splitlines()[0]
         assert "Traceback" not in done.stderr
+
+
+def test_a_helper_with_the_rank_of_its_parent_contradicts_nobody() -> None:
+    """As a data loader, which was started with the environment of its rank."""
+    helper = Target(13, 1, rank=0, world_size=2, rank_source=RANK_OF_ENVIRONMENT)
+    GivenRanks.parse(None, ["11=0"]).check([SAYS, SILENT, helper])

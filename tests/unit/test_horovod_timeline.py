@@ -114,3 +114,15 @@ def test_an_imported_trace_opens_and_says_what_it_is(tmp_path: Path) -> None:
     assert reader.table("marks").num_rows == 7
     with pytest.raises(TraceError):
         import_timeline(tmp_path / "t.json", tmp_path / "t.netprof", force=False)
+
+
+def test_an_imported_trace_is_of_rank_0_from_the_beginning_and_says_where_it_is_cut(tmp_path: Path) -> None:
+    whole = import_timeline(write(tmp_path / "t.json", step(1000)), tmp_path / "whole", force=False)
+    assert (whole.started_ns, whole.clock.monotonic_ns) == (0, 0)
+    assert [(target.rank, target.start_ticks) for target in whole.targets] == [(0, 0)]
+    assert not any("cut off" in warning for warning in whole.warnings)
+    text = (tmp_path / "t.json").read_text()
+    (tmp_path / "t.json").write_text(text[: len(text) // 2])
+    cut = import_timeline(tmp_path / "t.json", tmp_path / "cut", force=False)
+    assert any("cut off" in warning for warning in cut.warnings)
+    assert cut == TraceReader(tmp_path / "cut").meta

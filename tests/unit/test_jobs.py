@@ -15,7 +15,7 @@ from netprof.errors import NetprofError, UsageError
 from netprof.probes.job import containers, procfs
 from netprof.probes.job.cgroups import cgroup_of
 from netprof.probes.job.jobs import LocalJob, find_jobs, program_of
-from netprof.session.which_job import JobChoice, chosen, trace_name
+from netprof.session.which_job import JobChoice, chosen, job_here, trace_name
 
 ID = "3f2a" + "0" * 60
 DOCKER = f"0::/system.slice/docker-{ID}.scope"
@@ -206,3 +206,23 @@ def test_what_is_to_be_recorded_is_said_once(words: list[str]) -> None:
     )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 2
+
+
+def test_the_job_of_this_host_is_that_which_is_found(tree: ProcTree) -> None:
+    ranks = tree.torchrun("train.py", 1)
+    assert job_here(JobChoice()).pids == ranks
+    with pytest.raises(NetprofError) as error:
+        job_here(JobChoice(name="other.py"))
+    assert error.value.hint == "there is 1 other"
+    tree.torchrun("train.py", 2)
+    with pytest.raises(NetprofError) as error:
+        job_here(JobChoice(name="other.py"))
+    assert error.value.hint == "there are 2 others"
+
+
+def test_several_jobs_of_one_name_are_recorded_by_what_the_first_is_of(tree: ProcTree) -> None:
+    first = tree.torchrun("train.py", 1, cgroup=DOCKER)
+    second = tree.torchrun("train.py", 2)
+    job = pick(every=True)
+    assert sorted(job.pids) == sorted(first + second)
+    assert (job.label, job.cgroup.container) == ("train", ID)

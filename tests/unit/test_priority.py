@@ -6,9 +6,10 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
 from open_files import no_more_open_files
 
-from netprof.session.priority import NICENESS, behind_the_job
+from netprof.session.priority import NICENESS, _place, behind_the_job
 
 
 def places() -> set[tuple[int, int]]:
@@ -36,3 +37,23 @@ def test_where_no_file_can_be_opened_this_thread_still_waits_behind_the_job() ->
     with no_more_open_files(), behind_the_job():
         assert os.sched_getscheduler(0) == os.SCHED_BATCH
     os.sched_setscheduler(0, before, os.sched_param(0))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may come back before others")
+@pytest.mark.parametrize(
+    ("policy", "nice", "within"),
+    [
+        (os.SCHED_OTHER, 0, (os.SCHED_BATCH, NICENESS)),
+        (os.SCHED_OTHER, NICENESS + 2, (os.SCHED_BATCH, NICENESS + 2)),
+        (os.SCHED_BATCH, 1, (os.SCHED_BATCH, 1)),
+    ],
+)
+def test_what_waits_behind_others_already_is_left_as_it_is(policy: int, nice: int, within: tuple[int, int]) -> None:
+    before = (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
+    try:
+        _place(policy, nice)
+        with behind_the_job():
+            assert places() == {within}
+        assert places() == {(policy, nice)}
+    finally:
+        _place(*before)

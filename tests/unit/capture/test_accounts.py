@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,7 @@ from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.file import CaptureFile
 from netprof.probes.capture.flows import FlowBook, Hosts
 from netprof.schema import RECEIVE, ROCE, TRANSMIT
-from netprof.session.capture import CaptureOptions, import_capture
+from netprof.session.capture import CaptureOptions, import_capture, said
 from netprof.trace import TraceReader
 
 MS = 1_000_000
@@ -315,3 +316,39 @@ def test_a_damaged_capture_says_so(tmp_path: Path) -> None:
 def test_options_that_cannot_be_meant(wrong: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         CaptureOptions.parse(**({"bin_width": "1ms", "line_rate": None, "host": None, "force": False} | wrong))  # type: ignore[arg-type]
+
+
+def test_options_as_typed() -> None:
+    options = CaptureOptions.parse(bin_width="2ms", line_rate="10", host="fd00:0::1", force=True)
+    assert options == CaptureOptions(2 * MS, 10e9, "fd00::1", True)
+    assert CaptureOptions.parse(bin_width="2ms", line_rate=None, host=None, force=False) == CaptureOptions(2 * MS)
+
+
+COUNTS = {
+    "unseen_bytes": "1.00 kB of payload passed without being captured",
+    "elsewhere": "1000 packets that passed several captured devices",
+    "cut": "1000 packets were captured too short",
+    "fragments": "1000 later fragments",
+    "not_dissected": "1000 packets of rare framings",
+}
+OF_FILE = {
+    "dropped": "the program that captured missed 1000 packets",
+    "untimed": "1000 packets without a time",
+    "damage": "the capture is damaged (1000)",
+}
+
+
+@pytest.mark.parametrize("name", ["", "guessed", *COUNTS, *OF_FILE])
+def test_what_is_said_is_what_there_was(name: str) -> None:
+    counts = SimpleNamespace(**dict.fromkeys((*COUNTS, "packets", "dissected"), 0))
+    file = SimpleNamespace(dropped=0, untimed=0, damage="")
+    capture = SimpleNamespace(counts=counts, guessed=1000 if name == "guessed" else 0)
+    if name in COUNTS:
+        setattr(counts, name, 1000)
+    elif name in OF_FILE:
+        setattr(file, name, "1000" if name == "damage" else 1000)
+    first, *others = said(cast(Capture, capture), cast(CaptureFile, file))
+    assert first.startswith("a capture holds packets as they passed one place")
+    expected = COUNTS | OF_FILE | {"guessed": "1000 packets are several of the link put together"}
+    assert len(others) == (1 if name else 0)
+    assert all(expected[name] in note for note in others)

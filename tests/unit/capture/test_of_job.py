@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from scapy.contrib import roce
 from scapy.layers.inet import IP, TCP, UDP
@@ -15,9 +17,9 @@ from scapy.packet import Packet, Raw
 from scapy.utils import wrpcap
 
 from netprof.errors import NetprofError
-from netprof.schema import ROCE
+from netprof.schema import ROCE, recorded_columns
 from netprof.session.capture import CaptureOptions, import_capture
-from netprof.session.capture_of_job import import_beside
+from netprof.session.capture_of_job import _columns, _whole_bins, import_beside
 from netprof.trace import TraceReader
 
 MS = 1_000_000
@@ -51,6 +53,23 @@ def recording(path: Path, out: Path, *, late_ns: int = 0) -> Path:
 def beside(path: Path, trace: Path, out: Path, **options: Any) -> TraceReader:
     import_beside(path, trace, out, CaptureOptions(MS, **options), lambda done, total: None)
     return TraceReader(out)
+
+
+def queue_pairs(source: str = A) -> list[Packet]:
+    header = LINK / IP(src=source, dst=B) / UDP(dport=4791)
+    return [header / roce.BTH(opcode=4, dqpn=9, psn=number) / Raw(bytes(100)) for number in range(9)]
+
+
+def as_of_schema(version: int, trace: Path) -> None:
+    """Write a trace again as a recorder of that time did."""
+    for path in trace.glob("*.arrows"):
+        with pa.ipc.open_stream(path.read_bytes()) as stream:
+            table = stream.read_all()
+        columns = recorded_columns(path.stem, version)
+        with pa.ipc.new_stream(str(path), columns) as out:
+            out.write_table(table.select(columns.names).cast(columns))
+    meta = json.loads((trace / "meta.json").read_text())
+    (trace / "meta.json").write_text(json.dumps(meta | {"schema_version": version}))
 
 
 def rows(reader: TraceReader) -> list[dict[str, Any]]:
@@ -88,9 +107,7 @@ def test_what_the_capture_does_not_cover_stays_as_recorded(tmp_path: Path) -> No
 
 
 def test_queue_pairs_at_the_job_s_address_are_the_job_s(tmp_path: Path) -> None:
-    header = LINK / IP(src=A, dst=B) / UDP(dport=4791)
-    rdma = [header / roce.BTH(opcode=4, dqpn=9, psn=number) / Raw(bytes(100)) for number in range(9)]
-    path = write(tmp_path / "a.pcap", [packet(number) for number in range(30)] + rdma)
+    path = write(tmp_path / "a.pcap", [packet(number) for number in range(30)] + queue_pairs())
     trace = recording(path, tmp_path / "t")
     meta = json.loads((trace / "meta.json").read_text())
     (trace / "meta.json").write_text(json.dumps(meta | {"series": []}))
@@ -98,6 +115,78 @@ def test_queue_pairs_at_the_job_s_address_are_the_job_s(tmp_path: Path) -> None:
     flows = [flow for flow in both.table("flows").to_pylist() if flow["protocol"] == ROCE]
     assert {(flow["local_addr"], flow["remote_queue_pair"], flow["pid"]) for flow in flows} == {(A, 9, 1)}
     assert {series.name for series in both.meta.series} >= {"cnp_packets", "messages"}
+
+
+def test_queue_pairs_at_an_address_that_is_only_named_are_the_one_process_s(tmp_path: Path) -> None:
+    tcp = [packet(number) for number in range(30)]
+    trace = recording(write(tmp_path / "t.pcap", tcp), tmp_path / "t")
+    path = write(tmp_path / "a.pcap", tcp + queue_pairs("10.0.9.9"))
+    unnamed = beside(path, trace, tmp_path / "unnamed")
+    assert any("name its own with --host (10.0.0.2, 10.0.9.9)" in note for note in unnamed.meta.warnings)
+    assert not [flow for flow in unnamed.table("flows").to_pylist() if flow["protocol"] == ROCE]
+    named = beside(path, trace, tmp_path / "named", host="10.0.9.9", line_rate_bps=5e9)
+    (flow,) = [flow for flow in named.table("flows").to_pylist() if flow["protocol"] == ROCE]
+    assert (flow["local_addr"], flow["device"], flow["pid"]) == ("10.0.9.9", "10.0.9.9", 1)
+    assert [(each.device, each.line_rate.bps) for each in named.meta.devices] == [(A, None), ("10.0.9.9", 5e9)]
+    assert not any("--host" in note for note in named.meta.warnings)
+
+
+def test_series_of_the_capture_have_numbers_of_their_own(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", [packet(number) for number in range(30)] + queue_pairs())
+    trace = recording(path, tmp_path / "t")
+    own = TraceReader(trace).meta.series
+    both = beside(path, trace, tmp_path / "both")
+    numbers = [each.id for each in both.meta.series]
+    assert own
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) > len(own)
+    values = both.table("counters").to_pandas().groupby("series").value.max()
+    (messages, again) = [each.id for each in both.meta.series if each.name == "messages"]
+    assert values[messages] == values[again]
+
+
+def test_progress_is_told_to_the_end_and_the_description_is_given_back(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", [packet(number) for number in range(100)])
+    trace = recording(path, tmp_path / "t")
+    told: list[tuple[int, int]] = []
+    meta = import_beside(path, trace, tmp_path / "both", CaptureOptions(MS), lambda *each: told.append(each))
+    assert meta == TraceReader(tmp_path / "both").meta
+    assert told[-1] == (path.stat().st_size,) * 2
+    assert len([each for each in told if each[0] == path.stat().st_size]) > 1, "it is read twice"
+
+
+def test_how_well_the_clocks_agree_is_said(tmp_path: Path) -> None:
+    """A capture whose times are up to 80 µs off, one packet more than the other."""
+    packets = [packet(number) for number in range(100)]
+    trace = recording(write(tmp_path / "a.pcap", packets), tmp_path / "t")
+    for number, each in enumerate(packets):
+        each.time = BEGAN_S + (number * 100_000 + 40_000 * (number % 3)) / 1e9
+    wrpcap(str(tmp_path / "b.pcap"), packets)
+    said = " ".join(beside(tmp_path / "b.pcap", trace, tmp_path / "both").meta.warnings)
+    within = re.search(r"saw: within ([0-9.]+) µs", said)
+    assert within is not None, said
+    assert 10 < float(within[1]) < 100
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        (0, 3 * MS - 1, (0, 3 * MS)),
+        (1, 3 * MS - 1, (MS, 3 * MS)),
+        (MS, 3 * MS - 2, (MS, 2 * MS)),
+        (MS + 1, 3 * MS, (2 * MS, 3 * MS)),
+    ],
+)
+def test_bins_that_a_span_covers_whole(first: int, last: int, expected: tuple[int, int]) -> None:
+    assert _whole_bins((first, last), MS) == expected
+
+
+def test_what_an_older_recording_did_not_know_is_zero_or_no_text() -> None:
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([1, None], pa.int64()), "b": pa.array(["x", None]), "c": [3, 4]})
+    found = _columns(batch)
+    assert (found["b"], found["c"].tolist()) == (["x", ""], [3, 4])
+    assert found["a"].tolist() == [1, 0]
+    assert found["a"].dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -114,7 +203,8 @@ def test_a_capture_of_something_else(port: int, later_ns: int, message: str, tmp
 def test_a_recording_that_is_too_old(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", [packet(number) for number in range(30)])
     trace = recording(path, tmp_path / "t")
-    old = dataclasses.asdict(TraceReader(trace).meta) | {"schema_version": 2}
-    (trace / "meta.json").write_text(json.dumps(old))
+    as_of_schema(3, trace)
+    assert beside(path, trace, tmp_path / "young enough").meta.stopped_ns
+    as_of_schema(2, trace)
     with pytest.raises(NetprofError, match="too old"):
         beside(path, trace, tmp_path / "both")

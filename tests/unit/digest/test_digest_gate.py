@@ -19,9 +19,9 @@ from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
 from netprof.errors import NetprofError, TraceError
 from netprof.session.digest import write_digests
-from netprof.session.digested import analyze_digests
+from netprof.session.digested import _believable, _first_reference, analyze_digests
 from netprof.trace import TraceReader
-from netprof.trace.digest import digests_in
+from netprof.trace.digest import DigestPlace, digests_in
 from netprof.views.json_report import to_json
 
 
@@ -146,3 +146,15 @@ def test_the_command_says_so_in_one_line(host):
     assert done.returncode == 1
     assert "iterations.parquet is damaged" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_where_no_digest_can_be_read_the_first_says_why(tmp_path: Path) -> None:
+    with pytest.raises(TraceError) as error:
+        _first_reference([DigestPlace(tmp_path, tmp_path / name) for name in ("first", "second")])
+    assert "first" in error.value.message
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyError, IndexError, TypeError, ValueError, OverflowError])
+def test_numbers_that_were_made_up_together_are_one_line(error: type[Exception]) -> None:
+    with pytest.raises(TraceError, match="the digests are damaged: what they say together cannot be"), _believable():
+        raise error

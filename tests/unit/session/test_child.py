@@ -123,3 +123,11 @@ def test_a_job_whose_recording_cannot_begin_is_not_begun(without_rights: None, t
     with pytest.raises(UsageError):
         run(["touch", str(tmp_path / "began")], options, ["netprof"], lambda refused: None)
     assert not (tmp_path / "began").exists()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # nobody waits to begin any more
+
+
+def test_a_child_that_was_released_leaves_no_file_open() -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    assert code_of(["true"]) == 0
+    assert set(Path("/proc/self/fd").iterdir()) == before

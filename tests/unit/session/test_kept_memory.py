@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
+from types import SimpleNamespace
+
+import pytest
+
+from netprof.session.kept_memory import kept_memory
 
 ROUNDS = """
 import resource
@@ -35,3 +41,20 @@ def test_what_is_wanted_again_is_kept_and_then_given_back() -> None:
     assert without > 1000
     assert kept < without / 20
     assert after_mb < held_mb - 20
+
+
+def test_the_c_library_is_told_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+    library = SimpleNamespace(mallopt=lambda option, value: told.append((option, value)))
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    trim, mmap = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    with kept_memory():
+        assert told == [(trim, 64 << 20), (mmap, 32 << 20)]
+        told.clear()
+    assert told == [(trim, 128 << 10), (mmap, 128 << 10)]
+
+
+def test_without_glibc_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
+    with kept_memory():
+        pass

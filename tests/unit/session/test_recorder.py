@@ -324,3 +324,51 @@ def test_an_old_trace_is_overwritten_only_when_that_is_asked_for(job: list[Targe
         Recorder(job, RecordingOptions(out), [], [Given], refused=REFUSED)
     assert json.loads((out / "meta.json").read_text())["stop_reason"] == "enough"
     assert Directory(out).names()
+
+
+class Sampling(Given):
+    """A probe that samples between two drains, and notes of each drain whether it was the last."""
+
+    name = "sampling"
+    sample_s = 0.001
+    sampled: ClassVar[list[None]] = []
+    finals: ClassVar[list[bool]] = []
+
+    @classmethod
+    def open(cls, shared: Shared) -> Sampling:
+        cls.gives, cls.shared, cls.sampled, cls.finals = [], [shared], [], []
+        return cls()
+
+    def sample(self) -> None:
+        self.sampled.append(None)
+
+    def drain(self, *, final: bool = False) -> Tables:
+        self.finals.append(final)
+        return {}
+
+
+def test_a_probe_that_is_not_due_samples_and_only_its_last_rows_are_final(job: list[Target], tmp_path: Path) -> None:
+    made = Recorder(job, RecordingOptions(tmp_path / "t"), ["netprof"], [Sampling], refused=REFUSED)
+    made.start()
+    for _ in range(3):
+        made.tick()
+        time.sleep(0.005)
+    assert Sampling.finals == [False], "not due again within 50 ms"
+    assert len(Sampling.sampled) == 2
+    made.stop("enough")
+    assert Sampling.finals == [False, True]
+
+
+def test_the_job_is_looked_at_when_it_ends_and_by_itself_where_the_kernel_may_not_be_asked(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Recorder] = []
+
+    def changed() -> list[Target]:
+        looked.append(recorder)
+        return []
+
+    monkeypatch.setattr(recorder.job, "changed", changed)
+    recorder.stop("enough")
+    assert looked == [recorder]
+    assert recorder.job._told is None

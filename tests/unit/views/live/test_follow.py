@@ -1,5 +1,6 @@
 """Following a trace that grows: whole batches as they come, half ones later, damage said."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_columns
 
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.errors import TraceError
-from netprof.session.live_follow import TraceSource
+from netprof.session.live_follow import FollowedTrace, TraceSource
 from netprof.trace import TraceWriter
 
 
@@ -112,3 +113,11 @@ def test_damage_inside_a_batch_is_said(growing):
     wire.write_bytes(data)
     with pytest.raises(TraceError, match="damaged"):
         TraceSource(growing.path).look()
+
+
+def test_marks_and_flows_are_read_from_the_beginning_and_bytes_are_not(growing):
+    for _ in range(10):
+        growing.grow(2)
+    followed = FollowedTrace(growing.path, most=2)
+    batches = Counter(name for name, _ in followed.fresh())
+    assert batches == {"flows": 1, "marks": 10, "wire": 2}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ from synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
 from netprof.analysis.hosts.moved import Mover
 from netprof.analysis.live.in_step import InStep
 from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.state import LiveState
 from netprof.model import Target
 from netprof.schema import MarkKind
 from netprof.session import live_job
@@ -294,3 +297,52 @@ def test_while_the_job_is_silent_the_clocks_are_what_they_were(hosts):
     assert clock.source == "flows"
     assert clock.offset_ns == pytest.approx(known.offset_ns, abs=1000)
     assert (clock.bound_ns or 0) >= (known.bound_ns or 0) > 0
+
+
+def test_many_rows_are_taken_in_on_the_way(hosts, monkeypatch):
+    """The same is shown, and no more than some rows are held."""
+    _, expected = followed(hosts(2, job(), APART), after(14))
+    monkeypatch.setattr(live_job, "_AT_ONCE", 10)
+    taken: list[LiveState] = []
+    original = LiveState.take_in
+
+    def counted(state: LiveState) -> Any:
+        taken.append(state)
+        return original(state)
+
+    monkeypatch.setattr(LiveState, "take_in", counted)
+    _, recent = followed(hosts(4, job()), after(14))
+    assert len(taken) > 3
+    assert {rank: recent.past.of(pid).number.tolist() for pid, rank in recent.ranks.items()} == {
+        rank: expected.past.of(pid).number.tolist() for pid, rank in expected.ranks.items()
+    }
+
+
+def test_each_host_keeps_its_part_of_the_rows_for_the_clocks(hosts):
+    source, _ = followed(hosts(2, job()), after(4))
+    alone, _ = followed(hosts(1, job()), after(4))
+    for name, rows in live_job._CLOCK_ROWS.items():
+        assert [recent._most[name] for recent in source._recent] == [rows // 2] * 2
+        assert alone._recent[0]._most[name] == rows
+
+
+def test_what_a_recorder_learns_of_its_ranks_is_shown(hosts):
+    """As where only the first collective says which rank a process is."""
+    made = hosts(2, job())
+    made.start()
+    meta = json.loads((made.paths[1] / "meta.json").read_text())
+    known = [target["rank"] for target in meta["targets"]]
+    for target in meta["targets"]:
+        target["rank"] = -1
+    (made.paths[1] / "meta.json").write_text(json.dumps(meta))
+    made.grow(after(6))
+    source = JobSource(lambda: made.paths)
+    assert set(known).isdisjoint(source.look().ranks.values())
+    for target, rank in zip(meta["targets"], known, strict=True):
+        target["rank"] = rank
+    (made.paths[1] / "new.json").write_text(json.dumps(meta))
+    (made.paths[1] / "new.json").rename(made.paths[1] / "meta.json")
+    for trace in source._traces:
+        trace._next_meta_s = 0.0
+    made.grow(after(10))
+    assert set(known) <= set(source.look().ranks.values())
