@@ -118,7 +118,7 @@ def test_an_imported_trace_opens_and_says_what_it_is(tmp_path: Path) -> None:
 
 def test_an_imported_trace_is_of_rank_0_from_the_beginning_and_says_where_it_is_cut(tmp_path: Path) -> None:
     whole = import_timeline(write(tmp_path / "t.json", step(1000)), tmp_path / "whole", force=False)
-    assert (whole.started_ns, whole.clock.monotonic_ns) == (0, 0)
+    assert (whole.started_ns, whole.clock.monotonic_ns, whole.bin_ns) == (0, 0, 1_000_000)
     assert [(target.rank, target.start_ticks) for target in whole.targets] == [(0, 0)]
     assert not any("cut off" in warning for warning in whole.warnings)
     text = (tmp_path / "t.json").read_text()

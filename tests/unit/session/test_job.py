@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from netprof.model import Target
 from netprof.probes.job.processes import find_job
+from netprof.session import job as job_module
 from netprof.session.job import Job
 
 
@@ -53,3 +55,50 @@ def test_where_nobody_trains_it_is_over_with_the_last(processes: list[subprocess
     processes[1].kill()
     assert ended(job)
     job.close()
+
+
+class Looked:
+    """What a job looks at its processes by; `times` are when it was asked to."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock, self.times = clock, list[float]()
+
+    def refresh(self) -> list[Target]:
+        self.times.append(self.clock[0])
+        return []
+
+    def heard(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now_s = [0.5]
+    monkeypatch.setattr(job_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    return now_s
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_for_a_minute_after_something_began_the_job_is_looked_at_again_and_again(
+    told: bool, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Looked(clock)
+    monkeypatch.setattr(job_module, "_starts", object)
+    monkeypatch.setattr(job_module, "Watch", lambda targets, starts: looked)
+    job = Job([Target(1, 1)], told=told)
+    job.changed()
+    assert looked.times == ([] if told else [0.5]), "by itself only where the kernel does not tell"
+    clock[0] = 10.0
+    job.expect_changes()
+    for at_s in (10.0, 10.2, 10.3, 69.9, 70.0, 70.1, 70.3, 71.0, 71.9):
+        clock[0] = at_s
+        job.changed()
+    expected = [10.0, 10.3, 69.9] if told else [0.5, 10.0, 10.3, 69.9, 70.3, 71.9]
+    assert looked.times == expected
+    looked.times.clear()
+    clock[0] = 100.0
+    job.expect_changes()
+    for at_s in (100.0, 160.0, 160.2, 160.25, 160.3):
+        clock[0] = at_s
+        job.changed()
+    assert looked.times == [100.0, 160.0] + ([] if told else [160.25]), "a quarter of a second, to the last instant"

@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -372,3 +373,25 @@ def test_the_job_is_looked_at_when_it_ends_and_by_itself_where_the_kernel_may_no
     recorder.stop("enough")
     assert looked == [recorder]
     assert recorder.job._told is None
+
+
+def test_what_is_sampled_and_what_is_drained_are_due_to_half_a_tick(job: list[Target], tmp_path: Path) -> None:
+    made = Recorder(job, RecordingOptions(tmp_path / "t"), ["netprof"], [Sampling], refused=REFUSED)
+    made.start()
+    Sampling.sample_s, tick = 1.0, recorder_module.TICK_S
+    (probe,) = made._probes
+    Sampling.period_s = 100.0
+    made._collect(1000.0, everything=True)
+    for at_s in (1000.0, 1001.0 - tick, 1001.0 - tick / 2, 1001.0, 1002.0):
+        made._collect(at_s, everything=False)
+    assert len(Sampling.sampled) == 3, "now, half a tick before its time, and a second after that"
+    assert (probe.is_due(1100.0, 0.0), probe.is_due(1099.9, 0.0)) == (True, False)
+    Sampling.sample_s, Sampling.period_s = 0.001, 0.05
+    made.stop("enough")
+
+
+def test_the_instant_of_the_stop_is_the_last_that_is_recorded(recorder: Recorder) -> None:
+    last_ns = recorder.started_ns + SECOND_NS
+    recorder._meta = replace(recorder._meta, stopped_ns=last_ns)
+    found = recorder._recorded("marks", rows("marks", time_ns=[last_ns - 1, last_ns, last_ns + 1]))
+    assert list(found["time_ns"]) == [last_ns - 1, last_ns]

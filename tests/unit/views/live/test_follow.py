@@ -2,12 +2,14 @@
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_columns
 
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.errors import TraceError
+from netprof.session import live_follow
 from netprof.session.live_follow import FollowedTrace, TraceSource
 from netprof.trace import TraceWriter
 
@@ -121,3 +123,13 @@ def test_marks_and_flows_are_read_from_the_beginning_and_bytes_are_not(growing):
     followed = FollowedTrace(growing.path, most=2)
     batches = Counter(name for name, _ in followed.fresh())
     assert batches == {"flows": 1, "marks": 10, "wire": 2}
+
+
+@pytest.mark.parametrize(("after_s", "notice"), [(4.9, ""), (5.5, "nothing new for 6 s")])
+def test_after_five_seconds_silence_is_said(after_s, notice, growing, monkeypatch):
+    growing.grow(2)
+    source = TraceSource(growing.path)
+    source.look()
+    grew_s = source._trace._grew_s
+    monkeypatch.setattr(live_follow, "time", SimpleNamespace(monotonic=lambda: grew_s + after_s))
+    assert source.notice == notice
