@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cluster_work import Slowly, same, total
 from many_digests import multiply
-from slowly import Slowly, same, total
 from synthetic import MS, Job, with_late_rank
 
 from netprof.analysis import analyze

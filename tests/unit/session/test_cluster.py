@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from cluster_work import killed, same, square, total
 
 from netprof.errors import NetprofError
 from netprof.session import cluster as cluster_module
 from netprof.session.cluster import Cluster, Here, Processes, Work, _taken, workers
 
+WORK = Work(square, total, same)
 made: list[int] = []
 
 
-def square(item: int) -> int:
+def noted(item: int) -> int:
     made.append(item)
-    return item * item
+    return square(item)
 
 
-def added(parts: Sequence[int]) -> int:
-    return sum(parts)
-
-
-def said(total: int) -> str:
-    return f"{total}"
-
-
-def killed(item: int) -> int:
-    os._exit(9)
-
-
-WORK = Work(square, added, said)
-
-
-def expected(items: int) -> str:
-    return str(sum(number * number for number in range(items)))
+def expected(items: int) -> int:
+    return sum(number * number for number in range(items))
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +39,8 @@ def test_a_cluster_puts_together_every_item(items: int, scheduler: str) -> None:
     with workers(scheduler, items) as team:
         assert isinstance(team, Cluster)
         made.clear()
-        assert team.reduce(range(items), WORK) == expected(items)
-        assert team.reduce(range(items), WORK) == expected(items)
+        assert team.reduce(range(items), Work(noted, total, same)) == expected(items)
+        assert team.reduce(range(items), Work(noted, total, same)) == expected(items)
         assert sorted(made) == sorted([*range(items)] * 2), "what was made of files that changed is not used again"
 
 
@@ -92,7 +78,7 @@ def test_few_items_are_not_worth_a_process() -> None:
 
 def test_a_process_that_is_killed_is_one_line() -> None:
     with pytest.raises(NetprofError, match="was killed") as error:
-        Processes(2).reduce(range(4), Work(killed, added, said))
+        Processes(2).reduce(range(4), Work(killed, total, same))
     assert error.value.hint == "is there enough memory?"
 
 

@@ -1,14 +1,15 @@
-"""Work that takes its time, and leaves a file each time that it is done: for workers to be killed at."""
+"""Work for other processes, which know it by this module's name."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 
 class Slowly:
-    """Return what is given, a tenth of a second later."""
+    """Return what is given, a tenth of a second later, and leave a file each time: for workers to be killed at."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -17,6 +18,14 @@ class Slowly:
         (self.place / f"{number}-{time.monotonic_ns()}").touch()
         time.sleep(0.1)
         return number
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def killed(number: int) -> int:
+    os._exit(9)
 
 
 def total(found: Sequence[int]) -> int:
