@@ -29,7 +29,7 @@ def expected(items: int) -> int:
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "dashboard_address": None, "n_workers": 1, "threads_per_worker": 1}
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0", "n_workers": 1, "threads_per_worker": 1}
     with distributed.LocalCluster(**options) as found:
         yield found.scheduler_address
 
@@ -60,7 +60,7 @@ def test_workers_that_are_killed_again_and_again(scheduler: str) -> None:
 
 def test_a_scheduler_without_workers() -> None:
     distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "dashboard_address": None, "n_workers": 0}
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0", "n_workers": 0}
     with (
         distributed.LocalCluster(**options) as found,
         pytest.raises(NetprofError, match="has no workers"),
