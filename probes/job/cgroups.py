@@ -28,9 +28,10 @@ _RUNTIMES = {
 
 _CONTAINER = re.compile(rf"(?:(?:.*:)?({'|'.join(_RUNTIMES)})[-:]|.*:)?([0-9a-f]{{64}})(?:\.scope)?")
 _POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice|:|$)")
+_NAME = r"[\w.@+:\\-]{1,128}"
 _CALLED = {
-    "lxc": re.compile(r"lxc\.payload\.(.+)"),
-    "systemd": re.compile(r"machine-(?!libpod)(.+)\.scope"),
+    "lxc": re.compile(rf"lxc\.payload\.({_NAME})", re.ASCII),
+    "systemd": re.compile(rf"machine-(?!libpod)({_NAME})\.scope", re.ASCII),
 }
 """Engines without ids: a container's cgroup is called by its name."""
 
@@ -40,6 +41,7 @@ _IMAGES = {"APPTAINER_NAME": "apptainer", "SINGULARITY_NAME": "singularity"}
 VARIABLES = (*_SLURM_VARIABLES, *_IMAGES)
 """What is looked at of a process's environment: what Slurm says too, and containers that have no cgroup."""
 
+_IMAGE = re.compile(_NAME, re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,20}", re.ASCII)
 
 
@@ -54,8 +56,8 @@ def cgroup_of(pid: int, environment: Mapping[str, str]) -> Cgroup:
         found = replace(found, slurm_job=job, slurm_step=step if _NUMBER.fullmatch(step) else "")
     if found.in_container:
         return found
-    named = ((engine, environment.get(name)) for name, engine in _IMAGES.items())
-    engine, name = next(((engine, name) for engine, name in named if name), ("", ""))
+    named = ((engine, environment.get(name, "")) for name, engine in _IMAGES.items())
+    engine, name = next(((engine, name) for engine, name in named if _IMAGE.fullmatch(name)), ("", ""))
     return replace(found, runtime=engine, container_name=name)
 
 

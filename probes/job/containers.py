@@ -29,6 +29,7 @@ _POD_LOGS = "var/log/pods"
 
 _POD_FOLDER = re.compile(r"([a-z0-9-]{1,63})_([a-z0-9.-]{1,253})_([0-9a-f-]{32,36})")
 _MOST_BYTES = 4 << 20
+_MOST_CHARACTERS = 128
 
 
 @lru_cache(maxsize=1024)
@@ -37,7 +38,7 @@ def name_of(container: str, roots: tuple[Path, ...]) -> str:
     for root in roots:
         for name in _names(container, root):
             if isinstance(name, str) and name.strip("/"):
-                return procfs.printable(name.removeprefix("/").encode("utf-8", "replace"))
+                return procfs.printable(name.removeprefix("/").encode("utf-8", "replace"))[:_MOST_CHARACTERS]
     return ""
 
 

@@ -72,6 +72,11 @@ CASES = {
     ),
     "LXC": ("0::/lxc.payload.web/init.scope", Cgroup(runtime="lxc", container_name="web")),
     "systemd-nspawn": ("0::/machine.slice/machine-web.scope/payload", Cgroup(runtime="systemd", container_name="web")),
+    "systemd's escapes": (
+        "0::/machine.slice/machine-a\\x2db.scope",
+        Cgroup(runtime="systemd", container_name="a\\x2db"),
+    ),
+    "a name that no engine gives": ("0::/lxc.payload.\x1b[31m/x", Cgroup()),
     "other numbers": ("4:memory:/process_api/07d0019a359c815259788ce394c89460", Cgroup()),
     "a number that is too long": (f"0::/docker/{ID}0", Cgroup()),
     "a job of something else": ("0::/batch/job_5/step_1", Cgroup()),
@@ -121,6 +126,7 @@ DESCRIPTIONS = {
     "nothing of it": ("var/lib/containers/storage/vfs-containers/containers.json", [{"id": OTHER}], ""),
     "no names": ("var/lib/containers/storage/vfs-containers/containers.json", [{"id": ID, "names": [7]}], ""),
     "no such document": (f"var/lib/docker/containers/{ID}/config.v2.json", [1, {"Name": "x"}], ""),
+    "a long name": (f"var/lib/docker/containers/{ID}/config.v2.json", {"Name": "x" * 10_000}, "x" * 128),
     "an escape": (f"var/lib/docker/containers/{ID}/config.v2.json", {"Name": "/a\x1b[31mb"}, "a\\x1b[31mb"),
 }
 
@@ -161,7 +167,9 @@ def test_where_no_cgroup_tells_a_container_the_environment_does() -> None:
     told = cgroup_of(os.getpid(), {"APPTAINER_NAME": "pytorch.sif"})
     if not own.in_container:
         assert (told.container_name, told.runtime) == ("pytorch.sif", "apptainer")
-        assert own == cgroup_of(os.getpid(), {"APPTAINER_NAME": ""})
+        assert cgroup_of(os.getpid(), {"SINGULARITY_NAME": "a"}).label == "singularity container a"
+        for hostile in ("", "a\x1b[31m", "<b>", "x" * 200, "ü"):
+            assert cgroup_of(os.getpid(), {"APPTAINER_NAME": hostile}) == own
 
 
 def test_a_process_that_is_gone_is_of_nothing() -> None:
