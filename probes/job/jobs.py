@@ -58,14 +58,10 @@ class LocalJob:
     @property
     def label(self) -> str:
         """What to call it that is the same on every host of the job: Slurm's number, torchrun's name, its program."""
+        if self.cgroup.slurm_job:
+            return f"slurm-{self.cgroup.slurm_job}"
         named = self.run not in _NO_RUN and not _RANDOM.fullmatch(self.run)
-        return (
-            f"slurm-{self.cgroup.slurm_job}"
-            if self.cgroup.slurm_job
-            else self.run
-            if named
-            else self.program.removesuffix(".py")
-        )
+        return self.run if named else self.program.removesuffix(".py")
 
     @property
     def sentence(self) -> str:

@@ -156,7 +156,7 @@ def test_progress_is_told_to_the_end_and_the_description_is_given_back(tmp_path:
 
 
 def test_how_well_the_clocks_agree_is_said(tmp_path: Path) -> None:
-    """A capture whose times are up to 80 µs off, one packet more than the other."""
+    """In the capture some packets pass up to 80 µs later than in the recording."""
     packets = [packet(number) for number in range(100)]
     trace = recording(write(tmp_path / "a.pcap", packets), tmp_path / "t")
     for number, each in enumerate(packets):

@@ -331,6 +331,7 @@ class Sampling(Given):
     """A probe that samples between two drains, and notes of each drain whether it was the last."""
 
     name = "sampling"
+    period_s = 1000.0
     sample_s = 0.001
     sampled: ClassVar[list[None]] = []
     finals: ClassVar[list[bool]] = []
@@ -354,7 +355,7 @@ def test_a_probe_that_is_not_due_samples_and_only_its_last_rows_are_final(job: l
     for _ in range(3):
         made.tick()
         time.sleep(0.005)
-    assert Sampling.finals == [False], "not due again within 50 ms"
+    assert Sampling.finals == [False], "not due again for a while"
     assert len(Sampling.sampled) == 2
     made.stop("enough")
     assert Sampling.finals == [False, True]
@@ -375,18 +376,18 @@ def test_the_job_is_looked_at_when_it_ends_and_by_itself_where_the_kernel_may_no
     assert recorder.job._told is None
 
 
-def test_what_is_sampled_and_what_is_drained_are_due_to_half_a_tick(job: list[Target], tmp_path: Path) -> None:
+def test_what_is_sampled_and_what_is_drained_are_due_to_half_a_tick(
+    job: list[Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sampling, "sample_s", 1.0)
     made = Recorder(job, RecordingOptions(tmp_path / "t"), ["netprof"], [Sampling], refused=REFUSED)
     made.start()
-    Sampling.sample_s, tick = 1.0, recorder_module.TICK_S
-    (probe,) = made._probes
-    Sampling.period_s = 100.0
+    tick, (probe,) = recorder_module.TICK_S, made._probes
     made._collect(1000.0, everything=True)
     for at_s in (1000.0, 1001.0 - tick, 1001.0 - tick / 2, 1001.0, 1002.0):
         made._collect(at_s, everything=False)
     assert len(Sampling.sampled) == 3, "now, half a tick before its time, and a second after that"
-    assert (probe.is_due(1100.0, 0.0), probe.is_due(1099.9, 0.0)) == (True, False)
-    Sampling.sample_s, Sampling.period_s = 0.001, 0.05
+    assert (probe.is_due(2000.0, 0.0), probe.is_due(1999.9, 0.0)) == (True, False)
     made.stop("enough")
 
 
