@@ -21,6 +21,11 @@ class Bar:
     part: float
     name: str
 
+    def edges(self, room: int) -> tuple[int, int]:
+        """Return from which to which of `room` cells it goes; what a damaged file has beyond the whole is cut off."""
+        begin, end = (round(min(1.0, max(0.0, share)) * room) for share in (self.before, self.before + self.part))
+        return begin, max(begin, end)
+
 
 @dataclass(frozen=True)
 class Stack:

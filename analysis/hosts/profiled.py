@@ -88,7 +88,7 @@ def _rows(kineto: Kineto, host: Host) -> Columns:
     """Return what a profile says, with the job's number of its process, on the job's clock."""
     own = _process(kineto, host)
     job = next((pid for pid, number in host.pids.items() if number == own), own)
-    rows = profiled_rows(kineto.path, job, host.meta.clock)
+    rows = profiled_rows(kineto, job, host.meta.clock)
     return rows | {name: to_reference(host.clock, rows[name]) for name in ("first_ns", "last_ns")}
 
 

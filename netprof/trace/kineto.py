@@ -1,80 +1,243 @@
-"""What torch.profiler writes (Kineto's Chrome trace JSON): whose it is, and which clock its times are on."""
+"""What torch.profiler writes (Kineto's Chrome trace JSON): whose it is, which clock its times are on, and its events.
+
+A profile may be hundreds of megabytes, and the job wrote it: it is read as it streams by, in bounded memory.
+"""
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
-from dataclasses import dataclass
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import ijson
+import numpy as np
+import numpy.typing as npt
 
 from netprof.errors import TraceError
 from netprof.trace.files import open_regular
 
 _GZIP = b"\x1f\x8b"
 _LATEST_NS = 1 << 62
+_LONGEST_NS = 1 << 61
+_MOST_BYTES, _MOST_TOKEN_BYTES = 1 << 30, 4 << 20
+_PIECE_BYTES = 1 << 16
+_DEEPEST, _MOST_EVENTS, _MOST_PIDS = 100, 1 << 24, 1 << 12
+_BEGINS, _ENDS = ("start_map", "start_array"), ("end_map", "end_array")
+_ENTRIES = ("ph", "cat", "name", "pid", "ts", "dur")
+_IN_EVENTS: list[Any] = ["traceEvents", None]
+_IN_AN_EVENT, _IN_ABOUT = 3, 2
+"""How deep an event's entries lie, and those of what a process says of itself."""
+
+_ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+_ON_HOST = ("cpu_op", "user_annotation")
+_COLLECTIVES = ("nccl", "gloo:", "mpi:", "ucc:", "c10d::", "record_param_comms")
+"""How the names of events begin that communicate; torch names the backend first, NCCL's kernels themselves."""
+_AROUND = ("DistributedDataParallel.", "Optimizer.", "ProfilerStep", "enumerate(")
+"""Annotations around computing, which is under them."""
+
+Int64 = npt.NDArray[np.int64]
+
+
+class Doing(IntEnum):
+    """What an event is."""
+
+    OTHER = 0
+    GPU_COMPUTES = 1
+    GPU_COMMUNICATES = 2
+    HOST_COMPUTES = 3
+    HOST_COMMUNICATES = 4
+    AROUND = 5
+
+
+class NoJson(TraceError):
+    """A file is no JSON, or not to its end."""
 
 
 @dataclass(frozen=True)
 class Kineto:
     """One process's profile. Its times are of the realtime clock, from `base_ns` on (0: since 1970).
 
-    `first_ns` and `last_ns` are those of its events, on the realtime clock. `pids` are the processes that it names, as
-    they number themselves, and `rank` what the process says of itself, None where it says nothing.
+    `begin_ns`, `end_ns` and `doing` (`Doing`) have an entry for each event of a known time; one without a known length
+    ends where it begins. `pids` are the processes that it names, as they number themselves, and `rank` what the process
+    says of itself, None where it says nothing.
     """
 
     path: Path
     base_ns: int
-    first_ns: int
-    last_ns: int
+    begin_ns: Int64
+    end_ns: Int64
+    doing: npt.NDArray[np.uint8]
     pids: frozenset[int]
     rank: int | None
 
+    @property
+    def first_ns(self) -> int:
+        """When its first event begins, on the realtime clock."""
+        return self.base_ns + int(self.begin_ns.min())
 
-def read_kineto(path: Path) -> Kineto:
-    """Read what a profile says of itself. Raises TraceError for what is none, OSError."""
-    try:
-        document = json.loads(kineto_json(path))
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path} is no profile of torch.profiler: it holds no JSON") from error
-    events = document.get("traceEvents") if isinstance(document, dict) else None
-    if not isinstance(events, list):
+    @property
+    def last_ns(self) -> int:
+        """When its last event begins, on the realtime clock."""
+        return self.base_ns + int(self.begin_ns.max())
+
+
+@dataclass
+class _Reading:
+    """What was read of a profile so far."""
+
+    path: Path
+    base_ns: int = 0
+    rank: int | None = None
+    has_events: bool = False
+    pids: set[int] = field(default_factory=set)
+    begin_ns: array[int] = field(default_factory=lambda: array("q"))
+    end_ns: array[int] = field(default_factory=lambda: array("q"))
+    doing: array[int] = field(default_factory=lambda: array("B"))
+
+    def say(self, path: Sequence[Any], value: Any) -> None:
+        if path == ["baseTimeNanoseconds"]:
+            self.base_ns = _whole(value) or 0
+        elif path == ["distributedInfo", "rank"]:
+            self.rank = _whole(value)
+
+    def take(self, event: dict[str, Any]) -> None:
+        if event.get("ph") != "X":
+            return
+        pid = _whole(event.get("pid"))
+        if pid is not None:
+            self.pids.add(pid)
+        begin_ns = _nanoseconds(event.get("ts"))
+        if begin_ns is not None:
+            self.begin_ns.append(begin_ns)
+            self.end_ns.append(begin_ns + (_nanoseconds(event.get("dur")) or 0))
+            self.doing.append(_doing(event.get("cat"), str(event.get("name", ""))))
+        if len(self.doing) > _MOST_EVENTS or len(self.pids) > _MOST_PIDS:
+            raise _too_large(self.path)
+
+
+def read_kineto(path: Path, directory: int | None = None) -> Kineto:
+    """Read a profile, in a `directory` by its name.
+
+    Raises TraceError for what is none, of which NoJson for what is no JSON to its end.
+    """
+    found = _Reading(path)
+    with _json_of(path, directory) as file:
+        try:
+            _read(file, found)
+        except (ijson.JSONError, ValueError, RecursionError) as error:
+            raise NoJson(f"{path} is no profile of torch.profiler: it holds no JSON") from error
+    if not found.has_events:
         raise TraceError(f"{path} is no profile of torch.profiler: it has no traceEvents")
-    base_ns = _whole(document.get("baseTimeNanoseconds")) or 0
-    slices = [each for each in events if isinstance(each, dict) and each.get("ph") == "X"]
-    times = [each["ts"] for each in slices if _is_time(each.get("ts"))]
-    if not times:
+    if not found.begin_ns:
         raise TraceError(f"{path} holds no event of a known time")
-    first_ns, last_ns = (base_ns + round(1000 * each) for each in (min(times), max(times)))
-    about = document.get("distributedInfo")
     return Kineto(
         path=path,
-        base_ns=base_ns,
-        first_ns=first_ns,
-        last_ns=last_ns,
-        pids=frozenset(pid for each in slices if (pid := _whole(each.get("pid"))) is not None),
-        rank=_whole(about.get("rank")) if isinstance(about, dict) else None,
+        base_ns=found.base_ns,
+        begin_ns=np.frombuffer(found.begin_ns, np.int64),
+        end_ns=np.frombuffer(found.end_ns, np.int64),
+        doing=np.frombuffer(found.doing, np.uint8),
+        pids=frozenset(found.pids),
+        rank=found.rank,
     )
 
 
-def kineto_json(path: Path) -> bytes:
-    """Return the JSON of a profile, which may be compressed. Raises TraceError, OSError."""
+def _read(file: _Bounded, found: _Reading) -> None:
+    """Take what is wanted of a profile as it streams by: `path` are the keys above a value, None in an array."""
+    path: list[Any] = []
+    event: dict[str, Any] | None = None
+    for kind, value in ijson.basic_parse(file, use_float=True, buf_size=_PIECE_BYTES):
+        file.silent_bytes = 0
+        if kind == "map_key":
+            path[-1] = value
+        elif kind in _BEGINS:
+            found.has_events |= path == ["traceEvents"] and kind == "start_array"
+            if path == _IN_EVENTS and kind == "start_map":
+                event = {}
+            if len(path) == _DEEPEST:
+                raise ValueError("too deep")
+            path.append(None)
+        elif kind in _ENDS:
+            path.pop()
+            if event is not None and path == _IN_EVENTS:
+                found.take(event)
+                event = None
+        elif event is not None and len(path) == _IN_AN_EVENT:
+            if path[-1] in _ENTRIES:
+                event[path[-1]] = value
+        elif len(path) <= _IN_ABOUT and path != _IN_EVENTS:
+            found.say(path, value)
+
+
+class _Bounded:
+    """A file that is read up to a limit, and no further than a token may be long without one being found."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path, self._file, self._left_bytes = path, file, _MOST_BYTES
+        self.silent_bytes = 0
+
+    def read(self, size: int) -> bytes:
+        """Return bytes, at most `size`. Raises TraceError beyond the limits."""
+        found = self._file.read(size)
+        self._left_bytes -= len(found)
+        self.silent_bytes += len(found)
+        if self._left_bytes < 0:
+            raise _too_large(self._path)
+        if self.silent_bytes > _MOST_TOKEN_BYTES:
+            raise TraceError(f"{self._path} is no profile of torch.profiler: a text in it does not end")
+        return found
+
+
+@contextmanager
+def _json_of(path: Path, directory: int | None = None) -> Iterator[_Bounded]:
+    """Open the JSON of a profile, which may be compressed. Raises TraceError, also while it is read."""
     try:
-        descriptor = open_regular(path, path)
+        with open(open_regular(path, path if directory is None else path.name, directory), "rb") as file:
+            zipped = file.read(len(_GZIP)) == _GZIP
+            file.seek(0)
+            yield _Bounded(path, gzip.GzipFile(fileobj=file) if zipped else file)  # type: ignore[arg-type]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError(f"{path} is compressed, and damaged") from error
     except OSError as error:
         raise TraceError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
-    with open(descriptor, "rb") as file:
-        content = file.read()
-    try:
-        return gzip.decompress(content) if content.startswith(_GZIP) else content
-    except (EOFError, OSError) as error:
-        raise TraceError(f"{path} is compressed, and damaged") from error
+
+
+def copy_json(path: Path, out: IO[bytes]) -> None:
+    """Write the JSON of a profile into a file. Raises TraceError, OSError."""
+    with _json_of(path) as file:
+        while piece := file.read(_PIECE_BYTES):
+            file.silent_bytes = 0
+            out.write(piece)
+
+
+def _too_large(path: Path) -> TraceError:
+    return TraceError(
+        f"{path} is larger than profiles are that netprof reads", "profile fewer iterations, without stacks"
+    )
+
+
+def _doing(category: Any, name: str) -> Doing:
+    on_gpu = category in _ON_GPU
+    if not on_gpu and category not in _ON_HOST:
+        return Doing.OTHER
+    if name.startswith(_COLLECTIVES):
+        return Doing.GPU_COMMUNICATES if on_gpu else Doing.HOST_COMMUNICATES
+    if on_gpu:
+        return Doing.GPU_COMPUTES
+    return Doing.AROUND if name.startswith(_AROUND) else Doing.HOST_COMPUTES
 
 
 def _whole(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < _LATEST_NS else None
 
 
-def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < _LATEST_NS / 1000
+def _nanoseconds(us: Any) -> int | None:
+    """Return microseconds as nanoseconds; None for what is no time."""
+    known = type(us) in (int, float) and 0 <= us < _LONGEST_NS / 1000
+    return round(1000 * us) if known else None

@@ -119,7 +119,7 @@ def _text(cell: Cell, room: int) -> Text:
 
 
 def _alone(bar: Bar, room: int) -> Text:
-    begin, end = _edges(bar, room)
+    begin, end = bar.edges(room)
     if bar.name in LETTERS:
         end = max(end, begin + 1)
         begin = min(begin, room - 1)
@@ -132,7 +132,7 @@ def bars(stacked: Sequence[Bar], room: int) -> Text:
     """Return bars in one row of `room` cells: each begins with its letter, so that it is known without colours."""
     made = Text()
     for bar in stacked:
-        begin, end = _edges(bar, room)
+        begin, end = bar.edges(room)
         made.append("·" * (begin - len(made)), "bright_black")
         made.append_text(_block(bar, end - begin))
     return made + Text("·" * (room - len(made)), "bright_black")
@@ -144,7 +144,3 @@ def _block(bar: Bar, cells: int) -> Text:
         return Text()
     style = terminal_style(bar.name)
     return Text(LETTERS.get(bar.name, "█"), f"reverse {style}") + Text("█" * (cells - 1), style)
-
-
-def _edges(bar: Bar, room: int) -> tuple[int, int]:
-    return round(bar.before * room), round((bar.before + bar.part) * room)

@@ -91,7 +91,7 @@ def _cell(cell: Cell) -> str:
         return escaped(cell)
     if isinstance(cell, Stack) or cell.name in LETTERS:
         return f"`{bars(cell.bars if isinstance(cell, Stack) else (cell,), _BAR_CELLS).plain}`"
-    begin, end = round(cell.before * _BAR_CELLS), round((cell.before + cell.part) * _BAR_CELLS)
+    begin, end = cell.edges(_BAR_CELLS)
     drawn = "░" * begin + ("█" * (end - begin) or ("▏" if cell.part else ""))
     return f"`{drawn:░<{_BAR_CELLS}}`"
 

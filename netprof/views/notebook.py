@@ -15,6 +15,9 @@ from netprof.views.safe import safe_text
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
 
+_STEPS = 10_000
+"""Of how many steps a bar's place is a number: hundredths of a percent."""
+
 
 def render(analysis: Analysis) -> str:
     """Return HTML without a script or a style sheet. Every text from the trace is escaped."""
@@ -63,7 +66,8 @@ def _cell(side: str, cell: Cell) -> str:
 
 
 def _bar(bar: Bar) -> str:
-    place = f"left:{100 * bar.before:.2f}%;width:{100 * bar.part:.2f}%"
+    begin, end = bar.edges(_STEPS)
+    place = f"left:{100 * begin / _STEPS:.2f}%;width:{100 * (end - begin) / _STEPS:.2f}%"
     about = f"{_text(bar.name.replace('_', ' '))} {share(bar.part)}"
     style = f"position:absolute;{place};height:100%;background:{page_colour(bar.name)}"
     return f'<div style="{style}" title="{about}"></div>'

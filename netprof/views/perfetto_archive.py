@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from netprof.analysis.hosts.beside import Beside, lay_beside
-from netprof.trace.kineto import kineto_json, read_kineto
+from netprof.trace.kineto import copy_json, read_kineto
 from netprof.views import perfetto
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from netprof.analysis import Analysis
     from netprof.model import Host
     from netprof.views.reporter import Report
@@ -49,7 +51,7 @@ def write(report: Report, out: IO[bytes]) -> None:
         _add(archive, MANIFEST, manifest.encode())
         for member in members:
             if isinstance(member.content, Beside):
-                _add(archive, member.name, kineto_json(member.content.kineto.path))
+                _add_profile(archive, member.name, member.content.kineto.path)
             else:
                 _add_host(archive, member.name, analysis, member.content)
 
@@ -91,6 +93,12 @@ def _clock(host: Host) -> str:
 def _add_host(archive: tarfile.TarFile, name: str, analysis: Analysis, host: Host) -> None:
     with tempfile.TemporaryFile() as file:
         perfetto.write_analysis(analysis, file, host)
+        _add_file(archive, name, file, file.tell())
+
+
+def _add_profile(archive: tarfile.TarFile, name: str, profile: Path) -> None:
+    with tempfile.TemporaryFile() as file:
+        copy_json(profile, file)
         _add_file(archive, name, file, file.tell())
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
 
-_LARGEST_BYTES = 1 << 31
+from netprof.trace.kineto import Kineto, NoJson, read_kineto
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -21,6 +21,7 @@ class ProfileFolder:
     """
 
     def __init__(self, pid: int) -> None:
+        self._known_bytes: dict[str, int] = {}
         self._name = f"netprof-{secrets.token_hex(8)}"
         self.file = f"/tmp/{self._name}/{pid}.json"  # noqa: S108 - the folder is new, and nobody can guess its name
         root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -34,26 +35,23 @@ class ProfileFolder:
         if owner.st_uid != os.geteuid():
             os.fchown(self._folder, owner.st_uid, owner.st_gid)
 
-    def complete(self) -> Path | None:
-        """Return the profile, once it is written to its end; None before."""
-        with suppress(OSError, ValueError, RecursionError):
-            for name in sorted(os.listdir(self._folder)):  # noqa: PTH208
-                if name.endswith(".json") and self._ends(name):
-                    return Path(f"/proc/self/fd/{self._folder}/{name}")
+    def complete(self) -> Kineto | None:
+        """Return the profile, once it is written to its end; None before. Raises TraceError for what is none."""
+        for name in sorted(os.listdir(self._folder)):  # noqa: PTH208
+            with suppress(OSError, NoJson):
+                if name.endswith(".json") and self._may_end(name):
+                    return read_kineto(Path(self.file).with_name(name), self._folder)
         return None
 
-    def _ends(self, name: str) -> bool:
-        """Tell whether a file is JSON to its end; its last character spares reading all of it most of the time."""
+    def _may_end(self, name: str) -> bool:
+        """Tell whether a file ends as JSON does, and has grown since that was last asked."""
         with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder), "rb") as file:
             about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode) or not 0 < about.st_size < _LARGEST_BYTES:
+            known, self._known_bytes[name] = self._known_bytes.get(name, 0), about.st_size
+            if not stat.S_ISREG(about.st_mode) or about.st_size == known:
                 return False
             file.seek(-1, os.SEEK_END)
-            if file.read(1) not in b"}\n":
-                return False
-            file.seek(0)
-            json.loads(file.read())
-        return True
+            return file.read(1) in b"}\n"
 
     def close(self) -> None:
         """Remove it with what is in it. May be called twice."""

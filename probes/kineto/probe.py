@@ -103,14 +103,15 @@ class KinetoProbe(Probe):
     def _written(self) -> list[dict[str, Any]]:
         found = []
         for pid in sorted(set(self._folders) - self._read):
-            path = self._folders[pid].complete()
-            if path is not None:
-                self._read.add(pid)
-                try:
-                    found.append(profiled_rows(path, pid, _unmoved(self._asked[pid])))
-                except NetprofError as error:
-                    self._skip(f"the profile of process {pid} tells nothing: {error.message}", error.hint)
-                self._folders[pid].close()
+            try:
+                profile = self._folders[pid].complete()
+                if profile is None:
+                    continue
+                found.append(profiled_rows(profile, pid, _unmoved(self._asked[pid])))
+            except NetprofError as error:
+                self._skip(f"the profile of process {pid} tells nothing: {error.message}", error.hint)
+            self._read.add(pid)
+            self._folders[pid].close()
         return found
 
     def describe(self) -> Description:

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import netprof
 from fuzz.captures import CAPTURE
+from fuzz.profiles import PROFILE
 from fuzz.texts import LOG, TIMELINE
 from netprof.analysis import analyze
 from netprof.analysis.hosts.job import open_job
@@ -91,6 +92,35 @@ _WHATIF = (
     (["--workers-per-host", "8"],),
     (["--baseline-worker", "0.05"],),
 )
+
+
+def diff(rng: random.Random, place: Path) -> None:
+    """Compare two of the traces, or one with itself."""
+    named = traces(place)
+    form = rng.choice((["--json"], ["--markdown", str(place / "out")], []))
+    shown = said("diff", str(named[0]), str(named[-1]), *form)
+    valid_json(shown) if form == ["--json"] else without_escapes(shown)
+
+
+def report_with_a_profile(rng: random.Random, place: Path) -> None:
+    """Report with a profile of torch.profiler beside it, as JSON or as an archive."""
+    words = ["report", *map(str, traces(place)), "--with-kineto", str(place / PROFILE)]
+    if rng.random() < 0.5:
+        valid_json(said(*words, "--json"))
+    else:
+        said(*words, "--archive", str(place / "out.tar"))
+
+
+def report_of_made_digests(rng: random.Random, place: Path) -> None:
+    """Report on digests, or look at them as anything else does that reads recordings."""
+    form = rng.choice((["--json"], ["--json"], ["--markdown", str(place / "out")], []))
+    shown = said("report", str(place), *form)
+    valid_json(shown) if form == ["--json"] else without_escapes(shown)
+
+
+def diff_of_digests(rng: random.Random, place: Path) -> None:
+    """Compare digests with themselves."""
+    valid_json(said("diff", str(place), str(place), "--json"))
 
 
 def report_of_digests(rng: random.Random, place: Path) -> None:
@@ -190,9 +220,12 @@ OF_RECORDINGS: tuple[Ask, ...] = (
     report_on_a_screen,
     report_with_a_baseline,
     report_of_digests,
+    diff,
     whatif,
     whatif,
     python_interface,
     live_view,
     live_view,
 )
+
+OF_DIGESTS: tuple[Ask, ...] = (report_of_made_digests, report_of_made_digests, diff_of_digests)

@@ -17,6 +17,8 @@ from pathlib import Path
 from fuzz import asks
 from fuzz.asks import Ask
 from fuzz.captures import make_capture
+from fuzz.digests import make_digests
+from fuzz.profiles import make_profile_and_trace
 from fuzz.texts import make_log, make_timeline
 from fuzz.traces import make_capture_and_trace, make_hosts, make_trace
 from netprof.errors import EXIT_UNUSABLE, EXIT_USAGE, NetprofError
@@ -32,12 +34,14 @@ KINDS: dict[str, tuple[Make, tuple[Ask, ...]]] = {
     "hosts": (make_hosts, asks.OF_RECORDINGS),
     "capture": (make_capture, (asks.import_capture,)),
     "beside": (make_capture_and_trace, (asks.import_capture_beside,)),
+    "profile": (make_profile_and_trace, (asks.report_with_a_profile,)),
+    "digests": (make_digests, asks.OF_DIGESTS),
     "timeline": (make_timeline, (asks.import_timeline,)),
     "log": (make_log, (asks.whatif_of_log,)),
 }
 """What is made, and what can be asked of it."""
 
-_HOW_OFTEN = {"trace": 10, "hosts": 4, "capture": 2, "beside": 2, "timeline": 1, "log": 1}
+_HOW_OFTEN = {"trace": 10, "hosts": 4, "capture": 2, "beside": 2, "profile": 2, "digests": 2, "timeline": 1, "log": 1}
 
 
 class TooLong(BaseException):

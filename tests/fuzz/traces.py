@@ -17,7 +17,7 @@ import pyarrow as pa
 from synthetic import MS, START_NS, Job
 
 from fuzz.captures import make_capture
-from fuzz.values import FLOATS, NUMBERS, TEXTS, flip
+from fuzz.values import FLOATS, NUMBERS, TEXTS, change_entry, flip
 from netprof.domains import domain
 from netprof.schema import GpuMetric, MarkKind, Profiled, tables
 from netprof.trace import TraceReader
@@ -31,8 +31,8 @@ _TIMES = ("time_ns", "bin_start_ns", "first_ns", "last_ns", "since_ns", "adopted
 def make_trace(rng: random.Random, place: Path) -> None:
     """Write a trace that is damaged."""
     meta, rows = copy.deepcopy(base())
-    _damage(rng, meta, rows, rng.choice((1, 1, 1, 2, 3, 8)))
-    _write(rng, place / "t.netprof", meta, rows)
+    damage(rng, meta, rows, rng.choice((1, 1, 1, 2, 3, 8)))
+    write_trace(rng, place / "t.netprof", meta, rows)
 
 
 def make_hosts(rng: random.Random, place: Path) -> None:
@@ -42,15 +42,15 @@ def make_hosts(rng: random.Random, place: Path) -> None:
         if rng.random() < 0.7:
             _move_clock(rng, meta, rows)
         if rng.random() < 0.7:
-            _damage(rng, meta, rows, rng.choice((1, 1, 2, 8)))
-        _write(rng, place / f"h{rank}.netprof", meta, rows)
+            damage(rng, meta, rows, rng.choice((1, 1, 2, 8)))
+        write_trace(rng, place / f"h{rank}.netprof", meta, rows)
 
 
 def make_capture_and_trace(rng: random.Random, place: Path) -> None:
     """Write a trace, and a capture of its job; one of them or both are damaged."""
     meta, rows = copy.deepcopy(base())
-    _damage(rng, meta, rows, rng.choice((0, 0, 1, 3)))
-    _write(rng, place / "t.netprof", meta, rows)
+    damage(rng, meta, rows, rng.choice((0, 0, 1, 3)))
+    write_trace(rng, place / "t.netprof", meta, rows)
     make_capture(rng, place)
 
 
@@ -127,12 +127,14 @@ def _move_clock(rng: random.Random, meta: dict[str, Any], rows: Rows) -> None:
                 row[column] = min(max(moved(row[column]), int(limits.min)), int(limits.max))
 
 
-def _damage(rng: random.Random, meta: dict[str, Any], rows: Rows, times: int) -> None:
+def damage(rng: random.Random, meta: dict[str, Any], rows: Rows, times: int) -> None:
+    """Damage the description or the rows, so many times."""
     for _ in range(times):
         rng.choice(_DAMAGES)(rng, meta, rows)
 
 
-def _write(rng: random.Random, trace: Path, meta: dict[str, Any], rows: Rows) -> None:
+def write_trace(rng: random.Random, trace: Path, meta: dict[str, Any], rows: Rows) -> None:
+    """Write a trace of a description and of rows, now and then with a few bytes changed."""
     trace.mkdir()
     (trace / "meta.json").write_text(json.dumps(meta, ensure_ascii=rng.random() < 0.5), errors="replace")
     for name, each in rows.items():
@@ -200,19 +202,7 @@ def _kinds(rng: random.Random, meta: Any, rows: Rows) -> None:
 
 def _entry(rng: random.Random, meta: Any, rows: Rows) -> None:
     """Change an entry of meta.json, wherever it is."""
-    at = meta
-    while True:
-        key = rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
-        below = at[key]
-        if not (isinstance(below, (dict, list)) and below) or rng.random() < 0.05:
-            break
-        at = below
-    edges = [int(domain(str(key)).low), int(domain(str(key)).high)] * 3
-    hostile: list[Any] = [None, [], {}, True, *NUMBERS, *FLOATS, *TEXTS, *edges, 10**30, 10**400, "\ud800"]
-    if rng.random() < 0.1:
-        del at[key]
-    else:
-        at[key] = rng.choice(hostile)
+    change_entry(rng, meta)
 
 
 _DAMAGES: list[Callable[[random.Random, Any, Rows], None]] = [

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from typing import Any
+
+from netprof.domains import domain
 
 TEXTS = (
     "",
@@ -22,6 +25,23 @@ TEXTS = (
 )
 NUMBERS = (0, 1, -1, 2, 3, 7, 127, 255, 1 << 15, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 53)
 FLOATS = (0.0, -0.0, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 5e-324, 1e300, 1e18, 0.5)
+
+
+def change_entry(rng: random.Random, document: Any) -> None:
+    """Change or remove an entry of a JSON document, wherever it is."""
+    at = document
+    while True:
+        key = rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
+        below = at[key]
+        if not (isinstance(below, (dict, list)) and below) or rng.random() < 0.05:
+            break
+        at = below
+    edges = [int(domain(str(key)).low), int(domain(str(key)).high)] * 3
+    hostile: list[Any] = [None, [], {}, True, *NUMBERS, *FLOATS, *TEXTS, *edges, 10**30, 10**400, "\ud800"]
+    if rng.random() < 0.1:
+        del at[key]
+    else:
+        at[key] = rng.choice(hostile)
 
 
 def flip(rng: random.Random, path: Path) -> None:

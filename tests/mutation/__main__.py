@@ -51,11 +51,12 @@ def main() -> None:
     options = _options()
     folder = shut_in(CHECKOUT)
     import_all()
-    failed = False
-    for part in options.part or PARTS:
-        found = _part(part, options, folder)
-        failed |= not _report(part, found)
-    raise SystemExit(1 if failed else 0)
+    parts = options.part or PARTS
+    copies = [copy_of(CHECKOUT, folder / "copy-0")]
+    known = list(_watched(parts, copies[0], folder))
+    copies += [copy_of(copies[0], folder / f"copy-{number}") for number in range(1, options.jobs)]
+    enough = [_report(part, _part(part, options, known, copies)) for part in parts]
+    raise SystemExit(0 if all(enough) else 1)
 
 
 def _options() -> argparse.Namespace:
@@ -68,43 +69,39 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _part(part: str, options: argparse.Namespace, folder: Path) -> dict[Mutant, str]:
+def _watched(parts: Sequence[str], copy: Path, folder: Path) -> Iterator[Test]:
+    """Run the tests without mutants, and yield those that pass and run something of the parts."""
+    begin_s, every = time.monotonic(), [module for part in parts for module in modules(part)]
+    note_calls(CHECKOUT, copy, every)
+    for number, file in enumerate(tests()):
+        yield from _watched_file(file, copy, folder / f"tests-{number}")
+    for module in every:
+        restore(CHECKOUT, copy, module)
+    print(f"all tests watched in {time.monotonic() - begin_s:.0f} s", flush=True)
+
+
+def _watched_file(file: str, copy: Path, out: Path) -> list[Test]:
+    code = wait(start(copy, partial(watch, file, out), compiles=True), _WATCH_S)
+    if not out.exists():
+        print(f"{file} is left out: it ended with {code}", file=sys.stderr, flush=True)
+        return []
+    found: list[Test] = [each for each in pickle.loads(out.read_bytes()) if each.functions]
+    names = [each.name for each in found]
+    if names and wait(start(copy, partial(_run, [*names, "--collect-only"])), _WATCH_S) != 0:
+        # else each mutant would seem to be killed
+        print(f"{file} is left out: its tests cannot be run by their names", file=sys.stderr, flush=True)
+        return []
+    return found
+
+
+def _part(part: str, options: argparse.Namespace, known: Sequence[Test], copies: list[Path]) -> dict[Mutant, str]:
     every = [each for file in modules(part) for each in mutants(file, (CHECKOUT / file).read_text())]
     every = [each for each in every if options.only is None or options.only in each.name]
     drawn = (
         every if options.sample is None else random.Random(options.seed).sample(every, min(options.sample, len(every)))
     )
-    first = copy_of(CHECKOUT, folder / f"{part.replace('/', '-')}-0")
-    begin_s = time.monotonic()
-    known = list(_watched(part, first, folder))
-    print(
-        f"{part}: {len(every)} mutants, {len(drawn)} of them drawn; {len(known)} tests, "
-        f"watched in {time.monotonic() - begin_s:.0f} s",
-        flush=True,
-    )
-    copies = [first, *(copy_of(first, folder / f"{first.name}-{number}") for number in range(1, options.jobs))]
+    print(f"{part}: {len(every)} mutants, {len(drawn)} of them drawn", flush=True)
     return _try_all(sorted(drawn, key=lambda each: each.name), known, copies)
-
-
-def _watched(part: str, copy: Path, folder: Path) -> Iterator[Test]:
-    """Run the tests of a part without mutants, and yield those that pass."""
-    note_calls(CHECKOUT, copy, modules(part))
-    for number, file in enumerate(tests(part)):
-        out = folder / f"tests-{number}"
-        pid = start(copy, partial(watch, file, out), compiles=True)
-        code = wait(pid, _WATCH_S)
-        if not out.exists():
-            print(f"{file} is left out: it ended with {code}", file=sys.stderr, flush=True)
-            continue
-        found: list[Test] = pickle.loads(out.read_bytes())
-        names = [each.name for each in found]
-        pid = start(copy, partial(_run, [*names, "--collect-only"]))
-        if names and wait(pid, _WATCH_S) != 0:  # else each mutant would seem to be killed
-            print(f"{file} is left out: its tests cannot be run by their names", file=sys.stderr, flush=True)
-            continue
-        yield from found
-    for module in modules(part):
-        restore(CHECKOUT, copy, module)
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -17,6 +17,7 @@ from netprof.errors import NetprofError, UsageError
 from netprof.model import Clock
 from netprof.schema import Profiled
 from netprof.trace import TraceReader
+from netprof.trace.kineto import read_kineto
 from netprof.trace.profiled import profiled_rows
 
 CLOCK = Clock(START_NS, 1_700_000_000_000_000_000)
@@ -55,7 +56,7 @@ def write(path: Path, events: list[dict[str, Any]], rank: int | None = 0) -> Pat
 
 
 def test_kernels_become_rows_on_the_recordings_clock(tmp_path: Path) -> None:
-    rows = profiled_rows(write(tmp_path / "p.json", on_gpu(range(2))), 100, CLOCK)
+    rows = profiled_rows(read_kineto(write(tmp_path / "p.json", on_gpu(range(2)))), 100, CLOCK)
     kinds = rows["kind"].tolist()
     assert kinds.count(Profiled.SEEN) == 1
     assert kinds.count(Profiled.COMPUTES) == 4
@@ -71,7 +72,7 @@ def test_without_a_gpu_operators_are_what_computes(tmp_path: Path) -> None:
         event("cpu_op", "aten::mm", 10 * MS, 20 * MS),
         event("user_annotation", "gloo:all_reduce", 15 * MS, 40 * MS),
     ]
-    rows = profiled_rows(write(tmp_path / "p.json", events), 100, CLOCK)
+    rows = profiled_rows(read_kineto(write(tmp_path / "p.json", events)), 100, CLOCK)
     by_kind = {
         int(kind): (first, last)
         for kind, first, last in zip(*(rows[name] for name in ("kind", "first_ns", "last_ns")), strict=True)
@@ -86,7 +87,7 @@ def test_without_a_gpu_operators_are_what_computes(tmp_path: Path) -> None:
 def test_what_is_no_profile_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(NetprofError):
-        profiled_rows(tmp_path / "p.json", 100, CLOCK)
+        profiled_rows(read_kineto(tmp_path / "p.json"), 100, CLOCK)
 
 
 def test_bounds_become_numbers_where_a_profile_saw_the_step(tmp_path: Path) -> None:

@@ -131,11 +131,13 @@ def test_a_profile_is_taken_when_it_is_whole_and_removed(tmp_path: Path) -> None
     assert folder.complete() is None
     written.write_text('{"traceEvents": [')
     assert folder.complete() is None
+    written.write_text('{"traceEvents": [{"ph": "X"}')
+    assert folder.complete() is None, "it ends like one, within"
     (written.parent / "link.json").symlink_to("/etc/hostname")
-    written.write_text('{"traceEvents": []}\n')
+    written.write_text('{"traceEvents": [{"ph": "X", "ts": 5}]}\n')
     found = folder.complete()
     assert found is not None
-    assert found.name == written.name
+    assert found.begin_ns.tolist() == [5000]
     folder.close()
     folder.close()
     assert not written.parent.exists()

@@ -85,13 +85,53 @@ def test_what_is_no_profile_is_one_line(content: bytes, said: str, tmp_path: Pat
         read_kineto(tmp_path / "p")
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"traceEvents": [' + b'{"a": ' * 99 + b"1" + b"}" * 99 + b"]}", "holds no JSON"),
+        (b'{"traceEvents": ["' + b"a" * (5 << 20), "a text in it does not end"),
+        (gzip.compress(b" " * (5 << 20)), "a text in it does not end"),
+        (b"\x1f\x8b\x08\0\0\0\0\0\0\0\xff\xff\xff", "is compressed, and damaged"),
+    ],
+)
+def test_what_would_take_memory_without_end_is_one_line(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(content)
+    with pytest.raises(TraceError, match=said):
+        read_kineto(tmp_path / "p")
+
+
+@pytest.mark.parametrize(("limit", "most"), [("_MOST_EVENTS", 3), ("_MOST_PIDS", 3), ("_MOST_BYTES", None)])
+def test_a_profile_may_be_so_large_and_no_larger(
+    limit: str, most: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = profile(tmp_path / "p", *(event(1, pid=pid) for pid in range(3)))
+    monkeypatch.setattr(f"netprof.trace.kineto.{limit}", most or path.stat().st_size)
+    assert len(read_kineto(path).doing) == 3
+    monkeypatch.setattr(f"netprof.trace.kineto.{limit}", (most or path.stat().st_size) - 1)
+    with pytest.raises(TraceError, match="larger than profiles are"):
+        read_kineto(path)
+
+
+def test_entries_are_those_of_the_event_itself(tmp_path: Path) -> None:
+    inner = {"ts": 9, "pid": 9, "ph": "X", "dur": [4]}
+    path = profile(
+        tmp_path / "p",
+        event(5, dur=2, args=inner, more=[inner, [inner]]),
+        distributedInfo={"backend": {"rank": 4}, "ranks": [1, 2]},
+        other={"baseTimeNanoseconds": 7, "traceEvents": [event(1)]},
+    )
+    found = read_kineto(path)
+    assert (found.begin_ns.tolist(), found.end_ns.tolist()) == ([5000], [7000])
+    assert (found.pids, found.rank, found.base_ns) == (frozenset({7}), None, 0)
+
+
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"cannot read .*absent: No such file"):
         read_kineto(tmp_path / "absent")
 
 
 def test_the_last_time_that_is_one(tmp_path: Path) -> None:
-    last_us = (1 << 62) // 1000
+    last_us = (1 << 61) // 1000
     assert read_kineto(profile(tmp_path / "p", event(last_us))).first_ns == 1000 * last_us
     with pytest.raises(TraceError, match="holds no event of a known time"):
         read_kineto(profile(tmp_path / "q", event(last_us + 1)))

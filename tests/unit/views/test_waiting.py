@@ -49,6 +49,20 @@ def printed(analysis: Analysis, width: int, **options: object) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
+@pytest.mark.parametrize(
+    ("before", "part", "cells"),
+    [
+        (0.25, 0.5, (5, 15)),
+        (0.9, 1e18, (18, 20)),
+        (-1e18, 1e18 + 0.5, (0, 0)),
+        (0.5, -1.0, (10, 10)),
+        (float("nan"), 0.5, (0, 0)),
+    ],
+)
+def test_a_bar_never_leaves_its_room(before: float, part: float, cells: tuple[int, int]) -> None:
+    assert Bar(before, part, "loss").edges(20) == cells
+
+
 def test_causes_come_largest_first_with_who_and_what_it_would_save(analysis: Analysis) -> None:
     text = printed(of(analysis), 80)
     assert "Waiting for communication  25.0 % of all time, 2 ranks together" in text

@@ -1,0 +1,79 @@
+"""Hostile digests: Parquet of hostile numbers or of other columns, JSON of hostile entries, and bytes of either."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from fuzz.traces import of_rank, write_trace
+from fuzz.values import FLOATS, NUMBERS, change_entry, flip
+from netprof.analysis import analyze
+from netprof.analysis.digest.gather import GATHERED
+from netprof.analysis.hosts.job import open_job
+from netprof.session.digest import write_digests
+
+_JOB = "fuzz"
+
+
+def make_digests(rng: random.Random, place: Path) -> None:
+    """Write the digests of a job's two hosts, of which files are damaged."""
+    for name, content in _base().items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(content)
+    for name in rng.sample(sorted(_base()), rng.choice((1, 1, 2, 5))):
+        _damage(rng, place / name)
+
+
+@lru_cache(maxsize=1)
+def _base() -> dict[str, bytes]:
+    """Return the files of digests that are as netprof makes them."""
+    with tempfile.TemporaryDirectory(prefix="fuzzed-") as folder:
+        traces = [Path(folder, f"h{rank}.netprof") for rank in range(2)]
+        for rank, trace in enumerate(traces):
+            write_trace(random.Random(0), trace, *of_rank(rank))
+        made = Path(folder, "digests")
+        write_digests(analyze(open_job(traces), more=(GATHERED,)), made, _JOB)
+        return {str(path.relative_to(made)): path.read_bytes() for path in made.rglob("*") if path.is_file()}
+
+
+def _damage(rng: random.Random, path: Path) -> None:
+    how = rng.random()
+    if how < 0.15:
+        flip(rng, path)
+    elif how < 0.2:
+        path.unlink()
+    elif path.suffix == ".json":
+        document = json.loads(path.read_text())
+        for _ in range(rng.choice((1, 1, 3, 10))):
+            change_entry(rng, document)
+        path.write_text(json.dumps(document, ensure_ascii=rng.random() < 0.5), errors="replace")
+    else:
+        parquet.write_table(_table(rng, parquet.read_table(path)), path)
+
+
+def _table(rng: random.Random, table: Any) -> Any:
+    """Give some rows of some columns other numbers, or the table other rows or columns."""
+    if rng.random() < 0.2:
+        return table.slice(rng.randrange(3)) if rng.random() < 0.5 else table.drop_columns(table.column_names[:1])
+    for _ in range(rng.choice((1, 1, 3))):
+        at = rng.randrange(table.num_columns)
+        values = table.column(at).to_numpy().copy()
+        rows = [rng.randrange(len(values)) for _ in range(min(len(values), rng.choice((1, 1, 5, 100))))]
+        values[rows] = [_value(rng, values[row]) for row in rows]
+        table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+    return table
+
+
+def _value(rng: random.Random, now: Any) -> Any:
+    if isinstance(now, np.floating):
+        return rng.choice((*FLOATS, float(now) * 1e6))
+    whole = rng.choice((*NUMBERS, (1 << 62) - 1, 1 << 62, -(1 << 63), int(now) + 1, int(now) - 1, int(now) // 2))
+    return min(max(whole, -(1 << 63)), (1 << 63) - 1)
