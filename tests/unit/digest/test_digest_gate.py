@@ -21,7 +21,8 @@ from netprof.errors import NetprofError, TraceError
 from netprof.session.digest import write_digests
 from netprof.session.digested import _believable, _first_reference, analyze_digests
 from netprof.trace import TraceReader
-from netprof.trace.digest import DigestPlace, digests_in
+from netprof.trace.digest import DigestPlace, digests_in, read_table, write_table
+from netprof.trace.files import Directory
 from netprof.views.json_report import to_json
 
 
@@ -158,3 +159,53 @@ def test_where_no_digest_can_be_read_the_first_says_why(tmp_path: Path) -> None:
 def test_numbers_that_were_made_up_together_are_one_line(error: type[Exception]) -> None:
     with pytest.raises(TraceError, match="the digests are damaged: what they say together cannot be"), _believable():
         raise error
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("_MOST_FILE_BYTES", "larger than any digest"),
+        ("_MOST_ROWS", "unpacks to more than any digest"),
+        ("_MOST_UNPACKED_BYTES", "unpacks to more than any digest"),
+    ],
+)
+def test_a_table_may_be_so_large_and_no_larger(
+    limit: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(Directory(tmp_path), "t", {"a": [1, 2, 3]}, {"a": int})
+    path = tmp_path / "t.parquet"
+    about = pyarrow.parquet.read_metadata(path)
+    sizes = {"_MOST_FILE_BYTES": path.stat().st_size, "_MOST_ROWS": 3}
+    size = sizes.get(limit, about.row_group(0).total_byte_size)
+    monkeypatch.setattr(f"netprof.trace.digest.{limit}", size)
+    assert read_table(tmp_path, "t", {"a": int})["a"].tolist() == [1, 2, 3]
+    monkeypatch.setattr(f"netprof.trace.digest.{limit}", size - 1)
+    with pytest.raises(TraceError, match=said):
+        read_table(tmp_path, "t", {"a": int})
+
+
+@pytest.mark.parametrize(("value", "passes"), [(-1, True), (-2, False), (1 << 62, True), ((1 << 62) + 1, False)])
+def test_the_least_and_the_largest_number(value: int, passes: bool, tmp_path: Path) -> None:
+    write_table(Directory(tmp_path), "t", {"a": [5, value]}, {"a": int})
+    if passes:
+        assert read_table(tmp_path, "t", {"a": int})["a"].tolist() == [5, value]
+        return
+    with pytest.raises(TraceError, match="column a holds a number that cannot be there"):
+        read_table(tmp_path, "t", {"a": int})
+
+
+def test_a_table_of_several_groups_of_rows_is_whole(tmp_path: Path) -> None:
+    write_table(Directory(tmp_path), "t", {"a": range(10)}, {"a": int})
+    table = pyarrow.parquet.read_table(tmp_path / "t.parquet")
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet", row_group_size=3)
+    assert read_table(tmp_path, "t", {"a": int})["a"].tolist() == list(range(10))
+
+
+def test_whole_numbers_are_packed_as_differences(tmp_path: Path) -> None:
+    """Most go on from the row before: a tenth of what they take as they are."""
+    write_table(
+        Directory(tmp_path), "t", {"a": range(10**12, 10**12 + 5000), "b": [0.5] * 5000}, {"a": int, "b": float}
+    )
+    group = pyarrow.parquet.read_metadata(tmp_path / "t.parquet").row_group(0)
+    assert "DELTA_BINARY_PACKED" in group.column(0).encodings
+    assert "PLAIN" in group.column(1).encodings

@@ -98,3 +98,20 @@ def test_the_command_reads_one_by_http(trace):
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format, *args):
         pass
+
+
+@pytest.mark.parametrize("most", [2, 1])
+def test_no_more_files_are_copied_than_a_job_has(memory, trace, most, monkeypatch):
+    there = len(list(trace.iterdir()))
+    monkeypatch.setattr(remote, "_MOST_FILES", there if most == 2 else there - 1)
+    if most == 2:
+        fetched("memory://bucket/job/a.netprof")
+        return
+    with pytest.raises(TraceError, match="holds more files than a job has"):
+        fetched("memory://bucket/job/a.netprof")
+
+
+def test_why_a_place_cannot_be_reached_is_one_line_of_what_is_said():
+    assert remote._reason(OSError("no bucket\nand more")) == "no bucket"
+    assert remote._reason(OSError("x" * 500)) == "x" * 200
+    assert remote._reason(TimeoutError()) == "TimeoutError"

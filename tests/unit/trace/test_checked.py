@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from synthetic import Job
 
-from netprof.domains import LONGEST_TEXT_BYTES
+from netprof.domains import AROUND_NS, LONGEST_TEXT_BYTES
 from netprof.schema import tables
 from netprof.trace.checked import Outside, check_batch
 
@@ -35,3 +37,48 @@ def test_texts_beside_a_batch_are_not_its_own(begin: int, count: int, passes: bo
 
 def test_the_longest_text_is_one() -> None:
     check_batch("flows", flows("x" * LONGEST_TEXT_BYTES), Job().meta())
+
+
+STARTED_NS, STOPPED_NS = 100 * 3_600_000_000_000, 101 * 3_600_000_000_000
+
+
+def passes(table: str, column: str, value: float, *, stopped_ns: int | None = STOPPED_NS) -> bool:
+    """Tell whether a batch passes that has one number in one column."""
+    schema = pa.schema([tables()[table].field(column)])
+    batch = pa.RecordBatch.from_arrays([pa.array([value], schema.field(0).type)], schema=schema)
+    try:
+        check_batch(table, batch, replace(Job().meta(), started_ns=STARTED_NS, stopped_ns=stopped_ns))
+    except Outside:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "least", "most", "step"),
+    [
+        ("gpu", "value", 0.0, 1e18, 1e3),
+        ("counters", "value", -(1 << 62), 1 << 62, 1),
+        ("wire", "payload_bytes", 0, 1 << 40, 1),
+        ("wire", "direction", 0, 1, 1),
+        ("gpu", "time_ns", STARTED_NS - AROUND_NS, STOPPED_NS + AROUND_NS, 1),
+    ],
+)
+def test_the_least_and_the_most_that_there_can_be(
+    table: str, column: str, least: float, most: float, step: float
+) -> None:
+    assert passes(table, column, least)
+    assert passes(table, column, most)
+    assert not passes(table, column, most + step)
+    if least > 0 or column == "value":
+        assert not passes(table, column, least - step)
+
+
+def test_a_recording_that_goes_on_speaks_of_any_time_after_its_beginning() -> None:
+    assert passes("gpu", "time_ns", 1 << 60, stopped_ns=None)
+    assert not passes("gpu", "time_ns", (1 << 60) + 1, stopped_ns=None)
+
+
+def test_a_batch_without_rows_and_a_column_without_values_pass() -> None:
+    check_batch("gpu", pa.RecordBatch.from_pylist([], tables()["gpu"]), Job().meta())
+    schema = pa.schema([tables()["gpu"].field("value")])
+    check_batch("gpu", pa.RecordBatch.from_arrays([pa.array([None], pa.float64())], schema=schema), Job().meta())

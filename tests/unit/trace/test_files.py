@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -115,6 +116,18 @@ def test_what_is_put_there_between_two_looks(kind: str, tmp_path: Path, monkeypa
 def test_what_is_absent_is_said_as_the_system_says_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Directory(tmp_path).open("absent")
+
+
+def test_what_is_there_and_cannot_be_opened_is_said_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    held = Directory(tmp_path)
+
+    def fails(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", fails)
+    with pytest.raises(OSError, match="Too many open files"):
+        held.open("file")
 
 
 @pytest.mark.parametrize("size", [0, 9, 10])

@@ -11,7 +11,9 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.errors import TraceError
 from netprof.session import live_follow
 from netprof.session.live_follow import FollowedTrace, TraceSource
-from netprof.trace import TraceWriter
+from netprof.trace import TraceWriter, follower
+from netprof.trace.files import Directory
+from netprof.trace.follower import TableFollower
 
 
 class Growing:
@@ -133,3 +135,14 @@ def test_after_five_seconds_silence_is_said(after_s, notice, growing, monkeypatc
     grew_s = source._trace._grew_s
     monkeypatch.setattr(live_follow, "time", SimpleNamespace(monotonic=lambda: grew_s + after_s))
     assert source.notice == notice
+
+
+def test_a_batch_larger_than_any_is_not_waited_for(growing, monkeypatch):
+    growing.grow(21)
+    monkeypatch.setattr(follower, "_PIECE_BYTES", 64)
+    marks = TableFollower(Directory(growing.path), "marks", growing.meta)
+    with monkeypatch.context() as patch:
+        patch.setattr(follower, "_MOST_MESSAGE_BYTES", 256)
+        with pytest.raises(TraceError, match="holds a batch of more than 256 bytes"):
+            marks.fresh()
+    assert sum(batch.num_rows for batch in marks.fresh()) == len(growing.job.marks)
