@@ -6,7 +6,6 @@ A profile may be hundreds of megabytes, and the job wrote it: it is read as it s
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -161,7 +160,7 @@ def _read(file: _Bounded, found: _Reading) -> None:
             if path == _IN_EVENTS and kind == "start_map":
                 event = {}
             if len(path) == _DEEPEST:
-                raise ValueError("too deep")
+                raise TraceError(f"{found.path} is no profile of torch.profiler: it is nested {_DEEPEST} deep")
             path.append(None)
         elif kind in _ENDS:
             path.pop()
@@ -183,8 +182,13 @@ class _Bounded:
         self.silent_bytes = 0
 
     def read(self, size: int) -> bytes:
-        """Return bytes, at most `size`. Raises TraceError beyond the limits."""
-        found = self._file.read(size)
+        """Return bytes, at most `size`. Raises TraceError beyond the limits, and for what is damaged."""
+        try:
+            found = self._file.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise TraceError(f"{self._path} is compressed, and damaged") from error
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
         self._left_bytes -= len(found)
         self.silent_bytes += len(found)
         if self._left_bytes < 0:
@@ -198,14 +202,13 @@ class _Bounded:
 def _json_of(path: Path, directory: int | None = None) -> Iterator[_Bounded]:
     """Open the JSON of a profile, which may be compressed. Raises TraceError, also while it is read."""
     try:
-        with open(open_regular(path, path if directory is None else path.name, directory), "rb") as file:
-            zipped = file.read(len(_GZIP)) == _GZIP
-            file.seek(0)
-            yield _Bounded(path, gzip.GzipFile(fileobj=file) if zipped else file)  # type: ignore[arg-type]
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError(f"{path} is compressed, and damaged") from error
+        descriptor = open_regular(path, path if directory is None else path.name, directory)
     except OSError as error:
-        raise TraceError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+        raise _unreadable(path, error) from error
+    with open(descriptor, "rb") as file:
+        zipped = _Bounded(path, file).read(len(_GZIP)) == _GZIP
+        file.seek(0)
+        yield _Bounded(path, gzip.GzipFile(fileobj=file) if zipped else file)  # type: ignore[arg-type]
 
 
 def copy_json(path: Path, out: IO[bytes]) -> None:
@@ -214,6 +217,10 @@ def copy_json(path: Path, out: IO[bytes]) -> None:
         while piece := file.read(_PIECE_BYTES):
             file.silent_bytes = 0
             out.write(piece)
+
+
+def _unreadable(path: Path, error: OSError) -> TraceError:
+    return TraceError(f"cannot read {path}: {error.strerror or error}")
 
 
 def _too_large(path: Path) -> TraceError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from netprof.errors import TraceError
-from netprof.trace.kineto import read_kineto
+from netprof.trace.kineto import copy_json, read_kineto
 
 
 def event(ts: Any, pid: Any = 7, **more: Any) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def test_times_that_are_none_are_left_out(ts: Any, tmp_path: Path) -> None:
     ("content", "said"),
     [
         (b"", "holds no JSON"),
-        (b"[" * 100_000, "holds no JSON"),
+        (b"[" * 100_000, "is nested 100 deep"),
         (b"[]", "no traceEvents"),
         (b"{}", "no traceEvents"),
         (b'{"traceEvents": {}}', "no traceEvents"),
@@ -88,7 +90,7 @@ def test_what_is_no_profile_is_one_line(content: bytes, said: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b'{"traceEvents": [' + b'{"a": ' * 99 + b"1" + b"}" * 99 + b"]}", "holds no JSON"),
+        (b'{"traceEvents": [' + b'{"a": ' * 99 + b"1" + b"}" * 99 + b"]}", "is nested 100 deep"),
         (b'{"traceEvents": ["' + b"a" * (5 << 20), "a text in it does not end"),
         (gzip.compress(b" " * (5 << 20)), "a text in it does not end"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\0\xff\xff\xff", "is compressed, and damaged"),
@@ -123,6 +125,22 @@ def test_entries_are_those_of_the_event_itself(tmp_path: Path) -> None:
     found = read_kineto(path)
     assert (found.begin_ns.tolist(), found.end_ns.tolist()) == ([5000], [7000])
     assert (found.pids, found.rank, found.base_ns) == (frozenset({7}), None, 0)
+
+
+def test_a_copy_is_what_was_packed(tmp_path: Path) -> None:
+    path = profile(tmp_path / "p", *(event(at) for at in range(10_000)), zipped=True)
+    out = io.BytesIO()
+    copy_json(path, out)
+    assert out.getvalue() == gzip.decompress(path.read_bytes())
+
+
+def test_a_copy_for_which_there_is_no_room_says_so(tmp_path: Path) -> None:
+    class Full(io.BytesIO):
+        def write(self, data: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left on device"):
+        copy_json(profile(tmp_path / "p", event(1)), Full())
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
