@@ -32,8 +32,8 @@ def spread(rows: Rows, bin_ns: int, most: int = MOST_PARTS) -> Iterator[tuple[Ro
     takes more than `most` bins, long rows are spread over some of theirs only.
     """
     first, last = (int64_column(rows, name) for name in ("first_ns", "last_ns"))
-    count = last // bin_ns - first // bin_ns + 1
-    parts = np.clip(count, 1, _longest(count, most))
+    count = np.maximum(last // bin_ns - first // bin_ns + 1, 1)  # a damaged row may end before it begins
+    parts = np.minimum(count, _longest(count, most))
     ends = np.cumsum(parts)
     for begin in range(0, int(ends[-1]) if len(ends) else 0, _AT_ONCE):
         number = np.arange(begin, min(begin + _AT_ONCE, int(ends[-1])))

@@ -135,6 +135,14 @@ def test_rows_are_spread_over_some_of_their_bins_where_there_are_too_many(
         assert sum(int(piece[name].sum()) for piece, _ in pieces) == 3 << 39
 
 
+def test_a_row_that_ends_before_it_begins_makes_no_room_for_others() -> None:
+    """Only a damaged trace has one; how far back it goes does not lengthen what the rest is spread over."""
+    table = {name: np.full(2, 1 << 20, np.uint64) for name in AMOUNTS}
+    table |= {"first_ns": np.array([0, 10**9]), "bin_start_ns": np.zeros(2, np.int64), "last_ns": np.array([10**9, 0])}
+    rows = np.concatenate([row for _, row in spread(table, 1000, 100)])
+    assert np.bincount(rows).tolist() == [99, 1]
+
+
 def test_many_rows_of_long_times_take_little_memory(tmp_path: Path) -> None:
     """What a hostile trace asks for is bounded, in however many batches it comes: here 10^12 bins."""
     path, job = tmp_path / "t.netprof", Job(ranks=1).fill()
