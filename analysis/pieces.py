@@ -20,12 +20,15 @@ from netprof.analysis.tables.columns import int64_column
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
 from netprof.analysis.wire.fold import WireFold
+from netprof.analysis.wire.ports import bins_of_a_reading
 from netprof.schema import MarkKind, tables, time_column
 from netprof.trace import TraceSource
 from netprof.trace.index import TraceIndex
 
 _WEIGHTS = {"marks": 4.0}
 """How much more memory the rows of a table take while they are concluded from than those of `wire`."""
+_WEIGHT_OF_A_BIN = 2.0
+"""The same of a bin that a port's counters are spread into; so that what is not cut has no more than `MOST_BINS`."""
 _LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
 """Marks of what lasts: communicators are created once, and used for as long as the job runs."""
 _BEFORE_NS = 10**9
@@ -199,9 +202,10 @@ def _last_of_each(rows: pa.Table) -> pa.Table:
 
 def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
     """Return moments between which about as many rows lie, by weight; rows are spread evenly over their batch."""
+    meta = index.reader.meta
+    weights = _WEIGHTS | {"nic": max(1.0, _WEIGHT_OF_A_BIN * bins_of_a_reading(meta.devices, meta.bin_ns))}
     parts = [
-        (found.first_ns, found.last_ns + 1, found.rows * _WEIGHTS.get(name, 1.0))
-        for name, found in index.tables.items()
+        (found.first_ns, found.last_ns + 1, found.rows * weights.get(name, 1.0)) for name, found in index.tables.items()
     ]
     first, last, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     if weight.sum() <= size.at_once:

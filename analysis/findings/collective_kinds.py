@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 
@@ -16,10 +17,16 @@ from netprof.analysis.tables.intervals import merge
 from netprof.schema import Backend, CollectiveKind
 from netprof.units import duration, rate, size
 
-MEASURED, ENQUEUED, POSTED = "measured", "enqueue times only", "times of posting only"
-"""What is known of the times of a kind's collectives."""
 
-_HOW_SEEN = {MEASURED: "", ENQUEUED: " enqueued", POSTED: " posted"}
+class Timing(Enum):
+    """What is known of the times of a kind's collectives."""
+
+    MEASURED = "measured"
+    ENQUEUED = "enqueue times only"
+    POSTED = "times of posting only"
+
+
+_HOW_SEEN = {Timing.MEASURED: "", Timing.ENQUEUED: " enqueued", Timing.POSTED: " posted"}
 _ORDINARY = {("gloo", "all-reduce"), ("gloo", "barrier"), ("gloo", "unknown")}
 _KIND_NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in CollectiveKind}
 _BACKEND_NAMES = {int(backend): backend.name.lower() for backend in Backend}
@@ -32,13 +39,13 @@ class KindSummary:
 
     `count` and `bytes` are those of the process that took part in the most; `bytes` are of the whole buffers, None
     where no size is known. Bandwidths are bits per second, over all processes: bytes over the time in which any of the
-    kind runs. They and `running_ns` (mean of the processes) are None where `timing` is not "measured".
+    kind runs. They and `running_ns` (mean of the processes) are None where `timing` is not `MEASURED`.
     `bus_factor` is bus over algorithm bandwidth, None where it is unknown.
     """
 
     backend: str
     kind: str
-    timing: str
+    timing: Timing
     count: int
     bytes: int | None
     running_ns: int | None
@@ -55,7 +62,7 @@ class KindSummary:
 
 def merge_kinds(parts: Sequence[Sequence[KindSummary]]) -> tuple[KindSummary, ...]:
     """Return the summaries over consecutive pieces of a recording as one."""
-    found: dict[tuple[str, str, str], KindSummary] = {}
+    found: dict[tuple[str, str, Timing], KindSummary] = {}
     for each in (each for part in parts for each in part):
         key = each.backend, each.kind, each.timing
         found[key] = _both(found[key], each) if key in found else each
@@ -98,10 +105,10 @@ def summarize_kinds(
     ]
     for backend, kind in _pairs(posted.backend, posted.kind):
         each = posted.where((posted.backend == backend) & (posted.kind == kind))
-        found.append(_untimed(backend, kind, POSTED, each.pid, _whole_sizes(each, kind, world_size)))
+        found.append(_untimed(backend, kind, Timing.POSTED, each.pid, _whole_sizes(each, kind, world_size)))
     for kind in np.unique(operations.kind).tolist():
         chosen = operations.where(operations.kind == kind)
-        found.append(_untimed(Backend.NCCL, kind, ENQUEUED, chosen.pid, chosen.bytes))
+        found.append(_untimed(Backend.NCCL, kind, Timing.ENQUEUED, chosen.pid, chosen.bytes))
     return _in_order(found)
 
 
@@ -125,7 +132,7 @@ def _row(each: KindSummary) -> tuple[str, ...]:
         each.backend,
         f"{each.count}{_HOW_SEEN[each.timing]}",
         size(each.bytes),
-        duration(each.running_ns / 1e9) if each.running_ns is not None else each.timing,
+        duration(each.running_ns / 1e9) if each.running_ns is not None else each.timing.value,
         rate(each.algorithm_bandwidth_bps) if timed else "-",
         rate(each.bus_bandwidth_bps) if timed else "-",
     )
@@ -153,7 +160,7 @@ def _measured(backend: int, kind: int, each: Collectives, world_size: int | None
     return KindSummary(
         backend=backend_name(backend),
         kind=kind_name(kind),
-        timing=MEASURED,
+        timing=Timing.MEASURED,
         count=count,
         bytes=most if sized else None,
         running_ns=time_ns // len(pids),
@@ -185,7 +192,7 @@ def _mean_factor(kind: int, sizes: Int64, ranks: Int64) -> float | None:
     return moved / total if total else None
 
 
-def _untimed(backend: int, kind: int, timing: str, pid: Int64, sizes: Int64) -> KindSummary:
+def _untimed(backend: int, kind: int, timing: Timing, pid: Int64, sizes: Int64) -> KindSummary:
     count, most = _of_the_most(pid, sizes)
     known = bool((sizes != UNKNOWN).all())
     return KindSummary(backend_name(backend), kind_name(kind), timing, count, most if known else None, None, None)

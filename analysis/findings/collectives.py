@@ -175,7 +175,7 @@ def _document(finding: CollectivesFinding) -> dict[str, Any]:
 def _kind(kind: KindSummary) -> dict[str, Any]:
     document = dataclasses.asdict(kind)
     del document["bus_factor"]
-    return document | {"bus_bandwidth_bps": kind.bus_bandwidth_bps}
+    return document | {"timing": kind.timing.value, "bus_bandwidth_bps": kind.bus_bandwidth_bps}
 
 
 def _parts(finding: CollectivesFinding) -> Iterator[Part]:

@@ -11,10 +11,12 @@ from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey
 from netprof.analysis.wire.bins import Bins
 from netprof.analysis.wire.by_bin import Amounts, ByBin
+from netprof.analysis.wire.parts import fair_parts
 from netprof.model import Device
 from netprof.schema import RECEIVE, TRANSMIT
 
-_MOST_PARTS = 1 << 24
+MOST_BINS = 1 << 21
+"""Into how many bins the readings of all ports of a recording, or of a piece of one, are spread each way."""
 _MOST_BYTES_A_NS = 1e6  # 8 Pbit/s
 
 Counted = Mapping[LinkKey, tuple[Int64, Int64, Int64]]
@@ -43,29 +45,34 @@ def port_uses(devices: Iterable[Device], flows: Flows) -> dict[LinkKey, PortUse]
     return found
 
 
+def bins_of_a_reading(devices: Iterable[Device], bin_ns: int) -> float:
+    """Return into how many bins, both ways together, a reading of a device's counters is spread at most."""
+    return 2 * max((device.period_ns for device in devices), default=0) / bin_ns
+
+
 def port_lanes(ports: Mapping[LinkKey, PortUse], counted: Counted, bin_ns: int) -> dict[tuple[LaneKey, int], Bins]:
     """Return what each process moved over each port, both ways, in time bins of the recording's width."""
     found = {}
     for link, use in ports.items():
         times, *moved = counted.get(link, (np.zeros(0, np.int64),) * 3)
         for way in (TRANSMIT, RECEIVE):
-            whole = spread_evenly(times, moved[way], bin_ns)
+            whole = spread_evenly(times, moved[way], bin_ns, MOST_BINS // len(ports))
             for place, pid in enumerate(use.pids if len(whole) else ()):
                 found[LaneKey(link, pid), way] = _part(whole, place, len(use.pids))
     return found
 
 
-def spread_evenly(time_ns: Int64, counted: Int64, bin_ns: int) -> Bins:
+def spread_evenly(time_ns: Int64, counted: Int64, bin_ns: int, most: int = MOST_BINS) -> Bins:
     """Return the bins of what a count grew between its samples; headers count as payload: they are not told apart.
 
-    What a count lost, or more than any port moves, is damage. What grew in a very long time is spread over some of its
-    bins only.
+    What a count lost, or more than any port moves, is damage. Where there are more than `most` bins, what
+    grew in a very long time is spread over some of them only.
     """
     step, length = np.diff(counted), np.diff(time_ns)
     grew = np.flatnonzero((step > 0) & (length > 0) & (step < _MOST_BYTES_A_NS * length))
     begin, end, step = time_ns[grew], time_ns[grew + 1], step[grew]
     low, count = begin // bin_ns, (end - 1) // bin_ns - begin // bin_ns + 1
-    parts = np.clip(count, 1, max(1, _MOST_PARTS // max(1, len(grew))))
+    parts = fair_parts(count, most)
     row = np.repeat(np.arange(len(grew)), parts)
     turn = np.arange(len(row)) - np.repeat(np.cumsum(parts) - parts, parts)
     number = low[row] + turn * (count // parts)[row]

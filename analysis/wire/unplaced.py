@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.tables.columns import Bool, Int64, int64_column
+from netprof.analysis.wire.parts import fair_parts
 
 MOST_PARTS = 1 << 20
 """Into how many bins the unplaced rows of one recording are spread: each takes memory for as long as it is analyzed."""
@@ -32,22 +33,13 @@ def spread(rows: Rows, bin_ns: int, most: int = MOST_PARTS) -> Iterator[tuple[Ro
     takes more than `most` bins, long rows are spread over some of theirs only.
     """
     first, last = (int64_column(rows, name) for name in ("first_ns", "last_ns"))
-    count = np.maximum(last // bin_ns - first // bin_ns + 1, 1)  # a damaged row may end before it begins
-    parts = np.minimum(count, _longest(count, most))
+    count = last // bin_ns - first // bin_ns + 1
+    parts = fair_parts(count, most)
     ends = np.cumsum(parts)
     for begin in range(0, int(ends[-1]) if len(ends) else 0, _AT_ONCE):
         number = np.arange(begin, min(begin + _AT_ONCE, int(ends[-1])))
         row = np.searchsorted(ends, number, side="right")
         yield _parts(rows, row, number - (ends - parts)[row], parts, count, bin_ns), row
-
-
-def _longest(count: Int64, most: int) -> int:
-    """Return the most parts that a row may have, so that all have at most `most`, or one each."""
-    low, high = 1, max(1, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if int(np.minimum(count, middle).sum()) <= most else (low, middle - 1)
-    return low
 
 
 def _parts(rows: Rows, row: Int64, turn: Int64, parts: Int64, count: Int64, bin_ns: int) -> Rows:

@@ -100,9 +100,16 @@ class TableFollower:
             if self._schema is not None:
                 messages.append(message)
                 continue
-            try:
-                self._schema = pa.ipc.read_schema(message)
-            except (pa.ArrowException, OSError) as error:
-                raise TraceError(f"{self._path} is damaged", "'netprof report' reads what is whole") from error
-            self._format.check(self._path, self._schema)
+            self._schema = self._schema_of(message)
         return used
+
+    def _schema_of(self, message: pa.Message) -> pa.Schema:
+        """Return the schema that the file begins with. Arrow takes any message for one, and reads outside of it."""
+        try:
+            if message.type != "schema":
+                raise ValueError(message.type)
+            schema = pa.ipc.read_schema(message)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise TraceError(f"{self._path} is damaged", "'netprof report' reads what is whole") from error
+        self._format.check(self._path, schema)
+        return schema

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import fuzz
-from fuzz.cases import peak_bytes, run_case
+from fuzz.cases import keep_input, peak_bytes, run_case
 
 _SAY_EVERY = 1000
+_FORKED = multiprocessing.get_context("fork")
 
 
 def main() -> None:
@@ -22,14 +28,40 @@ def main() -> None:
     options = parser.parse_args()
     numbers = range(options.first, options.first + options.cases) if options.only is None else [options.only]
     failures = 0
-    for done, number in enumerate(numbers, 1):
-        failure = run_case(number, options.keep)
+    for done, (number, failure, peak) in enumerate(results(numbers, options.keep), 1):
         if failure:
             failures += 1
             print(f"case {number}: {failure}", flush=True)
         if done % _SAY_EVERY == 0:
-            print(f"{done} cases, {failures} failures, {peak_bytes() >> 20} MiB", file=sys.stderr, flush=True)
+            print(f"{done} cases, {failures} failures, {peak >> 20} MiB", file=sys.stderr, flush=True)
     raise SystemExit(1 if failures else 0)
+
+
+def results(numbers: Sequence[int], keep: Path | None) -> Iterator[tuple[int, str, int]]:
+    """Yield each case's number, what was wrong, and the memory that it took at most.
+
+    Cases run in a process of their own: one that kills it is a failure as any other, and the rest goes on in a new one.
+    """
+    left = deque(numbers)
+    while left:
+        receiving, sending = _FORKED.Pipe(duplex=False)
+        process = _FORKED.Process(target=_run, args=(tuple(left), keep, sending))
+        process.start()
+        sending.close()
+        with suppress(EOFError):
+            while left:
+                failure, peak = receiving.recv()
+                yield left.popleft(), failure, peak
+        process.join()
+        if left:
+            if keep is not None:
+                keep_input(left[0], keep)
+            yield left.popleft(), f"the process ends with {process.exitcode}", 0
+
+
+def _run(numbers: Sequence[int], keep: Path | None, sending: Connection) -> None:
+    for number in numbers:
+        sending.send((run_case(number, keep), peak_bytes()))
 
 
 if __name__ == "__main__":

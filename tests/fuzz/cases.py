@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import shutil
 import signal
 import sys
 import tarfile
@@ -51,18 +50,27 @@ class TooLong(BaseException):
 def run_case(number: int, keep: Path | None = None) -> str:
     """Run one case; returns what was wrong, or nothing. The input of one that fails is put into folder `keep`."""
     rng = random.Random(number)
-    (kind,) = rng.choices(list(_HOW_OFTEN), list(_HOW_OFTEN.values()))
-    make, possible = KINDS[kind]
     with tempfile.TemporaryDirectory(prefix="fuzzed-", dir="/dev/shm") as folder:
-        made, place = Path(folder, "made"), Path(folder, "place")
-        made.mkdir()
-        make(rng, made)
-        shutil.copytree(made, place)
-        ask = rng.choice(possible)
-        failure = tried(ask, rng, place)
-        if failure and keep is not None:
-            _pack(made, keep / f"{kind}-{number}.tar.xz")
-        return failure and f"{ask.__name__} of {kind}: {failure}"
+        kind = _make(rng, Path(folder))
+        ask = rng.choice(KINDS[kind][1])
+        failure = tried(ask, rng, Path(folder))
+    if failure and keep is not None:
+        keep_input(number, keep)
+    return failure and f"{ask.__name__} of {kind}: {failure}"
+
+
+def keep_input(number: int, keep: Path) -> None:
+    """Put the input of a case into a folder, as one file."""
+    with tempfile.TemporaryDirectory(prefix="fuzzed-", dir="/dev/shm") as folder:
+        kind = _make(random.Random(number), Path(folder))
+        _pack(Path(folder), keep / f"{kind}-{number}.tar.xz")
+
+
+def _make(rng: random.Random, place: Path) -> str:
+    """Make a case's input; returns its kind."""
+    (kind,) = rng.choices(list(_HOW_OFTEN), list(_HOW_OFTEN.values()))
+    KINDS[kind][0](rng, place)
+    return kind
 
 
 def run_found(archive: Path, seed: int) -> list[str]:

@@ -247,6 +247,29 @@ def test_a_null_that_no_recorder_wrote_is_damage(tmp_path: Path) -> None:
         list(TableFollower(Directory(path), "tcp", META).fresh())
 
 
+def message_type(data: bytes) -> str:
+    try:
+        return str(pa.ipc.read_message(data).type)
+    except (pa.ArrowException, OSError):
+        return ""
+
+
+def test_a_table_that_begins_with_no_schema_is_damage(tmp_path: Path) -> None:
+    """One byte says what a message is; Arrow does not look at it where it reads a schema, and would read anything."""
+    path = tmp_path / "t"
+    TraceWriter(path, META).close(META)
+    schema = tables()["tcp"]
+    write_table(path, "tcp", schema, {key: [1] for key in schema.names})
+    file = path / "tcp.arrows"
+    data = file.read_bytes()
+    changed = [data[:at] + b"\0" + data[at + 1 :] for at in range(200) if data[at] == 1]
+    (without,) = [each for each in changed if message_type(each) not in ("schema", "")]
+    file.write_bytes(without)
+    with pytest.raises(TraceError, match="damaged"):
+        list(TableFollower(Directory(path), "tcp", META).fresh())
+    assert TraceReader(path).table("tcp").num_rows == 0
+
+
 def test_what_a_version_added_is_at_the_end() -> None:
     """So that the columns of an older trace are in its own order."""
     for name, schema in tables().items():

@@ -12,7 +12,7 @@ from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_steps
 from netprof.analysis.events.waits import waits
 from netprof.analysis.findings.bandwidth import rank_bandwidths
-from netprof.analysis.findings.collective_kinds import KindSummary, summarize_kinds
+from netprof.analysis.findings.collective_kinds import KindSummary, Timing, summarize_kinds
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.schema import ALL_RANKS, NOT_SAID, Backend
@@ -111,7 +111,7 @@ def test_a_size_that_nothing_says_is_unknown_and_its_kind_is_not(elements: int, 
 def test_the_bandwidth_of_a_kind_counts_each_group_by_its_own_size() -> None:
     rows = [*call(0, 10, C.ALL_REDUCE, 1_000_000, 4, ranks=2), *call(20, 30, C.ALL_REDUCE, 3_000_000, 4, ranks=4)]
     (found,) = by_kind(marks(*rows), 8)
-    assert (found.backend, found.kind, found.timing) == ("horovod", "all-reduce", "measured")
+    assert (found.backend, found.kind, found.timing) == ("horovod", "all-reduce", Timing.MEASURED)
     assert found.algorithm_bandwidth_bps == pytest.approx(16e6 * 8 / 0.040)
     assert found.bus_bandwidth_bps == pytest.approx((4e6 * 1.0 + 12e6 * 1.5) * 8 / 0.040)
 
@@ -127,7 +127,7 @@ def test_calls_that_are_never_seen_to_return_are_only_posted() -> None:
     found = find_collectives(marks(*without_ends(rows)))
     assert (len(found.collectives), found.unpaired, len(found.posted)) == (0, 0, 3)
     (kind,) = by_kind(marks(*without_ends(rows)), 2)
-    assert (kind.timing, kind.count, kind.bytes) == ("times of posting only", 3, 12_000)
+    assert (kind.timing, kind.count, kind.bytes) == (Timing.POSTED, 3, 12_000)
     assert (kind.running_ns, kind.algorithm_bandwidth_bps, kind.bus_bandwidth_bps) == (None, None, None)
     one_end = marks(*without_ends(rows), (99, K.COLLECTIVE_END, 0, 0, 0, MAIN))
     assert find_collectives(one_end).unpaired == 2, "ends are seen here: two begins miss theirs"
@@ -147,7 +147,7 @@ def test_what_is_posted_by_backend_and_kind() -> None:
         ("horovod", "barrier", None),
         ("horovod", "barrier", 0),
     ]
-    assert [each.timing for each in found] == ["times of posting only"] * 2 + ["measured", "times of posting only"]
+    assert [each.timing for each in found] == [Timing.POSTED] * 2 + [Timing.MEASURED, Timing.POSTED]
 
 
 def test_what_has_to_be_sent_counts_what_was_posted_and_every_group_by_its_ranks() -> None:

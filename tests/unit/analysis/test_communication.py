@@ -11,7 +11,7 @@ from netprof.analysis.events.factors import bus_factor
 from netprof.analysis.events.horovod import horovod_summaries, horovod_transfers
 from netprof.analysis.events.nccl import nccl_operations, summarize_nccl
 from netprof.analysis.events.posted import all_posted
-from netprof.analysis.findings.collective_kinds import KindSummary, summarize_kinds
+from netprof.analysis.findings.collective_kinds import KindSummary, Timing, summarize_kinds
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.schema import CollectiveKind as C
@@ -78,14 +78,14 @@ def test_collectives_of_gloo_by_kind() -> None:
     ]
     kinds = {each.kind: each for each in by_kind(marks(*rows), 4)}
     gather = kinds["all-gather"]
-    assert (gather.backend, gather.timing, gather.count, gather.bytes) == ("gloo", "measured", 2, 16_000_000)
+    assert (gather.backend, gather.timing, gather.count, gather.bytes) == ("gloo", Timing.MEASURED, 2, 16_000_000)
     assert gather.running_ns == 20 * MS
     assert gather.algorithm_bandwidth_bps == pytest.approx(16e6 * 8 / 0.020)
     assert gather.bus_bandwidth_bps == pytest.approx(16e6 * 8 / 0.020 * 0.75)
     assert kinds["broadcast"].bus_bandwidth_bps == pytest.approx(4e6 * 8 / 0.008)
     assert kinds["gather"].bytes == 4_000_000, "one rank's part times the ranks"
     assert (kinds["barrier"].bytes, kinds["barrier"].bus_bandwidth_bps) == (None, None)
-    assert (kinds["send"].timing, kinds["send"].bytes) == ("times of posting only", 500)
+    assert (kinds["send"].timing, kinds["send"].bytes) == (Timing.POSTED, 500)
 
 
 HOROVOD = [
@@ -187,7 +187,7 @@ def test_wire_time_is_from_the_first_to_the_last_packet_before_the_next_launch()
     (kind,) = by_kind(marks(*rows), 2)
     assert (kind.backend, kind.timing, kind.running_ns, kind.bus_bandwidth_bps) == (
         "nccl",
-        "enqueue times only",
+        Timing.ENQUEUED,
         None,
         None,
     )

@@ -17,9 +17,11 @@ from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.verdict import VERDICT, Case
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.live.window import Window
+from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.section import Analysis
 from netprof.analysis.sections import analyze
-from netprof.analysis.wire.ports import spread_evenly
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.wire.ports import MOST_BINS, PortUse, port_lanes, spread_evenly
 from netprof.model import Device, LineRate, Series, StartedProbe
 from netprof.schema import COUNT, FIRST_QUEUE_PAIR, RDMA_PORTS, ROCE, LinkState, MarkKind, tables
 from netprof.trace import TraceReader, TraceWriter
@@ -50,10 +52,38 @@ def test_a_bin_knows_when_in_it_anything_moved() -> None:
 
 
 def test_a_year_between_two_samples_takes_little_room() -> None:
+    """And what was sampled as often as it should be is spread over all of its bins beside it."""
     year_ns = 366 * 86_400 * 10**9
-    bins = spread_evenly(np.array([0, year_ns]), np.array([0, 10**15]), 100_000)
-    assert len(bins) < 1 << 25
+    times, counted = np.array([0, 5_000_000, 5_000_000 + year_ns]), np.array([0, 50, 10**15])
+    bins = spread_evenly(times, counted, 100_000)
+    assert len(bins) <= MOST_BINS
     assert int(bins.wire_bytes.sum(dtype=np.int64)) == 10**15
+    assert bins.number[:51].tolist() == list(range(51))
+
+
+def test_ports_share_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netprof.analysis.wire.ports.MOST_BINS", 100)
+    links = [LinkKey(7, f"mlx5_{number}/1") for number in range(4)]
+    long = np.array([0, 10**9]), np.array([0, 10**6]), np.array([0, 10**6])
+    lanes = port_lanes({link: PortUse(PERIOD_NS, (1,)) for link in links}, dict.fromkeys(links, long), MS)
+    assert [len(bins) for bins in lanes.values()] == [25] * 8
+
+
+def test_a_long_recording_of_ports_is_cut_by_the_bins_that_they_take(tmp_path: Path) -> None:
+    """Four for each reading of a bin's worth each way; and pieces of it say what the whole says."""
+    job = PortJob(iterations=40)
+    job.fill()
+    path = job.write(tmp_path / "t.netprof")
+    readings = len(job.counted()["time_ns"])
+    weight = readings * 4 * PERIOD_NS // MS + 4 * len(job.marks) + 4
+    uncut, cut = (PieceSize(rows=rows, at_once=rows, shortest_ns=1) for rows in (weight, weight // 5))
+    assert len(Pieces(TraceReader(path), uncut)) == 1
+    assert 5 <= len(Pieces(TraceReader(path), cut)) <= 6
+    whole, pieces = (analyze(TraceReader(path), size=size).document() for size in (uncut, cut))
+    for name in ("tx_bytes", "rx_bytes", "idle_total_s", "utilization_tx", "period_s"):
+        assert [link[name] for link in pieces["links"]] == pytest.approx([link[name] for link in whole["links"]])
+    assert [rank["tx_bytes"] for rank in pieces["ranks"]] == [rank["tx_bytes"] for rank in whole["ranks"]]
+    assert pieces["waiting"]["exposed_s"] == whole["waiting"]["exposed_s"]
 
 
 def test_what_no_port_moves_is_damage() -> None:
