@@ -21,7 +21,7 @@ from synthetic import MS, START_NS, Job, with_findings
 from netprof.analysis import Analysis, analyze, definitions
 from netprof.analysis.events.horovod import HorovodSummary
 from netprof.analysis.events.nccl import NcclSummary
-from netprof.analysis.findings.collective_kinds import KindSummary
+from netprof.analysis.findings.collective_kinds import KindSummary, Timing
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.gpu_summary import GpuSummary, MetricSummary, PhaseMean
 from netprof.analysis.findings.gpus import GPUS
@@ -282,7 +282,7 @@ def test_gpus_have_their_table_and_only_where_there_are_any(analysis: Analysis) 
 
 
 def test_what_other_frameworks_communicate_is_shown(analysis: Analysis) -> None:
-    kind = KindSummary("gloo", "all-gather", "measured", 7, 28_000_000, 90 * MS, 2.5e9, 0.5)
+    kind = KindSummary("gloo", "all-gather", Timing.MEASURED, 7, 28_000_000, 90 * MS, 2.5e9, 0.5)
     horovod = HorovodSummary(100, 60, 6, 10.0, 100 * MS, 50 * MS, 20 * MS, 25 * MS, 5 * MS)
     nccl = NcclSummary(101, 40, 20, 1, (2,), "its environment", 4_000_000, 0.011, 3e9, None, 0, 0.0, None)
     changes: dict[Section[Any], Any] = {
