@@ -5,6 +5,7 @@ apt does all of it, with a configuration, lists and a cache of its own. What was
 
 from __future__ import annotations
 
+import hashlib
 import lzma
 import os
 import re
@@ -95,7 +96,8 @@ class Debian:
 
     def modules(self, package: str, names: Sequence[str]) -> dict[str, Path]:
         """Download a kernel package and return those of its modules that it has, unpacked."""
-        folder = self._folder / "modules" / package
+        wanted = hashlib.sha256(" ".join(names).encode()).hexdigest()[:8]
+        folder = self._folder / "modules" / f"{package}-{wanted}"
         if not folder.exists():
             partial = folder.with_suffix(".partial")
             partial.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A machine under QEMU, without KVM: a kernel, Debian's Python, numpy, and netprof as it is in this checkout."""
+"""A machine under QEMU, without KVM: a kernel, Debian's Python, numpy, Arrow, and netprof as it is in this checkout."""
 
 from __future__ import annotations
 
@@ -14,18 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from kernels.debian import CACHE, Debian, unpack
 
 TOP = Path(__file__).resolve().parents[2]
 _PYTHON = "3.11"  # of Debian's suite
 _PACKAGES = ("python3", "libbpf1", "libstdc++6", "busybox-static")
+_WHEELS = (f"numpy=={np.__version__}", f"pyarrow=={pa.__version__}")
 _NEEDLESS = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/lib/python3/dist-packages")
 _LONGEST_S = 600
-_RDMA_PACKAGES = ("perftest", "rdma-core", "ibverbs-providers", "iproute2")
-_RDMA_MODULES = (  # in this order; that crc32_generic is needed, no module says
-    *("crc32_generic", "udp_tunnel", "ip6_udp_tunnel", "ib_core", "ib_uverbs", "rdma_rxe"),
-    *("configfs", "ib_cm", "iw_cm", "rdma_cm", "rdma_ucm", "veth"),
-)
 INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -33,8 +30,9 @@ INIT = """#!/bin/busybox sh
 /bin/busybox mount -t tracefs tracefs /sys/kernel/tracing
 /bin/busybox ip link set lo up
 [ ! -e /hide-types ] || /bin/busybox mount -t tmpfs none /sys/kernel/btf
-check=check.py
-[ ! -e /modules ] || check=check_rdma.py
+for word in $(/bin/busybox cat /proc/cmdline); do
+    case $word in check=*) check=${word#*=} ;; esac
+done
 PYTHONPATH=/app:/site /usr/bin/python3 -S /app/$check 2>&1
 /bin/busybox poweroff -f
 """
@@ -64,57 +62,39 @@ class Guest:
         self.machine = machine
         self.debian = Debian(machine.debian)
         self._folder = tempfile.TemporaryDirectory(prefix="netprof-kernels-")
-        self._initrd = Path(self._folder.name) / "initrd"
-        system = CACHE / f"system-{machine.debian}-{'-'.join(_PACKAGES)}-numpy-{np.__version__}.cpio"
+        self.folder = Path(self._folder.name)
+        system = CACHE / f"system-{machine.debian}-{'-'.join((*_PACKAGES, *_WHEELS))}.cpio"
         if not system.exists():
             self._make_system(system)
-        with self._initrd.open("wb") as file:  # the kernel unpacks one archive after the other
-            file.write(system.read_bytes())
-            file.write(self._netprof())
+        self._archives = [system.read_bytes(), self._netprof()]
 
-    def boot(self, package: str, *, hide_types: bool = False, rdma: bool = False) -> Iterator[str]:
-        """Boot a kernel and yield the lines of its console as they come; no line ends in a carriage return.
-
-        With `hide_types` its type information is not to be seen, but bcc and the kernel's headers are there; with
-        `rdma` there is soft-RoCE, and `received` is what the guest writes to its second serial line.
-        """
-        initrd, memory = self._initrd, "3000" if hide_types else "1500"
-        if hide_types:
-            initrd = Path(self._folder.name) / "initrd-headers"
-            initrd.write_bytes(self._initrd.read_bytes() + self._headers(package))
-        if rdma:
-            initrd = Path(self._folder.name) / "initrd-rdma"
-            initrd.write_bytes(self._initrd.read_bytes() + self._rdma(package))
-        kernel = Path(self._folder.name) / "vmlinuz"
+    def prepare(self, package: str, *more: bytes) -> tuple[Path, Path]:
+        """Return the files of a kernel and of what it unpacks: the system, netprof, and `more` archives."""
+        kernel, initrd = self.folder / "vmlinuz", self.folder / "initrd"
         kernel.write_bytes(_bootable(self.debian.vmlinuz(package).read_bytes()))
+        with initrd.open("wb") as file:  # the kernel unpacks one archive after the other
+            file.writelines([*self._archives, *more])
+        return kernel, initrd
+
+    def boot(
+        self, files: tuple[Path, Path], *qemu: str, check: str = "check.py", memory_mb: int = 2500, words: str = ""
+    ) -> Iterator[str]:
+        """Boot what was prepared, and yield the lines of its console as they come, without their ends.
+
+        It runs `check`. More arguments of QEMU, and words for the kernel's command line, may be given.
+        """
+        kernel, initrd = files
         command = [
-            *(
-                *self.machine.qemu,
-                "-m",
-                memory,
-                "-smp",
-                "2",
-                "-nographic",
-                "-no-reboot",
-                "-nic",
-                "none",
-            ),
-            *(("-serial", "mon:stdio", "-serial", f"file:{self.received}") if rdma else ()),
-            *("-kernel", str(kernel), "-initrd", str(initrd)),
-            *("-append", f"console={self.machine.console} quiet panic=-1"),
+            *("timeout", str(_LONGEST_S), *self.machine.qemu, "-m", str(memory_mb), "-smp", "2"),
+            *("-nographic", "-no-reboot", "-nic", "none", "-kernel", str(kernel), "-initrd", str(initrd)),
+            *("-append", f"console={self.machine.console} quiet panic=-1 check={check} {words}", *qemu),
         ]
-        command = ["timeout", str(_LONGEST_S), *command]
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        ) as qemu:
-            assert qemu.stdout is not None
-            for line in qemu.stdout:
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
                 yield line.decode(errors="replace").strip("\r\n")
-
-    @property
-    def received(self) -> Path:
-        """The file that holds what the guest wrote to its second serial line."""
-        return Path(self._folder.name) / "received"
 
     def close(self) -> None:
         """Remove what is not kept."""
@@ -126,54 +106,59 @@ class Guest:
             root = Path(folder)
             for name in ("proc", "sys", "dev", "tmp", "site", "app"):
                 (root / name).mkdir()
-            for archive in self.debian.download(*_PACKAGES):
-                unpack(archive, root)
-            for name in _NEEDLESS:
-                shutil.rmtree(root / name, ignore_errors=True)
-            for name in ("bin", "sbin", "lib"):  # as Debian's init would have merged them
-                _merge(root / name, root / "usr" / name)
-            _numpy(self.machine, root / "site")
+            self._unpack(self.debian.download(*_PACKAGES), root)
+            _wheels(self.machine, root / "site", *_WHEELS)
             partial = target.with_suffix(".partial")
             partial.write_bytes(_cpio(root))
             partial.replace(target)
 
-    def _headers(self, package: str) -> bytes:
-        """Return bcc and the headers of a kernel as an archive."""
+    def headers(self, package: str) -> bytes:
+        """Return bcc and the headers of a kernel as an archive that hides the kernel's type information."""
         with tempfile.TemporaryDirectory(prefix="netprof-kernels-") as folder:
             root = Path(folder)
-            for archive in [*self.debian.download("python3-bpfcc"), *self.debian.headers(package)]:
-                unpack(archive, root)
-            for name in _NEEDLESS[:-1]:
-                shutil.rmtree(root / name, ignore_errors=True)
-            for name in ("bin", "sbin", "lib"):
-                _merge(root / name, root / "usr" / name)
+            self._unpack([*self.debian.download("python3-bpfcc"), *self.debian.headers(package)], root, _NEEDLESS[:-1])
             (root / "hide-types").touch()
             return _cpio(root)
 
-    def _rdma(self, package: str) -> bytes:
-        """Return soft-RoCE's modules of a kernel and the programs to use it with, as an archive."""
+    def programs(self, *packages: str) -> bytes:
+        """Return packages with all that they depend on, as an archive."""
         with tempfile.TemporaryDirectory(prefix="netprof-kernels-") as folder:
-            root = Path(folder)
-            for archive in self.debian.download(*_RDMA_PACKAGES):
-                unpack(archive, root)
-            for name in _NEEDLESS:
-                shutil.rmtree(root / name, ignore_errors=True)
-            for name in ("bin", "sbin", "lib"):
-                _merge(root / name, root / "usr" / name)
-            (root / "modules").mkdir()
-            found = self.debian.modules(package, _RDMA_MODULES)
+            self._unpack(self.debian.download(*packages), Path(folder))
+            return _cpio(Path(folder))
+
+    def modules(self, package: str, *names: str) -> bytes:
+        """Return those modules that a kernel has, as an archive, with a file that says in which order to load them."""
+        with tempfile.TemporaryDirectory(prefix="netprof-kernels-") as folder:
+            root = Path(folder) / "modules"
+            root.mkdir()
+            found = self.debian.modules(package, names)
             for file in found.values():
-                shutil.copy(file, root / "modules")
-            (root / "modules" / "order").write_text(" ".join(found))
-            return _cpio(root)
+                shutil.copy(file, root)
+            (root / "order").write_text(" ".join(found))
+            return _cpio(Path(folder))
+
+    def libraries(self, *names: str) -> bytes:
+        """Return packages of PyPI with all that they depend on, for the guest's Python, as an archive."""
+        with tempfile.TemporaryDirectory(prefix="netprof-kernels-") as folder:
+            _wheels(self.machine, Path(folder) / "site", *names)
+            return _cpio(Path(folder))
+
+    def _unpack(self, archives: Iterable[Path], root: Path, needless: Iterable[str] = _NEEDLESS) -> None:
+        """Unpack Debian's packages, as its init would have merged their folders."""
+        for archive in archives:
+            unpack(archive, root)
+        for name in needless:
+            shutil.rmtree(root / name, ignore_errors=True)
+        for name in ("bin", "sbin", "lib"):
+            _merge(root / name, root / "usr" / name)
 
     def _netprof(self) -> bytes:
         """Return this checkout, compiled for the machine, as an archive, with what runs it."""
         with tempfile.TemporaryDirectory(prefix="netprof-kernels-") as folder:
             app = Path(folder) / "app"
-            shutil.copytree(TOP / "netprof", app / "netprof", ignore=shutil.ignore_patterns("__pycache__", "views"))
-            for name in ("check.py", "check_rdma.py"):
-                shutil.copy(TOP / "tests" / "kernels" / name, app)
+            shutil.copytree(TOP / "netprof", app / "netprof", ignore=shutil.ignore_patterns("__pycache__"))
+            for check in (TOP / "tests" / "kernels").glob("check*.py"):
+                shutil.copy(check, app)
             if self.machine.name != platform.machine():
                 self._cross_compile(app / "netprof" / "probes")
             init = Path(folder) / "init"
@@ -195,19 +180,28 @@ class Guest:
             subprocess.run([sys.executable, script, str(probes)], env=environment, check=True)
 
 
-def _numpy(machine: Machine, target: Path) -> None:
-    """Unpack the wheel of numpy, of the version that is here."""
+def _wheels(machine: Machine, target: Path, *names: str) -> None:
+    """Unpack the wheels of packages and of what they depend on, without their tests and what compiles against them."""
     platforms = [f"--platform=manylinux{tag}_{machine.name}" for tag in ("2014", "_2_27", "_2_28")]
     subprocess.run(
         [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"),
-            *("--target", str(target), "--only-binary=:all:", f"--python-version={_PYTHON}", *platforms),
-            f"numpy=={np.__version__}",
+            *(
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--target",
+                str(target),
+            ),
+            *("--only-binary=:all:", f"--python-version={_PYTHON}", *platforms, *names),
         ],
         check=True,
     )
-    for tests in list(target.rglob("tests")):
-        shutil.rmtree(tests)
+    for name in ("tests", "include"):
+        for needless in list(target.rglob(name)):
+            shutil.rmtree(needless)
 
 
 def _merge(old: Path, new: Path) -> None:

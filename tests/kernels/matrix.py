@@ -25,6 +25,11 @@ HIDDEN = "+headers"
 """Ends the name of a kernel whose type information is hidden, beside its headers."""
 RDMA = "+rdma"
 """Ends the name of a kernel on which RDMA ports are judged, by soft-RoCE: one of a full image."""
+RDMA_PACKAGES = ("perftest", "rdma-core", "ibverbs-providers", "iproute2")
+RDMA_MODULES = (  # in this order; that crc32_generic is needed, no module says
+    *("crc32_generic", "udp_tunnel", "ip6_udp_tunnel", "ib_core", "ib_uverbs", "rdma_rxe"),
+    *("configfs", "ib_cm", "iw_cm", "rdma_cm", "rdma_ucm", "veth"),
+)
 USUAL = (
     *("5.10", "6.1", "6.12", "6.12-rt", "6.18", NEWEST, "6.1:aarch64", "6.12:aarch64", "newest:aarch64", THIS),
     "6.1" + HIDDEN,
@@ -101,15 +106,32 @@ def judge_all(names: Iterable[str], progress: Console) -> Iterator[Judged]:
                 guests[machine] = Guest(MACHINES[machine])
             package = find(guests[machine], series)
             progress.print(package)
-            rdma = name.endswith(RDMA)
-            judged = judge(name, guests[machine].boot(package, hide_types=name.endswith(HIDDEN), rdma=rdma), progress)
-            if rdma and judged.works:
-                judged.said["capture"] = read_back(guests[machine].received, judged.said["capture"])
-                progress.print(f"  read back: {judged.said['capture']}", markup=False)
-            yield judged
+            if name.endswith(RDMA):
+                yield judge_rdma(name, guests[machine], package, progress)
+            else:
+                yield judge(name, console_of(guests[machine], package, hide_types=name.endswith(HIDDEN)), progress)
     finally:
         for guest in guests.values():
             guest.close()
+
+
+def console_of(guest: Guest, package: str, *, hide_types: bool) -> Iterator[str]:
+    """Boot a kernel; with `hide_types` its type information is not to be seen, but bcc and its headers are there."""
+    if not hide_types:
+        return guest.boot(guest.prepare(package))
+    return guest.boot(guest.prepare(package, guest.headers(package)), memory_mb=4000)
+
+
+def judge_rdma(name: str, guest: Guest, package: str, progress: Console) -> Judged:
+    """Judge a kernel with soft-RoCE, and read back what it captured and wrote to its second serial line."""
+    files = guest.prepare(package, guest.programs(*RDMA_PACKAGES), guest.modules(package, *RDMA_MODULES))
+    received = guest.folder / "received"
+    lines = guest.boot(files, "-serial", "mon:stdio", "-serial", f"file:{received}", check="check_rdma.py")
+    judged = judge(name, lines, progress)
+    if judged.works:
+        judged.said["capture"] = read_back(received, judged.said["capture"])
+        progress.print(f"  read back: {judged.said['capture']}", markup=False)
+    return judged
 
 
 def read_back(capture: Path, wanted: str) -> str:
