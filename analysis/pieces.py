@@ -27,7 +27,7 @@ from netprof.trace.index import TraceIndex
 
 _WEIGHTS = {"marks": 4.0}
 """How much more memory the rows of a table take while they are concluded from than those of `wire`."""
-_WEIGHT_OF_A_BIN = 2.0
+_WEIGHT_OF_A_BIN = 8.0
 """The same of a bin that a port's counters are spread into; so that what is not cut has no more than `MOST_BINS`."""
 _LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
 """Marks of what lasts: communicators are created once, and used for as long as the job runs."""

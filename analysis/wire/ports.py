@@ -15,7 +15,7 @@ from netprof.analysis.wire.parts import fair_parts
 from netprof.model import Device
 from netprof.schema import RECEIVE, TRANSMIT
 
-MOST_BINS = 1 << 21
+MOST_BINS = 1 << 19
 """Into how many bins the readings of all ports of a recording, or of a piece of one, are spread each way."""
 _MOST_BYTES_A_NS = 1e6  # 8 Pbit/s
 

@@ -20,6 +20,7 @@ from fuzz.digests import make_digests
 from fuzz.profiles import make_profile_and_trace
 from fuzz.texts import make_log, make_timeline
 from fuzz.traces import make_capture_and_trace, make_hosts, make_trace
+from netprof.analysis.memory import give_back
 from netprof.errors import EXIT_UNUSABLE, EXIT_USAGE, NetprofError
 
 MOST_S, MOST_BYTES = 10, 1 << 30
@@ -89,6 +90,7 @@ def run_found(archive: Path, seed: int) -> list[str]:
 
 def tried(ask: Ask, rng: random.Random, place: Path) -> str:
     """Ask something of what is in a folder; returns what was wrong, or nothing."""
+    give_back()  # what earlier ones left
     Path("/proc/self/clear_refs").write_text("5")  # the peak is this one's
     before_bytes = peak_bytes()
     for number in (signal.SIGALRM, signal.SIGPROF):

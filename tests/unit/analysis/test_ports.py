@@ -70,12 +70,12 @@ def test_ports_share_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_long_recording_of_ports_is_cut_by_the_bins_that_they_take(tmp_path: Path) -> None:
-    """Four for each reading of a bin's worth each way; and pieces of it say what the whole says."""
+    """Sixteen for each reading of a bin's worth each way; and pieces of it say what the whole says."""
     job = PortJob(iterations=40)
     job.fill()
     path = job.write(tmp_path / "t.netprof")
     readings = len(job.counted()["time_ns"])
-    weight = readings * 4 * PERIOD_NS // MS + 4 * len(job.marks) + 4
+    weight = readings * 16 * PERIOD_NS // MS + 4 * len(job.marks) + 4
     uncut, cut = (PieceSize(rows=rows, at_once=rows, shortest_ns=1) for rows in (weight, weight // 5))
     assert len(Pieces(TraceReader(path), uncut)) == 1
     assert 5 <= len(Pieces(TraceReader(path), cut)) <= 6
