@@ -34,9 +34,9 @@ from causes_cases import CASES, Setting
 from causes_disturb import LATE_FILE, begin, disturb, prepare_links
 from cpus_away import CpusAway
 from lab import NETNS_DIR, Host, Lab, LabError
+from program import NETPROF
 
 TRAIN = Path(__file__).parent / "causes_train.py"
-NETPROF = [sys.executable, "-m", "netprof"]
 
 
 class CauseError(Exception):
@@ -176,7 +176,7 @@ def _job_options(setting: Setting) -> list[str]:
 def recording(pids: Sequence[int], setting: Setting, trace: Path) -> Iterator[subprocess.Popen[str]]:
     """Record for the block, which has to read the report from the recorder's stdout. Raises CauseError."""
     options = ["--duration", f"{setting.seconds}s", "--bin", setting.bin, "--out", str(trace), "--no-live", "--json"]
-    command = [*NETPROF, "attach", *map(str, pids), *options]
+    command = [NETPROF, "attach", *map(str, pids), *options]
     recorder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         while not ((trace / "meta.json").exists() and json.loads((trace / "meta.json").read_text())["probes_started"]):

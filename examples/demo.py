@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from lab import Lab, LabError
+from program import NETPROF
 
 LINE_RATE_BPS = 1e9
 START_TIMEOUT_S = 180
-NETPROF = Path(sys.executable).parent / "netprof"
 TRAIN = Path(__file__).parent / "train.py"
 PHASES = ("forward", "backward", "exposed_communication", "rest")
 IDLE_CAUSES = ("no_gradient", "gradients_waiting", "nothing_outstanding", "after_last_byte")
@@ -64,7 +64,7 @@ def kill_all(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 def record(pids: list[int], duration: str, trace: Path) -> None:
     """Attach netprof to the running job; it prints its report. Raises DemoError."""
-    command = [str(NETPROF), "attach", *map(str, pids), "--duration", duration, "--out", str(trace)]
+    command = [NETPROF, "attach", *map(str, pids), "--duration", duration, "--out", str(trace)]
     process = subprocess.Popen([*command, "--force", "--no-live"])
     try:
         code = process.wait()
@@ -86,7 +86,7 @@ def let_finish(process: subprocess.Popen[bytes]) -> None:
 
 def summarize(trace: Path, target: Path) -> dict[str, Any]:
     """Write the trace's report as JSON, and return it. Raises DemoError."""
-    done = subprocess.run([str(NETPROF), "report", str(trace), "--json"], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([NETPROF, "report", str(trace), "--json"], stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise DemoError(f"netprof report ended with exit code {done.returncode}")
     try:

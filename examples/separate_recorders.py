@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import Host, Lab
+from program import NETPROF
 
 _TRAIN = Path(__file__).parent / "train.py"
 _BINS = ("1ms", "1300us", "900us", "1700us")
@@ -59,7 +60,7 @@ def _recorder(
 ) -> subprocess.Popen[Any]:
     told = [text for number, rank in ranks.items() for text in ("--rank", f"{rank.pid}={number}")]
     pids = [str(rank.pid) for rank in ranks.values()]
-    command = [sys.executable, "-m", "netprof", "attach", *pids, *told, "--world-size", str(size), "--no-live"]
+    command = [NETPROF, "attach", *pids, *told, "--world-size", str(size), "--no-live"]
     command += ["--duration", f"{seconds}s", "--bin", bin_width, "--force", "--json", "--out", str(out)]
     options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return host.popen(command, **options) if host is not None else subprocess.Popen(command, **options)

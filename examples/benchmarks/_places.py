@@ -6,5 +6,4 @@ from pathlib import Path
 _TOP = Path(__file__).resolve().parents[2]
 sys.path += [str(_TOP / "examples"), str(_TOP / "tests")]
 
-NETPROF = str(Path(sys.executable).with_name("netprof"))
-"""The installed program: `python -m netprof` in a checkout would be its sources, with nothing compiled."""
+from program import NETPROF as NETPROF  # noqa: E402  it is found from here on
