@@ -22,7 +22,7 @@ from netprof.analysis.events.every_collective import all_collectives, outstandin
 from netprof.analysis.events.flow_cells import FlowCells, FlowsByWindow, Windows, collective_windows
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, IterationTimes, times_of
 from netprof.analysis.events.level import level_columns
-from netprof.analysis.events.members import Members, find_members
+from netprof.analysis.events.members import Members, find_members, together
 from netprof.analysis.events.order import clock_bounds
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.posted import all_posted
@@ -362,9 +362,7 @@ class Evidence:
     @cached_property
     def together(self) -> Collectives:
         """The collectives from when all members that were seen had posted them: what bandwidths are of."""
-        own, ready_ns = self.collectives, self.members.ready_ns
-        begin_ns = np.where(ready_ns < own.end_ns, np.maximum(ready_ns, own.begin_ns), own.begin_ns)
-        return replace(own, begin_ns=begin_ns)
+        return together(self.collectives, self.members)
 
     @cached_property
     def pasts(self) -> Mapping[LinkKey, LinkPast]:
@@ -482,23 +480,26 @@ class Evidence:
     @cached_property
     def account(self) -> Account:
         """What every rank waited for."""
-        return make_account(
-            Sources(
-                waits=self.waits,
-                exposed=self.exposed,
-                around=self.exposed_in_sight,
-                collectives=self.collectives,
-                buckets=self._buckets_in_sight,
-                members=self.members,
-                lanes=self.lanes,
-                sides=self.link_sides,
-                flows=self.fold.flows,
-                resent=self.fold.resent(),
-                resends=self.resends,
-                rtt_ns=self.round_trips_ns,
-                unplaced=self.unplaced,
-                stopped=self.stopped,
-            )
+        return make_account(self.account_sources)
+
+    @property
+    def account_sources(self) -> Sources:
+        """What the account is made from."""
+        return Sources(
+            waits=self.waits,
+            exposed=self.exposed,
+            around=self.exposed_in_sight,
+            collectives=self.collectives,
+            buckets=self._buckets_in_sight,
+            members=self.members,
+            lanes=self.lanes,
+            sides=self.link_sides,
+            flows=self.fold.flows,
+            resent=self.fold.resent(),
+            resends=self.resends,
+            rtt_ns=self.round_trips_ns,
+            unplaced=self.unplaced,
+            stopped=self.stopped,
         )
 
     @cached_property

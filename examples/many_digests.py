@@ -2,7 +2,8 @@
 
     python examples/many_digests.py out/digests/job=ddp/host=h0 out/many --hosts 1000 --ranks 8 --iterations 1000
 
-What each rank did and waited for is what one of the real ranks did and waited for; who that is, chance decides.
+What each rank did and waited for is what one of the real ranks did and waited for; who that is, chance decides. With
+--alone each host's digest is one that was made of it alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from netprof.analysis.digest.digest import (
     Digest,
     Held,
     HostPart,
+    JobPart,
     Passed,
     PlacedRank,
     Tables,
@@ -30,6 +32,8 @@ from netprof.analysis.digest.digest import (
     WindowTimes,
 )
 from netprof.analysis.digest.opened import open_digest, plain_part
+from netprof.analysis.digest.spans import Spans, SpanSet
+from netprof.analysis.digest.ways import WayBusy
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.tables.columns import Columns, concatenate, empty
@@ -38,7 +42,7 @@ from netprof.trace.digest import digests_in, host_folder, job_file, job_folder, 
 
 Int64 = npt.NDArray[np.int64]
 C = TypeVar("C", bound=Columns)
-_TIMES = ("begin_ns", "end_ns", "posted_ns")
+_TIMES = ("begin_ns", "end_ns", "posted_ns", "moved_ns")
 
 
 def main() -> None:
@@ -48,11 +52,15 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--ranks", type=int, default=8, help="on each host")
     parser.add_argument("--iterations", type=int, default=1000)
+    parser.add_argument("--alone", action="store_true", help="each made alone")
     options = parser.parse_args()
-    multiply(options.source, options.target, options.hosts, options.ranks, options.iterations)
+    given = options.source, options.target, options.hosts, options.ranks, options.iterations
+    multiply(*given, alone=options.alone)
 
 
-def multiply(source: Path, target: Path, hosts: int, ranks: int = 2, iterations: int = 0) -> Path:
+def multiply(
+    source: Path, target: Path, hosts: int, ranks: int = 2, iterations: int = 0, *, alone: bool = False
+) -> Path:
     """Write digests of `hosts` with `ranks` each, and as many iterations as asked for, or as there are.
 
     Returns `target`.
@@ -62,12 +70,22 @@ def multiply(source: Path, target: Path, hosts: int, ranks: int = 2, iterations:
     base = replace(base, tables=_repeated(base.tables, times, _period_ns(base.tables), iterations))
     names = tuple(f"node{number:04d}" for number in range(hosts))
     rng = np.random.default_rng(hosts)
+    job = replace(base.job, hosts=names, world_size=hosts * ranks)
     for number, name in enumerate(names):
         dealt = rng.permutation(np.resize(_pids(base), ranks))
-        write_digest(_of_host(base, number, name, dealt), host_folder(target, "many", name))
-    job = replace(base.job, hosts=names, world_size=hosts * ranks)
-    write_json(make_folder(job_folder(target, "many")), job_file(job.made), plain_part(job))
+        digest = _of_host(base, number, name, dealt)
+        if alone:
+            made = f"{number:016x}"
+            digest = replace(digest, host=replace(digest.host, made=made))
+            _write_job(replace(job, hosts=(name,), made=made), target)
+        write_digest(digest, host_folder(target, "many", name))
+    if not alone:
+        _write_job(job, target)
     return target
+
+
+def _write_job(job: JobPart, target: Path) -> None:
+    write_json(make_folder(job_folder(target, "many")), job_file(job.made), plain_part(job))
 
 
 def _pids(base: Digest) -> Int64:
@@ -107,10 +125,15 @@ def _repeated(tables: Tables, times: int, period_ns: int, iterations: int) -> Ta
         collectives=again(tables.collectives, windows),
         link_seconds=again(tables.link_seconds, windows),
         passages=tables.passages,
+        spans=again(tables.spans, windows),
+        tcp_clocks=again(tables.tcp_clocks, windows),
+        way_busy=again(tables.way_busy, windows),
     )
-    inside = {name: getattr(found, name) for name in ("iterations", "collectives", "link_seconds")}
+    inside = {
+        name: getattr(found, name) for name in ("iterations", "collectives", "link_seconds", "spans", "tcp_clocks")
+    }
     cut = {name: table.where(table.begin_ns < end_ns) for name, table in inside.items()}
-    numbered = {name: getattr(found, name) for name in ("waiting", "held", "did")}
+    numbered = {name: getattr(found, name) for name in ("waiting", "held", "did", "way_busy")}
     cut |= {name: table.where(table.window < count) for name, table in numbered.items()}
     first = np.arange(count)
     windows_of_held = _first(found.held_windows, count)
@@ -134,6 +157,9 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
         for pid, was in pairs
         if was in of_rank
     ]
+    of_base = list(enumerate(base.host.ways))
+    ways = [(replace(way, pid=pid), row) for pid, was in pairs for row, way in of_base if way.pid == was]
+    spans = _dealt_sets(base.host.spans, pairs)
     others = [(row, thing) for row, thing in enumerate(base.host.things) if thing.kind != Kind.RANK]
     things += [
         replace(thing, place=(number << 20) + thing.place, who=replace(thing.who, label=f"{thing.who.label} of {name}"))
@@ -149,6 +175,9 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
         waiting=tuple(replace(waits[was], pid=pid, rank=pid - 1) for pid, was in pairs if was in waits),
         things=tuple(things),
         ends={},
+        spans=tuple(each for each, _ in spans),
+        rtt_ns=base.host.rtt_ns,
+        ways=tuple(way for way, _ in ways),
     )
     rows = [*(of_rank[was] for _, was in pairs if was in of_rank), *(row for row, _ in others)]
     return Digest(
@@ -164,8 +193,30 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
             collectives=_dealt(CollectiveTimes, tables.collectives, pairs),
             link_seconds=tables.link_seconds,
             passages=empty(Passed),
+            tcp_clocks=tables.tcp_clocks,
+            way_busy=_ways(tables.way_busy, [row for _, row in ways]),
+            spans=_spans(tables.spans, [place for _, place in spans]),
         ),
     )
+
+
+def _dealt_sets(sets: tuple[SpanSet, ...], pairs: list[tuple[int, int]]) -> list[tuple[SpanSet, int]]:
+    """Return the sets of time of a host, and the place that each has in those of the real one."""
+    placed = [(each, place) for place, each in enumerate(sets)]
+    own = [(replace(each, pid=pid), place) for pid, was in pairs for each, place in placed if each.pid == was]
+    return own + [(each, place) for each, place in placed if each.pid < 0]
+
+
+def _spans(table: Spans, places: list[int]) -> Spans:
+    parts = [
+        replace(own := table.where(table.set == was), set=np.full(len(own), new)) for new, was in enumerate(places)
+    ]
+    return concatenate(Spans, parts)
+
+
+def _ways(table: WayBusy, rows: list[int]) -> WayBusy:
+    parts = [replace(own := table.where(table.way == was), way=np.full(len(own), new)) for new, was in enumerate(rows)]
+    return concatenate(WayBusy, parts)
 
 
 def _renamed(who: Who, pid: int, name: str) -> Who:

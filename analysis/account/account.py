@@ -9,8 +9,24 @@ import numpy as np
 
 from netprof.analysis.account.activity import Activity, activity
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, turns
-from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, lost_unseen, recoveries, silences
-from netprof.analysis.account.waiting import WITHOUT_COLLECTIVE, Waiting, explain, within
+from netprof.analysis.account.group_times import (
+    NOBODY_HOLDS,
+    GroupTimes,
+    least_silence_ns,
+    lost_unseen,
+    recoveries,
+    silences,
+)
+from netprof.analysis.account.waiting import (
+    WITHOUT_COLLECTIVE,
+    Known,
+    OnWire,
+    Waiting,
+    explain,
+    resolve_lateness,
+    when_all_seen,
+    within,
+)
 from netprof.analysis.events.buckets import Buckets
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.factors import sent_per_byte
@@ -27,8 +43,6 @@ _HARDLY_ANY = 0.05
 """Share of the bytes that a collective needs, below which it went another way."""
 _MINOR_LINK = 0.01
 """Share of a communicator's bytes below which a link does not hold it up."""
-_LEAST_SILENCE_NS = 2_000_000
-_ROUND_TRIPS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,18 +85,51 @@ class Sources:
 def make_account(sources: Sources) -> Account:
     """Make the account. Nothing of it is a guess about time: every exposed nanosecond is in it once."""
     collectives, members = sources.collectives, sources.members
-    pids = sorted(sources.lanes.pids | set(sources.waits))
-    activities = {pid: activity([sources.lanes.of_process(pid, way) for way in (TRANSMIT, RECEIVE)]) for pid in pids}
+    activities = activities_of(sources)
     numbers = np.unique(members.group[members.group >= 0]).tolist()
     groups = {number: _group_times(number, sources, activities) for number in numbers}
-    unseen = went_another_way(collectives, members, sources.lanes)
-    hidden = {pid: _without_collective(waits, pid, sources) for pid, waits in sources.waits.items()}
-    carried = {pid: times for pid in hidden if len(times := _on_ports(pid, sources.lanes))}
+    hidden, carried = without_collective(sources), on_ports(sources)
     if carried:
         groups[WITHOUT_COLLECTIVE] = _times_on_ports(sorted(carried), sources)
-    waiting = explain(sources.waits, collectives, members, activities, groups, unseen, hidden, carried)
+    known = Known(
+        collectives=collectives,
+        members=members,
+        on_wire=on_wire(sources, activities),
+        groups=groups,
+        all_seen=when_all_seen(members, collectives),
+        hidden=hidden,
+        carried=carried,
+    )
+    waiting = resolve_lateness(explain(sources.waits, known))
     around = within(waiting, sources.around)
     return Account(around if sources.exposed is sources.around else within(waiting, sources.exposed), around, groups)
+
+
+def activities_of(sources: Sources) -> dict[int, Activity]:
+    """Return when payload moved to or from each process."""
+    pids = sorted(sources.lanes.pids | set(sources.waits))
+    return {pid: activity([sources.lanes.of_process(pid, way) for way in (TRANSMIT, RECEIVE)]) for pid in pids}
+
+
+def on_wire(sources: Sources, activities: Mapping[int, Activity]) -> OnWire:
+    """Return what the wire showed of each collective."""
+    own = sources.collectives
+    moved_ns = np.full(len(own), np.iinfo(np.int64).min)
+    for pid in np.unique(own.pid).tolist():
+        if pid in activities:
+            rows = np.flatnonzero(own.pid == pid)
+            moved_ns[rows] = activities[pid].last_before(own.end_ns[rows])
+    return OnWire(went_another_way(own, sources.members, sources.lanes), moved_ns)
+
+
+def without_collective(sources: Sources) -> dict[int, Intervals]:
+    """Return when each process waits for what is no collective that was seen."""
+    return {pid: _without_collective(waits, pid, sources) for pid, waits in sources.waits.items()}
+
+
+def on_ports(sources: Sources) -> dict[int, Intervals]:
+    """Return when the RDMA ports moved anything that each process uses, if they ever did."""
+    return {pid: times for pid in sources.waits if len(times := _on_ports(pid, sources.lanes))}
 
 
 def _on_ports(pid: int, lanes: Lanes) -> Intervals:
@@ -127,7 +174,7 @@ def went_another_way(collectives: Collectives, members: Members, lanes: Lanes) -
 def _group_times(number: int, sources: Sources, activities: Mapping[int, Activity]) -> GroupTimes:
     pids = np.unique(sources.collectives.pid[sources.members.group == number]).tolist()
     waits = union([sources.waits[pid] for pid in pids if pid in sources.waits])
-    links = _links_of(pids, sources.lanes)
+    links = links_of(pids, sources.lanes)
     sides = [side for side in sources.sides if side.link in links]
     turn = turns(sources.collectives, sources.members, number)
     flows = np.flatnonzero(np.isin(sources.flows.pid, pids))
@@ -136,7 +183,7 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     loss = recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow])
     moved = union([merge(activities[pid].first_ns, activities[pid].last_ns + 1) for pid in pids if pid in activities])
     sent = {pid: activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns for pid in pids}
-    least_ns = max(_LEAST_SILENCE_NS, _ROUND_TRIPS * int(sources.rtt_ns[flows].max(initial=0)))
+    least_ns = least_silence_ns(int(sources.rtt_ns[flows].max(initial=0)))
     resends = {flow: times for flow, times in sources.resends.times().items() if flow in flows}
     held, unseen = lost_unseen(silences(sent, moved, least_ns), resends)
     for flow, times in unseen.items():
@@ -146,7 +193,7 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     return GroupTimes(bottlenecks(sides, turn, waits), loss, held, unplaced, stopped)
 
 
-def _links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:
+def links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:
     """Return the links over which some processes move their bytes, but for those that carry hardly any."""
     moved: dict[LinkKey, int] = {}
     for lane, _, bins in lanes:

@@ -100,6 +100,11 @@ def turns(collectives: Collectives, members: Members, group: int) -> Intervals:
     np.maximum.at(done, event, collectives.end_ns[rows])
     begin = np.full(len(done), np.iinfo(np.int64).max)
     np.minimum.at(begin, event, collectives.posted_ns[rows])
+    return one_after_another(begin, done)
+
+
+def one_after_another(begin: Int64, done: Int64) -> Intervals:
+    """Return the turns of collectives, given when the first member posted each and the last one was done with it."""
     order = np.argsort(begin, kind="stable")
     done = np.maximum.accumulate(done[order])
     begin = np.maximum(begin[order], np.concatenate((begin[order][:1], done[:-1])))
@@ -113,7 +118,7 @@ def bottlenecks(sides: Sequence[LinkSide], turn: Intervals, within: Intervals) -
     In each turn that is the side that is full for longest, and where that one is not, any other that is full: a slow or
     shared leg is full nearly all the time, the others only while it lets them.
     """
-    found = [_full(side, within) for side in sides]
+    found = [full_times(side, within) for side in sides]
     found = [each for each in found if len(each.full)]
     if not found:
         return ()
@@ -134,7 +139,8 @@ def bottlenecks(sides: Sequence[LinkSide], turn: Intervals, within: Intervals) -
     return tuple(result)
 
 
-def _full(side: LinkSide, within: Intervals) -> Bottleneck:
+def full_times(side: LinkSide, within: Intervals) -> Bottleneck:
+    """Return when one side of a link is full; `within` is as `full_time` takes it."""
     width = window_ns(side.line_rate_bps)
     own = full_time([side.own], width, within)
     full = full_time([side.own, side.others], width, within) if len(side.others.begin_ns) else own

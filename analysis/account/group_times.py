@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -29,25 +30,52 @@ class Held:
 
 
 _CLOSE_NS = 100_000_000
+LEAST_SILENCE_NS = 2_000_000
+"""What is shorter is none, whatever the round trip."""
+_ROUND_TRIPS = 2
 
 
 NOBODY_HOLDS = Held(NOTHING, np.zeros(0, np.int64))
 """No such time."""
 
 
+class Times(Protocol):
+    """Sets of time for one communicator; of several that apply to a moment, the first one explains it."""
+
+    @property
+    def unplaced(self) -> Intervals:
+        """When bytes of its members passed of which it is not known when: the wire explains nothing there."""
+
+    @property
+    def stopped(self) -> Mapping[int, Intervals]:
+        """When a member, by process, was stopped: that is what holds everybody."""
+
+    @property
+    def link_full(self) -> Intervals:
+        """When the link that holds everybody up is full of the job's bytes."""
+
+    @property
+    def other_traffic(self) -> Intervals:
+        """When the link that holds everybody up is full, but not of the job's bytes."""
+
+    @property
+    def recovering(self) -> Intervals:
+        """When a flow recovers from loss."""
+
+    @property
+    def held(self) -> Held:
+        """When a host holds everybody."""
+
+
 @dataclass(frozen=True, eq=False)
 class GroupTimes:
-    """Sets of time for one communicator; of several that apply to a moment, the first one explains it.
-
-    In `unplaced` time bytes of its members passed of which it is not known when: nothing there is explained by the
-    wire. While a member is `stopped`, that is what holds everybody.
-    """
+    """`Times` of a communicator, by what explains them: links, and flows by their row."""
 
     bottlenecks: tuple[Bottleneck, ...]
-    loss: Mapping[int, Intervals]  # by the flow's row
+    loss: Mapping[int, Intervals]
     held: Held
     unplaced: Intervals = NOTHING
-    stopped: Mapping[int, Intervals] = field(default_factory=dict)  # by process
+    stopped: Mapping[int, Intervals] = field(default_factory=dict)
 
     @cached_property
     def link_full(self) -> Intervals:
@@ -68,6 +96,11 @@ class GroupTimes:
     def recovering(self) -> Intervals:
         """When a flow recovers from loss."""
         return union(list(self.loss.values()))
+
+
+def least_silence_ns(rtt_ns: int) -> int:
+    """Return for how long nothing has to move for a host to hold everybody, given the longest round trip."""
+    return max(LEAST_SILENCE_NS, _ROUND_TRIPS * rtt_ns)
 
 
 def silences(sent_ns: Mapping[int, Int64], moved: Intervals, least_ns: int) -> Held:

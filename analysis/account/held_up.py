@@ -26,6 +26,12 @@ _MAIN = 0.1
 """Share of the bytes of the way that carries the most from which on another one is its sibling."""
 
 
+def main_ways(paths: Paths, sent_bytes: Int64) -> Int64:
+    """Return the ways that carry enough to be compared; `sent_bytes` are by flow."""
+    amount = np.bincount(paths.of_flow, weights=sent_bytes, minlength=len(paths.keys))
+    return np.flatnonzero(amount >= max(_MAIN * amount.max(initial=0), 1))
+
+
 class Kind(IntEnum):
     """What may hold others up, and what it is compared with: its like."""
 
@@ -139,8 +145,7 @@ def by_paths(
     Of the time that no link and no loss explains, a way is held for as much as TCP was busy there for longer than the
     median of its siblings; `sent_bytes` are by flow.
     """
-    amount = np.bincount(paths.of_flow, weights=sent_bytes, minlength=len(paths.keys))
-    main = np.flatnonzero(amount >= max(_MAIN * amount.max(initial=0), 1))
+    main = main_ways(paths, sent_bytes)
     found = np.zeros((len(main), 2, len(windows)), np.int64)
     flows = [np.flatnonzero(paths.of_flow == path).tolist() for path in main.tolist()]
     for group, pids in members.items():
@@ -153,16 +158,20 @@ def by_paths(
             lost = union([times.loss[flow] for flow in flows[place] if flow in times.loss])
             found[place, 0] += windows.of(recovering & lost)
         busy = np.stack([clocks.during(flows[place], windows.begin_ns, windows.end_ns) for place in own.tolist()])
-        found[own, 1] += np.minimum(_more_than_siblings(busy), windows.of(slow)).astype(np.int64)
+        found[own, 1] += np.minimum(more_than_siblings(busy), windows.of(slow)).astype(np.int64)
     return HeldUp(Kind.PATH, tuple(paths.keys[path] for path in main.tolist()), found)
 
 
-def _more_than_siblings(values: Float64) -> Float64:
+def more_than_siblings(values: Float64) -> Float64:
     """Return by how much each row is above the median of the other rows; 0 without any. Shape as given."""
     if len(values) < 2:
         return np.zeros_like(values)
-    others = [np.median(np.delete(values, row, axis=0), axis=0) for row in range(len(values))]
-    return np.maximum(values - np.stack(others), 0.0)
+    order = np.argsort(values, axis=0, kind="stable")
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(len(values))[:, None], axis=0)
+    ascending, others = np.take_along_axis(values, order, axis=0), len(values) - 1
+    middle = [np.where(at < rank, ascending[at], ascending[at + 1]) for at in ((others - 1) // 2, others // 2)]
+    return np.asarray(np.maximum(values - (middle[0] + middle[1]) / 2, 0.0))
 
 
 def _most_wait(waiting: Waiting, group: int, pids: Sequence[int]) -> Intervals:

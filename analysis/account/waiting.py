@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from netprof.analysis.account.activity import Activity
 from netprof.analysis.account.causes import (
     HOST,
     LATE_RANK,
@@ -20,11 +18,11 @@ from netprof.analysis.account.causes import (
     WAIT_CAUSES,
     Cause,
 )
-from netprof.analysis.account.group_times import GroupTimes, Held
+from netprof.analysis.account.group_times import Held, Times
 from netprof.analysis.account.pieces import NOTHING, Pieces, contains, cut_at, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
-from netprof.analysis.tables.columns import Columns, Int64, concatenate, distinct
+from netprof.analysis.tables.columns import Bool, Columns, Int64, concatenate, distinct
 from netprof.analysis.tables.intervals import NOTHING as NO_TIME
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 
@@ -62,30 +60,41 @@ class Waiting(Columns):
         return self.end_ns - self.begin_ns
 
 
-def explain(
-    waits: Mapping[int, Intervals],
-    collectives: Collectives,
-    members: Members,
-    activities: Mapping[int, Activity],
-    groups: Mapping[int, GroupTimes],
-    unseen: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    hidden: Mapping[int, Intervals],
-    carried: Mapping[int, Intervals] = MappingProxyType({}),
-) -> Waiting:
+@dataclass(frozen=True, eq=False)
+class OnWire(Columns):
+    """What the wire showed of collectives, row by row as they are.
+
+    `another_way` says that hardly any byte was seen of one, by whoever performed it; `moved_ns` is when payload last
+    moved to or from its process before it was done, long before where that was not seen.
+    """
+
+    another_way: Bool
+    moved_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What explains waiting.
+
+    `groups` and `all_seen` are by communicator, the latter when all its members are recorded. By process, `hidden` is
+    when it waits for something that is no collective that was seen, and `carried` when its RDMA ports moved anything.
+    """
+
+    collectives: Collectives
+    members: Members
+    on_wire: OnWire
+    groups: Mapping[int, Times]
+    all_seen: Mapping[int, Intervals]
+    hidden: Mapping[int, Intervals] = field(default_factory=dict)
+    carried: Mapping[int, Intervals] = field(default_factory=dict)
+
+
+def explain(waits: Mapping[int, Intervals], known: Known) -> Waiting:
     """Give every nanosecond of `waits` (by process) its cause; what is returned covers exactly them.
 
-    `unseen` says of each collective whether its bytes passed no wire that was watched, and `hidden` when a process
-    waits for something that is no collective that was seen; `carried` when its RDMA ports moved anything.
+    Who is late is not asked yet for what it waits itself: `resolve_lateness`.
     """
-    all_seen = {group: _all_seen(group, members, collectives) for group in np.unique(members.group).tolist()}
-    parts = []
-    for pid, times in sorted(waits.items()):
-        own_hidden = times & hidden.get(pid, NO_TIME)
-        by_port = own_hidden & carried.get(pid, NO_TIME)
-        parts.append(
-            _of_process(pid, times, collectives, members, activities, groups, all_seen, unseen, own_hidden, by_port)
-        )
-    return resolve_lateness(concatenate(Waiting, parts))
+    return concatenate(Waiting, [_of_process(pid, times, known) for pid, times in sorted(waits.items())])
 
 
 def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
@@ -105,46 +114,47 @@ def resolve_lateness(waiting: Waiting) -> Waiting:
     """
     for _ in range(_LONGEST_CHAIN):
         late = waiting.cause == _NUMBER[LATE_RANK]
-        culprits = np.unique(waiting.culprit[late]).tolist()
-        exposed = {pid: waiting.where(waiting.pid == pid) for pid in culprits}
-        passed_on = [_passed_on(waiting.where(late & (waiting.culprit == pid)), exposed[pid]) for pid in culprits]
-        if not any(changed for _, changed in passed_on):
+        asked = late & np.isin(waiting.culprit, waiting.pid)
+        found, changed = _passed_on(waiting.where(asked), waiting.where(np.isin(waiting.pid, waiting.culprit[asked])))
+        if not changed:
             break
-        kept = [waiting.where(~late), *(part for part, _ in passed_on)]
-        waiting = concatenate(Waiting, kept)
+        waiting = concatenate(Waiting, [waiting.where(~asked), found])
         waiting = waiting.where(np.lexsort((waiting.begin_ns, waiting.pid)))
     return waiting
 
 
-def _passed_on(late: Waiting, culprit: Waiting) -> tuple[Waiting, bool]:
-    """Cut stretches that wait for one late process by that one's own waiting, and take over its causes there."""
-    begin, end, row = cut_at(late.begin_ns, late.end_ns, distinct(culprit.begin_ns, culprit.end_ns))
-    index = np.searchsorted(culprit.begin_ns, begin, "right") - 1
-    known = np.maximum(index, 0)
-    waits = (index >= 0) & (begin < culprit.end_ns[known]) if len(culprit) else np.zeros(len(begin), bool)
-    waits = np.asarray(waits) & (culprit.culprit[known] != late.pid[row] if len(culprit) else False)
-    cause, who, group = late.cause[row], late.culprit[row], late.group[row]
-    if len(culprit):
-        cause = np.where(waits, culprit.cause[known], cause)
-        who = np.where(waits, culprit.culprit[known], who)
-        group = np.where(waits, culprit.group[known], group)
-    return Waiting(late.pid[row], begin, end, cause, who, group), bool(waits.any())
+def _passed_on(late: Waiting, culprits: Waiting) -> tuple[Waiting, bool]:
+    """Cut stretches that wait for late processes by those ones' own waiting, and take over its causes there.
+
+    `culprits` are the stretches of those processes, by process and begin; each of `late` has some. All are laid one
+    process behind the other, by places instead of times, so that one look tells of all.
+    """
+    if len(late) == 0:
+        return late, False
+    places = distinct(late.begin_ns, late.end_ns, culprits.begin_ns, culprits.end_ns)
+    pids = distinct(culprits.pid)
+
+    def laid(pid: Int64, at_ns: Int64) -> Int64:
+        return np.searchsorted(pids, pid) * len(places) + np.searchsorted(places, at_ns)
+
+    low, high = (laid(culprits.pid, at_ns) for at_ns in (culprits.begin_ns, culprits.end_ns))
+    begin, end, row = cut_at(laid(late.culprit, late.begin_ns), laid(late.culprit, late.end_ns), distinct(low, high))
+    known = np.maximum(np.searchsorted(low, begin, "right") - 1, 0)
+    found = late.where(row)
+    found = replace(found, begin_ns=places[begin % len(places)], end_ns=places[end % len(places)])
+    waits = (low[known] <= begin) & (begin < high[known]) & (culprits.culprit[known] != found.pid)
+    taken = {name: np.where(waits, getattr(culprits, name)[known], getattr(found, name)) for name in _TAKEN_OVER}
+    return replace(found, **taken), bool(waits.any())
 
 
-def _of_process(
-    pid: int,
-    waits: Intervals,
-    collectives: Collectives,
-    members: Members,
-    activities: Mapping[int, Activity],
-    groups: Mapping[int, GroupTimes],
-    all_seen: Mapping[int, Intervals],
-    unseen: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    hidden: Intervals,
-    by_port: Intervals,
-) -> Waiting:
-    own = np.flatnonzero(collectives.pid == pid)
-    mine, others = collectives.where(own), members.where(own)
+_TAKEN_OVER = ("cause", "culprit", "group")
+
+
+def _of_process(pid: int, waits: Intervals, known: Known) -> Waiting:
+    hidden = waits & known.hidden.get(pid, NO_TIME)
+    by_port = hidden & known.carried.get(pid, NO_TIME)
+    own = np.flatnonzero(known.collectives.pid == pid)
+    mine, others, on_wire = known.collectives.where(own), known.members.where(own), known.on_wire.where(own)
     pieces = pieces_of(waits, mine)
     found: list[Waiting] = []
 
@@ -153,25 +163,25 @@ def _of_process(
 
     outstanding = pieces.where(pieces.row != NOTHING)
     idle = pieces.where(pieces.row == NOTHING)
-    found.append(_by_ports(pid, idle.times & by_port, groups.get(WITHOUT_COLLECTIVE)))
+    found.append(_by_ports(pid, idle.times & by_port, known.groups.get(WITHOUT_COLLECTIVE)))
     found.append(_span(pid, (idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
     found.append(_span(pid, idle.times - hidden, HOST, pid, -1))
     not_posted, outstanding = outstanding.cut(mine.posted_ns[outstanding.row])
     give(not_posted, HOST, pid)
     late, outstanding = outstanding.cut(_late_until(mine, others)[outstanding.row])
     give(late, LATE_RANK, others.last_pid[late.row])
-    another_way = unseen[own][outstanding.row]
+    another_way = on_wire.another_way[outstanding.row]
     give(outstanding.where(another_way), UNSEEN)
     outstanding = outstanding.where(~another_way)
-    moved_ns = _all_moved_ns(mine, others, activities.get(pid))
+    moved_ns = _all_moved_ns(mine, others, on_wire.moved_ns)
     for number in np.unique(others.group[outstanding.row]).tolist():
-        part, times = outstanding.where(others.group[outstanding.row] == number), groups.get(number)
+        part, times = outstanding.where(others.group[outstanding.row] == number), known.groups.get(number)
         if times is not None:
             unplaced, part = part.split(times.unplaced)
             give(unplaced, UNSEEN)
         under_way, arrived = part.cut(moved_ns[part.row])
         give(arrived, HOST, pid)
-        found.append(_by_wire(pid, under_way, number, times, all_seen[number]))
+        found.append(_by_wire(pid, under_way, number, times, known.all_seen[number]))
     return _in_order(concatenate(Waiting, found))
 
 
@@ -184,12 +194,14 @@ def _late_until(mine: Collectives, others: Members) -> Int64:
     return np.where(others.ready_ns <= mine.end_ns, others.late_ns, mine.posted_ns)
 
 
-def _all_moved_ns(mine: Collectives, others: Members, moved: Activity | None) -> Int64:
+def _all_moved_ns(mine: Collectives, others: Members, moved_ns: Int64) -> Int64:
     """Return from when on nothing moved to or from the process any more before each collective was done."""
-    if moved is None:
-        return mine.end_ns
-    last = moved.last_before(mine.end_ns)
-    return np.where(last >= np.maximum(mine.posted_ns, others.ready_ns), last, mine.end_ns)
+    return np.where(moved_ns >= np.maximum(mine.posted_ns, others.ready_ns), moved_ns, mine.end_ns)
+
+
+def when_all_seen(members: Members, collectives: Collectives) -> dict[int, Intervals]:
+    """Return when all members of each communicator are recorded, as far as it is known how many there are."""
+    return {group: _all_seen(group, members, collectives) for group in np.unique(members.group).tolist()}
 
 
 def _all_seen(group: int, members: Members, collectives: Collectives) -> Intervals:
@@ -213,7 +225,7 @@ def _all_seen(group: int, members: Members, collectives: Collectives) -> Interva
     return interval(int(collectives.posted_ns[rows].min()), int(collectives.end_ns[rows].max()))
 
 
-def _by_wire(pid: int, part: Pieces, group: int, times: GroupTimes | None, all_seen: Intervals) -> Waiting:
+def _by_wire(pid: int, part: Pieces, group: int, times: Times | None, all_seen: Intervals) -> Waiting:
     """Explain what is left by what the wire did; all that nothing explains is the transport's.
 
     While members are not recorded it may as well be that they are late, or busy.
@@ -238,7 +250,7 @@ def _by_wire(pid: int, part: Pieces, group: int, times: GroupTimes | None, all_s
     return concatenate(Waiting, [*found, _span(pid, left - all_seen, UNSEEN, NOBODY, group)])
 
 
-def _by_ports(pid: int, times: Intervals, ports: GroupTimes | None) -> Waiting:
+def _by_ports(pid: int, times: Intervals, ports: Times | None) -> Waiting:
     """Explain time in which RDMA ports moved what no collective was seen to carry."""
     if ports is None:
         return _span(pid, times, UNSEEN, NOBODY, -1)

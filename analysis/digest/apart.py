@@ -1,43 +1,27 @@
-"""The digests of hosts that were each digested alone: put on one clock by their streams, to say who comes last."""
+"""The digests of hosts that were each digested alone, put on one clock: iterations, and who comes last to what."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from netprof.analysis.account.held_up import Windows
 from netprof.analysis.digest.conclude import in_order, without_times
-from netprof.analysis.digest.digest import CollectiveTimes, Digest, HostPart, JobPart
+from netprof.analysis.digest.digest import HostPart, JobPart
 from netprof.analysis.digest.latest import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.digest.opened import Source, open_digest
+from netprof.analysis.digest.own import Own, Reference, bounds_ns
 from netprof.analysis.digest.passages import NumberedStreams, streams_of
+from netprof.analysis.digest.world import Seen, World, seen_by_all, seen_of, world_of
 from netprof.analysis.events.arrivals import Arrivals
-from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import IterationTimes, narrow
-from netprof.analysis.events.matching import partners
 from netprof.analysis.events.split import splits_of
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
 from netprof.analysis.findings.scaling import Scaling, scaling
-from netprof.analysis.hosts.by_collectives import for_all, of_whole_job, paired
-from netprof.analysis.hosts.clocks import by_collectives, by_realtime
-from netprof.analysis.hosts.moved import instant, to_reference
-from netprof.analysis.hosts.numbers import MOST_PIDS
-from netprof.analysis.tables.columns import Columns, Float64, Int64, concatenate
-from netprof.errors import TraceError, UsageError
-from netprof.model import HostClock
-
-_MOST_HOSTS = 1 << 20
-_TABLES = ("iterations", "collectives")
-
-
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """The host whose clock the job's is, and the collectives of the whole job that its first rank saw."""
-
-    host: HostPart
-    collectives: Collectives
-    world_size: int | None
+from netprof.analysis.hosts.by_collectives import needs_all
+from netprof.analysis.tables.columns import concatenate
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,36 +33,23 @@ class ApartPart:
     hosts: tuple[HostPart, ...]
     times: IterationTimes
     latest: Latest
+    seen: Seen
 
 
 @dataclass(frozen=True, eq=False)
 class ApartConcluded:
-    """What they come to: iterations in the time that all recorded, and who came last in each."""
+    """What they come to: iterations in the time that all recorded, who came last in each, and what all know together.
+
+    `hosts` are by number.
+    """
 
     jobs: tuple[JobPart, ...]
-    hosts: tuple[HostPart, ...]
+    hosts: Mapping[int, HostPart]
     span_ns: tuple[int, int]
     iterations: IterationsFinding
     scaling: Scaling | None
     arrivals: Arrivals
-    iteration_ns: Int64
-
-
-def reference_of(source: Source) -> Reference:
-    """Return the reference of a job, given the digest of its first host. Raises TraceError, UsageError."""
-    digest = _alone(open_digest(source, _TABLES))
-    size = digest.job.world_size
-    return Reference(digest.host, of_whole_job(_collectives(digest.tables.collectives), size), size)
-
-
-def _alone(digest: Digest) -> Digest:
-    if len(digest.job.hosts) > 1:
-        names = ", ".join(digest.job.hosts[:4])
-        raise UsageError(
-            f"the digest of {digest.host.host.name} was made together with others ({names}), these were not",
-            "make all digests of a job with one netprof digest, or each alone",
-        )
-    return digest
+    world: World
 
 
 def streams_part(numbered: tuple[int, Source]) -> tuple[NumberedStreams, ...]:
@@ -95,81 +66,28 @@ def all_streams(parts: Sequence[tuple[NumberedStreams, ...]]) -> tuple[NumberedS
     return tuple(each for part in parts for each in part)
 
 
-def apart_part(numbered: tuple[int, Source], reference: Reference, clocks: Mapping[int, HostClock]) -> ApartPart:
-    """Return what one host adds; the reference is number 0, `clocks` are by number, as far as streams tell.
+def apart_part(
+    numbered: tuple[int, Source], own: Callable[[tuple[int, Source]], Own], reference: Reference
+) -> ApartPart:
+    """Return what one host adds; `own` is how it is opened. Raises TraceError, UsageError."""
+    return _part(own(numbered), reference)
 
-    Raises TraceError, UsageError.
-    """
-    number, source = numbered
-    if number >= _MOST_HOSTS:
-        raise TraceError(f"{number + 1} digests are more than can be told apart", f"give {_MOST_HOSTS} at most")
-    digest = _alone(open_digest(source, _TABLES))
-    if digest.job.world_size != reference.world_size:
-        raise TraceError(
-            f"the digest of {digest.host.host.name} is of another job than that of {reference.host.host.name}",
-            "name the digests of one job",
-        )
-    every = _collectives(digest.tables.collectives)
-    clock = clocks.get(number) or _clock(digest.host, every, reference)
-    distance = number * MOST_PIDS
-    times = _moved_times(digest.tables.iterations, clock, distance)
-    own = for_all(_moved(every, clock, distance), reference.world_size)
+
+def _part(own: Own, reference: Reference) -> ApartPart:
     return ApartPart(
-        numbers=(number,),
-        jobs=(digest.job,),
-        hosts=(_moved_host(digest.host, clock, distance),),
-        times=narrow(times),
-        latest=_latest(own, reference.collectives, number, clock),
+        numbers=(own.number,),
+        jobs=(own.job,),
+        hosts=(own.host,),
+        times=narrow(own.times),
+        latest=_latest(own, reference),
+        seen=seen_of(own, reference),
     )
 
 
-def _collectives(table: CollectiveTimes) -> Collectives:
-    columns = {name: getattr(table, name) for name in CollectiveTimes.__dataclass_fields__}
-    found = Collectives(**columns, tid=table.pid, posted_tid=table.pid, work=np.zeros(len(table), np.int64))
-    return found.where(np.argsort(found.begin_ns, kind="stable"))
-
-
-def _clock(host: HostPart, own: Collectives, reference: Reference) -> HostClock:
-    meta, known = host.host.meta, reference.host
-    rough = by_realtime(known.host.meta.clock, meta.clock)
-    both = paired(reference.collectives, of_whole_job(own, reference.world_size), rough)
-    found = None if both is None else by_collectives(*both, known.span_ns)
-    return rough if found is None else found
-
-
-def _moved(found: Collectives, clock: HostClock, distance: int) -> Collectives:
-    times = {name: to_reference(clock, getattr(found, name)) for name in ("begin_ns", "end_ns", "posted_ns")}
-    return replace(found, pid=found.pid + distance, **times)
-
-
-def _moved_times(times: IterationTimes, clock: HostClock, distance: int) -> IterationTimes:
-    begin_ns = to_reference(clock, times.begin_ns.astype(np.int64))
-    return replace(times, pid=times.pid.astype(np.int64) + distance, begin_ns=begin_ns)
-
-
-def _moved_host(host: HostPart, clock: HostClock, distance: int) -> HostPart:
-    ranks = {pid + distance: rank for pid, rank in host.told_ranks.items()}
-    span = instant(clock, host.span_ns[0]), instant(clock, host.span_ns[1])
-    pids = {pid: pid - distance for pid in ranks}
-    return replace(host, host=replace(host.host, clock=clock, pids=pids), told_ranks=ranks, span_ns=span)
-
-
-def _latest(own: Collectives, reference: Collectives, number: int, clock: HostClock) -> Latest:
-    parts = []
-    for pid in np.unique(own.pid).tolist():
-        mine = own.where(own.pid == pid)
-        mine = mine.where(np.argsort(mine.posted_ns, kind="stable"))
-        event = partners(mine, reference)
-        parts.append(_Events(event, mine.posted_ns, mine.pid).where(event >= 0))
-    found = concatenate(_Events, parts)
-    return latest_of(found.event, found.posted_ns, found.pid, number, clock.bound_ns, len(reference))
-
-
-@dataclass(frozen=True, eq=False)
-class _Events(Columns):
-    event: Int64
-    posted_ns: Int64
-    pid: Int64
+def _latest(own: Own, reference: Reference) -> Latest:
+    rows = np.flatnonzero(own.event >= 0)
+    bound_ns = own.host.host.clock.bound_ns
+    return latest_of(own.event[rows], own.collectives.where(rows), own.number, bound_ns, len(reference.events))
 
 
 def apart_together(parts: Sequence[ApartPart]) -> ApartPart:
@@ -180,41 +98,35 @@ def apart_together(parts: Sequence[ApartPart]) -> ApartPart:
         hosts=tuple(host for part in parts for host in part.hosts),
         times=concatenate(IterationTimes, [part.times for part in parts]),
         latest=latest_of_all([part.latest for part in parts]),
+        seen=seen_by_all([part.seen for part in parts]),
     )
 
 
-def conclude_apart(part: ApartPart, baseline_s: float | None = None) -> ApartConcluded:
-    """Conclude from all hosts. Raises TraceError where they recorded no time in common."""
+def conclude_apart(
+    part: ApartPart, reference: Reference, span: tuple[int, int], baseline_s: float | None = None
+) -> ApartConcluded:
+    """Conclude from all hosts; `span` is the time that the report is of."""
     order = np.argsort(part.numbers, kind="stable").tolist()
-    hosts, jobs = tuple(part.hosts[n] for n in order), tuple(part.jobs[n] for n in order)
-    span = max(host.span_ns[0] for host in hosts), min(host.span_ns[1] for host in hosts)
-    if span[0] >= span[1]:
-        raise TraceError("the hosts recorded no time in common", "name the digests of hosts that recorded together")
-    times = in_order(_cut(part.times, span))
+    hosts = {part.numbers[n]: part.hosts[n] for n in order}
+    jobs = tuple(part.jobs[n] for n in order)
+    times = in_order(in_span(part.times, span))
     iterations = _iterations(jobs, times)
-    found, (begin_ns, end_ns) = iterations.durations, _windows(times)
-    ranks = {pid: rank for host in hosts for pid, rank in host.told_ranks.items()}
+    found, windows = iterations.durations, _windows(times)
+    ranks = {pid: rank for host in hosts.values() for pid, rank in host.told_ranks.items()}
+    bounds = bounds_ns({number: host.host.clock for number, host in hosts.items()})
+    for_all = part.latest.where(needs_all(reference.events))
     return ApartConcluded(
         jobs=jobs,
         hosts=hosts,
         span_ns=span,
         iterations=without_times(iterations),
         scaling=scaling(splits_of(times), ranks, found.phases.total if found else None, baseline_s),
-        arrivals=arrivals_of(part.latest, _bounds(part), begin_ns, end_ns),
-        iteration_ns=end_ns - begin_ns,
+        arrivals=arrivals_of(for_all, bounds, windows.begin_ns, windows.end_ns),
+        world=world_of(part.latest, part.seen, bounds, windows, span, reference),
     )
 
 
-def _bounds(part: ApartPart) -> Float64:
-    """Return how true the clock of each host is, by its number: a number whose digest was left out has none."""
-    found = np.full(max(part.numbers) + 1, np.inf)
-    for number, host in zip(part.numbers, part.hosts, strict=True):
-        if host.host.clock.bound_ns is not None:
-            found[number] = host.host.clock.bound_ns
-    return found
-
-
-def _cut(times: IterationTimes, span_ns: tuple[int, int]) -> IterationTimes:
+def in_span(times: IterationTimes, span_ns: tuple[int, int]) -> IterationTimes:
     """Return the iterations in the time that all hosts recorded; what lasts since the one before is not known there."""
     begin_ns = times.begin_ns.astype(np.int64)
     inside = (begin_ns >= span_ns[0]) & (begin_ns + times.duration_ns <= span_ns[1])
@@ -227,14 +139,14 @@ def _cut(times: IterationTimes, span_ns: tuple[int, int]) -> IterationTimes:
     return replace(found, **level)
 
 
-def _windows(times: IterationTimes) -> tuple[Int64, Int64]:
+def _windows(times: IterationTimes) -> Windows:
     """Return the iterations of the process that has the most."""
     if len(times) == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return Windows(np.zeros(0, np.int64), np.zeros(0, np.int64))
     pids, counts = np.unique(times.pid, return_counts=True)
     own = times.where(times.pid == pids[np.argmax(counts)])
     begin_ns = own.begin_ns.astype(np.int64)
-    return begin_ns, begin_ns + own.duration_ns
+    return Windows(begin_ns, begin_ns + own.duration_ns)
 
 
 def _iterations(jobs: Sequence[JobPart], times: IterationTimes) -> IterationsFinding:

@@ -12,7 +12,7 @@ from netprof.analysis.digest.digest import Did, HostPart, JobPart, Thing
 from netprof.analysis.digest.part import Part, saves_ns
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.split import splits_of
-from netprof.analysis.findings.doing import Doing, Of, Times, what_it_did
+from netprof.analysis.findings.doing import NO_TIMES, Doing, Of, what_it_did
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
 from netprof.analysis.findings.scaling import Scaling, scaling
 from netprof.analysis.findings.stragglers_finding import StragglersFinding, find_stragglers
@@ -76,15 +76,15 @@ def conclude_part(part: Part, baseline_s: float | None = None) -> Concluded:
     iterations = _iterations(part.job, times)
     found = iterations.durations
     ranks = {pid: rank for host in part.hosts for pid, rank in host.told_ranks.items()}
-    stragglers, asked = _stragglers(part) if part.job.stragglers_known else (None, [])
+    stragglers, asked, unasked = _stragglers(part) if part.job.stragglers_known else (None, (), 0)
     return Concluded(
         job=part.job,
         hosts=part.hosts,
         iterations=without_times(iterations),
         scaling=scaling(splits_of(times), ranks, found.phases.total if found else None, baseline_s),
         stragglers=stragglers,
-        asked=tuple(asked[:_MOST_ASKED]),
-        unasked=len(asked[_MOST_ASKED:]),
+        asked=asked,
+        unasked=unasked,
         exposed_ns=part.exposed_ns,
         saves_ns=saves_ns(part),
     )
@@ -118,22 +118,28 @@ def _iterations(job: JobPart, times: IterationTimes) -> IterationsFinding:
     )
 
 
-def _stragglers(part: Part) -> tuple[StragglersFinding, list[Asked]]:
-    """Return who holds the job up, and what is asked of them, what costs most first."""
-    asked: dict[Who, Asked] = {}
+def _stragglers(part: Part) -> tuple[StragglersFinding, tuple[Asked, ...], int]:
+    """Return what `ask_stragglers` does of the digests' own findings."""
     things = [thing for host in part.hosts for thing in host.things]
     windows = Windows(part.held_windows.begin_ns, part.held_windows.end_ns)
     names = {(Kind(thing.kind), _key(thing)): thing.who for thing in things}
-    nothing = Times((), np.zeros((0, len(Of), 0), np.float32))
     held = tuple(_held(kind, part, things, len(windows)) for kind in Kind)
 
+    return ask_stragglers(StragglersParts(windows, held, NO_TIMES, names))
+
+
+def ask_stragglers(parts: StragglersParts) -> tuple[StragglersFinding, tuple[Asked, ...], int]:
+    """Return who holds the job up, what is asked of those that cost most, and how many are not asked about."""
+    asked: dict[Who, Asked] = {}
+
     def ask(times: object, pid: int, rows: Int64, host_ns: float) -> None:
-        who = names[Kind.RANK, pid]
+        who = parts.names[Kind.RANK, pid]
         asked[who] = Asked(pid, who, rows, host_ns)
 
-    found = find_stragglers(StragglersParts(windows, held, nothing, names), ask)
+    found = find_stragglers(parts, ask)
     first = [asked[each.who] for each in found.stragglers if each.kind is Kind.RANK and each.who in asked]
-    return replace(found, made_of=StragglersParts(windows, (), nothing, {})), first
+    light = replace(found, made_of=StragglersParts(parts.windows, (), NO_TIMES, {}))
+    return light, tuple(first[:_MOST_ASKED]), len(first[_MOST_ASKED:])
 
 
 def _key(thing: Thing) -> object:
@@ -180,16 +186,16 @@ def all_sums(parts: Sequence[Sums]) -> Sums:
     return Sums(pids, total, known)
 
 
-def with_doings(found: Concluded, sums: Sums) -> Concluded:
-    """Return the conclusions with what stragglers did, as the digests answered."""
+def with_doings(stragglers: StragglersFinding | None, asked: Sequence[Asked], sums: Sums) -> StragglersFinding | None:
+    """Return the stragglers with what they did, as the digests answered."""
     doings: dict[Who, Doing | None] = {
         each.who: what_it_did(_OneSum(sums.pids, sums.total[n], sums.known[n]), each.pid, each.rows, each.host_ns)
-        for n, each in enumerate(found.asked)
+        for n, each in enumerate(asked)
     }
-    if found.stragglers is None:
-        return found
+    if stragglers is None:
+        return None
     told = tuple(
         replace(each, doing=doings[each.who]) if each.kind is Kind.RANK and each.who in doings else each
-        for each in found.stragglers.stragglers
+        for each in stragglers.stragglers
     )
-    return replace(found, stragglers=replace(found.stragglers, stragglers=told))
+    return replace(stragglers, stragglers=told)

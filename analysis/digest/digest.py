@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.account.causes import WAIT_CAUSES, Cause
+from netprof.analysis.digest.spans import Spans, SpanSet
+from netprof.analysis.digest.ways import Way, WayBusy
 from netprof.analysis.events.iterations import Dropped, IterationTimes
 from netprof.analysis.findings.checks import Check
 from netprof.analysis.findings.collectives import Counted
@@ -81,7 +83,11 @@ class Did(Columns):
 
 @dataclass(frozen=True, eq=False)
 class CollectiveTimes(Columns):
-    """The collectives that a process saw begin and end, as `Collectives`; ns, bytes."""
+    """The collectives that a process saw begin and end, as `Collectives`; ns, bytes.
+
+    `another_way` is 1 where hardly any byte of one passed a wire that was watched, and `moved_ns` as `OnWire` has it,
+    UNKNOWN where nothing moved; both are kept where a host is digested alone.
+    """
 
     pid: Int64
     group: Int64
@@ -93,6 +99,8 @@ class CollectiveTimes(Columns):
     posted_ns: Int64
     begin_ns: Int64
     end_ns: Int64
+    another_way: Int64
+    moved_ns: Int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +111,20 @@ class Passed(Columns):
     direction: Int64
     position: Int64
     time_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class TcpClocks(Columns):
+    """For how long TCP's clocks of the host's main flows ran, as `ClockSamples`: put together in short bins; us."""
+
+    begin_ns: Int64
+    end_ns: Int64
+    watched_ns: Int64
+    busy_us: Int64
+    receiver_us: Int64
+    sender_us: Int64
+    held_back_us: Int64
+    full_us: Int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +170,9 @@ class Thing(Placed):
 @dataclass(frozen=True)
 class HostPart:
     """What a digest says of its host beside the tables; `made` is in which making it was made, and
-    `ends` are the addresses and ports of the flows of table `passages`."""
+    `ends` are the addresses and ports of the flows of table `passages`, `spans` what the sets of time of table `spans`
+    are of, `rtt_ns` the longest round trip and the median one, and `ways` those of table `way_busy`: these are of hosts
+    that were digested alone."""
 
     made: str
     host: Host
@@ -159,6 +183,9 @@ class HostPart:
     waiting: tuple[RankWaiting, ...]
     things: tuple[Thing, ...]
     ends: Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
+    spans: tuple[SpanSet, ...]
+    rtt_ns: tuple[int, int]
+    ways: tuple[Way, ...]
 
 
 @dataclass(frozen=True)
@@ -206,6 +233,9 @@ class Tables:
     collectives: CollectiveTimes
     link_seconds: LinkSeconds
     passages: Passed
+    spans: Spans
+    tcp_clocks: TcpClocks
+    way_busy: WayBusy
 
 
 @dataclass(frozen=True, eq=False)

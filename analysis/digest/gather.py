@@ -7,8 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.analysis.digest.digest import WAITED_NAMES, CollectiveTimes, Waited, WindowTimes
+from netprof.analysis.account.account import activities_of, on_wire
+from netprof.analysis.account.held_up import Windows
+from netprof.analysis.digest.digest import WAITED_NAMES, CollectiveTimes, TcpClocks, Waited, WindowTimes
+from netprof.analysis.digest.spans import NO_SPANS, FoundSpans, find_spans, merge_spans
+from netprof.analysis.digest.ways import NO_WAYS, FoundWays, find_ways, merge_ways
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.doing import NO_TIMES, AllTimes, TimesOfPieces, times_of_ranks
+from netprof.analysis.findings.transport_reason import main_samples
 from netprof.analysis.findings.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate, empty
@@ -16,6 +22,8 @@ from netprof.analysis.tables.flow_table import LinkKey
 from netprof.schema import RECEIVE, TRANSMIT
 
 _SECOND_NS = 10**9
+_CLOCK_BIN_NS = 20_000_000
+"""About how often TCP is asked for its clocks."""
 _OPAQUE = (1 << 62) - 1
 """What is kept of an address: enough to tell communicators of a process apart."""
 
@@ -31,21 +39,41 @@ class Seconds(Columns):
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """What the processes waited for in each of the iterations `windows`, their collectives, and each link's bytes."""
+    """What the processes waited for in each of the iterations `windows`, their collectives, and each link's bytes.
+
+    `times`, what is known of each process's time in those, and all that follows `seconds` are kept of one host alone.
+    """
 
     waited: Waited
     windows: WindowTimes
+    times: AllTimes
     collectives: CollectiveTimes
     seconds: Mapping[LinkKey, Seconds]
+    spans: FoundSpans
+    tcp_clocks: TcpClocks
+    ways: FoundWays
 
 
 def _conclude(analysis: Analysis) -> Gathered:
     evidence = analysis.evidence
-    waited, windows = empty(Waited), empty(WindowTimes)
+    alone = len(evidence.hosts) == 1
+    waited, windows, times, ways = empty(Waited), empty(WindowTimes), NO_TIMES, NO_WAYS
     if len(evidence.iterations):
         table = waiting_by_iteration(evidence.iterations, evidence.account.around)
         waited, windows = _rows(table), WindowTimes(table.begin_ns, table.end_ns)
-    return Gathered(waited, windows, _collectives(evidence), _seconds(evidence))
+        if alone:
+            times = times_of_ranks(evidence, table.pids.tolist(), Windows(table.begin_ns, table.end_ns))
+            ways = find_ways(evidence, table.begin_ns, table.end_ns)
+    return Gathered(
+        waited,
+        windows,
+        times,
+        _collectives(evidence, alone=alone),
+        _seconds(evidence),
+        find_spans(evidence) if alone else NO_SPANS,
+        _tcp_clocks(evidence) if alone else empty(TcpClocks),
+        ways,
+    )
 
 
 def _rows(table: WaitingByIteration) -> Waited:
@@ -57,11 +85,26 @@ def _rows(table: WaitingByIteration) -> Waited:
     return Waited(np.repeat(table.pids, count), window, **causes, late_for_ns=table.late_for_ns.reshape(-1))
 
 
-def _collectives(evidence: Evidence) -> CollectiveTimes:
-    own = evidence.owned(evidence.collectives)
-    group = np.where(own.group == UNKNOWN, UNKNOWN, own.group & _OPAQUE)
-    columns = {name: getattr(own, name) for name in CollectiveTimes.__dataclass_fields__}
-    return CollectiveTimes(**columns | {"group": group})
+def _collectives(evidence: Evidence, *, alone: bool) -> CollectiveTimes:
+    every = evidence.collectives
+    group = np.where(every.group == UNKNOWN, UNKNOWN, every.group & _OPAQUE)
+    nothing = np.full(len(every), UNKNOWN)
+    columns = {name: getattr(every, name, nothing) for name in CollectiveTimes.__dataclass_fields__}
+    if alone:
+        sources = evidence.account_sources
+        seen = on_wire(sources, activities_of(sources))
+        columns |= {"another_way": seen.another_way.astype(np.int64), "moved_ns": np.maximum(seen.moved_ns, UNKNOWN)}
+    found = CollectiveTimes(**columns | {"group": group})
+    return found if evidence.piece.is_all else found.where(evidence.piece.owns(found.begin_ns))
+
+
+def _tcp_clocks(evidence: Evidence) -> TcpClocks:
+    samples = main_samples(evidence)
+    if samples is None:
+        return empty(TcpClocks)
+    found = samples.in_bins(_CLOCK_BIN_NS)
+    clocks = np.rint(found.clocks).astype(np.int64)
+    return TcpClocks(found.begin_ns, found.end_ns, found.watched_ns, *clocks).where(evidence.piece.owns(found.end_ns))
 
 
 def _seconds(evidence: Evidence) -> dict[LinkKey, Seconds]:
@@ -97,8 +140,12 @@ def _merge(parts: Sequence[Gathered], whole: Analysis) -> Gathered:
     return Gathered(
         concatenate(Waited, waited),
         concatenate(WindowTimes, [part.windows for part in parts]),
+        TimesOfPieces([part.times for part in parts], np.cumsum([0, *(len(part.windows) for part in parts)])),
         concatenate(CollectiveTimes, [part.collectives for part in parts]),
         {link: _in_one([part.seconds[link] for part in parts if link in part.seconds]) for link in links},
+        merge_spans([part.spans for part in parts]),
+        concatenate(TcpClocks, [part.tcp_clocks for part in parts]),
+        merge_ways([part.ways for part in parts]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Who came last to each collective of a job, found host by host and put together in any order."""
+"""Who came last to each collective of a job, and when it was under way: host by host, put together in any order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.arrivals import Arrivals
+from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64, empty
 
 NEVER = -(1 << 62)
@@ -19,6 +20,7 @@ _NOBODY_KNOWS = 1 << 61
 class Latest(Columns):
     """By collective: when the last rank asked for it, which process that was on which host, and when the one before it.
 
+    `first_ns` is when the first rank asked for it, and `done_ns` when the last one was done with it.
     `reach_ns` is until when one of the host `reach_host` may have asked for it, as far as clocks tell, the latest of
     all hosts, and `next_reach_ns` that of the others; `seen` ranks were seen. NEVER where there is none.
     """
@@ -31,15 +33,17 @@ class Latest(Columns):
     reach_host: Int64
     next_reach_ns: Int64
     seen: Int64
+    first_ns: Int64
+    done_ns: Int64
 
 
-def latest_of(event: Int64, posted_ns: Int64, pid: Int64, host: int, bound_ns: float | None, events: int) -> Latest:
+def latest_of(event: Int64, own: Collectives, host: int, bound_ns: float | None, events: int) -> Latest:
     """Return who came last of the processes of one host; `event` is which of so many collectives each row is of.
 
     Times are the reference's, known to `bound_ns`.
     """
-    order = np.lexsort((posted_ns, event))
-    event, posted_ns, pid = event[order], posted_ns[order], pid[order]
+    order = np.lexsort((own.posted_ns, event))
+    event, posted_ns, pid = event[order], own.posted_ns[order], own.pid[order]
     last = np.flatnonzero(np.append(event[1:] != event[:-1], True)[: len(event)])
     found = {name: np.full(events, NEVER) for name in Latest.__dataclass_fields__}
     at = event[last]
@@ -49,6 +53,9 @@ def latest_of(event: Int64, posted_ns: Int64, pid: Int64, host: int, bound_ns: f
     found["before_ns"][event[several]] = posted_ns[several - 1]
     found["reach_ns"][at] = posted_ns[last] + _width(bound_ns)
     found["reach_host"][at] = host
+    found["first_ns"][:] = -NEVER
+    np.minimum.at(found["first_ns"], event, posted_ns)
+    np.maximum.at(found["done_ns"], event, own.end_ns[order])
     return Latest(**found)
 
 
@@ -75,6 +82,8 @@ def _of_both(a: Latest, b: Latest) -> Latest:
         reach_host=np.where(wider, b.reach_host, a.reach_host),
         next_reach_ns=np.maximum(np.minimum(a.reach_ns, b.reach_ns), np.maximum(a.next_reach_ns, b.next_reach_ns)),
         seen=a.seen + b.seen,
+        first_ns=np.minimum(a.first_ns, b.first_ns),
+        done_ns=np.maximum(a.done_ns, b.done_ns),
     )
 
 
@@ -88,14 +97,14 @@ def arrivals_of(found: Latest, bounds_ns: Float64, begin_ns: Int64, end_ns: Int6
         return empty(Arrivals)
     place = np.searchsorted(begin_ns, found.last_ns, "right") - 1
     inside = (place >= 0) & (found.last_ns < end_ns[np.maximum(place, 0)])
-    pid = np.where(_is_sure(found, bounds_ns), found.last_pid, UNKNOWN)
+    pid = np.where(is_sure(found, bounds_ns), found.last_pid, UNKNOWN)
     late_ns = found.last_ns - found.before_ns
     arrived = Arrivals(place, np.zeros(len(found), np.int64), pid, late_ns).where(inside)
     arrived = arrived.where(np.lexsort((arrived.late_ns, arrived.iteration)))
     return arrived.where(np.append(arrived.iteration[1:] != arrived.iteration[:-1], True)[: len(arrived)])
 
 
-def _is_sure(found: Latest, bounds_ns: Float64) -> Bool:
+def is_sure(found: Latest, bounds_ns: Float64) -> Bool:
     """Return where nobody on another host can have come later, whatever the clocks are."""
     own = np.minimum(bounds_ns[np.maximum(found.last_host, 0)], float(_NOBODY_KNOWS))
     others = np.where(found.reach_host == found.last_host, found.next_reach_ns, found.reach_ns)

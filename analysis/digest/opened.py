@@ -16,10 +16,12 @@ from netprof.analysis.account.held_up import Kind
 from netprof.analysis.digest.digest import Did, Digest, HostPart, JobPart, Tables, cause_of
 from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.digest.passages import Sampled, sample
+from netprof.analysis.digest.spans import SpanSet, What
 from netprof.analysis.digest.take import digests_of
 from netprof.analysis.sections import analyze
 from netprof.analysis.tables.columns import Columns, empty
 from netprof.errors import TraceError
+from netprof.schema import RECEIVE, TRANSMIT
 from netprof.trace import TraceReader, TraceSource
 from netprof.trace.digest import DIGEST_SCHEMA, HOST_FILE, DigestPlace, job_file, read_json, read_table
 from netprof.trace.plain import Special, from_plain, to_plain
@@ -53,6 +55,7 @@ def job_part(job: Path, made: str) -> JobPart:
     return _document(job / job_file(made), JobPart, _check_job)
 
 
+@lru_cache(maxsize=16)
 def digest_of_trace(trace: Path) -> Digest:
     """Return the digest of the trace of one host alone, which is named by the trace's place. Raises TraceError."""
     reader = TraceReader(trace)
@@ -92,6 +95,14 @@ def _check_host(host: HostPart) -> None:
     _require(all(len(each.causes_ns) == len(WAIT_CAUSES) for each in host.waiting), "causes of waiting")
     _require(all(each.summary.past is None or each.summary.past.changes for each in host.links), "links")
     _require(host.span_ns[0] <= host.span_ns[1], "time")
+    _require(all(_can_be(each, len(host.links)) for each in host.spans), "sets of time")
+
+
+def _can_be(found: SpanSet, links: int) -> bool:
+    """Say whether there can be such a set of time in a digest of so many links."""
+    of_link = found.what in (What.FULL, What.OTHERS)
+    fits = 0 <= found.link < links and found.direction in (TRANSMIT, RECEIVE) if of_link else found.link == -1
+    return found.what in What.__members__.values() and fits
 
 
 def _check_job(job: JobPart) -> None:

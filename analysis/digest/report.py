@@ -139,7 +139,7 @@ def report_of(found: Concluded, left_out: tuple[str, ...] = ()) -> Analysis:
         RECORDED: job.recorded,
         RECORDING: recording_of(job, job.meta, hosts),
         STALLED_AT_END: job.stalled,
-        DIGESTED: Digested(len(hosts), _missing(job, hosts), _unasked(found), left_out),
+        DIGESTED: Digested(len(hosts), _missing(job, hosts), unasked(found.unasked), left_out),
     }
     return analysis_of(_SECTIONS, findings, job, job.meta, hosts)
 
@@ -188,10 +188,11 @@ def recording_of(job: JobPart, meta: Meta, hosts: Sequence[HostPart]) -> Recordi
     )
 
 
-def _unasked(found: Concluded) -> tuple[str, ...]:
-    if not found.unasked:
+def unasked(ranks: int) -> tuple[str, ...]:
+    """Say that it was not asked what some ranks do."""
+    if not ranks:
         return ()
-    return (f"of {found.unasked} ranks that hold the job up, those that cost the least, what they do meanwhile",)
+    return (f"of {ranks} ranks that hold the job up, those that cost the least, what they do meanwhile",)
 
 
 def _missing(job: JobPart, hosts: Sequence[HostPart]) -> tuple[str, ...]:

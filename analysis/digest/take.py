@@ -25,6 +25,8 @@ from netprof.analysis.digest.digest import (
 )
 from netprof.analysis.digest.gather import GATHERED, Gathered
 from netprof.analysis.digest.passages import Sampled
+from netprof.analysis.digest.spans import Spans, as_table
+from netprof.analysis.digest.ways import ways_table
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.doing import AllTimes, Of
@@ -131,6 +133,7 @@ def _of_host(number: int, analysis: Analysis, owner: _Owner) -> tuple[HostPart, 
     own = [(place, key) for place, key in placed if owner.of_key(key[1]) == number]
     links = [(place, each) for place, each in enumerate(analysis.of(LINKS)) if owner.of_link(each.key) == number]
     pids = {each.pid for each in analysis.of(RANKS) if owner.of_pid(each.pid) == number}
+    spans = as_table(gathered.spans, [each.key for _, each in links])
     part = HostPart(
         made="",
         host=replace(host, meta=_slim(host.meta), pids=_known(host.pids, pids)),
@@ -141,9 +144,12 @@ def _of_host(number: int, analysis: Analysis, owner: _Owner) -> tuple[HostPart, 
         waiting=() if waiting is None else tuple(w for w in waiting.by_rank if owner.of_pid(w.pid) == number),
         things=() if stragglers is None else tuple(_thing(place, *key, stragglers.made_of) for place, key in own),
         ends={},
+        spans=spans[0],
+        rtt_ns=gathered.spans.rtt_ns,
+        ways=ways_table(gathered.ways)[0],
     )
     return part, _tables(
-        gathered, analysis, owner, number, [place for place, _ in own], [each.key for _, each in links]
+        gathered, analysis, owner, number, [place for place, _ in own], [each.key for _, each in links], spans[1]
     )
 
 
@@ -174,6 +180,7 @@ def _tables(
     number: int,
     places: Sequence[int],
     links: Sequence[LinkKey],
+    spans: Spans,
 ) -> Tables:
     times, stragglers = analysis.of(ITERATIONS).times, analysis.of(STRAGGLERS)
     pids = np.unique(np.concatenate([times.pid, gathered.waited.pid, gathered.collectives.pid])).tolist()
@@ -185,10 +192,13 @@ def _tables(
         windows=gathered.windows,
         held=empty(Held) if parts is None else _held(parts, places),
         held_windows=empty(WindowTimes) if parts is None else WindowTimes(parts.windows.begin_ns, parts.windows.end_ns),
-        did=empty(Did) if parts is None else _did(parts.times, own),
+        did=_did(gathered.times if parts is None or gathered.times.pids else parts.times, own),
         collectives=gathered.collectives.where(np.isin(gathered.collectives.pid, own)),
         link_seconds=_link_seconds(gathered, links),
         passages=empty(Passed),
+        spans=spans,
+        tcp_clocks=gathered.tcp_clocks,
+        way_busy=ways_table(gathered.ways)[1],
     )
 
 

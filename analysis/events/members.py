@@ -39,8 +39,15 @@ class Members(Columns):
     ranks: Int64
 
 
+def together(own: Collectives, members: Members) -> Collectives:
+    """Return collectives from when all members that were seen had posted them: what bandwidths are of."""
+    ready_ns = members.ready_ns
+    begin_ns = np.where(ready_ns < own.end_ns, np.maximum(ready_ns, own.begin_ns), own.begin_ns)
+    return replace(own, begin_ns=begin_ns)
+
+
 @dataclass(frozen=True, eq=False)
-class _View:
+class View:
     """A communicator as one process sees it: the rows of its collectives, by the time they were posted."""
 
     pid: int
@@ -66,7 +73,7 @@ def find_members(
     tell.
     """
     event, group = np.full(len(collectives), -1), np.full(len(collectives), -1)
-    views = _views(collectives, ranks, world_size)
+    views = views_of(collectives, ranks, world_size)
     events = 0
     for number, members in enumerate(_communicators(views, traffic)):
         for view in members:
@@ -75,7 +82,8 @@ def find_members(
     return _summarize(collectives, event, group, views, clocks)
 
 
-def _views(collectives: Collectives, ranks: Mapping[int, int], world_size: int | None) -> list[_View]:
+def views_of(collectives: Collectives, ranks: Mapping[int, int], world_size: int | None) -> list[View]:
+    """Return every communicator as each process sees it; `ranks` and `world_size` are as `find_members` takes them."""
     order = np.lexsort((collectives.posted_ns, collectives.group, collectives.backend, collectives.pid))
     edges = np.zeros(len(order), bool)
     for name in ("pid", "backend", "group"):
@@ -89,11 +97,11 @@ def _views(collectives: Collectives, ranks: Mapping[int, int], world_size: int |
         pid, size, number = int(first.pid[0]), int(first.ranks[0]), int(first.number[0])
         if first.group[0] == UNKNOWN:
             size, number = UNKNOWN if world_size is None else world_size, ranks.get(pid, UNKNOWN)
-        views.append(_View(pid, size, number, rows, collectives.where(rows), np.arange(len(rows))))
+        views.append(View(pid, size, number, rows, collectives.where(rows), np.arange(len(rows))))
     return views
 
 
-def _communicators(views: Sequence[_View], traffic: Traffic) -> list[list[_View]]:
+def _communicators(views: Sequence[View], traffic: Traffic) -> list[list[View]]:
     """Put the views of one communicator together, the ones with the most collectives first."""
     left = sorted(views, key=lambda view: -len(view.rows))
     communicators = []
@@ -101,7 +109,8 @@ def _communicators(views: Sequence[_View], traffic: Traffic) -> list[list[_View]
         seed = left.pop(0)
         members = [seed]
         for view in _candidates(seed, left, traffic):
-            if _can_join(members, view) and _are_one(seed, view, found := partners(view.collectives, seed.collectives)):
+            found = partners(view.collectives, seed.collectives) if _can_join(members, view) else None
+            if found is not None and are_one(seed.collectives, view.collectives, found):
                 members.append(replace(view, partner=found))
                 left.remove(view)
             if len(members) == seed.ranks:
@@ -110,7 +119,7 @@ def _communicators(views: Sequence[_View], traffic: Traffic) -> list[list[_View]
     return communicators
 
 
-def _candidates(seed: _View, views: Sequence[_View], traffic: Traffic) -> list[_View]:
+def _candidates(seed: View, views: Sequence[View], traffic: Traffic) -> list[View]:
     """Return the views that may be of the seed's communicator: those it exchanged the most with first."""
     like = [
         view
@@ -122,24 +131,24 @@ def _candidates(seed: _View, views: Sequence[_View], traffic: Traffic) -> list[_
     return sorted(like, key=lambda view: -traffic.get((seed.pid, view.pid), 0.0))
 
 
-def _can_join(members: Sequence[_View], view: _View) -> bool:
+def _can_join(members: Sequence[View], view: View) -> bool:
     """A communicator has each process and each number once."""
     pids, numbers = {m.pid for m in members}, {m.number for m in members if m.number != UNKNOWN}
     return view.pid not in pids and view.number not in numbers
 
 
-def _are_one(other: _View, one: _View, partner: Int64) -> bool:
-    """Tell whether the collectives of a view have partners among those of another, in the time that both were seen."""
-    low = max(int(one.collectives.begin_ns.min()), int(other.collectives.begin_ns.min()))
-    high = min(int(one.collectives.end_ns.max()), int(other.collectives.end_ns.max()))
-    both = (one.collectives.begin_ns >= low) & (one.collectives.end_ns <= high)
+def are_one(other: Collectives, one: Collectives, partner: Int64) -> bool:
+    """Tell whether collectives have partners among others, row by row, in the time that both were seen."""
+    low = max(int(one.begin_ns.min()), int(other.begin_ns.min()))
+    high = min(int(one.end_ns.max()), int(other.end_ns.max()))
+    both = (one.begin_ns >= low) & (one.end_ns <= high)
     if not both.any():
         both[:] = True
     unlike = int((partner[both] < 0).sum())
     return bool(unlike < both.sum() and unlike <= max(_AT_EDGES, (1 - _SURE) * both.sum()))
 
 
-def _number_events(members: Sequence[_View], event: Int64, events: int) -> int:
+def _number_events(members: Sequence[View], event: Int64, events: int) -> int:
     """Give the collectives of a communicator's first member numbers, and its partners the same; returns the next."""
     first, *others = members
     if not others:
@@ -152,7 +161,7 @@ def _number_events(members: Sequence[_View], event: Int64, events: int) -> int:
 
 
 def _summarize(
-    collectives: Collectives, event: Int64, group: Int64, views: Sequence[_View], clocks: ClockBounds
+    collectives: Collectives, event: Int64, group: Int64, views: Sequence[View], clocks: ClockBounds
 ) -> Members:
     ranks = np.full(len(event), UNKNOWN)
     for view in views:

@@ -13,7 +13,7 @@ from netprof.analysis.events.factors import bus_factor, sent_per_byte
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.spread import Spread, spread_of, sum_of
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, concatenate
-from netprof.analysis.tables.intervals import merge
+from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.analysis.wire.bins import Bins
 from netprof.schema import CollectiveKind
 
@@ -60,7 +60,7 @@ def algorithm_bandwidths_bps(collectives: Collectives) -> Float64:
 
 def rank_bandwidths(
     collectives: Collectives,
-    iterations: Iterations,
+    iterations: Iterations | Intervals,
     world_size: int | None,
     sent: Bins | None,
     posted: Collectives | None = None,
@@ -149,7 +149,7 @@ def _needed(collectives: Collectives, world_size: int | None) -> float | None:
     return float((sends.bytes * sent_per_byte(sends.kind, group_sizes(sends, world_size))).sum())
 
 
-def _inside(collectives: Collectives, iterations: Iterations) -> Bool:
+def _inside(collectives: Collectives, iterations: Iterations | Intervals) -> Bool:
     index = np.searchsorted(iterations.begin_ns, collectives.begin_ns, "right") - 1
     return np.asarray((index >= 0) & (collectives.begin_ns < iterations.end_ns[np.maximum(index, 0)]))
 

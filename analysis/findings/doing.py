@@ -96,6 +96,10 @@ class Times:
         return total, is_known
 
 
+NO_TIMES = Times((), np.zeros((0, len(Of), 0), np.float32))
+"""Of no process."""
+
+
 class SummedTimes(Protocol):
     """What is known of the time of processes, summed over iterations."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -81,41 +81,98 @@ APPLICATION = Reason(
 )
 
 
+@dataclass(frozen=True)
+class ClockSums:
+    """For how long TCP's clocks of some flows ran in some time, and for how long these were watched; us.
+
+    `held_back` is how much of `busy` data waited to be sent, and `full` how much none did and the buffer had no room.
+    """
+
+    busy: float = 0.0
+    receiver: float = 0.0
+    sender: float = 0.0
+    held_back: float = 0.0
+    full: float = 0.0
+    whole: float = 0.0
+
+    def __add__(self, other: ClockSums) -> ClockSums:
+        """Return those of both."""
+        return ClockSums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
 def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     """Return what the senders wait for in stretches of `transport`."""
     times = merge(stretches.begin_ns, stretches.end_ns)
     groups = np.unique(stretches.group).tolist()
     pids = np.unique(evidence.collectives.pid[np.isin(evidence.members.group, groups)])
     main = _main_flows(evidence, pids)
-    on_one_host = bool(main.any()) and bool((evidence.fold.flows.device[main] == LOOPBACK).all())
-    known = any(set(evidence.lanes.pids_of(side.link)) & set(pids.tolist()) for side in evidence.link_sides)
-    if not known and not on_one_host:
-        return NO_LINE_RATE
     samples = _samples(evidence, main)
-    if samples is None:
+    sizes = evidence.collectives.bytes[np.isin(evidence.members.group, groups)]
+    trips = evidence.round_trips_ns[evidence.round_trips_ns > 0]
+    rates = [side.line_rate_bps for side in evidence.link_sides]
+    return reason_of(
+        None if samples is None else samples.ran_in(times),
+        knows_rate=any(set(evidence.lanes.pids_of(side.link)) & set(pids.tolist()) for side in evidence.link_sides),
+        on_one_host=bool(main.any()) and bool((evidence.fold.flows.device[main] == LOOPBACK).all()),
+        small=are_small(sizes, float(np.median(trips)) if len(trips) else 0.0, min(rates, default=0.0)),
+    )
+
+
+def reason_of(ran: ClockSums | None, *, knows_rate: bool, on_one_host: bool, small: bool) -> Reason:
+    """Return what the senders wait for: `ran` are the clocks in that time, None if there are none.
+
+    `knows_rate` says whether the line rate of any of their links is known, `small` what `are_small` does.
+    """
+    if not knows_rate and not on_one_host:
+        return NO_LINE_RATE
+    if ran is None:
         return ON_ONE_HOST if on_one_host else NO_CLOCKS
-    busy, receiver, sender, held_back, full, whole = _clocks(samples, times)
-    if max(receiver, sender) >= _BUFFER_MATTERS * whole:
-        return RECEIVER if receiver >= sender else SENDER
+    if max(ran.receiver, ran.sender) >= _BUFFER_MATTERS * ran.whole:
+        return RECEIVER if ran.receiver >= ran.sender else SENDER
     if on_one_host:
         return ON_ONE_HOST
-    if _are_small(evidence, groups):
+    if small:
         return SMALL
-    if busy > 0 and held_back < _MOSTLY * busy:
-        return SENDER if full >= _MOSTLY * busy else APPLICATION
-    return CONGESTION if busy - receiver - sender >= whole - busy else APPLICATION
+    if ran.busy > 0 and ran.held_back < _MOSTLY * ran.busy:
+        return SENDER if ran.full >= _MOSTLY * ran.busy else APPLICATION
+    return CONGESTION if ran.busy - ran.receiver - ran.sender >= ran.whole - ran.busy else APPLICATION
+
+
+def main_samples(evidence: Evidence) -> ClockSamples | None:
+    """Return the clocks of the flows that send most of what the job does, None where the recording has none."""
+    return _samples(evidence, _main_flows(evidence, np.unique(evidence.fold.flows.pid)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Samples:
-    """What went by between two samples of a flow's clocks; us.
+class ClockSamples:
+    """What went by between two samples of flows' clocks.
 
-    `clocks` (clocks + 2, intervals) end with when data waited to be sent, and when none did and the buffer had no room.
+    `clocks` has the shape (5, intervals), as the fields of `ClockSums`; us. `watched_ns` is how long the intervals of
+    all flows are that are put together in one.
     """
 
     begin_ns: Int64
     end_ns: Int64
     clocks: Float64
+    watched_ns: Int64
+
+    def ran_in(self, times: Intervals) -> ClockSums:
+        """Return for how long each clock ran in some time, spread evenly between samples."""
+        inside = covered_until(times, self.end_ns) - covered_until(times, self.begin_ns)
+        share = inside / np.maximum(self.end_ns - self.begin_ns, 1)
+        return ClockSums(*(float((each * share).sum()) for each in (*self.clocks, self.watched_ns / 1e3)))
+
+    def in_bins(self, bin_ns: int) -> ClockSamples:
+        """Return the intervals that end in the same time bin as one."""
+        _, place = np.unique(self.end_ns // bin_ns, return_inverse=True)
+        place = place.reshape(-1)
+        count = int(place.max(initial=-1)) + 1
+        begin, end = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
+        np.minimum.at(begin, place, self.begin_ns)
+        np.maximum.at(end, place, self.end_ns)
+        clocks = [np.bincount(place, clock, minlength=count) for clock in self.clocks]
+        watched = np.bincount(place, self.watched_ns, minlength=count).astype(np.int64)
+        return ClockSamples(begin, end, np.reshape(clocks, (len(self.clocks), count)), watched)
 
 
 def _main_flows(evidence: Evidence, pids: Int64) -> Bool:
@@ -124,12 +181,13 @@ def _main_flows(evidence: Evidence, pids: Int64) -> Bool:
     return np.asarray((sent > 0) & (sent >= _MAIN_FLOW * sent.max(initial=0)))
 
 
-def _samples(evidence: Evidence, main: Bool) -> _Samples | None:
+def _samples(evidence: Evidence, main: Bool) -> ClockSamples | None:
     """Return the clocks of some flows, None where the recording has none."""
     table, flows = evidence.table("tcp"), evidence.fold.flows
     row, time_ns = flows.positions(int64_column(table, "flow_id")), int64_column(table, "time_ns")
     clocks = np.stack([int64_column(table, name) for name in _CLOCKS])
-    kept = (row >= 0) & main[np.maximum(row, 0)] & (clocks[0] != UNKNOWN) if len(row) else np.zeros(0, bool)
+    known = (row >= 0) & (clocks[0] != UNKNOWN)
+    kept = known & main[np.maximum(row, 0)] if known.any() else known
     order = np.flatnonzero(kept)[np.lexsort((time_ns[kept], row[kept]))]
     row, time_ns, clocks = row[order], time_ns[order], clocks[:, order]
     pairs = np.flatnonzero(row[1:] == row[:-1])
@@ -140,22 +198,13 @@ def _samples(evidence: Evidence, main: Bool) -> _Samples | None:
     waited = int64_column(table, "notsent_bytes")[at_end] > 0
     room, used = (int64_column(table, f"send_{name}_bytes")[at_end] for name in ("buffer", "queued"))
     full = ~waited & (room > 0) & (used > _WRITABLE * room)
-    return _Samples(time_ns[pairs], time_ns[pairs + 1], np.vstack((ran, ran[0] * waited, ran[0] * full)))
+    begin_ns, end_ns = time_ns[pairs], time_ns[pairs + 1]
+    return ClockSamples(begin_ns, end_ns, np.vstack((ran, ran[0] * waited, ran[0] * full)), end_ns - begin_ns)
 
 
-def _clocks(samples: _Samples, times: Intervals) -> tuple[float, ...]:
-    """Return for how long each clock ran in `times`, spread evenly between samples, and how long there were any; us."""
-    inside = covered_until(times, samples.end_ns) - covered_until(times, samples.begin_ns)
-    share = inside / np.maximum(samples.end_ns - samples.begin_ns, 1)
-    return (*(float((clock * share).sum()) for clock in samples.clocks), float(inside.sum()) / 1e3)
-
-
-def _are_small(evidence: Evidence, groups: list[int]) -> bool:
-    """Return whether the median collective of some groups takes the link less than a round trip."""
-    sizes = evidence.collectives.bytes[np.isin(evidence.members.group, groups)]
-    sizes = sizes[sizes != UNKNOWN]
-    trips = evidence.round_trips_ns[evidence.round_trips_ns > 0]
-    rates = [side.line_rate_bps for side in evidence.link_sides]
-    if not (len(sizes) and len(trips) and rates):
+def are_small(sizes: Int64, trip_ns: float, line_rate_bps: float) -> bool:
+    """Return whether the median of some collectives' sizes takes the link less than a round trip; not if any is 0."""
+    known = sizes[sizes != UNKNOWN]
+    if not (len(known) and trip_ns and line_rate_bps):
         return False
-    return float(np.median(sizes)) * 8e9 / min(rates) < float(np.median(trips))
+    return float(np.median(known)) * 8e9 / line_rate_bps < trip_ns

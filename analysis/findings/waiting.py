@@ -27,6 +27,7 @@ from netprof.analysis.findings.waiting_finding import (
 from netprof.analysis.findings.waiting_form import waiting_parts
 from netprof.analysis.findings.waiting_words import Blame, blame, most_behind, words
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import Int64
 from netprof.units import duration
 
 _WORST = 5
@@ -47,7 +48,7 @@ def waiting_in(evidence: Evidence, doings: Mapping[str, Doing]) -> WaitingFindin
     waiting = evidence.account.around
     table = waiting_by_iteration(evidence.iterations, waiting)
     exposed_ns = table.waited_ns.sum(axis=(0, 2))
-    longest = np.argsort(-exposed_ns, kind="stable")[:_WORST]
+    longest = longest_waits(exposed_ns)
     return waiting_finding(
         WaitingParts(
             by_rank=by_rank,
@@ -59,6 +60,11 @@ def waiting_in(evidence: Evidence, doings: Mapping[str, Doing]) -> WaitingFindin
         ),
         doings,
     )
+
+
+def longest_waits(exposed_ns: Int64) -> Int64:
+    """Return the iterations that wait the most."""
+    return np.argsort(-exposed_ns, kind="stable")[:_WORST]
 
 
 def doings_of(found: StragglersFinding | None) -> dict[str, Doing]:
@@ -163,17 +169,23 @@ def _saves_ns(table: WaitingByIteration, number: int) -> int:
 
 def _one(row: int, table: WaitingByIteration, waiting: Waiting, evidence: Evidence) -> WorstIteration:
     causes = table.waited_ns[:, row].sum(axis=0)
-    cause = WAIT_CAUSES[int(np.argmax(causes))]
     begin, end = int(table.begin_ns[row]), int(table.end_ns[row])
-    inside = waiting.of(cause)
+    inside = waiting.of(WAIT_CAUSES[int(np.argmax(causes))])
     inside = inside.where((inside.end_ns > begin) & (inside.begin_ns < end) & (inside.culprit != NOBODY))
     rank = None
     if len(inside):
         pids, index = np.unique(inside.culprit, return_inverse=True)
         rank = evidence.ranks.get(int(pids[np.argmax(np.bincount(index, weights=inside.length_ns))]))
+    return waited_iteration(row, (begin, end), causes, rank)
+
+
+def waited_iteration(row: int, span_ns: tuple[int, int], causes_ns: Int64, rank: int | None) -> WorstIteration:
+    """Return an iteration and what it waited for, in the order of WAIT_CAUSES; `rank` is behind most of it."""
+    cause, (begin, end) = WAIT_CAUSES[int(np.argmax(causes_ns))], span_ns
     who = f" (rank {rank})" if rank is not None else ""
-    sentence = f"{duration(int(causes.max()) / 1e9)} of {duration(int(causes.sum()) / 1e9)} for {cause.title}{who}"
-    return WorstIteration(row, begin, end - begin, int(causes.sum()), tuple(causes.tolist()), cause, rank, sentence)
+    exposed_ns = int(causes_ns.sum())
+    sentence = f"{duration(int(causes_ns.max()) / 1e9)} of {duration(exposed_ns / 1e9)} for {cause.title}{who}"
+    return WorstIteration(row, begin, end - begin, exposed_ns, tuple(causes_ns.tolist()), cause, rank, sentence)
 
 
 def _document(finding: WaitingFinding | None) -> dict[str, Any]:

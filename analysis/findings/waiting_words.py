@@ -28,11 +28,11 @@ from netprof.analysis.tables.intervals import Intervals, merge, union
 from netprof.schema import TRANSMIT
 from netprof.units import duration, percent, rate
 
-_ALONE = 0.8
+ALONE = 0.8
 """Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
 
 
-_HELD_UP = "the recorder was held up"
+HELD_UP = "the recorder was held up"
 _PORT_GONE = "an RDMA port was not there"
 _PORTS_REST = "; nor did the RDMA ports of these ranks move them"
 
@@ -97,7 +97,7 @@ def words(cause: Cause, who: Blame, part: float, doing: Doing | None = None) -> 
     `part` is the cause's share of all exposed time, and `doing` what the rank that is behind it does meanwhile.
     """
     happened, next_step = _WORDS[cause]
-    if doing is None or who.part < _ALONE:
+    if doing is None or who.part < ALONE:
         return happened(who, percent(part)), next_step(who)
     return f"{happened(who, percent(part))}: {doing.said}", doing.advice
 
@@ -129,8 +129,8 @@ def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Bla
     pids = evidence.lanes.pids_of(side.link)
     ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
     rest = union([each.full for each in found if each.side.link != side.link])
-    alone = (rest & times).total_ns < (1 - _ALONE) * times.total_ns
-    place = f"{side.link.device} of {_ranks(ranks, pids)}{_on_host(side.link, evidence)}"
+    alone = (rest & times).total_ns < (1 - ALONE) * times.total_ns
+    place = f"{side.link.device} of {ranks_named(ranks, pids)}{_on_host(side.link, evidence)}"
     way = "sending" if side.direction == TRANSMIT else "receiving"
     use = evidence.ports.get(side.link)
     seen = f", seen every {duration(use.period_ns / 1e9)}" if use is not None else ""
@@ -176,19 +176,20 @@ def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
         return Blame(_PORT_GONE, part=gone / times.total_ns)
     unplaced = (times & union(list(evidence.unplaced.values()))).total_ns
     if 2 * unplaced > times.total_ns:
-        return Blame(_HELD_UP, part=unplaced / times.total_ns)
+        return Blame(HELD_UP, part=unplaced / times.total_ns)
     with_port = {pid for use in evidence.ports.values() for pid in use.pids}
     return Blame(detail=_PORTS_REST if set(np.unique(stretches.pid).tolist()) <= with_port else "")
 
 
-def _ranks(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
+def ranks_named(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
+    """Return how some ranks are called, or the processes if nothing says which ranks they are."""
     numbers = ranks or tuple(pids)
     name = "rank" if ranks else "process"
     return f"{name}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _late(who: Blame, part: str) -> str:
-    if who.part >= _ALONE:
+    if who.part >= ALONE:
         return f"{part} of the waiting is for {who.label}, which asks for its collectives after everybody else"
     often = f"most often {who.label}" if who.label else "which of them, their hosts' clocks do not tell"
     return f"{part} of the waiting is for ranks that ask for their collectives last, {often}"

@@ -78,8 +78,13 @@ def _of_trace(reader: TraceSource) -> Collectives:
 
 def for_all(found: Collectives, size: int | None) -> Collectives:
     """Return the collectives in which every one of `size` ranks of a job waits for every other."""
-    found = found.where(np.isin(found.kind, [int(kind) for kind in _FOR_ALL]))
+    found = found.where(needs_all(found))
     return found.where((found.ranks == size) | (found.ranks < 0)) if size is not None else found
+
+
+def needs_all(found: Collectives) -> Bool:
+    """Return which collectives are such that every rank needs something of every other one."""
+    return np.isin(found.kind, [int(kind) for kind in _FOR_ALL])
 
 
 def of_whole_job(every: Collectives, size: int | None) -> Collectives:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from netprof.analysis.hosts.clocks import REALTIME, Span, at, find_clocks
+from netprof.analysis.hosts.clocks import Span, at, find_clocks
+from netprof.analysis.hosts.common_time import (
+    ANOTHER_TIME,
+    about_clocks,
+    about_time,
+    about_versions,
+    at_one_time,
+    common,
+    host_names,
+)
 from netprof.analysis.hosts.joined import JoinedReader
 from netprof.analysis.hosts.meta import meta_of_job
 from netprof.analysis.hosts.moved import Mover, instant
@@ -17,12 +25,6 @@ from netprof.model import Host, HostClock, Meta
 from netprof.schema import UNKNOWN_RANK
 from netprof.trace import TraceReader, TraceSource
 from netprof.trace.index import TraceIndex
-from netprof.units import duration
-
-_WORTH_SAYING_NS = 2 * 10**9
-"""How much of a host's recording is left out without a word: recorders are not started in one moment."""
-_MOST_OF_IT = 0.5
-"""Share of the longest recording that a host has to have recorded for the report to be cut to its time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,17 +129,13 @@ def _processes(meta: Meta) -> set[tuple[int, ...]]:
 
 def _at_one_time(parts: Sequence[_Part], clocks: Sequence[HostClock]) -> tuple[list[_Part], list[HostClock], list[str]]:
     """Leave out what was recorded at another time than the first trace and those that recorded most of it."""
-    spans = _on_reference(parts, clocks)
-    kept: list[int] = []
-    for number in sorted(range(len(spans)), key=lambda each: not _recorded_most(spans)[each]):  # those come first
-        if _overlap([spans[each] for each in kept], spans[number]):
-            kept.append(number)
+    kept = at_one_time(_on_reference(parts, clocks))
     said = [
-        f"{part.reader.path.name} is left out: it was recorded at another time than the others"
+        f"{part.reader.path.name} is left out: {ANOTHER_TIME}"
         for number, part in enumerate(parts)
         if number not in kept
     ]
-    return [parts[number] for number in sorted(kept)], [clocks[number] for number in sorted(kept)], said
+    return [parts[number] for number in kept], [clocks[number] for number in kept], said
 
 
 def _on_reference(parts: Sequence[_Part], clocks: Sequence[HostClock]) -> list[Span]:
@@ -148,32 +146,9 @@ def _on_reference(parts: Sequence[_Part], clocks: Sequence[HostClock]) -> list[S
     ]
 
 
-def _recorded_most(spans: Sequence[Span]) -> list[bool]:
-    """Return which hosts' time the report is of: a recorder that died early does not shorten it for all others.
-
-    The first trace always counts: it is the reference.
-    """
-    longest = max(last - first for first, last in spans)
-    return [number == 0 or last - first >= _MOST_OF_IT * longest for number, (first, last) in enumerate(spans)]
-
-
-def _common(spans: Sequence[Span]) -> Span:
-    """Return the time that all recorded that recorded most of it."""
-    most = [span for span, counts in zip(spans, _recorded_most(spans), strict=True) if counts]
-    return max(first for first, _ in most), min(last for _, last in most)
-
-
-def _overlap(spans: Sequence[Span], another: Span) -> bool:
-    """Tell whether another host recorded any of the time that some have in common."""
-    if not spans:
-        return True
-    begin, end = _common(spans)
-    return max(begin, another[0]) < min(end, another[1])
-
-
 def _joined(parts: Sequence[_Part], clocks: Sequence[HostClock], warnings: Sequence[str]) -> TraceSource:
     spans = _on_reference(parts, clocks)
-    begin_ns, end_ns = _common(spans)
+    begin_ns, end_ns = common(spans)
     numbers = number_hosts([part.reader for part in parts])
     names = host_names(_called(parts))
     hosts = [
@@ -189,7 +164,7 @@ def _joined(parts: Sequence[_Part], clocks: Sequence[HostClock], warnings: Seque
         for name, part, clock, own, (first, last) in zip(names, parts, clocks, numbers, spans, strict=True)
     ]
     meta = meta_of_job(hosts, numbers, (begin_ns, end_ns))
-    said = [*warnings, *_about_time(names, spans), *_about_versions(hosts), *_about_clocks(hosts)]
+    said = [*warnings, *about_time(names, spans), *about_versions(hosts), *about_clocks(hosts)]
     movers = [
         Mover(clock, own, part.meta.bin_ns, meta.bin_ns, begin_ns, end_ns + 1)
         for part, clock, own in zip(parts, clocks, numbers, strict=True)
@@ -199,50 +174,3 @@ def _joined(parts: Sequence[_Part], clocks: Sequence[HostClock], warnings: Seque
 
 def _called(parts: Sequence[_Part]) -> list[tuple[str, str]]:
     return [(part.meta.host, part.reader.path.name) for part in parts]
-
-
-def host_names(called: Sequence[tuple[str, str]]) -> list[str]:
-    """Return what each host is called, given its name and its trace's: where several have one name, like its trace."""
-    known = Counter(host for host, _ in called)
-    found = [host if known[host] == 1 else trace.removesuffix(".netprof") for host, trace in called]
-    again = Counter(found)
-    return [name if again[name] == 1 else f"{name} ({number})" for number, name in enumerate(found, 1)]
-
-
-def _about_time(names: Sequence[str], spans: Sequence[Span]) -> list[str]:
-    begin, end = _common(spans)
-    whole = duration((end - begin) / 1e9)
-    said, cut = [], []
-    for name, (first, last), most in zip(names, spans, _recorded_most(spans), strict=True):
-        inside = min(last, end) - max(first, begin)
-        if last - first > end - begin + _WORTH_SAYING_NS:
-            cut.append(f"{duration((last - first) / 1e9)} on {name}")
-        if not most:
-            said.append(
-                f"{name} recorded only {duration(inside / 1e9)} of these {whole}: what its ranks did in the rest is "
-                "unknown, and so is what others then waited for"
-            )
-    if cut:
-        which = ", ".join(cut)
-        said.insert(
-            0, f"the hosts recorded at different times: this is the {whole} that they have in common, of {which}"
-        )
-    return said
-
-
-def _about_versions(hosts: Sequence[Host]) -> list[str]:
-    versions = sorted({host.meta.netprof_version for host in hosts})
-    schemas = sorted({host.meta.schema_version for host in hosts})
-    if len(versions) == 1 and len(schemas) == 1:
-        return []
-    return [f"the traces were recorded by different versions of netprof ({', '.join(versions)})"]
-
-
-def _about_clocks(hosts: Sequence[Host]) -> list[str]:
-    names = [host.name for host in hosts if host.clock.source == REALTIME]
-    if not names:
-        return []
-    return [
-        f"no connection joins {', '.join(names)} to {hosts[0].name}: its times are put in place by the hosts' realtime "
-        "clocks, which may be seconds apart; what happened first on which host is not known"
-    ]

@@ -31,6 +31,9 @@ from synthetic import MS, Job, with_late_rank
 COMMAND = [NETPROF] if Path(NETPROF).exists() else [sys.executable, "-m", "netprof"]
 
 
+_HEADINGS = f"{'hosts':>6} {'MB':>6} {'seconds':>8} {'CPU s':>7} {'CPU ms/host':>12} {'driver MB':>10} {'all MB':>7}"
+
+
 @dataclass
 class Cost:
     """What a command took: seconds, and the most bytes of its own and of all its processes."""
@@ -47,15 +50,18 @@ def main() -> None:
     parser.add_argument("--hosts", default="10,100,1000", help="comma-separated")
     parser.add_argument("--ranks", type=int, default=8, help="on each host")
     parser.add_argument("--iterations", type=int, default=1000)
+    parser.add_argument("--alone", action="store_true", help="only those that were each made alone")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the digests")
     options = parser.parse_args()
     say_speed()
     place = Path(tempfile.mkdtemp(prefix="netprof-digests-", dir=options.directory))
     try:
         host = digest_of(options.trace or made_trace(place), place)
-        print(f"{'hosts':>6} {'MB':>6} {'seconds':>8} {'CPU s':>7} {'CPU ms/host':>12} {'driver MB':>10} {'all MB':>7}")
-        for hosts in (int(text) for text in options.hosts.split(",")):
-            measure(host, place / str(hosts), hosts, options.ranks, options.iterations)
+        for alone in (True,) if options.alone else (False, True):
+            print(f"\ndigests made {'each alone' if alone else 'in one go'}")
+            print(_HEADINGS)
+            for hosts in (int(text) for text in options.hosts.split(",")):
+                measure(host, place / str(hosts), (hosts, options.ranks, options.iterations), alone=alone)
     finally:
         shutil.rmtree(place)
 
@@ -70,15 +76,19 @@ def digest_of(trace: Path, place: Path) -> Path:
     return place / "one"
 
 
-def measure(source: Path, place: Path, hosts: int, ranks: int, iterations: int) -> None:
-    """Make the digests, report them in a process of its own, print one line of the table."""
-    multiply(source, place, hosts, ranks, iterations)
-    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+def measure(source: Path, place: Path, size: tuple[int, int, int], *, alone: bool) -> None:
+    """Make the digests, report them in a process of its own, print one line of the table.
+
+    `size` is how many hosts, ranks on each, and iterations there are.
+    """
+    hosts, ranks, iterations = size
+    multiply(source, place, hosts, ranks, iterations, alone=alone)
+    size_bytes = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     cost = run([*COMMAND, "report", str(place), "--json"])
     shutil.rmtree(place)
     each_ms = cost.cpu_s * 1e3 / hosts
     print(
-        f"{hosts:6d} {size / 1e6:6.0f} {cost.seconds:8.1f} {cost.cpu_s:7.1f} {each_ms:12.1f}"
+        f"{hosts:6d} {size_bytes / 1e6:6.0f} {cost.seconds:8.1f} {cost.cpu_s:7.1f} {each_ms:12.1f}"
         f" {cost.driver_bytes / 1e6:10.0f} {cost.all_bytes / 1e6:7.0f}",
         flush=True,
     )

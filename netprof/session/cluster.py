@@ -10,6 +10,7 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,21 +70,21 @@ class Here:
 class Processes:
     """Processes of this machine; what they make goes from one to the other by files that only this user can read."""
 
-    def __init__(self, number: int | None = None) -> None:
-        self._number = number or len(os.sched_getaffinity(0))
+    def __init__(self, started: ProcessPoolExecutor, number: int) -> None:
+        self._processes, self._number = started, number
 
     def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
         """Give each process slices of the items, and one of them the end."""
         size = -(-len(items) // (self._number * _PER_WORKER))
         slices = [items[first : first + size] for first in range(0, len(items), size)]
         try:
-            with tempfile.TemporaryDirectory(prefix="netprof-") as place, pool(self._number) as processes:
+            with tempfile.TemporaryDirectory(prefix="netprof-") as place:
                 made = [
-                    processes.submit(_slice, work, each, Path(place) / str(number))
+                    self._processes.submit(_slice, work, each, Path(place) / str(number))
                     for number, each in enumerate(slices)
                 ]
                 files = [each.result() for each in made]
-                said: Said = processes.submit(_last, work, files).result()
+                said: Said = self._processes.submit(_last, work, files).result()
                 return said
         except BrokenProcessPool as error:
             raise NetprofError("a process that works on the digests was killed", "is there enough memory?") from error
@@ -114,12 +115,25 @@ class Cluster:
 
     def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
         """Do it in a tree, whose nodes are where their parts are."""
-        level = self._client.map(work.one, items, pure=False)
+        one = self._client.scatter(work.one, broadcast=True, hash=False)  # it may hold what all hosts know
+        level = self._client.map(_made, items, one=one, pure=False)
         while len(level) > 1:
             groups = [level[first : first + _FAN_IN] for first in range(0, len(level), _FAN_IN)]
             level = [self._client.submit(work.together, group, pure=False) for group in groups]
         said: Said = self._client.submit(work.last, level[0], pure=False).result()
         return said
+
+
+def _made(item: Any, one: Callable[[Any], Any]) -> Any:
+    return one(item)
+
+
+@contextmanager
+def processes(number: int | None = None) -> Iterator[Processes]:
+    """Yield processes of this machine, as many as it has CPUs for us, or `number`."""
+    number = number or len(os.sched_getaffinity(0))
+    with pool(number) as started:
+        yield Processes(started, number)
 
 
 @contextmanager
@@ -129,7 +143,11 @@ def workers(scheduler: str | None, items: int) -> Iterator[Workers]:
     Raises UsageError where Dask is not installed, NetprofError where nobody answers.
     """
     if scheduler is None:
-        yield Here() if items <= _AT_ONCE else Processes()
+        if items <= _AT_ONCE:
+            yield Here()
+        else:
+            with processes() as team:
+                yield team
         return
     with _client(scheduler) as client:
         yield Cluster(client)

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from netprof.analysis.digest.apart import (
-    Reference,
-    all_streams,
-    apart_part,
-    apart_together,
-    conclude_apart,
-    reference_of,
-    streams_part,
-)
+from netprof.analysis.digest.apart import all_streams, apart_part, apart_together, conclude_apart, streams_part
+from netprof.analysis.digest.busy_ways import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
 from netprof.analysis.digest.conclude import Sums, all_sums, conclude_part, sums_of, with_doings
+from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.explained import (
+    Excuses,
+    Explained,
+    Wires,
+    all_excuses,
+    excuses_of,
+    excuses_together,
+    explained_of,
+    explained_together,
+    wires_of,
+)
 from netprof.analysis.digest.opened import Source, open_digest, read_did
+from netprof.analysis.digest.own import Own, Reference, did_in, own_of, ran_in, reference_of
 from netprof.analysis.digest.part import TABLES, Part, part_of, together
 from netprof.analysis.digest.passages import clocks_between
+from netprof.analysis.digest.placed import all_placed, placed_of, usable
 from netprof.analysis.digest.report import report_of
-from netprof.analysis.digest.report_apart import report_apart
+from netprof.analysis.digest.report_apart import Answers, all_answers, conclude_waiting, report_apart, with_answers
+from netprof.analysis.digest.whole_wire import WirePart, wire_part, wires_together
+from netprof.analysis.digest.world import World
 from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.intervals import Intervals
 from netprof.errors import TraceError, UsageError
 from netprof.session.cluster import Work, Workers, workers
 from netprof.session.left_out import LeftOut, reduce_readable
@@ -49,21 +60,90 @@ def analyze_digests(
         if found.asked:
             gone = [each.item for each in left_out]
             readable = [source for source in sources if source not in gone]
-            found = with_doings(found, _sums(team, readable, [each.rows for each in found.asked]))
+            sums = _sums(team, readable, [each.rows for each in found.asked])
+            found = replace(found, stragglers=with_doings(found.stragglers, found.asked, sums))
         return report_of(found, _sentences(left_out))
 
 
 def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | None) -> Analysis:
-    """Return what digests say that were made each alone: the first that can be read has the clock of all."""
+    """Return what digests say that were made each alone: the first that can be read has the clock of all.
+
+    They are looked at again and again, and each time all learn what the others know: how the clocks lie, when every
+    collective was under way, what the wires did meanwhile, what those waited for that were late. After that each
+    explains what its own ranks waited for.
+    """
     reference, left_out = _first_reference(sources)
     numbered = list(enumerate(sources[len(left_out) :]))
     clocks, without_streams = reduce_readable(team, numbered, Work(streams_part, all_streams, clocks_between))
-    gone = {each.item[0] for each in without_streams}
-    readable = [each for each in numbered if each[0] not in gone]
-    one = partial(apart_part, reference=reference, clocks=clocks)
-    conclude = partial(conclude_apart, baseline_s=baseline_s)
+    readable = _without(numbered, without_streams)
+    place = partial(placed_of, reference=reference, clocks=clocks)
+    together, unplaced = reduce_readable(team, readable, Work(place, all_placed, usable))
+    readable = [each for each in readable if each[0] in together.clocks]
+    own = partial(own_of, reference=reference, clocks=together.clocks)
+    conclude = partial(conclude_apart, reference=reference, span=together.span_ns, baseline_s=baseline_s)
+    one = partial(apart_part, own=own, reference=reference)
     found, without_tables = reduce_readable(team, readable, Work(one, apart_together, conclude))
-    return report_apart(found, _sentences((*left_out, *without_streams, *without_tables)))
+    readable = _without(readable, without_tables)
+    ask = Rounds(own, found.world)
+    turn = found.world.turn
+    wires = team.reduce(readable, Work(ask.wire, partial(wires_together, turn), partial(wires_of, found.world)))
+    excuses = team.reduce(readable, Work(partial(ask.excuses, wires=wires), excuses_together, all_excuses))
+    explained = team.reduce(
+        readable, Work(partial(ask.explained, wires=wires, excuses=excuses), explained_together, same)
+    )
+    ways = NO_WAYS
+    if transport_matters(explained):
+        ways = team.reduce(readable, Work(partial(ask.ways, hosts=found.hosts), all_ways, same))
+    report = conclude_waiting(found, explained, excuses.lost.total_ns, ways)
+    without_did: tuple[LeftOut, ...] = ()
+    if report.asked or len(report.explained.slow):
+        about = partial(ask.about, hosts=found.hosts, asked=[each.rows for each in report.asked], slow=explained.slow)
+        answers, without_did = reduce_readable(team, readable, Work(about, all_answers, same))
+        report = with_answers(report, answers)
+    gone = (*left_out, *without_streams, *unplaced, *without_tables, *without_did)
+    others = tuple(f"{_name(dict(numbered)[number])}: {why}" for number, why in together.left_out.items())
+    return report_apart(report, together.said, (*_sentences(gone), *others))
+
+
+def _without(numbered: Sequence[tuple[int, Source]], left_out: Sequence[LeftOut]) -> list[tuple[int, Source]]:
+    gone = {each.item[0] for each in left_out}
+    return [each for each in numbered if each[0] not in gone]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What is asked of each host again and again, by its number and digest: `own` is how that is opened."""
+
+    own: Callable[[tuple[int, Source]], Own]
+    world: World
+
+    def wire(self, numbered: tuple[int, Source]) -> WirePart:
+        """Return what its wire did."""
+        own = self.own(numbered)
+        return wire_part(own, self.world.turn, own.in_whole_job)
+
+    def excuses(self, numbered: tuple[int, Source], wires: Wires) -> Excuses:
+        """Return what its late ranks waited for."""
+        return excuses_of(self.own(numbered), self.world, wires)
+
+    def explained(self, numbered: tuple[int, Source], wires: Wires, excuses: Excuses) -> Explained:
+        """Return what its ranks waited for."""
+        return explained_of(self.own(numbered), self.world, wires, excuses)
+
+    def ways(self, numbered: tuple[int, Source], hosts: Mapping[int, HostPart]) -> BusyWays:
+        """Return how busy its ways were."""
+        number, source = numbered
+        digest = open_digest(source, ("windows", "way_busy"))
+        return busy_ways(number, digest, hosts[number].host.clock, self.world.windows)
+
+    def about(
+        self, numbered: tuple[int, Source], hosts: Mapping[int, HostPart], asked: Sequence[Int64], slow: Intervals
+    ) -> Answers:
+        """Return what its processes did in the iterations that are asked about, and TCP while that was slow."""
+        number, source = numbered
+        digest, clock = open_digest(source, ("did", "windows", "tcp_clocks")), hosts[number].host.clock
+        did = did_in(digest.tables, number, clock, self.world.windows)
+        return Answers(sums_of(did, asked) if asked else None, ran_in(digest.tables.tcp_clocks, clock, slow))
 
 
 def _first_reference(sources: Sequence[Source]) -> tuple[Reference, list[LeftOut]]:

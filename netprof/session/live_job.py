@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from netprof.analysis.hosts.job import host_names, why_not_of_job
+from netprof.analysis.hosts.common_time import host_names
+from netprof.analysis.hosts.job import why_not_of_job
 from netprof.analysis.hosts.meta import meta_of_job
 from netprof.analysis.hosts.moved import LASTING, Mover, instant
 from netprof.analysis.hosts.numbers import number_growing_hosts

@@ -24,23 +24,26 @@ _JOB = "fuzz"
 
 
 def make_digests(rng: random.Random, place: Path) -> None:
-    """Write the digests of a job's two hosts, of which files are damaged."""
-    for name, content in _base().items():
+    """Write the digests of a job's two hosts, made together or each alone, of which files are damaged."""
+    base = _base(alone=rng.random() < 0.6)
+    for name, content in base.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_bytes(content)
-    for name in rng.sample(sorted(_base()), rng.choice((1, 1, 2, 5))):
+    for name in rng.sample(sorted(base), rng.choice((1, 1, 2, 5))):
         _damage(rng, place / name)
 
 
-@lru_cache(maxsize=1)
-def _base() -> dict[str, bytes]:
+@lru_cache(maxsize=2)
+def _base(*, alone: bool) -> dict[str, bytes]:
     """Return the files of digests that are as netprof makes them."""
     with tempfile.TemporaryDirectory(prefix="fuzzed-") as folder:
         traces = [Path(folder, f"h{rank}.netprof") for rank in range(2)]
         for rank, trace in enumerate(traces):
             write_trace(random.Random(0), trace, *of_rank(rank))
         made = Path(folder, "digests")
-        write_digests(analyze(open_job(traces), more=(GATHERED,)), made, _JOB)
+        for together in [[trace] for trace in traces] if alone else [traces]:
+            reader = open_job(together)
+            write_digests(analyze(reader, more=(GATHERED,)), made, _JOB, reader=reader)
         return {str(path.relative_to(made)): path.read_bytes() for path in made.rglob("*") if path.is_file()}
 
 

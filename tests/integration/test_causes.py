@@ -24,6 +24,7 @@ import pytest
 from causes import Played, play
 from causes_cases import CASES as EVERY_CASE
 from lab import NETNS_DIR
+from made_alone import apart, digested, of_traces, who
 from training import netprof
 
 pytest.importorskip("torch", reason="the jobs are PyTorch ones")
@@ -147,6 +148,22 @@ def test_the_largest_cause_is_the_injected_one_and_names_who_is_behind_it(played
         assert first["link"], account(played)
         assert set(first["ranks"]) <= set(expected["ranks"]), account(played)
         assert first["ranks"], account(played)
+
+
+@cases(*(name for name, case in CASES.items() if case.cause and len(case.setting.record) != 1))
+def test_digests_that_were_made_alone_say_the_same(played: Played, tmp_path: Path) -> None:
+    """As if each rank had a host of its own: what all of them know is put together, not what one recorder sees."""
+    traces = apart(played.trace, tmp_path)
+    found, whole = digested(traces, tmp_path / "digests"), of_traces(traces)
+    assert found["verdict_case"] == whole["verdict_case"]
+    mine, its = found["waiting"], whole["waiting"]
+    assert mine["exposed_s"] == pytest.approx(its["exposed_s"])
+    causes = {each["cause"]: each for each in mine["causes"]}
+    for other in its["causes"]:
+        one = causes.get(other["cause"], {"share": 0.0})
+        assert one["share"] == pytest.approx(other["share"], abs=0.01), other["cause"]
+        if other is its["causes"][0] and other["cause"] != "link_full":  # of links that are alike any may be named
+            assert who(one) == who(other)
 
 
 @cases(*CASES)

@@ -16,12 +16,13 @@ from typing import Any
 
 import psutil
 import pytest
-from demo import NETPROF, DemoError, check
+from demo import DemoError, check
 from lab import NETNS_DIR
+from program import NETPROF
 
 needs_demo = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the demo needs root"),
-    pytest.mark.skipif(not NETPROF.exists(), reason=f"{NETPROF} is not installed (make install)"),
+    pytest.mark.skipif(not Path(NETPROF).exists(), reason=f"{NETPROF} is not installed (make install)"),
 ]
 
 

@@ -12,7 +12,7 @@ from netprof.analysis.account.activity import Activity
 from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
 from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, lost_unseen, silences
-from netprof.analysis.account.waiting import Waiting, explain
+from netprof.analysis.account.waiting import Known, OnWire, Waiting, explain, resolve_lateness, when_all_seen
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import find_members
 from netprof.analysis.tables.columns import concatenate
@@ -22,6 +22,7 @@ from netprof.analysis.wire.served import NEVER, Served
 
 A, B, C = 1, 2, 3
 NO_GROUP = GroupTimes((), {}, NOBODY_HOLDS)
+NEVER_MOVED = Activity(*(np.zeros(0, np.int64),) * 2)
 
 
 def spans(*pairs: tuple[int, int]) -> Intervals:
@@ -33,7 +34,13 @@ def account(waits, found: Collectives, group=NO_GROUP, unseen=None, hidden=None,
     members = find_members(found, {}, None, {})
     groups = dict.fromkeys(np.unique(members.group).tolist(), group)
     unseen = np.zeros(len(found), bool) if unseen is None else unseen
-    return explain(waits, found, members, moved or {}, groups, unseen, hidden or {})
+    moved_ns = [
+        (moved or {}).get(pid, NEVER_MOVED).last_before(found.end_ns[[row]])[0]
+        for row, pid in enumerate(found.pid.tolist())
+    ]
+    on_wire = OnWire(unseen, np.array(moved_ns, np.int64))
+    known = Known(found, members, on_wire, groups, when_all_seen(members, found), hidden or {})
+    return resolve_lateness(explain(waits, known))
 
 
 def pair(posted: tuple[int, int], end: int, start: int = 0) -> Collectives:

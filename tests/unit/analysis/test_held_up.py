@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netprof.analysis.account.account import Account
 from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide
@@ -22,7 +24,17 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.account.episodes import Episode, _apart, episodes, windows
 from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes
-from netprof.analysis.account.held_up import CAUSES, Kind, Windows, at_least, by_links, by_paths, by_ranks, mates
+from netprof.analysis.account.held_up import (
+    CAUSES,
+    Kind,
+    Windows,
+    at_least,
+    by_links,
+    by_paths,
+    by_ranks,
+    mates,
+    more_than_siblings,
+)
 from netprof.analysis.account.pieces import Pieces, contains, cut_at
 from netprof.analysis.account.waiting import NOBODY, Waiting, resolve_lateness, within
 from netprof.analysis.tables.flow_table import LinkKey
@@ -293,3 +305,14 @@ def test_of_two_ways_the_busier_one_is_held_for_the_difference() -> None:
     around = waiting((A, 0, 100, TRANSPORT, NOBODY), (B, 0, 100, TRANSPORT, NOBODY))
     found = by_paths(account(around, GroupTimes((), {}, NOBODY_HOLDS)), {0: [A, B]}, ways, clocks, sent, TEN)
     assert found.ns[:, 1].tolist() == [[30, 0], [0, 0]]
+
+
+@given(st.integers(1, 7), st.lists(st.integers(0, 9), max_size=28))
+def test_more_than_the_median_of_all_others(rows, numbers):
+    columns = len(numbers) // rows
+    values = np.array(numbers[: rows * columns], np.float64).reshape(rows, columns)
+    found = more_than_siblings(values)
+    for row in range(rows):
+        others = np.delete(values, row, axis=0)
+        expected = np.maximum(values[row] - np.median(others, axis=0), 0.0) if rows > 1 else np.zeros(columns)
+        assert found[row].tolist() == expected.tolist()

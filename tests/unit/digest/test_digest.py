@@ -211,11 +211,9 @@ def test_made_host_by_host_they_tell_who_comes_last(alike, tmp_path):
     assert found["last_ones"]["ranks"][0]["rank"] == 3
     assert found["last_ones"]["ranks"][0]["host"] == "h3"
     assert found["last_ones"]["ranks"][0]["late_s"] > 0
-    assert "rank 3 on h3 comes last" in found["verdict"]
+    assert found["verdict"] == whole["verdict"]
     assert found["iterations"] == whole["iterations"]
     assert found["scaling_factor"] == whole["scaling_factor"]
-    assert "waiting" not in found
-    assert any("no single one tells" in note for note in found["notes"])
 
 
 def test_clocks_of_their_own_are_compared_by_what_is_kept_of_the_streams(tmp_path):

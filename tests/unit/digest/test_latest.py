@@ -5,8 +5,11 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
+from synthetic import collectives
 
 from netprof.analysis.digest.latest import Latest, arrivals_of, latest_of, latest_of_all
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.tables.columns import concatenate
 
 BEGIN, END = np.array([0, 1000]), np.array([1000, 2000])
 
@@ -15,7 +18,10 @@ def host(number: int, posted: dict[int, list[tuple[int, int]]], bound_ns: float 
     """One host: by collective, when which process asked for it; three collectives in all."""
     rows = [(event, time, pid) for event, asked in posted.items() for time, pid in asked]
     event, time, pid = (np.array(column, np.int64) for column in zip(*rows, strict=True))
-    return latest_of(event, time, pid, number, bound_ns, 3)
+    own = concatenate(
+        Collectives, [collectives(one, at[None], at[None] + 1000) for one, at in zip(pid, time, strict=True)]
+    )
+    return latest_of(event, own, number, bound_ns, 3)
 
 
 def arrived(parts: list[Latest], bounds: list[float]) -> list[tuple[int, int, int]]:
@@ -31,6 +37,14 @@ def test_the_last_of_all_hosts_and_by_how_much():
     ]
     for order in permutations(range(3)):
         assert arrived([parts[number] for number in order], [0.0, 0.0, 0.0]) == [(0, 30, 30), (1, 20, 10)]
+
+
+def test_when_it_was_under_way_on_any_host():
+    parts = [host(0, {0: [(100, 10), (110, 11)]}), host(1, {0: [(150, 20)], 1: [(90, 20)]})]
+    for order in ((0, 1), (1, 0)):
+        found = latest_of_all([parts[number] for number in order])
+        assert found.first_ns.tolist()[:2] == [100, 90]
+        assert found.done_ns.tolist()[:2] == [1150, 1090]
 
 
 def test_collectives_that_one_process_alone_was_seen_in_tell_nothing():

@@ -11,7 +11,7 @@ from cluster_work import killed, same, square, total
 
 from netprof.errors import NetprofError
 from netprof.session import cluster as cluster_module
-from netprof.session.cluster import Cluster, Here, Processes, Work, _taken, workers
+from netprof.session.cluster import Cluster, Here, Processes, Work, _taken, processes, workers
 
 WORK = Work(square, total, same)
 made: list[int] = []
@@ -77,14 +77,15 @@ def test_few_items_are_not_worth_a_process() -> None:
 
 
 def test_a_process_that_is_killed_is_one_line() -> None:
-    with pytest.raises(NetprofError, match="was killed") as error:
-        Processes(2).reduce(range(4), Work(killed, total, same))
+    with processes(2) as team, pytest.raises(NetprofError, match="was killed") as error:
+        team.reduce(range(4), Work(killed, total, same))
     assert error.value.hint == "is there enough memory?"
 
 
 @pytest.mark.parametrize("items", [1, 2, 3, 40])
 def test_processes_put_together_every_item(items: int) -> None:
-    assert Processes(2).reduce(range(items), WORK) == expected(items)
+    with processes(2) as team:
+        assert team.reduce(range(items), WORK) == expected(items)
 
 
 def test_what_one_process_made_is_removed_when_the_other_has_it(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""Which ways between ranks are slow, of all hosts that were digested each alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.account.causes import TRANSPORT, WAIT_CAUSES
+from netprof.analysis.account.episodes import MATTERS
+from netprof.analysis.account.held_up import Windows, more_than_siblings
+from netprof.analysis.digest.digest import Digest
+from netprof.analysis.digest.explained import Explained
+from netprof.analysis.digest.own import ways_in
+from netprof.analysis.tables.columns import Float32, Int64
+from netprof.model import HostClock
+
+
+@dataclass(frozen=True, eq=False)
+class BusyWays:
+    """For how long ways were busy by iteration, shape (ways, iterations), ns; each is known by host and place there."""
+
+    keys: tuple[tuple[int, int], ...]
+    busy_ns: Float32
+
+
+NO_WAYS = BusyWays((), np.zeros((0, 0), np.float32))
+"""Nobody asked."""
+
+
+def transport_matters(found: Explained) -> bool:
+    """Say whether enough of the waiting is for the transport for anybody to look for a slow way."""
+    waited_ns = int(found.causes_ns[WAIT_CAUSES.index(TRANSPORT)].sum())
+    return waited_ns >= MATTERS * max(sum(rank.window_ns for rank in found.by_rank), 1)
+
+
+def busy_ways(number: int, digest: Digest, clock: HostClock, windows: Windows) -> BusyWays:
+    """Return how busy the ways of one host were."""
+    main = [place for place, way in enumerate(digest.host.ways) if way.main]
+    return BusyWays(tuple((number, place) for place in main), ways_in(digest, clock, windows)[main].astype(np.float32))
+
+
+def all_ways(parts: Sequence[BusyWays]) -> BusyWays:
+    """Return how busy the ways of all hosts were."""
+    return BusyWays(tuple(key for part in parts for key in part.keys), np.concatenate([part.busy_ns for part in parts]))
+
+
+def slow_ns(ways: BusyWays, found: Explained) -> Int64:
+    """Return for how long each way held most up by being busy for longer than its siblings, as `held_up.by_paths`."""
+    if not ways.keys:
+        return np.zeros((0, found.causes_ns.shape[1]), np.int64)
+    waited_ns = found.causes_ns[WAIT_CAUSES.index(TRANSPORT)] / max(len(found.pids), 1)
+    more = more_than_siblings(ways.busy_ns.astype(np.float64))
+    return np.asarray(np.minimum(more, waited_ns), np.int64)

@@ -1,0 +1,350 @@
+"""What the ranks of one host wait for, by what all hosts know; and what the ranks of all hosts do, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from netprof.analysis.account.bottlenecks import turns
+from netprof.analysis.account.causes import (
+    HOST,
+    LATE_RANK,
+    LINK_FULL,
+    LOSS,
+    OTHER_TRAFFIC,
+    TRANSPORT,
+    UNSEEN,
+    WAIT_CAUSES,
+    Cause,
+)
+from netprof.analysis.account.group_times import Times
+from netprof.analysis.account.held_up import Kind, Windows
+from netprof.analysis.account.pieces import contains, cut_at
+from netprof.analysis.account.waiting import (
+    NOBODY,
+    WITHOUT_COLLECTIVE,
+    Known,
+    Waiting,
+    explain,
+    resolve_lateness,
+    when_all_seen,
+    within,
+)
+from netprof.analysis.digest.apart import in_span
+from netprof.analysis.digest.own import Own
+from netprof.analysis.digest.spans import What
+from netprof.analysis.digest.whole_wire import WholeWire, WirePart, ports_alone, whole_wire, wire_part
+from netprof.analysis.digest.world import World
+from netprof.analysis.events.iterations import IterationTimes
+from netprof.analysis.events.members import Members, find_members, together
+from netprof.analysis.events.typical import Durations, durations
+from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
+from netprof.analysis.findings.waiting_finding import RankWaiting
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int32, Int64, concatenate, distinct
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
+
+_ENDLESS = np.iinfo(np.int64).max
+_NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
+
+
+@dataclass(frozen=True, eq=False)
+class Wires:
+    """What explains the waiting of everybody: in the whole job's collectives, and for what only RDMA ports carry."""
+
+    whole: WholeWire
+    ports: WholeWire
+
+
+@dataclass(frozen=True, eq=False)
+class Excuses:
+    """What those waited for that were late while others waited for them; and when anybody waited for loss to be made
+    good."""
+
+    waiting: Waiting
+    lost: Intervals
+
+
+@dataclass(frozen=True, eq=False)
+class Behind(Columns):
+    """Who or what was waited for in a window, for how long; ns.
+
+    `thing` is a process (of kind RANK), a `Side` (LINK) or a flow (PATH), by its number. Of the processes of some host
+    `ns` is how long all waited, `most_ns` the one that did for longest, and `median_ns` the median of the `mates` that
+    can; of a link the latter only while no other one was full, and `shared_ns` is how much of `ns` another one was.
+    """
+
+    kind: Int64
+    thing: Int64
+    cause: Int64
+    window: Int64
+    ns: Int64
+    most_ns: Int64
+    median_ns: Int64
+    mates: Int64
+    shared_ns: Int64
+
+
+@dataclass(frozen=True)
+class OfRank:
+    """How long the iterations of a process last, and how fast its all-reduces are once all have asked for them."""
+
+    durations: Durations | None
+    bandwidths: Bandwidths
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """What the ranks of some hosts wait for: ns.
+
+    `of_ranks` is by process. `causes_ns` is by cause and window, all ranks together; `least_ns` what the one waits
+    that waits the least for a cause, and `late_ns` how long each of `pids` waits for a late rank, by window.
+    `slow` is when any waits for the transport, and `unplaced_ns` how much of what is unseen is so since nobody knows
+    when bytes passed.
+    """
+
+    by_rank: tuple[RankWaiting, ...]
+    of_ranks: Mapping[int, OfRank]
+    causes_ns: Int64
+    least_ns: Int64
+    pids: Int64
+    late_ns: Int64 | Int32
+    behind: Behind
+    slow: Intervals
+    unplaced_ns: int
+
+
+def wires_of(world: World, part: WirePart) -> Wires:
+    """Return what explains the waiting of everybody, of what the wires of all hosts did."""
+    return Wires(whole_wire(world.turn, part), ports_alone(part))
+
+
+def excuses_of(own: Own, world: World, wires: Wires) -> Excuses:
+    """Return what the processes of one host waited for while others waited for them."""
+    waiting = explain(own.by_pid(What.WAITS), _known(own, world, wires))
+    late = {}
+    for pid in np.unique(waiting.pid).tolist():
+        its = np.flatnonzero(world.last_pid == pid)
+        late[pid] = merge(world.first_ns[its], world.ready_ns[its])
+    lost = waiting.of(LOSS)
+    return Excuses(within(waiting, late), merge(lost.begin_ns, lost.end_ns))
+
+
+def excuses_together(parts: Sequence[Excuses]) -> Excuses:
+    """Return those of several hosts."""
+    return Excuses(concatenate(Waiting, [part.waiting for part in parts]), union([part.lost for part in parts]))
+
+
+def all_excuses(found: Excuses) -> Excuses:
+    """Return those of all hosts: who was late because another one was waits for that one's reasons."""
+    waiting = found.waiting.where(np.lexsort((found.waiting.begin_ns, found.waiting.pid)))
+    return Excuses(resolve_lateness(waiting), found.lost)
+
+
+def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Explained:
+    """Return what the ranks of one host wait for, in their whole iterations in the time that all hosts recorded."""
+    known = _known(own, world, wires)
+    waiting = explain(own.by_pid(What.WAITS), known)
+    others = excuses.waiting.where(~np.isin(excuses.waiting.pid, waiting.pid))
+    every = resolve_lateness(_in_order(concatenate(Waiting, [waiting, others])))
+    times = in_span(own.times, world.span_ns)
+    pids = np.unique(times.pid)
+    inside = {pid: _whole_iterations(times, pid) for pid in pids.tolist()}
+    waiting = within(every.where(np.isin(every.pid, pids)), inside)
+    window = Intervals(world.windows.begin_ns, world.windows.end_ns)
+    parts = _cut(waiting, window, wires.whole.turn, wires.whole.links.several)
+    parts = parts.where(_place(window, parts.begin_ns) != UNKNOWN)
+    asked = _Asked(pids, parts, _place(window, parts.begin_ns), len(window))
+    waited = np.zeros((len(pids), len(WAIT_CAUSES), len(window)), np.int64)
+    np.add.at(waited, (np.searchsorted(pids, parts.pid), parts.cause, asked.window), parts.length_ns)
+    unseen, slow = waiting.of(UNSEEN), waiting.of(TRANSPORT)
+    return Explained(
+        by_rank=tuple(_rank(pid, waiting, own, inside[pid]) for pid in pids.tolist()),
+        of_ranks={pid: _of_rank(pid, times, inside[pid], known, world) for pid in pids.tolist()},
+        causes_ns=waited.sum(axis=0),
+        least_ns=waited.min(axis=0) if len(pids) else np.full(waited.shape[1:], _ENDLESS),
+        pids=pids,
+        late_ns=_narrow(waited[:, _NUMBER[LATE_RANK]]),
+        behind=_behind(own, asked, wires.whole, excuses, world.windows),
+        slow=merge(slow.begin_ns, slow.end_ns),
+        unplaced_ns=(merge(unseen.begin_ns, unseen.end_ns) & wires.whole.unplaced).total_ns,
+    )
+
+
+def explained_together(parts: Sequence[Explained]) -> Explained:
+    """Return what the ranks of several hosts wait for."""
+    return Explained(
+        by_rank=tuple(rank for part in parts for rank in part.by_rank),
+        of_ranks={pid: found for part in parts for pid, found in part.of_ranks.items()},
+        causes_ns=np.sum([part.causes_ns for part in parts], axis=0, dtype=np.int64),
+        least_ns=np.minimum.reduce([part.least_ns for part in parts]),
+        pids=np.concatenate([part.pids for part in parts]),
+        late_ns=np.concatenate([part.late_ns for part in parts]),
+        behind=concatenate(Behind, [part.behind for part in parts]),
+        slow=union([part.slow for part in parts]),
+        unplaced_ns=sum(part.unplaced_ns for part in parts),
+    )
+
+
+def _known(own: Own, world: World, wires: Wires) -> Known:
+    """Return what explains the waiting of one host's processes."""
+    local = find_members(own.collectives, own.host.told_ranks, world.world_size, {})
+    members = world.members(own, local)
+    groups: dict[int, Times] = {0: wires.whole, WITHOUT_COLLECTIVE: wires.ports}
+    for number in np.unique(members.group[members.group > 0]).tolist():
+        groups[number] = _of_part(own, members, number)
+    return Known(
+        collectives=own.collectives,
+        members=members,
+        on_wire=own.on_wire,
+        groups=groups,
+        all_seen=when_all_seen(members, own.collectives) | {0: world.all_seen},
+        hidden=own.by_pid(What.HIDDEN),
+        carried=own.by_pid(What.ON_PORTS),
+    )
+
+
+def _of_part(own: Own, members: Members, group: int) -> WholeWire:
+    """Return what explains the waiting in a communicator that is not the whole job's, as far as this host knows."""
+    turn = turns(own.collectives, members, group)
+    pids = set(np.unique(own.collectives.pid[members.group == group]).tolist())
+    return whole_wire(turn, wire_part(own, turn, pids))
+
+
+def _narrow(values: Int64) -> Int64 | Int32:
+    """Return values in 32 bits where they fit: there is one for each rank and iteration of the job."""
+    return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
+
+
+def _whole_iterations(times: IterationTimes, pid: int) -> Intervals:
+    own = times.where(times.pid == pid)
+    begin_ns = own.begin_ns.astype(np.int64)
+    return merge(begin_ns, begin_ns + own.duration_ns)
+
+
+def _in_order(waiting: Waiting) -> Waiting:
+    return waiting.where(np.lexsort((waiting.begin_ns, waiting.pid)))
+
+
+def _cut(waiting: Waiting, *sets: Intervals) -> Waiting:
+    """Cut stretches by the edges of some sets of time."""
+    edges = distinct(*(edge for each in sets for edge in (each.begin_ns, each.end_ns)))
+    begin, end, row = cut_at(waiting.begin_ns, waiting.end_ns, edges)
+    return replace(waiting.where(row), begin_ns=begin, end_ns=end)
+
+
+def _place(times: Intervals, at_ns: Int64) -> Int64:
+    """Return in which interval each instant lies, UNKNOWN for none; they are ascending and disjoint, and may touch."""
+    if len(times) == 0:
+        return np.full(len(at_ns), UNKNOWN)
+    place = np.searchsorted(times.begin_ns, at_ns, "right") - 1
+    return np.where((place >= 0) & (at_ns < times.end_ns[place]), place, UNKNOWN)
+
+
+def _rank(pid: int, waiting: Waiting, own: Own, iterations: Intervals) -> RankWaiting:
+    its = waiting.where(waiting.pid == pid)
+    causes = np.bincount(its.cause, weights=its.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
+    rank = own.host.told_ranks.get(pid)
+    return RankWaiting(pid, rank, iterations.total_ns, int(causes.sum()), tuple(causes.tolist()))
+
+
+def _of_rank(pid: int, times: IterationTimes, iterations: Intervals, known: Known, world: World) -> OfRank:
+    mine = known.collectives.pid == pid
+    own = together(known.collectives.where(mine), known.members.where(mine))
+    return OfRank(durations(times.where(times.pid == pid)), rank_bandwidths(own, iterations, world.world_size, None))
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Stretches of some processes, each within one window and one turn."""
+
+    pids: Int64
+    parts: Waiting
+    window: Int64
+    windows: int
+
+    def of(self, cause: Cause) -> Int64:
+        """Return the rows with one cause."""
+        return np.flatnonzero(self.parts.cause == _NUMBER[cause])
+
+    def summed(self, kind: Kind, cause: Cause, rows: Int64, thing: Int64, shared: Bool) -> Behind:
+        """Return for how long whom or what was waited for, of some rows; `thing` and `shared` are by those."""
+        own, count = self.parts.where(rows), len(self.pids)
+        things, of_thing = np.unique(thing, return_inverse=True)
+        cells, cell = np.unique(of_thing.reshape(-1) * self.windows + self.window[rows], return_inverse=True)
+        place = cell.reshape(-1) * count + np.searchsorted(self.pids, own.pid)
+
+        def by_process(which: Bool) -> Int64:
+            ns = np.bincount(place[which], own.length_ns[which], minlength=len(cells) * count)
+            return ns.astype(np.int64).reshape(len(cells), count)
+
+        every, alone = by_process(np.ones(len(rows), bool)), by_process(~shared)
+        thing = things[cells // self.windows]
+        is_mate = (self.pids[None, :] != thing[:, None]) | (kind is not Kind.RANK)
+        return Behind(
+            kind=np.full(len(cells), int(kind)),
+            thing=thing,
+            cause=np.full(len(cells), _NUMBER[cause]),
+            window=cells % self.windows,
+            ns=every.sum(axis=1),
+            most_ns=np.where(is_mate, every, 0).max(axis=1, initial=0),
+            median_ns=_median(alone, is_mate),
+            mates=is_mate.sum(axis=1),
+            shared_ns=(every - alone).sum(axis=1),
+        )
+
+
+def _median(values: Int64, which: Bool) -> Int64:
+    """Return the median of some values of each row, 0 of none."""
+    found, some = np.zeros(len(values)), which.any(axis=1)
+    found[some] = np.nanmedian(np.where(which, values, np.nan)[some], axis=1)
+    return np.rint(found).astype(np.int64)
+
+
+def _behind(own: Own, asked: _Asked, wire: WholeWire, excuses: Excuses, windows: Windows) -> Behind:
+    """Return what was waited for by one host's processes."""
+    found = []
+    for cause in (LATE_RANK, HOST):
+        rows = asked.of(cause)
+        rows = rows[asked.parts.culprit[rows] != NOBODY]
+        found.append(asked.summed(Kind.RANK, cause, rows, asked.parts.culprit[rows], np.zeros(len(rows), bool)))
+    for cause in (LINK_FULL, OTHER_TRAFFIC):
+        rows = asked.of(cause)
+        turn = _place(wire.turn, asked.parts.begin_ns[rows])
+        side = np.append(wire.links.best, UNKNOWN)[turn]
+        rows, side = rows[side != UNKNOWN], side[side != UNKNOWN]
+        shared = contains(wire.links.several, asked.parts.begin_ns[rows])
+        found.append(asked.summed(Kind.LINK, cause, rows, side, shared))
+    return concatenate(Behind, [*found, _of_flows(own, wire, excuses.lost, windows)])
+
+
+def _of_flows(own: Own, wire: WholeWire, lost: Intervals, windows: Windows) -> Behind:
+    """Return for how long it was waited for each of the host's flows to recover."""
+    places = dict[str, int](), dict[str, list[Intervals]]()
+    for place, (key, times) in enumerate(own.spans.items()):
+        if key.what in (What.RECOVERS, What.RESENDS):
+            places[0].setdefault(key.flow, place)
+            again = times if key.what is What.RECOVERS else wire.lost.get(own.flow_number(place), NOTHING)
+            places[1].setdefault(key.flow, []).append(again)
+    parts = []
+    for flow, place in places[0].items():
+        ns = windows.of(union(places[1][flow]) & lost)
+        rows = np.flatnonzero(ns)
+        parts.append(_of_flow(own.flow_number(place), rows, ns[rows]))
+    return concatenate(Behind, parts)
+
+
+def _of_flow(thing: int, window: Int64, ns: Int64) -> Behind:
+    same = np.ones(len(window), np.int64)
+    return Behind(
+        kind=int(Kind.PATH) * same,
+        thing=thing * same,
+        cause=_NUMBER[LOSS] * same,
+        window=window,
+        ns=ns,
+        most_ns=ns,
+        median_ns=ns,
+        mates=same,
+        shared_ns=0 * same,
+    )

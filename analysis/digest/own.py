@@ -1,0 +1,254 @@
+"""One host's digest, made alone, as a part of its job: on the clock of the first host, with the job's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from netprof.analysis.account.held_up import Windows
+from netprof.analysis.account.waiting import OnWire
+from netprof.analysis.digest.digest import CollectiveTimes, Did, Digest, HostPart, JobPart, Tables, TcpClocks
+from netprof.analysis.digest.opened import Source, open_digest
+from netprof.analysis.digest.spans import SpanKey, Spans, SpanSet, What
+from netprof.analysis.digest.ways import spread_over
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.iterations import IterationTimes
+from netprof.analysis.events.matching import partners
+from netprof.analysis.events.members import View, are_one, views_of
+from netprof.analysis.findings.transport_reason import ClockSamples, ClockSums
+from netprof.analysis.hosts.by_collectives import of_whole_job
+from netprof.analysis.hosts.moved import instant, to_reference
+from netprof.analysis.hosts.numbers import MOST_PIDS
+from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64, concatenate
+from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.errors import TraceError, UsageError
+from netprof.model import HostClock
+
+MOST_HOSTS = 1 << 20
+REFERENCE_TABLES = ("iterations", "collectives")
+TABLES = (*REFERENCE_TABLES, "spans")
+"""What a digest is read for."""
+NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The host whose clock the job's is.
+
+    `views` are the communicators of the whole job as one of its ranks sees them: their collectives, one after the
+    other, are the job's events. `collectives` are those by which clocks are compared.
+    """
+
+    host: HostPart
+    collectives: Collectives
+    views: tuple[Collectives, ...]
+    world_size: int | None
+
+    @property
+    def events(self) -> Collectives:
+        """The collectives of the whole job."""
+        return concatenate(Collectives, list(self.views))
+
+    @property
+    def starts(self) -> list[int]:
+        """The number of the first event of each communicator, and how many there are."""
+        return [0, *np.cumsum([len(view) for view in self.views]).tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """One host: all times are the reference's, all processes have the job's numbers.
+
+    `event` says which of the job's events each collective is, UNKNOWN for one that is of a part of the job.
+    """
+
+    number: int
+    job: JobPart
+    host: HostPart
+    times: IterationTimes
+    collectives: Collectives
+    on_wire: OnWire
+    event: Int64
+    spans: Mapping[SpanKey, Intervals]
+
+    def by_pid(self, what: What) -> dict[int, Intervals]:
+        """Return the sets of time of one kind, by process."""
+        return {key.pid: times for key, times in self.spans.items() if key.what is what}
+
+    @property
+    def in_whole_job(self) -> set[int]:
+        """The processes that take part in collectives of the whole job."""
+        return set(np.unique(self.collectives.pid[self.event != UNKNOWN]).tolist())
+
+    def flow_number(self, place: int) -> int:
+        """Return the job's number of one of the host's sets of time that are of flows."""
+        return self.number * MOST_PIDS + place
+
+
+def reference_of(source: Source) -> Reference:
+    """Return the reference of a job, given the digest of its first host. Raises TraceError, UsageError."""
+    digest = alone(open_digest(source, REFERENCE_TABLES))
+    size, every = digest.job.world_size, collectives_of(digest.tables.collectives)
+    whole = [view for view in views_of(every, {}, size) if size is None or view.ranks in (size, UNKNOWN)]
+    pids, counts = np.unique([view.pid for view in whole for _ in view.rows], return_counts=True)
+    of_one = [view.collectives for view in whole if view.pid == (pids[np.argmax(counts)] if len(pids) else None)]
+    return Reference(digest.host, of_whole_job(every, size), tuple(sorted(of_one, key=len, reverse=True)), size)
+
+
+def alone(digest: Digest) -> Digest:
+    """Return a digest that was made alone. Raises UsageError for one that was made together with others."""
+    if len(digest.job.hosts) > 1:
+        names = ", ".join(digest.job.hosts[:4])
+        raise UsageError(
+            f"the digest of {digest.host.host.name} was made together with others ({names}), these were not",
+            "make all digests of a job with one netprof digest, or each alone",
+        )
+    return digest
+
+
+def own_of(
+    numbered: tuple[int, Source],
+    reference: Reference,
+    clocks: Mapping[int, HostClock],
+) -> Own:
+    """Return one host as a part of the job; `clocks` are by number. Raises TraceError, UsageError."""
+    number, source = numbered
+    if number >= MOST_HOSTS:
+        raise TraceError(f"{number + 1} digests are more than can be told apart", f"give {MOST_HOSTS} at most")
+    digest, clock = alone(open_digest(source, TABLES)), clocks[number]
+    table = digest.tables.collectives
+    every, distance = collectives_of(table), number * MOST_PIDS
+    order = np.argsort(table.begin_ns, kind="stable")
+    moved_ns = np.where(table.moved_ns[order] == UNKNOWN, NEVER, to_reference(clock, table.moved_ns[order]))
+    moved = _moved(every, clock, distance)
+    return Own(
+        number=number,
+        job=digest.job,
+        host=_moved_host(digest.host, clock, distance),
+        times=_moved_times(digest.tables.iterations, clock, distance),
+        collectives=moved,
+        on_wire=OnWire(table.another_way[order] == 1, moved_ns),
+        event=_events(moved, digest.host, reference),
+        spans=_spans(digest.host, digest.tables.spans, clock, distance),
+    )
+
+
+def collectives_of(table: CollectiveTimes) -> Collectives:
+    """Return what a digest knows of collectives, by begin."""
+    names = [name for name in CollectiveTimes.__dataclass_fields__ if name in Collectives.__dataclass_fields__]
+    columns = {name: getattr(table, name) for name in names}
+    found = Collectives(**columns, tid=table.pid, posted_tid=table.pid, work=np.zeros(len(table), np.int64))
+    return found.where(np.argsort(found.begin_ns, kind="stable"))
+
+
+def _moved(found: Collectives, clock: HostClock, distance: int) -> Collectives:
+    times = {name: to_reference(clock, getattr(found, name)) for name in ("begin_ns", "end_ns", "posted_ns")}
+    return replace(found, pid=found.pid + distance, **times)
+
+
+def _moved_times(times: IterationTimes, clock: HostClock, distance: int) -> IterationTimes:
+    begin_ns = to_reference(clock, times.begin_ns.astype(np.int64))
+    return replace(times, pid=times.pid.astype(np.int64) + distance, begin_ns=begin_ns)
+
+
+def _moved_host(host: HostPart, clock: HostClock, distance: int) -> HostPart:
+    ranks = {pid + distance: rank for pid, rank in host.told_ranks.items()}
+    span = instant(clock, host.span_ns[0]), instant(clock, host.span_ns[1])
+    named = {each.summary.pid: each.summary.pid for each in host.ranks} | {pid: pid for pid in host.told_ranks}
+    pids = {pid + distance: pid for pid in named}
+    return replace(host, host=replace(host.host, clock=clock, pids=pids), told_ranks=ranks, span_ns=span)
+
+
+def _events(moved: Collectives, host: HostPart, reference: Reference) -> Int64:
+    """Return which of the job's events each collective is: every communicator of a process is one of the job's."""
+    event = np.full(len(moved), UNKNOWN)
+    taken: set[tuple[int, int]] = set()
+    for view in sorted(views_of(moved, {}, reference.world_size), key=lambda view: -len(view.rows)):
+        number, found = _same_communicator(view, reference, [each for pid, each in taken if pid == view.pid])
+        if number is not None:
+            taken.add((view.pid, number))
+            event[view.rows] = np.where(found >= 0, found + reference.starts[number], UNKNOWN)
+    return event
+
+
+def _same_communicator(view: View, reference: Reference, taken: Sequence[int]) -> tuple[int | None, Int64]:
+    if reference.world_size is None or view.ranks in (reference.world_size, UNKNOWN):
+        for number, of_job in enumerate(reference.views):
+            if number not in taken and of_job.backend[0] == view.collectives.backend[0]:
+                found = partners(view.collectives, of_job)
+                if are_one(of_job, view.collectives, found):
+                    return number, found
+    return None, np.zeros(0, np.int64)
+
+
+def _spans(host: HostPart, table: Spans, clock: HostClock, distance: int) -> dict[SpanKey, Intervals]:
+    if len(table) and not (table.set.min() >= 0 and table.set.max() < len(host.spans)):
+        raise TraceError(
+            f"the digest of {host.host.name} is damaged: its sets of time are of nothing",
+            "make the digest again from its trace",
+        )
+    order = np.argsort(table.set, kind="stable")
+    edges = np.searchsorted(table.set[order], np.arange(len(host.spans) + 1))
+    begin, end = (to_reference(clock, each[order]) for each in (table.begin_ns, table.end_ns))
+    found = {}
+    for place, each in enumerate(host.spans):
+        rows = slice(edges[place], edges[place + 1])
+        key = _key(each, distance)
+        apart = Intervals(begin[rows], end[rows])
+        found[key] = apart if key.what is What.RESENDS else merge(apart.begin_ns, apart.end_ns)
+    return found
+
+
+def _key(found: SpanSet, distance: int) -> SpanKey:
+    pid = found.pid + distance if found.pid >= 0 else found.pid
+    return SpanKey(What(found.what), pid, found.link, found.direction, found.flow)
+
+
+def did_in(tables: Tables, number: int, clock: HostClock, windows: Windows) -> Did:
+    """Return what the processes of one host did, by the iterations of the job: theirs do not begin at the same time."""
+    own, wanted = _edges(tables, clock), (windows.begin_ns, windows.end_ns)
+    parts, names = [], [name for name in Did.__dataclass_fields__ if name not in ("pid", "window")]
+    for pid in np.unique(tables.did.pid).tolist():
+        its = tables.did.where(tables.did.pid == pid)
+        values = np.full((len(names), len(own[0])), np.nan)
+        values[:, its.window] = np.stack([getattr(its, name) for name in names])
+        told = ~np.isnan(values)
+        found, known = (spread_over(each, own, wanted) for each in (np.where(told, values, 0.0), told.astype(float)))
+        found = np.where(known > 0, found, np.nan)
+        same = np.full(len(windows), pid + number * MOST_PIDS)
+        parts.append(Did(same, np.arange(len(windows)), *found))
+    return concatenate(Did, parts)
+
+
+def ways_in(digest: Digest, clock: HostClock, windows: Windows) -> Float64:
+    """Return for how long each way of a host was busy, by the iterations of the job; shape (ways, iterations), ns."""
+    table, own = digest.tables.way_busy, _edges(digest.tables, clock)
+    values = np.zeros((len(digest.host.ways), len(own[0])))
+    np.add.at(values, (table.way, table.window), table.busy_ns)
+    return spread_over(values, own, (windows.begin_ns, windows.end_ns))
+
+
+def _edges(tables: Tables, clock: HostClock) -> tuple[Int64, Int64]:
+    """Return when a host's iterations begin and end, on the job's clock."""
+    return to_reference(clock, tables.windows.begin_ns), to_reference(clock, tables.windows.end_ns)
+
+
+def ran_in(table: TcpClocks, clock: HostClock, times: Intervals) -> ClockSums | None:
+    """Return for how long TCP's clocks of a host ran in some time; None where none were recorded."""
+    if len(table) == 0:
+        return None
+    begin_ns, end_ns = (to_reference(clock, at_ns) for at_ns in (table.begin_ns, table.end_ns))
+    names = ("busy_us", "receiver_us", "sender_us", "held_back_us", "full_us")
+    clocks = np.stack([getattr(table, name) for name in names]).astype(np.float64)
+    return ClockSamples(begin_ns, end_ns, clocks, table.watched_ns).ran_in(times)
+
+
+def bounds_ns(hosts: Mapping[int, HostClock]) -> Float64:
+    """Return how true the clock of each host is, by its number: a number whose digest was left out has none."""
+    found = np.full(max(hosts) + 1, np.inf)
+    for number, clock in hosts.items():
+        if clock.bound_ns is not None:
+            found[number] = clock.bound_ns
+    return found

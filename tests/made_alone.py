@@ -1,0 +1,61 @@
+"""A recording taken apart as if every rank had a host of its own, and the digests of those, each made alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shifted_clock import shift
+
+from netprof.analysis import analyze
+from netprof.analysis.digest.gather import GATHERED
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.hosts.job import open_job
+from netprof.analysis.pieces import PieceSize
+from netprof.analysis.section import Analysis
+from netprof.session.digest import write_digests
+from netprof.session.digested import analyze_digests
+from netprof.trace import TraceReader
+from netprof.trace.digest import digests_in
+from netprof.trace.meta import open_trace, write_meta
+from netprof.views.json_report import to_json
+
+_NAMES = ("rank", "ranks", "link", "flow")
+
+
+def apart(trace: Path, folder: Path) -> list[Path]:
+    """Write the trace of each rank; all are of one boot, so that their clocks are one and nothing is estimated."""
+    ranks = Evidence.of_trace(TraceReader(trace)).ranks
+    found = []
+    for pid, rank in sorted(ranks.items(), key=lambda item: item[1]):
+        own = shift(trace, folder / f"h{rank}.netprof", host=f"h{rank}", pids=[pid])
+        write_meta(open_trace(own), replace(TraceReader(own).meta, boot_id="one"))
+        found.append(own)
+    return found
+
+
+def digested(traces: Sequence[Path], root: Path, size: PieceSize | None = None) -> dict[str, Any]:
+    """Return the report of digests that are made of each trace alone."""
+    for trace in traces:
+        reader = TraceReader(trace)
+        write_digests(analyze(reader, size=size, more=(GATHERED,)), root, "job", reader=reader)
+    return document(analyze_digests(digests_in(root)))
+
+
+def of_traces(traces: Sequence[Path]) -> dict[str, Any]:
+    """Return the report of all traces."""
+    return document(analyze(open_job(traces)))
+
+
+def document(analysis: Analysis) -> dict[str, Any]:
+    """Return a report as whoever reads its JSON gets it."""
+    found: dict[str, Any] = json.loads(json.dumps(to_json(analysis), allow_nan=False))
+    return found
+
+
+def who(cause: dict[str, Any]) -> dict[str, Any]:
+    """Return whom a cause of waiting names."""
+    return {name: cause.get(name) for name in _NAMES}

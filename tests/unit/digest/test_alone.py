@@ -1,0 +1,144 @@
+"""Digests that were each made alone say what the ranks wait for, as the report of all traces does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_alone import apart, digested, document, of_traces, who
+from shifted_clock import shift
+from synthetic import MS, Job, with_late_rank
+
+from netprof.analysis.digest.ways import spread_over
+from netprof.analysis.pieces import PieceSize
+from netprof.model import Device, LineRate
+from netprof.session.digested import analyze_digests
+from netprof.trace.digest import digests_in
+
+Whole = Callable[[Job], list[Path]]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Whole:
+    """Write a job as traces of one host each."""
+
+    def write(job: Job) -> list[Path]:
+        return apart(job.write(tmp_path / "whole.netprof"), tmp_path)
+
+    return write
+
+
+def same_waiting(found: dict[str, Any], whole: dict[str, Any], *, in_words: bool = True) -> None:
+    """What both say of the waiting is the same, and so are who holds the job up and the verdict."""
+    mine, its = found["waiting"], whole["waiting"]
+    assert mine["exposed_s"] == pytest.approx(its["exposed_s"])
+    assert mine["exposed_share_of_all_time"] == pytest.approx(its["exposed_share_of_all_time"])
+    assert [each["cause"] for each in mine["causes"]] == [each["cause"] for each in its["causes"]]
+    for one, other in zip(mine["causes"], its["causes"], strict=True):
+        assert who(one) == who(other)
+        assert not in_words or (one["sentence"], one["advice"]) == (other["sentence"], other["advice"])
+        for name in ("seconds", "share", "saves_s"):
+            assert one[name] == pytest.approx(other[name]), (one["cause"], name)
+    for one, other in zip(mine["by_rank"], its["by_rank"], strict=True):
+        assert (one["rank"], one["causes_s"]) == (other["rank"], pytest.approx(other["causes_s"]))
+    assert mine["worst_iterations"] == its["worst_iterations"]
+    assert found["verdict_case"] == whole["verdict_case"]
+    assert not in_words or found["verdict"] == whole["verdict"]
+    named = ("kind", "rank", "ranks", "link", "cause", "doing", "iterations", "first_iteration", "since_ns")
+    assert [{name: each[name] for name in named} for each in found["stragglers"]] == [
+        {name: each[name] for name in named} for each in whole["stragglers"]
+    ]
+    assert found["scaling_factor"] == whole["scaling_factor"]
+    assert found["collectives"]["bus_bandwidth_bps"] == pytest.approx(whole["collectives"]["bus_bandwidth_bps"])
+
+
+def late(ranks: int = 3, iterations: int = 30) -> Job:
+    return with_late_rank(Job(ranks=ranks, world_size=ranks, iterations=iterations).fill(), ranks - 1, 40 * MS)
+
+
+def test_a_late_rank(hosts, tmp_path):
+    traces = hosts(late())
+    found = digested(traces, tmp_path / "digests")
+    same_waiting(found, of_traces(traces))
+    assert {"late_rank": 2}.items() <= {each["cause"]: each.get("rank") for each in found["waiting"]["causes"]}.items()
+    assert [(each["rank"], each["doing"]) for each in found["stragglers"]] == [(2, "compute")]
+
+
+def test_full_links(hosts, tmp_path):
+    traces = hosts(Job(ranks=3, world_size=3, iterations=30).fill())
+    found = digested(traces, tmp_path / "digests")
+    same_waiting(found, of_traces(traces))
+    assert found["verdict_case"] == "link_full"
+
+
+def test_a_recording_in_pieces(hosts, tmp_path):
+    traces = hosts(late())
+    size = PieceSize(rows=1000, at_once=1, shortest_ns=10**9)
+    found = digested(traces, tmp_path / "digests", size)
+    same_waiting(found, of_traces(traces))
+
+
+def test_a_link_of_one_host_holds_the_ranks_of_all(hosts, tmp_path):
+    devices = tuple(Device(f"eth{rank}", 7, LineRate(rate, "tbf")) for rank, rate in enumerate((1e10, 1e9, 1e10)))
+    traces = hosts(Job(ranks=3, world_size=3, iterations=30, changes={"devices": devices}).fill())
+    found = digested(traces, tmp_path / "digests")
+    same_waiting(found, of_traces(traces), in_words=False)  # where all are in one namespace, devices are of no host
+    (first, *_) = found["waiting"]["causes"]
+    assert (first["cause"], first["ranks"]) == ("link_full", [1])
+    assert "eth1 of rank 1 on h1" in first["sentence"]
+    assert "while the other links have room" in first["sentence"]
+    assert all(each["causes_s"]["link_full"] > 1.0 for each in found["waiting"]["by_rank"])
+    assert [each["ranks"] for each in found["stragglers"] if each["kind"] == "link"] == [[1]]
+
+
+def test_processes_say_what_one_says(hosts, tmp_path, monkeypatch):
+    traces = hosts(late())
+    here = digested(traces, tmp_path / "digests")
+    monkeypatch.setattr("netprof.session.cluster._AT_ONCE", 1)
+    assert document(analyze_digests(digests_in(tmp_path / "digests"))) == here
+
+
+def test_what_a_rank_without_a_digest_does_is_unseen(hosts, tmp_path):
+    traces = hosts(late())
+    found = digested(traces[:2], tmp_path / "digests")
+    whole = of_traces(traces[:2])
+    assert found["waiting"]["causes"][0]["cause"] == whole["waiting"]["causes"][0]["cause"]
+    shares = {each["cause"]: each["share"] for each in found["waiting"]["causes"]}
+    assert shares["unseen"] > 0.05
+    assert "late_rank" not in shares
+    assert any("what 1 rank of 3 do" in note for note in found["notes"])
+
+
+def test_a_digest_of_another_run_is_left_out(hosts, tmp_path):
+    traces = hosts(late())
+    again = shift(traces[2], tmp_path / "again.netprof", host="again")
+    found = digested([*traces, again], tmp_path / "digests")
+    assert [host["host"] for host in found["hosts"]] == ["again", "h0", "h1"]
+    assert "host=h2: it has rank 2 as again has" in found["digest"]["left_out"][0]
+
+
+def test_a_damaged_answer_is_left_out(hosts, tmp_path):
+    traces = hosts(late())
+    digested(traces, tmp_path / "digests")
+    (tmp_path / "digests" / "job=job" / "host=h1" / "did.parquet").write_bytes(b"PAR1")
+    found = document(analyze_digests(digests_in(tmp_path / "digests")))
+    assert "host=h1/did.parquet is damaged" in found["digest"]["left_out"][0]
+    assert found["waiting"]["by_rank"][1]["rank"] == 1, "what it waits for is known all the same"
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.lists(st.integers(1, 100), min_size=1, max_size=8))
+def test_amounts_by_other_iterations_add_up(own, wanted):
+    """Whatever falls into iterations that cover all of it, it is neither more nor less."""
+    edges = np.concatenate(([0], np.cumsum(own)))
+    last = max(int(edges[-1]), sum(wanted))
+    others = np.unique(np.concatenate(([0], np.cumsum(wanted), [last])))
+    values = np.stack((np.arange(len(own)) + 1.0, np.diff(edges).astype(float)))
+    found = spread_over(values, (edges[:-1], edges[1:]), (others[:-1], others[1:]))
+    assert found.sum(axis=1) == pytest.approx(values.sum(axis=1))
+    covered = np.minimum(others[1:], edges[-1]) - np.minimum(others[:-1], edges[-1])
+    assert found[1] == pytest.approx(covered.astype(float))

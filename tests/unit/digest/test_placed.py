@@ -1,0 +1,62 @@
+"""Which digests, made each alone, are one job's: the rest is used, and it is said of each other one why it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from synthetic import Job
+
+from netprof.analysis.digest.placed import Placed, usable
+from netprof.model import Host, HostClock
+
+S = 10**9
+META = Job(ranks=1).meta()
+
+
+def host(number: int, *, rank: int | None = None, span=(0, 100 * S), world_size: int | None = 4, **meta) -> Placed:
+    rank = number if rank is None else rank
+    target = replace(META.targets[0], rank=rank, pid=100 + rank)
+    described = replace(META, **{"boot_id": f"boot{number}", "targets": (target,)} | meta)
+    clock = HostClock("flows", bound_ns=1000.0)
+    return Placed(number, Host(f"h{number}", described, f"h{number}", clock), span, world_size)
+
+
+def test_all_of_one_job():
+    found = usable([host(2), host(0), host(1, span=(S, 101 * S))])
+    assert list(found.clocks) == [0, 1, 2]
+    assert found.span_ns == (S, 100 * S)
+    assert found.left_out == {}
+    assert found.said == ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (host(1, rank=0), "it has rank 0 as h0 has"),
+        (host(1, world_size=8), "it is of another job: of 8 ranks, while h0 is of one of 4"),
+        (host(1, world_size=None), "of an unknown number of ranks"),
+        (host(1, rank=0, boot_id="boot0"), "it has the same processes of the same host as h0"),
+        (host(1, span=(200 * S, 300 * S)), "it was recorded at another time than the others"),
+    ],
+)
+def test_what_is_not_is_left_out_and_named(wrong, why):
+    found = usable([host(0), wrong, host(2)])
+    assert list(found.clocks) == [0, 2]
+    assert list(found.left_out) == [1]
+    assert why in found.left_out[1]
+
+
+def test_a_recorder_that_died_early_shortens_nobody_s_report():
+    found = usable([host(0), host(1, span=(0, 10 * S))])
+    assert list(found.clocks) == [0, 1]
+    assert found.span_ns == (0, 100 * S)
+    assert "h1 recorded only 10.0 s of these 100.0 s" in found.said[0]
+
+
+def test_clocks_that_nobody_compared_and_other_versions_are_said():
+    other = host(1, netprof_version="9")
+    other = replace(other, host=replace(other.host, clock=HostClock("realtime")))
+    found = usable([host(0), other])
+    assert any("different versions" in said for said in found.said)
+    assert any("no connection joins h1 to h0" in said for said in found.said)
