@@ -37,6 +37,7 @@ from netprof.analysis.digest.ways import WayBusy
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.tables.columns import Columns, concatenate, empty
+from netprof.model import Meta
 from netprof.session.digest import write_digest
 from netprof.trace.digest import digests_in, host_folder, job_file, job_folder, make_folder, write_json
 
@@ -167,7 +168,7 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
     ]
     host = HostPart(
         made=base.job.made,
-        host=replace(base.host.host, name=name, pids={pid: pid for pid in pids.tolist()}),
+        host=replace(base.host.host, name=name, meta=_of_ranks(base, pids), pids={pid: pid for pid in pids.tolist()}),
         span_ns=base.host.span_ns,
         told_ranks={pid: pid - 1 for pid in pids.tolist()},
         ranks=tuple(PlacedRank(pid, replace(own[was], pid=pid, rank=pid - 1, host=name)) for pid, was in pairs),
@@ -217,6 +218,13 @@ def _spans(table: Spans, places: list[int]) -> Spans:
 def _ways(table: WayBusy, rows: list[int]) -> WayBusy:
     parts = [replace(own := table.where(table.way == was), way=np.full(len(own), new)) for new, was in enumerate(rows)]
     return concatenate(WayBusy, parts)
+
+
+def _of_ranks(base: Digest, pids: Int64) -> Meta:
+    """Return the description of a recorder that saw some processes, each of which is the rank before its number."""
+    target = base.host.host.meta.targets[0]
+    targets = tuple(replace(target, pid=pid, rank=pid - 1, inner_pid=0) for pid in pids.tolist())
+    return replace(base.host.host.meta, targets=targets)
 
 
 def _renamed(who: Who, pid: int, name: str) -> Who:
