@@ -11,14 +11,14 @@ SOURCES := pyproject.toml README.md LICENSE NOTICE $(shell find netprof/ probes/
 export PATH := $(PATH):/usr/sbin:/sbin
 unexport PYTHONPATH  # tests and demo must see the installed wheel, nothing else
 
-.PHONY: help install inplace check lint types contract test demo fuzz mutate bench predictions horovod clean prepare prepare-test prepare-horovod
+.PHONY: help install inplace check lint types contract test demo fuzz mutate bench predictions horovod nccl clean prepare prepare-test prepare-horovod
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/.installed  ## build the wheel and install it into .venv: the program is .venv/bin/netprof
 
-check: lint types contract .venv/.torch  ## what to run after every change: lint, types, import contracts, unit tests (a minute)
+check: lint types contract .venv/.torch  ## what to run after every change: lint, types, import contracts, unit tests (some minutes)
 	$(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal tests/unit
 
 test: prepare-test check  ## everything: what check does, and every other test, against the installed wheel
@@ -42,6 +42,9 @@ fuzz: .venv/.torch  ## hostile traces, captures and logs against every output: C
 
 mutate: .venv/.torch inplace  ## small changes of the code that no unit test notices: SAMPLE=N of each part, PART=analysis/account (an hour)
 	PYTHONPATH=tests:examples $(BIN)/python tests/mutation $(addprefix --sample ,$(SAMPLE)) $(addprefix --part ,$(PART))
+
+nccl: .venv/.made  ## get NVIDIA's real NCCL (190 MB, once; kept in ~/.cache/netprof), for the tests that look into it
+	examples/get_nccl $(BIN)/python
 
 horovod: prepare-horovod .venv/.torch  ## build Horovod (minutes, once; kept in ~/.cache/netprof), for the test that needs it
 	examples/build_horovod $(BIN)/python

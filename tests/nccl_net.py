@@ -31,15 +31,21 @@ def compiled(library: Path, *options: str) -> Path:
 
 
 def real_library() -> Path | None:
-    """Return libnccl.so.2 of the wheel nvidia-nccl-cu12 or -cu13, or the file that NETPROF_NCCL names."""
+    """Return the file that NETPROF_NCCL names, or libnccl.so.2 of an installed wheel, or what examples/get_nccl got."""
     if named := os.environ.get("NETPROF_NCCL"):
         return Path(named)
     try:
         spec = importlib.util.find_spec("nvidia.nccl")
     except ModuleNotFoundError:
-        return None
-    places = [Path(place) / "lib" / "libnccl.so.2" for place in (spec.submodule_search_locations or [])] if spec else []
+        spec = None
+    installed = [Path(place) / "lib" for place in (spec.submodule_search_locations or [])] if spec else []
+    places = [each / "libnccl.so.2" for each in (*installed, *sorted(_cache().glob("nccl-*")))]
     return next((place for place in places if place.exists()), None)
+
+
+def _cache() -> Path:
+    own = os.environ.get("NETPROF_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netprof"
 
 
 class Poster:

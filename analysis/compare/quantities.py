@@ -66,6 +66,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     _phase("forward", "forward"),
     _phase("backward", "backward"),
     _phase("rest", "rest"),
+    Quantity("cpu_time", "time on a CPU", "s", MEAN, whole="iteration", least=_OF_PHASE, level=2),
     _exposed("exposed_communication", "exposed communication", MEDIAN),
     _exposed("undisturbed_exposed_communication", "exposed, undisturbed", UNDISTURBED),
     *map(_cause, WAIT_CAUSES),

@@ -15,6 +15,7 @@ from netprof.analysis.findings.per_iteration import rows_of
 from netprof.analysis.inference.sources import infer_iterations
 from netprof.analysis.tables.columns import Columns, Float64, Int64
 from netprof.analysis.tables.intervals import covered_until, merge
+from netprof.analysis.tables.process_counts import ON_CPU
 from netprof.schema import TRANSMIT
 
 LINE_RATE = "line_rate"
@@ -97,12 +98,19 @@ def _of_process(pid: int, evidence: Evidence) -> Steps:
         "forward": forward_s,
         "backward": rows.backward_s,
         "rest": rows.rest_s,
+        "cpu_time": _cpu_s(pid, own, evidence),
         "exposed_communication": rows.exposed_communication_s,
         **_waited_s(own, evidence.account.waiting.where(evidence.account.waiting.pid == pid)),
         "bus_bandwidth": rows.bus_bandwidth_bps,
         **_moved(pid, _Spans(own.begin_ns, own.end_ns), evidence),
     }
     return Steps(own.pid, own.begin_ns, values)
+
+
+def _cpu_s(pid: int, own: Iterations, evidence: Evidence) -> Float64:
+    """Return how long the threads of a process were on a CPU in each iteration, as the kernel counts; NaN: unknown."""
+    begin, end = (evidence.process_counts.until(pid, ON_CPU, at_ns) for at_ns in (own.begin_ns, own.end_ns))
+    return (end - begin) / 1e6
 
 
 def _moved(pid: int, own: _Spans, evidence: Evidence) -> dict[str, Float64]:

@@ -8,6 +8,7 @@ from netprof.analysis.compare.difference import SAME, UNSURE, Change, Difference
 from netprof.units import duration, rate, share, size
 
 _FORMATS = {"s": duration, "bytes": size, "bps": rate, "1": share}
+_MOST = 0.5
 _NAMED = 2
 """Parts of an iteration that are named of each kind, the largest first."""
 
@@ -57,6 +58,7 @@ def _sentences(difference: Difference) -> Iterator[str]:
     else:
         yield _changed(told)
         yield from _parts(told, changed)
+        yield from _by_cpu(told, changed)
         others = [each for each in changed if each.quantity.level == 0 and each.quantity.source != "iteration"]
     if others:
         yield f"Changed{' too' if told else ''}: {', '.join(map(_said, others))}."
@@ -94,6 +96,18 @@ def _parts(iteration: Change, changed: Sequence[Change]) -> Iterator[str]:
         found += sorted(own, key=lambda each: -abs(each.difference))[:_NAMED]
     if found:
         yield f"Of that: {', '.join(f'{each.quantity.title} {signed(each, each.difference)}' for each in found)}."
+
+
+def _by_cpu(iteration: Change, changed: Sequence[Change]) -> Iterator[str]:
+    """Say that the ranks were on a CPU for longer, or shorter, by most of what the iteration changed by."""
+    cpu = next((each for each in changed if each.quantity.name == "cpu_time"), None)
+    if cpu is None or cpu.difference / iteration.difference < _MOST:
+        return
+    more = "more" if cpu.difference > 0 else "less"
+    yield (
+        f"The ranks are on a CPU for {amount(cpu, abs(cpu.difference))} {more}: another amount of work, or CPUs of "
+        "another speed, as a shared machine has them; no recording tells which."
+    )
 
 
 def _said(change: Change) -> str:

@@ -4,9 +4,10 @@
 
 Real jobs of two ranks are recorded between network namespaces: some runs of the same job, and one of each change of
 3 %: a slower link, a rank that sleeps longer, a larger model. A trial compares 50 iterations of one run with 50 of
-another, from anywhere in them. `found` is how many trials of a change tell it, by the quantity that it changes first;
-two runs of the same job that seem to differ in anything are false alarms. --keep keeps the recordings, and takes those
-that are there.
+another, from anywhere in them. `found` is how many trials of a change tell it, by the quantity that it changes first,
+and `fails` how many `--fail-above 3%` would fail. Two runs of the same job that seem to differ in anything are false
+alarms, unless they do differ: what the ranks took of a CPU in each run is printed too, and as a control parts of one
+run are compared, between which only a moment lies. --keep keeps the recordings, and takes those that are there.
 """
 
 from __future__ import annotations
@@ -54,11 +55,15 @@ def main() -> None:
             ),
             "model 3 % larger": (replace(job, gradient_mb=round(job.gradient_mb * (1 + _MORE), 3)), "wire_bytes"),
         }
-        print(f"iterations of {iteration_s * 1e3:.0f} ms, {args.trials} trials of {_ITERATIONS} iterations each\n")
-        print("| changed | told at all | by | found | iteration | undisturbed | its exposed | bytes | intervals |")
-        print("|---|---|---|---|---|---|---|---|---|")
+        print(f"iterations of {iteration_s * 1e3:.0f} ms, {args.trials} trials of {_ITERATIONS} iterations each")
+        print(f"in which a rank of the same job is on a CPU for {', '.join(map(_cpu_ms, same))} ms, run by run\n")
+        print(
+            "| changed | told at all | fails | by | found | iteration | undisturbed | its exposed | bytes | intervals |"
+        )
+        print("|---|---|---|---|---|---|---|---|---|---|")
         random = np.random.default_rng(1)
-        print(_row("nothing", "", [_same(same, random) for _ in range(args.trials)]), flush=True)
+        print(_row("nothing: parts of one run", "", [_within(_any(same, random), random) for _ in range(args.trials)]))
+        print(_row("nothing: two runs", "", [_same(same, random) for _ in range(args.trials)]), flush=True)
         for name, (setting, first) in changes.items():
             changed = _run(folder / name.replace(" ", "-").replace("%", "percent"), setting)
             found = [compare(_part(_any(same, random), random), _part(changed, random)) for _ in range(args.trials)]
@@ -81,9 +86,19 @@ def _same(runs: list[Run], random: np.random.Generator) -> Difference:
     return compare(_part(runs[one], random), _part(runs[other], random))
 
 
+def _within(run: Run, random: np.random.Generator) -> Difference:
+    """Compare two parts of one run that have no iteration in common."""
+    first = int(random.integers(run.iterations - 2 * _ITERATIONS + 1))
+    second = int(random.integers(first + _ITERATIONS, run.iterations - _ITERATIONS + 1))
+    return compare(_from(run, first), _from(run, second))
+
+
 def _part(run: Run, random: np.random.Generator) -> Run:
     """Return some iterations of a run that follow each other."""
-    first = int(random.integers(run.iterations - _ITERATIONS + 1))
+    return _from(run, int(random.integers(run.iterations - _ITERATIONS + 1)))
+
+
+def _from(run: Run, first: int) -> Run:
     return replace(run, values={name: each[:, first : first + _ITERATIONS] for name, each in run.values.items()})
 
 
@@ -92,12 +107,21 @@ def _row(name: str, first: str, found: list[Difference]) -> str:
     cells = [
         name,
         f"{sum(each.changed for each in found)}",
+        f"{sum(_fails(each) for each in found)}",
         first.replace("_", " "),
         f"{sum(change.verdict == MORE for change in own)}" if own else "",
         *(_told(found, column) for column in _COLUMNS),
         ", ".join(f"{100 * _half_width(found, column):.2f} %" for column in _COLUMNS),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _fails(found: Difference) -> bool:
+    return any(each.quantity.main and each.worse_share > _MORE for each in found.changes)
+
+
+def _cpu_ms(run: Run) -> str:
+    return f"{1e3 * np.nanmean(run.values['cpu_time']):.1f}"
 
 
 def _told(found: list[Difference], name: str) -> str:

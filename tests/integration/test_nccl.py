@@ -225,9 +225,7 @@ def test_doctor_says_which_functions_it_found(trainers: list[Trainer], stub: Pat
 def test_the_real_library_has_every_function_with_a_cheap_first_instruction() -> None:
     path = real_library()
     if path is None:
-        pytest.skip(
-            "REAL NCCL NOT CHECKED: pip install nvidia-nccl-cu12 (350 MB), or name its libnccl.so.2 in NETPROF_NCCL"
-        )
+        pytest.skip("REAL NCCL NOT CHECKED: make nccl gets it (190 MB), or name its libnccl.so.2 in NETPROF_NCCL")
     with open(path, "rb") as file:
         symbols = find_functions(file.fileno(), [mark.symbol_prefix for mark in NCCL.marks])
     slow = set()

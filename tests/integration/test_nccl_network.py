@@ -233,7 +233,7 @@ for line in sys.stdin:
 def real() -> Path:
     path = real_library()
     if path is None:
-        pytest.skip("REAL NCCL NOT CHECKED: pip install nvidia-nccl-cu12 (350 MB), or name its file in NETPROF_NCCL")
+        pytest.skip("REAL NCCL NOT CHECKED: make nccl gets it (190 MB), or name its libnccl.so.2 in NETPROF_NCCL")
     return path.resolve()
 
 

@@ -53,6 +53,18 @@ def verdicts(difference: Difference) -> dict[str, str]:
     return {change.quantity.name: change.verdict for change in difference.changes}
 
 
+@pytest.mark.parametrize(("cpu", "said"), [(1.5, "ms more: another amount of work"), (1.0, ""), (1.05, "")])
+def test_cpu_time_that_explains_the_change_is_told(cpu: float, said: str) -> None:
+    """A shared machine's CPUs do not keep their speed, and who reads of the change has to know."""
+    before, after = run(1), run(2, compute=1.15)
+    random = np.random.default_rng(3)
+    for one, times in ((before, 1.0), (after, cpu)):
+        one.values["cpu_time"] = 0.02 * times * random.normal(1, 0.01, (2, ITERATIONS))  # type: ignore[index]
+    told = sentence(compare(before, after))
+    assert "Iterations take" in told
+    assert (said in told) if said else ("on a CPU for" not in told)
+
+
 def test_two_runs_of_the_same_do_not_differ() -> None:
     alarms = [compare(run(seed), run(seed + 1000)).changed for seed in range(0, 60, 2)]
     assert sum(alarms) == 0
