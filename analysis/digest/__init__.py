@@ -3,5 +3,6 @@
 A digest holds, of each rank and iteration, how long its phases were and what it waited for; who held whom up in which
 iteration; every collective's times; bytes of links by the second; and the findings of ranks and links. No mark and no
 packet. Digests that were made of several traces in one go were concluded from together: the account of waiting is then
-in them. What was made host by host is put on one clock by its collectives (`apart`), and tells who comes last.
+in them. What was made host by host keeps what others need to explain their waiting (`spans`, `ways`), and is put
+together by `alone`.
 """

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from netprof.analysis.digest.apart import all_streams, apart_part, apart_together, conclude_apart, streams_part
-from netprof.analysis.digest.busy_ways import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
-from netprof.analysis.digest.conclude import Sums, all_sums, conclude_part, sums_of, with_doings
-from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.explained import (
+from netprof.analysis.digest.alone.apart import all_streams, apart_part, apart_together, conclude_apart, streams_part
+from netprof.analysis.digest.alone.busy_ways import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
+from netprof.analysis.digest.alone.explained import (
     Excuses,
     Explained,
     Wires,
@@ -23,15 +21,17 @@ from netprof.analysis.digest.explained import (
     explained_together,
     wires_of,
 )
+from netprof.analysis.digest.alone.own import Own, Reference, did_in, own_of, ran_in, reference_of
+from netprof.analysis.digest.alone.placed import all_placed, placed_of, usable
+from netprof.analysis.digest.alone.report import Answers, all_answers, conclude_waiting, report_apart, with_answers
+from netprof.analysis.digest.alone.whole_wire import WirePart, wire_part, wires_together
+from netprof.analysis.digest.alone.world import World
+from netprof.analysis.digest.conclude import Sums, all_sums, conclude_part, sums_of, with_doings
+from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.opened import Source, open_digest, read_did
-from netprof.analysis.digest.own import Own, Reference, did_in, own_of, ran_in, reference_of
 from netprof.analysis.digest.part import TABLES, Part, part_of, together
 from netprof.analysis.digest.passages import clocks_between
-from netprof.analysis.digest.placed import all_placed, placed_of, usable
 from netprof.analysis.digest.report import report_of
-from netprof.analysis.digest.report_apart import Answers, all_answers, conclude_waiting, report_apart, with_answers
-from netprof.analysis.digest.whole_wire import WirePart, wire_part, wires_together
-from netprof.analysis.digest.world import World
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import Intervals
 from netprof.errors import TraceError, UsageError

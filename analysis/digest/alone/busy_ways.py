@@ -10,9 +10,9 @@ import numpy as np
 from netprof.analysis.account.causes import TRANSPORT, WAIT_CAUSES
 from netprof.analysis.account.episodes import MATTERS
 from netprof.analysis.account.held_up import Windows, more_than_siblings
+from netprof.analysis.digest.alone.explained import Explained
+from netprof.analysis.digest.alone.own import ways_in
 from netprof.analysis.digest.digest import Digest
-from netprof.analysis.digest.explained import Explained
-from netprof.analysis.digest.own import ways_in
 from netprof.analysis.tables.columns import Float32, Int64
 from netprof.model import HostClock
 

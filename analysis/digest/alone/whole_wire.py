@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netprof.analysis.account.group_times import NOBODY_HOLDS, Held, least_silence_ns, lost_unseen
-from netprof.analysis.digest.own import Own
+from netprof.analysis.digest.alone.own import Own
 from netprof.analysis.digest.spans import SpanKey, What
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, concatenate
 from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, interval, merge, union

@@ -20,12 +20,12 @@ from netprof.analysis.account.causes import (
     Cause,
 )
 from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind
-from netprof.analysis.digest.busy_ways import BusyWays, slow_ns
+from netprof.analysis.digest.alone.busy_ways import BusyWays, slow_ns
+from netprof.analysis.digest.alone.explained import Behind, Explained
+from netprof.analysis.digest.alone.whole_wire import Side
 from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.explained import Behind, Explained
 from netprof.analysis.digest.spans import SpanSet, What
 from netprof.analysis.digest.ways import other_end
-from netprof.analysis.digest.whole_wire import Side
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.findings.waiting_words import ALONE, HELD_UP, Blame, ranks_named

@@ -9,8 +9,8 @@ import numpy as np
 
 from netprof.analysis.account.bottlenecks import one_after_another
 from netprof.analysis.account.held_up import Windows
-from netprof.analysis.digest.latest import Latest, is_sure
-from netprof.analysis.digest.own import Own, Reference
+from netprof.analysis.digest.alone.latest import Latest, is_sure
+from netprof.analysis.digest.alone.own import Own, Reference
 from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
 from netprof.analysis.tables.intervals import Intervals, interval, union

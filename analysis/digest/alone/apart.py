@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netprof.analysis.account.held_up import Windows
+from netprof.analysis.digest.alone.latest import Latest, arrivals_of, latest_of, latest_of_all
+from netprof.analysis.digest.alone.own import Own, Reference, bounds_ns
+from netprof.analysis.digest.alone.world import Seen, World, seen_by_all, seen_of, world_of
 from netprof.analysis.digest.conclude import in_order, without_times
 from netprof.analysis.digest.digest import HostPart, JobPart
-from netprof.analysis.digest.latest import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.digest.opened import Source, open_digest
-from netprof.analysis.digest.own import Own, Reference, bounds_ns
 from netprof.analysis.digest.passages import NumberedStreams, streams_of
-from netprof.analysis.digest.world import Seen, World, seen_by_all, seen_of, world_of
 from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.iterations import IterationTimes, narrow
 from netprof.analysis.events.split import splits_of

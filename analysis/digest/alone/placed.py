@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from netprof.analysis.digest.alone.own import Reference, alone, collectives_of
 from netprof.analysis.digest.opened import Source, open_digest
-from netprof.analysis.digest.own import Reference, alone, collectives_of
 from netprof.analysis.hosts.by_collectives import of_whole_job, paired
 from netprof.analysis.hosts.clocks import Span, by_collectives, by_realtime
 from netprof.analysis.hosts.common_time import (
@@ -84,7 +84,7 @@ def usable(placed: Sequence[Placed]) -> Usable:
         ranks |= dict.fromkeys(_ranks(each), each.host.name)
         processes |= dict.fromkeys(_processes(each), each.host.name)
     at_time = at_one_time([each.span_ns for each in kept])
-    left_out |= {each.number: ANOTHER_TIME for n, each in enumerate(kept) if n not in set(at_time)}
+    left_out |= {kept[n].number: ANOTHER_TIME for n in sorted(set(range(len(kept))) - set(at_time))}
     kept = [kept[n] for n in at_time]
     hosts, spans = [each.host for each in kept], [each.span_ns for each in kept]
     said = (*about_time([host.name for host in hosts], spans), *about_versions(hosts), *about_clocks(hosts))

@@ -10,12 +10,12 @@ import numpy as np
 
 from netprof.analysis.account.causes import TRANSPORT, WAIT_CAUSES
 from netprof.analysis.account.episodes import MATTERS
-from netprof.analysis.digest.apart import ApartConcluded
-from netprof.analysis.digest.behind import Names, blames_of, held_up, saves_ns, worst_rank
-from netprof.analysis.digest.busy_ways import BusyWays
+from netprof.analysis.digest.alone.apart import ApartConcluded
+from netprof.analysis.digest.alone.behind import Names, blames_of, held_up, saves_ns, worst_rank
+from netprof.analysis.digest.alone.busy_ways import BusyWays
+from netprof.analysis.digest.alone.explained import Explained, OfRank
 from netprof.analysis.digest.conclude import Asked, Sums, all_sums, ask_stragglers, with_doings
 from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.explained import Explained, OfRank
 from netprof.analysis.digest.report import DIGESTED, Digested, analysis_of, hosts_of, recording_of, unasked
 from netprof.analysis.events.nccl import Operations
 from netprof.analysis.findings.bounds import BOUNDS
@@ -47,10 +47,7 @@ from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.model import Losses, Meta
 from netprof.units import count, duration, share
 
-_NOT_TOLD = (
-    "links, and what ranks send: that is of each host's own recording, not of the time that all have in common",
-    "communicators of a part of the job that are on more than one host: what is waited for there is unseen",
-)
+_OF_EACH_HOST = "what links carry and what ranks send is of each host's own recording, not of the time that all have"
 _OF_PORTS = Reason(
     "rdma",
     "what the RDMA ports report meanwhile, digests do not tell",
@@ -232,7 +229,7 @@ def report_apart(report: ApartReport, said: tuple[str, ...] = (), left_out: tupl
         RECORDED: job.recorded,
         RECORDING: replace(recording_of(job, meta, hosts), dropped=found.iterations.dropped),
         STALLED_AT_END: next((each.stalled for each in found.jobs if each.stalled is not None), None),
-        DIGESTED: Digested(len(hosts), (), (*_NOT_TOLD, *_missing(found), *unasked(report.unasked)), left_out),
+        DIGESTED: Digested(len(hosts), (), _not_told(report), left_out),
     }
     return analysis_of(_SECTIONS, findings, job, meta, hosts)
 
@@ -242,6 +239,11 @@ def _at_middle(part: HostPart, span_ns: tuple[int, int]) -> HostPart:
     (begin, end), (first, last) = span_ns, part.span_ns
     clock, left_out_ns = at(part.host.clock, (begin + end) // 2), max(0, begin - first) + max(0, last - end)
     return replace(part, host=replace(part.host, clock=clock, left_out_ns=left_out_ns))
+
+
+def _not_told(report: ApartReport) -> tuple[str, ...]:
+    parts = ["communicators of a part of the job that are on more than one host: their waiting is unseen"]
+    return (*(parts if report.explained.of_parts else ()), *_missing(report.found), *unasked(report.unasked))
 
 
 def _missing(found: ApartConcluded) -> tuple[str, ...]:
@@ -379,5 +381,9 @@ def _meta(found: ApartConcluded, said: tuple[str, ...]) -> Meta:
         started_ns=found.span_ns[0],
         stopped_ns=found.span_ns[1],
         losses=losses,
-        warnings=(*said, *dict.fromkeys(f"{host.name}: {each}" for host in hosts for each in host.meta.warnings)),
+        warnings=(
+            *said,
+            _OF_EACH_HOST,
+            *dict.fromkeys(f"{host.name}: {each}" for host in hosts for each in host.meta.warnings),
+        ),
     )

@@ -32,11 +32,11 @@ from netprof.analysis.account.waiting import (
     when_all_seen,
     within,
 )
-from netprof.analysis.digest.apart import in_span
-from netprof.analysis.digest.own import Own
+from netprof.analysis.digest.alone.apart import in_span
+from netprof.analysis.digest.alone.own import Own
+from netprof.analysis.digest.alone.whole_wire import WholeWire, WirePart, ports_alone, whole_wire, wire_part
+from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.spans import What
-from netprof.analysis.digest.whole_wire import WholeWire, WirePart, ports_alone, whole_wire, wire_part
-from netprof.analysis.digest.world import World
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.members import Members, find_members, together
 from netprof.analysis.events.typical import Durations, durations
@@ -101,7 +101,7 @@ class Explained:
     `of_ranks` is by process. `causes_ns` is by cause and window, all ranks together; `least_ns` what the one waits
     that waits the least for a cause, and `late_ns` how long each of `pids` waits for a late rank, by window.
     `slow` is when any waits for the transport, and `unplaced_ns` how much of what is unseen is so since nobody knows
-    when bytes passed.
+    when bytes passed. `of_parts` collectives are of a part of the job that is on more than one host.
     """
 
     by_rank: tuple[RankWaiting, ...]
@@ -113,6 +113,7 @@ class Explained:
     behind: Behind
     slow: Intervals
     unplaced_ns: int
+    of_parts: int
 
 
 def wires_of(world: World, part: WirePart) -> Wires:
@@ -168,6 +169,7 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
         late_ns=_narrow(waited[:, _NUMBER[LATE_RANK]]),
         behind=_behind(own, asked, wires.whole, excuses, world.windows),
         slow=merge(slow.begin_ns, slow.end_ns),
+        of_parts=int(((known.members.group != 0) & (known.members.seen < known.members.ranks)).sum()),
         unplaced_ns=(merge(unseen.begin_ns, unseen.end_ns) & wires.whole.unplaced).total_ns,
     )
 
@@ -183,6 +185,7 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
         late_ns=np.concatenate([part.late_ns for part in parts]),
         behind=concatenate(Behind, [part.behind for part in parts]),
         slow=union([part.slow for part in parts]),
+        of_parts=sum(part.of_parts for part in parts),
         unplaced_ns=sum(part.unplaced_ns for part in parts),
     )
 
