@@ -33,7 +33,7 @@ from netprof.analysis.account.waiting import (
     within,
 )
 from netprof.analysis.digest.alone.apart import in_span
-from netprof.analysis.digest.alone.own import Own
+from netprof.analysis.digest.alone.own import Own, check_size
 from netprof.analysis.digest.alone.whole_wire import WholeWire, WirePart, ports_alone, whole_wire, wire_part
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.spans import What
@@ -151,22 +151,30 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     every = resolve_lateness(_in_order(concatenate(Waiting, [waiting, others])))
     times = in_span(own.times, world.span_ns)
     pids = np.unique(times.pid)
+    check_size(len(pids), len(world.windows))
     inside = {pid: _whole_iterations(times, pid) for pid in pids.tolist()}
     waiting = within(every.where(np.isin(every.pid, pids)), inside)
     window = Intervals(world.windows.begin_ns, world.windows.end_ns)
     parts = _cut(waiting, window, wires.whole.turn, wires.whole.links.several)
     parts = parts.where(_place(window, parts.begin_ns) != UNKNOWN)
     asked = _Asked(pids, parts, _place(window, parts.begin_ns), len(window))
-    waited = np.zeros((len(pids), len(WAIT_CAUSES), len(window)), np.int64)
-    np.add.at(waited, (np.searchsorted(pids, parts.pid), parts.cause, asked.window), parts.length_ns)
+    causes_ns, least_ns = (
+        np.zeros((len(WAIT_CAUSES), len(window)), np.int64),
+        np.zeros((len(WAIT_CAUSES), len(window)), np.int64),
+    )
+    late_ns: Int64 | Int32 = np.zeros((len(pids), len(window)), np.int32)
+    for number, cause in enumerate(WAIT_CAUSES):
+        waited = asked.by_process(cause)
+        causes_ns[number], least_ns[number] = waited.sum(axis=0), waited.min(axis=0, initial=_ENDLESS)
+        late_ns = _narrow(waited) if cause is LATE_RANK else late_ns
     unseen, slow = waiting.of(UNSEEN), waiting.of(TRANSPORT)
     return Explained(
         by_rank=tuple(_rank(pid, waiting, own, inside[pid]) for pid in pids.tolist()),
         of_ranks={pid: _of_rank(pid, times, inside[pid], known, world) for pid in pids.tolist()},
-        causes_ns=waited.sum(axis=0),
-        least_ns=waited.min(axis=0) if len(pids) else np.full(waited.shape[1:], _ENDLESS),
+        causes_ns=causes_ns,
+        least_ns=least_ns,
         pids=pids,
-        late_ns=_narrow(waited[:, _NUMBER[LATE_RANK]]),
+        late_ns=late_ns,
         behind=_behind(own, asked, wires.whole, excuses, world.windows),
         slow=merge(slow.begin_ns, slow.end_ns),
         of_parts=int(((known.members.group != 0) & (known.members.seen < known.members.ranks)).sum()),
@@ -270,6 +278,13 @@ class _Asked:
     def of(self, cause: Cause) -> Int64:
         """Return the rows with one cause."""
         return np.flatnonzero(self.parts.cause == _NUMBER[cause])
+
+    def by_process(self, cause: Cause) -> Int64:
+        """Return for how long each process waits for a cause in each window; shape (processes, windows), ns."""
+        own = self.of(cause)
+        cell = np.searchsorted(self.pids, self.parts.pid[own]) * self.windows + self.window[own]
+        ns = np.bincount(cell, self.parts.length_ns[own], minlength=len(self.pids) * self.windows)
+        return ns.astype(np.int64).reshape(len(self.pids), self.windows)
 
     def summed(self, kind: Kind, cause: Cause, rows: Int64, thing: Int64, shared: Bool) -> Behind:
         """Return for how long whom or what was waited for, of some rows; `thing` and `shared` are by those."""

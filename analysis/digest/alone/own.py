@@ -27,6 +27,7 @@ from netprof.errors import TraceError, UsageError
 from netprof.model import HostClock
 
 MOST_HOSTS = 1 << 20
+_MOST_CELLS = 1 << 25
 REFERENCE_TABLES = ("iterations", "collectives")
 TABLES = (*REFERENCE_TABLES, "spans")
 """What a digest is read for."""
@@ -206,9 +207,19 @@ def _key(found: SpanSet, distance: int) -> SpanKey:
     return SpanKey(What(found.what), pid, found.link, found.direction, found.flow)
 
 
+def check_size(rows: int, windows: int) -> None:
+    """Raise TraceError where there are more processes, or ways, by iterations than any job has."""
+    if rows * windows > _MOST_CELLS:
+        raise TraceError(
+            f"{rows} processes or ways of a host in {windows} iterations are more than any job has",
+            "make the digests again from their traces",
+        )
+
+
 def did_in(tables: Tables, number: int, clock: HostClock, windows: Windows) -> Did:
     """Return what the processes of one host did, by the iterations of the job: theirs do not begin at the same time."""
     own, wanted = _edges(tables, clock), (windows.begin_ns, windows.end_ns)
+    check_size(len(np.unique(tables.did.pid)), max(len(own[0]), len(windows)))
     parts, names = [], [name for name in Did.__dataclass_fields__ if name not in ("pid", "window")]
     for pid in np.unique(tables.did.pid).tolist():
         its = tables.did.where(tables.did.pid == pid)
@@ -225,6 +236,7 @@ def did_in(tables: Tables, number: int, clock: HostClock, windows: Windows) -> D
 def ways_in(digest: Digest, clock: HostClock, windows: Windows) -> Float64:
     """Return for how long each way of a host was busy, by the iterations of the job; shape (ways, iterations), ns."""
     table, own = digest.tables.way_busy, _edges(digest.tables, clock)
+    check_size(len(digest.host.ways), max(len(own[0]), len(windows)))
     values = np.zeros((len(digest.host.ways), len(own[0])))
     np.add.at(values, (table.way, table.window), table.busy_ns)
     return spread_over(values, own, (windows.begin_ns, windows.end_ns))
