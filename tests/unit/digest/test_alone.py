@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from made_alone import apart, digested, document, of_traces, who
 from shifted_clock import shift
 from synthetic import MS, Job, with_late_rank
 
+from netprof.analysis.digest.alone.own import check_size
 from netprof.analysis.digest.ways import spread_over
 from netprof.analysis.pieces import PieceSize
+from netprof.errors import TraceError
 from netprof.model import Device, LineRate
 from netprof.session.digested import analyze_digests
 from netprof.trace.digest import digests_in
@@ -142,3 +145,12 @@ def test_amounts_by_other_iterations_add_up(own, wanted):
     assert found.sum(axis=1) == pytest.approx(values.sum(axis=1))
     covered = np.minimum(others[1:], edges[-1]) - np.minimum(others[:-1], edges[-1])
     assert found[1] == pytest.approx(covered.astype(float))
+
+
+@pytest.mark.parametrize(
+    ("rows", "windows", "fits"), [(8, 1 << 22, True), (8, (1 << 22) + 1, False), (0, 1 << 40, True)]
+)
+def test_more_cells_than_a_job_has_are_refused(rows, windows, fits):
+    """What a digest says of iterations and processes decides how much memory is asked for."""
+    with nullcontext() if fits else pytest.raises(TraceError, match="more than any job has"):
+        check_size(rows, windows)
