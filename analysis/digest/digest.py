@@ -67,7 +67,10 @@ class Held(Columns):
 
 @dataclass(frozen=True, eq=False)
 class Did(Columns):
-    """What is known of a process's time in an iteration of table `held_windows`: as `doing.Of`, NaN where nothing."""
+    """What is known of a process's time in an iteration: as `doing.Of`, NaN where nothing.
+
+    `window` counts the rows of table `held_windows`; where the host was digested alone, of `windows`.
+    """
 
     pid: Int64
     window: Int64

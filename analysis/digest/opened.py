@@ -14,6 +14,7 @@ import numpy as np
 from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.digest.digest import Did, Digest, HostPart, JobPart, Tables, cause_of
+from netprof.analysis.digest.fits import unfit
 from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.digest.passages import Sampled, sample
 from netprof.analysis.digest.spans import SpanSet, What
@@ -44,7 +45,10 @@ def open_digest(source: Source, wanted: Collection[str] = EVERY_TABLE) -> Digest
     if isinstance(source, Path):
         return digest_of_trace(source)
     host = _document(source.host / HOST_FILE, HostPart, _check_host)
-    return Digest(job_part(source.job, host.made), host, _tables(source.host, wanted))
+    job, tables = job_part(source.job, host.made), _tables(source.host, wanted)
+    for what in unfit(host, tables, wanted, len(job.hosts)):
+        raise TraceError(f"the digest {source.host} is damaged: {what}", "make the digest again from its trace")
+    return Digest(job, host, tables)
 
 
 @lru_cache(maxsize=4)

@@ -15,7 +15,9 @@ from netprof.trace import TraceSource
 
 MOST_PIDS = 1 << 22
 """What the kernel numbers processes and threads below (PID_MAX_LIMIT)."""
-_MOST_HOSTS = (1 << 31) // MOST_PIDS
+MOST_PROCESSES = 1 << 31
+"""What the processes and threads of a job are numbered below, all hosts together: what a trace's columns hold."""
+_MOST_HOSTS = MOST_PROCESSES // MOST_PIDS
 _NAMESPACES = 1 << 40
 _LEAST_FLOWS = 1 << 20
 _COLUMNS = {"flow_id": 32, "gpu": 16, "series": 32}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from traceback import format_exception, walk_tb
 from typing import TYPE_CHECKING, TypeVar
 
 from netprof.analysis.digest.alone.apart import all_streams, apart_part, apart_together, conclude_apart, streams_part
@@ -40,6 +41,8 @@ from netprof.session.left_out import LeftOut, reduce_readable
 from netprof.trace.digest import DigestPlace, made_name, made_together
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from netprof.analysis import Analysis
 
 T = TypeVar("T")
@@ -163,13 +166,30 @@ def _sentences(left_out: Iterable[LeftOut]) -> tuple[str, ...]:
 
 @contextmanager
 def _believable() -> Iterator[None]:
-    """Turn what digests fail by whose numbers were made up, one by one each possible, into a TraceError."""
+    """Turn what digests fail by whose numbers were made up, one by one each possible, into a TraceError.
+
+    A mistake of netprof's looks the same from here: the error says where it was, and `-v` shows the way there.
+    """
     try:
         yield
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise TraceError(
-            "the digests are damaged: what they say together cannot be", "make them again from the traces"
+            f"the digests cannot be put together: {type(error).__name__} in {_where(error)}",
+            "they are damaged, or netprof is: make them again from the traces, and if that changes nothing, "
+            "report what `netprof -v report` prints",
+            detail="".join(format_exception(error)),
         ) from error
+
+
+def _where(error: Exception) -> str:
+    """Return the place of ours where an error came up: the module's name and the line."""
+    every = [each for each in walk_tb(error.__traceback__) if _module(each).startswith("netprof.")]
+    frame, line = every[-1]
+    return f"{_module((frame, line))}, line {line}"
+
+
+def _module(at: tuple[FrameType, int]) -> str:
+    return str(at[0].f_globals.get("__name__", ""))
 
 
 def on_hosts(sources: Sequence[Source], names: Collection[str]) -> list[Source]:

@@ -101,6 +101,7 @@ def tried(ask: Ask, rng: random.Random, place: Path) -> str:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             ask(rng, place)
     except NetprofError as error:
+        _note(error)
         return _wrong_refusal(error)
     except (Exception, TooLong) as error:
         return f"{type(error).__name__}: {str(error)[:200]} at {_where(error)}"
@@ -110,6 +111,12 @@ def tried(ask: Ask, rng: random.Random, place: Path) -> str:
     if peak_bytes() > MOST_BYTES:
         return f"{peak_bytes() >> 20} MiB, after {before_bytes >> 20}"
     return ""
+
+
+def _note(error: NetprofError) -> None:
+    """Show a refusal that may hide a mistake of netprof's: it has the way there as its long form."""
+    if error.__cause__ is not None and error.detail:
+        print(f"  {error.message}", file=sys.__stderr__)
 
 
 def peak_bytes() -> int:

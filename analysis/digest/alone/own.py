@@ -185,11 +185,6 @@ def _same_communicator(view: View, reference: Reference, taken: Sequence[int]) -
 
 
 def _spans(host: HostPart, table: Spans, clock: HostClock, distance: int) -> dict[SpanKey, Intervals]:
-    if len(table) and not (table.set.min() >= 0 and table.set.max() < len(host.spans)):
-        raise TraceError(
-            f"the digest of {host.host.name} is damaged: its sets of time are of nothing",
-            "make the digest again from its trace",
-        )
     order = np.argsort(table.set, kind="stable")
     edges = np.searchsorted(table.set[order], np.arange(len(host.spans) + 1))
     begin, end = (to_reference(clock, each[order]) for each in (table.begin_ns, table.end_ns))

@@ -1,0 +1,112 @@
+"""Whether what a digest's tables number is there: at both ends of what can be, for every such column."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import Job
+
+from netprof.analysis.digest.digest import Digest, Held
+from netprof.analysis.digest.fits import unfit
+from netprof.analysis.digest.opened import EVERY_TABLE, digest_of_trace
+from netprof.analysis.digest.spans import SpanSet, What
+from netprof.analysis.digest.ways import Way
+from netprof.analysis.tables.columns import empty
+
+_MOST_PIDS = 1 << 22
+
+
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory: pytest.TempPathFactory) -> Digest:
+    folder: Path = tmp_path_factory.mktemp("fits")
+    found = digest_of_trace(Job(iterations=12).fill().write(folder / "t.netprof"))
+    spans, ways = SpanSet(What.RESENDS, -1, -1, -1, "", 0.0, 0.0), Way(-1, (), main=False)
+    return replace(found, host=replace(found.host, spans=(*found.host.spans, spans), ways=(*found.host.ways, ways)))
+
+
+def said(digest: Digest, *, hosts: int = 1, read: Any = EVERY_TABLE) -> list[str]:
+    return list(unfit(digest.host, digest.tables, read, hosts))
+
+
+def with_row(digest: Digest, table: str, column: str, value: int) -> Digest:
+    """Return the digest with a table of one row, in which all is 0 but one column."""
+    kind = type(getattr(digest.tables, table))
+    row = {each.name: np.zeros(1, np.int64) for each in fields(kind)} | {column: np.array([value])}
+    return replace(digest, tables=replace(digest.tables, **{table: kind(**row)}))
+
+
+def test_a_digest_as_it_is_made_fits(digest: Digest) -> None:
+    assert said(digest) == []
+    assert said(digest, hosts=2) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "counted"),
+    [
+        ("waiting", "window", "windows"),
+        ("way_busy", "window", "windows"),
+        ("did", "window", "windows"),
+        ("held", "window", "held_windows"),
+        ("held", "thing", "things"),
+        ("link_seconds", "link", "links"),
+        ("spans", "set", "spans"),
+        ("way_busy", "way", "ways"),
+    ],
+)
+def test_a_column_numbers_what_is_there(digest: Digest, table: str, column: str, counted: str) -> None:
+    held = getattr(digest.host, counted, None)
+    count = len(getattr(digest.tables, counted) if held is None else held)
+    assert count > 0
+    assert said(with_row(digest, table, column, count - 1)) == []
+    for value in (-1, count):
+        assert said(with_row(digest, table, column, value)) == [
+            f"column {column} of table {table} numbers what is not there"
+        ]
+
+
+def test_rows_of_a_table_that_was_not_read_are_not_looked_for(digest: Digest) -> None:
+    found = with_row(digest, "waiting", "window", 1000)
+    assert said(found, read=("waiting",)) == []
+    assert said(found, read=("windows",)) == []
+    assert len(said(found, read=("waiting", "windows"))) == 1
+
+
+def test_what_processes_did_is_by_other_iterations_where_hosts_were_digested_together(digest: Digest) -> None:
+    tables = digest.tables
+    fewer = replace(digest, tables=replace(tables, held_windows=tables.held_windows.where(np.arange(12) < 5)))
+    found = with_row(replace(fewer, tables=replace(fewer.tables, held=empty(Held))), "did", "window", 5)
+    assert said(found) == []
+    assert said(found, hosts=2) == ["column window of table did numbers what is not there"]
+
+
+@pytest.mark.parametrize("table", ["iterations", "waiting", "did", "collectives"])
+@pytest.mark.parametrize(("hosts", "most"), [(1, _MOST_PIDS), (2, 1 << 31)])
+def test_the_processes_of_a_table(digest: Digest, table: str, hosts: int, most: int) -> None:
+    for value in (-1, most - 1):
+        assert said(with_row(digest, table, "pid", value), hosts=hosts) == []
+    for value in (-2, most):
+        assert said(with_row(digest, table, "pid", value), hosts=hosts) == ["it names processes that no kernel has"]
+
+
+@pytest.mark.parametrize("place", ["told_ranks", "pids", "waiting", "things", "spans", "ways", "ranks"])
+def test_the_processes_of_the_document(digest: Digest, place: str) -> None:
+    for value, fits in ((-1, True), (_MOST_PIDS - 1, True), (-2, False), (_MOST_PIDS, False), (10**400, False)):
+        assert (said(replace(digest, host=_naming(digest, place, value))) == []) == fits, value
+
+
+def _naming(digest: Digest, place: str, pid: int) -> Any:
+    host = digest.host
+    if place == "told_ranks":
+        return replace(host, told_ranks={pid: 0})
+    if place == "pids":
+        return replace(host, host=replace(host.host, pids={pid: 1}))
+    if place == "ranks":
+        first = host.ranks[0]
+        return replace(host, ranks=(replace(first, summary=replace(first.summary, pid=pid)),))
+    first, *rest = getattr(host, place)
+    changed: dict[str, Any] = {place: (replace(first, pid=pid), *rest)}
+    return replace(host, **changed)
