@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.digest.digest import (
+    BoundedSteps,
     CollectiveTimes,
     Did,
     Digest,
@@ -119,6 +120,8 @@ def _repeated(tables: Tables, times: int, period_ns: int, iterations: int) -> Ta
     found = Tables(
         iterations=again(tables.iterations, windows),
         waiting=again(tables.waiting, windows),
+        surely=again(tables.surely, windows),
+        steps=again(tables.steps, windows),
         windows=whole,
         held=again(tables.held, held),
         held_windows=again(tables.held_windows, held),
@@ -131,10 +134,11 @@ def _repeated(tables: Tables, times: int, period_ns: int, iterations: int) -> Ta
         way_busy=again(tables.way_busy, windows),
     )
     inside = {
-        name: getattr(found, name) for name in ("iterations", "collectives", "link_seconds", "spans", "tcp_clocks")
+        name: getattr(found, name)
+        for name in ("iterations", "steps", "collectives", "link_seconds", "spans", "tcp_clocks")
     }
     cut = {name: table.where(table.begin_ns < end_ns) for name, table in inside.items()}
-    numbered = {name: getattr(found, name) for name in ("waiting", "held", "did", "way_busy")}
+    numbered = {name: getattr(found, name) for name in ("waiting", "surely", "held", "did", "way_busy")}
     cut |= {name: table.where(table.window < count) for name, table in numbered.items()}
     first = np.arange(count)
     windows_of_held = _first(found.held_windows, count)
@@ -150,7 +154,8 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
     pids = number * len(dealt) + np.arange(len(dealt)) + 1
     ranks, tables = base.host.ranks, base.tables
     own = {each.summary.pid: each.summary for each in ranks}
-    waits = {each.pid: each for each in base.host.waiting}
+    waits, surely = ({each.pid: each for each in of} for of in (base.host.waiting, base.host.surely))
+    bounded = base.host.unbounded, base.host.on_gpu, base.host.profiled
     of_rank = {thing.pid: row for row, thing in enumerate(base.host.things) if thing.kind == Kind.RANK}
     pairs = list(zip(pids.tolist(), dealt.tolist(), strict=True))
     things = [
@@ -174,6 +179,10 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
         ranks=tuple(PlacedRank(pid, replace(own[was], pid=pid, rank=pid - 1, host=name)) for pid, was in pairs),
         links=tuple(replace(each, place=(number << 20) + each.place) for each in base.host.links),
         waiting=tuple(replace(waits[was], pid=pid, rank=pid - 1) for pid, was in pairs if was in waits),
+        surely=tuple(replace(surely[was], pid=pid, rank=pid - 1) for pid, was in pairs if was in surely),
+        unbounded={pid: bounded[0][was] for pid, was in pairs if was in bounded[0]},
+        on_gpu=tuple(pid for pid, was in pairs if was in bounded[1]),
+        profiled=tuple(pid for pid, was in pairs if was in bounded[2]),
         things=tuple(things),
         ends={},
         spans=tuple(each for each, _ in spans),
@@ -187,6 +196,8 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
         Tables(
             iterations=_dealt(IterationTimes, tables.iterations, pairs),
             waiting=_dealt(Waited, tables.waiting, pairs),
+            surely=_dealt(Waited, tables.surely, pairs),
+            steps=_dealt(BoundedSteps, tables.steps, pairs),
             windows=tables.windows,
             held=_held(tables.held, rows),
             held_windows=tables.held_windows,

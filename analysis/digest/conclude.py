@@ -9,9 +9,10 @@ import numpy as np
 
 from netprof.analysis.account.held_up import HeldUp, Kind, Windows
 from netprof.analysis.digest.digest import Did, HostPart, JobPart, Thing
-from netprof.analysis.digest.part import Part, saves_ns
+from netprof.analysis.digest.part import Part, Waits
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.split import splits_of
+from netprof.analysis.findings.bounds_finding import CountedSteps
 from netprof.analysis.findings.doing import NO_TIMES, Doing, Of, what_it_did
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
 from netprof.analysis.findings.scaling import Scaling, scaling
@@ -45,8 +46,9 @@ class Concluded:
     stragglers: StragglersFinding | None
     asked: tuple[Asked, ...]
     unasked: int
-    exposed_ns: Int64
-    saves_ns: tuple[int, ...]
+    waits: Waits
+    surely: Waits
+    counted: CountedSteps
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +87,9 @@ def conclude_part(part: Part, baseline_s: float | None = None) -> Concluded:
         stragglers=stragglers,
         asked=asked,
         unasked=unasked,
-        exposed_ns=part.exposed_ns,
-        saves_ns=saves_ns(part),
+        waits=part.waits,
+        surely=part.surely,
+        counted=part.counted,
     )
 
 
@@ -115,6 +118,7 @@ def _iterations(job: JobPart, times: IterationTimes) -> IterationsFinding:
         models=job.models,
         accumulates=job.accumulates,
         forward_unseen=job.forward_unseen,
+        only_launch=job.only_launch,
     )
 
 

@@ -45,6 +45,21 @@ class Waited(Columns):
 
 
 @dataclass(frozen=True, eq=False)
+class BoundedSteps(Columns):
+    """The steps of processes that are only seen to launch, and what each waits in one at least and at most; ns.
+
+    `exact` is 1 where a profile of the job tells it.
+    """
+
+    pid: Int64
+    begin_ns: Int64
+    end_ns: Int64
+    least_ns: Int64
+    most_ns: Int64
+    exact: Int64
+
+
+@dataclass(frozen=True, eq=False)
 class WindowTimes(Columns):
     """Iterations of the process that has the most; ns."""
 
@@ -175,7 +190,11 @@ class HostPart:
     """What a digest says of its host beside the tables; `made` is in which making it was made, and
     `ends` are the addresses and ports of the flows of table `passages`, `spans` what the sets of time of table `spans`
     are of, `rtt_ns` the longest round trip and the median one, and `ways` those of table `way_busy`: these are of hosts
-    that were digested alone."""
+    that were digested alone.
+
+    Where all are only seen to launch, `waiting` is what they wait at most and `surely` at least; `unbounded` says of
+    which nothing is known and why, `on_gpu` which compute on a GPU, `profiled` of which there is a profile.
+    """
 
     made: str
     host: Host
@@ -184,6 +203,10 @@ class HostPart:
     ranks: tuple[PlacedRank, ...]
     links: tuple[PlacedLink, ...]
     waiting: tuple[RankWaiting, ...]
+    surely: tuple[RankWaiting, ...]
+    unbounded: Mapping[int, str]
+    on_gpu: tuple[int, ...]
+    profiled: tuple[int, ...]
     things: tuple[Thing, ...]
     ends: Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
     spans: tuple[SpanSet, ...]
@@ -193,7 +216,11 @@ class HostPart:
 
 @dataclass(frozen=True)
 class JobPart:
-    """What `hosts` that were digested together have in common: findings that no single one of them has a part of."""
+    """What `hosts` that were digested together have in common: findings that no single one of them has a part of.
+
+    `bounded` says that all processes are only seen to launch: of what they wait there are bounds, and their iterations
+    are the steps of table `steps` in all that is said of waiting. `only_launch` is as `IterationsFinding` has it.
+    """
 
     made: str
     hosts: tuple[str, ...]
@@ -220,15 +247,23 @@ class JobPart:
     blames: tuple[tuple[int, Blame], ...]
     longest: tuple[WorstIteration, ...]
     waits_known: bool
+    bounded: bool
+    only_launch: bool
     stragglers_known: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The tables of one host's digest, a file each."""
+    """The tables of one host's digest, a file each.
+
+    Where there are only bounds, `waiting` is what is waited at most, by the steps that are `windows`, `surely` what is
+    at least, and `collectives` are the last ones of the steps, from when they may begin until they are surely done.
+    """
 
     iterations: IterationTimes
     waiting: Waited
+    surely: Waited
+    steps: BoundedSteps
     windows: WindowTimes
     held: Held
     held_windows: WindowTimes

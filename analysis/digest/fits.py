@@ -8,7 +8,12 @@ from netprof.analysis.digest.digest import HostPart, Tables
 from netprof.analysis.hosts.numbers import MOST_PIDS, MOST_PROCESSES
 from netprof.analysis.tables.columns import Int64
 
-_ROWS = {("waiting", "window"): "windows", ("way_busy", "window"): "windows", ("held", "window"): "held_windows"}
+_ROWS = {
+    ("waiting", "window"): "windows",
+    ("surely", "window"): "windows",
+    ("way_busy", "window"): "windows",
+    ("held", "window"): "held_windows",
+}
 """Columns that number the rows of another table."""
 
 _LISTED = {
@@ -19,7 +24,7 @@ _LISTED = {
 }
 """Columns that number what a list of the host's document holds."""
 
-_OF_PROCESSES = ("iterations", "waiting", "did", "collectives")
+_OF_PROCESSES = ("iterations", "waiting", "surely", "steps", "did", "collectives")
 
 
 def unfit(host: HostPart, tables: Tables, read: Collection[str], hosts: int) -> Iterator[str]:
@@ -41,8 +46,15 @@ def unfit(host: HostPart, tables: Tables, read: Collection[str], hosts: int) -> 
 
 def _pids(host: HostPart) -> Iterator[int]:
     """Yield the processes that a host's document names; -1 is none."""
-    yield from (*host.told_ranks, *host.host.pids)
-    for listed in (host.waiting, host.things, host.spans, host.ways, [each.summary for each in host.ranks]):
+    yield from (*host.told_ranks, *host.host.pids, *host.unbounded, *host.on_gpu, *host.profiled)
+    for listed in (
+        host.waiting,
+        host.surely,
+        host.things,
+        host.spans,
+        host.ways,
+        [each.summary for each in host.ranks],
+    ):
         yield from (each.pid for each in listed)
 
 

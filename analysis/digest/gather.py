@@ -9,12 +9,15 @@ import numpy as np
 
 from netprof.analysis.account.account import activities_of, on_wire
 from netprof.analysis.account.held_up import Windows
-from netprof.analysis.digest.digest import WAITED_NAMES, CollectiveTimes, TcpClocks, Waited, WindowTimes
-from netprof.analysis.digest.spans import NO_SPANS, FoundSpans, find_spans, merge_spans
+from netprof.analysis.digest.digest import WAITED_NAMES, BoundedSteps, CollectiveTimes, TcpClocks, Waited, WindowTimes
+from netprof.analysis.digest.spans import NO_SPANS, FoundSpans, find_spans, merge_spans, with_surely
 from netprof.analysis.digest.ways import NO_WAYS, FoundWays, find_ways, merge_ways
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.bounds import BOUNDS
+from netprof.analysis.findings.bounds_evidence import at_least, at_most
 from netprof.analysis.findings.doing import NO_TIMES, AllTimes, TimesOfPieces, times_of_ranks
 from netprof.analysis.findings.transport_reason import main_samples
+from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate, empty
@@ -42,9 +45,13 @@ class Gathered:
     """What the processes waited for in each of the iterations `windows`, their collectives, and each link's bytes.
 
     `times`, what is known of each process's time in those, and all that follows `seconds` are kept of one host alone.
+    Of processes that are only seen to launch all is as if they waited as long as they may; `surely` is what they do
+    wait, and `steps` are the iterations.
     """
 
     waited: Waited
+    surely: Waited
+    steps: BoundedSteps
     windows: WindowTimes
     times: AllTimes
     collectives: CollectiveTimes
@@ -56,6 +63,23 @@ class Gathered:
 
 def _conclude(analysis: Analysis) -> Gathered:
     evidence = analysis.evidence
+    if analysis.of(BOUNDS) is None or analysis.of(WAITING) is not None:
+        return _gather(evidence)
+    most = at_most(evidence)
+    least = at_least(evidence, most)
+    surely, rows = empty(Waited), evidence.bounds.rows
+    if len(least.iterations):
+        surely = _rows(waiting_by_iteration(least.iterations, least.account.around))
+    rows = rows.where(evidence.piece.owns(rows.begin_ns))
+    steps = BoundedSteps(rows.pid, rows.begin_ns, rows.end_ns, rows.least_ns, rows.most_ns, rows.exact)
+    found = _gather(most)
+    if len(evidence.hosts) > 1:
+        return replace(found, surely=surely, steps=steps)
+    spans = with_surely(found.spans, least.exposed_in_sight, evidence.piece.time)
+    return replace(found, surely=surely, steps=steps, spans=spans)
+
+
+def _gather(evidence: Evidence) -> Gathered:
     alone = len(evidence.hosts) == 1
     waited, windows, times, ways = empty(Waited), empty(WindowTimes), NO_TIMES, NO_WAYS
     if len(evidence.iterations):
@@ -66,6 +90,8 @@ def _conclude(analysis: Analysis) -> Gathered:
             ways = find_ways(evidence, table.begin_ns, table.end_ns)
     return Gathered(
         waited,
+        empty(Waited),
+        empty(BoundedSteps),
         windows,
         times,
         _collectives(evidence, alone=alone),
@@ -132,13 +158,16 @@ def _added(second: Int64, own: Int64, amount: Int64) -> Int64:
 
 
 def _merge(parts: Sequence[Gathered], whole: Analysis) -> Gathered:
-    before, waited = 0, []
+    before, waited, surely = 0, [], []
     for part in parts:
         waited.append(replace(part.waited, window=part.waited.window + before))
+        surely.append(replace(part.surely, window=part.surely.window + before))
         before += len(part.windows)
     links = dict.fromkeys(link for part in parts for link in part.seconds)
     return Gathered(
         concatenate(Waited, waited),
+        concatenate(Waited, surely),
+        concatenate(BoundedSteps, [part.steps for part in parts]),
         concatenate(WindowTimes, [part.windows for part in parts]),
         TimesOfPieces([part.times for part in parts], np.cumsum([0, *(len(part.windows) for part in parts)])),
         concatenate(CollectiveTimes, [part.collectives for part in parts]),

@@ -96,7 +96,8 @@ def _document(path: Path, kind: type[T], check: Callable[[T], None]) -> T:
 def _check_host(host: HostPart) -> None:
     """Raise ValueError for what fits its kinds and is said of no host all the same."""
     _require(all(thing.kind in Kind.__members__.values() for thing in host.things), "things that hold up")
-    _require(all(len(each.causes_ns) == len(WAIT_CAUSES) for each in host.waiting), "causes of waiting")
+    waiting = (*host.waiting, *host.surely)
+    _require(all(len(each.causes_ns) == len(WAIT_CAUSES) for each in waiting), "causes of waiting")
     _require(all(each.summary.past is None or each.summary.past.changes for each in host.links), "links")
     _require(host.span_ns[0] <= host.span_ns[1], "time")
     _require(all(_can_be(each, len(host.links)) for each in host.spans), "sets of time")

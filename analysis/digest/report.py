@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.bounds.bounded import Bounds
 from netprof.analysis.digest.conclude import Concluded
 from netprof.analysis.digest.digest import HostPart, JobPart
 from netprof.analysis.events.nccl import Operations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bounds import BOUNDS
+from netprof.analysis.findings.bounds_finding import BoundsFinding, CountedSteps
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES, CollectivesFinding, summarize_collectives
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
@@ -27,7 +29,7 @@ from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING, doings_of, waiting_finding
-from netprof.analysis.findings.waiting_finding import WaitingFinding, WaitingParts
+from netprof.analysis.findings.waiting_finding import NOTHING_WAITED, WaitingFinding, WaitingParts
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import empty
@@ -37,8 +39,8 @@ from netprof.units import count
 
 _NOT_TOLD = (
     "flows, the ways between ranks, queue pairs, GPUs and other counters, TCP's own totals, NCCL's and Horovod's "
-    "operations, bounds for what ranks wait for that are only seen to launch, and anything over time finer than an "
-    "iteration"
+    "operations, bounds for what some ranks wait for where others are seen to be done with it, and anything over time "
+    "finer than an iteration"
 )
 _NAMED = 4
 
@@ -91,6 +93,7 @@ _SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,
     ITERATIONS,
     WAITING,
+    BOUNDS,
     STRAGGLERS,
     HOSTS,
     RANKS,
@@ -125,7 +128,7 @@ def report_of(found: Concluded, left_out: tuple[str, ...] = ()) -> Analysis:
         HOSTS: hosts_of(hosts),
         RANKS: ranks,
         LINKS: links,
-        BOUNDS: None,
+        BOUNDS: _bounds(found, hosts),
         NCCL: NcclFinding(empty(Operations), (), job.collectives_seen, job.nccl_is_used),
         COLLECTIVES: CollectivesFinding(
             summarize_collectives(ranks, links, job.world_size, job.counted.others, job.recorded.unpaired),
@@ -203,12 +206,46 @@ def _missing(job: JobPart, hosts: Sequence[HostPart]) -> tuple[str, ...]:
 def _waiting(found: Concluded, hosts: Sequence[HostPart]) -> WaitingFinding | None:
     if not found.job.waits_known:
         return None
-    parts = WaitingParts(
+    return waiting_finding(_most(found, hosts), doings_of(found.stragglers))
+
+
+def _most(found: Concluded, hosts: Sequence[HostPart]) -> WaitingParts:
+    """Return what the ranks wait for; at most, where they are only seen to launch."""
+    return WaitingParts(
         by_rank=tuple(each for host in hosts for each in host.waiting),
         recorded_ns=found.job.recorded.total_ns,
         blames={WAIT_CAUSES[number]: who for number, who in found.job.blames},
-        saves_ns=found.saves_ns,
-        by_iteration_ns=found.exposed_ns,
+        saves_ns=found.waits.saves_ns,
+        by_iteration_ns=found.waits.exposed_ns,
         longest=found.job.longest,
     )
-    return waiting_finding(parts, doings_of(found.stragglers))
+
+
+def _bounds(found: Concluded, hosts: Sequence[HostPart]) -> BoundsFinding | None:
+    if not found.job.bounded:
+        return None
+    least = WaitingParts(
+        by_rank=tuple(each for host in hosts for each in host.surely),
+        recorded_ns=found.job.recorded.total_ns,
+        blames={},
+        saves_ns=found.surely.saves_ns,
+        by_iteration_ns=found.surely.exposed_ns,
+        longest=(),
+    )
+    return bounds_of_digests(least, _most(found, hosts), found.counted, hosts)
+
+
+def bounds_of_digests(
+    least: WaitingParts, most: WaitingParts, counted: CountedSteps, hosts: Sequence[HostPart]
+) -> BoundsFinding:
+    """Return what the ranks of some hosts wait at least and at most."""
+    known = len(counted) > 0
+    return BoundsFinding(
+        least=waiting_finding(least, {}) if known else NOTHING_WAITED,
+        most=waiting_finding(most, {}) if known else NOTHING_WAITED,
+        steps=empty(Bounds),
+        counted=counted,
+        reasons={pid: why for host in hosts for pid, why in host.unbounded.items()},
+        on_gpu=frozenset(pid for host in hosts for pid in host.on_gpu),
+        profiled=frozenset(pid for host in hosts for pid in host.profiled),
+    )

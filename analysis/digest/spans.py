@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from netprof.schema import TRANSMIT
 
 
 class What(IntEnum):
-    """What is the case in a set of time: the first ones of a process, then of a side of a link, then of a flow."""
+    """What is the case in a set of time: first of a process, then of a side of a link, of a flow, and of a process."""
 
     WAITS = 0
     """It does nothing but wait for communication."""
@@ -46,6 +46,8 @@ class What(IntEnum):
     """It recovers from loss."""
     RESENDS = 10
     """TCP says that it sends again what is needed; touching intervals stay apart, for each is between two samples."""
+    SURELY = 11
+    """A process that is only seen to launch surely waits; `WAITS` is when it may."""
 
 
 class SpanKey(NamedTuple):
@@ -115,6 +117,12 @@ def find_spans(evidence: Evidence) -> FoundSpans:
     trips = sources.rtt_ns[sources.rtt_ns > 0]
     rtt_ns = (int(trips.max()), int(np.median(trips))) if len(trips) else (0, 0)
     return FoundSpans({key: each for key, each in cut.items() if len(each)}, busy, rtt_ns)
+
+
+def with_surely(found: FoundSpans, times: Mapping[int, Intervals], piece: Intervals) -> FoundSpans:
+    """Return sets of time with when processes surely wait that are only seen to launch."""
+    sure = {SpanKey(What.SURELY, pid): each & piece for pid, each in times.items()}
+    return replace(found, times={**found.times, **{key: each for key, each in sure.items() if len(each)}})
 
 
 def _of_piece(key: SpanKey, times: Intervals, piece: Intervals) -> Intervals:

@@ -27,6 +27,7 @@ from netprof.analysis.digest.gather import GATHERED, Gathered
 from netprof.analysis.digest.passages import Sampled
 from netprof.analysis.digest.spans import Spans, as_table
 from netprof.analysis.digest.ways import ways_table
+from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.doing import AllTimes, Of
@@ -40,6 +41,7 @@ from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.stragglers_parts import StragglersParts
 from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.waiting_finding import WaitingFinding
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import concatenate, empty
 from netprof.analysis.tables.flow_table import LinkKey
@@ -89,8 +91,8 @@ def _with_streams(digest: Digest, sampled: Sampled | None) -> Digest:
 
 def _job(analysis: Analysis, made: str) -> JobPart:
     iterations, recording, waiting = analysis.of(ITERATIONS), analysis.of(RECORDING), analysis.of(WAITING)
-    nccl, collectives = analysis.of(NCCL), analysis.of(COLLECTIVES)
-    blames = {} if waiting is None else waiting.made_of.blames
+    nccl, collectives, account = analysis.of(NCCL), analysis.of(COLLECTIVES), _account(analysis)
+    blames = {} if account is None else account.made_of.blames
     return JobPart(
         made=made,
         hosts=tuple(host.name for host in analysis.evidence.hosts),
@@ -115,10 +117,18 @@ def _job(analysis: Analysis, made: str) -> JobPart:
         damage=recording.damage,
         still_recording=recording.still_recording,
         blames=tuple((WAIT_CAUSES.index(cause), who) for cause, who in blames.items()),
-        longest=() if waiting is None else waiting.made_of.longest,
+        longest=() if account is None else account.made_of.longest,
         waits_known=waiting is not None,
+        bounded=waiting is None and account is not None,
+        only_launch=iterations.only_launch,
         stragglers_known=analysis.of(STRAGGLERS) is not None,
     )
+
+
+def _account(analysis: Analysis) -> WaitingFinding | None:
+    """Return what the ranks wait for; at most, where they are only seen to launch."""
+    waiting, bounds = analysis.of(WAITING), analysis.of(BOUNDS)
+    return bounds.most if waiting is None and bounds is not None else waiting
 
 
 def _slim(meta: Meta) -> Meta:
@@ -127,7 +137,8 @@ def _slim(meta: Meta) -> Meta:
 
 
 def _of_host(number: int, analysis: Analysis, owner: _Owner) -> tuple[HostPart, Tables]:
-    evidence, stragglers, waiting = analysis.evidence, analysis.of(STRAGGLERS), analysis.of(WAITING)
+    evidence, stragglers, account = analysis.evidence, analysis.of(STRAGGLERS), _account(analysis)
+    bounds = analysis.of(BOUNDS) if analysis.of(WAITING) is None else None
     host, gathered = evidence.hosts[number], analysis.of(GATHERED)
     placed = [(place, key) for place, key in enumerate(_keys(stragglers.made_of))] if stragglers is not None else []
     own = [(place, key) for place, key in placed if owner.of_key(key[1]) == number]
@@ -141,7 +152,11 @@ def _of_host(number: int, analysis: Analysis, owner: _Owner) -> tuple[HostPart, 
         told_ranks={pid: rank for pid, rank in evidence.ranks.items() if owner.of_pid(pid) == number},
         ranks=tuple(PlacedRank(place, each) for place, each in enumerate(analysis.of(RANKS)) if each.pid in pids),
         links=tuple(PlacedLink(place, each) for place, each in links),
-        waiting=() if waiting is None else tuple(w for w in waiting.by_rank if owner.of_pid(w.pid) == number),
+        waiting=() if account is None else tuple(w for w in account.by_rank if owner.of_pid(w.pid) == number),
+        surely=() if bounds is None else tuple(w for w in bounds.least.by_rank if owner.of_pid(w.pid) == number),
+        unbounded={} if bounds is None else {p: why for p, why in bounds.reasons.items() if owner.of_pid(p) == number},
+        on_gpu=() if bounds is None else tuple(p for p in sorted(bounds.on_gpu) if owner.of_pid(p) == number),
+        profiled=() if bounds is None else tuple(p for p in sorted(bounds.profiled) if owner.of_pid(p) == number),
         things=() if stragglers is None else tuple(_thing(place, *key, stragglers.made_of) for place, key in own),
         ends={},
         spans=spans[0],
@@ -189,6 +204,8 @@ def _tables(
     return Tables(
         iterations=times.where(np.isin(times.pid, own)),
         waiting=gathered.waited.where(np.isin(gathered.waited.pid, own)),
+        surely=gathered.surely.where(np.isin(gathered.surely.pid, own)),
+        steps=gathered.steps.where(np.isin(gathered.steps.pid, own)),
         windows=gathered.windows,
         held=empty(Held) if parts is None else _held(parts, places),
         held_windows=empty(WindowTimes) if parts is None else WindowTimes(parts.windows.begin_ns, parts.windows.end_ns),

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from netprof.analysis.bounds.bounded import Bounds
 from netprof.analysis.definitions import BOUNDS as DEFINITION
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bounds_evidence import at_least, at_most
-from netprof.analysis.findings.bounds_finding import BoundsFinding, bounds_notes, bounds_parts, document_of
+from netprof.analysis.findings.bounds_finding import (
+    BoundsFinding,
+    bounds_notes,
+    bounds_parts,
+    counted,
+    counted_together,
+    document_of,
+)
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.waiting import in_one, waiting_in
 from netprof.analysis.findings.waiting_finding import NOTHING_WAITED, WaitingFinding
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.spread import spread_of, sum_of
 from netprof.analysis.tables.columns import concatenate
 
 
@@ -31,8 +35,7 @@ def _conclude(analysis: Analysis) -> BoundsFinding | None:
         least=least,
         most=most,
         steps=steps,
-        least_s=spread_of(steps.least_ns / 1e9),
-        most_s=spread_of(steps.most_ns / 1e9),
+        counted=counted(steps.pid, steps.least_ns, steps.most_ns, steps.exact),
         reasons=evidence.bounds.reasons,
         on_gpu=evidence.bounds.on_gpu,
         profiled=evidence.bounds.profiled,
@@ -48,14 +51,13 @@ def _merge(findings: Sequence[BoundsFinding | None], whole: Analysis) -> BoundsF
     parts = [finding for finding in findings if finding is not None]
     if not parts:
         return None
-    known = {pid for part in parts for pid in np.unique(part.steps.pid).tolist()}
+    known = {pid for part in parts for pid in part.counted.of_pid}
     reasons = {pid: reason for part in parts for pid, reason in part.reasons.items() if pid not in known}
     return BoundsFinding(
         least=_sum([part.least for part in parts], whole),
         most=_sum([part.most for part in parts], whole),
         steps=concatenate(Bounds, [part.steps for part in parts]),
-        least_s=sum_of([part.least_s for part in parts]),
-        most_s=sum_of([part.most_s for part in parts]),
+        counted=counted_together([part.counted for part in parts]),
         reasons=reasons,
         on_gpu=frozenset().union(*(part.on_gpu for part in parts)),
         profiled=frozenset().union(*(part.profiled for part in parts)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,8 @@ from netprof.analysis.bounds.bounded import Bounds
 from netprof.analysis.findings.waiting_finding import CauseShare, RankWaiting, WaitingFinding
 from netprof.analysis.findings.waiting_form import stack, who
 from netprof.analysis.form import Cell, Grid, Pairs, Part
-from netprof.analysis.spread import Spread
+from netprof.analysis.spread import Spread, spread_of, sum_of
+from netprof.analysis.tables.columns import Int64
 from netprof.units import count, duration, percent, share
 
 _SHOWN = 0.001
@@ -20,18 +22,61 @@ _FEW_RANKS = 16
 
 
 @dataclass(frozen=True, eq=False)
+class CountedSteps:
+    """How many steps there are of each process, how many of those a profile tells exactly, where any, and what: ns.
+
+    `least_s` and `most_s` are the spreads of the bounds of all, in seconds.
+    """
+
+    of_pid: Mapping[int, int]
+    exact_of_pid: Mapping[int, int]
+    exact_ns: Int64
+    least_s: Spread
+    most_s: Spread
+
+    def __len__(self) -> int:
+        return sum(self.of_pid.values())
+
+
+def counted(pid: Int64, least_ns: Int64, most_ns: Int64, exact: Int64) -> CountedSteps:
+    """Count steps, given by process, bounds and whether they are exact."""
+    by_pid, by_exact = (np.unique(each, return_counts=True) for each in (pid, pid[exact == 1]))
+    return CountedSteps(
+        of_pid=dict(zip(*(each.tolist() for each in by_pid), strict=True)),
+        exact_of_pid=dict(zip(*(each.tolist() for each in by_exact), strict=True)),
+        exact_ns=least_ns[exact == 1],
+        least_s=spread_of(least_ns / 1e9),
+        most_s=spread_of(most_ns / 1e9),
+    )
+
+
+def counted_together(parts: Sequence[CountedSteps]) -> CountedSteps:
+    """Return what was counted of several parts of a recording, or several hosts', as one."""
+    of_pid, exact_of_pid = Counter[int](), Counter[int]()
+    for part in parts:
+        of_pid.update(part.of_pid)
+        exact_of_pid.update(part.exact_of_pid)
+    return CountedSteps(
+        dict(of_pid),
+        dict(exact_of_pid),
+        np.concatenate([part.exact_ns for part in parts]) if parts else np.zeros(0, np.int64),
+        sum_of([part.least_s for part in parts]),
+        sum_of([part.most_s for part in parts]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class BoundsFinding:
     """The account of waiting at least and at most (`definitions.BOUNDS`), over the same steps of the same ranks.
 
-    `steps` are those of all ranks, and `least_s`, `most_s` the spreads of their bounds in seconds. `reasons` say of
-    which processes there are no bounds, `on_gpu` which of all compute on a GPU, `profiled` of which there is a profile.
+    `steps` are those of all ranks, of which a digest holds only what is `counted`. `reasons` say of which processes
+    there are no bounds, `on_gpu` which of all compute on a GPU, `profiled` of which there is a profile.
     """
 
     least: WaitingFinding
     most: WaitingFinding
     steps: Bounds
-    least_s: Spread
-    most_s: Spread
+    counted: CountedSteps
     reasons: Mapping[int, str]
     on_gpu: frozenset[int]
     profiled: frozenset[int] = frozenset()
@@ -44,13 +89,13 @@ class BoundsFinding:
     @property
     def exact(self) -> int:
         """How many steps a profile of the job tells exactly."""
-        return int(self.steps.exact.sum())
+        return sum(self.counted.exact_of_pid.values())
 
     @property
     def profiled_elsewhere(self) -> frozenset[int]:
         """The processes whose profile covers none of their steps as a whole."""
-        known = frozenset(self.steps.pid.tolist()) & self.profiled
-        return known - frozenset(self.steps.pid[self.steps.exact == 1].tolist())
+        known = frozenset(self.counted.of_pid) & self.profiled
+        return known - frozenset(self.counted.exact_of_pid)
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -92,10 +137,10 @@ def bounds_parts(found: BoundsFinding | None) -> Sequence[Part]:
 
 
 def _iteration(found: BoundsFinding) -> Pairs:
-    least, most = found.least_s.quantile(0.5), found.most_s.quantile(0.5)
+    least, most = found.counted.least_s.quantile(0.5), found.counted.most_s.quantile(0.5)
     rows = [("an iteration", f"{duration(least)} to {duration(most)} (medians of the bounds)")]
     if found.exact:
-        rows.append(("profiles", f"{found.exact} of {len(found.steps)} steps are exact, by the job's own profile"))
+        rows.append(("profiles", f"{found.exact} of {len(found.counted)} steps are exact, by the job's own profile"))
     return Pairs(rows)
 
 
@@ -149,17 +194,15 @@ def document_of(found: BoundsFinding | None) -> dict[str, object] | None:
         return None
     low, high = found.shares
     return {
-        "iterations": int(np.unique(found.steps.pid, return_counts=True)[1].max(initial=0)),
+        "iterations": max(found.counted.of_pid.values(), default=0),
         "exposed_s": _pair(found.least.exposed_ns / 1e9, found.most.exposed_ns / 1e9),
         "exposed_share_of_all_time": _pair(low, high),
-        "iteration_exposed_s": _pair(found.least_s.quantile(0.5), found.most_s.quantile(0.5)),
+        "iteration_exposed_s": _pair(found.counted.least_s.quantile(0.5), found.counted.most_s.quantile(0.5)),
         "scaling_factor": _pair(1 - high, 1 - low),
         "on_gpu": bool(found.on_gpu),
-        "steps": len(found.steps),
+        "steps": len(found.counted),
         "exact_steps": found.exact,
-        "exact_iteration_exposed_s": float(np.median(found.steps.least_ns[found.steps.exact == 1]) / 1e9)
-        if found.exact
-        else None,
+        "exact_iteration_exposed_s": float(np.median(found.counted.exact_ns) / 1e9) if found.exact else None,
         "causes": [_cause(*each) for each in found.causes],
         "by_rank": _by_rank(found),
     }

@@ -84,7 +84,7 @@ def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | No
     readable = [each for each in readable if each[0] in together.clocks]
     own = partial(own_of, reference=reference, clocks=together.clocks)
     conclude = partial(conclude_apart, reference=reference, span=together.span_ns, baseline_s=baseline_s)
-    one = partial(apart_part, own=own, reference=reference)
+    one = partial(apart_part, opened=own, reference=reference, span=together.span_ns)
     found, without_tables = reduce_readable(team, readable, Work(one, apart_together, conclude))
     readable = _without(readable, without_tables)
     ask = Rounds(own, found.world)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hidden_ends import ENDS, without
 from pyarrow import parquet
 
 from fuzz.traces import of_rank, write_trace
@@ -24,8 +25,11 @@ _JOB = "fuzz"
 
 
 def make_digests(rng: random.Random, place: Path) -> None:
-    """Write the digests of a job's two hosts, made together or each alone, of which files are damaged."""
-    base = _base(alone=rng.random() < 0.6)
+    """Write the digests of a job's two hosts, made together or each alone, of which files are damaged.
+
+    Of some jobs only launches are seen.
+    """
+    base = _base(alone=rng.random() < 0.6, launches=rng.random() < 0.4)
     for name, content in base.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_bytes(content)
@@ -33,13 +37,15 @@ def make_digests(rng: random.Random, place: Path) -> None:
         _damage(rng, place / name)
 
 
-@lru_cache(maxsize=2)
-def _base(*, alone: bool) -> dict[str, bytes]:
+@lru_cache(maxsize=4)
+def _base(*, alone: bool, launches: bool) -> dict[str, bytes]:
     """Return the files of digests that are as netprof makes them."""
     with tempfile.TemporaryDirectory(prefix="fuzzed-") as folder:
         traces = [Path(folder, f"h{rank}.netprof") for rank in range(2)]
         for rank, trace in enumerate(traces):
             write_trace(random.Random(0), trace, *of_rank(rank))
+            if launches:
+                traces[rank] = without(trace, trace.with_suffix(".launches.netprof"), ENDS)
         made = Path(folder, "digests")
         for together in [[trace] for trace in traces] if alone else [traces]:
             reader = open_job(together)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hidden_ends import ENDS, on_gpu, only, without
 from lab import Lab
+from made_alone import apart, digested, of_traces
 from training import TrainingJob, netprof, training
 
 from netprof.analysis.bounds.bounded import Bounds
@@ -68,6 +69,31 @@ def test_what_a_job_waits_for_is_inside_of_narrow_bounds(
     assert len(rows) > 20
     assert ((rows.least_ns <= true) & (true <= rows.most_ns)).mean() >= HOLDS
     assert np.median((rows.most_ns - rows.least_ns) / true) <= WIDTH
+
+
+@pytest.mark.parametrize("left", ["all but ends", "launches alone", "as on GPUs"])
+def test_digests_that_were_made_alone_have_the_same_bounds(
+    left: str, recorded: tuple[Path, TrainingJob], tmp_path: Path
+) -> None:
+    poorer = tmp_path / "poorer.netprof"
+    if left == "as on GPUs":
+        on_gpu(recorded[0], poorer, 2.0)
+    else:
+        _ = (
+            without(recorded[0], poorer, ENDS)
+            if left == "all but ends"
+            else only(recorded[0], poorer, [K.BUCKET_LAUNCH])
+        )
+    traces = apart(poorer, tmp_path)
+    found, whole = digested(traces, tmp_path / "digests"), of_traces(traces)
+    mine, its = found["waiting_bounds"], whole["waiting_bounds"]
+    assert mine["exposed_s"]["at_least"] > 0
+    for name in ("exposed_s", "exposed_share_of_all_time", "iteration_exposed_s", "scaling_factor"):
+        assert mine[name] == pytest.approx(its[name]), name
+    for one, other in zip(mine["by_rank"], its["by_rank"], strict=True):
+        for name in ("exposed_s", *other["causes_s"]):
+            amounts = [each[name] if name in each else each["causes_s"][name] for each in (one, other)]
+            assert amounts[0] == pytest.approx(amounts[1], rel=0.01, abs=0.02), name
 
 
 @pytest.mark.parametrize("ahead", [2.0, 5.0])

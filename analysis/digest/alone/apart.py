@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.analysis.account.held_up import Windows
 from netprof.analysis.digest.alone.latest import Latest, arrivals_of, latest_of, latest_of_all
-from netprof.analysis.digest.alone.own import Own, Reference, bounds_ns
+from netprof.analysis.digest.alone.own import Accounted, Own, Reference, accounted, bounds_ns
 from netprof.analysis.digest.alone.world import Seen, World, seen_by_all, seen_of, world_of
 from netprof.analysis.digest.conclude import in_order, without_times
 from netprof.analysis.digest.digest import HostPart, JobPart
@@ -21,17 +20,21 @@ from netprof.analysis.events.split import splits_of
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
 from netprof.analysis.findings.scaling import Scaling, scaling
 from netprof.analysis.hosts.by_collectives import needs_all
-from netprof.analysis.tables.columns import concatenate
+from netprof.analysis.tables.columns import concatenate, empty
 
 
 @dataclass(frozen=True, eq=False)
 class ApartPart:
-    """Some hosts of a job, each digested alone: all times are the reference's, all processes have the job's numbers."""
+    """Some hosts of a job, each digested alone: all times are the reference's, all processes have the job's numbers.
+
+    `steps` are those of the process that has the most, of what is only seen to launch.
+    """
 
     numbers: tuple[int, ...]
     jobs: tuple[JobPart, ...]
     hosts: tuple[HostPart, ...]
     times: IterationTimes
+    steps: Accounted
     latest: Latest
     seen: Seen
 
@@ -67,18 +70,19 @@ def all_streams(parts: Sequence[tuple[NumberedStreams, ...]]) -> tuple[NumberedS
 
 
 def apart_part(
-    numbered: tuple[int, Source], own: Callable[[tuple[int, Source]], Own], reference: Reference
+    numbered: tuple[int, Source],
+    opened: Callable[[tuple[int, Source]], Own],
+    reference: Reference,
+    span: tuple[int, int],
 ) -> ApartPart:
-    """Return what one host adds; `own` is how it is opened. Raises TraceError, UsageError."""
-    return _part(own(numbered), reference)
-
-
-def _part(own: Own, reference: Reference) -> ApartPart:
+    """Return what one host adds to the report of some time; `opened` is how it is. Raises TraceError, UsageError."""
+    own = opened(numbered)
     return ApartPart(
         numbers=(own.number,),
         jobs=(own.job,),
         hosts=(own.host,),
         times=narrow(own.times),
+        steps=own.accounted.inside(span).of_most() if own.job.bounded else empty(Accounted),
         latest=_latest(own, reference),
         seen=seen_of(own, reference),
     )
@@ -97,6 +101,7 @@ def apart_together(parts: Sequence[ApartPart]) -> ApartPart:
         jobs=tuple(job for part in parts for job in part.jobs),
         hosts=tuple(host for part in parts for host in part.hosts),
         times=concatenate(IterationTimes, [part.times for part in parts]),
+        steps=concatenate(Accounted, [part.steps for part in parts]).of_most(),
         latest=latest_of_all([part.latest for part in parts]),
         seen=seen_by_all([part.seen for part in parts]),
     )
@@ -111,7 +116,8 @@ def conclude_apart(
     jobs = tuple(part.jobs[n] for n in order)
     times = in_order(in_span(part.times, span))
     iterations = _iterations(jobs, times)
-    found, windows = iterations.durations, _windows(times)
+    bounded = any(job.bounded for job in jobs)
+    found, windows = iterations.durations, (part.steps if bounded else accounted(times).of_most()).windows
     ranks = {pid: rank for host in hosts.values() for pid, rank in host.told_ranks.items()}
     bounds = bounds_ns({number: host.host.clock for number, host in hosts.items()})
     for_all = part.latest.where(needs_all(reference.events))
@@ -122,7 +128,7 @@ def conclude_apart(
         iterations=without_times(iterations),
         scaling=scaling(splits_of(times), ranks, found.phases.total if found else None, baseline_s),
         arrivals=arrivals_of(for_all, bounds, windows.begin_ns, windows.end_ns),
-        world=world_of(part.latest, part.seen, bounds, windows, span, reference),
+        world=world_of(part.latest, part.seen, bounds, windows, span, reference, bounded=bounded),
     )
 
 
@@ -139,28 +145,23 @@ def in_span(times: IterationTimes, span_ns: tuple[int, int]) -> IterationTimes:
     return replace(found, **level)
 
 
-def _windows(times: IterationTimes) -> Windows:
-    """Return the iterations of the process that has the most."""
-    if len(times) == 0:
-        return Windows(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    pids, counts = np.unique(times.pid, return_counts=True)
-    own = times.where(times.pid == pids[np.argmax(counts)])
-    begin_ns = own.begin_ns.astype(np.int64)
-    return Windows(begin_ns, begin_ns + own.duration_ns)
-
-
 def _iterations(jobs: Sequence[JobPart], times: IterationTimes) -> IterationsFinding:
-    dropped = jobs[0].dropped
+    dropped, told = jobs[0].dropped, any(job.told for job in jobs)
     for job in jobs[1:]:
         dropped = dropped + job.dropped
+    by_host = [] if told else [job.inferred for job in jobs if job.inferred is not None]
+    inferred = max(by_host, key=lambda each: each.confidence, default=None)
     return IterationsFinding(
-        count=most_iterations(times) if any(job.told for job in jobs) else None,
+        count=most_iterations(times) if told else None,
         times=times,
-        inferred=None,
-        failures=(),
+        inferred=inferred,
+        failures=()
+        if told or inferred is not None
+        else tuple(dict.fromkeys(why for job in jobs for why in job.failures)),
         dropped=dropped,
         stepped=tuple(pid for job in jobs for pid in job.stepped),
         models=max(job.models for job in jobs),
         accumulates=any(job.accumulates for job in jobs),
         forward_unseen=any(job.forward_unseen for job in jobs),
+        only_launch=told and all(job.only_launch for job in jobs if job.told),
     )

@@ -41,6 +41,7 @@ from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.members import Members, find_members, together
 from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
+from netprof.analysis.findings.bounds_finding import CountedSteps, counted, counted_together
 from netprof.analysis.findings.waiting_finding import RankWaiting
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int32, Int64, concatenate, distinct
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
@@ -88,10 +89,13 @@ class Behind(Columns):
 
 @dataclass(frozen=True)
 class OfRank:
-    """How long the iterations of a process last, and how fast its all-reduces are once all have asked for them."""
+    """How long the iterations of a process last, and how fast its all-reduces are once all have asked for them.
+
+    Where it is only seen to launch the latter is not known.
+    """
 
     durations: Durations | None
-    bandwidths: Bandwidths
+    bandwidths: Bandwidths | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +105,8 @@ class Explained:
     `of_ranks` is by process. `causes_ns` is by cause and window, all ranks together; `least_ns` what the one waits
     that waits the least for a cause, and `late_ns` how long each of `pids` waits for a late rank, by window.
     `slow` is when any waits for the transport, and `unplaced_ns` how much of what is unseen is so since nobody knows
-    when bytes passed. `of_parts` collectives are of a part of the job that is on more than one host.
+    when bytes passed. `of_parts` collectives are of a part of the job that is on more than one host. Where it is only
+    seen to launch, all that is what they wait at most, `surely` is what they do at least, and `counted` are the steps.
     """
 
     by_rank: tuple[RankWaiting, ...]
@@ -114,6 +119,8 @@ class Explained:
     slow: Intervals
     unplaced_ns: int
     of_parts: int
+    counted: CountedSteps
+    surely: Explained | None = None
 
 
 def wires_of(world: World, part: WirePart) -> Wires:
@@ -149,13 +156,39 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     waiting = explain(own.by_pid(What.WAITS), known)
     others = excuses.waiting.where(~np.isin(excuses.waiting.pid, waiting.pid))
     every = resolve_lateness(_in_order(concatenate(Waiting, [waiting, others])))
-    times = in_span(own.times, world.span_ns)
-    pids = np.unique(times.pid)
+    iterations = own.accounted.inside(world.span_ns)
+    pids = np.unique(iterations.pid)
     check_size(len(pids), len(world.windows))
-    inside = {pid: _whole_iterations(times, pid) for pid in pids.tolist()}
+    inside = {pid: iterations.whole(pid) for pid in pids.tolist()}
+    told = _Told(own, world, wires, excuses, inside)
     waiting = within(every.where(np.isin(every.pid, pids)), inside)
-    window = Intervals(world.windows.begin_ns, world.windows.end_ns)
-    parts = _cut(waiting, window, wires.whole.turn, wires.whole.links.several)
+    found = replace(
+        _amounts(waiting, told),
+        of_ranks=_of_ranks(own, inside, known, world),
+        of_parts=int(((known.members.group != 0) & (known.members.seen < known.members.ranks)).sum()),
+    )
+    if not world.bounded:
+        return found
+    surely = own.by_pid(What.SURELY if own.job.bounded else What.WAITS)
+    return replace(found, counted=_counted(own, world), surely=_amounts(within(waiting, surely), told))
+
+
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """What is known where one host's waiting is summed up; `inside` are the iterations of its processes."""
+
+    own: Own
+    world: World
+    wires: Wires
+    excuses: Excuses
+    inside: Mapping[int, Intervals]
+
+
+def _amounts(waiting: Waiting, told: _Told) -> Explained:
+    """Return how much is waited for what, of stretches in whole iterations."""
+    pids, windows = np.array(list(told.inside), np.int64), told.world.windows
+    wire, window = told.wires.whole, Intervals(windows.begin_ns, windows.end_ns)
+    parts = _cut(waiting, window, wire.turn, wire.links.several)
     parts = parts.where(_place(window, parts.begin_ns) != UNKNOWN)
     asked = _Asked(pids, parts, _place(window, parts.begin_ns), len(window))
     causes_ns, least_ns = (
@@ -169,21 +202,31 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
         late_ns = _narrow(waited) if cause is LATE_RANK else late_ns
     unseen, slow = waiting.of(UNSEEN), waiting.of(TRANSPORT)
     return Explained(
-        by_rank=tuple(_rank(pid, waiting, own, inside[pid]) for pid in pids.tolist()),
-        of_ranks={pid: _of_rank(pid, times, inside[pid], known, world) for pid in pids.tolist()},
+        by_rank=tuple(_rank(pid, waiting, told.own, inside) for pid, inside in told.inside.items()),
+        of_ranks={},
         causes_ns=causes_ns,
         least_ns=least_ns,
         pids=pids,
         late_ns=late_ns,
-        behind=_behind(own, asked, wires.whole, excuses, world.windows),
+        behind=_behind(told.own, asked, wire, told.excuses, windows),
         slow=merge(slow.begin_ns, slow.end_ns),
-        of_parts=int(((known.members.group != 0) & (known.members.seen < known.members.ranks)).sum()),
-        unplaced_ns=(merge(unseen.begin_ns, unseen.end_ns) & wires.whole.unplaced).total_ns,
+        of_parts=0,
+        unplaced_ns=(merge(unseen.begin_ns, unseen.end_ns) & wire.unplaced).total_ns,
+        counted=counted_together([]),
     )
+
+
+def _counted(own: Own, world: World) -> CountedSteps:
+    """Count the steps in the time that all hosts recorded; what marks tell is no step of a profile."""
+    steps = own.steps
+    inside = (steps.begin_ns >= world.span_ns[0]) & (steps.end_ns <= world.span_ns[1])
+    steps = steps.where(inside)
+    return counted(steps.pid, steps.least_ns, steps.most_ns, steps.exact)
 
 
 def explained_together(parts: Sequence[Explained]) -> Explained:
     """Return what the ranks of several hosts wait for."""
+    surely = [part.surely for part in parts if part.surely is not None]
     return Explained(
         by_rank=tuple(rank for part in parts for rank in part.by_rank),
         of_ranks={pid: found for part in parts for pid, found in part.of_ranks.items()},
@@ -195,6 +238,8 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
         slow=union([part.slow for part in parts]),
         of_parts=sum(part.of_parts for part in parts),
         unplaced_ns=sum(part.unplaced_ns for part in parts),
+        counted=counted_together([part.counted for part in parts]),
+        surely=explained_together(surely) if surely else None,
     )
 
 
@@ -228,12 +273,6 @@ def _narrow(values: Int64) -> Int64 | Int32:
     return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
 
 
-def _whole_iterations(times: IterationTimes, pid: int) -> Intervals:
-    own = times.where(times.pid == pid)
-    begin_ns = own.begin_ns.astype(np.int64)
-    return merge(begin_ns, begin_ns + own.duration_ns)
-
-
 def _in_order(waiting: Waiting) -> Waiting:
     return waiting.where(np.lexsort((waiting.begin_ns, waiting.pid)))
 
@@ -258,6 +297,14 @@ def _rank(pid: int, waiting: Waiting, own: Own, iterations: Intervals) -> RankWa
     causes = np.bincount(its.cause, weights=its.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
     rank = own.host.told_ranks.get(pid)
     return RankWaiting(pid, rank, iterations.total_ns, int(causes.sum()), tuple(causes.tolist()))
+
+
+def _of_ranks(own: Own, inside: Mapping[int, Intervals], known: Known, world: World) -> dict[int, OfRank]:
+    times = in_span(own.times, world.span_ns)
+    if own.job.bounded:  # how long a collective takes is not known
+        pids = np.unique(times.pid).tolist()
+        return {pid: OfRank(durations(times.where(times.pid == pid)), None) for pid in pids}
+    return {pid: _of_rank(pid, times, iterations, known, world) for pid, iterations in inside.items()}
 
 
 def _of_rank(pid: int, times: IterationTimes, iterations: Intervals, known: Known, world: World) -> OfRank:

@@ -9,7 +9,16 @@ import numpy as np
 
 from netprof.analysis.account.held_up import Windows
 from netprof.analysis.account.waiting import OnWire
-from netprof.analysis.digest.digest import CollectiveTimes, Did, Digest, HostPart, JobPart, Tables, TcpClocks
+from netprof.analysis.digest.digest import (
+    BoundedSteps,
+    CollectiveTimes,
+    Did,
+    Digest,
+    HostPart,
+    JobPart,
+    Tables,
+    TcpClocks,
+)
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.digest.spans import SpanKey, Spans, SpanSet, What
 from netprof.analysis.digest.ways import spread_over
@@ -21,7 +30,7 @@ from netprof.analysis.findings.transport_reason import ClockSamples, ClockSums
 from netprof.analysis.hosts.by_collectives import of_whole_job
 from netprof.analysis.hosts.moved import instant, to_reference
 from netprof.analysis.hosts.numbers import MOST_PIDS
-from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64, concatenate
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, concatenate, empty
 from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.errors import TraceError, UsageError
 from netprof.model import HostClock
@@ -29,7 +38,7 @@ from netprof.model import HostClock
 MOST_HOSTS = 1 << 20
 _MOST_CELLS = 1 << 25
 REFERENCE_TABLES = ("iterations", "collectives")
-TABLES = (*REFERENCE_TABLES, "spans")
+TABLES = (*REFERENCE_TABLES, "spans", "steps")
 """What a digest is read for."""
 NEVER = np.iinfo(np.int64).min
 
@@ -59,10 +68,44 @@ class Reference:
 
 
 @dataclass(frozen=True, eq=False)
+class Accounted(Columns):
+    """The iterations of which it is said what is waited in them: the steps of what is only seen to launch; ns."""
+
+    pid: Int64
+    begin_ns: Int64
+    duration_ns: Int64
+
+    def inside(self, span_ns: tuple[int, int]) -> Accounted:
+        """Return those that lie in some time."""
+        return self.where((self.begin_ns >= span_ns[0]) & (self.begin_ns + self.duration_ns <= span_ns[1]))
+
+    def of_most(self) -> Accounted:
+        """Return those of the process that has the most."""
+        pids, counts = np.unique(self.pid, return_counts=True)
+        return self.where(self.pid == pids[np.argmax(counts)]) if len(pids) else self
+
+    def whole(self, pid: int) -> Intervals:
+        """Return the time in those of a process."""
+        own = self.where(self.pid == pid)
+        return merge(own.begin_ns, own.begin_ns + own.duration_ns)
+
+    @property
+    def windows(self) -> Windows:
+        """The same, of a single process, as windows."""
+        return Windows(self.begin_ns, self.begin_ns + self.duration_ns)
+
+
+def accounted(times: IterationTimes) -> Accounted:
+    """Return iterations that marks tell."""
+    return Accounted(*(getattr(times, name).astype(np.int64) for name in Accounted.__dataclass_fields__))
+
+
+@dataclass(frozen=True, eq=False)
 class Own:
     """One host: all times are the reference's, all processes have the job's numbers.
 
-    `event` says which of the job's events each collective is, UNKNOWN for one that is of a part of the job.
+    `event` says which of the job's events each collective is, UNKNOWN for one that is of a part of the job. `steps` are
+    those of processes that are only seen to launch.
     """
 
     number: int
@@ -73,6 +116,15 @@ class Own:
     on_wire: OnWire
     event: Int64
     spans: Mapping[SpanKey, Intervals]
+    steps: BoundedSteps
+
+    @property
+    def accounted(self) -> Accounted:
+        """The iterations of which it is said what is waited in them."""
+        steps = self.steps
+        if not self.job.bounded:
+            return accounted(self.times)
+        return Accounted(steps.pid, steps.begin_ns, steps.end_ns - steps.begin_ns)
 
     def by_pid(self, what: What) -> dict[int, Intervals]:
         """Return the sets of time of one kind, by process."""
@@ -92,10 +144,11 @@ def reference_of(source: Source) -> Reference:
     """Return the reference of a job, given the digest of its first host. Raises TraceError, UsageError."""
     digest = alone(open_digest(source, REFERENCE_TABLES))
     size, every = digest.job.world_size, collectives_of(digest.tables.collectives)
+    exact = every if not digest.job.bounded else empty(Collectives)
     whole = [view for view in views_of(every, {}, size) if size is None or view.ranks in (size, UNKNOWN)]
     pids, counts = np.unique([view.pid for view in whole for _ in view.rows], return_counts=True)
     of_one = [view.collectives for view in whole if view.pid == (pids[np.argmax(counts)] if len(pids) else None)]
-    return Reference(digest.host, of_whole_job(every, size), tuple(sorted(of_one, key=len, reverse=True)), size)
+    return Reference(digest.host, of_whole_job(exact, size), tuple(sorted(of_one, key=len, reverse=True)), size)
 
 
 def alone(digest: Digest) -> Digest:
@@ -133,6 +186,7 @@ def own_of(
         on_wire=OnWire(table.another_way[order] == 1, moved_ns),
         event=_events(moved, digest.host, reference),
         spans=_spans(digest.host, digest.tables.spans, clock, distance),
+        steps=_moved_steps(digest.tables.steps, clock, distance),
     )
 
 
@@ -154,12 +208,25 @@ def _moved_times(times: IterationTimes, clock: HostClock, distance: int) -> Iter
     return replace(times, pid=times.pid.astype(np.int64) + distance, begin_ns=begin_ns)
 
 
+def _moved_steps(steps: BoundedSteps, clock: HostClock, distance: int) -> BoundedSteps:
+    times = {name: to_reference(clock, getattr(steps, name)) for name in ("begin_ns", "end_ns")}
+    return replace(steps, pid=steps.pid + distance, **times)
+
+
 def _moved_host(host: HostPart, clock: HostClock, distance: int) -> HostPart:
     ranks = {pid + distance: rank for pid, rank in host.told_ranks.items()}
     span = instant(clock, host.span_ns[0]), instant(clock, host.span_ns[1])
     named = {each.summary.pid: each.summary.pid for each in host.ranks} | {pid: pid for pid in host.told_ranks}
     pids = {pid + distance: pid for pid in named}
-    return replace(host, host=replace(host.host, clock=clock, pids=pids), told_ranks=ranks, span_ns=span)
+    return replace(
+        host,
+        host=replace(host.host, clock=clock, pids=pids),
+        told_ranks=ranks,
+        span_ns=span,
+        unbounded={pid + distance: why for pid, why in host.unbounded.items()},
+        on_gpu=tuple(pid + distance for pid in host.on_gpu),
+        profiled=tuple(pid + distance for pid in host.profiled),
+    )
 
 
 def _events(moved: Collectives, host: HostPart, reference: Reference) -> Int64:

@@ -56,7 +56,7 @@ def placed_of(
     if clock is None:
         rough = by_realtime(reference.host.host.meta.clock, host.host.meta.clock)
         own = of_whole_job(collectives_of(digest.tables.collectives), reference.world_size)
-        both = paired(reference.collectives, own, rough)
+        both = None if digest.job.bounded else paired(reference.collectives, own, rough)
         found = None if both is None else by_collectives(*both, reference.host.span_ns)
         clock = rough if found is None else found
     span = instant(clock, host.span_ns[0]), instant(clock, host.span_ns[1])

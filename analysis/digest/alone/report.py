@@ -16,9 +16,18 @@ from netprof.analysis.digest.alone.busy_ways import BusyWays
 from netprof.analysis.digest.alone.explained import Explained, OfRank
 from netprof.analysis.digest.conclude import Asked, Sums, all_sums, ask_stragglers, with_doings
 from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.report import DIGESTED, Digested, analysis_of, hosts_of, recording_of, unasked
+from netprof.analysis.digest.report import (
+    DIGESTED,
+    Digested,
+    analysis_of,
+    bounds_of_digests,
+    hosts_of,
+    recording_of,
+    unasked,
+)
 from netprof.analysis.events.nccl import Operations
 from netprof.analysis.findings.bounds import BOUNDS
+from netprof.analysis.findings.bounds_finding import BoundsFinding
 from netprof.analysis.findings.collectives import COLLECTIVES, CollectivesFinding, Counted, summarize_collectives
 from netprof.analysis.findings.doing import NO_TIMES
 from netprof.analysis.findings.hosts import HOSTS
@@ -129,6 +138,7 @@ _SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,
     ITERATIONS,
     WAITING,
+    BOUNDS,
     STRAGGLERS,
     LAST_ONES,
     HOSTS,
@@ -167,7 +177,7 @@ class ApartReport:
 
 def conclude_waiting(found: ApartConcluded, explained: Explained, lost_ns: int, ways: BusyWays) -> ApartReport:
     """Return what follows from what the ranks wait for; for `lost_ns` anybody waited for loss to be made good."""
-    if len(explained.pids) < 2:
+    if len(explained.pids) < 2 or found.world.bounded:
         return ApartReport(found, explained, lost_ns, None, (), 0)
     windows, names = found.world.windows, Names(found.hosts)
     held, called = held_up(explained, names, ways, len(windows))
@@ -217,7 +227,7 @@ def report_apart(report: ApartReport, said: tuple[str, ...] = (), left_out: tupl
         HOSTS: hosts_of(hosts),
         RANKS: ranks,
         LINKS: links,
-        BOUNDS: None,
+        BOUNDS: _bounds(report),
         NCCL: NcclFinding(
             empty(Operations),
             (),
@@ -269,6 +279,8 @@ def _rank(summary: RankSummary, pid: int, host: str, known: OfRank | None) -> Ra
     moved = replace(summary, pid=pid, own_pid=summary.pid, host=host)
     if known is None:
         return moved
+    if known.bandwidths is None:
+        return replace(moved, durations=known.durations)
     own = summary.bandwidths
     bandwidths = replace(
         known.bandwidths,
@@ -285,18 +297,30 @@ def _links(hosts: Sequence[HostPart]) -> tuple[LinkSummary, ...]:
 
 
 def _waiting(report: ApartReport) -> WaitingFinding | None:
-    found, explained = report.found, report.explained
-    if not any(job.waits_known for job in found.jobs):
+    found = report.found
+    if found.world.bounded or not any(job.waits_known for job in found.jobs):
         return None
-    parts = WaitingParts(
+    return waiting_finding(_account(report, report.explained), doings_of(report.stragglers))
+
+
+def _bounds(report: ApartReport) -> BoundsFinding | None:
+    surely, explained = report.explained.surely, report.explained
+    if surely is None:
+        return None
+    least, most = _account(report, surely), _account(report, explained)
+    return bounds_of_digests(least, most, explained.counted, list(report.found.hosts.values()))
+
+
+def _account(report: ApartReport, explained: Explained) -> WaitingParts:
+    span_ns = report.found.span_ns
+    return WaitingParts(
         by_rank=explained.by_rank,
-        recorded_ns=found.span_ns[1] - found.span_ns[0],
+        recorded_ns=span_ns[1] - span_ns[0],
         blames=blames_of(explained, report.names, report.lost_ns) | {TRANSPORT: Blame(reason=_reason(report))},
         saves_ns=saves_ns(explained),
         by_iteration_ns=explained.causes_ns.sum(axis=0),
         longest=_longest(report),
     )
-    return waiting_finding(parts, doings_of(report.stragglers))
 
 
 def _reason(report: ApartReport) -> Reason:
@@ -328,7 +352,9 @@ def _iteration(row: int, causes_ns: Int64, report: ApartReport) -> WorstIteratio
 
 
 def last_ones(found: ApartConcluded) -> LastOnes:
-    """Return who comes last how often."""
+    """Return who comes last how often; where there are only launches, that is not known."""
+    if found.world.bounded:
+        return LastOnes((), 0, 0)
     arrived, windows = found.arrivals, found.world.windows
     iteration_ns = windows.end_ns - windows.begin_ns
     sure = arrived.where(arrived.pid >= 0)

@@ -31,7 +31,8 @@ class World:
 
     `last_pid` is UNKNOWN where clocks do not tell; `last_host` is whose last one is, `bounds_ns` how true the clocks
     are, by host. `sizes` are of the collectives' buffers. `windows` are the iterations of the process that has the
-    most, in `span_ns`, which all hosts recorded.
+    most, in `span_ns`, which all hosts recorded. Where processes are only seen to launch, what they wait is `bounded`,
+    and those are their steps.
     """
 
     first_ns: Int64
@@ -46,6 +47,7 @@ class World:
     span_ns: tuple[int, int]
     world_size: int | None
     sizes: Int64
+    bounded: bool
 
     def members(self, own: Own, local: Members) -> Members:
         """Return the members of a host's collectives; what `local` says of those of the whole job is replaced.
@@ -106,6 +108,8 @@ def world_of(
     windows: Windows,
     span_ns: tuple[int, int],
     reference: Reference,
+    *,
+    bounded: bool,
 ) -> World:
     """Return what all hosts come to; `span_ns` is the time that all recorded."""
     world_size = reference.world_size
@@ -123,6 +127,7 @@ def world_of(
         span_ns=span_ns,
         world_size=world_size,
         sizes=reference.events.bytes,
+        bounded=bounded,
     )
 
 

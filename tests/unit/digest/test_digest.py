@@ -115,8 +115,8 @@ def test_in_any_order_and_any_tree_it_is_the_same(traces, tmp_path):
     for order in ([3, 1, 0, 2], [2, 3, 1, 0]):
         mixed = [parts[number] for number in order]
         tree = together([together(mixed[:2]), together(mixed[2:])])
-        assert np.array_equal(tree.exposed_ns, flat.exposed_ns)
-        assert np.array_equal(tree.spared_ns, flat.spared_ns)
+        assert np.array_equal(tree.waits.exposed_ns, flat.waits.exposed_ns)
+        assert np.array_equal(tree.waits.spared_ns, flat.waits.spared_ns)
         assert sorted(tree.times.pid.tolist()) == sorted(flat.times.pid.tolist())
     shuffled = [digests_in(tmp_path)[number] for number in (2, 0, 3, 1)]
     found, straight = document(analyze_digests(shuffled)), document(analyze_digests(digests_in(tmp_path)))

@@ -25,7 +25,9 @@ def digest(tmp_path_factory: pytest.TempPathFactory) -> Digest:
     folder: Path = tmp_path_factory.mktemp("fits")
     found = digest_of_trace(Job(iterations=12).fill().write(folder / "t.netprof"))
     spans, ways = SpanSet(What.RESENDS, -1, -1, -1, "", 0.0, 0.0), Way(-1, (), main=False)
-    return replace(found, host=replace(found.host, spans=(*found.host.spans, spans), ways=(*found.host.ways, ways)))
+    host = found.host
+    more: dict[str, Any] = {"spans": (*host.spans, spans), "ways": (*host.ways, ways), "surely": host.waiting}
+    return replace(found, host=replace(host, **more))
 
 
 def said(digest: Digest, *, hosts: int = 1, read: Any = EVERY_TABLE) -> list[str]:
@@ -48,6 +50,7 @@ def test_a_digest_as_it_is_made_fits(digest: Digest) -> None:
     ("table", "column", "counted"),
     [
         ("waiting", "window", "windows"),
+        ("surely", "window", "windows"),
         ("way_busy", "window", "windows"),
         ("did", "window", "windows"),
         ("held", "window", "held_windows"),
@@ -83,7 +86,7 @@ def test_what_processes_did_is_by_other_iterations_where_hosts_were_digested_tog
     assert said(found, hosts=2) == ["column window of table did numbers what is not there"]
 
 
-@pytest.mark.parametrize("table", ["iterations", "waiting", "did", "collectives"])
+@pytest.mark.parametrize("table", ["iterations", "waiting", "surely", "steps", "did", "collectives"])
 @pytest.mark.parametrize(("hosts", "most"), [(1, _MOST_PIDS), (2, 1 << 31)])
 def test_the_processes_of_a_table(digest: Digest, table: str, hosts: int, most: int) -> None:
     for value in (-1, most - 1):
@@ -92,7 +95,10 @@ def test_the_processes_of_a_table(digest: Digest, table: str, hosts: int, most: 
         assert said(with_row(digest, table, "pid", value), hosts=hosts) == ["it names processes that no kernel has"]
 
 
-@pytest.mark.parametrize("place", ["told_ranks", "pids", "waiting", "things", "spans", "ways", "ranks"])
+@pytest.mark.parametrize(
+    "place",
+    ["told_ranks", "pids", "unbounded", "on_gpu", "profiled", "waiting", "surely", "things", "spans", "ways", "ranks"],
+)
 def test_the_processes_of_the_document(digest: Digest, place: str) -> None:
     for value, fits in ((-1, True), (_MOST_PIDS - 1, True), (-2, False), (_MOST_PIDS, False), (10**400, False)):
         assert (said(replace(digest, host=_naming(digest, place, value))) == []) == fits, value
@@ -102,6 +108,12 @@ def _naming(digest: Digest, place: str, pid: int) -> Any:
     host = digest.host
     if place == "told_ranks":
         return replace(host, told_ranks={pid: 0})
+    if place == "unbounded":
+        return replace(host, unbounded={pid: "its bytes were not seen"})
+    if place == "on_gpu":
+        return replace(host, on_gpu=(pid,))
+    if place == "profiled":
+        return replace(host, profiled=(pid,))
     if place == "pids":
         return replace(host, host=replace(host.host, pids={pid: 1}))
     if place == "ranks":
