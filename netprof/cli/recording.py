@@ -49,8 +49,9 @@ Kineto = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        max=1000,
-        help="Ask the job once for a torch profile of N iterations; it must run with KINETO_USE_DAEMON=1.",
+        max=100,
+        help="Ask the job once for a torch profile of N iterations; it must run with KINETO_USE_DAEMON=1. A process "
+        "that ends before they are over may crash on its way out: torch's mistake.",
     ),
 ]
 WorldSize = Annotated[

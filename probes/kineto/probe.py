@@ -11,6 +11,7 @@ import numpy as np
 
 from netprof.errors import NetprofError, TraceError
 from netprof.model import Clock, SkippedProbe, StartedProbe, Target
+from netprof.probes.job.processes import is_same
 from netprof.probes.job.procfs import read_environment
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kineto import fabric
@@ -33,6 +34,9 @@ class KinetoProbe(Probe):
 
     What they write becomes rows of table `profiled`, and is removed. Nobody is answered before every other probe
     measures: a profile tells something of what was recorded. Without --kineto it does nothing at all.
+
+    A process that exits while torch profiles it crashes in torch's own destructors, whoever asked (seen with 2.13).
+    Nothing can take a request back, so few iterations are asked for, and who ended so is told of.
     """
 
     name = "kineto"
@@ -46,7 +50,7 @@ class KinetoProbe(Probe):
         self._begun = False
         self._asked: dict[int, Clock] = {}  # when each was
         self._read: set[int] = set()
-        self._seen: set[int] = set()
+        self._seen: dict[int, Target] = {}
         self._problems: dict[str, SkippedProbe] = {}
 
     @classmethod
@@ -58,7 +62,7 @@ class KinetoProbe(Probe):
         """Open a desk for every process that trains and was started so that it asks."""
         for target in targets if self._iterations else ():
             if target.frameworks and target.pid not in self._seen:
-                self._seen.add(target.pid)
+                self._seen[target.pid] = target
                 with suppress(OSError):  # it is gone
                     self._follow(target)
 
@@ -92,10 +96,13 @@ class KinetoProbe(Probe):
         """Return what profiles say that were written since the last call; with `final` wait a little for the others."""
         self._begun = True
         until_s = time.monotonic() + (self.longest_s if final else 0.0)
-        parts = self._written()
-        while final and len(self._read) < len(self._asked) and time.monotonic() < until_s:
+        parts, waits = [], final
+        while True:
+            waits = waits and bool(self._awaited()) and time.monotonic() < until_s
+            parts += self._written()  # after the look at who is there: what the last one wrote is there by then
+            if not waits:
+                break
             time.sleep(_LOOK_S)
-            parts += self._written()
         if not parts:
             return {}
         return {"profiled": {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}}
@@ -121,17 +128,32 @@ class KinetoProbe(Probe):
         skipped = tuple(self._problems.values())
         if not self._asked and self._desks:
             skipped += (SkippedProbe(self.name, "no process has asked whether a profile is wanted", "record longer"),)
-        elif len(self._read) < len(self._asked):
-            left = len(self._asked) - len(self._read)
-            skipped += (
-                SkippedProbe(
-                    self.name,
-                    f"{left} of {len(self._asked)} profiles were not written before the end",
-                    "record longer; iterations are counted by steps of torch's optimizers",
-                ),
-            )
+        else:
+            skipped += self._unwritten()
         detail = f"{len(self._read)} of {len(self._seen)} processes profiled over {self._iterations} iterations"
         return Description((StartedProbe(self.name, detail),) if self._desks else (), skipped)
+
+    def _awaited(self) -> set[int]:
+        """Return the processes that may still write their profiles."""
+        return {pid for pid in set(self._asked) - self._read if is_same(self._seen[pid])}
+
+    def _unwritten(self) -> tuple[SkippedProbe, ...]:
+        left = set(self._asked) - self._read
+        gone = left - self._awaited()
+        found = []
+        if gone:
+            reason = (
+                f"{len(gone)} of {len(self._asked)} processes ended while torch profiled them, which may crash them on "
+                "their way out (SIGSEGV, after the job's own work)"
+            )
+            found.append(
+                SkippedProbe(self.name, reason, "ask while the job has longer to run, or for fewer iterations")
+            )
+        if left - gone:
+            reason = f"{len(left - gone)} of {len(self._asked)} profiles were not written before the end"
+            remedy = "record longer; iterations are counted by steps of torch's optimizers"
+            found.append(SkippedProbe(self.name, reason, remedy))
+        return tuple(found)
 
     def _skip(self, reason: str, remedy: str = "") -> None:
         self._problems.setdefault(reason, SkippedProbe(self.name, reason, remedy))

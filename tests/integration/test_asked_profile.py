@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -69,3 +70,22 @@ def test_a_job_that_was_not_started_so_is_only_told_of(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (skipped,) = [each for each in json.loads(done.stdout)["probes"]["skipped"] if each["name"] == "kineto"]
     assert "KINETO_USE_DAEMON=1" in skipped["remedy"]
+
+
+def test_a_job_that_ends_while_torch_profiles_it_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch may crash then, after the job's work; netprof's recording is whole."""
+    monkeypatch.setenv("KINETO_USE_DAEMON", "1")
+    model = (*MODEL[:-1], "14")
+    with (
+        Lab(2, rate="250mbit") as lab,
+        training([host.popen for host in lab], tmp_path, *model, master=f"{lab[0].ipv4}:29500") as job,
+    ):
+        trace = ("--out", str(tmp_path / "t.netprof"))
+        done = netprof("attach", *map(str, job.pids), "--kineto", "100", "--no-live", "--json", *trace)
+        ends = [rank.wait() for rank in job.ranks]
+    assert done.returncode == 0, done.stderr
+    assert set(ends) <= {0, -signal.SIGSEGV}
+    document = json.loads(done.stdout)
+    (skipped,) = [each for each in document["probes"]["skipped"] if each["name"] == "kineto"]
+    assert skipped["reason"].startswith("2 of 2 processes ended while torch profiled them")
+    assert document["iterations"]["count"] > 10
