@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from netprof.analysis.hosts.beside import lay_beside
+from netprof.analysis.hosts.beside import Beside, lay_beside
 from netprof.analysis.hosts.moved import to_reference
-from netprof.errors import UsageError
 from netprof.model import Host, Meta
 from netprof.schema import tables
 from netprof.trace import TraceSource
 from netprof.trace.columns import to_arrow
-from netprof.trace.kineto import Kineto, read_kineto
+from netprof.trace.kineto import read_kineto
 from netprof.trace.profiled import Columns, profiled_rows
 
 _TABLE = "profiled"
@@ -31,7 +30,7 @@ class WithProfiles:
         found = [read_kineto(path) for path in profiles]
         ranks = {target.pid: target.rank for target in source.meta.targets}
         beside = lay_beside(found, source.hosts, ranks)
-        self._rows = [_batch(_rows(each.kineto, each.host)) for each in beside]
+        self._rows = [_batch(_rows(each)) for each in beside]
 
     @property
     def path(self) -> Path:
@@ -84,26 +83,10 @@ class WithProfiles:
         return pa.Table.from_batches(list(self.batches(name)), schema=tables()[name])
 
 
-def _rows(kineto: Kineto, host: Host) -> Columns:
+def _rows(beside: Beside) -> Columns:
     """Return what a profile says, with the job's number of its process, on the job's clock."""
-    own = _process(kineto, host)
-    job = next((pid for pid, number in host.pids.items() if number == own), own)
-    rows = profiled_rows(kineto, job, host.meta.clock)
-    return rows | {name: to_reference(host.clock, rows[name]) for name in ("first_ns", "last_ns")}
-
-
-def _process(kineto: Kineto, host: Host) -> int:
-    """Return the process that a profile is of, as its host numbers it."""
-    targets = host.meta.targets
-    of_rank = [target.pid for target in targets if kineto.rank is not None and target.rank == kineto.rank]
-    of_pid = [target.pid for target in targets if target.pid in kineto.pids]
-    found = of_rank if len(of_rank) == 1 else of_pid
-    if len(found) != 1:
-        raise UsageError(
-            f"{kineto.path} names no process of the recorded job, or several",
-            "give profiles that one rank each wrote of itself",
-        )
-    return found[0]
+    rows = profiled_rows(beside.kineto, beside.pid, beside.host.meta.clock)
+    return rows | {name: to_reference(beside.host.clock, rows[name]) for name in ("first_ns", "last_ns")}
 
 
 def _batch(rows: Columns) -> pa.RecordBatch:

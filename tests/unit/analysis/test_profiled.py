@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from netprof.model import Clock
 from netprof.schema import Profiled
 from netprof.trace import TraceReader
 from netprof.trace.kineto import read_kineto
+from netprof.trace.meta import open_trace, write_meta
 from netprof.trace.profiled import profiled_rows
 
 CLOCK = Clock(START_NS, 1_700_000_000_000_000_000)
@@ -136,6 +138,33 @@ def test_a_profile_of_another_job_is_refused(tmp_path: Path) -> None:
     trace = TraceReader(enqueued().write(tmp_path / "t.netprof"))
     with pytest.raises(UsageError, match="recorded job"):
         WithProfiles(trace, [write(tmp_path / "p.json", [event("kernel", "k", 0, MS, pid=7)], rank=None)])
+
+
+@pytest.mark.parametrize(
+    ("inner_pid", "pid", "rank", "is_its"),
+    [
+        (7, 7, 0, True),
+        (7, 7, None, True),
+        (7, 100, 0, False),  # the host's number of it, which it does not know
+        (7, 8, 0, False),  # the same rank of another job, or of another run
+        (7, 7, 5, False),
+        (0, 8, 0, True),  # what it calls itself is not known
+        (0, 100, None, True),
+        (0, 8, None, False),
+    ],
+)
+def test_whose_a_profile_is(inner_pid: int, pid: int, rank: int | None, is_its: bool, tmp_path: Path) -> None:
+    path = enqueued().write(tmp_path / "t.netprof")
+    meta = TraceReader(path).meta
+    first, *others = meta.targets
+    write_meta(open_trace(path), replace(meta, targets=(replace(first, inner_pid=inner_pid), *others)))
+    profile = write(tmp_path / "p.json", [event("kernel", "k", 0, MS, pid)], rank)
+    if is_its:
+        table = WithProfiles(TraceReader(path), [profile]).table("profiled")
+        assert set(table.column("pid").to_pylist()) == {100}
+    else:
+        with pytest.raises(UsageError, match="is of no process of the recorded job"):
+            WithProfiles(TraceReader(path), [profile])
 
 
 def test_a_recording_without_profiles_has_an_empty_table(tmp_path: Path) -> None:
