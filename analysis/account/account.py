@@ -41,7 +41,7 @@ from netprof.schema import RECEIVE, TRANSMIT
 
 _HARDLY_ANY = 0.05
 """Share of the bytes that a collective needs, below which it went another way."""
-_MINOR_LINK = 0.01
+MINOR_LINK = 0.01
 """Share of a communicator's bytes below which a link does not hold it up."""
 
 
@@ -200,4 +200,4 @@ def links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:
         if lane.pid in pids:
             moved[lane.link] = moved.get(lane.link, 0) + int(bins.wire_bytes.sum(dtype=np.int64))
     most = max(moved.values(), default=0)
-    return {link for link, amount in moved.items() if amount >= _MINOR_LINK * most}
+    return {link for link, amount in moved.items() if amount >= MINOR_LINK * most}

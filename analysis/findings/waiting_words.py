@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from netprof.analysis.account.account import links_of
 from netprof.analysis.account.bottlenecks import Bottleneck
 from netprof.analysis.account.causes import (
     HOST,
@@ -129,7 +130,7 @@ def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Bla
     pids = evidence.lanes.pids_of(side.link)
     ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
     rest = union([each.full for each in found if each.side.link != side.link])
-    alone = (rest & times).total_ns < (1 - ALONE) * times.total_ns
+    alone = _has_siblings(side.link, evidence) and (rest & times).total_ns < (1 - ALONE) * times.total_ns
     place = f"{side.link.device} of {ranks_named(ranks, pids)}{_on_host(side.link, evidence)}"
     way = "sending" if side.direction == TRANSMIT else "receiving"
     use = evidence.ports.get(side.link)
@@ -142,6 +143,12 @@ def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Bla
         alone=alone,
         detail=_others_share(found[best], times) if others else "",
     )
+
+
+def _has_siblings(link: LinkKey, evidence: Evidence) -> bool:
+    """Tell whether it is known of any other link that carries the job's bytes when that is full."""
+    used = links_of(np.unique(evidence.collectives.pid).tolist(), evidence.lanes)
+    return any(side.link in used for side in evidence.link_sides if side.link != link)
 
 
 def _on_host(link: LinkKey, evidence: Evidence) -> str:

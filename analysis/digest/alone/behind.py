@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from netprof.analysis.account.account import MINOR_LINK
 from netprof.analysis.account.causes import (
     HOST,
     LATE_RANK,
@@ -59,6 +60,21 @@ class Names:
         host = self.hosts[side.host]
         found = host.links[side.link].summary
         return found, f"{found.device} of {ranks_named(found.ranks, found.pids)} on {host.host.name}"
+
+    def has_siblings(self, side: Side) -> bool:
+        """Tell whether it is known of any other link that carries the job's bytes when that is full."""
+        return any(each != (side.host, side.link) for each in self._known_links)
+
+    @cached_property
+    def _known_links(self) -> list[tuple[int, int]]:
+        links = {
+            (number, place): each.summary
+            for number, host in self.hosts.items()
+            for place, each in enumerate(host.links)
+        }
+        most = max((link.moved_bytes for link in links.values()), default=0)
+        used = {place: link for place, link in links.items() if link.moved_bytes >= max(1, MINOR_LINK * most)}
+        return [place for place, link in used.items() if link.line_rate_bps is not None]
 
     @cached_property
     def way_of_flow(self) -> dict[tuple[int, str], int]:
@@ -131,7 +147,7 @@ def _blame(cause: Cause, thing: int, part: float, own: Behind, names: Names) -> 
         part=part,
         ranks=link.ranks,
         link=link.device,
-        alone=bool(own.shared_ns.sum() < (1 - ALONE) * own.ns.sum()),
+        alone=names.has_siblings(side) and bool(own.shared_ns.sum() < (1 - ALONE) * own.ns.sum()),
         detail=_others_share(side, names) if cause is OTHER_TRAFFIC else "",
     )
 

@@ -30,7 +30,7 @@ def test_a_full_link(verdict):
     found = verdict(filled(33 * MS, 136 * MS))
     assert found.case is Case.LINK_FULL
     assert found.sentence.startswith("partly communication-bound: 49 % of all time the job only waits; in 96 % of the ")
-    assert "eth0 of rank 0 (1.00 Gbit/s, sending) is full of the job's own bytes" in found.sentence
+    assert "eth0 of rank 0 (1.00 Gbit/s, sending) is full of the job's own bytes (" in found.sentence, "of no other"
     assert found.advice.startswith("a faster link, or fewer bytes")
 
 

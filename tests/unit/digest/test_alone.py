@@ -99,6 +99,16 @@ def test_a_link_of_one_host_holds_the_ranks_of_all(hosts, tmp_path):
     assert [each["ranks"] for each in found["stragglers"] if each["kind"] == "link"] == [[1]]
 
 
+def test_of_a_single_link_nobody_knows_whether_others_have_room(hosts, tmp_path):
+    traces = hosts(Job(ranks=3, world_size=3, iterations=30).fill())[:1]
+    found, whole = digested(traces, tmp_path / "digests"), of_traces(traces)
+    for each in (found, whole):
+        (full,) = [cause for cause in each["waiting"]["causes"] if cause["cause"] == "link_full"]
+        assert full["link"] == "eth0"
+        assert "other links" not in full["sentence"]
+        assert "the others" not in full["advice"]
+
+
 def test_processes_say_what_one_says(hosts, tmp_path, monkeypatch):
     traces = hosts(late())
     here = digested(traces, tmp_path / "digests")
