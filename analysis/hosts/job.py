@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from netprof.analysis.hosts.common_time import (
     common,
     host_names,
 )
+from netprof.analysis.hosts.connected import Against, ends_of, of_one_job
 from netprof.analysis.hosts.joined import JoinedReader
 from netprof.analysis.hosts.meta import meta_of_job
 from netprof.analysis.hosts.moved import Mover, instant
@@ -93,29 +96,41 @@ def _span(index: TraceIndex) -> Span:
 
 def _of_one_job(parts: Sequence[_Part], warnings: Sequence[str]) -> tuple[list[_Part], list[str]]:
     """Leave out what is not of the first trace's job, or is in another trace already."""
-    kept: list[_Part] = []
-    said = list(warnings)
-    for part in parts:
-        reasons = (why_not_of_job(part.meta, other.meta, other.reader.path.name) for other in kept)
-        reason = next(filter(None, reasons), None)
-        if reason is None:
-            kept.append(part)
-        else:
-            said.append(f"{part.reader.path.name} is left out: {reason}")
-    return kept, said
+    names = _names([part.reader.path for part in parts])
+
+    def against(number: int, others: Sequence[int]) -> Against | None:
+        found = (_against(parts[number].meta, parts[other].meta, names[other]) for other in others)
+        return next(filter(None, found), None)
+
+    found = of_one_job([ends_of(part.reader) for part in parts], names, against)
+    said = [f"{names[number]} is left out: {why}" for number, why in sorted(found.left_out.items())]
+    return [parts[number] for number in found.kept], [*warnings, *said, *found.said(names)]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return what traces are called: with their folders, as far as these differ, where two have one name."""
+    known = Counter(path.name for path in paths)
+    above = os.path.commonpath([path.parent for path in paths])
+    return [path.name if known[path.name] == 1 else os.path.relpath(path, above) for path in paths]
 
 
 def why_not_of_job(meta: Meta, other: Meta, name: str) -> str | None:
     """Say why a trace cannot be read together with another one, called `name`; None where nothing speaks against it."""
+    found = _against(meta, other, name)
+    return None if found is None else found.reason
+
+
+def _against(meta: Meta, other: Meta, name: str) -> Against | None:
     if meta.boot_id == other.boot_id and _processes(meta) & _processes(other):
-        return f"it has the same processes of the same host as {name}"
+        return Against(f"it has the same processes of the same host as {name}", of_job=False)
     sizes = [{t.world_size for t in each.targets if t.world_size is not None} for each in (meta, other)]
     if all(sizes) and not sizes[0] & sizes[1]:
         own, its = ("/".join(map(str, sorted(each))) for each in sizes)
-        return f"it is of another job: of {own} ranks, while {name} is of one of {its}"
+        return Against(f"it is of another job: of {own} ranks, while {name} is of one of {its}", of_job=True)
     ranks = [{t.rank for t in each.targets if t.rank != UNKNOWN_RANK} for each in (meta, other)]
     if both := sorted(ranks[0] & ranks[1]):
-        return f"it has rank {both[0]} as {name} has: it is of another job, or of another run of this one"
+        why = f"it has rank {both[0]} as {name} has: it is of another job, or of another run of this one"
+        return Against(why, of_job=True)
     return None
 
 

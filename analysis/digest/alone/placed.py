@@ -17,6 +17,7 @@ from netprof.analysis.hosts.common_time import (
     at_one_time,
     common,
 )
+from netprof.analysis.hosts.connected import Against, Ends, of_one_job
 from netprof.analysis.hosts.moved import instant
 from netprof.model import Host, HostClock
 from netprof.schema import UNKNOWN_RANK
@@ -24,12 +25,14 @@ from netprof.schema import UNKNOWN_RANK
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """One host on the job's clock: its number, how its clock lies, and from when to when it recorded."""
+    """One host on the job's clock: its number, how its clock lies, from when to when it recorded, and the ends of its
+    connections."""
 
     number: int
     host: Host
     span_ns: Span
     world_size: int | None
+    ends: frozenset[Ends] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,8 @@ def placed_of(
         found = None if both is None else by_collectives(*both, reference.host.span_ns)
         clock = rough if found is None else found
     span = instant(clock, host.span_ns[0]), instant(clock, host.span_ns[1])
-    return (Placed(number, replace(host.host, clock=clock), span, digest.job.world_size),)
+    ends = frozenset(host.ends.values())
+    return (Placed(number, replace(host.host, clock=clock), span, digest.job.world_size, ends),)
 
 
 def all_placed(parts: Sequence[tuple[Placed, ...]]) -> tuple[Placed, ...]:
@@ -71,40 +75,58 @@ def all_placed(parts: Sequence[tuple[Placed, ...]]) -> tuple[Placed, ...]:
 def usable(placed: Sequence[Placed]) -> Usable:
     """Return which hosts are of the job of the first one: what is of another, or there already, is left out."""
     placed = sorted(placed, key=lambda each: each.number)
-    left_out: dict[int, str] = {}
-    kept: list[Placed] = []
-    ranks: dict[int, str] = {}
-    processes: dict[tuple[object, ...], str] = {}
-    for each in placed:
-        reason = _why_not(each, placed[0], ranks, processes)
-        if reason is not None:
-            left_out[each.number] = reason
-            continue
-        kept.append(each)
-        ranks |= dict.fromkeys(_ranks(each), each.host.name)
-        processes |= dict.fromkeys(_processes(each), each.host.name)
+    known = _Known({}, {})
+
+    def against(number: int, others: Sequence[int]) -> Against | None:
+        for other in others[known.count :]:
+            known.learn(placed[other])
+        return known.against(placed[number], placed[0])
+
+    names = [each.host.name for each in placed]
+    found = of_one_job([each.ends for each in placed], names, against)
+    left_out = {placed[number].number: why for number, why in found.left_out.items()}
+    kept = [placed[number] for number in found.kept]
     at_time = at_one_time([each.span_ns for each in kept])
     left_out |= {kept[n].number: ANOTHER_TIME for n in sorted(set(range(len(kept))) - set(at_time))}
     kept = [kept[n] for n in at_time]
     hosts, spans = [each.host for each in kept], [each.span_ns for each in kept]
-    said = (*about_time([host.name for host in hosts], spans), *about_versions(hosts), *about_clocks(hosts))
+    said = (
+        *found.said(names),
+        *about_time([host.name for host in hosts], spans),
+        *about_versions(hosts),
+        *about_clocks(hosts),
+    )
     return Usable({each.number: each.host.clock for each in kept}, common(spans), left_out, said)
 
 
-def _why_not(
-    one: Placed, first: Placed, ranks: Mapping[int, str], processes: Mapping[tuple[object, ...], str]
-) -> str | None:
-    """Say why a digest cannot be put together with those before it, as `hosts.job.why_not_of_job` does of traces."""
-    same = next((processes[each] for each in _processes(one) if each in processes), None)
-    if same is not None:
-        return f"it has the same processes of the same host as {same}"
-    if one.world_size != first.world_size:
-        own, its = (each.world_size or "an unknown number of" for each in (one, first))
-        return f"it is of another job: of {own} ranks, while {first.host.name} is of one of {its}"
-    rank = next((each for each in _ranks(one) if each in ranks), None)
-    if rank is not None:
-        return f"it has rank {rank} as {ranks[rank]} has: it is of another job, or of another run of this one"
-    return None
+@dataclass
+class _Known:
+    """Whose the ranks and processes are of the `count` hosts that are of the job."""
+
+    ranks: dict[int, str]
+    processes: dict[tuple[object, ...], str]
+    count: int = 0
+
+    def learn(self, one: Placed) -> None:
+        """Take a host for one of the job's."""
+        self.ranks |= dict.fromkeys(_ranks(one), one.host.name)
+        self.processes |= dict.fromkeys(_processes(one), one.host.name)
+        self.count += 1
+
+    def against(self, one: Placed, first: Placed) -> Against | None:
+        """Say what speaks against putting a digest together with those, as `hosts.job` does of traces."""
+        same = next((self.processes[each] for each in _processes(one) if each in self.processes), None)
+        if same is not None:
+            return Against(f"it has the same processes of the same host as {same}", of_job=False)
+        if one.world_size != first.world_size:
+            own, its = (each.world_size or "an unknown number of" for each in (one, first))
+            why = f"it is of another job: of {own} ranks, while {first.host.name} is of one of {its}"
+            return Against(why, of_job=True)
+        rank = next((each for each in _ranks(one) if each in self.ranks), None)
+        if rank is None:
+            return None
+        why = f"it has rank {rank} as {self.ranks[rank]} has: it is of another job, or of another run of this one"
+        return Against(why, of_job=True)
 
 
 def _ranks(one: Placed) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,24 @@ def test_load(folder):
     run_of_two = netprof.load(folder / "h0.netprof", folder / "h1.netprof")
     assert set(run_of_two.flows["rank"]) == {0, 1}
     assert len(netprof.load(folder).ranks) == 2
+
+
+def test_two_jobs_of_one_size_are_not_mixed(folder, tmp_path):
+    """Of the other job only one rank is first by name; connections tell that it is of the other one."""
+    elsewhere = {"local_addr": ["10.9.0.1", "10.9.0.2"], "remote_addr": ["10.9.0.2", "10.9.0.1"]}
+    whole = Job(flow_changes=elsewhere).fill().write(tmp_path / "other.netprof")
+    shift(whole, tmp_path / "jobs/b0.netprof", 0, host="b0", pids=[101])
+    for rank in (0, 1):
+        shutil.copytree(folder / f"h{rank}.netprof", tmp_path / f"jobs/{'ac'[rank]}.netprof")
+    found = report(str(tmp_path / "jobs"))
+    assert [host["host"] for host in found["hosts"]] == ["h0", "h1"]
+
+
+def test_traces_of_one_name_are_told_apart_by_their_folders(folder, tmp_path):
+    for size in (2, 3):
+        whole = Job(ranks=size, world_size=size).fill().write(tmp_path / f"whole{size}.netprof")
+        shift(whole, tmp_path / f"run{size}/s.netprof", 0, host=f"h{size}", pids=[100])
+    done = run(str(tmp_path / "run2"), str(tmp_path / "run3"))
+    assert "run3/s.netprof is left out: it is of another job: of 3 ranks, while run2/s.netprof is of one of 2" in (
+        " ".join(done.stdout.split())
+    )

@@ -1,0 +1,120 @@
+"""Which hosts' recordings are of one job: connections join them, and nothing speaks against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from netprof.analysis.tables.columns import int64_column, text_column
+from netprof.trace import TraceSource
+
+End = tuple[str, int]
+"""Address and port."""
+Ends = tuple[End, End]
+"""The local and the remote end of a connection."""
+
+
+@dataclass(frozen=True)
+class Against:
+    """Why a recording cannot be put together with those before it; `of_job` where the reason is that it is of another
+    job, so that all are that connections join to it."""
+
+    reason: str
+    of_job: bool
+
+
+@dataclass
+class OneJob:
+    """The numbers of the recordings that are of the first one's job, and why each other one is not.
+
+    `alone` are those of the first that no connection joins to it, while some join others.
+    """
+
+    kept: list[int] = field(default_factory=list)
+    left_out: dict[int, str] = field(default_factory=dict)
+    alone: list[int] = field(default_factory=list)
+
+    def said(self, names: Sequence[str]) -> list[str]:
+        """Return what one must know of those that are kept, called so."""
+        if not self.alone:
+            return []
+        which = ", ".join(names[number] for number in self.alone)
+        return [f"no connection joins {which} to {names[self.kept[0]]}, as some join others: is it of the same job?"]
+
+
+def ends_of(source: TraceSource) -> set[Ends]:
+    """Return the ends of all connections of a recording."""
+    flows = source.table("flows")
+    local, remote = (
+        zip(text_column(flows, f"{end}_addr"), int64_column(flows, f"{end}_port").tolist(), strict=True)
+        for end in ("local", "remote")
+    )
+    return set(zip(local, remote, strict=True))
+
+
+def of_one_job(
+    ends: Sequence[Collection[Ends]],
+    names: Sequence[str],
+    against: Callable[[int, Sequence[int]], Against | None],
+) -> OneJob:
+    """Return which recordings are of the first one's job, given the ends of the connections that each has.
+
+    Those come first that connections join to it. `against` says what speaks against one beside some others: of several
+    that are joined to each other but not to the first, one that is of another job is so for all.
+    """
+    found, sets = OneJob(), _joined(ends)
+    for members in sets:
+        reasons = {number: against(number, found.kept) for number in members}
+        foreign = next((n for n, each in reasons.items() if each is not None and each.of_job), None)
+        if foreign is not None and found.kept:
+            found.left_out |= _all_out(members, foreign, reasons, names)
+            continue
+        for number in members:
+            reason = against(number, found.kept)
+            if reason is None:
+                found.kept.append(number)
+            else:
+                found.left_out[number] = reason.reason
+    found.kept.sort()
+    if len(sets[0]) > 1:
+        found.alone = [number for number in found.kept if number not in sets[0]]
+    return found
+
+
+def _all_out(
+    members: Sequence[int], foreign: int, reasons: Mapping[int, Against | None], names: Sequence[str]
+) -> dict[int, str]:
+    said = {}
+    for number in members:
+        own, its = reasons[number], reasons[foreign]
+        why = "" if its is None else its.reason
+        said[number] = f"connections join it to {names[foreign]}; of that one: {why}" if own is None else own.reason
+    return said
+
+
+def _joined(ends: Sequence[Collection[Ends]]) -> list[list[int]]:
+    """Return the recordings that connections join, directly or by way of others: the first one's set first.
+
+    A connection joins two recordings that have its two ends as their own.
+    """
+    parent = list(range(len(ends)))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    owners: dict[Ends, list[int]] = {}
+    for number, each in enumerate(ends):
+        for own in each:
+            owners.setdefault(own, []).append(number)
+    for (local, remote), having in owners.items():
+        others = [other for other in owners.get((remote, local), ()) if (local, remote) not in ends[other]]
+        for one in having:
+            for other in others:
+                parent[max(root(one), root(other))] = min(root(one), root(other))
+    sets: dict[int, list[int]] = {}
+    for number in range(len(ends)):
+        sets.setdefault(root(number), []).append(number)
+    return list(sets.values())
