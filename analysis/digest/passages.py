@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.digest.digest import Passed
-from netprof.analysis.hosts.clocks import SAME_HOST, backwards, by_delays, nearest, windows_of
+from netprof.analysis.hosts.clocks import SAME_HOST, Steps, backwards, by_delays, windows_of
 from netprof.analysis.hosts.streams import HostStreams, Passages, delays, read_streams
 from netprof.analysis.tables.columns import Int64
 from netprof.model import HostClock
@@ -72,8 +72,8 @@ def streams_of(passed: Passed, ends: Ends) -> HostStreams:
     return HostStreams(Passages(passed.flow_id, passed.direction, passed.position, passed.time_ns), ends)
 
 
-def clocks_between(hosts: Sequence[NumberedStreams]) -> dict[int, HostClock]:
-    """Return the clocks of the hosts that streams, or one kernel, join to number 0; by way of others where need be."""
+def steps_between(hosts: Sequence[NumberedStreams]) -> Steps:
+    """Return how the clocks of hosts run beside each other that streams, or one kernel, join."""
     by_number = {host.number: host for host in hosts}
     steps: dict[int, dict[int, HostClock]] = {number: {} for number in by_number}
     for one, other in _neighbours(hosts):
@@ -84,7 +84,7 @@ def clocks_between(hosts: Sequence[NumberedStreams]) -> dict[int, HostClock]:
     for one, other in _of_one_kernel(hosts):
         clock = HostClock(SAME_HOST, at_ns=by_number[one].span_ns[0])
         steps[one][other] = steps[other][one] = clock
-    return nearest(steps) if 0 in steps else {}
+    return steps
 
 
 def _neighbours(hosts: Sequence[NumberedStreams]) -> list[tuple[int, int]]:

@@ -163,10 +163,14 @@ def _sum(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one + other
 
 
-def nearest(steps: Mapping[int, Mapping[int, HostClock]]) -> dict[int, HostClock]:
+Steps = Mapping[int, Mapping[int, HostClock]]
+"""By host, how the clocks of others run beside its own, as far as something compares the two."""
+
+
+def nearest(steps: Steps, first: int = 0) -> dict[int, HostClock]:
     """Return the clocks of the hosts that can be reached from the first one, on the way with the smallest bound."""
     found: dict[int, HostClock] = {}
-    waiting: list[tuple[float, int, int, HostClock]] = [(0.0, 0, 0, HostClock())]
+    waiting: list[tuple[float, int, int, HostClock]] = [(0.0, 0, first, HostClock())]
     turn = 0
     while waiting:
         _, _, host, clock = heapq.heappop(waiting)

@@ -31,8 +31,9 @@ from netprof.analysis.digest.conclude import Sums, all_sums, conclude_part, sums
 from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.opened import Source, open_digest, read_did
 from netprof.analysis.digest.part import TABLES, Part, part_of, together
-from netprof.analysis.digest.passages import clocks_between
+from netprof.analysis.digest.passages import steps_between
 from netprof.analysis.digest.report import report_of
+from netprof.analysis.hosts.clocks import nearest
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import Intervals
 from netprof.errors import TraceError, UsageError
@@ -75,10 +76,12 @@ def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | No
     collective was under way, what the wires did meanwhile, what those waited for that were late. After that each
     explains what its own ranks waited for.
     """
-    reference, left_out = _first_reference(sources)
-    numbered = list(enumerate(sources[len(left_out) :]))
-    clocks, without_streams = reduce_readable(team, numbered, Work(streams_part, all_streams, clocks_between))
+    numbered = list(enumerate(sources))
+    steps, without_streams = reduce_readable(team, numbered, Work(streams_part, all_streams, steps_between))
     readable = _without(numbered, without_streams)
+    reference, left_out = _first_reference(readable)
+    readable = _without(readable, left_out)
+    clocks = nearest(steps, readable[0][0])
     place = partial(placed_of, reference=reference, clocks=clocks)
     together, unplaced = reduce_readable(team, readable, Work(place, all_placed, usable))
     readable = [each for each in readable if each[0] in together.clocks]
@@ -149,14 +152,14 @@ class Rounds:
         return Answers(sums_of(did, asked) if asked else None, ran_in(digest.tables.tcp_clocks, clock, slow))
 
 
-def _first_reference(sources: Sequence[Source]) -> tuple[Reference, list[LeftOut]]:
+def _first_reference(numbered: Sequence[tuple[int, Source]]) -> tuple[Reference, list[LeftOut]]:
     """Return the first digest's host that can be read, and those before it. Raises TraceError where none can."""
     left_out: list[LeftOut] = []
-    for source in sources:
+    for each in numbered:
         try:
-            return reference_of(source), left_out
+            return reference_of(each[1]), left_out
         except TraceError as error:
-            left_out.append(LeftOut(source, error.message, error.hint))
+            left_out.append(LeftOut(each, error.message, error.hint))
     raise TraceError(left_out[0].message, left_out[0].hint)
 
 

@@ -37,8 +37,7 @@ from netprof.model import HostClock
 
 MOST_HOSTS = 1 << 20
 _MOST_CELLS = 1 << 25
-REFERENCE_TABLES = ("iterations", "collectives")
-TABLES = (*REFERENCE_TABLES, "spans", "steps")
+TABLES = ("iterations", "collectives", "spans", "steps")
 """What a digest is read for."""
 NEVER = np.iinfo(np.int64).min
 
@@ -142,7 +141,7 @@ class Own:
 
 def reference_of(source: Source) -> Reference:
     """Return the reference of a job, given the digest of its first host. Raises TraceError, UsageError."""
-    digest = alone(open_digest(source, REFERENCE_TABLES))
+    digest = alone(open_digest(source, TABLES))  # all of them: the reference has to be in the report
     size, every = digest.job.world_size, collectives_of(digest.tables.collectives)
     exact = every if not digest.job.bounded else empty(Collectives)
     whole = [view for view in views_of(every, {}, size) if size is None or view.ranks in (size, UNKNOWN)]

@@ -144,6 +144,26 @@ def test_a_damaged_answer_is_left_out(hosts, tmp_path):
     assert found["waiting"]["by_rank"][1]["rank"] == 1, "what it waits for is known all the same"
 
 
+@pytest.mark.parametrize("table", ["passages", "spans", "collectives"])
+def test_where_the_first_host_is_damaged_streams_still_join_the_others(table, tmp_path):
+    ends = {"remote_addr": ["10.0.0.9", "10.0.0.3", "10.0.0.2"], "remote_port": [1, 40_002, 40_001]}
+    whole = Job(ranks=3, world_size=3, iterations=30, flow_changes=ends).fill().write(tmp_path / "whole.netprof")
+    traces = [
+        shift(whole, tmp_path / f"h{rank}.netprof", rank * 10**8, host=f"h{rank}", pids=[100 + rank])
+        for rank in range(3)
+    ]  # fmt: skip
+    digested(traces, tmp_path / "digests")
+    (tmp_path / "digests/job=job/host=h0" / f"{table}.parquet").unlink()
+    found = document(analyze_digests(digests_in(tmp_path / "digests")))
+    assert [(host["host"], host["clock"]["source"]) for host in found["hosts"]] == [
+        ("h1", "reference"),
+        ("h2", "flows"),
+    ]
+    assert found["hosts"][1]["clock"]["offset_s"] == pytest.approx(0.1, abs=1e-3)
+    assert [each.partition(":")[0] for each in found["digest"]["left_out"]] != []
+    assert not any("another time" in each for each in found["digest"]["left_out"])
+
+
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.lists(st.integers(1, 100), min_size=1, max_size=8))
 def test_amounts_by_other_iterations_add_up(own, wanted):
     """Whatever falls into iterations that cover all of it, it is neither more nor less."""

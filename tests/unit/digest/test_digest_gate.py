@@ -151,7 +151,7 @@ def test_the_command_says_so_in_one_line(host):
 
 def test_where_no_digest_can_be_read_the_first_says_why(tmp_path: Path) -> None:
     with pytest.raises(TraceError) as error:
-        _first_reference([DigestPlace(tmp_path, tmp_path / name) for name in ("first", "second")])
+        _first_reference([(n, DigestPlace(tmp_path, tmp_path / name)) for n, name in enumerate(("first", "second"))])
     assert "first" in error.value.message
 
 
