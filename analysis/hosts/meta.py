@@ -20,8 +20,19 @@ def meta_of_job(hosts: Sequence[Host], numbers: Sequence[Numbers], span_ns: tupl
 
     None: it goes on. What differs between the hosts names the host.
     """
-    metas = [host.meta for host in hosts]
     pairs = list(zip(hosts, numbers, strict=True))
+    return replace(
+        meta_of_hosts(hosts, span_ns),
+        targets=tuple(_target(target, own) for host, own in pairs for target in host.meta.targets),
+        devices=_each(_device(device, own) for host, own in pairs for device in host.meta.devices),
+        gpus=tuple(_gpu(gpu, own, host) for host, own in pairs for gpu in host.meta.gpus),
+        series=_all_series(pairs),
+    )
+
+
+def meta_of_hosts(hosts: Sequence[Host], span_ns: tuple[int, int | None]) -> Meta:
+    """Return the same but for what each host numbers by itself, which is the first one's."""
+    metas = [host.meta for host in hosts]
     return replace(
         metas[0],
         host=_names(hosts),
@@ -31,10 +42,6 @@ def meta_of_job(hosts: Sequence[Host], numbers: Sequence[Numbers], span_ns: tupl
         stopped_ns=span_ns[1],
         stop_reason=", ".join(_each(meta.stop_reason for meta in metas)),
         schema_version=min(meta.schema_version for meta in metas),
-        targets=tuple(_target(target, own) for host, own in pairs for target in host.meta.targets),
-        devices=_each(_device(device, own) for host, own in pairs for device in host.meta.devices),
-        gpus=tuple(_gpu(gpu, own, host) for host, own in pairs for gpu in host.meta.gpus),
-        series=_all_series(pairs),
         probes_started=_each(probe for meta in metas for probe in meta.probes_started),
         probes_skipped=_on_hosts(hosts, lambda meta: meta.probes_skipped, _skipped_on),
         warnings=_on_hosts(hosts, lambda meta: meta.warnings, lambda warning, name: f"{name}: {warning}"),

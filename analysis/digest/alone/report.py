@@ -50,10 +50,11 @@ from netprof.analysis.findings.waiting_finding import WaitingFinding, WaitingPar
 from netprof.analysis.findings.waiting_words import Blame
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.hosts.clocks import at
+from netprof.analysis.hosts.meta import meta_of_hosts
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64, empty
 from netprof.analysis.tables.flow_table import LOOPBACK
-from netprof.model import Losses, Meta
+from netprof.model import Meta
 from netprof.units import count, duration, share
 
 _OF_EACH_HOST = "what links carry and what ranks send is of each host's own recording, not of the time that all have"
@@ -393,23 +394,7 @@ def _damage(found: ApartConcluded) -> tuple[str, ...]:
 
 
 def _meta(found: ApartConcluded, said: tuple[str, ...]) -> Meta:
-    """Return the description of the first host, of all hosts."""
-    hosts = [host.host for host in found.hosts.values()]
-    names, metas = [host.name for host in hosts], [host.meta for host in hosts]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    losses = Losses()
-    for meta in metas:
-        losses = losses + meta.losses
-    return replace(
-        metas[0],
-        host=f"{count(len(names), 'host')}: {', '.join(names[:_NAMED])}{more}" if len(names) > 1 else names[0],
-        targets=tuple(target for meta in metas for target in meta.targets),
-        started_ns=found.span_ns[0],
-        stopped_ns=found.span_ns[1],
-        losses=losses,
-        warnings=(
-            *said,
-            _OF_EACH_HOST,
-            *dict.fromkeys(f"{host.name}: {each}" for host in hosts for each in host.meta.warnings),
-        ),
-    )
+    """Return the description of all hosts' recordings."""
+    merged = meta_of_hosts([host.host for host in found.hosts.values()], found.span_ns)
+    targets = tuple(target for host in found.hosts.values() for target in host.host.meta.targets)
+    return replace(merged, targets=targets, warnings=(*said, _OF_EACH_HOST, *merged.warnings))
