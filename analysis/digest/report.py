@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from netprof.analysis.account.causes import WAIT_CAUSES
@@ -31,6 +31,7 @@ from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING, doings_of, waiting_finding
 from netprof.analysis.findings.waiting_finding import NOTHING_WAITED, WaitingFinding, WaitingParts
 from netprof.analysis.form import Pairs, Part
+from netprof.analysis.hosts.meta import names_of_hosts
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import empty
 from netprof.errors import TraceError
@@ -49,13 +50,15 @@ _NAMED = 4
 class Digested:
     """From how many digests a report is, which hosts' are missing, and what it cannot say for other reasons.
 
-    `left_out` says of each digest that was given and could not be used why.
+    `left_out` says of each digest that was given and could not be used why, and `others` which hosts of the job were
+    not asked for.
     """
 
     hosts: int
     missing: tuple[str, ...]
     not_told: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 def _document(found: Digested) -> Mapping[str, Any]:
@@ -71,15 +74,21 @@ def _parts(found: Digested) -> Sequence[Part]:
 def _notes(found: Digested) -> Iterator[str]:
     yield f"this is the report of digests: {_NOT_TOLD} are only in the traces"
     if found.missing:
-        more = f" and {len(found.missing) - _NAMED} more" if len(found.missing) > _NAMED else ""
         yield (
-            f"the digests of {', '.join(found.missing[:_NAMED])}{more} are missing: what is said of the job is said of "
-            "the other hosts' ranks"
+            f"the digests of {_first(found.missing)} are missing: what is said of the job is said of the other hosts' "
+            "ranks"
         )
+    if found.others:
+        yield f"not asked for were {_first(found.others)}: what is said of the job is said of the ranks that were"
     yield from (f"left out: {each}" for each in found.left_out[:_NAMED])
     if len(found.left_out) > _NAMED:
         yield f"left out are {len(found.left_out) - _NAMED} more digests that cannot be used"
     yield from (f"not told is {each}" for each in found.not_told)
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _no_digest(analysis: Analysis) -> Digested:
@@ -109,8 +118,10 @@ _SECTIONS: tuple[Section[Any], ...] = (
 )
 
 
-def report_of(found: Concluded, left_out: tuple[str, ...] = ()) -> Analysis:
+def report_of(found: Concluded, left_out: tuple[str, ...] = (), *, only_some: bool = False) -> Analysis:
     """Return the report of hosts that were digested together; `left_out` is as `Digested` has it.
+
+    `only_some` says that not all hosts of the job were asked for.
 
     Raises TraceError where what they say is no report.
     """
@@ -119,7 +130,8 @@ def report_of(found: Concluded, left_out: tuple[str, ...] = ()) -> Analysis:
     hosts = sorted(found.hosts, key=lambda each: number.get(each.host.name, len(number)))
     ranks = tuple(each.summary for each in sorted((r for h in hosts for r in h.ranks), key=lambda each: each.place))
     links = tuple(each.summary for each in sorted((x for h in hosts for x in h.links), key=lambda each: each.place))
-    iterations = found.iterations.count
+    iterations, others = found.iterations.count, _missing(job, hosts)
+    meta = replace(job.meta, host=names_of_hosts([each.host for each in hosts])) if others else job.meta
     findings: dict[Section[Any], Any] = {
         ITERATIONS: found.iterations,
         SCALING: found.scaling,
@@ -140,11 +152,13 @@ def report_of(found: Concluded, left_out: tuple[str, ...] = ()) -> Analysis:
         FLOW_PROPERTIES: job.flow_properties,
         CHECKS: job.checks,
         RECORDED: job.recorded,
-        RECORDING: recording_of(job, job.meta, hosts),
+        RECORDING: recording_of(job, meta, hosts),
         STALLED_AT_END: job.stalled,
-        DIGESTED: Digested(len(hosts), _missing(job, hosts), unasked(found.unasked), left_out),
+        DIGESTED: Digested(
+            len(hosts), () if only_some else others, unasked(found.unasked), left_out, others if only_some else ()
+        ),
     }
-    return analysis_of(_SECTIONS, findings, job, job.meta, hosts)
+    return analysis_of(_SECTIONS, findings, job, meta, hosts)
 
 
 def analysis_of(

@@ -35,7 +35,7 @@ def meta_of_hosts(hosts: Sequence[Host], span_ns: tuple[int, int | None]) -> Met
     metas = [host.meta for host in hosts]
     return replace(
         metas[0],
-        host=_names(hosts),
+        host=names_of_hosts(hosts),
         kernel=", ".join(_each(meta.kernel for meta in metas)),
         bin_ns=max(meta.bin_ns for meta in metas),
         started_ns=span_ns[0],
@@ -50,7 +50,8 @@ def meta_of_hosts(hosts: Sequence[Host], span_ns: tuple[int, int | None]) -> Met
     )
 
 
-def _names(hosts: Sequence[Host]) -> str:
+def names_of_hosts(hosts: Sequence[Host]) -> str:
+    """Return how many hosts there are, and the names of some."""
     if len(hosts) == 1:
         return hosts[0].name
     more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""

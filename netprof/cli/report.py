@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +57,8 @@ def report(
             raise UsageError(
                 "--with-kineto needs the traces", "report them, or digest a job that was asked for profiles"
             )
-        _report_digests(sources, targets if wanted or out else [], as_json, force, baseline, scheduler)
+        how = {"baseline_s": read_baseline(baseline), "scheduler": scheduler, "only_some": bool(hosts)}
+        _report_digests(sources, targets if wanted or out else [], as_json, force, how)
         return
     if not wanted and not out:
         from netprof.views.printed import standard_output
@@ -121,10 +122,12 @@ def _report_digests(
     targets: list[tuple[Reporter, Path]],
     as_json: bool,
     force: bool,
-    baseline: str | None,
-    scheduler: str | None,
+    how: Mapping[str, Any],
 ) -> None:
-    """Print or write what digests say. Raises NetprofError, UsageError for formats that need the traces."""
+    """Print or write what digests say; `how` is how `analyze_digests` is asked.
+
+    Raises NetprofError, UsageError for formats that need the traces.
+    """
     from netprof.session.digested import analyze_digests
     from netprof.views.output import STDOUT, check, write
     from netprof.views.reporter import Report
@@ -136,7 +139,7 @@ def _report_digests(
                 "use --json or --markdown, or report the traces",
             )
         check(reporter, path, force)
-    analysis = analyze_digests(sources, baseline_s=read_baseline(baseline), scheduler=scheduler)
+    analysis = analyze_digests(sources, **how)
     if not targets:
         from netprof.views.printed import standard_output
 

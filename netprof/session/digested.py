@@ -47,12 +47,19 @@ if TYPE_CHECKING:
     from netprof.analysis import Analysis
 
 T = TypeVar("T")
+_NAMED = 8
 
 
 def analyze_digests(
-    sources: Sequence[Source], *, baseline_s: float | None = None, scheduler: str | None = None
+    sources: Sequence[Source],
+    *,
+    baseline_s: float | None = None,
+    scheduler: str | None = None,
+    only_some: bool = False,
 ) -> Analysis:
     """Return what the digests of a job's hosts say; `scheduler` is the address of a Dask cluster that does the work.
+
+    `only_some` says that not all hosts of the job were asked for.
 
     Raises TraceError for digests that cannot be put together, UsageError, NetprofError.
     """
@@ -66,7 +73,7 @@ def analyze_digests(
             readable = [source for source in sources if source not in gone]
             sums = _sums(team, readable, [each.rows for each in found.asked])
             found = replace(found, stragglers=with_doings(found.stragglers, found.asked, sums))
-        return report_of(found, _sentences(left_out))
+        return report_of(found, _sentences(left_out), only_some=only_some)
 
 
 def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | None) -> Analysis:
@@ -200,7 +207,8 @@ def on_hosts(sources: Sequence[Source], names: Collection[str]) -> list[Source]:
     known = {name: [each for each in sources if _name(each) == f"host={made_name(name)}"] for name in names}
     for name, found in known.items():
         if not found:
-            raise UsageError(f"no digest is of a host '{name}'", "name one as the folder host=NAME does")
+            there = ", ".join(sorted(_name(each).removeprefix("host=") for each in sources)[:_NAMED])
+            raise UsageError(f"no digest is of a host '{name}'", f"name one as the folder host=NAME does: {there}")
     return [each for found in known.values() for each in found]
 
 

@@ -148,7 +148,10 @@ def test_a_damaged_answer_is_left_out(hosts, tmp_path):
 
 @pytest.mark.parametrize("table", ["passages", "spans", "collectives"])
 def test_where_the_first_host_is_damaged_streams_still_join_the_others(table, tmp_path):
-    ends: dict[str, list[Any]] = {"remote_addr": ["10.0.0.9", "10.0.0.3", "10.0.0.2"], "remote_port": [1, 40_002, 40_001]}
+    ends: dict[str, list[Any]] = {
+        "remote_addr": ["10.0.0.9", "10.0.0.3", "10.0.0.2"],
+        "remote_port": [1, 40_002, 40_001],
+    }
     whole = Job(ranks=3, world_size=3, iterations=30, flow_changes=ends).fill().write(tmp_path / "whole.netprof")
     traces = [
         shift(whole, tmp_path / f"h{rank}.netprof", rank * 10**8, host=f"h{rank}", pids=[100 + rank])

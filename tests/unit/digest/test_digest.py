@@ -136,7 +136,11 @@ def test_hosts_that_are_missing_are_named(traces, tmp_path):
 
 def test_some_hosts_of_them(traces, tmp_path):
     write_digests(analyzed(traces), tmp_path, "job")
-    found = document(analyze_digests(on_hosts(digests_in(tmp_path), ["h1"])))
+    analysis = analyze_digests(on_hosts(digests_in(tmp_path), ["h1"]), only_some=True)
+    found = document(analysis)
+    assert found["digest"]["missing"] == []
+    assert any("not asked for were h0, h2, h3" in note for note in found["notes"])
+    assert analysis.meta.host == "h1"
     assert [rank["rank"] for rank in found["ranks"]] == [1]
     with pytest.raises(UsageError, match="no digest is of a host 'h9'"):
         on_hosts(digests_in(tmp_path), ["h9"])
