@@ -196,7 +196,7 @@ def ranks_named(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
 
 
 def _late(who: Blame, part: str) -> str:
-    if who.part >= ALONE:
+    if who.label and who.part >= ALONE:
         return f"{part} of the waiting is for {who.label}, which asks for its collectives after everybody else"
     often = f"most often {who.label}" if who.label else "which of them, their hosts' clocks do not tell"
     return f"{part} of the waiting is for ranks that ask for their collectives last, {often}"
@@ -204,7 +204,7 @@ def _late(who: Blame, part: str) -> str:
 
 def _full(who: Blame, part: str) -> str:
     alone = ", while the other links have room" if who.alone else ""
-    return f"in {part} of the waiting {who.label} is full of the job's own bytes{alone}"
+    return f"in {part} of the waiting {who.label or 'a link'} is full of the job's own bytes{alone}"
 
 
 _NOT_FULL_NOR_LOST = ", no link is known to be full and nothing is lost"
@@ -230,11 +230,16 @@ _WORDS: dict[Cause, _Say] = {
         ),
     ),
     OTHER_TRAFFIC: (
-        lambda who, part: f"in {part} of the waiting {who.label} is full, {who.detail} of it not the job's bytes",
+        lambda who, part: (
+            f"in {part} of the waiting {who.label or 'a link'} is full, "
+            f"{who.detail or 'a part'} of it not the job's bytes"
+        ),
         lambda who: "move the other traffic to another link or another time, or give the job priority on this one",
     ),
     LOSS: (
-        lambda who, part: f"in {part} of the waiting TCP recovers from loss, most of all {who.label}",
+        lambda who, part: (
+            f"in {part} of the waiting TCP recovers from loss{', most of all ' if who.label else ''}{who.label}"
+        ),
         lambda who: "find where packets are dropped: full switch buffers, errors of a port (ethtool -S), a wrong MTU",
     ),
     TRANSPORT: (
@@ -245,7 +250,10 @@ _WORDS: dict[Cause, _Say] = {
         lambda who: who.reason.advice,
     ),
     HOST: (
-        lambda who, part: f"in {part} of the waiting all bytes have arrived and a host is busy with them: {who.label}",
+        lambda who, part: (
+            f"in {part} of the waiting all bytes have arrived and a host is busy with them"
+            f"{': ' if who.label else ''}{who.label}"
+        ),
         lambda who: f"give {who.label or 'the hosts'} more CPU: cores to itself, pinning, fewer neighbours",
     ),
     UNSEEN: (

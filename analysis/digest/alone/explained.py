@@ -34,7 +34,7 @@ from netprof.analysis.account.waiting import (
 )
 from netprof.analysis.digest.alone.apart import in_span
 from netprof.analysis.digest.alone.own import Own, check_size
-from netprof.analysis.digest.alone.whole_wire import WholeWire, WirePart, ports_alone, whole_wire, wire_part
+from netprof.analysis.digest.alone.whole_wire import Side, WholeWire, WirePart, ports_alone, whole_wire, wire_part
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.spans import What
 from netprof.analysis.events.iterations import IterationTimes
@@ -47,6 +47,7 @@ from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int32, Int64
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
 
 _ENDLESS = np.iinfo(np.int64).max
+_FULL = {LINK_FULL: What.FULL, OTHER_TRAFFIC: What.OTHERS}
 _NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
 
 
@@ -165,12 +166,23 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     found = replace(
         _amounts(waiting, told),
         of_ranks=_of_ranks(own, inside, known, world),
-        of_parts=int(((known.members.group != 0) & (known.members.seen < known.members.ranks)).sum()),
+        of_parts=int(_is_of_part(known.members, world.world_size).sum()),
     )
     if not world.bounded:
         return found
     surely = own.by_pid(What.SURELY if own.job.bounded else What.WAITS)
     return replace(found, counted=_counted(own, world), surely=_amounts(within(waiting, surely), told))
+
+
+def _is_of_part(members: Members, world_size: int | None) -> Bool:
+    """Return which collectives are of a part of the job that is on more than one host.
+
+    One of the whole job that no other host has, at an edge of the recording, is none.
+    """
+    of_part = (members.group != 0) & (members.seen < members.ranks)
+    if world_size is not None:
+        of_part &= members.ranks < world_size
+    return np.asarray(of_part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,12 +388,26 @@ def _behind(own: Own, asked: _Asked, wire: WholeWire, excuses: Excuses, windows:
         found.append(asked.summed(Kind.RANK, cause, rows, asked.parts.culprit[rows], np.zeros(len(rows), bool)))
     for cause in (LINK_FULL, OTHER_TRAFFIC):
         rows = asked.of(cause)
-        turn = _place(wire.turn, asked.parts.begin_ns[rows])
-        side = np.append(wire.links.best, UNKNOWN)[turn]
+        at_ns = asked.parts.begin_ns[rows]
+        side = np.append(wire.links.best, UNKNOWN)[_place(wire.turn, at_ns)]
+        side = np.where(asked.parts.group[rows] == 0, side, _own_side(own, _FULL[cause], at_ns))
         rows, side = rows[side != UNKNOWN], side[side != UNKNOWN]
         shared = contains(wire.links.several, asked.parts.begin_ns[rows])
         found.append(asked.summed(Kind.LINK, cause, rows, side, shared))
     return concatenate(Behind, [*found, _of_flows(own, wire, excuses.lost, windows)])
+
+
+def _own_side(own: Own, what: What, at_ns: Int64) -> Int64:
+    """Return which of a host's own links is full at some instants, the one that is so for longest; UNKNOWN where none.
+
+    Of a communicator that is a part of the job no other host's links are known.
+    """
+    full = {key: times for key, times in own.spans.items() if key.what is what and isinstance(key.link, int)}
+    side = np.full(len(at_ns), UNKNOWN)
+    for key in sorted(full, key=lambda key: full[key].total_ns):
+        number = Side(own.number, int(key.link), key.direction).number  # type: ignore[arg-type]
+        side = np.where(contains(full[key], at_ns), number, side)
+    return side
 
 
 def _of_flows(own: Own, wire: WholeWire, lost: Intervals, windows: Windows) -> Behind:

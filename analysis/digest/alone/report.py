@@ -253,7 +253,10 @@ def _at_middle(part: HostPart, span_ns: tuple[int, int]) -> HostPart:
 
 
 def _not_told(report: ApartReport) -> tuple[str, ...]:
-    parts = ["communicators of a part of the job that are on more than one host: their waiting is unseen"]
+    parts = [
+        "what ranks wait for in communicators of a part of the job that are on more than one host, but for what each "
+        "host's own links do: it is unseen"
+    ]
     return (*(parts if report.explained.of_parts else ()), *_missing(report.found), *unasked(report.unasked))
 
 

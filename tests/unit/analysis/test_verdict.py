@@ -4,7 +4,9 @@ import pytest
 from synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, WIRE_FROM, WIRE_TO, Job, K
 
 from netprof.analysis import analyze
+from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.findings.verdict import VERDICT, Case
+from netprof.analysis.findings.waiting_words import Blame, words
 from netprof.trace import TraceReader
 
 
@@ -111,3 +113,14 @@ def test_traffic_of_other_processes_than_the_ranks_says_nothing_about_the_wait(v
     job = Job().fill()
     job.flow_changes |= {"pid": [900, 901], "rank": [-1, -1]}
     assert verdict(job).case is Case.UNSEEN
+
+
+@pytest.mark.parametrize("cause", WAIT_CAUSES)
+def test_nobody_need_be_behind_a_cause(cause):
+    """As where several hosts know a part each: no sentence has a hole in it."""
+    happened, next_step = words(cause, Blame(), 0.5)
+    assert "50 %" in happened
+    for text in (happened, next_step):
+        assert "  " not in text
+        assert " ," not in text
+        assert text.strip() == text
