@@ -17,13 +17,13 @@ from netprof.analysis.account.group_times import (
     recoveries,
     silences,
 )
+from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.waiting import (
     WITHOUT_COLLECTIVE,
     Known,
     OnWire,
     Waiting,
     explain,
-    resolve_lateness,
     when_all_seen,
     within,
 )
@@ -100,7 +100,7 @@ def make_account(sources: Sources) -> Account:
         hidden=hidden,
         carried=carried,
     )
-    waiting = resolve_lateness(explain(sources.waits, known))
+    waiting = resolve_lateness(explain(sources.waits, known), sources.waits)
     around = within(waiting, sources.around)
     return Account(around if sources.exposed is sources.around else within(waiting, sources.exposed), around, groups)
 

@@ -29,8 +29,6 @@ from netprof.analysis.tables.intervals import Intervals, interval, merge
 NOBODY = -1
 WITHOUT_COLLECTIVE = -2
 """The group of what no collective was seen to carry, where RDMA ports may."""
-_LONGEST_CHAIN = 8
-"""How many ranks may wait for each other in a row; who waits beyond that stays late."""
 _EVER = Intervals(np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max]))
 _NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
 
@@ -92,7 +90,7 @@ class Known:
 def explain(waits: Mapping[int, Intervals], known: Known) -> Waiting:
     """Give every nanosecond of `waits` (by process) its cause; what is returned covers exactly them.
 
-    Who is late is not asked yet for what it waits itself: `resolve_lateness`.
+    Who is late is not asked yet for what it waits itself: `lateness.resolve_lateness`.
     """
     return concatenate(Waiting, [_of_process(pid, times, known) for pid, times in sorted(waits.items())])
 
@@ -105,49 +103,6 @@ def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
         begin, end, row = cut_at(own.begin_ns, own.end_ns, distinct(inside.begin_ns, inside.end_ns))
         parts.append(replace(own.where(row), begin_ns=begin, end_ns=end).where(contains(inside, begin)))
     return concatenate(Waiting, parts)
-
-
-def resolve_lateness(waiting: Waiting) -> Waiting:
-    """Give the time in which a late rank is itself exposed the cause for which that one waits.
-
-    A rank that is still held up by a slow link in its last collective posts the next one late, but is not to blame.
-    """
-    for _ in range(_LONGEST_CHAIN):
-        late = waiting.cause == _NUMBER[LATE_RANK]
-        asked = late & np.isin(waiting.culprit, waiting.pid)
-        found, changed = _passed_on(waiting.where(asked), waiting.where(np.isin(waiting.pid, waiting.culprit[asked])))
-        if not changed:
-            break
-        waiting = concatenate(Waiting, [waiting.where(~asked), found])
-        waiting = waiting.where(np.lexsort((waiting.begin_ns, waiting.pid)))
-    return waiting
-
-
-def _passed_on(late: Waiting, culprits: Waiting) -> tuple[Waiting, bool]:
-    """Cut stretches that wait for late processes by those ones' own waiting, and take over its causes there.
-
-    `culprits` are the stretches of those processes, by process and begin; each of `late` has some. All are laid one
-    process behind the other, by places instead of times, so that one look tells of all.
-    """
-    if len(late) == 0:
-        return late, False
-    places = distinct(late.begin_ns, late.end_ns, culprits.begin_ns, culprits.end_ns)
-    pids = distinct(culprits.pid)
-
-    def laid(pid: Int64, at_ns: Int64) -> Int64:
-        return np.searchsorted(pids, pid) * len(places) + np.searchsorted(places, at_ns)
-
-    low, high = (laid(culprits.pid, at_ns) for at_ns in (culprits.begin_ns, culprits.end_ns))
-    begin, end, row = cut_at(laid(late.culprit, late.begin_ns), laid(late.culprit, late.end_ns), distinct(low, high))
-    known = np.maximum(np.searchsorted(low, begin, "right") - 1, 0)
-    found = late.where(row)
-    found = replace(found, begin_ns=places[begin % len(places)], end_ns=places[end % len(places)])
-    waits = (low[known] <= begin) & (begin < high[known]) & (culprits.culprit[known] != found.pid)
-    taken = {name: np.where(waits, getattr(culprits, name)[known], getattr(found, name)) for name in _TAKEN_OVER}
-    return replace(found, **taken), bool(waits.any())
-
-
-_TAKEN_OVER = ("cause", "culprit", "group")
 
 
 def _of_process(pid: int, waits: Intervals, known: Known) -> Waiting:

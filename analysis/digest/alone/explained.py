@@ -21,6 +21,7 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.account.group_times import Times
 from netprof.analysis.account.held_up import Kind, Windows
+from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.pieces import contains, cut_at
 from netprof.analysis.account.waiting import (
     NOBODY,
@@ -28,7 +29,6 @@ from netprof.analysis.account.waiting import (
     Known,
     Waiting,
     explain,
-    resolve_lateness,
     when_all_seen,
     within,
 )
@@ -130,12 +130,14 @@ def wires_of(world: World, part: WirePart) -> Wires:
 
 
 def excuses_of(own: Own, world: World, wires: Wires) -> Excuses:
-    """Return what the processes of one host waited for while others waited for them."""
-    waiting = explain(own.by_pid(What.WAITS), _known(own, world, wires))
+    """Return what the processes of one host waited for while others waited for them, and when they last had before."""
+    waits = own.by_pid(What.WAITS)
+    waiting = explain(waits, _known(own, world, wires))
     late = {}
     for pid in np.unique(waiting.pid).tolist():
         its = np.flatnonzero(world.last_pid == pid)
-        late[pid] = merge(world.first_ns[its], world.ready_ns[its])
+        before = np.searchsorted(waits[pid].end_ns, world.ready_ns[its], "right") - 1
+        late[pid] = merge(world.first_ns[its], world.ready_ns[its]) | waits[pid].where(np.unique(before[before >= 0]))
     lost = waiting.of(LOSS)
     return Excuses(within(waiting, late), merge(lost.begin_ns, lost.end_ns))
 
@@ -148,7 +150,7 @@ def excuses_together(parts: Sequence[Excuses]) -> Excuses:
 def all_excuses(found: Excuses) -> Excuses:
     """Return those of all hosts: who was late because another one was waits for that one's reasons."""
     waiting = found.waiting.where(np.lexsort((found.waiting.begin_ns, found.waiting.pid)))
-    return Excuses(resolve_lateness(waiting), found.lost)
+    return Excuses(resolve_lateness(waiting, {}), found.lost)
 
 
 def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Explained:
@@ -156,7 +158,7 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     known = _known(own, world, wires)
     waiting = explain(own.by_pid(What.WAITS), known)
     others = excuses.waiting.where(~np.isin(excuses.waiting.pid, waiting.pid))
-    every = resolve_lateness(_in_order(concatenate(Waiting, [waiting, others])))
+    every = resolve_lateness(_in_order(concatenate(Waiting, [waiting, others])), own.by_pid(What.WAITS))
     iterations = own.accounted.inside(world.span_ns)
     pids = np.unique(iterations.pid)
     check_size(len(pids), len(world.windows))

@@ -12,7 +12,8 @@ from netprof.analysis.account.activity import Activity
 from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
 from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, lost_unseen, silences
-from netprof.analysis.account.waiting import Known, OnWire, Waiting, explain, resolve_lateness, when_all_seen
+from netprof.analysis.account.lateness import resolve_lateness
+from netprof.analysis.account.waiting import Known, OnWire, Waiting, explain, when_all_seen
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import find_members
 from netprof.analysis.tables.columns import concatenate
@@ -40,7 +41,7 @@ def account(waits, found: Collectives, group=NO_GROUP, unseen=None, hidden=None,
     ]
     on_wire = OnWire(unseen, np.array(moved_ns, np.int64))
     known = Known(found, members, on_wire, groups, when_all_seen(members, found), hidden or {})
-    return resolve_lateness(explain(waits, known))
+    return resolve_lateness(explain(waits, known), waits)
 
 
 def pair(posted: tuple[int, int], end: int, start: int = 0) -> Collectives:

@@ -35,8 +35,9 @@ from netprof.analysis.account.held_up import (
     mates,
     more_than_siblings,
 )
+from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.pieces import Pieces, contains, cut_at
-from netprof.analysis.account.waiting import NOBODY, Waiting, resolve_lateness, within
+from netprof.analysis.account.waiting import NOBODY, Waiting, within
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.wire.served import NEVER
@@ -229,7 +230,7 @@ def test_what_does_not_matter_is_not_said_however_sure() -> None:
 
 
 def test_who_waits_for_one_that_waits_itself_waits_for_what_that_one_does() -> None:
-    found = resolve_lateness(waiting((A, 0, 100, LATE_RANK, B), (B, 20, 50, LINK_FULL, NOBODY)))
+    found = resolve_lateness(waiting((A, 0, 100, LATE_RANK, B), (B, 20, 50, LINK_FULL, NOBODY)), {})
     assert rows(found) == [
         (A, 0, 20, LATE_RANK, B),
         (A, 20, 50, LINK_FULL, NOBODY),
@@ -240,14 +241,43 @@ def test_who_waits_for_one_that_waits_itself_waits_for_what_that_one_does() -> N
 
 def test_so_it_goes_from_one_to_the_next() -> None:
     found = resolve_lateness(
-        waiting((A, 0, 10, LATE_RANK, B), (B, 0, 10, LATE_RANK, C), (C, 0, 10, LATE_RANK, D), (D, 0, 10, HOST, D))
+        waiting((A, 0, 10, LATE_RANK, B), (B, 0, 10, LATE_RANK, C), (C, 0, 10, LATE_RANK, D), (D, 0, 10, HOST, D)), {}
     )
     assert [(cause, culprit) for *_, cause, culprit in rows(found)] == [(HOST, D)] * 4
 
 
 def test_two_that_wait_for_each_other_stay_late() -> None:
-    found = resolve_lateness(waiting((A, 0, 10, LATE_RANK, B), (B, 0, 10, LATE_RANK, A)))
+    found = resolve_lateness(waiting((A, 0, 10, LATE_RANK, B), (B, 0, 10, LATE_RANK, A)), {})
     assert rows(found) == [(A, 0, 10, LATE_RANK, B), (B, 0, 10, LATE_RANK, A)]
+
+
+def test_who_was_done_later_and_computes_as_long_waited_longer() -> None:
+    """A computes from 100 to 200, B from 130 to 230: it is late by what it waited longer for a full link."""
+    waits = {A: Intervals(np.array([0, 200]), np.array([100, 240]))}
+    stretches = (A, 0, 100, LINK_FULL, NOBODY), (A, 200, 230, LATE_RANK, B), (A, 230, 240, LINK_FULL, NOBODY)
+    its = (B, 0, 130, LINK_FULL, NOBODY)
+    assert rows(resolve_lateness(waiting(*stretches, its), waits))[1:3] == [
+        (A, 200, 230, LINK_FULL, NOBODY),
+        (A, 230, 240, LINK_FULL, NOBODY),
+    ]
+
+
+def test_who_was_done_later_and_computes_for_longer_is_late_by_that() -> None:
+    """B computes from 130 to 250, 20 longer than A does."""
+    waits = {A: Intervals(np.array([0, 200]), np.array([100, 260]))}
+    stretches = (A, 0, 100, LINK_FULL, NOBODY), (A, 200, 250, LATE_RANK, B), (A, 250, 260, LINK_FULL, NOBODY)
+    its = (B, 0, 130, LINK_FULL, NOBODY)
+    assert rows(resolve_lateness(waiting(*stretches, its), waits))[1:3] == [
+        (A, 200, 230, LINK_FULL, NOBODY),
+        (A, 230, 250, LATE_RANK, B),
+    ]
+
+
+def test_who_was_done_at_the_same_time_is_late_by_all() -> None:
+    waits = {A: Intervals(np.array([0, 200]), np.array([100, 260]))}
+    stretches = (A, 0, 100, LINK_FULL, NOBODY), (A, 200, 250, LATE_RANK, B)
+    its = (B, 0, 100, LINK_FULL, NOBODY)
+    assert rows(resolve_lateness(waiting(*stretches, its), waits))[1] == (A, 200, 250, LATE_RANK, B)
 
 
 def test_what_lies_within_some_time_is_cut_to_it() -> None:
