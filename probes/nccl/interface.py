@@ -20,7 +20,8 @@ _FUNCTION = struct.Struct("<BBBBBBBx")  # struct net_function of posts.h
 class Call:
     """Where a function has its arguments, from 1; the first is the connection.
 
-    Of several messages (`counted` says how many), `size` and `data` are pointers to theirs.
+    Of several messages (`counted` says how many), `size` and `data` are pointers to theirs. `size_bytes` is how
+    wide one size is, 4 or 8.
     """
 
     direction: int

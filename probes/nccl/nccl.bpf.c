@@ -12,7 +12,7 @@
 
 #include "posts.h"
 
-#define MOST_RECEIVES 8 /* of one call; more are not added up */
+#define MOST_RECEIVES 8 /* of one call, as many as NCCL's own networks take; a call with more is not counted */
 #define LONGEST (1ULL << 40) /* bytes; larger sizes are not believed */
 #define LEADS_NS 1000000000ULL
 
@@ -20,6 +20,7 @@ const volatile __u64 bin_ns = 1000000;
 
 __u32 next_slot;
 __u64 uncounted; /* calls on connections for which there was no room */
+__u64 unread; /* calls that are not counted since what they are about could not be read, or not be believed */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -70,35 +71,44 @@ struct {
 	__uint(max_entries, 1 << 20);
 } records SEC(".maps");
 
-/* Return argument `index` of the copied ones as a number of `size` bytes. */
-static __always_inline __u64 number(const __u64 *parameters, __u8 index, __u8 size)
+/* Return a size of `width` bytes, 4 of which are an int's, as one that can be held against LONGEST. */
+static __always_inline __u64 as_size(__u64 value, __u8 width)
 {
-	__u64 whole = parameters[index & 15];
-
-	return size == 4 ? (__u32)whole : whole;
+	return width == 4 ? (__u64)(__s64)(__s32)value : value;
 }
 
-/* What the call is about, in bytes. */
-static __always_inline __u64 size_of_call(const __u64 *parameters, const struct net_function *function)
+/* Add up the sizes of several receives. Returns 0, or an error. */
+static __always_inline long add_sizes(__u64 sizes, __u32 count, __u8 width, __u64 *sum)
 {
-	__u64 size = number(parameters, function->size_argument, function->size_bytes), sum = 0;
-
-	if (!function->counted)
-		return size > LONGEST ? 0 : size;
-	__u32 count = parameters[function->counted & 15];
+	if (count > MOST_RECEIVES)
+		return -1;
 	for (__u32 i = 0; i < MOST_RECEIVES; i++) {
 		__u64 one = 0;
-		__u8 width = function->size_bytes;
+		long error;
 
 		if (i >= count)
 			break;
 		if (width == 4)
-			bpf_probe_read_user(&one, 4, (const void *)(size + 4 * i));
+			error = bpf_probe_read_user(&one, 4, (const void *)(sizes + 4 * i));
 		else
-			bpf_probe_read_user(&one, 8, (const void *)(size + 8 * i));
-		sum += one > LONGEST ? 0 : one;
+			error = bpf_probe_read_user(&one, 8, (const void *)(sizes + 8 * i));
+		one = as_size(one, width);
+		if (error || one > LONGEST)
+			return -1;
+		*sum += one;
 	}
-	return sum;
+	return 0;
+}
+
+/* What the call is about, in bytes. Returns 0, or an error. */
+static __always_inline long size_of_call(const __u64 *parameters, const struct net_function *function, __u64 *size)
+{
+	__u64 argument = parameters[function->size_argument & 15];
+
+	if (function->counted)
+		return add_sizes(argument, parameters[function->counted & 15], function->size_bytes, size);
+	*size = as_size(argument, function->size_bytes);
+	return *size > LONGEST ? -1 : 0;
 }
 
 static __always_inline void begin_connection(const struct connection_key *key, __u8 network)
@@ -208,7 +218,7 @@ int post(struct pt_regs *ctx)
 		return 0;
 	__u64 parameters[ARGUMENTS] = REGISTER_ARGUMENTS(ctx);
 	if (function->request_argument > 6 && read_stacked(ctx, &parameters[7]))
-		return 0;
+		goto not_read;
 	struct connection_key key = {parameters[1], pid, function->direction};
 	struct connection *connection = find_connection(&key, &slot, function->network);
 	if (!connection)
@@ -221,11 +231,15 @@ int post(struct pt_regs *ctx)
 		.pid = pid,
 		.connection = key.address,
 		.data = parameters[function->data_argument & 15],
-		.size = size_of_call(parameters, function),
 	};
+	if (size_of_call(parameters, function, &call.size))
+		goto not_read;
 	bool repeated = is_repeated(&call, connection->last_request, function->direction);
 	connection->last_request = call.request;
 	count(connection, slot, now_ns, call.size, repeated);
+	return 0;
+not_read:
+	__sync_fetch_and_add(&unread, 1);
 	return 0;
 }
 

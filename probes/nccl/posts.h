@@ -17,7 +17,7 @@
 struct net_function {
 	__u8 direction;
 	__u8 size_argument; /* the size itself, or with `counted` a pointer to that many sizes */
-	__u8 size_bytes;    /* 4 or 8 */
+	__u8 size_bytes;    /* of one size: 4 or 8 */
 	__u8 counted;	    /* the argument that says how many sizes there are; 0: one, the argument itself */
 	__u8 data_argument;
 	__u8 request_argument; /* a pointer to where the request is written, NULL if it is refused */

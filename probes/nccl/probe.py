@@ -31,6 +31,7 @@ from netprof.schema import NCCL_NETWORK_PROBE, TRANSMIT, MarkKind
 _MOST_FUNCTIONS = 256
 _EVERY_PROCESS = 0
 _LOADED_AFTER_S = (0.5, 2.0, 10.0)  # of a communicator being made, a plugin is
+_NOT_COUNTED = {"uncounted": "too many connections", "unread": "their sizes could not be read"}
 _MACHINES = {"x86_64": X86_64, "aarch64": AARCH64}
 
 _Key = tuple[int, tuple[int, int]]  # a process, and a library of it
@@ -65,9 +66,10 @@ class _Program:
         records = self._ring.drain().copy().view(RECORD).reshape(-1)
         return self._rows.columns(self._connections, records, silent)
 
-    def uncounted(self) -> int:
-        """Return how many posts were not counted since there are too many connections."""
-        return self.object.counters("uncounted")["uncounted"]
+    def not_counted(self) -> dict[str, int]:
+        """Return how many posts were not counted, by the reason why."""
+        counts = self.object.counters(*_NOT_COUNTED)
+        return {why: counts[name] for name, why in _NOT_COUNTED.items() if counts[name]}
 
     def close(self) -> None:
         """Unload."""
@@ -141,9 +143,9 @@ class NcclNetworkProbe(Probe):
 
     def describe(self) -> Description:
         """Return which networks are seen and how they were found, what not, and what was lost."""
-        uncounted = self._program.uncounted() if self._program is not None else 0
-        warnings = (f"{uncounted} posts to NCCL's network are not counted: too many connections",) if uncounted else ()
-        losses = Losses(lost_marks=uncounted)
+        lost = self._program.not_counted() if self._program is not None else {}
+        warnings = tuple(f"{number} posts to NCCL's network are not counted: {why}" for why, number in lost.items())
+        losses = Losses(lost_marks=sum(lost.values()))
         skipped = tuple(self._skipped) if self._is_used else ()
         return Description(tuple(self._started), skipped, warnings, losses)
 

@@ -123,14 +123,40 @@ def test_every_byte_once_however_often_it_is_asked_for(
 
 
 @needs_root
-def test_receives_are_counted_with_their_room(libraries: Callable[[str], Path], posters: list[Poster]) -> None:
-    poster = Poster(libraries("symbols"))
+@pytest.mark.parametrize("number", range(4, 13))
+@pytest.mark.parametrize("kind", ["symbols", "table", "plugin"])
+def test_sends_and_receives_of_every_version(kind: str, number: int, posters: list[Poster], tmp_path: Path) -> None:
+    name, options = KINDS[kind]
+    own = f"-DPLUGIN={number}" if kind == "plugin" else f"-DINTERFACE={number}"
+    poster = Poster(compiled(tmp_path / name, *options, own))
+    posters.append(poster)
+    together = 1 if number == 4 else 8
+    with Recorded(poster.pid) as recorded:
+        poster.say("send dry 50 70000 1 0")
+        poster.say("receive dry 100 4096 2")
+        poster.say(f"receive dryer 10 1000000 0 {together}")
+        rows = recorded.rows()
+        said = recorded.probe.describe()
+    grouped = sum(1_000_000 + more for more in range(together))
+    assert sums(rows, TRANSMIT) == (50, 50 * 70_000, 50)
+    assert sums(rows, RECEIVE) == (110, 100 * 4096 + 10 * grouped, 200)
+    assert not said.warnings
+
+
+@needs_root
+@pytest.mark.parametrize("lost", ["receive dry 7 -1 0", "receive dry 7 100 0 9"], ids=["unreadable", "too many"])
+def test_receives_of_unknown_room_are_said_and_not_counted(
+    lost: str, libraries: Callable[[str], Path], posters: list[Poster]
+) -> None:
+    poster = Poster(libraries("plugin"))
     posters.append(poster)
     with Recorded(poster.pid) as recorded:
-        poster.say("receive a 100 4096 2")
-        rows = recorded.rows()
-    assert sums(rows, RECEIVE) == (100, 100 * 4096, 200)
-    assert sums(rows, TRANSMIT) == (0, 0, 0)
+        poster.say("receive dry 20 4096 0")
+        poster.say(lost)
+        rows, said = recorded.rows(), recorded.probe.describe()
+    assert sums(rows, RECEIVE) == (20, 20 * 4096, 0)
+    assert said.warnings == ("7 posts to NCCL's network are not counted: their sizes could not be read",)
+    assert said.losses.lost_marks == 7
 
 
 @needs_root

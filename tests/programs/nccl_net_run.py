@@ -2,7 +2,7 @@
 
     nccl_net_run.py LIBRARY PORT
 
-`send CONNECTION MESSAGES BYTES REFUSALS RATE`, `receive CONNECTION MESSAGES BYTES REFUSALS` and
+`send CONNECTION MESSAGES BYTES REFUSALS RATE`, `receive CONNECTION MESSAGES BYTES REFUSALS [TOGETHER]` and
 `busy CONNECTION MESSAGES BYTES SPIN_NS` answer with the nanoseconds that it took. Connections have any name;
 one that begins with `dry` moves no bytes.
 """
@@ -21,7 +21,7 @@ def main() -> None:
     library.stub_connect.restype = ctypes.c_void_p
     library.stub_run.restype = library.stub_busy.restype = U64
     library.stub_run.argtypes = [ctypes.c_void_p, U64, U64, ctypes.c_int, ctypes.c_double]
-    library.stub_receive.argtypes = [ctypes.c_void_p, U64, U64, ctypes.c_int]
+    library.stub_receive.argtypes = [ctypes.c_void_p, U64, ctypes.c_int64, ctypes.c_int, ctypes.c_int]
     library.stub_busy.argtypes = [ctypes.c_void_p, U64, U64, U64]
     connections: dict[str, int] = {}
     print("ready", flush=True)
@@ -34,7 +34,8 @@ def main() -> None:
         if command == "send":
             took_ns = library.stub_run(connections[name], *map(int, rest[:3]), float(rest[3]))
         elif command == "receive":
-            library.stub_receive(connections[name], *map(int, rest))
+            messages, size, refusals, together = map(int, [*rest, 1][:4])
+            library.stub_receive(connections[name], messages, size, refusals, together)
         elif command == "busy":
             took_ns = library.stub_busy(connections[name], *map(int, rest))
         print(took_ns, flush=True)

@@ -2,7 +2,8 @@
 /* The network part of libnccl.so.2, or a plugin of it, without NVIDIA: the real tables and signatures of nccl_net.h, and
  * bytes that really cross the network.
  *
- * PLUGIN=8 makes a plugin of version 8 of the interface instead, PLUGIN=10 one of version 10 whose version 8 calls it.
+ * INTERFACE=4 to 12 says which version of the interface it is, 11 if nothing does. PLUGIN=N makes a plugin of version N
+ * instead; that of version 10 has a version 8 too, which calls it.
  * stub_run() is what NCCL's proxy thread does: it asks isend again, with the same arguments, until there is a request,
  * and test until that is done. Names and mangling are NCCL's, so this is C++.
  */
@@ -17,27 +18,48 @@
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 typedef int ncclResult_t;
-enum { ncclSuccess = 0, ncclInternalError = 3, STEPS = 8 };
+enum { ncclSuccess = 0, ncclInternalError = 3, STEPS = 8, MOST_TOGETHER = 16 };
 
-#if PLUGIN == 8
+#if PLUGIN
+#undef INTERFACE
+#define INTERFACE PLUGIN
+#elif !defined(INTERFACE)
+#define INTERFACE 11
+#endif
+
+#if INTERFACE < 9
 typedef int Size;
+#else
+typedef size_t Size;
+#endif
+
+#if INTERFACE < 5
+#define TAG
+#define NO_TAG
+#else
+#define TAG int tag,
+#define NO_TAG 0,
+#endif
+
+#if INTERFACE < 10
 #define PHANDLE
 #define PHANDLES
 #define NO_HANDLE
-#define SEND ncclPluginIsend
-#define RECEIVE ncclPluginIrecv
 #else
-typedef size_t Size;
 #define PHANDLE void *phandle,
 #define PHANDLES void **phandles,
 #define NO_HANDLE nullptr,
+#endif
+
 #if PLUGIN
 #define SEND ncclPluginIsend
 #define RECEIVE ncclPluginIrecv
+#elif INTERFACE < 6
+#define SEND ncclSocketIsend
+#define RECEIVE ncclSocketIrecv
 #else
 #define SEND ncclNetSocketIsend
 #define RECEIVE ncclNetSocketIrecv
-#endif
 #endif
 
 struct Request {
@@ -70,19 +92,26 @@ static ncclResult_t take(struct Comm *comm, void *data, size_t size, void **requ
 	return ncclSuccess;
 }
 
-ncclResult_t SEND(void *sendComm, void *data, Size size, int tag, void *mhandle, PHANDLE void **request)
+ncclResult_t SEND(void *sendComm, void *data, Size size, TAG void *mhandle, PHANDLE void **request)
 {
 	return take((struct Comm *)sendComm, data, size, request);
 }
 
+#if INTERFACE < 5
+ncclResult_t RECEIVE(void *recvComm, void *data, Size size, void *mhandle, void **request)
+{
+	return take((struct Comm *)recvComm, data, size, request);
+}
+#else
 ncclResult_t RECEIVE(void *recvComm, int n, void **data, Size *sizes, int *tags, void **mhandles, PHANDLES void **request)
 {
 	size_t room = 0;
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; sizes && i < n; i++)
 		room += sizes[i];
 	return take((struct Comm *)recvComm, data[0], room, request);
 }
+#endif
 
 /* Sends the size, then the data, as NCCL's sockets do. */
 static ncclResult_t stub_test(void *request, int *done, int *sizes)
@@ -125,9 +154,9 @@ static ncclResult_t stub_close(void) { return ncclSuccess; }
 
 struct Net {
 	const char *name;
-	void *before[9];
-	ncclResult_t (*isend)(void *, void *, Size, int, void *, PHANDLE void **);
-	ncclResult_t (*irecv)(void *, int, void **, Size *, int *, void **, PHANDLES void **);
+	void *before[INTERFACE < 6 ? 8 : 9];
+	decltype(&SEND) isend;
+	decltype(&RECEIVE) irecv;
 	void *iflush;
 	ncclResult_t (*test)(void *, int *, int *);
 	void *closes[3];
@@ -135,15 +164,23 @@ struct Net {
 };
 
 #define P(function) (void *)function
+#if INTERFACE < 6
+#define REGISTER P(stub_register)
+#else
+#define REGISTER P(stub_register), nullptr
+#endif
 #define TABLE(name, send, receive)                                                                                     \
 	{name,                                                                                                         \
 	 {P(stub_init), P(stub_devices), P(stub_properties), P(stub_listen), P(stub_connect_comm), P(stub_accept),    \
-	  P(stub_register), nullptr, P(stub_deregister)},                                                              \
+	  REGISTER, P(stub_deregister)},                                                                               \
 	 send, receive, P(stub_flush), stub_test, {P(stub_close), P(stub_close), P(stub_close)}, {}}
 
-#if PLUGIN == 8
-EXPORT struct Net ncclNetPlugin_v8 = TABLE("Stub", SEND, RECEIVE);
-static struct Net &net = ncclNetPlugin_v8;
+#define JOINED(name, number) name##number
+#define EXPORTED(number) JOINED(ncclNetPlugin_v, number)
+
+#if PLUGIN && PLUGIN != 10
+EXPORT struct Net EXPORTED(PLUGIN) = TABLE("Stub", SEND, RECEIVE);
+static struct Net &net = EXPORTED(PLUGIN);
 #elif PLUGIN
 EXPORT struct Net ncclNetPlugin_v10 = TABLE("Stub", SEND, RECEIVE);
 
@@ -154,10 +191,10 @@ static ncclResult_t old_isend(void *comm, void *data, int size, int tag, void *m
 }
 static ncclResult_t old_irecv(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
 {
-	size_t wide[STEPS];
-	for (int i = 0; i < n; i++)
+	size_t wide[MOST_TOGETHER];
+	for (int i = 0; sizes && i < n; i++)
 		wide[i] = sizes[i];
-	return RECEIVE(comm, n, data, wide, tags, mhandles, nullptr, request);
+	return RECEIVE(comm, n, data, sizes ? wide : nullptr, tags, mhandles, nullptr, request);
 }
 struct OldNet {
 	const char *name;
@@ -171,7 +208,15 @@ EXPORT struct OldNet ncclNetPlugin_v8 = {
 static struct Net old = TABLE("old", nullptr, nullptr);
 static struct Net &net = old;
 #else
-static const char *const version = "NCCL version 2.28.9+cuda12.9";
+static const char *const version = INTERFACE == 4  ? "NCCL version 2.8.4+cuda11.1" :
+				   INTERFACE == 5  ? "NCCL version 2.12.12+cuda11.6" :
+				   INTERFACE == 6  ? "NCCL version 2.18.5+cuda12.2" :
+				   INTERFACE == 7  ? "NCCL version 2.19.3+cuda12.3" :
+				   INTERFACE == 8  ? "NCCL version 2.21.5+cuda12.4" :
+				   INTERFACE == 9  ? "NCCL version 2.25.1+cuda12.8" :
+				   INTERFACE == 10 ? "NCCL version 2.27.7+cuda12.9" :
+				   INTERFACE == 11 ? "NCCL version 2.28.9+cuda12.9" :
+						     "NCCL version 2.30.3+cuda13.0";
 struct Net ncclNetSocket = TABLE("Socket", SEND, RECEIVE);
 /* What looks alike: the functions of other interfaces, and of none. */
 void *rma[] = {P("RMA_SOCKET_PROXY"), P(stub_init), P(stub_devices), P(stub_properties), P(stub_listen), P(stub_accept),
@@ -220,7 +265,7 @@ static ncclResult_t post(struct Comm *comm, char *buffer, size_t size, void **re
 #if PLUGIN == 10
 	return old_isend(comm, buffer, size, 0, nullptr, request);
 #else
-	return net.isend(comm, buffer, size, 0, nullptr, NO_HANDLE request);
+	return net.isend(comm, buffer, size, NO_TAG nullptr, NO_HANDLE request);
 #endif
 }
 
@@ -255,24 +300,52 @@ EXPORT uint64_t stub_run(void *opaque, uint64_t messages, uint64_t size, int ref
 	return now_ns() - begin;
 }
 
-/* Post receives as NCCL does, with room for `size` bytes: they are done at once, and leave NULL behind. */
-EXPORT void stub_receive(void *opaque, uint64_t messages, uint64_t size, int refusals)
+#if INTERFACE < 5
+static ncclResult_t post_receive(struct Comm *comm, char *buffer, const size_t *sizes, int together, void **request)
+{
+	return net.irecv(comm, buffer, sizes[0], nullptr, request);
+}
+#else
+#if PLUGIN == 10
+typedef int Asked;
+#define ASK(...) old_irecv(__VA_ARGS__)
+#define ASK_HANDLE
+#else
+typedef Size Asked;
+#define ASK(...) net.irecv(__VA_ARGS__)
+#define ASK_HANDLE NO_HANDLE
+#endif
+static ncclResult_t post_receive(struct Comm *comm, char *buffer, const size_t *sizes, int together, void **request)
+{
+	void *data[MOST_TOGETHER], *handles[MOST_TOGETHER] = {};
+	Asked asked[MOST_TOGETHER];
+	int tags[MOST_TOGETHER] = {};
+
+	for (int i = 0; i < together; i++) {
+		data[i] = buffer;
+		asked[i] = sizes ? sizes[i] : 0;
+	}
+	return ASK(comm, together, data, sizes ? asked : nullptr, tags, handles, ASK_HANDLE request);
+}
+#endif
+
+/* Post receives as NCCL does: they are done at once, and leave NULL behind. Each is of `together` messages with room for
+ * `size` bytes, one more, two more and so on; with a size of -1 the network is not told any. */
+EXPORT void stub_receive(void *opaque, uint64_t messages, int64_t size, int refusals, int together)
 {
 	struct Comm *comm = (struct Comm *)opaque;
 	static void *requests[STEPS];
 	static char buffer[1];
+	size_t sizes[MOST_TOGETHER];
 
 	comm->refusals = comm->left = refusals;
+	for (int i = 0; i < together; i++)
+		sizes[i] = size + i;
 	for (uint64_t i = 0; i < messages;) {
-		void *data[] = {buffer}, *handles[] = {nullptr}, **request = requests + i % STEPS;
-		Size sizes[] = {(Size)size};
-		int tags[] = {0}, ready = 0;
-#if PLUGIN == 10
-		int narrow[] = {(int)size};
-		old_irecv(comm, 1, data, narrow, tags, handles, request);
-#else
-		net.irecv(comm, 1, data, sizes, tags, handles, NO_HANDLE request);
-#endif
+		void **request = requests + i % STEPS;
+		int ready = 0;
+
+		post_receive(comm, buffer, size < 0 ? nullptr : sizes, together, request);
 		if (!*request)
 			continue;
 		((struct Request *)*request)->socket = -1;
