@@ -368,7 +368,8 @@ def tables() -> dict[str, pa.Schema]:
             "retransmitted_bytes": u64,
             "packets": u64,
         },
-        # Of an RDMA port from when it was first looked at, whatever its driver's counters did; no drops and errors.
+        # Of an RDMA port from when it was first looked at, whatever its driver's counters did; no drops and errors, and
+        # packets stay what they were while they cannot be read.
         "nic": {"device": text, "netns": u64, "time_ns": i64, **dict.fromkeys(NIC_COUNTERS, u64)},
         # What a device is like from `since_ns` on, until its next row; the first is from when it was first looked at.
         "link_changes": {

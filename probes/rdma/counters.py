@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from netprof.probes.rdma.drivers import Driver
-from netprof.probes.rdma.ports import Port
+from netprof.probes.rdma.drivers import BYTES_RECEIVED, BYTES_SENT, PACKETS_RECEIVED, PACKETS_SENT, Driver
+from netprof.probes.rdma.ports import Port, number_in
 from netprof.probes.series import Quantity
 
 _LONGEST = 32  # bytes of a number and its line's end
@@ -41,45 +41,59 @@ class Count:
 
 
 class _Files:
-    """Files of numbers that are added up. Raises OSError where one cannot be opened or read, ValueError for no number.
+    """Files of numbers that are added up. One that cannot be opened or read is tried again with the next reading.
 
     A file is read by one call: of a file of sysfs a second one, to see its end, would ask the driver again.
     """
 
-    def __init__(self, port: Port, names: Iterable[str], unit: int = 1, bits: int = _WIDE) -> None:
-        self.count = Count(bits)
-        self._unit = unit
-        self._paths = [path for path in map(port.file, names) if path is not None]
+    def __init__(self, port: Port, names: Sequence[str], unit: int = 1, bits: int = _WIDE) -> None:
+        self.was_read = False
+        self.problem = ""  # why the last reading gave nothing
+        self._port, self._names, self._unit = port, names, unit
+        self._count = Count(bits)
         self._descriptors: list[int] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._paths)
-
-    def open(self) -> None:
-        """Open the files, anew if they are open."""
-        self.close()
-        for path in self._paths:
-            self._descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-
-    def read(self) -> None:
-        """Read the files."""
-        self.count.see(sum(int(os.pread(each, _LONGEST, 0)) for each in self._descriptors) * self._unit)
+    def read(self) -> int | None:
+        """Return what they have counted since they were first read; None where that is not known."""
+        if not self._descriptors:
+            self._count.begin_anew()
+        sums = 0
+        for place, name in enumerate(self._names):
+            try:
+                if place == len(self._descriptors):
+                    self._descriptors.append(self._opened(name))
+                sums += number_in(os.pread(self._descriptors[place], _LONGEST, 0))
+            except (OSError, ValueError) as error:
+                self.close()
+                self.problem = f"{name}: {getattr(error, 'strerror', None) or error}"
+                return None
+        if not self._names:
+            return None
+        self.was_read = True
+        self._count.see(sums * self._unit)
+        return self._count.total
 
     def close(self) -> None:
-        """Close the files. May be called twice."""
+        """Close the files; the next reading opens them anew. May be called twice."""
         while self._descriptors:
             os.close(self._descriptors.pop())
+
+    def _opened(self, name: str) -> int:
+        path = self._port.file(name)
+        if path is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such counter")
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What a port had moved at a moment since it was first looked at; None: its driver does not count bytes."""
+    """What a port had moved at a moment since it was first looked at; None: that is not known."""
 
     time_ns: int
     tx_bytes: int | None
     rx_bytes: int | None
-    tx_packets: int
-    rx_packets: int
+    tx_packets: int | None
+    rx_packets: int | None
 
     @property
     def amounts(self) -> tuple[int | None, ...]:
@@ -90,79 +104,89 @@ class Moved:
 class PortCounters:
     """Reads the counters of a port. They go on after the driver was loaded again; `reloads` says how often it was.
 
-    Raises OSError while the port is not there.
+    A port is there while its folder and the byte counters are that it had. Of one that is, any other counter may be
+    missing, or fail at times: it is left out, and told by `unknown`. Raises OSError where none at all can be read.
     """
 
     def __init__(self, port: Port, driver: Driver) -> None:
         self.port, self.driver = port, driver
         self.reloads = 0
         unit = driver.unit_bytes
-        self._tx_bytes, self._rx_bytes = (_Files(port, names, unit) for names in (driver.tx_bytes, driver.rx_bytes))
-        self._tx_packets, self._rx_packets = (_Files(port, names) for names in (driver.tx_packets, driver.rx_packets))
+        self._moved = {
+            BYTES_SENT: _Files(port, driver.tx_bytes, unit),
+            BYTES_RECEIVED: _Files(port, driver.rx_bytes, unit),
+            PACKETS_SENT: _Files(port, driver.tx_packets),
+            PACKETS_RECEIVED: _Files(port, driver.rx_packets),
+        }
         self._events: dict[Quantity, _Files] = {}
         for name, quantity in driver.events.items():
-            files = _Files(port, (name,), bits=_NARROW if name in driver.narrow else _WIDE)
-            if files:
+            if port.file(name) is not None:
+                files = _Files(port, (name,), bits=_NARROW if name in driver.narrow else _WIDE)
                 self._events.setdefault(quantity, files)
-        self._open = False
-        self._again()
-
-    @property
-    def moved_files(self) -> Sequence[_Files]:
-        """What is read for one `Moved`."""
-        return self._tx_bytes, self._rx_bytes, self._tx_packets, self._rx_packets
+        self._problems: dict[Quantity, str] = {}
+        self._is_gone = False
+        self.moved()
+        self.events()
+        if not any(files.was_read for files in self._all()):
+            self.close()
+            raise OSError(errno.EIO, next(iter(self._problems.values()), "it has no counters"))
 
     @property
     def is_cached(self) -> bool:
         """Whether the bytes are of those files whose values the kernel hands out for a while."""
         return any(name.startswith("hw_counters") for name in (*self.driver.tx_bytes, *self.driver.tx_packets))
 
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether its bytes are known both ways."""
+        return self._moved[BYTES_SENT].was_read and self._moved[BYTES_RECEIVED].was_read
+
+    @property
+    def unknown(self) -> list[str]:
+        """What of the port is not known, all the time or at times, and why."""
+        files = {**self._moved, **self._events}
+        return [
+            f"{quantity.name.replace('_', ' ')}{' at times' if files[quantity].was_read else ''} ({problem})"
+            for quantity, problem in self._problems.copy().items()  # the thread that reads may add some
+        ]
+
     def moved(self) -> Moved:
-        """Return what the port has moved."""
-        self._require()
+        """Return what the port has moved. Raises OSError while it is not there."""
         before_ns = time.monotonic_ns()
-        self._read(self.moved_files)
+        found = self._read(self._moved)
         time_ns = (before_ns + time.monotonic_ns()) // 2
-        tx, rx = (files.count.total if files else None for files in (self._tx_bytes, self._rx_bytes))
-        return Moved(time_ns, tx, rx, self._tx_packets.count.total, self._rx_packets.count.total)
+        if self._has_gone(found):
+            self._is_gone = True
+            self._problems.clear()  # they were of its going
+            self.close()
+            raise OSError(errno.ENODEV, "the port is gone")
+        self.reloads += self._is_gone
+        self._is_gone = False
+        return Moved(time_ns, *found.values())
 
     def events(self) -> list[tuple[Quantity, int]]:
-        """Return what it reports of congestion and loss."""
-        self._require()
-        self._read(self._events.values())
-        return [(quantity, files.count.total) for quantity, files in self._events.items()]
+        """Return what it reports of congestion and loss, as far as that can be read; nothing while it is not there."""
+        found = {} if self._is_gone else self._read(self._events)
+        return [(quantity, total) for quantity, total in found.items() if total is not None]
 
     def close(self) -> None:
         """Close the files. May be called twice."""
         for files in self._all():
             files.close()
-        self._open = False
 
-    def _require(self) -> None:
-        if not self._open:
-            self._again()
-            self.reloads += 1
+    def _read(self, wanted: Mapping[Quantity, _Files]) -> dict[Quantity, int | None]:
+        found = {quantity: files.read() for quantity, files in wanted.items()}
+        for quantity, total in found.items():
+            if total is None and (problem := wanted[quantity].problem):
+                self._problems.setdefault(quantity, problem)
+        return found
 
-    def _again(self) -> None:
-        """Open the files, and go on from what they hold."""
-        try:
-            for files in self._all():
-                files.open()
-                files.count.begin_anew()
-                with suppress(ValueError):
-                    files.read()
-        except OSError:
-            self.close()
-            raise
-        self._open = True
-
-    def _read(self, wanted: Iterable[_Files]) -> None:
-        try:
-            for files in wanted:
-                files.read()
-        except (OSError, ValueError) as error:
-            self.close()
-            raise OSError(*getattr(error, "args", ())) from error
+    def _has_gone(self, found: Mapping[Quantity, int | None]) -> bool:
+        unread = [quantity for quantity, total in found.items() if total is None]
+        had_bytes = any(
+            quantity in (BYTES_SENT, BYTES_RECEIVED) and self._moved[quantity].was_read for quantity in unread
+        )
+        return had_bytes or (bool(unread) and not self.port.folder.exists())
 
     def _all(self) -> list[_Files]:
-        return [*self.moved_files, *self._events.values()]
+        return [*self._moved.values(), *self._events.values()]

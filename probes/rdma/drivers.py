@@ -38,6 +38,8 @@ IMPAIRED = _times("impaired_connections", "connections that stopped for want of 
 LINK_DOWNED = _times("link_downed", "times that the link went down")
 PAUSE_RECEIVED = Quantity("pause_received", "frames", COUNT, "times that the switch made this port pause")
 PAUSE_SENT = Quantity("pause_sent", "frames", COUNT, "times that this port made the switch pause")
+BYTES_SENT = Quantity("bytes_sent", "bytes", COUNT, "bytes that the port sent")
+BYTES_RECEIVED = Quantity("bytes_received", "bytes", COUNT, "bytes that the port received")
 PACKETS_SENT = _packets("packets_sent", "packets that the port sent")
 PACKETS_RECEIVED = _packets("packets_received", "packets that the port received")
 
@@ -62,7 +64,7 @@ class Driver:
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether the port's bytes are known both ways."""
+        """Whether it has counters of bytes, both ways; a port of its may lack them."""
         return bool(self.tx_bytes and self.rx_bytes)
 
 

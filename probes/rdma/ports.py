@@ -86,6 +86,13 @@ def any_device(sysfs: Path) -> bool:
     return bool(_entries(sysfs / "class" / "infiniband"))
 
 
+def number_in(text: bytes) -> int:
+    """Return the number that a file of sysfs holds. Raises ValueError where that is none."""
+    if not text.strip().isdigit():
+        raise ValueError("it holds no number")
+    return int(text)
+
+
 def _entries(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())

@@ -19,7 +19,7 @@ from netprof.probes.rdma.binding import QUANTITIES, BoundPairs
 from netprof.probes.rdma.finding import PortFinder
 from netprof.probes.rdma.pace import BUDGET, EVENT_BUDGET, FINEST_NS, Pace
 from netprof.probes.rdma.pauses import pauses, statistics_of
-from netprof.probes.rdma.ports import SYSFS, Port, any_device
+from netprof.probes.rdma.ports import SYSFS, Port, any_device, number_in
 from netprof.probes.rdma.queue_pairs import QueuePair, queue_pairs
 from netprof.probes.rdma.refresh import NOTES, lower, mend, put_back
 from netprof.probes.rdma.statistic import StatisticSocket
@@ -113,10 +113,11 @@ class RdmaProbe(Probe):
         """Return the ports, how often they are seen and what that costs, and what cannot be had."""
         with self._lock:
             period_ns = self._samples.period_ns
-            devices = tuple(each.device(period_ns) for each in self._ports.values() if each.driver.counts_bytes)
+            devices = tuple(each.device(period_ns) for each in self._ports.values() if each.counts_bytes)
             started = (StartedProbe(self.name, self._detail()),) if self._ports else ()
             warnings = (*self._reloaded(), *self._finder.shared_with(self._ports))
-            skipped, series = tuple(self._problems.values()), self._series.series + self._pair_series.series
+            skipped = (*self._problems.values(), *self._unknown())
+            series = self._series.series + self._pair_series.series
             return Description(started, skipped, warnings, devices=devices, series=series)
 
     def close(self) -> None:
@@ -266,6 +267,13 @@ class RdmaProbe(Probe):
         pairs = f"; {len(self._finder.users)} queue pairs" if len(self._finder.users) else ""
         return f"{', '.join(self._ports)}: read every {pace.period_ns / 1e6:.1f} ms ({cost}), {change}{pairs}"
 
+    def _unknown(self) -> Iterable[SkippedProbe]:
+        for each in self._ports.values():
+            if each.unknown:
+                yield SkippedProbe(
+                    f"rdma:{each.port.name}", f"of {each.port.name} is unknown: {', '.join(each.unknown)}"
+                )
+
     def _reloaded(self) -> Iterable[str]:
         for each in self._ports.values():
             if each.reloads:
@@ -279,7 +287,7 @@ def _holds_ns(watched: WatchedPort) -> int:
     """Return for how long the kernel hands out the same of what a port has moved; 0 where it never does."""
     lifespan = watched.port.lifespan if watched.is_cached else None
     with suppress(OSError, ValueError):
-        return int(lifespan.read_text()) * _MS if lifespan is not None else 0
+        return number_in(lifespan.read_bytes()) * _MS if lifespan is not None else 0
     return 0
 
 

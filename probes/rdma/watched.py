@@ -8,7 +8,7 @@ from typing import Any
 
 from netprof.model import Device, LineRate
 from netprof.probes.rdma.counters import Moved, PortCounters
-from netprof.probes.rdma.drivers import PACKETS_RECEIVED, PACKETS_SENT, Driver
+from netprof.probes.rdma.drivers import BYTES_RECEIVED, BYTES_SENT, PACKETS_RECEIVED, PACKETS_SENT, Driver
 from netprof.probes.rdma.pace import Changes
 from netprof.probes.rdma.ports import Port
 from netprof.probes.series import Quantity, SeriesRows
@@ -16,6 +16,7 @@ from netprof.schema import NIC_COUNTERS, LinkState
 
 KIND = "RDMA port"
 _SAY_AGAIN_NS = 1_000_000_000  # a port that stands still has a row this often
+_QUANTITIES = (BYTES_SENT, BYTES_RECEIVED, PACKETS_SENT, PACKETS_RECEIVED)
 _STILL = 1.5  # times the period of its changes, after which a port moves nothing
 
 Row = dict[str, Any]
@@ -35,6 +36,7 @@ class WatchedPort:
         self._counters = PortCounters(port, driver)
         self._condition: tuple[LinkState, LineRate] = (LinkState.GONE, LineRate(None, "unknown"))
         self._last: Moved | None = None  # of which there is a row
+        self._told_last = dict.fromkeys(NIC_COUNTERS, 0)  # in a row: what is unknown now stays what it was
         self._still: Moved | None = None  # a later sample that holds the same
         self._away_ns: int | None = None  # since when it cannot be read
 
@@ -48,6 +50,16 @@ class WatchedPort:
         """Whether the kernel hands out the same values for a while."""
         return self._counters.is_cached
 
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether its bytes are known both ways, so that it is a link like any other."""
+        return self._counters.counts_bytes
+
+    @property
+    def unknown(self) -> list[str]:
+        """What of it is not known, all the time or at times, and why."""
+        return self._counters.unknown
+
     def device(self, period_ns: int) -> Device:
         """Return what it is like now; it is seen every `period_ns` at best."""
         period_ns = max(period_ns, self.changes.period_ns)
@@ -60,7 +72,7 @@ class WatchedPort:
         return None
 
     def take(self, now: Moved | None, rows: SeriesRows, *, final: bool = False) -> list[Row]:
-        """Return the rows of table `nic` that a reading makes. Of one without bytes, `rows` takes the packets."""
+        """Return the rows of table `nic` that a reading makes. Without bytes both ways, `rows` takes what is known."""
         if now is None:
             self._away_ns = self._away_ns or time.monotonic_ns()
             self._last = self._still = None
@@ -68,17 +80,17 @@ class WatchedPort:
         self._away_ns = None
         if self._last is None or now.amounts != self._last.amounts:
             self.changes.see(now.time_ns)
-        if not self.driver.counts_bytes:
-            rows.see(now.time_ns, self.port.name, PACKETS_SENT, now.tx_packets)
-            rows.see(now.time_ns, self.port.name, PACKETS_RECEIVED, now.rx_packets)
         told = self._told(now, final=final)
-        return [self._row(each) for each in told] if self.driver.counts_bytes else []
+        if None not in (now.tx_bytes, now.rx_bytes):
+            return [self._row(each) for each in told]
+        for quantity, total in zip(_QUANTITIES, now.amounts, strict=True):
+            if total is not None:
+                rows.see(now.time_ns, self.port.name, quantity, total)
+        return []
 
     def events(self) -> list[tuple[Quantity, int]]:
         """Return what it reports of congestion and loss; nothing while it is not there. May take long."""
-        with suppress(OSError):
-            return self._counters.events()
-        return []
+        return self._counters.events()
 
     def become(self, found: tuple[LinkState, LineRate], now_ns: int) -> list[Row]:
         """Return a row of table `link_changes` if it is not what it was, given its condition."""
@@ -112,9 +124,9 @@ class WatchedPort:
         return [still, now] if still.time_ns - last.time_ns > _STILL * self.changes.period_ns else [now]
 
     def _row(self, moved: Moved) -> Row:
-        known = {"tx_bytes": moved.tx_bytes, "rx_bytes": moved.rx_bytes}
-        known |= {"tx_packets": moved.tx_packets, "rx_packets": moved.rx_packets}
-        return {**self._key, "time_ns": moved.time_ns, **dict.fromkeys(NIC_COUNTERS, 0), **known}
+        amounts = zip(NIC_COUNTERS, moved.amounts, strict=False)
+        self._told_last |= {name: amount for name, amount in amounts if amount is not None}
+        return {**self._key, "time_ns": moved.time_ns, **self._told_last}
 
     @property
     def _key(self) -> Row:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from rdma_tree import HARDWARE, Tree
 
 from netprof.probes.rdma.counters import Count, PortCounters
-from netprof.probes.rdma.drivers import DRIVERS, Driver
+from netprof.probes.rdma.drivers import CNP_SENT, DRIVERS, Driver
 from netprof.probes.rdma.pace import Changes, Pace
 from netprof.probes.rdma.ports import Port, device_of_uverbs, ports_of
 from netprof.schema import RDMA_CONGESTION, RDMA_LOSS, LinkState
@@ -110,6 +111,97 @@ def test_a_port_that_was_loaded_again_goes_on(tmp_path: Path) -> None:
     scripted.grow(hw_counters__tx_bytes=5)
     assert counters.moved().tx_bytes == 1_000_005
     assert counters.reloads == 1
+
+
+def breaks(file: Path, how: str) -> None:
+    """Let a counter's file be one that cannot be read."""
+    file.unlink()
+    if how == "a folder":
+        file.mkdir()
+    elif how != "missing":
+        file.write_text(how)
+
+
+@pytest.mark.parametrize("how", ["N/A (no PMA)\n", "", "-5\n", "a folder"])
+def test_one_counter_that_cannot_be_read_is_left_out_alone(tmp_path: Path, how: str) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("mlx5")
+    for name in ("counters/port_xmit_wait", "counters/port_xmit_packets"):
+        breaks(scripted.folder / name, how)
+    counters = PortCounters(*port_of(tree, scripted.name))
+    scripted.grow(counters__port_xmit_data=25, counters__port_rcv_packets=3, hw_counters__np_cnp_sent=4)
+    assert counters.moved().amounts == (100, 0, None, 3)
+    told = {quantity.name: total for quantity, total in counters.events()}
+    assert "credit_waits" not in told
+    assert told["cnp_sent"] == 4
+    why = "Is a directory" if how == "a folder" else "it holds no number"
+    assert counters.unknown == [
+        f"packets sent (counters/port_xmit_packets: {why})",
+        f"credit waits (counters/port_xmit_wait: {why})",
+    ]
+    assert (counters.counts_bytes, counters.reloads) == (True, 0)
+
+
+def test_a_counter_that_cannot_be_read_for_a_while_goes_on(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("mlx5")
+    counters = PortCounters(*port_of(tree, scripted.name))
+    scripted.grow(hw_counters__np_cnp_sent=4)
+    assert dict(counters.events())[CNP_SENT] == 4
+    breaks(scripted.folder / "hw_counters" / "np_cnp_sent", "missing")
+    assert dict(counters.events())[CNP_SENT] == 4, "an open file is read on"
+    counters.close()
+    assert CNP_SENT not in dict(counters.events())
+    scripted.grow(hw_counters__np_cnp_sent=30)
+    assert dict(counters.events())[CNP_SENT] == 4, "what was counted meanwhile is not known"
+    scripted.grow(hw_counters__np_cnp_sent=2)
+    assert dict(counters.events())[CNP_SENT] == 6
+    assert counters.unknown == ["cnp sent at times (hw_counters/np_cnp_sent: there is no such counter)"]
+
+
+@pytest.mark.parametrize("how", ["missing", "N/A\n"])
+def test_bytes_without_a_counter_are_unknown_and_not_zero(tmp_path: Path, how: str) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("mlx5")
+    breaks(scripted.folder / "counters" / "port_rcv_data", how)
+    counters = PortCounters(*port_of(tree, scripted.name))
+    scripted.grow(counters__port_xmit_data=25)
+    assert counters.moved().amounts == (100, None, 0, 0)
+    assert not counters.counts_bytes
+    (said,) = counters.unknown
+    assert said.startswith("bytes received (counters/port_rcv_data: ")
+
+
+def test_half_of_a_count_is_none(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("irdma")
+    breaks(scripted.folder / "hw_counters" / "ip6OutOctets", "missing")
+    assert PortCounters(*port_of(tree, scripted.name)).moved().tx_bytes is None
+
+
+def test_a_port_without_byte_counters_is_gone_when_its_folder_is(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("mlx5")
+    shutil.rmtree(scripted.folder / "counters")
+    counters = PortCounters(*port_of(tree, scripted.name))
+    assert counters.moved().amounts == (None,) * 4
+    assert counters.events()
+    scripted.pull_out()
+    with pytest.raises(OSError, match="gone"):
+        counters.moved()
+    assert counters.events() == []
+    scripted.come_back()
+    counters.moved()
+    assert (counters.reloads, counters.counts_bytes) == (1, True)
+
+
+def test_a_port_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    scripted = tree.port("efa")
+    for file in (scripted.folder / "hw_counters").iterdir():
+        file.write_text("N/A\n")
+    with pytest.raises(OSError, match="tx_bytes: it holds no number"):
+        PortCounters(*port_of(tree, scripted.name))
 
 
 def test_a_narrow_counter_of_a_port_wraps(tmp_path: Path) -> None:

@@ -233,6 +233,55 @@ def test_a_driver_that_counts_packets_only_gives_packets(tmp_path: Path, recorde
     assert "counts packets, not bytes" in job.skipped()[f"rdma:{port.name}"]
 
 
+@pytest.mark.parametrize("missing", [["port_rcv_data"], ["port_rcv_data", "port_xmit_data", "port_rcv_packets"]])
+def test_a_port_that_lacks_a_count_of_bytes_is_one_line(
+    tmp_path: Path, recorded: Callable[..., Recorded], missing: list[str]
+) -> None:
+    tree = Tree(tmp_path)
+    port, other = tree.port("mlx5"), tree.port("mlx5")
+    for name in missing:
+        (port.folder / "counters" / name).unlink()
+    job = recorded(tree, pairs_on(port, other))
+    job.probe.follow([OWN])
+    other.grow(counters__port_xmit_data=3)
+    if "port_xmit_data" not in missing:
+        port.grow(counters__port_xmit_data=1_000)
+        job.until(lambda: job.reported(port).get("bytes_sent") == 4_000)
+    port.grow(counters__port_xmit_packets=7, hw_counters__np_cnp_sent=5)
+    job.until(lambda: job.reported(port).get("packets_sent") == 7)
+    job.until(lambda: job.reported(port).get("cnp_sent") == 5)
+    job.until(lambda: job.moved(other)[-1:] == [(12, 0)])
+    assert not job.moved(port)
+    assert list(job.devices()) == [other.name]
+    assert "bytes_received" not in job.reported(port)
+    assert list(job.skipped()) == [f"rdma:{port.name}"]
+    assert "bytes received (counters/port_rcv_data" in job.skipped()[f"rdma:{port.name}"]
+
+
+def test_a_counter_that_cannot_be_read_costs_no_bytes(tmp_path: Path, recorded: Callable[..., Recorded]) -> None:
+    tree = Tree(tmp_path)
+    port = tree.port("mlx5")
+    (port.folder / "counters" / "port_xmit_wait").write_text("N/A (no PMA)\n")
+    job = recorded(tree, pairs_on(port))
+    job.probe.follow([OWN])
+    for _ in range(30):
+        port.grow(counters__port_xmit_data=100, counters__port_xmit_packets=1)
+        time.sleep(0.01)
+        job.drain()
+    job.until(lambda: job.moved(port)[-1] == (30 * 400, 0))
+    (port.folder / "counters" / "port_xmit_packets").write_text("N/A (no PMA)\n")
+    port.grow(counters__port_xmit_data=100)
+    job.until(lambda: job.moved(port)[-1] == (31 * 400, 0))
+    job.drain(final=True)
+    assert [row["tx_packets"] for row in job.rows["nic"]][-1] == 30, "as known last, not none"
+    assert job.probe.describe().warnings == ()
+    assert {row["state"] for row in job.rows["link_changes"]} == {LinkState.UP}
+    assert job.skipped() == {
+        f"rdma:{port.name}": "of mlx5_0/1 is unknown: credit waits (counters/port_xmit_wait: it holds no number), "
+        "packets sent at times (counters/port_xmit_packets: it holds no number)"
+    }
+
+
 def test_the_kernels_time_is_lowered_for_the_recording_only(tmp_path: Path, recorded: Callable[..., Recorded]) -> None:
     tree = Tree(tmp_path)
     port = tree.port("efa")
