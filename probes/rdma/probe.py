@@ -251,7 +251,7 @@ class RdmaProbe(Probe):
             return
         self._lowered = True
         for problem in lower([lifespan], wanted_ns // _MS, self.notes):
-            self._skip(f"rdma-refresh:{port.name}", problem, "run as root, on the host")
+            self._skip(f"rdma-refresh:{port.name}", problem, "run as root, on the host, or leave it out")
 
     def _skip(self, name: str, reason: str, remedy: str = "") -> None:
         self._problems.setdefault(name, SkippedProbe(name, reason, remedy))

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from netprof.probes.rdma.notes import Held, Notes, own
+from netprof.probes.rdma.ports import number_in
 
 NOTES = Path("/run/netprof/rdma-lifespan.json")
 LONGEST_MS = 10_000
@@ -43,7 +44,7 @@ def _notes(path: Path) -> Notes:
 
 
 def _lower(file: Path, to_ms: int, held: dict[str, Held], notes: Notes) -> None:
-    before_ms = int(file.read_text())
+    before_ms = number_in(file.read_bytes())
     if before_ms <= to_ms and str(file) not in held:
         return
     noted = held.setdefault(str(file), Held(before_ms))

@@ -99,6 +99,13 @@ def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, lifespan: Path)
     put_back(tmp_path / "notes.json")
 
 
+@pytest.mark.parametrize("content", [b"hello\n", b"", b"-1\n", b"\xff\xfe\n", b"1 \x1b[2J\n"])
+def test_a_file_that_holds_no_number_is_one_plain_line(tmp_path: Path, lifespan: Path, content: bytes) -> None:
+    lifespan.write_bytes(content)
+    assert lower([lifespan], 1, tmp_path / "notes.json") == [f"{lifespan} cannot be lowered: it holds no number"]
+    assert lifespan.read_bytes() == content
+
+
 @pytest.mark.parametrize(
     "text",
     [
