@@ -1,4 +1,4 @@
-"""Flows over equal-cost paths: how likely a hash puts two on one, and how full it makes the fullest.
+"""Flows over equal-cost paths: how likely a hash puts two on one, and how much longer they take for it.
 
 ECMP hashes a flow's addresses and ports, so each flow takes one path, any of them alike, whatever the others take. See
 "Challenging the Need for Packet Spraying in Large-Scale Distributed Training" (arXiv 2407.00550).
@@ -10,14 +10,15 @@ from math import gcd, lgamma
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Float64
+from netprof.analysis.tables.columns import Float64, Int64
 from netprof.errors import UsageError
 
 MOST_FLOWS, MOST_PATHS = 4096, 65_536
 _EXACT_FLOWS = 512
 """More equal flows than this are drawn, not counted: counting takes the square of their number."""
-_ROUNDS, _SEED = 20_000, 1
-_DRAWN_AT_ONCE = 1 << 22
+_MOST_ROUNDS, _FEWEST_ROUNDS, _DRAWS = 20_000, 400, 1 << 23
+"""How often all parts are placed by drawing: the more there are, the less their fullest path differs from the mean."""
+_DRAWN_AT_ONCE, _SEED = 1 << 22, 1
 _SURE = 1e-12
 
 
@@ -39,8 +40,9 @@ def no_collision(flows: int, paths: int) -> float:
     return float(np.exp(lgamma(paths + 1) - lgamma(paths - flows + 1) - flows * np.log(paths)))
 
 
-def expected_fullest(flows: int, paths: int) -> float:
-    """Return how many of some flows the fullest path gets on average, exactly.
+def expected_fullest(flows: int, paths: int, least: int = 0) -> float:
+    """Return how many of some flows the fullest path gets on average, exactly; each time it gets fewer than `least`,
+    that counts instead.
 
     The number on each path is like independent Poisson numbers of the same mean, given their sum; so the probability
     that none has more than m is the coefficient of their sum in the truncated Poisson distribution, convolved with
@@ -51,8 +53,8 @@ def expected_fullest(flows: int, paths: int) -> float:
     logs = np.array([lgamma(each + 1) for each in count.tolist()])
     single = np.exp(count * np.log(mean) - mean - logs)
     whole = float(np.exp(flows * np.log(flows) - flows - lgamma(flows + 1)))
-    expected = 0.0
-    for most in range(flows):
+    expected = float(least)
+    for most in range(least, flows):
         below = _power(np.where(count <= most, single, 0.0), paths)[flows] / whole if most * paths >= flows else 0.0
         expected += 1 - min(float(below), 1.0)
         if below > 1 - _SURE:
@@ -75,41 +77,55 @@ def _power(distribution: Float64, times: int) -> Float64:
     return result
 
 
-def drawn_fullest(sizes: Float64, paths: int, parts: int = 1, rounds: int = _ROUNDS) -> tuple[float, float]:
-    """Return the same by drawing: the mean of what the fullest path gets, and the share of draws without a collision.
-
-    `sizes` are the flows', in any unit, each split into as many equal `parts`. The same draws every time.
-    """
-    each = np.repeat(sizes / parts, parts)
+def drawn_time(sizes: Float64, paths: int, parts: int = 1) -> float:
+    """Return what `expected_time` does by drawing; the same every time, and less often the more parts there are."""
+    distinct, alike = np.unique(sizes, return_counts=True)
+    draws = min(len(distinct) * paths, len(sizes) * parts)
+    rounds = int(np.clip(_DRAWS // draws, _FEWEST_ROUNDS, _MOST_ROUNDS))
     random = np.random.default_rng(_SEED)
-    at_once = max(1, _DRAWN_AT_ONCE // (len(each) + paths))
-    fullest, alone, left = 0.0, 0, rounds
+    at_once = max(1, _DRAWN_AT_ONCE // (draws + paths))
+    sum_of_all, left = 0.0, rounds
     while left:
         count = min(at_once, left)
-        chosen = random.integers(0, paths, (count, len(each))) + paths * np.arange(count)[:, None]
-        loads = np.bincount(chosen.ravel(), np.tile(each, count), count * paths).reshape(count, paths)
-        taken = np.bincount(chosen.ravel(), minlength=count * paths).reshape(count, paths)
-        fullest += float(loads.max(axis=1).sum())
-        alone += int((taken.max(axis=1) <= 1).sum())
+        if len(distinct) * paths < len(sizes) * parts:
+            loads = _drawn_by_path(random, distinct / parts, alike * parts, paths, count)
+        else:
+            loads = _drawn_by_part(random, np.repeat(sizes / parts, parts), paths, count)
+        sum_of_all += float(np.maximum(loads.max(axis=1), sizes.max()).sum())
         left -= count
-    return fullest / rounds, alone / rounds
+    return sum_of_all / rounds
 
 
-def fullest(sizes: Float64, paths: int, parts: int = 1) -> tuple[float, float, bool]:
-    """Return what the fullest path gets on average, the probability that no two parts collide, and whether exactly.
+def _drawn_by_part(random: np.random.Generator, sizes: Float64, paths: int, rounds: int) -> Float64:
+    """Draw a path for each part, and return what each path gets, a row a round."""
+    chosen = random.integers(0, paths, (rounds, len(sizes))) + paths * np.arange(rounds)[:, None]
+    loads = np.bincount(chosen.ravel(), np.tile(sizes, rounds), rounds * paths)
+    return np.asarray(loads.reshape(rounds, paths), np.float64)
 
-    Of equal flows that is counted, of others, or of very many, drawn.
+
+def _drawn_by_path(random: np.random.Generator, sizes: Float64, numbers: Int64, paths: int, rounds: int) -> Float64:
+    """Draw how many parts of each size each path gets: the same, where there are more parts than paths."""
+    loads = np.zeros((rounds, paths))
+    for size, number in zip(sizes.tolist(), numbers.tolist(), strict=True):
+        loads += size * random.multinomial(number, np.full(paths, 1 / paths), rounds)
+    return loads
+
+
+def expected_time(sizes: Float64, paths: int, parts: int = 1) -> tuple[float, bool]:
+    """Return how long flows take on average, and whether exactly, where a path or a host moves one of `sizes` a time.
+
+    Each is split into as many equal `parts`, which are hashed. The flows are done when the fullest path is, and none is
+    done before its host has sent it (see `ideal`). Of equal flows that is counted, of others, or of very many, drawn.
     """
     count = len(sizes) * parts
     equal = float(sizes.max() - sizes.min()) <= 1e-9 * float(sizes.max())
     if equal and count <= _EXACT_FLOWS:
-        return expected_fullest(count, paths) * float(sizes[0]) / parts, no_collision(count, paths), True
-    load, alone = drawn_fullest(sizes, paths, parts)
-    return load, no_collision(count, paths) if equal else alone, False
+        return expected_fullest(count, paths, parts) * float(sizes[0]) / parts, True
+    return drawn_time(sizes, paths, parts), False
 
 
 def ideal(sizes: Float64, paths: int) -> float:
-    """Return what the fullest path gets at least: a part of all, and of one flow's own share no less than its size.
+    """Return how long flows take at best: as long as a path does for its part of all, or a host for the largest flow.
 
     A flow leaves its host by one link, which is as fast as a path; so it is never faster on several of them.
     """

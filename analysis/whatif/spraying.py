@@ -12,7 +12,7 @@ from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Float64, Int64
 from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.analysis.whatif.ask import Question, ask
-from netprof.analysis.whatif.equal_cost import check, fullest, ideal, left_over
+from netprof.analysis.whatif.equal_cost import check, expected_time, ideal, left_over, no_collision
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.errors import NetprofError, TraceError
@@ -26,10 +26,10 @@ DATA_FLOW = 0.01
 class Placing:
     """One way to put flows on paths.
 
-    `load` is what the fullest path gets on average over what it would get at best, which is by how much longer the
-    flows take where the paths are what limits them. `no_collision` is the probability that no two flows (or parts)
-    share a path; None where they are meant to. `exact` says that it is counted, not drawn. `iteration_s` is what an
-    iteration would take, None: unknown.
+    `load` is how long the flows take on average over how long they would at best, where the network is what limits
+    them: as long as the fullest path does, and no less than a host does for its own flow. `no_collision` is the
+    probability that no two flows (or parts) share a path; None where they are meant to. `exact` says that it is
+    counted, not drawn. `iteration_s` is what an iteration would take, None: unknown.
     """
 
     how: str
@@ -80,17 +80,19 @@ def spraying(sizes: Float64, paths: int, splits: Sequence[int] = ()) -> Spraying
     left, left_parts = left_over(len(sizes), paths)
     placings.append(Placing("packets sprayed", 1, 1.0, None, True))
     notes = (
-        f"load is the fullest path's over the best possible; the flows are {len(sizes)} of this recording's hosts, all "
-        "under way at once, and each path is as fast as a host's link",
+        f"load is how long the flows take over the best possible: as long as the fullest path, and no less than a host "
+        f"for its own flow; the flows are {len(sizes)} of this recording's hosts, all under way at once, and each path "
+        "is as fast as a host's link",
     )
     smallest = float(sizes.min() / sizes.max())
     return Spraying(len(sizes), paths, smallest, left, left_parts, tuple(placings), notes)
 
 
 def _hashed(sizes: Float64, paths: int, parts: int, best: float) -> Placing:
-    load, alone, exact = fullest(sizes, paths, parts)
+    taken, exact = expected_time(sizes, paths, parts)
+    alone = no_collision(len(sizes) * parts, paths)
     how = "each flow hashed" if parts == 1 else f"each split in {parts}, hashed"
-    return Placing(how, parts, max(1.0, load / best), alone, exact)
+    return Placing(how, parts, max(1.0, taken / best), alone, exact)
 
 
 def with_iterations(found: Spraying, analysis: Analysis, line_rate_bps: float | None = None) -> Spraying:

@@ -24,7 +24,7 @@ def draw(found: Spraying, console: Console) -> None:
     said = f"{count(found.flows, 'flow')} hashed over {count(found.paths, 'path')}: no two share one with "
     said += f"{share(hashed.no_collision)}, and the fullest path gets {hashed.load:.2f} of the best possible"
     console.print(Text(safe_text(said), style="bold"))
-    title(console, "Equal-cost paths", "what the fullest path gets, over the best possible")
+    title(console, "Equal-cost paths", "how long the flows take, over the best possible")
     show(console, Grid(("placed", "load", "no collision", "iteration", ""), [_row(each) for each in found.placings]))
     title(console, "Rests on")
     pairs(console, Pairs([("flows", _flows(found)), *(("note", note) for note in found.notes)]))
@@ -44,7 +44,8 @@ def _flows(found: Spraying) -> str:
     about = f"{found.flows} that carry data; the smallest has {share(found.smallest)} of the largest one's bytes"
     if not found.left:
         return f"{about}; placed by hand, they go evenly into {count(found.paths, 'path')}"
+    are, they, each = ("is", "it makes", "") if found.left == 1 else ("are", "they make", " each")
     return (
-        f"{about}; placed by hand, {found.left} are left over, and split in {found.left_parts} parts each "
-        "they make all paths equal"
+        f"{about}; placed by hand, {found.left} {are} left over, and split in {found.left_parts} parts{each} "
+        f"{they} all paths equal"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from synthetic import Job
 from typer.testing import CliRunner
 
 from netprof.analysis.whatif.equal_cost import (
-    drawn_fullest,
+    _drawn_by_part,
+    _drawn_by_path,
+    drawn_time,
     expected_fullest,
-    fullest,
+    expected_time,
     ideal,
     left_over,
     no_collision,
@@ -38,11 +41,62 @@ def test_counting_is_the_mean_over_all_ways(flows: int, paths: int) -> None:
     assert no_collision(flows, paths) == pytest.approx(float(np.mean([way <= 1 for way in ways])))
 
 
-@pytest.mark.parametrize(("flows", "paths"), [(8, 8), (16, 4), (64, 64), (300, 16), (5, 100)])
-def test_drawing_agrees_with_counting(flows: int, paths: int) -> None:
-    load, alone = drawn_fullest(np.ones(flows), paths)
-    assert load == pytest.approx(expected_fullest(flows, paths), rel=0.02)
-    assert alone == pytest.approx(no_collision(flows, paths), abs=0.01)
+@pytest.mark.parametrize(
+    ("sizes", "paths", "parts"),
+    [
+        ((1, 1, 1), 5, 2),
+        ((1,), 4, 4),
+        ((1, 1), 3, 3),
+        ((1, 1), 1, 3),
+        ((4, 4, 4), 2, 2),
+        ((3, 1), 3, 2),
+        ((5, 1, 1), 4, 2),
+        ((2, 3), 2, 4),
+    ],
+)
+def test_a_flow_is_done_when_its_host_and_the_fullest_path_are(sizes: tuple[int, ...], paths: int, parts: int) -> None:
+    each = np.repeat(np.array(sizes, float) / parts, parts)
+    ways = [np.bincount(way, each, paths).max() for way in product(range(paths), repeat=len(each))]
+    taken, exact = expected_time(np.array(sizes, float), paths, parts)
+    assert exact is (len(set(sizes)) == 1)
+    assert taken == pytest.approx(float(np.mean(np.maximum(ways, max(sizes)))), rel=1e-9 if exact else 0.01)
+    assert spraying(np.array(sizes, float), paths, (parts,)).placings[-2].load == taken / ideal(np.array(sizes), paths)
+
+
+def test_three_flows_in_four_parts_over_five_paths() -> None:
+    """1.077 is what the fullest path gets, over the best: less than 1 at times, when hosts are slower."""
+    assert spraying(np.ones(3), 5, (4,)).placings[1].load == pytest.approx(1.119, abs=0.0005)
+    assert expected_fullest(12, 5) / 4 == pytest.approx(1.077, abs=0.0005)
+
+
+@pytest.mark.parametrize(
+    ("flows", "paths", "parts"), [(8, 8, 1), (16, 4, 1), (64, 64, 1), (300, 16, 1), (5, 100, 1), (3, 5, 4), (7, 5, 40)]
+)
+def test_drawing_agrees_with_counting(flows: int, paths: int, parts: int) -> None:
+    counted, exact = expected_time(np.ones(flows), paths, parts)
+    assert exact
+    assert drawn_time(np.ones(flows), paths, parts) == pytest.approx(counted, rel=0.02)
+
+
+def test_both_ways_of_drawing_agree() -> None:
+    sizes = np.array([3.0, 2.0, 2.0])
+    random = np.random.default_rng(7)
+    by_part = _drawn_by_part(random, np.repeat(sizes / 40, 40), 5, 5000).max(axis=1)
+    by_path = _drawn_by_path(random, np.array([2.0, 3.0]) / 40, np.array([80, 40]), 5, 5000)
+    assert by_path.sum(axis=1) == pytest.approx(7)
+    assert by_path.max(axis=1).mean() == pytest.approx(by_part.mean(), rel=0.01)
+
+
+@pytest.mark.parametrize(("flows", "paths", "parts"), [(3, 5, 4096), (16, 4096, 4096), (4096, 8, 16), (512, 65_536, 1)])
+def test_no_question_takes_long(flows: int, paths: int, parts: int) -> None:
+    """Of flows that are alike, and of those that are not; seconds at most, of the CPU."""
+    begin_s = process_time()
+    alike = spraying(np.ones(flows), paths, (parts,)).placings[-2]
+    other = spraying(np.linspace(1, 2, flows), paths, (parts,)).placings[-2]
+    assert process_time() - begin_s < 10
+    assert min(alike.load, other.load) >= 1
+    assert alike.exact is (flows * parts <= 512)
+    assert not other.exact
 
 
 def test_many_flows_are_counted_without_losing_digits() -> None:
@@ -52,7 +106,7 @@ def test_many_flows_are_counted_without_losing_digits() -> None:
 
 
 def test_unequal_flows_are_drawn() -> None:
-    load, _, exact = fullest(np.array([3.0, 1.0]), 2)
+    load, exact = expected_time(np.array([3.0, 1.0]), 2)
     assert not exact
     assert load == pytest.approx((4 + 3) / 2, rel=0.02)
 
@@ -109,5 +163,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert times == sorted(times, reverse=True)
     text = run(path, "--paths", "4")
     assert "2 flows hashed over 4 paths" in text
+    assert "2 are left over, and split in 2 parts each they make all paths equal" in " ".join(text.split())
+    one = str(Job(ranks=1).fill().write(tmp_path / "one.netprof"))
+    text = " ".join(run(one, "--paths", "4").split())
+    assert "1 is left over, and split in 4 parts it makes all paths equal" in text
     with pytest.raises(UsageError, match="without paths"):
         run(path, "--split", "2")
