@@ -148,7 +148,7 @@ def _unrecorded(totals: TcpTotals, seen: Mapping[int, FlowSummary], analysis: An
     missing = np.zeros(len(totals), np.int64)
     for direction, side, counted in ((TRANSMIT, "tx", "counted_sent_bytes"), (RECEIVE, "rx", "counted_received_bytes")):
         rows = [
-            _payload(getattr(seen[flow], side)) + outside.get((flow, direction), 0) if flow in seen else 0
+            (_payload(getattr(seen[flow], side)) if flow in seen else 0) + outside.get((flow, direction), 0)
             for flow in totals.flow_id.tolist()
         ]
         missing += np.maximum(getattr(totals, counted) - np.array(rows, np.int64), 0)

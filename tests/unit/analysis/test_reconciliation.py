@@ -181,6 +181,19 @@ def test_what_was_counted_outside_of_the_recording_is_not_missing(tmp_path: Path
     assert (books["holds"], books["unrecorded_bytes"]) == (True, 0)
 
 
+def test_a_flow_that_moved_outside_of_the_recording_only_is_not_missing(tmp_path: Path) -> None:
+    """As the connection by which a job's processes met, while netprof attached: it has no row in the recording."""
+    made = job(**{name: [SENT, 7_000] for name in ("sent_bytes", "counted_sent_bytes")})
+    made.totals_changes |= {name: [SENT, 500] for name in ("received_bytes", "counted_received_bytes")}
+    made.wire = [row for row in made.wire if row[0] != 2]
+    amounts = {"payload_bytes": [7_000, 500], "retransmitted_bytes": [0, 0], "wire_bytes": [7_330, 566]}
+    made.outside = {"time_ns": [START_NS] * 2, "flow_id": [2, 2], "direction": [0, 1], "packets": [5, 1]} | amounts
+    analysis = analyze(TraceReader(made.write(tmp_path / "t.netprof")))
+    books = analysis.document()["reconciliation"]
+    assert (books["holds"], books["unseen_bytes"], books["unrecorded_bytes"]) == (True, 0, 0)
+    assert not any("the recorder is at fault" in note for note in analysis.notes)
+
+
 def test_a_flow_that_could_not_be_read_is_unknown(tmp_path: Path) -> None:
     moved = ("counted_sent_bytes", "counted_received_bytes", "sent_bytes", "received_bytes")
     one_alone = {name: [SENT, 0] for name in moved}
