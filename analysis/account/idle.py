@@ -54,6 +54,11 @@ class IdleTime:
         sums = (None if a is None or b is None else a + b for a, b in pairs)
         return IdleTime(self.total_ns + other.total_ns, *sums)
 
+    @property
+    def none(self) -> IdleTime:
+        """The same where no time is idle."""
+        return IdleTime(0, *(None if self.of(cause) is None else 0 for cause in CAUSES))
+
     def of(self, cause: Cause) -> int | None:
         """Return the idle time of one cause."""
         return cast("int | None", getattr(self, f"{cause.name}_ns"))

@@ -38,7 +38,9 @@ class LinkSummary:
     the rate that it kept up sending, as a share of its line rate. `line_rate_bps` is the one that held for the longest;
     `past` says when another did, and `rated_ns` for how long of the window any was known. `unknown_ns` is time in which
     bytes moved either way of which it is not known when: they count as spread evenly, and no part of it is idle. `host`
-    is empty where one host recorded the job. `period_ns` is above 0 for an RDMA port: so often its bytes are seen.
+    is empty where one host recorded the job. `period_ns` is above 0 for an RDMA port: so often its bytes are seen. One
+    without counters of bytes does not tell them (`counts_bytes`), nor does one whose counters never moved
+    (`stands_still`) although processes that use it communicate by a way that nothing shows (`goes_unseen`).
     """
 
     netns: int
@@ -70,6 +72,9 @@ class LinkSummary:
     started_ns: int = 0
     host: str = ""
     period_ns: int = 0
+    counts_bytes: bool = True
+    stands_still: bool = False
+    goes_unseen: bool = False
 
     @property
     def key(self) -> LinkKey:
@@ -95,6 +100,11 @@ class LinkSummary:
     def utilization_outstanding_rx(self) -> float | None:
         """Receiving, while something is outstanding."""
         return _share(self.rx.busy_outstanding_ns, self.rated_outstanding_ns)
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether nothing tells what it moved, and so not when it was idle."""
+        return not self.counts_bytes or (self.stands_still and self.goes_unseen)
 
     @property
     def moved_bytes(self) -> float:
@@ -152,7 +162,19 @@ def in_one(parts: Sequence[LinkSummary]) -> LinkSummary:
         pids=tuple(pids),
         nic=reduce(operator.add, nics) if nics else None,
         kept_up=max(part.kept_up for part in parts),
+        stands_still=all(part.stands_still for part in parts),
+        goes_unseen=any(part.goes_unseen for part in parts),
     )
+
+
+def as_told(link: LinkSummary) -> LinkSummary:
+    """Return what is to be told of a link, all of it summarised: where nothing tells what it moved, no time is idle."""
+    if not link.tells_nothing:
+        return link
+    sides: dict[str, Any] = dict.fromkeys(("tx", "rx"), SideTime(None, None))
+    sides |= {f"unknown_{side}ns": link.window_ns for side in ("", "tx_", "rx_")}
+    sides |= {name: getattr(link, name).none for name in ("idle", "idle_tx", "idle_rx")}
+    return replace(link, **sides)
 
 
 def _with_longest_rate(parts: Sequence[LinkSummary]) -> LinkSummary:

@@ -13,8 +13,9 @@ from netprof.analysis.account.idle import idle_spans, idle_time
 from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION, Definition
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.link_changes import changes_in_words, history
-from netprof.analysis.findings.link_summary import LinkSummary, SideTime, in_one
+from netprof.analysis.findings.link_summary import LinkSummary, SideTime, as_told, in_one
 from netprof.analysis.findings.nic import NicTotals, nic_totals
+from netprof.analysis.findings.silent_ports import counts_bytes, goes_unseen, stands_still, users_of_port
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.flow_table import LinkKey
@@ -50,7 +51,8 @@ def spans_of_idleness(evidence: Evidence, link: LinkSummary) -> Mapping[str, Int
     """Return when a link was idle in both directions, by cause: what its `idle` adds up."""
     times = evidence.cause_times(link.key)
     window = times.window if times else evidence.recording
-    return idle_spans(evidence.not_idle(link.key, TRANSMIT, RECEIVE), window, times)
+    not_idle = window if link.tells_nothing else evidence.not_idle(link.key, TRANSMIT, RECEIVE)
+    return idle_spans(not_idle, window, times)
 
 
 def short_name(link: LinkSummary, links: Sequence[LinkSummary]) -> str:
@@ -80,11 +82,13 @@ def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
     evidence = analysis.evidence
     nics = nic_totals(evidence.table("nic"), evidence.lanes, evidence.piece)
     nics = {key: totals for key, totals in nics.items() if key not in evidence.ports}  # its bytes are from there
-    return tuple(_summarize(key, nics.get(key), evidence) for key in links_by_rank(evidence))
+    found = tuple(_summarize(key, nics.get(key), evidence) for key in links_by_rank(evidence))
+    return tuple(map(as_told, found)) if evidence.piece.is_all else found
 
 
 def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkSummary:
-    pids = evidence.lanes.pids_of(key)
+    pids = evidence.lanes.pids_of(key) or users_of_port(evidence, key)
+    still = stands_still(evidence, key)
     times = evidence.cause_times(key)
     window = times.window if times else evidence.recording
     past = evidence.pasts.get(key)
@@ -126,6 +130,9 @@ def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkS
         started_ns=evidence.meta.started_ns,
         host=evidence.host_of_link(key),
         period_ns=evidence.ports[key].period_ns if key in evidence.ports else 0,
+        counts_bytes=counts_bytes(evidence, key),
+        stands_still=still,
+        goes_unseen=still and goes_unseen(evidence, pids),
     )
 
 
@@ -141,7 +148,7 @@ def _merge(parts: Sequence[Sequence[LinkSummary]], whole: Analysis) -> tuple[Lin
     found: dict[LinkKey, list[LinkSummary]] = {}
     for link in (link for part in parts for link in part):
         found.setdefault(link.key, []).append(link)
-    return tuple(in_one(each) for each in found.values())
+    return tuple(as_told(in_one(each)) for each in found.values())
 
 
 def _bytes(bins: Bins | None, window: Intervals | None) -> float:
@@ -171,6 +178,12 @@ _SAME = (
 
 
 _UNKNOWN = ("unknown_ns", "unknown_tx_ns", "unknown_rx_ns")
+_NOT_TOLD: dict[str, Any] = {
+    **dict.fromkeys(("tx_bytes", "rx_bytes", "tx_bytes_outstanding", "rx_bytes_outstanding")),
+    **dict.fromkeys(f"{name}_total_s" for name in ("idle", "idle_tx", "idle_rx")),
+    **{f"{name}_s": dict.fromkeys(cause.name for cause in CAUSES) for name in ("idle", "idle_tx", "idle_rx")},
+}
+"""Of a link of which nothing tells what it moved."""
 
 
 def _link(link: LinkSummary) -> dict[str, Any]:
@@ -188,6 +201,7 @@ def _link(link: LinkSummary) -> dict[str, Any]:
         **{f"{name}_s": {cause.name: _seconds(time.of(cause)) for cause in CAUSES} for name, time in idle.items()},
         "history": history(link.past, link.started_ns),
         "nic": _nic(link.nic),
+        **(_NOT_TOLD if link.tells_nothing else {}),
     }
 
 
@@ -246,7 +260,8 @@ def _usage(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
 
 
 def _idle(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
-    parts = (link.unknown_ns, link.idle.total_ns, *(link.idle.of(cause) for cause in CAUSES))
+    idle = (link.idle.total_ns, *(link.idle.of(cause) for cause in CAUSES))
+    parts = (link.unknown_ns, *([None] * len(idle) if link.tells_nothing else idle))
     return (short_name(link, links), *(_of_window(part, link.window_ns) for part in parts))
 
 
@@ -258,7 +273,11 @@ def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
     for link in links:
         if link.past is not None:
             yield from changes_in_words(link.name, link.past, link.started_ns)
-        if link.unknown_ns:
+        if link.tells_nothing:
+            yield _silence(link)
+        elif link.unknown_ns and link.period_ns:
+            yield f"what {link.name} moved is unknown for {duration(link.unknown_ns / 1e9)} in all; none of it is idle"
+        elif link.unknown_ns:
             yield (
                 f"when bytes passed {link.name} is unknown for {duration(link.unknown_ns / 1e9)} in all: netprof was "
                 "held up for longer than the kernel keeps its bins apart. They are spread evenly there; it is not idle"
@@ -274,6 +293,16 @@ def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
             yield from _nic_notes(link.name, link.nic)
         if link.period_ns and link.moved_bytes:
             yield from _port_notes(link)
+
+
+def _silence(link: LinkSummary) -> str:
+    """Say why nothing tells what an RDMA port moved."""
+    if not link.counts_bytes:
+        return f"how many bytes pass {link.name} is unknown, and so is when it is idle"
+    return (
+        f"the counters of {link.name} did not move although processes that use it communicate by a way that nothing "
+        "shows: when it is idle is unknown"
+    )
 
 
 def _port_notes(link: LinkSummary) -> Iterator[str]:

@@ -39,10 +39,20 @@ def port_uses(devices: Iterable[Device], flows: Flows) -> dict[LinkKey, PortUse]
     found = {}
     for device in devices:
         if device.period_ns > 0:
-            rows = (flows.netns == device.netns) & (flows.device == device.device)
-            pids = tuple(np.unique(flows.pid[rows]).tolist())
-            found[LinkKey(device.netns, device.device)] = PortUse(device.period_ns, pids)
+            link = LinkKey(device.netns, device.device)
+            found[link] = PortUse(device.period_ns, users_of(link, flows))
     return found
+
+
+def users_of(port: LinkKey, flows: Flows) -> tuple[int, ...]:
+    """Return the processes of the job that use an RDMA port, by pid."""
+    rows = (flows.netns == port.netns) & (flows.device == port.device)
+    return tuple(np.unique(flows.pid[rows]).tolist())
+
+
+def is_port(link: LinkKey) -> bool:
+    """Tell whether a device is an RDMA port, by its name: no network device has a slash in its own."""
+    return "/" in link.device
 
 
 def bins_of_a_reading(devices: Iterable[Device], bin_ns: int) -> float:

@@ -47,7 +47,8 @@ idle time by cause; adds up to the total |
 | `links[].nic` | increase of the device's own counters from its first to its last sample: `window_s`, `samples`, \
 `{tx,rx}_{bytes,packets,drops,errors}`, and `job_{tx,rx}_bytes`, the job's part of the bytes (many \
 devices count a packet that is segmented later with one header, some 4 % less than the wire); null: not sampled |
-| `links[].period_s` | only of an RDMA port, whose bytes are those of its counters: how often they are seen at best |
+| `links[].period_s` | only of an RDMA port, whose bytes are those of its counters: how often they are seen at best. \
+Of one of which nothing tells what it moved, bytes, utilization and idle time are null |
 | `collectives.count`, `.bytes` | all-reduces and the sum of their buffers, of the rank that has the most; inside \
 whole iterations where those are known |
 | `collectives.running_s` | time in which any all-reduce runs, mean of the ranks |

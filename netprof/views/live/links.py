@@ -119,10 +119,11 @@ def _title(recent: Recent, link: LinkNow, summary: LinkSummary | None, scale: fl
     speed = f"{rate(link.line_rate.bps)} ({source})" if known else f"line rate {UNKNOWN}, █ {rate(scale)}"
     parts: list[Part | str] = [(f" {link_name(recent, link)}", "bold cyan"), (f"  {speed}", "dim")]
     if summary is not None:
-        parts += [("  idle ", "dim"), _percent(summary.idle.total_ns, summary.window_ns)]
+        idle = None if summary.tells_nothing else summary.idle.total_ns
+        parts += [("  idle ", "dim"), _percent(idle, summary.window_ns) if idle is not None else UNKNOWN]
         for cause, style in zip(CAUSES, CAUSE_STYLES, strict=True):
             amount = summary.idle.of(cause)
-            if amount is not None:
+            if idle is not None and amount is not None:
                 share = _percent(amount, summary.window_ns).removesuffix(" %")
                 parts += ["  ", (cause.letter, f"bold {style}"), f" {share}"]
         if summary.dropped_packets:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import DONE, ITERATION_NS, MS, RATE_BPS, START_NS, WAIT, Job, mark_columns
+from synthetic import DONE, ITERATION_NS, MS, RATE_BPS, START_NS, WAIT, Job, mark_columns, wire_columns
 
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.queue_pairs import QUEUE_PAIRS
@@ -16,8 +16,10 @@ from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.verdict import VERDICT, Case
 from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.form import Grid
 from netprof.analysis.live.window import Window
 from netprof.analysis.pieces import Pieces, PieceSize
+from netprof.analysis.result_tables import result_table
 from netprof.analysis.section import Analysis
 from netprof.analysis.sections import analyze
 from netprof.analysis.tables.flow_table import LinkKey
@@ -74,9 +76,7 @@ def test_a_long_recording_of_ports_is_cut_by_the_bins_that_they_take(tmp_path: P
     job = PortJob(iterations=40)
     job.fill()
     path = job.write(tmp_path / "t.netprof")
-    readings = len(job.counted()["time_ns"])
-    weight = readings * 16 * PERIOD_NS // MS + 4 * len(job.marks) + 4
-    uncut, cut = (PieceSize(rows=rows, at_once=rows, shortest_ns=1) for rows in (weight, weight // 5))
+    uncut, cut = job.in_pieces(1), job.in_pieces(5)
     assert len(Pieces(TraceReader(path), uncut)) == 1
     assert 5 <= len(Pieces(TraceReader(path), cut)) <= 6
     whole, pieces = (analyze(TraceReader(path), size=size).document() for size in (uncut, cut))
@@ -112,6 +112,8 @@ class PortJob(Job):
     numbers: tuple[int, int] | None = None
     gone: tuple[int, int] | None = None
     reports: dict[str, int] = field(default_factory=dict)
+    stands_still: bool = False
+    goes_by_tcp: bool = False
 
     def port(self, rank: int) -> str:
         return f"mlx5_{rank}/1"
@@ -126,7 +128,8 @@ class PortJob(Job):
             Series(n, RDMA_PORTS, self.port(0), name, "packets", COUNT, "") for n, name in enumerate(self.reports)
         ]
         started = (StartedProbe("rdma", "mlx5_0/1: read every 10.0 ms (50 µs, 0.50% of a core)"),)
-        return replace(found, devices=tuple(devices), series=tuple(series), probes_started=started)
+        found = replace(found, devices=tuple(devices), series=tuple(series), probes_started=started)
+        return replace(found, **self.changes)
 
     def port_flows(self) -> dict[str, Any]:
         users = [
@@ -158,6 +161,7 @@ class PortJob(Job):
         columns |= {"netns": np.full(len(times) * self.ranks, 7), "time_ns": np.tile(times, self.ranks)}
         for name in ("tx", "rx"):
             columns[f"{name}_bytes"] = np.concatenate([values for way, values in rows if way == name])
+            columns[f"{name}_bytes"] *= not self.stands_still
         if self.gone is not None:
             before, after = columns["time_ns"] < self.gone[0], columns["time_ns"] >= self.gone[1]
             for name in ("tx_bytes", "rx_bytes"):  # counters go on from where they were, whatever passed meanwhile
@@ -189,9 +193,17 @@ class PortJob(Job):
             "mtu_bytes": [0] * len(rows),
         }
 
+    def in_pieces(self, number: int) -> PieceSize:
+        """Return how to cut the recording into about so many pieces."""
+        weight = len(self.counted()["time_ns"]) * 16 * PERIOD_NS // MS + 4 * len(self.marks) + 4
+        return PieceSize(rows=weight // number, at_once=weight // number, shortest_ns=1)
+
     def write(self, path: Path) -> Path:
         writer = TraceWriter(path, self.meta())
         writer.append("flows", self.port_flows())
+        if self.goes_by_tcp:
+            writer.append("flows", self.flows())
+            writer.append("wire", wire_columns(self.wire))
         writer.append("marks", mark_columns(self.marks))
         writer.append("nic", self.counted())
         writer.append("link_changes", self.changed())
@@ -279,6 +291,67 @@ def test_what_no_port_moves_is_unseen_and_never_idle(tmp_path: Path) -> None:
     assert found.of(VERDICT).case is Case.UNSEEN
 
 
+def is_idle_known(found: Analysis) -> bool:
+    """Tell whether a report says when ports were idle, in each of its forms, or in none."""
+    links = [link for link in to_json(found)["links"] if "/" in link["device"]]
+    (grid,) = (part.bodies[0] for part in found.parts(LINKS) if part.title == "Idle link time")
+    assert isinstance(grid, Grid)
+    shown = [row[grid.headings.index("idle")] for row in grid.rows if "/" in str(row[0])]
+    idle = result_table(found, "idle")
+    known = {
+        *(link["idle_total_s"] is not None for link in links),
+        *(link["tx_bytes"] is not None for link in links),
+        *(link["utilization_rx"] is not None for link in links),
+        *(link["unknown_s"] == 0 for link in links),
+        *(cell != "unknown" for cell in shown),
+        any("/" in device for device in idle["device"]),
+    }
+    assert len(links) == 2
+    assert len(known) == 1, known
+    return True in known
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_counters_that_stand_still_while_the_job_communicates_tell_no_idleness(tmp_path: Path, pieces: int) -> None:
+    job = port_job(10e9)
+    job.stands_still = True
+    found = analyze(TraceReader(job.write(tmp_path / "t.netprof")), size=job.in_pieces(pieces))
+    assert found.of(VERDICT).case is Case.UNSEEN
+    assert not is_idle_known(found)
+    said = [note for note in found.notes if "did not move" in note]
+    assert [note.split(" did")[0] for note in said] == ["the counters of mlx5_0/1", "the counters of mlx5_1/1"]
+    assert [link["ranks"] for link in to_json(found)["links"]] == [[0], [1]]
+
+
+def test_ports_of_a_job_that_does_not_communicate_are_idle(tmp_path: Path) -> None:
+    job = PortJob()
+    assert is_idle_known(analysis_of(job, tmp_path))
+
+
+def test_ports_beside_the_wire_that_carries_all_are_idle(tmp_path: Path) -> None:
+    job = port_job(10e9)
+    job.stands_still = job.goes_by_tcp = True
+    found = analysis_of(job, tmp_path)
+    assert is_idle_known(found)
+    assert not any("did not move" in note for note in found.notes)
+
+
+def test_ports_that_stand_still_in_a_part_of_a_recording_only_are_idle_then(tmp_path: Path) -> None:
+    job = port_job(10e9)
+    job.wire = [row for row in job.wire if row[2] < START_NS + 5 * ITERATION_NS]
+    cut = to_json(analyze(TraceReader(job.write(tmp_path / "t.netprof")), size=job.in_pieces(3)))["links"]
+    assert [link["idle_total_s"] for link in cut] == pytest.approx([link["window_s"] for link in cut], rel=0.5)
+    assert all(link["unknown_s"] == 0 for link in cut)
+
+
+def test_a_port_whose_bytes_nothing_counts_is_never_idle(tmp_path: Path) -> None:
+    job = port_job(10e9)
+    job.changes["devices"] = ()
+    found = analysis_of(job, tmp_path)
+    assert not is_idle_known(found)
+    assert any("how many bytes pass mlx5_0/1 is unknown" in note for note in found.notes)
+
+
 def test_time_in_which_a_port_was_gone_is_unknown(tmp_path: Path) -> None:
     job = port_job(10e9)
     job.gone = START_NS + ITERATION_NS, START_NS + 3 * ITERATION_NS
@@ -286,6 +359,8 @@ def test_time_in_which_a_port_was_gone_is_unknown(tmp_path: Path) -> None:
     (link, _) = found.of(LINKS)
     assert shares(found)["unseen"] == pytest.approx(0.2, abs=0.02)
     assert link.unknown_ns == pytest.approx(2 * ITERATION_NS, rel=0.01)
+    assert any("what mlx5_0/1 moved is unknown for" in note for note in found.notes)
+    assert not any("held up" in note for note in found.notes)
     assert link.idle.total_ns + link.unknown_ns <= link.window_ns
 
 
