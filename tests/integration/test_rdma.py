@@ -48,7 +48,7 @@ def recorded(tree: Tree, pids: list[int], out: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def port_job(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Play a job of two ranks with a port each that says `gbit`; its gradients go over it as fast as `at`."""
 
     def play(*options: str, gbit: float = 1.0, at: float = 0.97) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def played(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return play
 
 
-def test_a_full_port_is_what_the_job_waits_for(played: Callable[..., dict[str, Any]]) -> None:
-    report = played()
+def test_a_full_port_is_what_the_job_waits_for(port_job: Callable[..., dict[str, Any]]) -> None:
+    report = port_job()
     assert report["verdict_case"] == "link_full", report["verdict"]
     assert "mlx5_" in report["verdict"]
     assert "seen every" in report["verdict"]
@@ -78,8 +78,8 @@ def test_a_full_port_is_what_the_job_waits_for(played: Callable[..., dict[str, A
     assert {cause["cause"]: cause["share"] for cause in report["waiting"]["causes"]}["link_full"] > 0.7
 
 
-def test_congestion_that_a_port_reports_is_why(played: Callable[..., dict[str, Any]]) -> None:
-    report = played("--congested", gbit=4.0, at=0.25)
+def test_congestion_that_a_port_reports_is_why(port_job: Callable[..., dict[str, Any]]) -> None:
+    report = port_job("--congested", gbit=4.0, at=0.25)
     assert report["verdict_case"] == "transport", report["verdict"]
     assert "CNP" in report["verdict"]
     (cnp,) = (counter for counter in report["counters"] if counter["name"] == "cnp_received")
@@ -87,8 +87,8 @@ def test_congestion_that_a_port_reports_is_why(played: Callable[..., dict[str, A
     assert cnp["source"] == "RDMA ports"
 
 
-def test_without_a_port_it_is_unseen(played: Callable[..., dict[str, Any]]) -> None:
-    report = played("--no-port")
+def test_without_a_port_it_is_unseen(port_job: Callable[..., dict[str, Any]]) -> None:
+    report = port_job("--no-port")
     assert report["verdict_case"] == "unseen", report["verdict"]
     assert not [link for link in report["links"] if link["device"].startswith("mlx5_")]
     assert {cause["cause"]: cause["share"] for cause in report["waiting"]["causes"]}["unseen"] > 0.9
