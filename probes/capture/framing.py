@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from netprof.probes.capture import bth
-from netprof.probes.capture.packets import Bool, Bytes, Int64, Interface, Packets, number
+from netprof.probes.capture.packets import Bool, Bytes, Int64, Interface, Packets, number, wide_number
 from netprof.probes.capture.segments import SYN, Segments, concatenate, segments_of
 from netprof.schema import ROCE, TCP
 
@@ -249,8 +249,8 @@ class _Parser:
         data, begin, narrow = self._data, network.header_at, network.family == 4
         sides: dict[str, Int64] = {}
         for name, at4, at6 in (("source", 12, 8), ("destination", 16, 24)):
-            low = np.where(narrow, number(data, begin + at4, 4), _wide(data, begin + at6 + 8).view(np.int64))
-            high = np.where(narrow, 0, _wide(data, begin + at6).view(np.int64))
+            low = np.where(narrow, number(data, begin + at4, 4), wide_number(data, begin + at6 + 8).view(np.int64))
+            high = np.where(narrow, 0, wide_number(data, begin + at6).view(np.int64))
             sides |= {f"{name}_high": high.view(np.uint64), f"{name}_low": low.view(np.uint64)}
         return sides | {
             "packet": place.packet,
@@ -273,8 +273,3 @@ def segment_size(options: bytes) -> int:
         else:
             at += max(2, options[at + 1])
     return 0
-
-
-def _wide(data: Bytes, at: Int64) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    high, low = number(data, at, 4).astype(np.uint64), number(data, at + 4, 4).astype(np.uint64)
-    return np.asarray(high << np.uint64(32) | low)

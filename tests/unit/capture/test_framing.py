@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from scapy.packet import Packet, Raw
 
 from netprof.probes.capture.dissect import dissect, dissect_one
 from netprof.probes.capture.framing import parse
-from netprof.probes.capture.packets import Interface, Packets
+from netprof.probes.capture.packets import Interface, Packets, number
 from netprof.probes.capture.segments import Segments
 
 ETHERNET, RAW, COOKED, COOKED2 = 1, 101, 113, 276
@@ -107,11 +108,11 @@ def rows(found: Segments) -> list[dict[str, int]]:
 def told(datas: list[bytes], lengths: list[int], link_types: list[int]) -> list[dict[str, int]]:
     """Return what scapy says."""
     found = []
-    for number, about in enumerate(zip(datas, lengths, link_types, strict=True)):
+    for row, about in enumerate(zip(datas, lengths, link_types, strict=True)):
         segment = dissect_one(*about)
         if segment is not None:
             unknown = {each.name: 0 for each in fields(Segments)} | {"syndrome": -1}
-            found.append(unknown | segment | {"packet": number})
+            found.append(unknown | segment | {"packet": row})
     return found
 
 
@@ -216,3 +217,16 @@ def test_buffers_beyond_64_kb_have_no_length_of_their_own() -> None:
     data[16:18] = b"\0\0"
     found, _ = parse(*block([bytes(data)], [54 + 100_000], [ETHERNET]))
     assert found.payload.tolist() == [100_000]
+
+
+@pytest.mark.parametrize("little", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("length", [3, 8, 40])
+def test_numbers_anywhere_in_the_data(length: int, size: int, little: bool) -> None:
+    """To its very end, where no whole word is left; beyond it they may be anything, and nothing fails."""
+    data = np.random.default_rng(length).integers(0, 256, length).astype(np.uint8)
+    at = np.arange(0, length + 20)
+    inside = max(0, length - size + 1)
+    order: Literal["little", "big"] = "little" if little else "big"
+    expected = [int.from_bytes(data[place : place + size].tobytes(), order) for place in range(inside)]
+    assert number(data, at, size, little=little)[:inside].tolist() == expected
