@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,16 +13,20 @@ from netprof.probes.capture.source import Source
 
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 2, 3, 5, 6
 _MAGIC = 0x1A2B3C4D
-_IF_NAME, _IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
+_IF_NAME, _IF_DESCRIPTION, _IF_TSRESOL, _IF_TSOFFSET, _IF_HARDWARE = 2, 3, 9, 14, 15
 _DROPPED = (5, 7)  # isb_ifdrop, isb_osdrop
 _PACKET_HEADER = 28
 _LONGEST = 1 << 26
 
 
 @dataclass
-class _Clocks:
-    """How the interfaces of a section tell time, by number: the exponent of a unit, of 10 or of 2, and an offset."""
+class _Section:
+    """The interfaces of a section by its own numbers: which of the file's each is, and how it tells time.
 
+    That is the exponent of a unit, of 10 or of 2, and an offset.
+    """
+
+    interface: list[int] = field(default_factory=list)
     exponent: list[int] = field(default_factory=list)
     binary: list[bool] = field(default_factory=list)
     offset_s: list[int] = field(default_factory=list)
@@ -41,8 +45,8 @@ class PcapNg:
         self.dropped = 0
         self.untimed = 0
         self.interfaces: list[Interface] = []
-        self._first = 0  # of the section's interfaces
-        self._clocks = _Clocks()
+        self._known: dict[tuple[Hashable, ...], int] = {}  # interfaces by what tells them apart
+        self._section = _Section()
         self._little = True
 
     @staticmethod
@@ -103,8 +107,7 @@ class PcapNg:
             self.damage = "a section has no byte order"
             return False
         self._little = order == _MAGIC.to_bytes(4, "little")
-        self._first = len(self.interfaces)
-        self._clocks = _Clocks()
+        self._section = _Section()
         return True
 
     def _take(self, kind: int, data: bytes, at: int, size: int) -> None:
@@ -123,12 +126,28 @@ class PcapNg:
         found = dict(self._options(options))
         resolution = found.get(_IF_TSRESOL, b"\x06")[:1] or b"\x06"
         offset = found.get(_IF_TSOFFSET, b"")
-        self._clocks.exponent.append(resolution[0] & 0x7F)
-        self._clocks.binary.append(resolution[0] > 0x7F)
+        self._section.exponent.append(resolution[0] & 0x7F)
+        self._section.binary.append(resolution[0] > 0x7F)
         seconds = struct.unpack(("<" if self._little else ">") + "q", offset)[0] if len(offset) == 8 else 0
-        self._clocks.offset_s.append(seconds if abs(seconds) < 1 << 32 else 0)
+        self._section.offset_s.append(seconds if abs(seconds) < 1 << 32 else 0)
         name = found.get(_IF_NAME, b"").split(b"\0")[0].decode("utf-8", "replace")
-        self.interfaces.append(Interface(link_type, name))
+        self._section.interface.append(self._number(Interface(link_type, name), found))
+
+    def _number(self, interface: Interface, options: Mapping[int, bytes]) -> int:
+        """Return the number of an interface: that of one with the same name in an earlier section, if there is one.
+
+        Files that follow one another have a section each, and are of the same devices.
+        """
+        about = interface, options.get(_IF_DESCRIPTION), options.get(_IF_HARDWARE)
+        own = self._section.interface
+        alike = sum(1 for other, number in self._known.items() if number in own and other[:-1] == about)
+        if interface.name:
+            number = self._known.setdefault((*about, alike), len(self.interfaces))
+        else:
+            number = len(self.interfaces)
+        if number == len(self.interfaces):
+            self.interfaces.append(interface)
+        return number
 
     def _options(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         at = 0
@@ -145,7 +164,7 @@ class PcapNg:
             number(columns, places + 4 * field, 4, little=self._little) for field in range(7)
         )
         which = np.where(kind == _OLD_PACKET, number(columns, places + 8, 2, little=self._little), which)
-        known = which < len(self._clocks.exponent)
+        known = which < len(self._section.exponent)
         wrong = np.flatnonzero(~known | (_PACKET_HEADER + captured > size - 4))
         if len(wrong):
             self.damage = "a packet is longer than its block" if known[wrong[0]] else "a packet names no interface"
@@ -158,7 +177,7 @@ class PcapNg:
             captured=captured,
             length=np.maximum(length, captured),
             time_ns=self._time_ns(which, high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)),
-            interface=which + self._first,
+            interface=np.array(self._section.interface, np.int64)[which],
         )
 
     def _time_ns(self, which: Int64, ticks: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> Int64:
@@ -166,8 +185,8 @@ class PcapNg:
         found = np.zeros(len(which), np.int64)
         for each in np.unique(which).tolist():
             own = which == each
-            exponent, offset_ns = self._clocks.exponent[each], self._clocks.offset_s[each] * 10**9
-            found[own] = _nanoseconds(ticks[own], exponent, self._clocks.binary[each]) + offset_ns
+            exponent, offset_ns = self._section.exponent[each], self._section.offset_s[each] * 10**9
+            found[own] = _nanoseconds(ticks[own], exponent, self._section.binary[each]) + offset_ns
         return found
 
 

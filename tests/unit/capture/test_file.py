@@ -116,6 +116,25 @@ def test_pcapng_with_several_interfaces_and_sections(order: str, block_bytes: in
     ]
 
 
+def test_a_device_is_the_same_in_every_section(tmp_path: Path) -> None:
+    """As in files that follow one another. Two of one name in one section are two, one of another kind is another."""
+
+    def part(*links: tuple[int, bytes]) -> bytes:
+        data = section("<", [(link_type, option("<", 2, name) if name else b"") for link_type, name in links])
+        return data + b"".join(packet("<", row, BEGAN_S * 10**6, DATAS[row]) for row in range(len(links)))
+
+    path = tmp_path / "a.pcapng"
+    path.write_bytes(
+        part((1, b"eth0"), (1, b"eth1"), (1, b"eth0"))
+        + part((1, b"eth1"), (1, b"eth0"))
+        + part((113, b"eth0"), (1, b""), (1, b"eth0"), (1, b"eth0"))
+        + part((1, b""), (113, b"eth0"))
+    )
+    with CaptureFile(path) as file:
+        rows = [number for block in file.blocks() for number in block.interface.tolist()]
+    assert rows == [0, 1, 2, 1, 0, 3, 4, 0, 2, 5, 3]
+
+
 def test_pcapng_as_scapy_writes_and_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng"
     with PcapNgWriter(str(path)) as writer:
