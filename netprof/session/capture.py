@@ -117,8 +117,11 @@ def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
         yield f"the program that captured missed {count(file.dropped, 'packet')}, as it says itself"
     if counts.unseen_bytes:
         yield f"{size(counts.unseen_bytes)} of payload passed without being captured, as sequence numbers show"
-    if counts.elsewhere:
-        yield f"{count(counts.elsewhere, 'packet')} that passed several captured devices count once"
+    if counts.twice:
+        yield (
+            f"{count(counts.twice, 'packet')} are in the capture a second time, from another device, with a tunnel or "
+            "VLAN or without, or from a mirror of both ways: they are left out"
+        )
     if counts.cut:
         yield f"{count(counts.cut, 'packet')} were captured too short for their headers, and are left out"
     if counts.fragments:

@@ -16,12 +16,15 @@ from netprof.probes.capture.file import CaptureFile
 from netprof.probes.capture.flows import LEFT_OUT, FlowBook
 from netprof.probes.capture.framing import parse
 from netprof.probes.capture.grouped import Groups
+from netprof.probes.capture.identity import identities
 from netprof.probes.capture.links import beyond_link, check_link_types, devices
 from netprof.probes.capture.packets import Bool, Int64, Packets
+from netprof.probes.capture.places import Places
 from netprof.probes.capture.roce import RoceSequences
 from netprof.probes.capture.segments import Segments, concatenate
-from netprof.probes.capture.streams import Streams
+from netprof.probes.capture.streams import Names, Streams
 from netprof.probes.capture.tcp import TcpSequences
+from netprof.probes.capture.twice import Memory, Sightings
 from netprof.probes.probe import Columns
 from netprof.schema import RECEIVE, TCP, TRANSMIT
 
@@ -39,19 +42,19 @@ class Counts:
     fragments: int = 0
     dissected: int = 0
     not_dissected: int = 0
-    elsewhere: int = 0  # seen again on another interface
+    twice: int = 0  # seen again: on another device, or in a mirror of both ways
     unseen_bytes: int = 0  # of payload, that passed and are not in the capture
 
 
 @dataclass(frozen=True, eq=False)
 class Sorted:
-    """The segments of a block, by stream and then by time, and how long and when each was on the link."""
+    """The segments of a block, by stream and then by time, how long and when each was on the link, and where."""
 
     segments: Segments
     stream: Int64
     length: Int64
     time_ns: Int64
-    interface: Int64
+    place: Int64
 
 
 class Capture:
@@ -74,7 +77,7 @@ class Capture:
         self._offset_ns, self._begin_ns = offset_ns, begin_ns
         self._streams, self._tcp, self._roce = Streams(), TcpSequences(), RoceSequences()
         self._events = RoceEvents(first_series)
-        self._place = np.zeros(0, np.int64)  # by stream, the interface that it is counted on
+        self._memory, self._places = Memory(), Places()
         self._last_ns = np.zeros(0, np.int64)
         self.counts = Counts()
         self.span_ns: tuple[int, int] | None = None
@@ -122,23 +125,25 @@ class Capture:
         of_tcp = block.segments.protocol == TCP
         if of_tcp.any():
             own = _where(block, of_tcp)
-            yield from self._rows(own, *self._tcp.account(Groups(own.stream), own.segments, own.length))
+            groups = Groups(own.stream)
+            sent, received = self._tcp.account(groups, own.segments, own.length)
+            kept = self._places.new(groups, own.time_ns, own.place, sent.advanced) | (own.segments.payload == 0)
+            self.counts.twice += int((~kept).sum())
+            yield from self._rows(own, sent, received, kept)
         if not of_tcp.all():
             yield from self._roce_rows(_where(block, ~of_tcp))
 
     def _roce_rows(self, own: Sorted) -> Iterator[tuple[str, Columns]]:
         amounts, events = self._roce.account(own.stream, own.segments, own.length)
-        yield from self._rows(own, amounts, amounts)
-        kept = self._on_its_interface(own, amounts) & self._wanted(own.stream)
+        yield from self._rows(own, amounts, amounts, np.ones(len(own.stream), np.bool_))
+        kept = self._wanted(own.stream)
         own, events = _where(own, kept), {name: event[kept] for name, event in events.items()}
         if len(own.stream):
             groups = bin_groups(own.stream, own.time_ns, self._bin_ns)
             yield "counters", self._events.rows(groups, own.stream, own.time_ns, events, self._streams.connections)
 
-    def _rows(self, own: Sorted, sent: Amounts, received: Amounts) -> Iterator[tuple[str, Columns]]:
-        """Yield the rows of table `wire` of packets, as both ends have them."""
-        kept = self._on_its_interface(own, sent)
-        self.counts.elsewhere += int((~kept).sum())
+    def _rows(self, own: Sorted, sent: Amounts, received: Amounts, kept: Bool) -> Iterator[tuple[str, Columns]]:
+        """Yield the rows of table `wire` of those packets that are `kept`, as both ends have them."""
         self.counts.unseen_bytes += int(sent.unseen[self._wanted(own.stream)].sum())
         flow_of = self._book.flow_of
         for direction, amounts in ((TRANSMIT, sent), (RECEIVE, received)):
@@ -154,19 +159,15 @@ class Capture:
         flow_of = self._book.flow_of
         return np.asarray((flow_of[stream] != LEFT_OUT) | (flow_of[stream ^ 1] != LEFT_OUT))
 
-    def _on_its_interface(self, own: Sorted, amounts: Amounts) -> Bool:
-        """Say which packets count: a capture on several interfaces has a packet that passes two of them twice."""
-        return np.asarray((own.interface == self._place[own.stream]) | amounts.advanced)
-
     def _sorted(self, packets: Packets) -> Sorted:
         """Return the segments of a block by stream, with room made for streams that are new."""
         self._note(packets)
-        segments = self._segments(packets)
-        stream = self._streams.number(segments) if len(segments) else np.zeros(0, np.int64)
+        segments, stream, place = self._new_segments(packets)
         order = np.argsort(stream, kind="stable")
-        segments, stream = segments.where(order), stream[order]
-        for each in (self._tcp, self._roce):
+        segments, stream, place = segments.where(order), stream[order], place[order]
+        for each in (self._tcp, self._roce, self._places):
             each.grow(len(self._streams))
+        self._last_ns = np.append(self._last_ns, np.zeros(len(self._streams) - len(self._last_ns), np.int64))
         extra = beyond_link(packets, self._file.interfaces)[segments.packet]
         segments.header_bytes[:] -= extra
         block = Sorted(
@@ -174,10 +175,26 @@ class Capture:
             stream,
             packets.length[segments.packet] - extra,
             packets.time_ns[segments.packet] + self.offset_ns,
-            devices(packets, self._file.interfaces)[segments.packet],
+            place,
         )
-        self._note_streams(block)
+        if len(stream):
+            groups = Groups(stream)
+            self._last_ns[groups.keys] = block.time_ns[groups.ends - 1]
         return block
+
+    def _new_segments(self, packets: Packets) -> tuple[Segments, Int64, Int64]:
+        """Return the segments of a block without those that are in the capture twice, their streams and places."""
+        segments = self._segments(packets)
+        if not len(segments):
+            return segments, np.zeros(0, np.int64), np.zeros(0, np.int64)
+        names = Names(segments)
+        identity = identities(packets, segments, names.way)
+        stream = self._streams.number(segments, names, identity, self._memory.recent)
+        place = devices(packets, self._file.interfaces)[segments.packet] + (segments.network << 16)
+        seen = Sightings(identity, stream, packets.time_ns[segments.packet], place, stream < 0)
+        new = self._memory.new(seen, segments.identifier)
+        self.counts.twice += int((~new).sum())
+        return (segments, stream, place) if new.all() else (segments.where(new), stream[new], place[new])
 
     def _segments(self, packets: Packets) -> Segments:
         check_link_types(self._file.interfaces)
@@ -200,17 +217,6 @@ class Capture:
         low, high = int(packets.time_ns.min()) + self._offset_ns, int(packets.time_ns.max()) + self._offset_ns
         first, last = self.span_ns or (low, high)
         self.span_ns = min(first, low), max(last, high)
-
-    def _note_streams(self, block: Sorted) -> None:
-        known = len(self._place)
-        more = len(self._streams) - known
-        self._place = np.append(self._place, np.zeros(more, np.int64))
-        self._last_ns = np.append(self._last_ns, np.zeros(more, np.int64))
-        if len(block.stream):
-            groups = Groups(block.stream)
-            fresh = groups.keys >= known
-            self._place[groups.keys[fresh]] = block.interface[groups.starts[fresh]]
-            self._last_ns[groups.keys] = block.time_ns[groups.ends - 1]
 
     def _first_times(self, block: Sorted) -> Int64:
         """Return when each connection that is new with this block was first seen."""
@@ -244,5 +250,5 @@ def _where(block: Sorted, rows: Bool) -> Sorted:
     if rows.all():
         return block
     return Sorted(
-        block.segments.where(rows), block.stream[rows], block.length[rows], block.time_ns[rows], block.interface[rows]
+        block.segments.where(rows), block.stream[rows], block.length[rows], block.time_ns[rows], block.place[rows]
     )

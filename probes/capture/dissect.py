@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from netprof.probes.capture import bth
+from netprof.probes.capture import bth, networks
 from netprof.probes.capture.framing import segment_size
 from netprof.probes.capture.packets import Int64, Interface, Packets
-from netprof.probes.capture.segments import ADDRESSES, SYN, Segments, segments_of
+from netprof.probes.capture.segments import ADDRESSES, SYN, UNKNOWN, Segments, segments_of
 from netprof.schema import ROCE, TCP
 
 
@@ -29,8 +29,8 @@ def dissect(packets: Packets, rows: Int64, interfaces: Sequence[Interface]) -> S
         if segment is not None:
             found.append(segment | {"packet": row})
     columns: dict[str, Any] = {
-        name: np.array([each[name] for each in found], np.uint64 if name in ADDRESSES else np.int64)
-        for name in (found[0] if found else ())
+        name: np.array([each.get(name, unknown) for each in found], np.uint64 if name in ADDRESSES else np.int64)
+        for name, unknown in UNKNOWN.items()
     }
     return segments_of(len(found), **columns)
 
@@ -77,7 +77,7 @@ def _segment(layers: list[Any], index: int, begins: list[int], length: int) -> d
     network, own = layers[below], layers[index]
     known = _network(network, length - begins[below])
     left = known.pop("after") - (begins[index] - begins[below])
-    known["network"] = next((each.vni + 1 for each in layers[:below] if isinstance(each, scapy.vxlan)), 0)
+    known["network"] = _within(layers[:below])
     if isinstance(own, scapy.tcp):
         header = int(own.dataofs or 0) * 4
         known |= _tcp(own, header) | {"header_bytes": begins[index] + header, "payload": left - header}
@@ -89,6 +89,17 @@ def _segment(layers: list[Any], index: int, begins: list[int], length: int) -> d
     return known
 
 
+def _within(layers: list[Any]) -> int:
+    """Return the network that a packet behind these layers is of."""
+    scapy, found = _scapy(), np.zeros(1, np.int64)
+    for each in layers:
+        if isinstance(each, scapy.vlan):
+            found = networks.tagged(found, np.array([each.vlan]))
+        elif isinstance(each, scapy.overlays):
+            found = networks.in_overlay(np.array([each.vni]))
+    return int(found[0])
+
+
 def _network(network: Any, length: int) -> dict[str, int]:
     """Return what the network layer says; `after` are the bytes from its beginning to its payload's end."""
     scapy = _scapy()
@@ -97,6 +108,7 @@ def _network(network: Any, length: int) -> dict[str, int]:
         return {
             "family": 4,
             "ecn": network.tos & 3,
+            "identifier": network.id,
             "after": network.len or length,
             **_halves("source", source),
             **_halves("destination", destination),
@@ -155,7 +167,7 @@ class _Scapy:
         logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # what it finds missing on this machine is no matter
         import socket
 
-        import scapy.contrib.geneve
+        import scapy.contrib.geneve as geneve
         import scapy.contrib.mpls
         import scapy.contrib.roce as roce
         import scapy.layers.ppp  # noqa: F401 (PPPoE)
@@ -165,8 +177,8 @@ class _Scapy:
 
         self.link_types, self.none = conf.l2types, NoPayload
         self.ip, self.ip6, self.tcp, self.udp = inet.IP, inet6.IPv6, inet.TCP, inet.UDP
-        self.bth, self.grh, self.vxlan = roce.BTH, roce.GRH, vxlan.VXLAN
-        self.gre, self.ether = l2.GRE, l2.Ether
+        self.bth, self.grh = roce.BTH, roce.GRH
+        self.vlan, self.overlays = l2.Dot1Q, (vxlan.VXLAN, geneve.GENEVE)
         self.inet_aton, self.inet_pton, self.af_inet6 = socket.inet_aton, socket.inet_pton, socket.AF_INET6
 
 

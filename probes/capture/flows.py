@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.probes.capture.networks import in_words
 from netprof.probes.capture.packets import Int64
 from netprof.probes.capture.streams import Ends
 from netprof.probes.probe import Columns
@@ -137,7 +138,7 @@ class Hosts:
 
 def name_of(ends: Ends) -> str:
     """Return a RoCE connection as people say it."""
-    overlay = f" in VXLAN {ends.network - 1}" if ends.network else ""
+    within = in_words(ends.network)
     if ends.protocol == TCP:
-        return f"{ends.address}:{ends.port} to {ends.peer_address}:{ends.peer_port}{overlay}"
-    return f"{ends.address} to {ends.peer_address} queue pair {ends.queue_pair}{overlay}"
+        return f"{ends.address}:{ends.port} to {ends.peer_address}:{ends.peer_port}{within}"
+    return f"{ends.address} to {ends.peer_address} queue pair {ends.queue_pair}{within}"

@@ -6,11 +6,11 @@ thousand times as long. Lengths come from the headers, for a capture may hold on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from netprof.probes.capture import bth
+from netprof.probes.capture import bth, networks
 from netprof.probes.capture.packets import Bool, Bytes, Int64, Interface, Packets, number, wide_number
 from netprof.probes.capture.segments import SYN, Segments, concatenate, segments_of
 from netprof.schema import ROCE, TCP
@@ -62,9 +62,10 @@ class _Network:
     length: Int64
     ecn: Int64
     header_at: Int64
+    identifier: Int64
 
     def where(self, rows: Bool) -> _Network:
-        return _Network(self.family[rows], self.length[rows], self.ecn[rows], self.header_at[rows])
+        return _Network(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
 
 def parse(packets: Packets, interfaces: list[Interface]) -> tuple[Segments, Left]:
@@ -96,7 +97,8 @@ class _Parser:
             if not tagged.any():
                 break
             kind = np.where(tagged, number(self._data, place.at + 2, 2), place.kind)
-            place = _At(place.packet, place.at + 4 * tagged, kind, place.network)
+            network = networks.tagged(place.network, np.where(tagged, number(self._data, place.at, 2), 0))
+            place = _At(place.packet, place.at + 4 * tagged, kind, network)
         place = place.where(self._have(place, 0))
         self._odd(place.packet[np.isin(place.kind, (*_ODD_ETHER, *_VLAN))])
         found = []
@@ -136,7 +138,8 @@ class _Parser:
         total, fragment = number(self._data, at + 2, 2), number(self._data, at + 6, 2) & 0x1FFF
         self._left.fragments += int((fragment > 0).sum())
         whole = np.where(total > 0, total, self._length_from(place))  # 0: longer than 64 KB, or cut by the device
-        network = _Network(np.full(len(at), 4), whole - header, number(self._data, at + 1, 1) & 3, at)
+        ecn, identifier = number(self._data, at + 1, 1) & 3, number(self._data, at + 4, 2)
+        network = _Network(np.full(len(at), 4), whole - header, ecn, at, identifier)
         inner = _At(place.packet, at + header, number(self._data, at + 9, 1), place.network)
         good = (first >> 4 == 4) & (header >= 20) & (fragment == 0)
         return inner.where(good), network.where(good)
@@ -158,7 +161,7 @@ class _Parser:
             kind = np.where(extended, number(self._data, after, 1), kind)
             after, length = after + size, length - size
         self._left.cut += int((good & np.isin(kind, (*_EXTENSIONS, _FRAGMENT))).sum())
-        network = _Network(np.full(len(at), 6), length, word >> 4 & 3, at)
+        network = _Network(np.full(len(at), 6), length, word >> 4 & 3, at, np.zeros_like(at))
         return _At(place.packet, after, kind, place.network).where(good), network.where(good)
 
     def _length_from(self, place: _At) -> Int64:
@@ -189,8 +192,8 @@ class _Parser:
     def _vxlan(self, place: _At, deep: int) -> list[Segments]:
         place = place.where(self._have(place, 16 + 14))
         place = place.where(number(self._data, place.at + 8, 1) & 8 > 0)
-        identifier = number(self._data, place.at + 12, 3)
-        return self.frames(place.packet, place.at + 16, _ETHERNET, identifier + 1, deep + 1)
+        network = networks.in_overlay(number(self._data, place.at + 12, 3))
+        return self.frames(place.packet, place.at + 16, _ETHERNET, network, deep + 1)
 
     def _tcp(self, place: _At, network: _Network) -> Segments:
         enough = self._have(place, 14)
@@ -258,6 +261,7 @@ class _Parser:
             "source_port": number(data, place.at, 2),
             "destination_port": number(data, place.at + 2, 2),
             "network": place.network,
+            "identifier": network.identifier,
             "ecn": network.ecn,
         }
 

@@ -17,8 +17,9 @@ FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 class Segments:
     """Packets of streams, in the order of the file; `packet` is the number of each in its block.
 
-    Addresses are two halves of 64 bits; IPv4 is a lower half. `network` tells overlays apart: 0, or a VXLAN's number
-    plus one. `header_bytes` is everything before the payload, `payload` what is the application's. `sequence` counts
+    Addresses are two halves of 64 bits; IPv4 is a lower half. `network` tells VLANs and overlays apart (`networks.py`),
+    `identifier` is IP's: 0 says nothing, and is all that IPv6 has. `header_bytes` is everything before the payload,
+    `payload` what is the application's. `sequence` counts
     bytes of TCP, packets of RoCE (24 bits); `acknowledged`, `flags` and `mss` (the option of a SYN, 0 without) and
     `option_bytes` (of all options) are TCP's; `opcode`, `queue_pair` and `syndrome` (of an acknowledgement, -1 without)
     are RoCE's.
@@ -34,6 +35,7 @@ class Segments:
     source_port: Int64
     destination_port: Int64
     network: Int64
+    identifier: Int64
     ecn: Int64
     header_bytes: Int64
     payload: Int64
@@ -55,6 +57,8 @@ class Segments:
 
 
 ADDRESSES = ("source_high", "source_low", "destination_high", "destination_low")
+UNKNOWN = {each.name: -1 if each.name == "syndrome" else 0 for each in fields(Segments)}
+"""What is in a column of which nothing is known."""
 
 
 def concatenate(parts: Sequence[Segments]) -> Segments:
@@ -66,7 +70,8 @@ def concatenate(parts: Sequence[Segments]) -> Segments:
 
 
 def segments_of(count: int, **known: npt.NDArray[np.generic]) -> Segments:
-    """Return `count` segments with the columns that are known; a syndrome that is not is -1, all else 0."""
-    columns: dict[str, npt.NDArray[np.generic]] = {each.name: np.zeros(count, np.int64) for each in fields(Segments)}
-    columns |= {name: np.zeros(count, np.uint64) for name in ADDRESSES} | {"syndrome": np.full(count, -1)}
+    """Return `count` segments with the columns that are known; the others are UNKNOWN."""
+    columns: dict[str, npt.NDArray[np.generic]] = {
+        name: np.full(count, unknown, np.uint64 if name in ADDRESSES else np.int64) for name, unknown in UNKNOWN.items()
+    }
     return Segments(**(columns | known))  # type: ignore[arg-type]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from netprof.probes.capture.packets import Bool, Int64
+from netprof.probes.capture.identity import mixed
+from netprof.probes.capture.packets import Bool, Int64, UInt64
 from netprof.probes.capture.segments import ACK, SYN, Segments
+from netprof.probes.capture.twice import Sightings
 from netprof.schema import TCP
 
-_UInt64 = npt.NDArray[np.uint64]
 _NONE = -1
 
 
@@ -20,7 +21,7 @@ _NONE = -1
 class Ends:
     """The two ends of a connection; of RoCE, where packets come from and the `queue_pair` that they are for.
 
-    `network` tells apart what VXLANs carry: 0, or their number plus one.
+    `network` tells apart what VLANs and overlays carry (`networks.py`).
     """
 
     protocol: int
@@ -33,61 +34,139 @@ class Ends:
     network: int = 0
 
 
+class Names:
+    """What names the connections of segments, as hashes: `ends` by their ends, `own` by the network as well.
+
+    Both are the same for either way; `way` also tells that, and `forward` says which it is.
+    """
+
+    def __init__(self, segments: Segments) -> None:
+        self.forward = _is_forward(segments)
+        self.ends = _ends_hash(segments, self.forward)
+        self.own = np.where(segments.network > 0, mixed(self.ends, segments.network), self.ends)
+        self.way = mixed(self.ends, self.forward.astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Segments of a block and whose they are: `of` numbers the connections in it, which are at `places`."""
+
+    segments: Segments
+    names: Names
+    identity: UInt64
+    of: Int64
+    places: Int64
+
+    @cached_property
+    def _groups(self) -> tuple[Int64, Int64]:
+        order = np.argsort(self.of, kind="stable")
+        return order, np.searchsorted(self.of[order], np.arange(len(self.places) + 1))
+
+    def rows(self, number: int) -> Int64:
+        """Return the segments of a connection of the block."""
+        order, begins = self._groups
+        return order[begins[number] : begins[number + 1]]
+
+    def rows_at(self, place: int) -> Int64:
+        """Return the segments of the connections at a place, as far as these are known."""
+        found = [self.rows(number) for number in np.flatnonzero(self.places == place).tolist()]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+
 class Streams:
     """Numbers streams: 2k is one way of connection k (from its end to the peer), 2k + 1 the other.
 
-    A connection that begins on ports that another one has used is another connection. RoCE's headers do not say which
-    queue pair answers, so of the two ways of a RoCE connection only the first has packets.
+    A connection that begins on ports that another one has used is another connection. So is one between the same ends
+    in another network, unless the same packets pass in both: then it is one that was captured in several places, with
+    and without a tag, inside and outside of an overlay. RoCE's headers do not say which queue pair answers, so of the
+    two ways of a RoCE connection only the first has packets.
     """
 
     def __init__(self) -> None:
         self.connections: list[Ends] = []
         self._places: dict[int, int] = {}  # by the hash of what names a connection
-        self._current = np.zeros(0, np.int64)  # by place: the connection of now
+        self._between: dict[int, list[int]] = {}  # by the hash of its ends, the places of all networks
+        self._count = 0
+        self._current = np.zeros(0, np.int64)  # by place, with room for more: the connection of now
         self._opened = np.zeros(0, np.int64)  # by place: the sequence number of the SYN that opened it
+        self._has = np.zeros(0, np.bool_)  # by stream: whether it has packets
 
     def __len__(self) -> int:
         return 2 * len(self.connections)
 
-    def number(self, segments: Segments) -> Int64:
-        """Return the stream of each segment."""
-        forward = _is_forward(segments)
-        names, first, place_of = np.unique(_names(segments, forward), return_index=True, return_inverse=True)
-        known = len(self._current)
-        places = np.array([self._places.setdefault(name, len(self._places)) for name in names.tolist()], np.int64)
-        more = len(self._places) - known
-        self._current = np.append(self._current, np.zeros(more, np.int64))
-        self._opened = np.append(self._opened, np.full(more, _NONE))
-        for place, row in zip(places.tolist(), first.tolist(), strict=True):
-            if place >= known:
-                self._begin(place, segments, row, bool(forward[row]))
-        place_of = places[place_of]
+    def number(self, segments: Segments, names: Names, identity: UInt64, recent: Sightings) -> Int64:
+        """Return the stream of each segment; `recent` are packets before these."""
+        own, first, of = np.unique(names.own, return_index=True, return_inverse=True)
+        places = np.array([self._places.get(name, _NONE) for name in own.tolist()], np.int64)
+        block = _Block(segments, names, identity, of, places)
+        fresh = np.flatnonzero(places == _NONE).tolist()
+        room = np.full(max(0, self._count + len(fresh) - len(self._current)), _NONE)
+        self._current, self._opened = np.append(self._current, room), np.append(self._opened, room)
+        for number in fresh:
+            places[number] = self._places[int(own[number])] = self._place(block, number, int(first[number]), recent)
+        place_of = places[of]
         connection = self._current[place_of]
-        self._open_again(segments, forward, place_of, connection)
-        return 2 * connection + ~forward
+        self._open_again(block, place_of, connection)
+        stream = 2 * connection + ~names.forward
+        self._has = np.append(self._has, np.zeros(len(self) - len(self._has), np.bool_))
+        self._has[stream] = True
+        return np.asarray(stream)
 
-    def _begin(self, place: int, segments: Segments, row: int, forward: bool) -> None:
+    def _place(self, block: _Block, number: int, row: int, recent: Sightings) -> int:
+        """Return the place of a connection by a name that is new: that of one which it is, or one of its own."""
+        others = self._between.setdefault(int(block.names.ends[row]), [])
+        for place in others:
+            if self._is_one(block, block.rows(number), place, recent):
+                return place
+        place = self._count
+        self._count += 1
+        others.append(place)
+        self._begin(place, block, row)
+        return place
+
+    def _is_one(self, block: _Block, rows: Int64, place: int, recent: Sightings) -> bool:
+        """Tell whether packets are of a connection that is known from another network.
+
+        They are if one of them passed there as well, or if the one network has one way and the other the other one.
+        """
+        there, connection = block.rows_at(place), int(self._current[place])
+        earlier = recent.identity[recent.stream >> 1 == connection]
+        if np.isin(block.identity[rows], np.append(block.identity[there], earlier)).any():
+            return True
+        ways, other_ways = set(block.names.forward[rows].tolist()), set(block.names.forward[there].tolist())
+        other_ways |= {way for way in (True, False) if self._has[2 * connection + (not way) :][:1].any()}
+        return not ways & other_ways
+
+    def _begin(self, place: int, block: _Block, row: int) -> None:
+        segments = block.segments
         self._current[place] = len(self.connections)
-        is_new_tcp = segments.protocol[row] == TCP and segments.flags[row] & (SYN | ACK) == SYN
-        self._opened[place] = segments.sequence[row] if is_new_tcp else _NONE
-        self.connections.append(_ends(segments, row, forward))
+        opens = segments.protocol[row] == TCP and segments.flags[row] & SYN
+        self._opened[place] = _opening(segments, np.array([row]))[0] if opens else _NONE
+        self.connections.append(_ends(segments, row, bool(block.names.forward[row])))
 
-    def _open_again(self, segments: Segments, forward: Bool, place_of: Int64, connection: Int64) -> None:
-        """Give what comes after a new SYN to a new connection: `connection` is changed in place."""
-        opening = np.flatnonzero((segments.protocol == TCP) & (segments.flags & (SYN | ACK) == SYN))
-        again = opening[segments.sequence[opening] != self._opened[place_of[opening]]]
-        if not len(again):
+    def _open_again(self, block: _Block, place_of: Int64, connection: Int64) -> None:
+        """Give what comes after a new SYN, or its answer, to a new connection: `connection` is changed in place."""
+        rows = np.flatnonzero((block.segments.protocol == TCP) & (block.segments.flags & SYN > 0))
+        opened = _opening(block.segments, rows)
+        again = opened != self._opened[place_of[rows]]
+        if not again.any():
             return
         order = np.argsort(place_of, kind="stable")
         sorted_places = place_of[order]
-        for row in again.tolist():
+        for row, number in zip(rows[again].tolist(), opened[again].tolist(), strict=True):
             place = int(place_of[row])
-            if self._opened[place] == segments.sequence[row]:
+            if self._opened[place] == number:
                 continue
-            self._begin(place, segments, row, bool(forward[row]))
+            self._begin(place, block, row)
             begin, end = np.searchsorted(sorted_places, [place, place + 1])
-            rows = order[begin:end]
-            connection[rows[np.searchsorted(rows, row) :]] = self._current[place]
+            after = order[begin:end]
+            connection[after[np.searchsorted(after, row) :]] = self._current[place]
+
+
+def _opening(segments: Segments, rows: Int64) -> Int64:
+    """Return the number of the SYN by which the connection of some segments, SYNs and answers to them, was opened."""
+    answered = (segments.acknowledged[rows] - 1) & 0xFFFFFFFF
+    return np.where(segments.flags[rows] & ACK > 0, answered, segments.sequence[rows])
 
 
 def _is_forward(segments: Segments) -> Bool:
@@ -106,17 +185,15 @@ def _is_forward(segments: Segments) -> Bool:
     return np.asarray(lesser | (segments.protocol != TCP))
 
 
-def _names(segments: Segments, forward: Bool) -> _UInt64:
-    """Return a hash of what names each segment's connection, the same for both ways of it."""
+def _ends_hash(segments: Segments, forward: Bool) -> UInt64:
+    """Return a hash of the two ends of each segment's connection, the same for both ways of it."""
     is_tcp = segments.protocol == TCP
     source = segments.source_high, segments.source_low, np.where(is_tcp, segments.source_port, 0).astype(np.uint64)
     far_port = np.where(is_tcp, segments.destination_port, segments.queue_pair).astype(np.uint64)
     destination = segments.destination_high, segments.destination_low, far_port
-    about = segments.family | segments.protocol << 8 | segments.network << 16
-    found = about.astype(np.uint64)
+    found = (segments.family | segments.protocol << 8).astype(np.uint64)
     for near, far in (*zip(source, destination, strict=True), *zip(destination, source, strict=True)):
-        found = (found ^ np.where(forward, near, far)) * np.uint64(0x9E3779B97F4A7C15)
-        found ^= found >> np.uint64(29)
+        found = mixed(found, np.where(forward, near, far))
     return found
 
 

@@ -178,6 +178,27 @@ def test_ports_that_are_used_again_are_another_connection(block_bytes: int, tmp_
     assert sorted(sums.values()) == [600, 600, 2000, 2000]
 
 
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+def test_the_answer_to_a_syn_tells_of_another_connection_too(block_bytes: int, tmp_path: Path) -> None:
+    """The second SYN was not captured; the answers to the first, one of them sent again, are of the first."""
+
+    def answered(isn: int) -> Packet:
+        return LINK / IP(src=B, dst=A) / TCP(sport=80, dport=1000, seq=5, ack=isn + 1, flags="SA")
+
+    first = [sent(0, 0, "S", isn=9000), answered(9000), answered(9000), sent(0, 1000, isn=9000)]
+    path = write(tmp_path / "a.pcap", [*first, answered(77), sent(0, 700, isn=77), answer(700)])
+    with CaptureFile(path, block_bytes) as file:
+        tables = list(Capture(file, FlowBook(Hosts(A).owner_of), MS, begin_ns=MS).tables())
+    flows = [flow for table, columns in tables if table == "flows" for flow in columns["flow_id"]]
+    sums = dict.fromkeys(flows, (0, 0))
+    for table, columns in tables:
+        if table == "wire" and columns["direction"][0] == TRANSMIT:
+            amounts = zip(columns["payload_bytes"], columns["retransmitted_bytes"], strict=True)
+            for flow, (payload, again) in zip(columns["flow_id"], amounts, strict=True):
+                sums[int(flow)] = (sums[int(flow)][0] + int(payload), sums[int(flow)][1] + int(again))
+    assert list(sums.values()) == [(1000, 0), (700, 0)]
+
+
 def test_buffers_beyond_the_mtu_are_as_many_packets_as_the_handshake_says(tmp_path: Path) -> None:
     syn = sent(0, 0, "S")
     syn[TCP].options = [("MSS", 8960)]
@@ -326,7 +347,7 @@ def test_options_as_typed() -> None:
 
 COUNTS = {
     "unseen_bytes": "1.00 kB of payload passed without being captured",
-    "elsewhere": "1000 packets that passed several captured devices",
+    "twice": "1000 packets are in the capture a second time",
     "cut": "1000 packets were captured too short",
     "fragments": "1000 later fragments",
     "not_dissected": "1000 packets of rare framings",
