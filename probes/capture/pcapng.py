@@ -14,6 +14,7 @@ from netprof.probes.capture.source import Source
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 2, 3, 5, 6
 _MAGIC = 0x1A2B3C4D
 _IF_NAME, _IF_DESCRIPTION, _IF_TSRESOL, _IF_TSOFFSET, _IF_HARDWARE = 2, 3, 9, 14, 15
+_ISB_STARTTIME = 2
 _DROPPED = (5, 7)  # isb_ifdrop, isb_osdrop
 _PACKET_HEADER = 28
 _LONGEST = 1 << 26
@@ -35,19 +36,25 @@ class _Section:
 class PcapNg:
     """A pcapng file after its first bytes `head`. `damage` says why it could not be read to its end.
 
-    `dropped` packets were, as the file says, not captured; `untimed` ones are in it without a time, and left out.
+    `untimed` packets are in it without a time, and left out.
     """
 
     def __init__(self, source: Source, head: bytes) -> None:
         self._source = source
         self._rest = head
         self.damage = ""
-        self.dropped = 0
         self.untimed = 0
         self.interfaces: list[Interface] = []
         self._known: dict[tuple[Hashable, ...], int] = {}  # interfaces by what tells them apart
         self._section = _Section()
+        self._sections = 0
+        self._dropped: dict[tuple[Hashable, ...], int] = {}
         self._little = True
+
+    @property
+    def dropped(self) -> int:
+        """How many packets were, as the file says, not captured."""
+        return sum(self._dropped.values())
 
     @staticmethod
     def is_one(head: bytes) -> bool:
@@ -108,6 +115,7 @@ class PcapNg:
             return False
         self._little = order == _MAGIC.to_bytes(4, "little")
         self._section = _Section()
+        self._sections += 1
         return True
 
     def _take(self, kind: int, data: bytes, at: int, size: int) -> None:
@@ -118,9 +126,7 @@ class PcapNg:
         elif kind == _INTERFACE and size >= 20:
             self._add_interface(struct.unpack_from(order + "H", data, at + 8)[0], data[at + 16 : at + size - 4])
         elif kind == _STATISTICS and size >= 24:
-            for code, value in self._options(data[at + 20 : at + size - 4]):
-                if code in _DROPPED and len(value) == 8:
-                    self.dropped += int(struct.unpack(order + "Q", value)[0])
+            self._count_dropped(struct.unpack_from(order + "I", data, at + 8)[0], data[at + 20 : at + size - 4])
 
     def _add_interface(self, link_type: int, options: bytes) -> None:
         found = dict(self._options(options))
@@ -132,6 +138,20 @@ class PcapNg:
         self._section.offset_s.append(seconds if abs(seconds) < 1 << 32 else 0)
         name = found.get(_IF_NAME, b"").split(b"\0")[0].decode("utf-8", "replace")
         self._section.interface.append(self._number(Interface(link_type, name), found))
+
+    def _count_dropped(self, which: int, options: bytes) -> None:
+        """Learn how many packets an interface dropped; every block says how many there were since a capture began.
+
+        That is the same capture in all sections which say that it began at the same time, and in those alone.
+        """
+        found = dict(self._options(options))
+        known = which < len(self._section.interface)
+        capture = self._section.interface[which] if known else -1, found.get(_ISB_STARTTIME, self._sections)
+        for code in _DROPPED:
+            value, key = found.get(code, b""), (*capture, code)
+            if len(value) == 8:
+                total = int.from_bytes(value, "little" if self._little else "big")
+                self._dropped[key] = max(total, self._dropped.get(key, 0))
 
     def _number(self, interface: Interface, options: Mapping[int, bytes]) -> int:
         """Return the number of an interface: that of one with the same name in an earlier section, if there is one.

@@ -135,6 +135,31 @@ def test_a_device_is_the_same_in_every_section(tmp_path: Path) -> None:
     assert rows == [0, 1, 2, 1, 0, 3, 4, 0, 2, 5, 3]
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_what_was_dropped_is_a_total_of_its_capture(order: str, tmp_path: Path) -> None:
+    """The last total of each interface; in another section it goes on where that is of the same beginning."""
+
+    def dropped(interface: int, packets: int, began: int | None = None, code: int = 5) -> bytes:
+        options = option(order, code, struct.pack(order + "Q", packets))
+        options += b"" if began is None else option(order, 2, struct.pack(order + "II", 0, began))
+        body = struct.pack(order + "III", interface, 0, 0) + options
+        return struct.pack(order + "II", 5, 12 + len(body)) + body + struct.pack(order + "I", 12 + len(body))
+
+    def total(*blocks: bytes) -> int:
+        path = tmp_path / "a.pcapng"
+        path.write_bytes(b"".join(blocks))
+        with CaptureFile(path) as file:
+            assert not list(file.blocks())
+            assert not file.damage
+            return file.dropped
+
+    head = section(order, [(1, option(order, 2, b"eth0")), (1, option(order, 2, b"eth1"))])
+    assert total(head, *[dropped(0, 7)] * 10) == 7
+    assert total(head, dropped(0, 3), dropped(1, 4), dropped(0, 5), dropped(0, 100, code=7)) == 109
+    assert total(head, dropped(0, 3), head, dropped(0, 5)) == 8
+    assert total(head, dropped(0, 3, 77), head, dropped(0, 5, 77), head, dropped(0, 2, 78)) == 7
+
+
 def test_pcapng_as_scapy_writes_and_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng"
     with PcapNgWriter(str(path)) as writer:
