@@ -10,7 +10,7 @@ from pathlib import Path
 from netprof.errors import NetprofError, UsageError
 from netprof.model import Clock, Device, LineRate, Losses, Meta, SkippedProbe, StartedProbe, Target
 from netprof.probes.capture.capture import Capture
-from netprof.probes.capture.file import CaptureFile
+from netprof.probes.capture.file import LONGEST_NS, CaptureFile
 from netprof.probes.capture.flows import FlowBook, Hosts
 from netprof.session.cost import RecorderCost
 from netprof.session.options import parse_bin_ns
@@ -18,8 +18,8 @@ from netprof.trace import TraceWriter
 from netprof.units import count, parse_rate_bps, size
 from netprof.version import __version__
 
-_BEGIN_NS = 10**9
-"""When on its trace's clock a capture begins: what is dated a little before its first packet is still after zero."""
+_BEGIN_NS = LONGEST_NS + 10**9
+"""When on its trace's clock a capture begins: whatever is dated before its first packet is still after zero."""
 
 OnProgress = Callable[[int, int], None]
 """Told how many bytes of how many were read; of 0 where nobody knows."""

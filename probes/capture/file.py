@@ -16,8 +16,8 @@ from netprof.probes.capture.pcapng import PcapNg
 from netprof.probes.capture.source import Source
 
 _BLOCK_BYTES = 16 << 20
-_LONGEST_NS = 366 * 24 * 3600 * 10**9
-"""A capture is believed to last a year at most: a time further from its first one is damage."""
+LONGEST_NS = 366 * 24 * 3600 * 10**9
+"""A capture is believed to last a year at most: a time further from its first one, before or after, is damage."""
 
 
 class _Format(Protocol):
@@ -89,7 +89,7 @@ class CaptureFile:
             if not len(packets):
                 continue
             first_ns = int(packets.time_ns[0]) if first_ns is None else first_ns
-            wrong = np.flatnonzero(np.abs(packets.time_ns - first_ns) > _LONGEST_NS)
+            wrong = np.flatnonzero(np.abs(packets.time_ns - first_ns) > LONGEST_NS)
             self._implausible = len(wrong) > 0
             yield packets.where(np.arange(wrong[0])) if self._implausible else packets
             if self._implausible:

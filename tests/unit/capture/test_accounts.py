@@ -308,6 +308,21 @@ def test_the_report_of_a_capture(tmp_path: Path) -> None:
     assert alone["links"][0]["line_rate_bps"] is None
 
 
+@pytest.mark.parametrize("earlier_s", [0.5, 5, 365 * 86400])
+def test_packets_from_before_the_first_are_of_the_trace(earlier_s: float, tmp_path: Path) -> None:
+    """As where a clock was set back, or captures were put together: the trace begins with the earliest."""
+    packets = [sent(0, 0, "S"), *(sent(1000 * number, 1000) for number in range(20))]
+    path = write(tmp_path / "a.pcap", packets)
+    for number, each in enumerate(packets[10:]):
+        each.time = BEGAN_S - earlier_s + number / 1e4
+    wrpcap(str(path), packets)
+    document = report(path, tmp_path / "t")
+    meta: Meta = TraceReader(tmp_path / "t").meta
+    assert meta.clock.realtime_ns - meta.clock.monotonic_ns + meta.started_ns == int((BEGAN_S - earlier_s) * 10**9)
+    assert document["recording_s"] == pytest.approx(earlier_s + 9e-4, rel=1e-6)
+    assert [flow["tx"]["payload_bytes"] for flow in document["flows"]] == [20_000, 0]
+
+
 @pytest.mark.parametrize(
     ("packets", "link_type", "message"),
     [
