@@ -94,6 +94,11 @@ def check(path: Path, capture: Capture, file: CaptureFile, has_flows: bool, opti
     """Raise NetprofError where nothing of a capture is of use."""
     counts = capture.counts
     if not counts.packets:
+        if file.untimed:
+            raise NetprofError(
+                f"{path} holds {count(file.untimed, 'packet')} and says of none when it passed",
+                "capture with tcpdump or dumpcap, which write the times",
+            )
         raise NetprofError(f"{path} holds no packets" + (f": {file.damage}" if file.damage else ""))
     if not counts.streams:
         raise NetprofError(

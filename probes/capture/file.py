@@ -38,6 +38,7 @@ class CaptureFile:
         self._source = Source(path)
         self._block_bytes = block_bytes
         self._implausible = False
+        self._untimed = 0
         head = self._source.read(4)
         if Pcap.is_one(head):
             self._format: _Format = Pcap(self._source, head)
@@ -75,7 +76,7 @@ class CaptureFile:
     @property
     def untimed(self) -> int:
         """How many packets it holds without a time."""
-        return getattr(self._format, "untimed", 0)
+        return self._untimed + getattr(self._format, "untimed", 0)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -84,13 +85,22 @@ class CaptureFile:
 
     def blocks(self) -> Iterator[Packets]:
         """Yield the packets, block by block."""
-        first_ns = None
+        first_ns = 0
         for packets in self._format.blocks(self._block_bytes):
-            if not len(packets):
-                continue
-            first_ns = int(packets.time_ns[0]) if first_ns is None else first_ns
+            first_ns = first_ns or int(packets.time_ns[packets.time_ns != 0][:1].sum())
+            packets = self._timed(packets, first_ns)
             wrong = np.flatnonzero(np.abs(packets.time_ns - first_ns) > LONGEST_NS)
             self._implausible = len(wrong) > 0
-            yield packets.where(np.arange(wrong[0])) if self._implausible else packets
+            packets = packets.where(np.arange(wrong[0])) if self._implausible else packets
+            if len(packets):
+                yield packets
             if self._implausible:
                 return
+
+    def _timed(self, packets: Packets, first_ns: int) -> Packets:
+        """Return the packets that have a time: 0 is none, unless the capture's clock began with it."""
+        if 0 < first_ns <= LONGEST_NS:
+            return packets
+        timed = packets.time_ns != 0
+        self._untimed += len(timed) - int(timed.sum())
+        return packets if timed.all() else packets.where(timed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +14,7 @@ from scapy.contrib import roce
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
-from scapy.utils import wrpcap
+from scapy.utils import PcapNgWriter, wrpcap
 
 from netprof.analysis import analyze
 from netprof.errors import NetprofError, UsageError
@@ -338,6 +339,24 @@ def test_captures_of_no_use(packets: list[Packet], link_type: int, message: str,
         import_capture(tmp_path / "a.pcap", tmp_path / "t", CaptureOptions(MS), lambda done, total: None)
     assert (error.value.exit_code, "\n" in error.value.message) == (1, False)
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("simple", [True, False])
+def test_packets_without_a_time_are_no_empty_capture(simple: bool, tmp_path: Path) -> None:
+    """Simple blocks of a pcapng have none, and packets that were made up may be of time 0."""
+    path = tmp_path / "a.pcapng"
+    data = bytes(sent(0, 1000))
+    with PcapNgWriter(str(path)) as writer:
+        made = Ether(data)
+        made.time = 0
+        writer.write(made)
+    if simple:
+        body = struct.pack("<I", len(data)) + data + bytes(-len(data) % 4)
+        head = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+        head += struct.pack("<IIHHII", 1, 20, 1, 0, 0, 20)
+        path.write_bytes(head + struct.pack("<II", 3, 12 + len(body)) + body + struct.pack("<I", 12 + len(body)))
+    with pytest.raises(NetprofError, match=r"a.pcapng holds 1 packet and says of none when it passed"):
+        import_capture(path, tmp_path / "t", CaptureOptions(MS), lambda done, total: None)
 
 
 def test_a_damaged_capture_says_so(tmp_path: Path) -> None:

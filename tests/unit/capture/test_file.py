@@ -213,6 +213,32 @@ def test_damage_is_not_read_past(at: int, value: bytes, damage: str, tmp_path: P
     assert ([data for data, _, _ in found], said) == (DATAS[:5], damage)
 
 
+def timed(*times: int) -> bytes:
+    """A pcap of packets at these seconds."""
+    records = (struct.pack("<IIII", each, 0, len(PACKET), len(PACKET)) + PACKET for each in times)
+    return pcap()[:24] + b"".join(records)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected", "untimed"),
+    [
+        ([0, BEGAN_S, BEGAN_S + 1], [BEGAN_S, BEGAN_S + 1], 1),
+        ([BEGAN_S, 0, BEGAN_S + 1, 0], [BEGAN_S, BEGAN_S + 1], 2),
+        ([0, 0], [], 2),
+        ([0, 1, 2], [0, 1, 2], 0),
+    ],
+)
+def test_a_time_of_zero_is_none_where_the_clock_is_far_from_it(
+    times: list[int], expected: list[int], untimed: int, tmp_path: Path
+) -> None:
+    """And what has a time is read, wherever in the file the others are."""
+    path = tmp_path / "a.pcap"
+    path.write_bytes(timed(*times))
+    with CaptureFile(path) as file:
+        found = [time_ns // 10**9 for block in file.blocks() for time_ns in block.time_ns.tolist()]
+        assert (found, file.untimed, file.damage) == (expected, untimed, "")
+
+
 @settings(max_examples=60)
 @given(
     st.binary(max_size=300), st.sampled_from([b"", pcap()[:24], section("<", [(1, b"")]), gzip.compress(pcap())[:60]])
