@@ -12,6 +12,7 @@ from netprof.model import Clock, Device, LineRate, Losses, Meta, SkippedProbe, S
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.file import LONGEST_NS, CaptureFile
 from netprof.probes.capture.flows import FlowBook, Hosts
+from netprof.probes.capture.tunnels import in_words
 from netprof.session.cost import RecorderCost
 from netprof.session.options import parse_bin_ns
 from netprof.trace import TraceWriter
@@ -102,7 +103,8 @@ def check(path: Path, capture: Capture, file: CaptureFile, has_flows: bool, opti
         raise NetprofError(f"{path} holds no packets" + (f": {file.damage}" if file.damage else ""))
     if not counts.streams:
         raise NetprofError(
-            f"{path} holds {count(counts.packets, 'packet')}, and none of TCP or RoCE that could be read",
+            f"{path} holds {count(counts.packets, 'packet')}, and none of TCP or RoCE that could be read"
+            + (f": {in_words(counts.unread)}" if counts.unread else ""),
             "capture with more of each packet (tcpdump -s 128)" if counts.cut else "capture where the job's traffic is",
         )
     if not has_flows:
@@ -124,24 +126,26 @@ def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
         yield f"{size(counts.unseen_bytes)} of payload passed without being captured, as sequence numbers show"
     if counts.twice:
         yield (
-            f"{count(counts.twice, 'packet')} are in the capture a second time, from another device, with a tunnel or "
-            "VLAN or without, or from a mirror of both ways: they are left out"
+            f"left out: {count(counts.twice, 'packet that is', 'packets that are')} in the capture a second time, from "
+            "another device, inside or outside of a tunnel or VLAN, or from a mirror of both ways"
         )
     if counts.cut:
-        yield f"{count(counts.cut, 'packet')} were captured too short for their headers, and are left out"
+        yield f"{count(counts.cut, 'packet was', 'packets were')} captured too short for the headers, and left out"
     if counts.fragments:
-        yield f"{count(counts.fragments, 'later fragment')} of IP packets are left out: they name no flow"
+        yield f"left out: {count(counts.fragments, 'later fragment')} of IP packets, which name no flow"
     if counts.not_dissected:
         yield (
-            f"{count(counts.not_dissected, 'packet')} of rare framings are left out: only the first "
-            f"{count(counts.dissected, 'such packet')} were taken apart"
+            f"left out: {count(counts.not_dissected, 'packet')} of rare framings, of which only the first "
+            f"{counts.dissected} were taken apart"
         )
+    if counts.unread:
+        yield f"not looked into: {in_words(counts.unread)}; what streams they carry is unknown"
     if file.untimed:
-        yield f"{count(file.untimed, 'packet')} without a time are left out"
+        yield f"left out: {count(file.untimed, 'packet')} without a time"
     if capture.guessed:
         yield (
-            f"{count(capture.guessed, 'packet')} are several of the link put together, and no handshake says how large "
-            "those were: they are counted as of 1500 bytes each"
+            f"{count(capture.guessed, 'packet is', 'packets are')} several of the link put together, and no handshake "
+            "says how large those were: they are counted as of 1500 bytes each"
         )
 
 

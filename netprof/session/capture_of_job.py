@@ -231,7 +231,7 @@ def _beside(jobs: JobFlows, matching: ClockMatch) -> Iterator[str]:
             "stream that both saw says how well"
         )
     if jobs.strangers:
-        yield f"{count(jobs.strangers, 'connection')} of the capture that are not the job's are left out"
+        yield f"left out: {count(jobs.strangers, 'connection')} of the capture, not of the job"
     if jobs.elsewhere and not jobs.new_devices:
         some = ", ".join(sorted(jobs.elsewhere)[:4])
         yield f"the capture's RoCE packets are at no address of the job's flows: name its own with --host ({some})"

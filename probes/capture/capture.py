@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from netprof.probes.capture.bins import bin_groups, wire_rows
 from netprof.probes.capture.events import RoceEvents
 from netprof.probes.capture.file import CaptureFile
 from netprof.probes.capture.flows import LEFT_OUT, FlowBook
-from netprof.probes.capture.framing import parse
+from netprof.probes.capture.framing import FRAMED, parse
 from netprof.probes.capture.grouped import Groups
 from netprof.probes.capture.identity import identities
 from netprof.probes.capture.links import beyond_link, check_link_types, devices
@@ -44,6 +45,7 @@ class Counts:
     not_dissected: int = 0
     twice: int = 0  # seen again: on another device, or in a mirror of both ways
     unseen_bytes: int = 0  # of payload, that passed and are not in the capture
+    unread: Counter[str] = field(default_factory=Counter)  # by kind, of tunnels and links that nobody looks into
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,14 +203,27 @@ class Capture:
         found, left = parse(packets, self._file.interfaces)
         self.counts.cut += left.cut
         self.counts.fragments += left.fragments
+        self.counts.unread += left.unread
         odd = np.unique(np.concatenate(left.odd)) if left.odd else np.zeros(0, np.int64)
+        if len(odd):
+            odd = odd[~self._of_unknown_links(packets.interface[odd])]
         if len(odd):
             taken = odd[: max(0, MOST_DISSECTED - self.counts.dissected)]
             self.counts.dissected += len(taken)
             self.counts.not_dissected += len(odd) - len(taken)
-            found = concatenate([found, dissect.dissect(packets, taken, self._file.interfaces)])
+            found = concatenate([found, dissect.dissect(packets, taken, self._file.interfaces, self.counts.unread)])
         self.counts.streams += len(found)
         return found
+
+    def _of_unknown_links(self, interface: Int64) -> Bool:
+        """Say which packets, by their interface, are of kinds of links that nobody knows, and count them."""
+        unknown = np.zeros(len(interface), np.bool_)
+        for number in np.unique(interface).tolist():
+            link_type = self._file.interfaces[number].link_type
+            if link_type not in FRAMED and not dissect.knows(link_type):
+                unknown |= interface == number
+                self.counts.unread[f"link type {link_type}"] += int((interface == number).sum())
+        return unknown
 
     def _note(self, packets: Packets) -> None:
         self.counts.packets += len(packets)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from netprof.probes.capture import bth, networks
+from netprof.probes.capture import bth, networks, tunnels
 from netprof.probes.capture.framing import segment_size
 from netprof.probes.capture.packets import Int64, Interface, Packets
 from netprof.probes.capture.segments import ADDRESSES, SYN, UNKNOWN, Segments, segments_of
 from netprof.schema import ROCE, TCP
+
+_ERSPAN = 0x88BE
 
 
 def knows(link_type: int) -> bool:
@@ -20,14 +23,22 @@ def knows(link_type: int) -> bool:
     return link_type in _scapy().link_types.num2layer
 
 
-def dissect(packets: Packets, rows: Int64, interfaces: Sequence[Interface]) -> Segments:
-    """Return the segments among some of a block's packets, by number."""
+def dissect(
+    packets: Packets, rows: Int64, interfaces: Sequence[Interface], unread: Counter[str] | None = None
+) -> Segments:
+    """Return the segments among some of a block's packets, by number.
+
+    `unread` counts packets of tunnels that scapy cannot look into either.
+    """
     found = []
     for row in rows.tolist():
         link_type = interfaces[int(packets.interface[row])].link_type
-        segment = dissect_one(packets.bytes_of(row), int(packets.length[row]), link_type)
+        layers = _layers_of(packets.bytes_of(row), link_type)
+        segment = _innermost(layers, int(packets.length[row]))
         if segment is not None:
             found.append(segment | {"packet": row})
+        elif unread is not None and (tunnel := _tunnel(layers)):
+            unread[tunnel] += 1
     columns: dict[str, Any] = {
         name: np.array([each.get(name, unknown) for each in found], np.uint64 if name in ADDRESSES else np.int64)
         for name, unknown in UNKNOWN.items()
@@ -40,14 +51,32 @@ def dissect_one(data: bytes, length: int, link_type: int) -> dict[str, int] | No
 
     `length` is how long it was on the link.
     """
-    scapy = _scapy()
-    layer = scapy.link_types.num2layer.get(link_type)
-    if layer is None:
-        return None
+    return _innermost(_layers_of(data, link_type), length)
+
+
+def _layers_of(data: bytes, link_type: int) -> list[Any]:
+    layer = _scapy().link_types.num2layer.get(link_type)
     try:
-        layers = _layers(layer(data))
+        return _layers(layer(data)) if layer is not None else []
     except Exception:  # scapy raises whatever a damaged packet makes its fields raise
-        return None
+        return []
+
+
+def _tunnel(layers: list[Any]) -> str:
+    """Return what a packet without a segment was a tunnel of, "" for none: it ends in bytes that scapy cannot read."""
+    scapy = _scapy()
+    below = layers[-2] if len(layers) > 1 and isinstance(layers[-1], scapy.raw) else None
+    if isinstance(below, scapy.gre):
+        return f"GRE of protocol 0x{below.proto:04x}"
+    if isinstance(below, scapy.ip):
+        return tunnels.OF_IP.get(below.proto, "")
+    if isinstance(below, scapy.udp):
+        return tunnels.OF_UDP.get(below.dport, "")
+    return below.name if isinstance(below, (scapy.mpls, *scapy.overlays)) else ""
+
+
+def _innermost(layers: list[Any], length: int) -> dict[str, int] | None:
+    scapy = _scapy()
     begins = np.cumsum([0, *(_own_bytes(each) for each in layers)]).tolist()
     for index in range(len(layers) - 1, -1, -1):
         if isinstance(layers[index], (scapy.tcp, scapy.bth)):
@@ -167,17 +196,22 @@ class _Scapy:
         logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # what it finds missing on this machine is no matter
         import socket
 
+        import scapy.contrib.erspan as erspan
         import scapy.contrib.geneve as geneve
-        import scapy.contrib.mpls
+        import scapy.contrib.mpls as mpls
         import scapy.contrib.roce as roce
         import scapy.layers.ppp  # noqa: F401 (PPPoE)
         from scapy.config import conf
         from scapy.layers import inet, inet6, l2, vxlan
-        from scapy.packet import NoPayload
+        from scapy.packet import NoPayload, Raw, bind_layers, split_layers
 
         self.link_types, self.none = conf.l2types, NoPayload
         self.ip, self.ip6, self.tcp, self.udp = inet.IP, inet6.IPv6, inet.TCP, inet.UDP
         self.bth, self.grh = roce.BTH, roce.GRH
+        # ERSPAN of type I has no header, which scapy tells by the first bits of an address.
+        split_layers(l2.GRE, erspan.ERSPAN, proto=_ERSPAN, seqnum_present=0)
+        bind_layers(l2.GRE, l2.Ether, proto=_ERSPAN, seqnum_present=0)
+        self.raw, self.gre, self.mpls = Raw, l2.GRE, mpls.MPLS
         self.vlan, self.overlays = l2.Dot1Q, (vxlan.VXLAN, geneve.GENEVE)
         self.inet_aton, self.inet_pton, self.af_inet6 = socket.inet_aton, socket.inet_pton, socket.AF_INET6
 

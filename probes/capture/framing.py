@@ -6,11 +6,13 @@ thousand times as long. Lengths come from the headers, for a capture may hold on
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from netprof.probes.capture import bth, networks
+from netprof.probes.capture import bth, networks, tunnels
 from netprof.probes.capture.packets import Bool, Bytes, Int64, Interface, Packets, number, wide_number
 from netprof.probes.capture.segments import SYN, Segments, concatenate, segments_of
 from netprof.schema import ROCE, TCP
@@ -28,17 +30,24 @@ _ODD_ETHER = (0x8847, 0x8848, 0x8864, 0x88E7, 0x8915)  # MPLS, PPPoE, provider b
 _ODD_IP = (4, 41, 47, 51)  # IP in IP, GRE, authentication
 _EXTENSIONS = (0, 43, 60)
 _FRAGMENT, _UDP = 44, 17
-_VXLAN_PORT, _GENEVE_PORT = 4789, 6081
+_VXLAN_PORTS, _GENEVE_PORT = (4789, 4790, 8472), 6081  # of IANA, its generic extension, and Linux
+_VXLAN_BYTES, _VXLAN_FLAGS = 8, 0x08000000  # of a header that only numbers its network
+_VXLAN_HAS_NUMBER, _VXLAN_HAS_KIND, _VXLAN_ETHERNET = 8, 4, 3
+_WIREGUARD_PORT = 51820
 _DEEPEST = 8
 
 
 @dataclass
 class Left:
-    """What of a block is no segment here: packets for `dissect`, by number, and how many cannot be used at all."""
+    """What of a block is no segment here: packets for `dissect`, by number, and how many cannot be used at all.
+
+    `unread` counts those of tunnels that nobody here looks into.
+    """
 
     odd: list[Int64] = field(default_factory=list)
     cut: int = 0
     fragments: int = 0
+    unread: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +110,7 @@ class _Parser:
             place = _At(place.packet, place.at + 4 * tagged, kind, network)
         place = place.where(self._have(place, 0))
         self._odd(place.packet[np.isin(place.kind, (*_ODD_ETHER, *_VLAN))])
+        self._unread(place.kind, tunnels.OF_LINK)
         found = []
         for version, read in ((_IPV4, self._ipv4), (_IPV6, self._ipv6)):
             own = place.where(place.kind == version)
@@ -111,6 +121,10 @@ class _Parser:
     def _odd(self, packet: Int64) -> None:
         if len(packet):
             self._left.odd.append(packet)
+
+    def _unread(self, number: Int64, tunnels: Mapping[int, str]) -> None:
+        for each in np.unique(number[np.isin(number, list(tunnels))]).tolist():
+            self._left.unread[tunnels[each]] += int((number == each).sum())
 
     def _have(self, place: _At, size: int) -> Bool:
         """Say which places have `size` bytes behind them, and count the others as cut."""
@@ -170,6 +184,7 @@ class _Parser:
 
     def _transport(self, place: _At, network: _Network, deep: int) -> list[Segments]:
         self._odd(place.packet[np.isin(place.kind, _ODD_IP)])
+        self._unread(place.kind[~np.isin(place.kind, _ODD_IP)], tunnels.OF_IP)
         own = place.kind == TCP
         found = [self._tcp(place.where(own), network.where(own))]
         own = place.kind == _UDP
@@ -185,13 +200,29 @@ class _Parser:
         self._odd(place.packet[port == _GENEVE_PORT])
         if (port == bth.PORT).any():
             found.append(self._rdma(place.where(port == bth.PORT), network.where(port == bth.PORT)))
-        if (port == _VXLAN_PORT).any() and deep < _DEEPEST:
-            found += self._vxlan(place.where(port == _VXLAN_PORT), deep)
+        overlaid = self._is_vxlan(place, port)
+        if overlaid.any() and deep < _DEEPEST:
+            found += self._vxlan(place.where(overlaid), deep)
+        # A port that a program got by chance may be this one; all messages of WireGuard begin alike.
+        chance = (port == _WIREGUARD_PORT) & ~_between(number(self._data, place.at + 8, 4, little=True), 1, 4)
+        self._unread(port[~overlaid & ~chance], tunnels.OF_UDP)
         return found
+
+    def _is_vxlan(self, place: _At, port: Int64) -> Bool:
+        """Say which datagrams carry a VXLAN: by their port, or on any other if all that can be told agrees."""
+        header, at = number(self._data, place.at + 8, 4), place.at + 8
+        named = np.isin(port, _VXLAN_PORTS) & (header >> 24 & _VXLAN_HAS_NUMBER > 0)
+        likely = (header == _VXLAN_FLAGS) & (number(self._data, at + 7, 1) == 0)
+        if likely.any():
+            likely &= np.isin(number(self._data, at + _VXLAN_BYTES + 12, 2), (_IPV4, _IPV6, *_VLAN))
+        return np.asarray(named | likely)
 
     def _vxlan(self, place: _At, deep: int) -> list[Segments]:
         place = place.where(self._have(place, 16 + 14))
-        place = place.where(number(self._data, place.at + 8, 1) & 8 > 0)
+        flags, kind = number(self._data, place.at + 8, 1), number(self._data, place.at + 11, 1)
+        is_other = (flags & _VXLAN_HAS_KIND > 0) & (kind != _VXLAN_ETHERNET)
+        self._odd(place.packet[is_other])
+        place = place.where(~is_other)
         network = networks.in_overlay(number(self._data, place.at + 12, 3))
         return self.frames(place.packet, place.at + 16, _ETHERNET, network, deep + 1)
 
@@ -277,3 +308,7 @@ def segment_size(options: bytes) -> int:
         else:
             at += max(2, options[at + 1])
     return 0
+
+
+def _between(values: Int64, low: int, high: int) -> Bool:
+    return np.asarray((values >= low) & (values <= high))

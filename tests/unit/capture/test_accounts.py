@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -359,6 +360,21 @@ def test_packets_without_a_time_are_no_empty_capture(simple: bool, tmp_path: Pat
         import_capture(path, tmp_path / "t", CaptureOptions(MS), lambda done, total: None)
 
 
+def test_what_no_stream_was_found_in_is_named(tmp_path: Path) -> None:
+    """Beside others in a note, alone in the refusal; a device's whole kind of link as well."""
+    hidden = LINK / IP(src=A, dst=B, proto=50) / Raw(bytes(100))
+    document = report(write(tmp_path / "a.pcap", [sent(0, 0, "S"), sent(0, 10), hidden]), tmp_path / "t")
+    assert "not looked into: 1 packet of IPsec; what streams they carry is unknown" in document["notes"]
+    with pytest.raises(NetprofError, match=r"none of TCP or RoCE that could be read: 2 packets of IPsec"):
+        report(write(tmp_path / "b.pcap", [hidden, hidden.copy()]), tmp_path / "u")
+    with PcapNgWriter(str(tmp_path / "c.pcapng")) as writer:
+        for number, (link_type, packet) in enumerate([(1, sent(0, 10)), (189, Raw(bytes(64))), (1, sent(10, 10))]):
+            packet.time, packet.sniffed_on, writer.linktype = BEGAN_S + number, f"dev{link_type}", link_type
+            writer.write(packet)
+    document = report(tmp_path / "c.pcapng", tmp_path / "v")
+    assert "not looked into: 1 packet of link type 189; what streams they carry is unknown" in document["notes"]
+
+
 def test_a_damaged_capture_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", [sent(0, 0, "S"), sent(0, 1000), sent(1000, 1000)])
     path.write_bytes(path.read_bytes()[:-10])
@@ -381,29 +397,33 @@ def test_options_as_typed() -> None:
 
 COUNTS = {
     "unseen_bytes": "1.00 kB of payload passed without being captured",
-    "twice": "1000 packets are in the capture a second time",
+    "twice": "left out: 1000 packets that are in the capture a second time",
     "cut": "1000 packets were captured too short",
-    "fragments": "1000 later fragments",
-    "not_dissected": "1000 packets of rare framings",
+    "fragments": "left out: 1000 later fragments",
+    "not_dissected": "left out: 1000 packets of rare framings",
 }
 OF_FILE = {
     "dropped": "the program that captured missed 1000 packets",
-    "untimed": "1000 packets without a time",
+    "untimed": "left out: 1000 packets without a time",
     "damage": "the capture is damaged (1000)",
 }
 
 
-@pytest.mark.parametrize("name", ["", "guessed", *COUNTS, *OF_FILE])
+@pytest.mark.parametrize("name", ["", "guessed", "unread", *COUNTS, *OF_FILE])
 def test_what_is_said_is_what_there_was(name: str) -> None:
-    counts = SimpleNamespace(**dict.fromkeys((*COUNTS, "packets", "dissected"), 0))
+    counts = SimpleNamespace(**dict.fromkeys((*COUNTS, "packets", "dissected"), 0), unread=Counter())
     file = SimpleNamespace(dropped=0, untimed=0, damage="")
     capture = SimpleNamespace(counts=counts, guessed=1000 if name == "guessed" else 0)
     if name in COUNTS:
         setattr(counts, name, 1000)
+    elif name == "unread":
+        counts.unread = Counter(dict.fromkeys("abcde", 10) | {"WireGuard": 900, "link type 9": 50})
     elif name in OF_FILE:
         setattr(file, name, "1000" if name == "damage" else 1000)
     first, *others = said(cast(Capture, capture), cast(CaptureFile, file))
     assert first.startswith("a capture holds packets as they passed one place")
     expected = COUNTS | OF_FILE | {"guessed": "1000 packets are several of the link put together"}
+    some = "900 packets of WireGuard, 50 packets of link type 9, 10 packets of a, 10 packets of b, 30 packets of other"
+    expected["unread"] = f"not looked into: {some} kinds"
     assert len(others) == (1 if name else 0)
     assert all(expected[name] in note for note in others)

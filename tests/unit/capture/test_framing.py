@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -203,6 +204,91 @@ def test_what_is_rare_is_left_to_scapy(packet: Packet) -> None:
     assert (row["source_low"], row["destination_low"]) == (0x0A000001, 0x0A000002)
     assert (row["source_port"], row["destination_port"], row["payload"]) == (9, 80, 100)
     assert row["header_bytes"] == len(data) - 100
+
+
+INNER: Any = LINK / IP(src="10.0.0.1", dst="10.0.0.2", id=7) / TCP(sport=9, dport=80) / Raw(b"x" * 100)
+BETWEEN = LINK / IP(src="1.1.1.1", dst="2.2.2.2")
+ROCE_V1 = bytes.fromhex("0200000000010200000000028915") + bytes(
+    IPv6(src="fd00::1", dst="fd00::2", nh=27, plen=116) / roce.BTH(opcode=4, dqpn=5) / Raw(bytes(100))
+)
+
+
+def test_rare_packets_of_both_protocols_in_one_block() -> None:
+    datas = [bytes(BETWEEN / GRE() / INNER[IP]), ROCE_V1, bytes(BETWEEN / GRE() / INNER[IP])]
+    packets, interfaces = block(datas, [len(each) for each in datas], [ETHERNET] * 3)
+    found = dissect(packets, np.arange(3), interfaces)
+    assert [
+        (row["protocol"], row["destination_port"], row["queue_pair"], row["identifier"]) for row in rows(found)
+    ] == [
+        (6, 80, 0, 7),
+        (17, 0, 5, 0),
+        (6, 80, 0, 7),
+    ]
+
+
+@pytest.mark.parametrize("link", [LINK, Ether(src="02:00:00:00:00:01", dst="10:70:fd:00:00:02")])
+@pytest.mark.parametrize(
+    "header", ["", "1001000000000000", "200100000000000000000000", "2001" + "00" * 9 + "01" + "00" * 8]
+)
+def test_mirrors_of_a_switch(header: str, link: Packet) -> None:
+    """ERSPAN of types I, II and III, this without and with what the platform adds."""
+    kind = 0x22EB if header.startswith("2") else 0x88BE
+    gre = GRE(proto=kind, seqnum_present=1, sequence_number=1) if header else GRE(proto=kind)
+    data = bytes(BETWEEN / gre / Raw(bytes.fromhex(header)) / link / INNER.payload)
+    packets, interfaces = block([data], [len(data)], [ETHERNET])
+    found, left = parse(packets, interfaces)
+    assert len(found) == 0
+    (row,) = rows(dissect(packets, np.concatenate(left.odd), interfaces))
+    assert (row["source_low"], row["destination_port"], row["payload"], row["header_bytes"]) == (
+        0x0A000001,
+        80,
+        100,
+        len(data) - 100,
+    )
+
+
+@pytest.mark.parametrize("port", [4789, 4790, 8472, 65330])
+@pytest.mark.parametrize("flags", [0x08, 0x0C])
+def test_overlays_on_any_port(flags: int, port: int) -> None:
+    """The port is the standard's or Linux's own, or any where all else is as in a VXLAN; a kind, if told, Ethernet."""
+    header = bytes([flags, 0, 0, 3 if flags & 4 else 0, 0, 0, 7, 0])
+    data = bytes(BETWEEN / UDP(sport=5555, dport=port) / Raw(header) / INNER)
+    found, left = parse(*block([data], [len(data)], [ETHERNET]))
+    assert [(row["destination_port"], row["payload"]) for row in rows(found)] == (
+        [(80, 100)] if port != 65330 or flags == 8 else []
+    )
+    assert not left.odd
+
+
+def test_an_overlay_of_packets_is_left_to_scapy() -> None:
+    header = bytes([0x0C, 0, 0, 1, 0, 0, 7, 0])
+    data = bytes(BETWEEN / UDP(sport=5555, dport=4790) / Raw(header) / INNER[IP])
+    packets, interfaces = block([data], [len(data)], [ETHERNET])
+    found, left = parse(packets, interfaces)
+    (row,) = rows(dissect(packets, np.concatenate(left.odd), interfaces))
+    assert (len(found), row["payload"], row["network"]) == (0, 100, 8 << 24)
+
+
+@pytest.mark.parametrize(
+    ("packet", "kind"),
+    [
+        (LINK / IP(src="1.1.1.1", dst="2.2.2.2", proto=50) / Raw(bytes(100)), "IPsec"),
+        (BETWEEN / UDP(sport=9, dport=51820) / Raw(b"\x04\0\0\0" + bytes(80)), "WireGuard"),
+        (BETWEEN / UDP(sport=53, dport=51820) / Raw(b"\x81\x80\0\1" + bytes(80)), ""),
+        (BETWEEN / UDP(sport=9, dport=2152) / Raw(b"\x30\xff" + bytes(80)), "GTP-U"),
+        (Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02", type=0x88E5) / Raw(bytes(80)), "MACsec"),
+        (BETWEEN / GRE(proto=0x1234) / Raw(bytes(80)), "GRE of protocol 0x1234"),
+        (BETWEEN / IP(src="3.3.3.3", dst="4.4.4.4", proto=50) / Raw(bytes(80)), "IPsec"),
+        (BETWEEN / GRE() / IP(src="3.3.3.3", dst="4.4.4.4") / UDP(sport=1, dport=2) / Raw(bytes(80)), ""),
+        (BETWEEN / UDP(sport=1, dport=2) / Raw(bytes(80)), ""),
+    ],
+)
+def test_tunnels_that_hide_what_is_in_them_are_counted(packet: Packet, kind: str) -> None:
+    data = bytes(packet)
+    packets, interfaces = block([data], [len(data)], [ETHERNET])
+    _, left = parse(packets, interfaces)
+    dissect(packets, np.concatenate([np.zeros(0, np.int64), *left.odd]), interfaces, left.unread)
+    assert left.unread == (Counter({kind: 1}) if kind else Counter())
 
 
 def test_fragments_and_cut_headers_are_counted() -> None:
