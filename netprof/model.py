@@ -177,6 +177,7 @@ class Losses:
     lost_marks: int = 0
     untracked_flows: int = 0  # flows that found the table full: what they moved until there was room is not in bins
     healed_bytes: int = 0  # payload whose packet no hook saw; recovered from the sequence numbers
+    unseen_packets: int = 0  # of RoCE, that a capture does not hold: how much they carried is unknown
     late_flows: int = 0  # flows that had moved bytes when netprof came to know of them, after the attach
     late_bytes: int = 0  # those bytes of payload, both ways: in table `flows`, but in no bin
     truncated: bool = False  # the recorder did not finish: the end of the trace is missing
@@ -188,6 +189,7 @@ class Losses:
             lost_marks=self.lost_marks + other.lost_marks,
             untracked_flows=self.untracked_flows + other.untracked_flows,
             healed_bytes=self.healed_bytes + other.healed_bytes,
+            unseen_packets=self.unseen_packets + other.unseen_packets,
             late_flows=self.late_flows + other.late_flows,
             late_bytes=self.late_bytes + other.late_bytes,
             truncated=self.truncated or other.truncated,

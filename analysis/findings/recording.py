@@ -168,6 +168,7 @@ def _losses(finding: RecordingFinding) -> str:
         "the end of the trace" if finding.recorded.truncated else "",
         count(len(finding.damage), "damaged table") if finding.damage else "",
         f"{size(unseen)} unseen" if unseen else "",
+        f"about {count(losses.unseen_packets, 'packet')} of RoCE" if losses.unseen_packets else "",
     ]
     said = ", ".join(part for part in parts if part)
     if not said and not finding.failed_checks and (reconciled is None or reconciled.holds is None):

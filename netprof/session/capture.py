@@ -77,7 +77,7 @@ def import_capture(path: Path, out: Path, options: CaptureOptions, on_progress: 
             devices=tuple(Device(address, 0, line_rate(options)) for address, _ in hosts),
             series=capture.series,
             warnings=tuple(said(capture, file)),
-            losses=Losses(healed_bytes=capture.counts.unseen_bytes),
+            losses=losses(capture),
             cost=cost.result(writer.size_bytes(), (), (0.0, ())),
         )
         writer.close(meta)
@@ -111,6 +111,11 @@ def check(path: Path, capture: Capture, file: CaptureFile, has_flows: bool, opti
         raise NetprofError(f"{options.host} is not in {path}", "name an address that the capture's packets have")
 
 
+def losses(capture: Capture) -> Losses:
+    """Return what a capture does not hold of what passed."""
+    return Losses(healed_bytes=capture.counts.unseen_bytes, unseen_packets=capture.counts.unseen_packets)
+
+
 def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
     """Yield what a reader must know of how the capture was read, and of what is not in it."""
     counts = capture.counts
@@ -124,6 +129,11 @@ def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
         yield f"the program that captured missed {count(file.dropped, 'packet')}, as it says itself"
     if counts.unseen_bytes:
         yield f"{size(counts.unseen_bytes)} of payload passed without being captured, as sequence numbers show"
+    if counts.unseen_packets:
+        yield (
+            f"about {count(counts.unseen_packets, 'packet')} of RoCE passed without being captured, or out of order, "
+            "as sequence numbers show: how much they carried is unknown"
+        )
     if counts.twice:
         yield (
             f"left out: {count(counts.twice, 'packet that is', 'packets that are')} in the capture a second time, from "

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.errors import NetprofError
-from netprof.model import Device, Losses, Meta, StartedProbe
+from netprof.model import Device, Meta, StartedProbe
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.clock import ClockMatch, Passed, match_clock
 from netprof.probes.capture.file import CaptureFile
 from netprof.probes.capture.flows import End, FlowBook, Owner
 from netprof.probes.probe import Columns
 from netprof.schema import SCHEMA_VERSION, TCP, UNKNOWN_RANK, tables
-from netprof.session.capture import CaptureOptions, OnProgress, line_rate, said
+from netprof.session.capture import CaptureOptions, OnProgress, line_rate, losses, said
 from netprof.trace import TraceReader, TraceWriter
 from netprof.units import count, duration
 from netprof.version import __version__
@@ -214,7 +214,7 @@ def _described(
         series=job.series + capture.series,
         probes_started=(*job.probes_started, StartedProbe("capture", detail)),
         warnings=(*job.warnings, *_beside(jobs, matching), *said(capture, file)),
-        losses=job.losses + Losses(healed_bytes=capture.counts.unseen_bytes),
+        losses=job.losses + losses(capture),
     )
 
 

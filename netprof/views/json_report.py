@@ -175,6 +175,7 @@ own PID namespace, as in a container), `rank`, and what it runs in, null where i
 `container.{id,runtime}`, `pod.{uid,name,namespace}` of Kubernetes, `slurm.{job,step}` |
 | `losses` | what the recording missed: `merged_bins`, `lost_marks`, `untracked_flows`, `healed_bytes`, `truncated`; \
 `damage[]`: what its tables hold that no recorder writes, and is left out; \
+`unseen_packets`: of RoCE, by the sequence numbers of those that a capture holds; \
 `late_flows`, `late_bytes`: flows found after the attach, and what they had moved by then, in no time bin |
 | `cost` | what recording cost: `wall_s`, `cpu_s`, the part of both until the probes were attached (`start_s`, \
 `start_cpu_s`), `cpu_share` of a core since, `peak_memory_bytes`, `trace_bytes`, `bpf_sampled_s`, \

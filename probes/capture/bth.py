@@ -61,6 +61,16 @@ def is_response(opcode: Int64) -> Bool:
     return np.asarray(np.isin(opcode & _OPERATION, _RESPONSES) & np.isin(opcode & _TRANSPORT, (_RC, _RD, _XRC)))
 
 
+def is_next(former: Int64, opcode: Int64) -> Bool:
+    """Say which packets have the number after the former one, if none passed in between.
+
+    A request to read takes as many numbers as it has responses, and responses have those that requests leave to them:
+    only within a message these follow one another.
+    """
+    inside = np.isin(former & _OPERATION, _RESPONSES[:2]) & np.isin(opcode & _OPERATION, _RESPONSES[1:3])
+    return np.where(is_response(opcode), inside, former & _OPERATION != _READ_REQUEST)
+
+
 def is_numbered(opcode: Int64) -> Bool:
     """Say whose sequence number, if seen before, means that it is sent again.
 

@@ -45,6 +45,7 @@ class Counts:
     not_dissected: int = 0
     twice: int = 0  # seen again: on another device, or in a mirror of both ways
     unseen_bytes: int = 0  # of payload, that passed and are not in the capture
+    unseen_packets: int = 0  # of RoCE, that passed and are not in the capture
     unread: Counter[str] = field(default_factory=Counter)  # by kind, of tunnels and links that nobody looks into
 
 
@@ -136,7 +137,8 @@ class Capture:
             yield from self._roce_rows(_where(block, ~of_tcp))
 
     def _roce_rows(self, own: Sorted) -> Iterator[tuple[str, Columns]]:
-        amounts, events = self._roce.account(own.stream, own.segments, own.length)
+        amounts, events, missing = self._roce.account(own.stream, own.segments, own.length)
+        self.counts.unseen_packets += int(missing[self._wanted(own.stream)].sum())
         yield from self._rows(own, amounts, amounts, np.ones(len(own.stream), np.bool_))
         kept = self._wanted(own.stream)
         own, events = _where(own, kept), {name: event[kept] for name, event in events.items()}

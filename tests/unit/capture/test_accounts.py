@@ -397,6 +397,7 @@ def test_options_as_typed() -> None:
 
 COUNTS = {
     "unseen_bytes": "1.00 kB of payload passed without being captured",
+    "unseen_packets": "about 1000 packets of RoCE passed without being captured",
     "twice": "left out: 1000 packets that are in the capture a second time",
     "cut": "1000 packets were captured too short",
     "fragments": "left out: 1000 later fragments",
