@@ -11,7 +11,7 @@ from netprof.errors import NetprofError, UsageError
 from netprof.model import Clock, Device, LineRate, Losses, Meta, SkippedProbe, StartedProbe, Target
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.file import LONGEST_NS, CaptureFile
-from netprof.probes.capture.flows import FlowBook, Hosts
+from netprof.probes.capture.flows import MOST_HOSTS, OTHERS, FlowBook, Hosts
 from netprof.probes.capture.tunnels import in_words
 from netprof.session.cost import RecorderCost
 from netprof.session.options import parse_bin_ns
@@ -21,6 +21,8 @@ from netprof.version import __version__
 
 _BEGIN_NS = LONGEST_NS + 10**9
 """When on its trace's clock a capture begins: whatever is dated before its first packet is still after zero."""
+
+_FEWER = "For fewer: tcpdump -r CAPTURE -w PART FILTER, or --host"
 
 OnProgress = Callable[[int, int], None]
 """Told how many bytes of how many were read; of 0 where nobody knows."""
@@ -76,7 +78,7 @@ def import_capture(path: Path, out: Path, options: CaptureOptions, on_progress: 
             targets=tuple(Target(pid, 0, f"{address}, as captured") for address, pid in hosts),
             devices=tuple(Device(address, 0, line_rate(options)) for address, _ in hosts),
             series=capture.series,
-            warnings=tuple(said(capture, file)),
+            warnings=(*said(capture, file), *_crowded(hosts)),
             losses=losses(capture),
             cost=cost.result(writer.size_bytes(), (), (0.0, ())),
         )
@@ -109,6 +111,15 @@ def check(path: Path, capture: Capture, file: CaptureFile, has_flows: bool, opti
         )
     if not has_flows:
         raise NetprofError(f"{options.host} is not in {path}", "name an address that the capture's packets have")
+
+
+def _crowded(hosts: Hosts) -> Iterator[str]:
+    """Say what is not told apart because a trace has no room for it."""
+    if hosts.together:
+        yield (
+            f"{count(hosts.together, 'address is', 'addresses are')} put together as '{OTHERS}': the first "
+            f"{MOST_HOSTS} are hosts of their own. {_FEWER}"
+        )
 
 
 def losses(capture: Capture) -> Losses:
@@ -152,6 +163,11 @@ def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
         yield f"not looked into: {in_words(counts.unread)}; what streams they carry is unknown"
     if file.untimed:
         yield f"left out: {count(file.untimed, 'packet')} without a time"
+    if capture.together:
+        yield (
+            f"events of {count(capture.together, 'queue pair')} are counted together: there are too many to tell all "
+            f"apart; their bytes are. {_FEWER}"
+        )
     if capture.guessed:
         yield (
             f"{count(capture.guessed, 'packet is', 'packets are')} several of the link put together, and no handshake "

@@ -92,6 +92,11 @@ class Capture:
         return tuple(self._events.series)
 
     @property
+    def together(self) -> int:
+        """How many ways of queue pairs have events that are counted together, for they are too many."""
+        return self._events.together
+
+    @property
     def offset_ns(self) -> int:
         """What the trace's clock reads more than the capture's."""
         return self._offset_ns or 0

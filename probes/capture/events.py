@@ -29,40 +29,73 @@ _QUANTITIES = [
 ]
 
 
-class RoceEvents:
-    """Counts the events of every RoCE stream. Series are numbered from `first_id` on."""
+_TOGETHER = -1
 
-    def __init__(self, first_id: int = 0) -> None:
-        self._next_id = first_id
-        self._first_series: dict[int, int] = {}  # by stream
-        self._totals: dict[int, list[int]] = {}
+MOST_SERIES = 20_000
+"""Series of one capture: all of them, with the most addresses that are hosts, can be described in a trace."""
+OTHERS = "other queue pairs"
+
+
+class RoceEvents:
+    """Counts the events of every RoCE stream. Series are numbered from `first_id` on.
+
+    A series begins with the first event of its kind. The first stream has one for every kind, so that what was never
+    counted is known to be none. Events of streams beyond `most` series are counted together.
+    """
+
+    def __init__(self, first_id: int = 0, most: int = MOST_SERIES) -> None:
+        self._first_id, self._most = first_id, most
+        self._numbers: dict[tuple[int, int], int] = {}  # of a series, by stream (_TOGETHER: several) and kind of event
+        self._totals: list[int] = []
+        self._newest_ns: list[int] = []
+        self._crowded: set[int] = set()
         self.series: list[Series] = []
+
+    @property
+    def together(self) -> int:
+        """How many streams have events that are counted together."""
+        return len(self._crowded)
 
     def rows(
         self, groups: Groups, stream: Int64, time_ns: Int64, events: Mapping[str, Int64], connections: list[Ends]
     ) -> Columns:
         """Return rows of table `counters` for packets in `groups` of one stream and bin; a series begins with zero."""
-        sums = np.stack([groups.sums(events[name]) for name in EVENTS], axis=1).tolist()
-        ends_ns = np.maximum.reduceat(time_ns, groups.starts).tolist()
-        begins_ns = np.minimum.reduceat(time_ns, groups.starts).tolist()
+        sums = np.stack([groups.sums(events[name]) for name in EVENTS], axis=1)
+        begins_ns = np.minimum.reduceat(time_ns, groups.starts)
+        ends_ns = np.maximum.reduceat(time_ns, groups.starts)
+        streams = stream[groups.starts]
         rows: list[tuple[int, int, int]] = []
-        for each, begin_ns, end_ns, counts in zip(
-            stream[groups.starts].tolist(), begins_ns, ends_ns, sums, strict=True
-        ):
-            if each not in self._first_series:
-                rows += [(number, begin_ns - 1, 0) for number in self._begin(each, connections[each // 2])]
-            totals = self._totals[each]
-            for index, grown in enumerate(counts):
-                if grown:
-                    totals[index] += grown
-                    rows.append((self._first_series[each] + index, end_ns, totals[index]))
+        if not self.series:
+            first = int(np.argmin(begins_ns))
+            ends = connections[streams[first] // 2]
+            rows += [self._begin(int(streams[first]), kind, ends, int(begins_ns[first])) for kind in range(len(EVENTS))]
+        # By time: what several streams have together must grow.
+        for row, kind in np.argwhere(sums[order := np.argsort(ends_ns, kind="stable")] > 0).tolist():
+            row = int(order[row])
+            owner = self._owner(int(streams[row]), kind)
+            if (owner, kind) not in self._numbers:
+                rows.append(self._begin(owner, kind, connections[owner // 2], int(begins_ns[row])))
+            rows.append(self._grow(self._numbers[owner, kind], int(sums[row, kind]), int(ends_ns[row])))
         numbers, times_ns, values = zip(*rows, strict=True) if rows else ((), (), ())
         return {"series": numbers, "time_ns": times_ns, "value": values}
 
-    def _begin(self, stream: int, ends: Ends) -> range:
-        numbers = range(self._next_id, self._next_id + len(_QUANTITIES))
-        self._next_id += len(_QUANTITIES)
-        self._first_series[stream], self._totals[stream] = numbers[0], [0] * len(_QUANTITIES)
-        for number, quantity in zip(numbers, _QUANTITIES, strict=True):
-            self.series.append(Series(number, "capture", name_of(ends), **asdict(quantity)))
-        return numbers
+    def _owner(self, stream: int, kind: int) -> int:
+        """Return the stream in whose series an event is counted."""
+        if (stream, kind) in self._numbers or len(self.series) < self._most:
+            return stream
+        self._crowded.add(stream)
+        return _TOGETHER
+
+    def _begin(self, owner: int, kind: int, ends: Ends, begin_ns: int) -> tuple[int, int, int]:
+        number = len(self.series)
+        self._numbers[owner, kind] = number
+        self._totals.append(0)
+        self._newest_ns.append(begin_ns)
+        subject = OTHERS if owner == _TOGETHER else name_of(ends)
+        self.series.append(Series(self._first_id + number, "capture", subject, **asdict(_QUANTITIES[kind])))
+        return self._first_id + number, begin_ns - 1, 0
+
+    def _grow(self, number: int, grown: int, time_ns: int) -> tuple[int, int, int]:
+        self._totals[number] += grown
+        self._newest_ns[number] = max(self._newest_ns[number], time_ns)
+        return self._first_id + number, self._newest_ns[number], self._totals[number]

@@ -113,15 +113,26 @@ def _row(flow_id: int, end: End, owner: Owner) -> dict[str, int | str]:
     return {name: known.get(name, 0) for name in tables()["flows"].names}
 
 
+MOST_HOSTS = 10_000
+OTHERS = "other addresses"
+
+
 class Hosts:
     """The owners in a capture by itself: every address is a host, with one device that is called like it.
 
-    With `only`, flows are wanted as that address has them, and no others.
+    With `only`, flows are wanted as that address has them, and no others. Addresses after the first `most` are one
+    host together, for a trace describes each of its hosts.
     """
 
-    def __init__(self, only: str | None = None) -> None:
-        self._only = only
+    def __init__(self, only: str | None = None, most: int = MOST_HOSTS) -> None:
+        self._only, self._most = only, most
         self._numbers: dict[str, int] = {}
+        self._crowded: set[str] = set()
+
+    @property
+    def together(self) -> int:
+        """How many addresses are one host."""
+        return len(self._crowded)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         """Yield the addresses, and the numbers that stand for their processes."""
@@ -133,6 +144,9 @@ class Hosts:
         address = end.local[0]
         if self._only not in (None, address):
             return None
+        if address not in self._numbers and len(self._numbers) - (OTHERS in self._numbers) >= self._most:
+            self._crowded.add(address)
+            address = OTHERS
         return Owner(0, address, self._numbers.setdefault(address, len(self._numbers) + 1))
 
 

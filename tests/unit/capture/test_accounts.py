@@ -410,11 +410,13 @@ OF_FILE = {
 }
 
 
-@pytest.mark.parametrize("name", ["", "guessed", "unread", *COUNTS, *OF_FILE])
+@pytest.mark.parametrize("name", ["", "guessed", "together", "unread", *COUNTS, *OF_FILE])
 def test_what_is_said_is_what_there_was(name: str) -> None:
     counts = SimpleNamespace(**dict.fromkeys((*COUNTS, "packets", "dissected"), 0), unread=Counter())
     file = SimpleNamespace(dropped=0, untimed=0, damage="")
-    capture = SimpleNamespace(counts=counts, guessed=1000 if name == "guessed" else 0)
+    capture = SimpleNamespace(counts=counts, guessed=0, together=0)
+    if name in ("guessed", "together"):
+        setattr(capture, name, 1000)
     if name in COUNTS:
         setattr(counts, name, 1000)
     elif name == "unread":
@@ -424,6 +426,7 @@ def test_what_is_said_is_what_there_was(name: str) -> None:
     first, *others = said(cast(Capture, capture), cast(CaptureFile, file))
     assert first.startswith("a capture holds packets as they passed one place")
     expected = COUNTS | OF_FILE | {"guessed": "1000 packets are several of the link put together"}
+    expected["together"] = "events of 1000 queue pairs are counted together"
     some = "900 packets of WireGuard, 50 packets of link type 9, 10 packets of a, 10 packets of b, 30 packets of other"
     expected["unread"] = f"not looked into: {some} kinds"
     assert len(others) == (1 if name else 0)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scapy.contrib import roce
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
-from scapy.packet import Packet, Raw
+from scapy.packet import Raw
 from scapy.utils import wrpcap
 from training import netprof
 
 from netprof.analysis import analyze
 from netprof.probes.capture.capture import Capture
+from netprof.probes.capture.events import MOST_SERIES, RoceEvents
 from netprof.probes.capture.file import CaptureFile
-from netprof.probes.capture.flows import FlowBook, Hosts
+from netprof.probes.capture.flows import MOST_HOSTS, FlowBook, Hosts
+from netprof.probes.capture.roce import EVENTS
 from netprof.schema import TRANSMIT
 from netprof.session.capture import CaptureOptions, import_capture
 from netprof.trace import TraceReader
@@ -30,7 +34,7 @@ HEADERS[READ_MIDDLE] = 0
 Ops = list[tuple[int, int]]  # operations and sequence numbers
 
 
-def packet(operation: int, number: int) -> Packet:
+def packet(operation: int, number: int) -> Any:
     """A packet of 100 bytes, if it carries any, to queue pair 17."""
     header = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / IP(src="10.0.0.1", dst="10.0.0.2")
     body = bytes(HEADERS[operation] + (0 if operation in (READ, ATOMIC) else 100))
@@ -103,3 +107,68 @@ def test_the_report_says_what_is_missing(tmp_path: Path) -> None:
     assert any(note.startswith("about 693 packets of RoCE passed without being captured") for note in document["notes"])
     printed = netprof("report", str(tmp_path / "t")).stdout
     assert re.search(r"lost +about 693 packets of RoCE", printed), printed
+
+
+def queue_pairs(pairs: list[int]) -> list[Any]:
+    """A message to each of some queue pairs, one after the other, and for the last one a mark of congestion."""
+    found = [packet(SEND, 7) for _ in pairs]
+    for pair, each in zip(pairs, found, strict=True):
+        each[roce.BTH].dqpn = pair
+    found[-1][IP].tos = 3
+    return found
+
+
+def events(path: Path, most: int, block_bytes: int) -> tuple[dict[tuple[str, str], list[int]], int]:
+    """Return the values of every series, by its subject and kind, and how many streams are counted together."""
+    values: dict[int, list[int]] = {}
+    with CaptureFile(path, block_bytes) as file:
+        capture = Capture(file, FlowBook(Hosts().owner_of), MS, begin_ns=MS, first_series=5)
+        capture._events = RoceEvents(5, most)
+        for table, columns in capture.tables():
+            if table == "counters":
+                for number, value in zip(columns["series"], columns["value"], strict=True):
+                    values.setdefault(number, []).append(value)
+    assert [each.id for each in capture.series] == sorted(values)
+    return {(each.subject, each.name): values[each.id] for each in capture.series}, capture.together
+
+
+@pytest.mark.parametrize("block_bytes", [64, 1 << 20])
+def test_series_are_of_what_was_counted(block_bytes: int, tmp_path: Path) -> None:
+    """The first queue pair has all, so that what was never counted is known to be nothing."""
+    packets = queue_pairs([1, 2, 2, 3, 4])
+    for number, each in enumerate(packets):
+        each[roce.BTH].psn, each.time = number, 1_700_000_000 + number / 1000
+    wrpcap(str(tmp_path / "a.pcap"), packets)
+    name = "10.0.0.1 to 10.0.0.2 queue pair"
+    none = {(f"{name} 1", kind): [0] for kind in EVENTS}
+    found, together = events(tmp_path / "a.pcap", 100, block_bytes)
+    counts = {1: [0, 1], 2: [0, 1, 2], 3: [0, 1], 4: [0, 1]}
+    own = {(f"{name} {pair}", "messages"): values for pair, values in counts.items()}
+    marks = {(f"{name} 4", "ecn_marked_packets"): [0, 1]}
+    assert (found, together) == (none | own | marks, 0)
+    found, together = events(tmp_path / "a.pcap", 6, block_bytes)
+    del own[f"{name} 3", "messages"], own[f"{name} 4", "messages"]
+    others = {("other queue pairs", "messages"): [0, 1, 2], ("other queue pairs", "ecn_marked_packets"): [0, 1]}
+    assert (found, together) == (none | own | others, 2)
+
+
+def test_a_capture_of_a_large_job_is_a_trace(tmp_path: Path) -> None:
+    """More queue pairs and addresses than a trace can describe one by one: all bytes are there."""
+    header = bytes(packet(SEND, 7))
+    with (tmp_path / "a.pcap").open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1))
+        for number in range(MOST_SERIES + 100):
+            data = bytearray(header)
+            data[26:30] = (0x0A000000 + number % (MOST_HOSTS + 50)).to_bytes(4, "big")
+            data[30:34] = (0x0B000001).to_bytes(4, "big")
+            data[47:50] = number.to_bytes(3, "big")
+            file.write(struct.pack("<IIII", 1_700_000_000, number, len(data), len(data)) + data)
+    meta = import_capture(tmp_path / "a.pcap", tmp_path / "t", CaptureOptions(MS), lambda done, total: None)
+    reader = TraceReader(tmp_path / "t")
+    assert reader.meta == meta
+    assert len(meta.devices) == len(meta.targets) == MOST_HOSTS + 1
+    notes = " ".join(meta.warnings)
+    assert "51 addresses are put together as 'other addresses'" in notes
+    assert "events of 104 queue pairs are counted together" in notes
+    wire = reader.table("wire").to_pandas()
+    assert wire[wire.direction == TRANSMIT].payload_bytes.sum() == 100 * (MOST_SERIES + 100)
