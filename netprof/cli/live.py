@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -30,6 +30,21 @@ STOPPED = "stopped"
 _WAIT_S = 0.1
 
 
+class Watched(Protocol):
+    """What is shown: a recording of our own, or traces that are followed."""
+
+    @property
+    def notice(self) -> str:
+        """What is wrong with what is shown, "" for nothing."""
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """What is not shown, and why: a sentence each."""
+
+    def look(self) -> Recent | None:
+        """Return what is going on; None while that is not known yet."""
+
+
 class Display(Protocol):
     """What shows how it goes: the live view, or lines."""
 
@@ -49,18 +64,13 @@ def live(traces: Traces, as_json: Json = False) -> None:
 
     talk = standard_error()
     source, called = _source(traces), _called(traces)
-    for said in source.left_out:
-        say(talk, said)
-    with (
-        stop_on_signals() as request,
-        _displayed(source.look, f"following {called}", talk, lambda: source.notice) as display,
-    ):
+    with stop_on_signals() as request, _displayed(source, f"following {called}", talk) as display:
         while not (display.stopping or display.failure or source.ended or request.reason()):
             time.sleep(_WAIT_S)
     if display.failure is not None:
         raise display.failure
-    say(talk, f"{source.ended or 'the recording goes on'}; the trace is {called}")
-    print_report(open_traces(traces), as_json=as_json, console=standard_output())
+    say(talk, "; ".join(filter(None, (_outcome(source), source.notice, f"the trace is {called}"))))
+    print_report(open_traces(source.paths), as_json=as_json, console=standard_output())
     if request.reason():
         raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -76,6 +86,13 @@ def _source(named: Sequence[Path]) -> TraceSource | JobSource:
     return JobSource(lambda: traces_named(named))
 
 
+def _outcome(source: TraceSource | JobSource) -> str:
+    """Return what became of the recording."""
+    if source.ended or source.goes_on:
+        return source.ended or "the recording goes on"
+    return "whether the recording goes on is unknown"
+
+
 def _called(named: Sequence[Path]) -> str:
     return str(named[0]) if len(named) == 1 else f"{named[0]} and {len(named) - 1} more"
 
@@ -89,7 +106,7 @@ def watching(trace: Path, talk: Console, *, show: bool) -> Iterator[Watcher]:
     from netprof.session.live import RecordingSource
 
     source = RecordingSource()
-    with _displayed(source.look, f"recording {trace}", talk) as display:
+    with _displayed(source, f"recording {trace}", talk) as display:
         yield _Feeder(source, display, talk)
 
 
@@ -112,23 +129,52 @@ class _Feeder:
 
 
 @contextmanager
-def _displayed(
-    look: Callable[[], Recent | None], source: str, talk: Console, notice: Callable[[], str] = str
-) -> Iterator[Display]:
-    """Show what `look` returns on the terminal, or in lines where stdout is none."""
+def _displayed(source: Watched, title: str, talk: Console) -> Iterator[Display]:
+    """Show a source on the terminal, or in lines where stdout is none; what it leaves out is said once, too."""
     from rich.console import Console
 
     from netprof.views.live.display import LiveDisplay
     from netprof.views.live.terminal import can_show
     from netprof.views.progress import LineDisplay
 
-    console = Console()
+    console, left_out = Console(), _LeftOut(source, talk)
+    left_out.say()
     if can_show(sys.stdout) and (console.encoding or "").lower().startswith("utf"):
-        with LiveDisplay(console, look, source, notice) as display:
+        with LiveDisplay(console, source.look, title, left_out.notice) as display:
             yield display
     else:
-        with LineDisplay(talk, look) as lines:
+        with LineDisplay(talk, left_out.look, lambda: source.notice) as lines:
             yield lines
+    left_out.say()
+
+
+class _LeftOut:
+    """Says each thing that a source leaves out once; until then, as part of a notice where nothing can be said."""
+
+    def __init__(self, source: Watched, talk: Console) -> None:
+        self._source, self._talk = source, talk
+        self._said: set[str] = set()
+
+    def say(self) -> None:
+        """Say what is news."""
+        from netprof.views.printed import say
+
+        for each in self._news():
+            self._said.add(each)
+            say(self._talk, each)
+
+    def look(self) -> Recent | None:
+        """Look at the source, and say what is news of it."""
+        recent = self._source.look()
+        self.say()
+        return recent
+
+    def notice(self) -> str:
+        """Return what is wrong with what is shown."""
+        return "; ".join(filter(None, (self._source.notice, *self._news())))
+
+    def _news(self) -> list[str]:
+        return [each for each in self._source.left_out if each not in self._said]
 
 
 def _said(failure: BaseException) -> str:

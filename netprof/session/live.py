@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.recent import Recent
 from netprof.analysis.live.state import LiveState
@@ -11,9 +13,12 @@ from netprof.session.recorder import Recorder
 class RecordingSource:
     """Hands what a recorder collects to a live view, in memory: `feed` in the recording's thread, `look` in another."""
 
+    left_out: Sequence[str] = ()
+
     def __init__(self) -> None:
         self._inbox: Inbox | None = None
         self._state: LiveState | None = None
+        self.notice = ""
 
     def feed(self, recorder: Recorder) -> None:
         """Call before the first tick and after every one: takes what the recorder collects and knows of the job."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,16 @@ from netprof.schema import tables, time_column
 from netprof.trace import at_work
 from netprof.trace.follower import TableFollower
 from netprof.trace.meta import META_FILE, open_trace, read_meta
+from netprof.trace.writer import table_file
 
 QUIET_S = 5.0
 """A recorder writes every second: for how long nothing is new before that is said."""
+WITHOUT_A_WORD = "ended without a word"
+"""What is said of a recorder that is gone, and did not write that it stops."""
 _CAUGHT_UP_BATCHES = 400
 """Of what was there before we came, the newest batches of a table that are looked at."""
 _META_EVERY_S = 1.0
+_LONG_S = 600.0
 _WHOLE = frozenset(
     {"flows", "link_changes", "marks"}
 )  # needed from the beginning: who is who, and how many iterations there were
@@ -35,8 +41,7 @@ _WHOLE = frozenset(
 class FollowedTrace:
     """The trace in a directory, and what is added to it. Raises TraceError where there is none.
 
-    Of what is there at first, only the newest `most` batches of a table are looked at. `silent_s` says for how long
-    nothing has been added.
+    Of what is there at first, only the newest `most` batches of a table are looked at.
     """
 
     def __init__(self, path: Path, most: int = _CAUGHT_UP_BATCHES) -> None:
@@ -47,14 +52,27 @@ class FollowedTrace:
             (name, TableFollower(self._directory, name, self.meta, most=None if name in _WHOLE else most))
             for name in tables()
         ]
-        self._grew_s = time.monotonic()
+        self._grew_s, self._is_past = time.monotonic() - self._age_s(), True
         self._next_meta_s = 0.0
         self._seen: tuple[int, int] | None = None
 
     @property
     def ended(self) -> str:
-        """Why the recorder stopped, or nothing while it records."""
+        """Why the recorder stopped, or nothing while it records, as far as one can tell."""
+        return self._said_end or (f"the recorder {WITHOUT_A_WORD}" if self.is_gone else "")
+
+    @property
+    def _said_end(self) -> str:
         return self.meta.stop_reason or ("the recording has ended" if self.meta.stopped_ns is not None else "")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the recorder was surely killed: its lock is free, and was of this machine since that was started.
+
+        Of other machines' recorders not every shared file system shows the locks.
+        """
+        of_here = bool(self.meta.boot_id) and self.meta.boot_id == _own_boot_id()
+        return self.is_silent and not self._said_end and of_here and at_work.is_free(self._directory)
 
     @property
     def is_held(self) -> bool:
@@ -63,8 +81,19 @@ class FollowedTrace:
 
     @property
     def silent_s(self) -> float:
-        """For how long the trace has not grown, in seconds."""
+        """For how long the trace has not grown, in seconds; at first as far as the times of its files tell."""
         return time.monotonic() - self._grew_s
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has not grown for longer than a recorder ever takes."""
+        return self.silent_s > QUIET_S
+
+    @property
+    def silence(self) -> str:
+        """For how long it has not grown, for a person."""
+        seconds = self.silent_s
+        return f"{seconds:.0f} s" if seconds < _LONG_S else f"{seconds / 60:.0f} min"
 
     def describe(self) -> bool:
         """Read the description again where it is another one than a second ago; tell whether it is."""
@@ -80,10 +109,20 @@ class FollowedTrace:
 
     def fresh(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the batches added since the last call. Raises TraceError where it is damaged before its end."""
+        is_past, self._is_past = self._is_past, False
         for name, follower in self._tables:
             for batch in follower.fresh():
-                self._grew_s = time.monotonic()
+                if not is_past:
+                    self._grew_s = time.monotonic()
                 yield name, batch
+
+    def _age_s(self) -> float:
+        """Return for how long none of the files has been written to, by their file system's clock; 0 if in doubt."""
+        written_s = []
+        for name in (META_FILE, *map(table_file, tables())):
+            with suppress(OSError):
+                written_s.append(os.stat(name, dir_fd=self._directory.descriptor, follow_symlinks=False).st_mtime)
+        return max(0.0, time.time() - max(written_s, default=time.time()))
 
     def _signature(self) -> tuple[int, int] | None:
         """Return what tells one description from the next: each is a file of its own."""
@@ -100,6 +139,7 @@ class TraceSource:
     left_out: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
+        self.paths = [path]
         self._trace = FollowedTrace(path)
         self._inbox = Inbox(self._trace.meta)
         self._in_step, self._is_first = InStep(1), True
@@ -111,14 +151,14 @@ class TraceSource:
         return self._trace.ended
 
     @property
-    def silent_s(self) -> float:
-        """For how long the trace has not grown, in seconds."""
-        return self._trace.silent_s
+    def goes_on(self) -> bool:
+        """Whether something is being added."""
+        return not (self.ended or self._trace.is_silent)
 
     @property
     def notice(self) -> str:
         """For how long nothing has been added, where that is for long; else nothing."""
-        return f"nothing new for {self.silent_s:.0f} s" if self.silent_s > QUIET_S else ""
+        return f"nothing new for {self._trace.silence}" if self._trace.is_silent and not self._trace.ended else ""
 
     def look(self) -> Recent:
         """Return what is going on in the trace now. Raises TraceError where it is damaged before its end."""
@@ -135,6 +175,15 @@ class TraceSource:
         for name, rows in tables:
             self._inbox.add(name, rows)
         return self._state.look()
+
+
+@cache
+def _own_boot_id() -> str:
+    """Return what tells this machine, since it was started, from all others; "" where it has no such thing."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def recent_rows(name: str, batch: pa.RecordBatch) -> Rows:

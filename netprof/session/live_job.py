@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from netprof.analysis.tables.columns import column
 from netprof.errors import TraceError
 from netprof.model import Host, Meta
 from netprof.schema import MarkKind, time_column
-from netprof.session.live_follow import QUIET_S, FollowedTrace, recent_rows
+from netprof.session.live_follow import WITHOUT_A_WORD, FollowedTrace, recent_rows
 from netprof.trace.recent import RecentRows
 from netprof.units import count
 
@@ -47,22 +48,31 @@ _BEFORE_NS = 10**10
 class JobSource:
     """A live view's source that follows the traces that `find` returns; also those that come later.
 
-    The first one that is being recorded has the reference's clock. Those that are not of its job are not followed:
-    `left_out` says why. Raises TraceError where there is none.
+    The first one that is being recorded has the reference's clock. Those that are not of its job, or cannot be read,
+    are not followed: `left_out` says why. Raises TraceError where there is none that can be.
     """
 
     def __init__(self, find: Callable[[], Sequence[Path]]) -> None:
         self._find = find
+        self._damaged: dict[Path, TraceError] = {}  # what turned out so as its tables were read
         self._open(find())
 
     def _open(self, paths: Sequence[Path]) -> None:
         """Begin to follow traces, from the last part of what they hold by now."""
         self._paths, self._find_at_s = list(paths), time.monotonic() + _LOOK_FOR_MORE_S
-        self._traces, self.left_out = _of_one_job(self._paths)
+        opened, self._unreadable = _opened(self._paths, self._damaged)
+        if not opened:
+            raise _nothing(self._unreadable)
+        self._traces, strangers = _of_one_job(opened)
+        self.left_out = [*(_left_out(path, error.message) for path, error in self._unreadable.items()), *strangers]
+        self._in_step = InStep(len(self._traces), _STEP_NS)
+        try:
+            past = [(host, *added) for host, trace in enumerate(self._traces) for added in _past(trace)]
+        except _DamagedTrace as found:
+            self._go_on_without(found)
+            return
         most = {name: rows // len(self._traces) for name, rows in _CLOCK_ROWS.items()}
         self._recent = [RecentRows(trace.path, trace.meta, most) for trace in self._traces]
-        self._in_step = InStep(len(self._traces), _STEP_NS)
-        past = [(host, *added) for host, trace in enumerate(self._traces) for added in _last_part(trace)]
         for host, name, batch in past:
             self._recent[host].add(name, batch)
         self._clocks = LiveClocks(self._recent)
@@ -75,37 +85,83 @@ class JobSource:
         self._in_step.settle()
 
     @property
+    def paths(self) -> list[Path]:
+        """The traces, those first that are followed, the reference foremost: in this order they are one report."""
+        followed = [trace.path for trace in self._traces]
+        return [*followed, *(path for path in self._paths if path not in followed)]
+
+    @property
     def ended(self) -> str:
         """Why the last recorder stopped, or nothing while any records."""
         reasons = [trace.ended for trace in self._traces]
         return reasons[-1] if all(reasons) else ""
 
     @property
+    def goes_on(self) -> bool:
+        """Whether something is being added to any."""
+        return any(not (trace.ended or trace.is_silent) for trace in self._traces)
+
+    @property
     def notice(self) -> str:
-        """Of which hosts nothing has been added for long; else nothing."""
-        quiet = [self._hosts[host].name for host in self._quiet() if not self._traces[host].ended]
-        more = f" and {count(len(quiet) - _QUIET_NAMED, 'more host')}" if len(quiet) > _QUIET_NAMED else ""
-        return f"nothing new of {', '.join(quiet[:_QUIET_NAMED])}{more}" if quiet else ""
+        """Which recorders are gone, and of which hosts nothing has been added for how long; nothing where all is well.
+
+        The longest ones are named.
+        """
+        gone = [host for host, trace in enumerate(self._traces) if trace.is_gone]
+        quiet = [host for host, trace in enumerate(self._traces) if trace.is_silent and not trace.ended]
+        said = (
+            f"the recorder {WITHOUT_A_WORD} on {self._named(gone, '{} {} ago')}" if gone else "",
+            f"nothing new of {self._named(quiet, '{} for {}')}" if quiet else "",
+        )
+        return "; ".join(filter(None, said))
+
+    def _named(self, hosts: Sequence[int], form: str) -> str:
+        """Return hosts as a person reads them, each with its silence in some form."""
+        longest = sorted(hosts, key=lambda host: -self._traces[host].silent_s)
+        named = [form.format(self._hosts[host].name, self._traces[host].silence) for host in longest[:_QUIET_NAMED]]
+        more = f" and {count(len(hosts) - _QUIET_NAMED, 'more host')}" if len(hosts) > _QUIET_NAMED else ""
+        return f"{', '.join(named)}{more}"
 
     def look(self) -> Recent:
-        """Return what is going on in the job now. Raises TraceError where a trace is damaged before its end."""
+        """Return what is going on in the job now. Raises TraceError where no trace can be read any more."""
         if time.monotonic() >= self._find_at_s:
             self._find_at_s = time.monotonic() + _LOOK_FOR_MORE_S
-            if (paths := list(self._find())) != self._paths:
+            if (paths := list(self._find())) != self._paths or any(map(self._is_readable_now, self._unreadable)):
                 self._open(paths)
+        try:
+            self._follow()
+        except _DamagedTrace as found:
+            self._go_on_without(found)
+        self._hand_on()
+        return self._state.look()
+
+    def _follow(self) -> None:
+        """Take what the traces' recorders have added. Raises _DamagedTrace."""
         for host, trace in enumerate(self._traces):
-            for name, batch in trace.fresh():
-                self._recent[host].add(name, batch)
-                self._move(host, name, batch)
+            with _reading(trace):
+                for name, batch in trace.fresh():
+                    self._recent[host].add(name, batch)
+                    self._move(host, name, batch)
         clocks = self._clocks.clocks
         if self._clocks.look():
             self._open(self._paths)
-        described = [trace.describe() for trace in self._traces]
+        try:
+            described = [trace.describe() for trace in self._traces]
+        except TraceError:  # opening it again will say why
+            self._open(self._paths)
+            return
         if any(described) or self._clocks.clocks is not clocks:
             self._describe()
             self._inbox.describe(self._meta, self._hosts)
-        self._hand_on()
-        return self._state.look()
+
+    def _is_readable_now(self, path: Path) -> bool:
+        """Say whether a trace can be read that could not be: its description may just have been on its way."""
+        return bool(_opened([path], self._damaged)[0])
+
+    def _go_on_without(self, found: _DamagedTrace) -> None:
+        """Follow the other traces. Raises TraceError where there are none."""
+        self._damaged[found.path] = found.error
+        self._open(self._paths)
 
     def _move(self, host: int, name: str, batch: pa.RecordBatch) -> None:
         """Move rows of a host to the job's clock and numbers, to be handed on when all hosts have come as far."""
@@ -129,7 +185,7 @@ class JobSource:
 
     def _quiet(self) -> list[int]:
         """Return the hosts that nobody waits for any more."""
-        return [host for host, trace in enumerate(self._traces) if trace.ended or trace.silent_s > QUIET_S]
+        return [host for host, trace in enumerate(self._traces) if trace.ended or trace.is_silent]
 
     def _describe(self) -> None:
         """Describe the job, by what its hosts say of themselves now."""
@@ -148,25 +204,70 @@ class JobSource:
         return Host(name, trace.meta, trace.path.name, clock, own.pid_names, own.netns_names)
 
 
-def _of_one_job(paths: Sequence[Path]) -> tuple[list[FollowedTrace], list[str]]:
-    """Return the traces of the job of the first one that is being recorded, and why the others are left out."""
+class _DamagedTrace(Exception):
+    """A trace turned out to be damaged as it was read."""
+
+    def __init__(self, path: Path, error: TraceError) -> None:
+        super().__init__(path)
+        self.path, self.error = path, error
+
+
+@contextmanager
+def _reading(trace: FollowedTrace) -> Iterator[None]:
+    """Say of a TraceError which trace it is of, as a _DamagedTrace."""
+    try:
+        yield
+    except TraceError as error:
+        raise _DamagedTrace(trace.path, error) from error
+
+
+def _opened(
+    paths: Sequence[Path], damaged: Mapping[Path, TraceError]
+) -> tuple[list[FollowedTrace], dict[Path, TraceError]]:
+    """Return the traces that can be read, and why the others cannot; those that are known as damaged are not tried."""
     most = max(_LEAST_CAUGHT_UP, _CAUGHT_UP_BATCHES // max(1, len(paths)))
+    opened, unreadable = [], {path: error for path, error in damaged.items() if path in paths}
+    for path in paths:
+        try:
+            if path not in damaged:
+                opened.append(FollowedTrace(path, most))
+        except TraceError as error:
+            unreadable[path] = error
+    return opened, unreadable
+
+
+def _nothing(unreadable: Mapping[Path, TraceError]) -> TraceError:
+    """Return why nothing can be followed."""
+    hint = "name the directories that 'netprof attach --out' made"
+    return next(iter(unreadable.values()), TraceError("there is no trace to follow", hint))
+
+
+def _of_one_job(traces: Sequence[FollowedTrace]) -> tuple[list[FollowedTrace], list[str]]:
+    """Return the traces of the job of the first one that is being recorded, and why the others are left out."""
     kept: list[FollowedTrace] = []
     said = []
-    for trace in sorted((FollowedTrace(path, most) for path in paths), key=_is_over):
+    for trace in sorted(traces, key=_is_over):
         reasons = (why_not_of_job(trace.meta, other.meta, other.path.name) for other in kept)
         if (reason := next(filter(None, reasons), None)) is None:
             kept.append(trace)
         else:
-            said.append(f"{trace.path.name} is left out: {reason}")
-    if not kept:
-        raise TraceError("there is no trace to follow", "name the directories that 'netprof attach --out' made")
+            said.append(_left_out(trace.path, reason))
     return kept, said
+
+
+def _left_out(path: Path, why: str) -> str:
+    return f"{path.name} is left out: {why}"
 
 
 def _is_over(trace: FollowedTrace) -> tuple[bool, bool]:
     """Return what those have that are not being recorded any more; a killed recorder does not say that it ended."""
     return bool(trace.ended), not trace.is_held
+
+
+def _past(trace: FollowedTrace) -> list[tuple[str, pa.RecordBatch]]:
+    """Return the last part of a trace. Raises _DamagedTrace."""
+    with _reading(trace):
+        return list(_last_part(trace))
 
 
 def _last_part(trace: FollowedTrace) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -24,10 +24,20 @@ def hold(directory: Directory) -> bool:
 
 def is_held(directory: Directory) -> bool:
     """Say whether a recorder holds the lock; False also where that cannot be told."""
+    return _held(directory) is True
+
+
+def is_free(directory: Directory) -> bool:
+    """Say whether surely nobody on this machine holds the lock; False also where that cannot be told."""
+    return _held(directory) is False
+
+
+def _held(directory: Directory) -> bool | None:
     with contextlib.suppress(OSError):
         try:
             fcntl.flock(directory.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         fcntl.flock(directory.descriptor, fcntl.LOCK_UN)
-    return False
+        return False
+    return None

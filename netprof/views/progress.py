@@ -14,6 +14,7 @@ from netprof.analysis.live.strip import strip
 from netprof.analysis.wire.bins import Bins
 from netprof.units import count, duration, rate, share
 from netprof.views.live.links import link_name
+from netprof.views.safe import safe_text
 
 EVERY_S = 1.0
 
@@ -21,13 +22,14 @@ EVERY_S = 1.0
 class LineDisplay:
     """Prints a line a second about what `look` returns, from entering the `with` block to leaving it.
 
-    `failure` holds what went wrong, if that ended the lines; nobody can ask to stop here.
+    `notice` returns what is wrong with what is shown, or nothing: it ends the line. `failure` holds what went wrong, if
+    that ended the lines; nobody can ask to stop here.
     """
 
     stopping = False
 
-    def __init__(self, console: Console, look: Callable[[], Recent | None]) -> None:
-        self._console, self._look = console, look
+    def __init__(self, console: Console, look: Callable[[], Recent | None], notice: Callable[[], str] = str) -> None:
+        self._console, self._look, self._notice = console, look, notice
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name="netprof-progress", daemon=True)
         self.failure: BaseException | None = None
@@ -47,7 +49,8 @@ class LineDisplay:
         try:
             while not self._leaving.wait(EVERY_S):
                 if (recent := self._look()) is not None:
-                    self._console.print(Text(line(recent, before)), soft_wrap=True)
+                    said = " · ".join(filter(None, (line(recent, before), safe_text(self._notice()))))
+                    self._console.print(Text(said), soft_wrap=True)
                     before = recent
         except BaseException as error:
             self.failure = error

@@ -33,7 +33,7 @@ class LiveDisplay:
     On a machine (or a job) where that would take more than MOST_CPU, it shows it less often, down to once a second.
 
     `stopping` is set once the person asks to stop. Should drawing fail, `failure` says how, the terminal is given back
-    and the program goes on without a view. `notice` returns a word for the title, or nothing.
+    and the program goes on without a view. `notice` returns what is wrong with what is shown, or nothing.
     """
 
     def __init__(self, console: Console, look: Look, source: str, notice: Callable[[], str] = str) -> None:
@@ -108,5 +108,6 @@ class LiveDisplay:
         for key in keys:
             width, height = self._terminal.size()
             zoom = shown_zoom(self._shown, self._state, width)
-            self._state = press(self._state, key, zoom, furthest_scroll(self._shown, width, height))
+            furthest = furthest_scroll(self._shown, self._with_notice(), width, height)
+            self._state = press(self._state, key, zoom, furthest)
         return self._state != before

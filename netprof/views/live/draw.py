@@ -13,21 +13,22 @@ from netprof.views.live.help import help_rows
 from netprof.views.live.iterations import iterations_view
 from netprof.views.live.links import LABEL
 from netprof.views.live.overview import overview, verdict_rows
-from netprof.views.live.rows import Part, fitted, row
+from netprof.views.live.rows import Part, fitted, row, wrapped
 from netprof.views.live.state import VIEWS, View, ViewState, choose_zoom
 from netprof.views.safe import safe_text
 
 SMALLEST = (40, 8)
 _AROUND_EVERYTHING = 5  # rows: title, footer, verdict
+_NOTICE, _ROOMY = 2, 20  # rows of a notice, at most, where there are so many in all
 
 
 def draw(recent: Recent | None, state: ViewState, width: int, height: int) -> list[Text]:
     """Return exactly `height` rows of exactly `width` cells. Text from outside is escaped, never read as markup."""
-    rows = [_title(recent, state, width)]
+    rows = [_title(recent, state, width), *_notice(state, width, height)]
     if width < SMALLEST[0] or height < SMALLEST[1]:
         rows.append(row(f"too small: {width}x{height}"))
     else:
-        rows += _body(recent, state, width, height - 2)
+        rows += _body(recent, state, width, height - len(rows) - 1)
     rows = rows[: height - 1] + [row()] * (height - 1 - len(rows))
     rows.append(_footer(recent, state, width))
     return [fitted(one, width) for one in rows[:height]]
@@ -39,9 +40,10 @@ def shown_zoom(recent: Recent | None, state: ViewState, width: int) -> int:
     return choose_zoom(state, width - LABEL, bins)
 
 
-def furthest_scroll(recent: Recent | None, width: int, height: int) -> int:
+def furthest_scroll(recent: Recent | None, state: ViewState, width: int, height: int) -> int:
     """Return how far the view of everything can be scrolled on a screen of this size."""
-    return last_scroll(recent, width, max(0, height - _AROUND_EVERYTHING))
+    around = _AROUND_EVERYTHING + len(_notice(state, width, height))
+    return last_scroll(recent, width, max(0, height - around))
 
 
 def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> list[Text]:
@@ -63,8 +65,6 @@ def _title(recent: Recent | None, state: ViewState, width: int) -> Text:
     elapsed_s = (recent.through_ns - recent.meta.started_ns) // 10**9 if recent is not None else 0
     clock = (f" {elapsed_s // 60}:{elapsed_s % 60:02}  ", "bold")
     parts: list[Part | Text | str] = [(" netprof ", "bold reverse"), clock, safe_text(state.source, 60)]
-    if state.notice:
-        parts.append((f" · {safe_text(state.notice, 60)}", "bold yellow"))
     if state.paused:
         parts.append((" PAUSED, recording goes on ", "bold reverse yellow"))
     tabs: list[Part | str] = []
@@ -75,6 +75,13 @@ def _title(recent: Recent | None, state: ViewState, width: int) -> Text:
     titled, menu = row(*parts), row(*tabs)
     room = width - menu.cell_len
     return row(fitted(titled, room), menu) if room > 24 else titled
+
+
+def _notice(state: ViewState, width: int, height: int) -> list[Text]:
+    """Return the rows of what is wrong with what is shown: in full, for it is not seen by anything else."""
+    if not state.notice or width < SMALLEST[0] or height < SMALLEST[1]:
+        return []
+    return wrapped(f"! {safe_text(state.notice)}", width, "bold yellow", _NOTICE if height >= _ROOMY else 1)
 
 
 def _footer(recent: Recent | None, state: ViewState, width: int) -> Text:

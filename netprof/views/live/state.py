@@ -28,6 +28,7 @@ VIEWS = tuple(View)
 class ViewState:
     """The state of the display: what is shown, and whether it stands still; `source` says what it is shown of.
 
+    `notice` says what is wrong with that, "" for nothing.
     `zoom` is the number of bins in a strip's column, None to choose it by the length of an iteration. `scrolled` is how
     many rows of the view of everything are above the screen.
     """

@@ -1,7 +1,10 @@
 """Following a trace that grows: whole batches as they come, half ones later, damage said."""
 
+import os
+import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -48,7 +51,8 @@ def test_it_sees_what_is_added(growing):
         recent = source.look()
         assert recent.past.number.max() == growing.done - 1
     assert source.ended == ""
-    assert source.silent_s < 60
+    assert source.goes_on
+    assert source.notice == ""
 
 
 def test_a_table_that_is_written_before_another_does_not_leave_that_idle(growing):
@@ -127,14 +131,34 @@ def test_marks_and_flows_are_read_from_the_beginning_and_bytes_are_not(growing):
     assert batches == {"flows": 1, "marks": 10, "wire": 2}
 
 
-@pytest.mark.parametrize(("after_s", "notice"), [(4.9, ""), (5.5, "nothing new for 6 s")])
+@pytest.mark.parametrize(
+    ("after_s", "notice"), [(4.9, ""), (5.5, "nothing new for 6 s"), (900, "nothing new for 15 min")]
+)
 def test_after_five_seconds_silence_is_said(after_s, notice, growing, monkeypatch):
     growing.grow(2)
     source = TraceSource(growing.path)
     source.look()
     grew_s = source._trace._grew_s
     monkeypatch.setattr(live_follow, "time", SimpleNamespace(monotonic=lambda: grew_s + after_s))
-    assert source.notice == notice
+    assert (source.notice, source.ended) == (notice, ""), "whose recorder it was is not known: it is of another machine"
+
+
+@pytest.mark.parametrize(("of_here", "age_s"), [(True, 100), (False, 100), (True, 0)])
+def test_of_a_recorder_that_is_gone_it_is_said_that_it_ended_without_a_word(of_here, age_s, growing):
+    """At once where the files are old; of another machine's nobody knows, and of one that holds its lock neither."""
+    growing.grow(2)
+    if of_here:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        growing.writer.update_meta(replace(growing.meta, boot_id=boot_id))
+    for file in growing.path.iterdir():
+        os.utime(file, (time.time() - age_s,) * 2)
+    assert TraceSource(growing.path).ended == "", "a recorder holds it"
+    growing.writer = None  # as the kernel does for one that was killed
+    source = TraceSource(growing.path)
+    source.look()
+    assert source.ended == ("the recorder ended without a word" if of_here and age_s else "")
+    assert source.notice == ("nothing new for 100 s" if age_s and not of_here else "")
+    assert source.goes_on == (not age_s)
 
 
 def test_a_batch_larger_than_any_is_not_waited_for(growing, monkeypatch):

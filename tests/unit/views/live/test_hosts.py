@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,15 @@ import pytest
 from growing_hosts import Clocks, GrowingHosts
 from synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
 
+from netprof.analysis.hosts.job import open_job
 from netprof.analysis.hosts.moved import Mover
 from netprof.analysis.live.in_step import InStep
 from netprof.analysis.live.recent import Recent
 from netprof.analysis.live.state import LiveState
+from netprof.errors import TraceError
 from netprof.model import Target
 from netprof.schema import MarkKind
-from netprof.session import live_job
+from netprof.session import live_follow, live_job
 from netprof.session.live_job import JobSource
 from netprof.views.live.draw import draw
 from netprof.views.live.hosts import host_rows
@@ -60,6 +65,12 @@ def text(recent: Recent, width: int = 80, height: int = 24, view: View = View.OV
     assert len(rows) == height
     assert {row.cell_len for row in rows} == {width}
     return "\n".join(row.plain.rstrip() for row in rows)
+
+
+def silent(source: JobSource, hosts: dict[int, float]) -> None:
+    """Let it be so many seconds since something was added to the traces of hosts."""
+    for host, seconds in hosts.items():
+        source._traces[host]._grew_s = time.monotonic() - seconds
 
 
 def test_hosts_on_clocks_of_their_own_are_one_job(hosts):
@@ -136,14 +147,55 @@ def test_who_is_slow_to_write_is_not_late(hosts):
 def test_who_writes_nothing_any_more_holds_up_no_view(hosts, monkeypatch):
     made = hosts(2, job(iterations=40))
     source, _ = followed(made, after(20))
-    monkeypatch.setattr(live_job, "QUIET_S", -1.0)
+    monkeypatch.setattr(live_follow, "QUIET_S", -1.0)
     made.grow(after(40), [0])
     source.look()
     recent = source.look()
     assert recent.through_ns > after(39)
-    monkeypatch.setattr(live_job, "QUIET_S", 5.0)
-    source._traces[1]._grew_s -= 9
-    assert source.notice == "nothing new of h1"
+    monkeypatch.setattr(live_follow, "QUIET_S", 5.0)
+    silent(source, {0: 0, 1: 9})
+    assert source.notice == "nothing new of h1 for 9 s"
+    assert source.goes_on, "of the other host there is something new"
+    silent(source, {0: 30, 1: 9})
+    assert source.notice == "nothing new of h0 for 30 s, h1 for 9 s"
+    assert (source.goes_on, source.ended) == (False, "")
+
+
+def test_hosts_whose_recorders_are_gone_are_named_and_the_view_ends_with_the_last(hosts, tmp_path):
+    made = hosts(4, job())
+    made.boots = [Path("/proc/sys/kernel/random/boot_id").read_text().strip()] * 4
+    source, _ = followed(made, after(14))
+    for host in (1, 2, 3):
+        made._writers.pop(host)  # as the kernel does for one that was killed
+    silent(source, {0: 0, 1: 10, 2: 20, 3: 30})
+    assert source.notice == "the recorder ended without a word on h3 30 s ago, h2 20 s ago and 1 more host"
+    assert (source.goes_on, source.ended) == (True, "")
+    made.stop(0)
+    source._traces[0]._next_meta_s = 0.0
+    source.look()
+    assert source.ended == "the recorder ended without a word"
+
+
+def test_silence_goes_on_when_the_traces_are_opened_anew(hosts):
+    made = hosts(2, job())
+    source, _ = followed(made, after(14))
+    for file in made.paths[1].iterdir():
+        os.utime(file, (time.time() - 60,) * 2)
+    source._open(made.paths)
+    assert source.notice == "nothing new of h1 for 60 s"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (130, 40), (40, 8)])
+@pytest.mark.parametrize("number", [2, 8])
+def test_what_is_wrong_stands_below_the_title_whatever_the_size(number, width, height, hosts):
+    made = hosts(number, job(8))
+    source, recent = followed(made, after(14))
+    silent(source, {1: 9})
+    state = ViewState("following /a/path/that/leaves/no/room/for/anything/else", notice=source.notice)
+    drawn = draw(recent, state, width, height)
+    assert [len(drawn), *{row.cell_len for row in drawn}] == [height, width]
+    assert drawn[1].plain.strip() == f"! {state.notice}"
+    assert draw(recent, replace(state, notice=""), width, height)[1].plain != drawn[1].plain
 
 
 def test_the_end_is_that_of_the_last_host(hosts):
@@ -183,6 +235,69 @@ def test_a_trace_of_another_job_is_left_out_and_why_is_said(hosts):
     assert len(source.look().hosts) == 1
     said = "it is of another job: of 2 ranks, while h0.netprof is of one of 4"
     assert source.left_out == [f"h1.netprof is left out: {said}"]
+
+
+def test_the_report_is_of_the_job_that_is_shown(hosts):
+    """What is not recorded any more comes first by name, but is not shown."""
+    dead, made = hosts(1, job(2)), hosts(2, job(4))
+    dead.start()
+    dead._writers.clear()
+    dead.paths = [dead.paths[0].rename(dead.paths[0].with_name("0dead.netprof"))]
+    source = JobSource(lambda: [*dead.paths, *made.start()])
+    assert [path.name for path in source.paths] == ["h0.netprof", "h1.netprof", "0dead.netprof"]
+    shown = [host.trace for host in source.look().hosts]
+    assert [host.trace for host in open_job(source.paths).hosts] == shown == ["h0.netprof", "h1.netprof"]
+
+
+def test_a_trace_that_cannot_be_read_is_left_out_until_it_can_be(hosts):
+    """One whose description is just being copied, say; and nothing that appears meanwhile ends the view."""
+    made = hosts(2, job())
+    made.start()
+    made.grow(after(14))
+    whole = (made.paths[0] / "meta.json").read_text()
+    (made.paths[0] / "meta.json").write_text("{")
+    source = JobSource(lambda: made.paths)
+    assert [host.name for host in source.look().hosts] == ["h1"]
+    assert source.left_out == [f"h0.netprof is left out: {made.paths[0]}/meta.json is not readable as JSON"]
+    source._find_at_s = 0.0
+    source.look()
+    assert len(source.left_out) == 1
+    (made.paths[0] / "meta.json").write_text(whole)
+    source._find_at_s = 0.0
+    assert [host.name for host in source.look().hosts] == ["h0", "h1"]
+    assert source.left_out == []
+    (made.paths[1] / "meta.json").write_text("{")
+    source._traces[1]._next_meta_s = 0.0
+    source.look()
+    assert [host.name for host in source.look().hosts] == ["h0"]
+    (made.paths[0] / "meta.json").write_text("{")
+    source._traces[0]._next_meta_s = 0.0
+    with pytest.raises(TraceError, match="not readable as JSON"):
+        source.look()
+
+
+@pytest.mark.parametrize("when", ["at first", "meanwhile"])
+def test_a_trace_whose_tables_are_damaged_ends_the_view_of_no_other(when, hosts):
+    made = hosts(2, job())
+    made.start()
+    made.grow(after(7))
+    source = JobSource(lambda: made.paths)
+    before = (made.paths[1] / "wire.arrows").stat().st_size if when == "meanwhile" else 0
+    if when == "meanwhile":
+        source.look()
+    made.grow(after(14))
+    wire = made.paths[1] / "wire.arrows"
+    data = bytearray(wire.read_bytes())
+    assert before < len(data) - 200
+    data[-200:-100] = b"\xff" * 100
+    wire.write_bytes(data)
+    if when == "at first":
+        source = JobSource(lambda: made.paths)
+    source.look()
+    assert [host.name for host in source.look().hosts] == ["h0"]
+    assert source.left_out == [f"h1.netprof is left out: {wire} is damaged"]
+    source._find_at_s = 0.0
+    assert [host.name for host in source.look().hosts] == ["h0"], "it is not tried again and again"
 
 
 def test_a_rank_that_does_not_arrive_is_named_with_its_host(hosts):

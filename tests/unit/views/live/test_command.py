@@ -1,0 +1,69 @@
+"""`netprof live` as a program, without a terminal: what it says beside the lines, and what it reports at the end."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from growing_hosts import GrowingHosts
+from synthetic import ITERATION_NS, START_NS, Job
+
+
+def hosts(folder: Path, ranks: int, number: int = 1) -> GrowingHosts:
+    made = GrowingHosts(folder, Job(ranks=ranks, world_size=ranks, iterations=14).fill(), number)
+    made.start()
+    made.grow(START_NS + 14 * ITERATION_NS)
+    return made
+
+
+def live(*words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "netprof", "live", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until(program: subprocess.Popen[str], pattern: str) -> list[str]:
+    """Read what a program says until a line is like that; returns the lines."""
+    assert program.stderr is not None
+    found = []
+    for line in program.stderr:
+        found.append(line.rstrip("\n"))
+        if re.search(pattern, line):
+            return found
+    raise AssertionError(f"it never said {pattern}: {found}")
+
+
+def test_the_report_at_the_end_is_of_what_was_shown(tmp_path: Path) -> None:
+    dead = hosts(tmp_path, 2)
+    dead._writers.clear()
+    dead.paths[0].rename(tmp_path / "a.netprof")
+    now = hosts(tmp_path, 4, 2)
+    program = live(str(tmp_path), "--json")
+    said = until(program, r"^\d+ s · ")
+    program.send_signal(signal.SIGINT)
+    report, rest = program.communicate(timeout=60)
+    assert said[0].startswith("a.netprof is left out: ")
+    assert [host["trace"] for host in json.loads(report)["hosts"]] == [path.name for path in now.paths]
+    assert program.returncode == 130
+    assert f"the recording goes on; the trace is {tmp_path}" in rest
+
+
+def test_what_cannot_be_read_is_said_once_and_taken_in_when_it_can_be(tmp_path: Path) -> None:
+    made = hosts(tmp_path, 4, 2)
+    whole = (made.paths[1] / "meta.json").read_text()
+    program = live(str(tmp_path))
+    until(program, r"^\d+ s · ")
+    (made.paths[1] / "meta.json").write_text("{")
+    said = f"h1.netprof is left out: {made.paths[1]}/meta.json is not readable as JSON"
+    until(program, f"^{re.escape(said)}$")
+    assert said not in until(program, r"^\d+ s · ")
+    (made.paths[1] / "meta.json").write_text(whole)
+    until(program, r"^\d+ s · .*nothing new of h0 for \d+ s, h1 for \d+ s")
+    program.send_signal(signal.SIGINT)
+    report, rest = program.communicate(timeout=60)
+    assert program.returncode == 130, rest
+    assert "whether the recording goes on is unknown; nothing new of h" in rest
+    assert "2 hosts" in report
