@@ -6,6 +6,7 @@ from all: what lies between stays where it was made. Every function here is call
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import tempfile
@@ -30,6 +31,8 @@ Said = TypeVar("Said")
 _AT_ONCE = 8
 """Items up to which it is not worth starting a process."""
 _FAN_IN = 16
+_PATIENCE_S = 10.0
+_LAST_PORT = 65_535
 _PER_WORKER = 4
 """Slices of the items for each process: so that none waits long for the last one."""
 
@@ -140,7 +143,7 @@ def processes(number: int | None = None) -> Iterator[Processes]:
 def workers(scheduler: str | None, items: int) -> Iterator[Workers]:
     """Yield who works on so many items: the cluster of a Dask scheduler, named by its address, or else this machine.
 
-    Raises UsageError where Dask is not installed, NetprofError where nobody answers.
+    Raises UsageError where Dask is not installed or the address is none, NetprofError where nobody answers.
     """
     if scheduler is None:
         if items <= _AT_ONCE:
@@ -159,9 +162,11 @@ def _client(address: str) -> Iterator[Client]:
         from distributed import Client, KilledWorker
     except ImportError as error:
         raise UsageError("--scheduler needs Dask, which is not installed", "pip install 'netprof[cluster]'") from error
+    _check_address(address)
     try:
-        client = Client(address, timeout="10s", set_as_default=False)
-    except (OSError, ValueError, TimeoutError) as error:
+        asyncio.run(asyncio.wait_for(_met(address), _PATIENCE_S))
+        client = Client(address, timeout=_PATIENCE_S, set_as_default=False)
+    except Exception as error:  # each kind of connection fails in its own way
         raise NetprofError(
             f"no Dask scheduler answers at {address}", "start one with dask scheduler, or leave --scheduler away"
         ) from error
@@ -175,3 +180,30 @@ def _client(address: str) -> Iterator[Client]:
         ) from error
     finally:
         client.close()
+
+
+def _check_address(address: str) -> None:
+    """Raise UsageError for what is no address of a scheduler that runs in another process."""
+    from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
+
+    try:
+        scheme, place = parse_address(address)
+        get_backend(scheme)
+        host, port = parse_host_port(place)
+        is_one = scheme != "inproc" and bool(host) and 0 < port <= _LAST_PORT
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise UsageError(f"--scheduler '{address}' is no address", "name it as dask scheduler does: tcp://HOST:PORT")
+
+
+async def _met(address: str) -> None:
+    """Return once a scheduler has answered. A client that meets none cannot be closed, and hangs where one is mute."""
+    from distributed.core import rpc
+    from distributed.security import Security
+
+    async with rpc(address, connection_args=Security().get_connection_args("client")) as there:
+        answer = await there.identity()
+    if answer.get("type") != "Scheduler":
+        raise ValueError(f"a {answer.get('type')} answers")

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -9,11 +15,12 @@ from typing import Any, cast
 import pytest
 from cluster_work import killed, same, square, total
 
-from netprof.errors import NetprofError
+from netprof.errors import NetprofError, UsageError
 from netprof.session import cluster as cluster_module
 from netprof.session.cluster import Cluster, Here, Processes, Work, _taken, processes, workers
 
 WORK = Work(square, total, same)
+LISTENING: dict[str, Any] = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
 made: list[int] = []
 
 
@@ -29,8 +36,8 @@ def expected(items: int) -> int:
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "dashboard_address": "127.0.0.1:0", "n_workers": 1, "threads_per_worker": 1}
-    with distributed.LocalCluster(**options) as found:
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 1}
+    with distributed.LocalCluster(**options, **LISTENING) as found:
         yield found.scheduler_address
 
 
@@ -60,13 +67,65 @@ def test_workers_that_are_killed_again_and_again(scheduler: str) -> None:
 
 def test_a_scheduler_without_workers() -> None:
     distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "dashboard_address": "127.0.0.1:0", "n_workers": 0}
     with (
-        distributed.LocalCluster(**options) as found,
+        distributed.LocalCluster(processes=False, n_workers=0, **LISTENING) as found,
         pytest.raises(NetprofError, match="has no workers"),
         workers(found.scheduler_address, 1),
     ):
         pass
+
+
+NO_ADDRESSES = ["foo", "", "127.0.0.1", "http://x", "inproc://", "inproc://127.0.0.1/1/1", "tcp://", "tcp://x:y"]
+
+
+@pytest.mark.parametrize("address", [*NO_ADDRESSES, "tcp://:1", "tcp://127.0.0.1:0", "tcp://127.0.0.1:65536"])
+def test_what_is_no_address_is_refused_at_once(address: str) -> None:
+    pytest.importorskip("distributed")
+    began_s = time.monotonic()
+    with pytest.raises(UsageError, match="is no address"), workers(address, 1):
+        pass
+    assert time.monotonic() - began_s < 5, "nothing is waited for"
+
+
+@pytest.mark.parametrize("who", ["nobody", "mute", "http", "worker", "without TLS"])
+def test_where_no_scheduler_answers_that_is_one_line(who: str, scheduler: str) -> None:
+    """Whoever else is there: as a program, which prints what objects that cannot be closed have to complain of."""
+    answer = b"HTTP/1.0 400 Bad Request\r\n\r\n" * 20 if who == "http" else b""
+    address = next(iter(_identity(scheduler)["workers"])) if who == "worker" else "tcp://127.0.0.1:1"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        if who in ("mute", "http", "without TLS"):
+            threading.Thread(target=_answering, args=(server, answer), daemon=True).start()
+            address = f"{'tls' if who == 'without TLS' else 'tcp'}://127.0.0.1:{server.getsockname()[1]}"
+        code = f"from netprof.session import cluster; cluster._PATIENCE_S = 2.0; ASKED = {address!r}\n" + ASKS
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert done.stdout == f"no Dask scheduler answers at {address}\n"
+
+
+ASKS = """
+from netprof.errors import NetprofError
+try:
+    with cluster.workers(ASKED, 1):
+        pass
+except NetprofError as error:
+    print(error.message)
+"""
+
+
+def _identity(scheduler: str) -> dict[str, Any]:
+    import distributed
+
+    with distributed.Client(scheduler, set_as_default=False) as client:
+        return dict(client.scheduler_info())
+
+
+def _answering(server: socket.socket, answer: bytes) -> None:
+    """Say the same to everybody, and keep each connection."""
+    kept = []
+    with contextlib.suppress(OSError):
+        while True:
+            kept.append(server.accept()[0])
+            kept[-1].sendall(answer)
 
 
 def test_few_items_are_not_worth_a_process() -> None:
