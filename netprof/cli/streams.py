@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import suppress
 
+from netprof.copies import as_named
 from netprof.errors import NetprofError
 from netprof.views.safe import safe_text
 
@@ -33,9 +34,9 @@ def of_system(error: OSError) -> NetprofError:
 
 def print_error(error: NetprofError, *, verbose: bool = False) -> None:
     """Say what went wrong, if anybody can hear it."""
-    lines = [f"netprof: {safe_text(error.message)}"]
-    lines += [f"  {safe_text(each)}" for each in error.choices]
-    lines += [f"  {safe_text(error.hint)}"] if error.hint else []
+    lines = [f"netprof: {safe_text(as_named(error.message))}"]
+    lines += [f"  {safe_text(as_named(each))}" for each in error.choices]
+    lines += [f"  {safe_text(as_named(error.hint))}"] if error.hint else []
     lines += [error.detail] if error.detail and verbose else []
     with suppress(OSError):
         print(*lines, sep="\n", file=sys.stderr, flush=True)

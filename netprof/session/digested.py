@@ -36,6 +36,7 @@ from netprof.analysis.digest.report import report_of
 from netprof.analysis.hosts.clocks import nearest
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import Intervals
+from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.session.cluster import Work, Workers, workers
 from netprof.session.left_out import LeftOut, reduce_readable
@@ -171,7 +172,7 @@ def _first_reference(numbered: Sequence[tuple[int, Source]]) -> tuple[Reference,
 
 
 def _sentences(left_out: Iterable[LeftOut]) -> tuple[str, ...]:
-    return tuple(f"{each.message}; {each.hint}" if each.hint else each.message for each in left_out)
+    return tuple(as_named(f"{each.message}; {each.hint}" if each.hint else each.message) for each in left_out)
 
 
 @contextmanager

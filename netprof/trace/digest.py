@@ -59,6 +59,11 @@ def job_of(folder: Path) -> tuple[Path, str] | None:
     return (path.parent, path.name.removeprefix(_JOB)) if path.name.startswith(_JOB) else None
 
 
+def is_of_a_job(name: str) -> bool:
+    """Say whether a folder is called as those that hold the digests of a job."""
+    return name.startswith(_JOB)
+
+
 def job_folder(root: Path, job: str) -> Path:
     """Return where the digests of a job lie."""
     return root / f"{_JOB}{made_name(job)}"

@@ -1,6 +1,7 @@
 """Traces and digests in object storage and behind URLs: copied to this machine by fsspec, as long as netprof runs.
 
-What a server lists is not trusted: only files that a trace or a digest can have are copied, to where they belong.
+What a server lists is not trusted: only files that a trace or a digest can have are copied, to where they belong. A
+digest keeps the folder of its job around it, and what the job's hosts have in common beside it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import re
 import tempfile
 from collections.abc import Iterator
 from glob import has_magic
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from netprof import copies
 from netprof.errors import NetprofError, TraceError, UsageError
+from netprof.trace.digest import is_of_a_job
 from netprof.trace.meta import META_FILE
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://.+")
@@ -31,17 +35,20 @@ def is_url(text: str) -> bool:
 
 
 def fetched(url: str) -> Path:
-    """Copy a trace, a digest, a folder of them, or what fits a pattern, and return where it is now.
+    """Copy a trace, a digest, a folder of them, or what fits a pattern, and return where it is now: for one, a pattern.
 
     Raises UsageError where the way to it is not installed or nothing fits, TraceError where it cannot be read.
     """
     files, start = _opened(url)
     place = tempfile.TemporaryDirectory(prefix="netprof-")
     _kept.append(place)
-    target, below = Path(place.name), start.rstrip("/").rpartition("/")[0]
+    target, above = Path(place.name).resolve(), _above(start)
+    copies.call(target, _called(url, start, above, files))
     try:
-        named = sorted(files.glob(start)) if has_magic(start) else [start]
-        copied = sum(_copy(files, each, below, target) for each in named)
+        named = sorted(files.glob(start)) if has_magic(start) else [start.rstrip("/")]
+        copied = sum(_copy(files, str(each), above, target) for each in named)
+        if copied:
+            _copy_common(files, {str(each).rpartition("/")[0] for each in named}, above, target)
     except NetprofError:
         raise
     except Exception as error:  # each kind of storage fails in its own way
@@ -50,7 +57,20 @@ def fetched(url: str) -> Path:
         ) from error
     if not copied:
         raise UsageError(f"there is no trace and no digest at {url}", "name the directory that attach or digest made")
-    return target if has_magic(start) else target / PurePosixPath(start.rstrip("/")).name
+    return target / start[len(above) :].strip("/")
+
+
+def _above(start: str) -> str:
+    """Return the folder that all lies in that a person names: no pattern, and above the folder of a job."""
+    *folders, _ = start.rstrip("/").split("/")
+    known = list(takewhile(lambda folder: not has_magic(folder), folders))
+    return "/".join(known[:-1] if known and is_of_a_job(known[-1]) else known)
+
+
+def _called(url: str, start: str, above: str, files: Any) -> str:
+    """Return what a person calls the folder that all lies in, whose URL names something in it."""
+    below = start.rstrip("/")[len(above) :]
+    return url.rstrip("/").removesuffix(below) if url.rstrip("/").endswith(below) else files.unstrip_protocol(above)
 
 
 def _opened(url: str) -> tuple[Any, str]:
@@ -65,29 +85,46 @@ def _opened(url: str) -> tuple[Any, str]:
     return files, str(start)
 
 
-def _copy(files: Any, start: str, below: str, target: Path) -> int:
+def _copy(files: Any, start: str, above: str, target: Path) -> int:
     """Copy what belongs to traces and digests; return how many files that was."""
-    copied = 0
-    for name in _listed(files, start):
-        relative = name[len(below) :].strip("/") if name.startswith(below) else ""
-        if (path := _belongs(relative)) is None:
+    copied, folders = 0, _below(start, above).count("/")
+    for name in _listed(files, start, _DEEPEST):
+        if (path := _belongs(_below(name, above), _DEEPEST + folders)) is None:
             continue
         copied += 1
         if copied > _MOST_FILES:
             raise TraceError(f"{start} holds more files than a job has", "name one job's")
-        (target / path).parent.mkdir(parents=True, exist_ok=True)
-        files.get_file(name, str(target / path))
+        _get(files, name, target / path)
     return copied
 
 
-def _listed(files: Any, start: str) -> Iterator[str]:
-    yield from (str(name) for name in files.find(start, maxdepth=_DEEPEST))
+def _copy_common(files: Any, folders: set[str], above: str, target: Path) -> None:
+    """Copy what the hosts of jobs have in common from those of some folders that are a job's."""
+    for folder in sorted(each for each in folders if is_of_a_job(each.rpartition("/")[2])):
+        for name in _listed(files, folder, 1):
+            path = _belongs(_below(name, above), _DEEPEST + folder.count("/"))
+            if path is not None and path.name.startswith("_job-"):
+                _get(files, name, target / path)
 
 
-def _belongs(relative: str) -> PurePosixPath | None:
+def _get(files: Any, name: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    files.get_file(name, str(target))
+
+
+def _listed(files: Any, start: str, deepest: int) -> Iterator[str]:
+    yield from (str(name) for name in files.find(start, maxdepth=deepest))
+
+
+def _below(name: str, above: str) -> str:
+    """Return where something lies below a folder; "" for what does not."""
+    return name[len(above) :].strip("/") if name.startswith(above) else ""
+
+
+def _belongs(relative: str, deepest: int = _DEEPEST) -> PurePosixPath | None:
     """Return where a file belongs, None for what is of no trace and no digest."""
     *folders, name = relative.split("/")
-    known = _FILE.fullmatch(name) and 0 < len(folders) <= _DEEPEST and all(map(_FOLDER.fullmatch, folders))
+    known = _FILE.fullmatch(name) and 0 < len(folders) <= deepest and all(map(_FOLDER.fullmatch, folders))
     return PurePosixPath(relative) if known else None
 
 

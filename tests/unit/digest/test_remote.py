@@ -14,8 +14,16 @@ import fsspec
 import pytest
 from synthetic import Job
 
+from netprof.analysis import analyze
+from netprof.analysis.digest.gather import GATHERED
+from netprof.analysis.digest.opened import open_digest
+from netprof.cli.digest import digests_named
+from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
-from netprof.trace import remote
+from netprof.session.digest import write_digests
+from netprof.session.digested import analyze_digests
+from netprof.trace import TraceReader, remote
+from netprof.trace.named import fitting
 from netprof.trace.remote import fetched, is_url
 
 
@@ -44,12 +52,54 @@ def test_a_trace_a_folder_and_a_pattern_of_them(memory, trace):
     for url, place in (
         ("memory://bucket/job/a.netprof", "."),
         ("memory://bucket/job/", "a.netprof"),
-        ("memory://bucket/job/*.netprof", "a.netprof"),
+        ("memory://bucket/job/*.netprof", "."),
+        ("memory://bucket/j*/a.netprof", "."),
     ):
-        found = fetched(url) / place
+        (found,) = (each / place for each in fitting(fetched(url)))
         assert sorted(each.name for each in found.iterdir()) == sorted(each.name for each in trace.iterdir())
         assert all((found / each.name).read_bytes() == each.read_bytes() for each in trace.iterdir())
         assert not list(found.parent.glob("**/notes.txt"))
+
+
+def sources(named):
+    return digests_named([named], None, ()) or []
+
+
+@pytest.fixture
+def digests(memory, tmp_path):
+    """Digests of two hosts, each made alone, of two jobs, here and there; returns where they are here."""
+    for rank, host in enumerate(("n0", "n1")):
+        job = Job(ranks=2).fill()
+        job.changes |= {"host": host, "targets": job.meta().targets[rank : rank + 1]}
+        reader = TraceReader(job.write(tmp_path / host))
+        for name in ("x", "y"):
+            write_digests(analyze(reader, more=(GATHERED,)), tmp_path / "digests", name, reader=reader)
+    memory.put(str(tmp_path / "digests"), "/bucket/digests", recursive=True)
+    return tmp_path / "digests"
+
+
+@pytest.mark.parametrize(
+    "named", ["job=y/host=n0", "job=y/host=n1/", "job=y/host=*", "job=y", "job=*/host=n0", "job=y*"]
+)
+def test_digests_one_or_a_folder_or_a_pattern_of_them(named, digests):
+    """Their hosts lie in the folder of their job, with what the hosts have in common beside them."""
+    there = sources(fetched(f"memory://bucket/digests/{named}"))
+    here = sources(digests / named)
+    assert here
+    assert [(each.job.name, each.host.name) for each in there] == [(each.job.name, each.host.name) for each in here]
+    for mine, other in zip(there, here, strict=True):
+        assert open_digest(mine).host == open_digest(other).host
+
+
+def test_what_is_said_names_what_the_person_named(digests, memory):
+    with pytest.raises(UsageError, match="2 jobs") as error:
+        sources(fetched("memory://bucket/digests"))
+    assert as_named(error.value.hint) == "name one, as memory://bucket/digests/job=x"
+    memory.pipe("/bucket/digests/job=y/host=n0/_digest.json", b"{")
+    found = analyze_digests(sources(fetched("memory://bucket/digests/job=y/")))
+    said = "memory://bucket/digests/job=y/host=n0/_digest.json is not readable as JSON"
+    assert any(said in note for note in found.notes)
+    assert not any("/netprof-" in note for note in found.notes)
 
 
 def test_what_is_not_there(memory):
