@@ -19,6 +19,7 @@ import pyarrow as pa
 from netprof.errors import TraceError, UsageError
 from netprof.trace.columns import to_arrow, to_numpy
 from netprof.trace.files import Directory, give_to_user, made_whole, read_all
+from netprof.trace.meta import META_FILE
 
 HOST_FILE = "_digest.json"
 DIGEST_SCHEMA = 1
@@ -80,12 +81,15 @@ def job_file(made: str) -> str:
 
 
 def is_digest(path: Path) -> bool:
-    """Say whether a digest lies in a folder: of a host, of the hosts of a job, or of jobs."""
+    """Say whether a digest lies in a folder: of a host, of the hosts of a job, or of jobs; finished or not."""
     return bool(path.is_dir() and next(iter(_places(path)), None))
 
 
 def digests_in(path: Path) -> list[DigestPlace]:
-    """Return the digests of a job that lie in a folder, by host. Raises UsageError where they are of several jobs."""
+    """Return the digests of a job that lie in a folder, by host, also those that were not finished.
+
+    Raises UsageError where they are of several jobs.
+    """
     found = list(_places(path))
     jobs = sorted({place.job.name for place in found})
     if len(jobs) > 1:
@@ -95,12 +99,23 @@ def digests_in(path: Path) -> list[DigestPlace]:
 
 
 def _places(path: Path) -> Iterable[DigestPlace]:
-    if (path / HOST_FILE).is_file():
-        yield DigestPlace(path.absolute().parent, path.absolute())
+    whole = path.absolute()
+    if _is_of_a_host(whole):
+        yield DigestPlace(whole.parent, whole)
         return
-    pattern = f"*/{HOST_FILE}" if path.absolute().name.startswith(_JOB) else f"{_JOB}*/*/{HOST_FILE}"
-    for each in sorted(path.glob(pattern)):
-        yield DigestPlace(each.parent.parent, each.parent)
+    for each in sorted(whole.glob("*" if is_of_a_job(whole.name) else f"{_JOB}*/*")):
+        if _is_of_a_host(each):
+            yield DigestPlace(each.parent, each)
+
+
+def _is_of_a_host(path: Path) -> bool:
+    """Say whether a folder holds the digest of a host: by its document, or by the names of one that has none yet."""
+    if (path / HOST_FILE).is_file():
+        return True
+    is_called_so = path.name.startswith(_HOST) and is_of_a_job(path.parent.name)
+    return (
+        is_called_so and path.is_dir() and not any(next(path.glob(f"{each}{META_FILE}"), None) for each in ("", "*/"))
+    )
 
 
 def made_together(job: Path) -> list[str]:
@@ -132,6 +147,8 @@ def write_json(folder: Directory, name: str, document: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a document. Raises TraceError where it is none of this schema."""
+    if path.name == HOST_FILE and path.parent.is_dir() and not path.exists():
+        raise TraceError(f"the digest {path.parent} was not finished: it has no {HOST_FILE}", _DAMAGED)
     data = read_all(path, _MOST_JSON_BYTES, "what netprof digest wrote")
     try:
         document = json.loads(data, parse_constant=_no_number)

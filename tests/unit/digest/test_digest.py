@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +319,43 @@ def test_a_digest_whose_streams_are_damaged_is_left_out(alike, tmp_path, damaged
     found = document(analyze_digests(digests_in(tmp_path)))
     assert [host["host"] for host in found["hosts"]] == [f"h{number}" for number in range(4) if number != damaged]
     assert "passages.parquet is damaged" in found["digest"]["left_out"][0]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_digest_that_was_not_finished_is_named(alike, tmp_path, alone):
+    """Its document is written last: a digest without is none, and neither is a folder where none was begun."""
+    each_alone(alike, tmp_path) if alone else write_digests(analyzed(alike), tmp_path, "job")
+    place = tmp_path / "job=job"
+    (place / "host=h1" / "_digest.json").unlink()
+    (place / "host=h9").mkdir()
+    found = document(analyze_digests(digests_in(tmp_path)))
+    assert [host["host"] for host in found["hosts"]] == ["h0", "h2", "h3"]
+    for host, why in zip(("h1", "h9"), found["digest"]["left_out"], strict=True):
+        assert why.startswith(f"the digest {place / f'host={host}'} was not finished: it has no _digest.json; ")
+        assert any(why in note for note in found["notes"])
+    assert is_digest(place / "host=h1")
+    with pytest.raises(TraceError, match="was not finished"):
+        analyze_digests(digests_in(place / "host=h1"))
+
+
+def test_traces_in_folders_that_are_called_so_are_no_digests(alike, tmp_path):
+    place = tmp_path / "job=job" / "host=h0"
+    shutil.copytree(alike[0], place)
+    shutil.copytree(alike[0], tmp_path / "job=job" / "host=h1" / "h1.netprof")
+    assert not is_digest(tmp_path)
+    assert not is_digest(place)
+
+
+@pytest.mark.parametrize("command", [["live"], ["digest", "-o", "x"], ["report", "--html", "-"]])
+def test_what_needs_the_traces_says_what_to_do_with_a_digest(alike, tmp_path, command):
+    write_digests(analyzed(alike[:1]), tmp_path, "job")
+    named = str(tmp_path / "job=job" / "host=h0")
+    words = [sys.executable, "-m", "netprof", command[0], named, *command[1:]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "traces" in done.stderr
+    if command[0] != "report":
+        said = f"netprof: {named} is a digest, and this needs the traces\n  netprof report {named} reads digests\n"
+        assert done.stderr == said
+        shown = subprocess.run([*words[:3], command[0], "--help"], capture_output=True, text=True, check=True)
+        assert "their digests" not in shown.stdout
