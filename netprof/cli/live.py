@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import typer
 
 from netprof.cli.recording import Json, print_report
-from netprof.cli.traces import Traces, open_traces
+from netprof.cli.traces import Traces, only_traces, open_traces
+from netprof.copies import as_named
 from netprof.errors import EXIT_INTERRUPTED, NetprofError
 from netprof.views.safe import safe_text
 
@@ -69,7 +70,8 @@ def live(traces: Traces, as_json: Json = False) -> None:
             time.sleep(_WAIT_S)
     if display.failure is not None:
         raise display.failure
-    say(talk, "; ".join(filter(None, (_outcome(source), source.notice, f"the trace is {called}"))))
+    said = dict.fromkeys((_outcome(source), source.notice, f"the trace is {called}"))
+    say(talk, as_named("; ".join(filter(None, said))))
     print_report(open_traces(source.paths), as_json=as_json, console=standard_output())
     if request.reason():
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -79,11 +81,10 @@ def _source(named: Sequence[Path]) -> TraceSource | JobSource:
     """Return what follows one trace, or those of a job: of a folder or a pattern also those that are yet to come."""
     from netprof.session.live_follow import TraceSource
     from netprof.session.live_job import JobSource
-    from netprof.trace.named import traces_named
 
-    if traces_named(named) == [*named] and len(named) == 1:
+    if only_traces(named) == [*named] and len(named) == 1:
         return TraceSource(named[0])
-    return JobSource(lambda: traces_named(named))
+    return JobSource(lambda: only_traces(named))
 
 
 def _outcome(source: TraceSource | JobSource) -> str:
@@ -161,7 +162,7 @@ class _LeftOut:
 
         for each in self._news():
             self._said.add(each)
-            say(self._talk, each)
+            say(self._talk, as_named(each))
 
     def look(self) -> Recent | None:
         """Look at the source, and say what is news of it."""

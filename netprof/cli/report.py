@@ -13,7 +13,7 @@ from netprof.cli.baseline import read_baseline
 from netprof.cli.digest import Scheduler, digests_named
 from netprof.cli.reading import analyzed
 from netprof.cli.recording import Json, print_report, show
-from netprof.cli.traces import OnlyHosts, Traces, open_traces
+from netprof.cli.traces import OnlyHosts, TracesOrDigests, open_traces
 from netprof.errors import UsageError
 from netprof.views.reporters import REPORTERS, by_name, by_suffix
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    traces: Traces,
+    traces: TracesOrDigests,
     as_json: Json = False,
     out: Annotated[
         list[Path] | None,

@@ -92,9 +92,10 @@ class JobSource:
 
     @property
     def ended(self) -> str:
-        """Why the last recorder stopped, or nothing while any records."""
+        """Why the last recorder that said so stopped, or that none did; nothing while any records."""
         reasons = [trace.ended for trace in self._traces]
-        return reasons[-1] if all(reasons) else ""
+        said = [trace.ended for trace in self._traces if not trace.is_gone]
+        return (said[-1] if said else self.notice) if all(reasons) else ""
 
     @property
     def goes_on(self) -> bool:

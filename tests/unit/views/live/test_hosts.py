@@ -173,7 +173,7 @@ def test_hosts_whose_recorders_are_gone_are_named_and_the_view_ends_with_the_las
     made.stop(0)
     source._traces[0]._next_meta_s = 0.0
     source.look()
-    assert source.ended == "the recorder ended without a word"
+    assert source.ended == "the job ended", "which is what the only one said that said something"
 
 
 def test_silence_goes_on_when_the_traces_are_opened_anew(hosts):
