@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +11,10 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.digest import check as check_digest
 from netprof.cli.digest import write as write_digest
 from netprof.cli.live import watching
+from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
     Bin,
@@ -66,7 +69,7 @@ def attach(
     force: Force = False,
     digest: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME."),
+        output(metavar="DIR", help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -99,11 +102,13 @@ def attach(
         here = job_here(choice)
         pids, options = here.pids, replace(options, out=out or trace_name(here))
         say(talk, f"found {here.sentence}")
+    if digest is not None:
+        check_digest(digest, options.out, [platform.node()], force=force, option="--digest")
     with watching(options.out, talk, show=not no_live) as watcher:
         outcome = record_job(pids or [], options, sys.argv, watcher, tell_of(talk))
     finish(outcome, options.out, as_json=as_json, talk=talk, console=standard_output())
     if digest is not None:
-        write_digest([options.out], digest, force=force)
+        write_digest([options.out], digest, force=force, option="--digest")
     if outcome.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
 

@@ -8,15 +8,14 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.outputs import output
 from netprof.cli.reading import Bar
 from netprof.cli.recording import Bin, Force, Json, LineRate, print_report
 
 
 def capture(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What tcpdump -w wrote: pcap or pcapng, gzip too.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the trace goes.")] = Path(
-        "capture.netprof"
-    ),
+    out: Annotated[Path, output("--out", "-o", metavar="DIR", help="Where the trace goes.")] = Path("capture.netprof"),
     force: Force = False,
     bin_width: Bin = "1ms",
     line_rate: LineRate = None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netprof.cli.outputs import output
 from netprof.cli.reading import Bar
 from netprof.cli.recording import Json
 from netprof.cli.traces import open_traces
@@ -28,7 +29,7 @@ def diff(
     after: Annotated[Path, typer.Argument(metavar="B", help="The same of another run.")],
     as_json: Json = False,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write Markdown, to paste into an issue; - prints it.")
+        Path | None, output(metavar="FILE", help="Write Markdown, to paste into an issue; - prints it.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace a file that exists.")] = False,
     fail_above: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netprof.cli.outputs import output
 from netprof.cli.reading import Bar
 from netprof.cli.traces import OnlyHosts, Traces, open_traces
 
@@ -28,7 +29,7 @@ def digest(
     traces: Traces,
     out: Annotated[
         Path,
-        typer.Option(
+        output(
             "--out",
             "-o",
             metavar="DIR",
@@ -42,24 +43,40 @@ def digest(
     write(traces, out, hosts or (), force=force)
 
 
-def write(traces: Sequence[Path], out: Path, hosts: Collection[str] = (), *, force: bool) -> None:
+def write(
+    traces: Sequence[Path], out: Path, hosts: Collection[str] = (), *, force: bool, option: str = "--out"
+) -> None:
     """Digest traces in one go, and say where the digests are: below `out`, the job called like the first trace.
 
-    An `out` that is named job=NAME is the job's own folder. Raises NetprofError.
+    An `out` that is named job=NAME is the job's own folder; the person named it by an `option`. Raises NetprofError.
     """
     from netprof.analysis import analyze
     from netprof.analysis.digest.gather import GATHERED
     from netprof.session.digest import write_digests
-    from netprof.trace.digest import job_of
     from netprof.views.printed import say, standard_error
 
     reader = open_traces(traces, hosts)
-    name = reader.path.name.removesuffix(".netprof")
+    root, job = _job(out, reader.path)
+    check(out, reader.path, [host.name for host in reader.hosts], force=force, option=option)
     with ExitStack() as stack:
-        analysis = analyze(reader, on_piece=Bar(stack, f"analyzing {name}"), more=(GATHERED,))
-    root, job = job_of(out) or (out, name)
-    for folder in write_digests(analysis, root, job, reader=reader, force=force):
+        analysis = analyze(reader, on_piece=Bar(stack, f"analyzing {reader.path.name}"), more=(GATHERED,))
+    for folder in write_digests(analysis, root, job, reader=reader, force=force, option=option):
         say(standard_error(), f"wrote {folder}")
+
+
+def check(out: Path, trace: Path, hosts: Sequence[str], *, force: bool, option: str) -> None:
+    """Raise TraceError before any work where the digests of a trace's hosts could not be written below `out`."""
+    from netprof.session.digest import check_place
+
+    root, job = _job(out, trace)
+    check_place(root, job, hosts, force=force, option=option)
+
+
+def _job(out: Path, trace: Path) -> tuple[Path, str]:
+    """Return where the digests of jobs lie, and what this one is called."""
+    from netprof.trace.digest import job_of
+
+    return job_of(out) or (out, trace.name.removesuffix(".netprof"))
 
 
 def digests_named(paths: Sequence[Path], scheduler: str | None, hosts: Collection[str]) -> list[Source] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netprof.cli.outputs import output
 from netprof.cli.reading import analyzed
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from netprof.trace import TraceSource
 
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]")
+    Path | None, output("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]")
 ]
 Duration = Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.")]
 Iterations = Annotated[

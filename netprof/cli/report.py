@@ -11,6 +11,7 @@ import typer
 
 from netprof.cli.baseline import read_baseline
 from netprof.cli.digest import Scheduler, digests_named
+from netprof.cli.outputs import output
 from netprof.cli.reading import analyzed
 from netprof.cli.recording import Json, print_report, show
 from netprof.cli.traces import OnlyHosts, TracesOrDigests, open_traces
@@ -28,7 +29,7 @@ def report(
     as_json: Json = False,
     out: Annotated[
         list[Path] | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write a file; its suffix says the format. May be repeated."),
+        output("--out", "-o", metavar="FILE", help="Write a file; its suffix says the format. May be repeated."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that exist.")] = False,
     baseline: Annotated[
@@ -85,7 +86,7 @@ def with_formats(command: Callable[..., None]) -> Callable[..., None]:
 
 def _option(reporter: Reporter) -> Any:
     metavar = "DIR" if reporter.folder else "FILE"
-    return Annotated[Path | None, typer.Option(metavar=metavar, help=reporter.about)]
+    return Annotated[Path | None, output(metavar=metavar, help=reporter.about)]
 
 
 def _targets(named: dict[str, Path], out: list[Path], as_json: bool) -> list[tuple[Reporter, Path]]:

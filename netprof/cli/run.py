@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
     Bin,
@@ -44,7 +45,7 @@ def run(
     no_command_line: NoCommandLine = False,
     force: Force = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON to a file as well.")
+        Path | None, output("--json", metavar="FILE", help="Write the report as JSON to a file as well.")
     ] = None,
 ) -> None:
     """Start a job and record it from its first iteration; the report goes to stderr, the exit code is the job's."""

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.outputs import output
 from netprof.cli.recording import Json, print_report
 
 
 def timeline(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What HOROVOD_TIMELINE named when the job ran.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the trace goes.")] = Path(
-        "timeline.netprof"
-    ),
+    out: Annotated[Path, output("--out", "-o", metavar="DIR", help="Where the trace goes.")] = Path("timeline.netprof"),
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace a trace that is in the way.")] = False,
     as_json: Json = False,
 ) -> None:

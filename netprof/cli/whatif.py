@@ -9,6 +9,7 @@ import typer
 
 from netprof.cli import whatif_options as options
 from netprof.cli import whatif_source as source_of
+from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.errors import UsageError
 from netprof.units import parse_duration_ns
@@ -84,11 +85,11 @@ def whatif(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     csv: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write every point as CSV; - prints it instead of the table.")
+        Path | None, output(metavar="FILE", help="Write every point as CSV; - prints it instead of the table.")
     ] = None,
 ) -> None:
     """Predict iteration time and scaling factor at other link speeds, worker counts and compressions."""
-    if as_json and csv == "-":
+    if as_json and csv == Path("-"):
         raise UsageError("--json and --csv - both want standard output", "give --csv a file")
     if paths is not None or split is not None:
         _show_paths(source, paths, options.list_of(split, options.parts, ()), line_rate, as_json)
@@ -150,14 +151,15 @@ def _show_paths(source: Path, paths: int | None, splits: tuple[int, ...], line_r
         view.draw(found, standard_output())
 
 
-def _show(answer: Answer, as_json: bool, csv: str | None) -> None:
+def _show(answer: Answer, as_json: bool, csv: Path | None) -> None:
     """Print an answer as it was asked for."""
     from netprof.views import whatif as view
     from netprof.views import whatif_data as data
+    from netprof.views.output import STDOUT
 
-    if csv is not None and csv != "-":
-        source_of.write(Path(csv), data.to_csv(answer))
-    if csv == "-":
+    if csv is not None and csv != STDOUT:
+        source_of.write(csv, data.to_csv(answer))
+    if csv == STDOUT:
         typer.echo(data.to_csv(answer), nl=False)
     elif as_json:
         from netprof.views.json_text import json_text

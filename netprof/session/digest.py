@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -27,20 +29,26 @@ if TYPE_CHECKING:
 
 
 def write_digests(
-    analysis: Analysis, root: Path, job: str, *, reader: TraceSource | None = None, force: bool = False
+    analysis: Analysis,
+    root: Path,
+    job: str,
+    *,
+    reader: TraceSource | None = None,
+    force: bool = False,
+    option: str = "--out",
 ) -> list[Path]:
     """Write the digest of each host of a recording that was analyzed with GATHERED; return their folders.
 
     They come to lie below `root`, under the name of the job. What clocks are compared by is read from the `reader` of
     the recording, if one host recorded it; without, it is not in the digest. Raises TraceError where a digest is in the
-    way and `force` is not given, or where they cannot be written.
+    way and `force` is not given, or where they cannot be written: `option` names the place.
     """
     from netprof.analysis.digest.opened import sample_of
     from netprof.analysis.digest.take import digests_of
 
     digests = digests_of(analysis, token_hex(8), None if reader is None else sample_of(reader))
     folders = [host_folder(root, job, each.host.host.name) for each in digests]
-    _check(folders, force)
+    _check(folders, force, option)
     try:
         for digest, folder in zip(digests, folders, strict=True):
             write_digest(digest, folder)
@@ -48,16 +56,34 @@ def write_digests(
         if force:
             _forget(job_folder(root, job))
     except OSError as error:
-        raise TraceError(f"cannot write to {root}: {error.strerror}", "choose another place with --out") from error
+        raise _cannot_write(root, error, option) from error
     return folders
 
 
-def _check(folders: list[Path], force: bool) -> None:
+def check_place(root: Path, job: str, hosts: Sequence[str], *, force: bool, option: str) -> None:
+    """Raise TraceError where the digests of some hosts could not be written below `root`: it is tried."""
+    folders = [host_folder(root, job, host) for host in hosts]
+    _check(folders, force, option)
+    existing = {
+        next(each for each in (folder, *folder.parents) if each.exists()) for folder in map(Path.absolute, folders)
+    }
+    try:
+        for place in sorted(existing):
+            tempfile.TemporaryDirectory(dir=place, prefix=".netprof-").cleanup()
+    except OSError as error:
+        raise _cannot_write(root, error, option) from error
+
+
+def _cannot_write(root: Path, error: OSError, option: str) -> TraceError:
+    return TraceError(f"cannot write to {root}: {error.strerror}", f"choose another place with {option}")
+
+
+def _check(folders: Sequence[Path], force: bool, option: str) -> None:
     if len(set(folders)) < len(folders):
         raise TraceError("two hosts have names that make one folder", "rename one of the traces")
     taken = next((folder for folder in folders if (folder / HOST_FILE).exists()), None)
     if taken is not None and not force:
-        raise TraceError(f"{taken} holds a digest already", "choose another --out, or replace it with --force")
+        raise TraceError(f"{taken} holds a digest already", f"choose another {option}, or replace it with --force")
 
 
 def write_digest(digest: Digest, folder: Path) -> None:

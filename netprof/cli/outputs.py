@@ -1,0 +1,22 @@
+"""Where a person wants something written: on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from netprof.errors import UsageError
+
+
+def output(*names: str, **options: Any) -> Any:
+    """Return the option for a file or folder that is written, a Path. It is looked at before anything is done."""
+    return typer.Option(*names, parser=place_here, is_eager=True, **options)
+
+
+def place_here(text: object) -> Path:
+    """Return a place of this machine. Raises UsageError for a URL: a folder called like its scheme would be made."""
+    if "://" in str(text):
+        raise UsageError(f"{text} is a URL: netprof writes to this machine only", "name a place here, and copy it then")
+    return Path(str(text))

@@ -1,0 +1,66 @@
+"""Where a person wants something written: no URL anywhere, and a place for digests is tried before any work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic import Job
+
+from netprof.cli.main import app
+from netprof.errors import TraceError, UsageError
+from netprof.session.digest import check_place
+
+URLS = ["s3://bucket/x", "file:///tmp/x", "S3://x", "simplecache::s3://x", "memory://"]
+COMMANDS = [
+    ["attach", "1", "-o"],
+    ["attach", "1", "--digest"],
+    ["run", "--json"],
+    ["run", "--out"],
+    ["report", "nothing.netprof", "--csv"],
+    ["report", "nothing.netprof", "--html"],
+    ["report", "nothing.netprof", "-o", "x.html", "-o"],
+    ["digest", "nothing.netprof", "-o"],
+    ["timeline", "nothing.json", "--out"],
+    ["capture", "nothing.pcap", "--out"],
+    ["diff", "a.netprof", "b.netprof", "--markdown"],
+    ["whatif", "nothing.netprof", "--csv"],
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_url_is_refused_before_anything_is_done(
+    command: list[str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = ["--", "true"] if command[0] == "run" else []
+    with pytest.raises(UsageError, match="is a URL: netprof writes to this machine only"):
+        app([*command, url, *program], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_for_digests_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    check_place(tmp_path / "a" / "b", "job", ["h0"], force=False, option="--digest")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    for place, why in ((Path("/proc/nope"), "No such file"), (tmp_path / "file", "Not a directory")):
+        with pytest.raises(TraceError, match=f"cannot write to {place}: {why}") as error:
+            check_place(place, "job", ["h0"], force=True, option="--digest")
+        assert error.value.hint == "choose another place with --digest"
+
+
+def test_a_digest_in_the_way_is_found_before_the_work(tmp_path: Path) -> None:
+    trace = Job().fill().write(tmp_path / "t.netprof")
+    words = [sys.executable, "-m", "netprof", "digest", str(trace), "-o", str(tmp_path / "d")]
+    subprocess.run(words, capture_output=True, check=True)
+    (trace / "wire.arrows").unlink()
+    again = subprocess.run(words, capture_output=True, text=True, check=False)
+    (host,) = (tmp_path / "d" / "job=t").glob("host=*")
+    said = f"netprof: {host} holds a digest already\n  choose another --out, or replace it with --force\n"
+    assert (again.returncode, again.stderr) == (1, said)
+    with pytest.raises(TraceError, match="holds a digest already") as error:
+        check_place(tmp_path / "d", "t", [host.name.removeprefix("host=")], force=False, option="--digest")
+    assert error.value.hint == "choose another --digest, or replace it with --force"
