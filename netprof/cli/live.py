@@ -102,13 +102,27 @@ def _called(named: Sequence[Path]) -> str:
 def watching(trace: Path, talk: Console, *, show: bool) -> Iterator[Watcher]:
     """Give the recording something to call; it is shown live, as lines on stderr, or not at all."""
     if not show:
-        yield lambda recorder: None
+        yield _Waiting(talk)
         return
     from netprof.session.live import RecordingSource
 
     source = RecordingSource()
     with _displayed(source, f"recording {trace}", talk) as display:
         yield _Feeder(source, display, talk)
+
+
+class _Waiting:
+    """Says, where nothing else is shown, that the recording waits for ranks to be started again: each time once."""
+
+    def __init__(self, talk: Console) -> None:
+        self._talk, self._said = talk, ""
+
+    def __call__(self, recorder: Recorder) -> None:
+        from netprof.views.printed import say
+
+        if recorder.job.waiting and not self._said:
+            say(self._talk, recorder.job.waiting)
+        self._said = recorder.job.waiting
 
 
 class _Feeder:

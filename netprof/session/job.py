@@ -19,6 +19,9 @@ from netprof.session.given import GivenRanks
 _LOOK_AGAIN_S = 0.25
 _LOOK_UNTOLD_S = 0.8  # where the kernel does not tell of programs that are started
 _BEGINNINGS = (MarkKind.PROCESS_FORK, MarkKind.PROCESS_EXEC)
+RESTART_S = 60.0
+"""For how long a launcher may start no rank: torchrun's agents meet first, which takes them half a minute."""
+_LAUNCHERS_NAMED = 2
 _EXPECT_FOR_S = 60.0  # a process that was just started may still be importing its framework
 
 
@@ -44,6 +47,10 @@ class Job:
         self._news: list[Target] = []
         self._next_look_s = 0.0
         self._expect_until_s = 0.0
+        self._ended_s: float | None = None  # since when nothing trains that has done so
+        self._joined_s = 0.0
+        self.waiting = ""
+        """What is waited for where nothing trains any more, for a person; "" where something does."""
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -55,10 +62,23 @@ class Job:
         self._watch.wait(timeout_s)
 
     def over(self) -> bool:
-        """Say whether the job is over: every process that trains has ended or, if none ever did, every process."""
-        if any(target.frameworks for target in self._targets.values()):
+        """Say whether the job is over: every process that trains has ended or, if none ever did, every process.
+
+        While what started them lives, it may start others, as torchrun does after a failure: it is waited for, until it
+        ends or nothing new has come for RESTART_S seconds.
+        """
+        if not any(target.frameworks for target in self._targets.values()):
+            return not self._watch.alive()
+        launchers = [] if self._watch.training() else self._watch.launchers()
+        if not launchers:
+            self._ended_s, self.waiting = None, ""
             return not self._watch.training()
-        return not self._watch.alive()
+        now_s = time.monotonic()
+        self._ended_s = now_s if self._ended_s is None else self._ended_s
+        self.expect_changes()
+        pids = " and ".join(str(target.pid) for target in launchers[:_LAUNCHERS_NAMED])
+        self.waiting = f"every rank has ended; waiting up to {RESTART_S:.0f} s for process {pids} to start others"
+        return now_s >= max(self._ended_s, self._joined_s) + RESTART_S
 
     def notice(self, table: str, columns: Mapping[str, Any]) -> None:
         """Learn from rows of any table that processes were forked or executed."""
@@ -103,6 +123,7 @@ class Job:
             self._next_look_s = now_s + (_LOOK_AGAIN_S if now_s <= self._expect_until_s else _LOOK_UNTOLD_S)
             self._targets.update({(target.pid, target.start_ticks): target for target in found})
             self._news += found
+            self._joined_s = now_s if found else self._joined_s
 
 
 def _starts() -> Starts | None:

@@ -26,6 +26,7 @@ class RecordingSource:
             self._inbox = inbox = Inbox(recorder.meta)
             self._state = LiveState(inbox, recorder.options.bin_ns)
             recorder.observe(inbox.add)
+        self.notice = recorder.job.waiting
         self._inbox.reached(recorder.collected_ns)
         self._inbox.describe(recorder.meta)
 

@@ -61,6 +61,12 @@ def add_kin(job: dict[int, Process], among: Collection[int] | None = None) -> No
         add_trees(_one_of_each_rank(_kin(kinship, pids, job), job), job)
 
 
+def add_agents(job: dict[int, Process]) -> None:
+    """Add the torchrun agents that started processes of the job, with all that they started: they may start more."""
+    agents = {pid for pid, _ in Kinship.of(job.values()).agents} - ancestors([os.getpid()])
+    add_trees(filter(None, map(look, agents)), job)
+
+
 def _kin(kinship: Kinship, pids: Iterable[int], job: dict[int, Process]) -> list[Process]:
     """Return the ranks outside `job` that were started as its own.
 

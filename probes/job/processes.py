@@ -1,9 +1,9 @@
 """Finding the job: from any of its pids to all of its processes on this host.
 
-The job is the given processes, their descendants, and every process of the same user that was started with the same
-rendezvous (MASTER_ADDR and MASTER_PORT and the like) as one of them. Descendants come from /proc/PID/task/*/children
-and the others' environments are read only where the user is the same: 5 µs of CPU for a stranger's process, 19 µs for
-one of the user's own.
+The job is the given processes, their descendants, every process of the same user that was started with the same
+rendezvous (MASTER_ADDR and MASTER_PORT and the like) as one of them, and torchrun's agents above them. Descendants come
+from /proc/PID/task/*/children and the others' environments are read only where the user is the same: 5 µs of CPU for a
+stranger's process, 19 µs for one of the user's own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from netprof.errors import NetprofError, UsageError
 from netprof.model import Target
 from netprof.probes.job import procfs, ranks
-from netprof.probes.job.kinship import Kinship, add_kin
+from netprof.probes.job.kinship import Kinship, add_agents, add_kin
 from netprof.probes.job.roles import VARIABLES, Process, as_targets, is_first_of
 from netprof.probes.job.tree import add_trees, ancestors, look
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
@@ -33,9 +33,16 @@ def find_job(pids: Sequence[int]) -> list[Target]:
     return as_targets(_gather([_given(pid) for pid in dict.fromkeys(pids)]))
 
 
-def find_more(targets: Iterable[Target], *, thorough: bool = True, started: Collection[int] = ()) -> list[Target]:
+def find_more(
+    targets: Iterable[Target],
+    *,
+    thorough: bool = True,
+    started: Collection[int] = (),
+    launchers: Collection[int] = (),
+) -> list[Target]:
     """Return every process of the job as it is now, from those of `targets` that are still there.
 
+    Of the `launchers` it is known that they start ranks, and are none, also while none is there.
     Without `thorough` only descendants are looked for, and ranks among the `started`, and a target that has a framework
     is taken to have no other: a fraction of the cost, to be asked several times a second.
     """
@@ -49,7 +56,7 @@ def find_more(targets: Iterable[Target], *, thorough: bool = True, started: Coll
     add_trees(found, job)
     if thorough or started:
         add_kin(job, None if thorough else started)
-    return as_targets(job)
+    return as_targets(job, launchers)
 
 
 def kinship_of(targets: Iterable[Target]) -> Kinship:
@@ -146,6 +153,7 @@ def _gather(given: Sequence[Process]) -> dict[int, Process]:
             add_trees([_main_process(process)], tree)
         job.update(tree)
     add_kin(job)
+    add_agents(job)
     return job
 
 

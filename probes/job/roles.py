@@ -7,7 +7,7 @@ variables that anybody could see, and its parent only waits: there it is the con
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from netprof.model import Target
@@ -51,10 +51,10 @@ def mapped_frameworks(pid: int) -> tuple[str, ...]:
     return _LOADED.of(pid)
 
 
-def as_targets(job: dict[int, Process]) -> list[Target]:
+def as_targets(job: dict[int, Process], known_launchers: Collection[int] = ()) -> list[Target]:
     """Turn the job's processes into targets, by rank (unknown ones last) and pid."""
     above = {pid: _parents(process, job) for pid, process in job.items()}
-    launchers = _launchers(job, above)
+    launchers = _launchers(job, above).union(known_launchers)
     training: set[int] = set()
     targets = []
     for process in sorted(job.values(), key=lambda process: len(above[process.stat.pid])):  # parents come first

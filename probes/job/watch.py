@@ -37,6 +37,7 @@ class Watch:
         self._own = ancestors([os.getpid()])  # perhaps the shell from which the job was started, too
         self._kinship: Kinship | None = None
         self._alive: dict[int, Target] = {}  # by pid descriptor
+        self._above_ranks: set[int] = set()  # whatever started something that trains, and what started that
         self._known: dict[tuple[int, int], Target] = {}  # as last seen
         self._thorough_at_s = 0.0
         for target in targets:
@@ -52,6 +53,10 @@ class Watch:
     def training(self) -> list[Target]:
         """Return the processes that have not ended and that train, as far as one can tell."""
         return [target for target in self.alive() if target.frameworks]
+
+    def launchers(self) -> list[Target]:
+        """Return the processes that have not ended, do not train, and are above one that did: they may start others."""
+        return [target for target in self.alive() if not target.frameworks and target.pid in self._above_ranks]
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until a process ends, at most `timeout_s` seconds; tell whether one did."""
@@ -89,7 +94,8 @@ class Watch:
         if thorough:
             self._thorough_at_s = now_s + THOROUGH_EVERY_S
         self._candidates = {pid: until_s for pid, until_s in self._candidates.items() if now_s < until_s}
-        every = find_more(self.alive(), thorough=thorough, started=self._candidates)
+        launchers = {target.pid for target in self.launchers()}
+        every = find_more(self.alive(), thorough=thorough, started=self._candidates, launchers=launchers)
         found = [target for target in every if self._is_news(target)]
         for target in every:
             self._candidates.pop(target.pid, None)
@@ -112,13 +118,17 @@ class Watch:
         self.close()
 
     def _is_news(self, target: Target) -> bool:
-        """Tell whether a process is not known, or not as it is now."""
-        return self._known.get(_identity(target)) != target
+        """Tell whether a process is not known, or not as it is now; one that is ending says nothing more of itself."""
+        known = self._known.get(_identity(target))
+        is_ending = known is not None and bool(known.command) and not target.command
+        return known != target and not is_ending
 
     def _add(self, target: Target) -> bool:
         """Watch a process, or note how one has changed; tell whether it is (still) there."""
         known = _identity(target) in self._known
         self._known[_identity(target)] = target
+        if target.frameworks:
+            self._above_ranks |= ancestors([target.pid]) - {target.pid}
         if known:
             return self._note_change(target)
         try:

@@ -495,7 +495,7 @@ def test_a_watch_sees_processes_join_and_end(start: Start, port: int) -> None:
     first = start(torchrun(port))
     with Watch(find_job([first["rank0"]])) as watch:
         assert {target.pid for target in watch.training()} == {first["rank0"], first["rank1"]}
-        assert len(watch.alive()) == 3
+        assert len(watch.alive()) == 4, "with torchrun's agent, and the data loader"
         late = start(rank(2, port, TORCHELASTIC_RUN_ID="7"))["rank2"]
         assert [target.pid for target in watch.refresh()] == [late]
         assert watch.refresh() == []
@@ -595,3 +595,30 @@ def test_a_process_that_cannot_be_read_for_want_of_files_has_not_ended() -> None
     with no_more_open_files(), pytest.raises(NetprofError, match="Too many open files") as raised:
         check_same([own])
     assert "ulimit -n" in raised.value.hint
+
+
+@pytest.mark.parametrize("given", ["torchrun", "rank1"])
+def test_what_started_the_ranks_is_watched_and_is_no_rank_when_they_have_ended(
+    start: Start, port: int, given: str
+) -> None:
+    pids = start(torchrun(port))
+    with Watch(find_job([pids[given]])) as watch:
+        assert [target.pid for target in watch.launchers()] == [pids["torchrun"]]
+        for name in ("rank0", "rank1", "loader"):
+            os.kill(pids[name], signal.SIGKILL)
+        until(lambda: len(watch.alive()) == 1)
+        watch._thorough_at_s = 0.0
+        assert watch.refresh() == []
+        assert [target.pid for target in watch.launchers()] == [pids["torchrun"]]
+        assert watch.training() == []
+        os.kill(pids["torchrun"], signal.SIGKILL)
+        until(lambda: not watch.alive())
+        assert watch.launchers() == []
+
+
+def test_that_a_process_says_nothing_more_of_itself_as_it_ends_is_no_news(start: Start, port: int) -> None:
+    """Its memory, and with it its environment and command line, is gone a moment before it has ended."""
+    (target,) = find_job([start(rank(0, port))["rank0"]])
+    with Watch([target]) as watch:
+        assert watch._is_news(replace(target, rank=1))
+        assert not watch._is_news(replace(target, command="", rank=UNKNOWN_RANK, frameworks=()))

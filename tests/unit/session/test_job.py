@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -55,6 +58,56 @@ def test_where_nobody_trains_it_is_over_with_the_last(processes: list[subprocess
     processes[1].kill()
     assert ended(job)
     job.close()
+
+
+@pytest.fixture
+def launched() -> Iterator[tuple[subprocess.Popen[str], Job, int]]:
+    """A shell that has started what trains, the job that was found from the shell, and the pid of what trains."""
+    shell = subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait; read line"], stdin=-1, stdout=-1, text=True)
+    assert shell.stdout is not None
+    pid = int(shell.stdout.readline())
+    found = find_job([shell.pid])
+    job = Job([replace(each, frameworks=("torch",)) if each.pid == pid else each for each in found], told=False)
+    yield shell, job, pid
+    job.close()
+    shell.kill()
+    shell.communicate()
+
+
+def nothing_trains(job: Job) -> None:
+    until_s = time.monotonic() + 5
+    while not job.waiting and not job.over() and time.monotonic() < until_s:
+        job.wait(0.05)
+
+
+def test_while_what_started_the_ranks_lives_it_may_start_others(launched: tuple[Any, Job, int]) -> None:
+    shell, job, pid = launched
+    assert not job.over()
+    os.kill(pid, signal.SIGKILL)
+    nothing_trains(job)
+    assert not job.over()
+    assert job.waiting == f"every rank has ended; waiting up to 60 s for process {shell.pid} to start others"
+    shell.kill()
+    shell.wait()
+    assert ended(job), "at once when nothing can start any more"
+    assert job.waiting == ""
+
+
+def test_a_launcher_that_starts_nothing_is_not_waited_for_for_ever(
+    launched: tuple[Any, Job, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, job, pid = launched
+    os.kill(pid, signal.SIGKILL)
+    nothing_trains(job)
+    began_s = time.monotonic()
+    clock = SimpleNamespace(monotonic=lambda: began_s + job_module.RESTART_S - 1)
+    monkeypatch.setattr(job_module, "time", clock)
+    assert not job.over()
+    job._joined_s = began_s + 10  # a process joined, which may still be importing its framework
+    clock.monotonic = lambda: began_s + job_module.RESTART_S + 9
+    assert not job.over()
+    clock.monotonic = lambda: began_s + job_module.RESTART_S + 10
+    assert job.over()
 
 
 class Looked:

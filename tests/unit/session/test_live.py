@@ -18,6 +18,7 @@ class Collecting:
     def __init__(self, reader: TraceReader) -> None:
         self.meta, self.options = reader.meta, SimpleNamespace(bin_ns=reader.meta.bin_ns)
         self.collected_ns = START_NS
+        self.job = SimpleNamespace(waiting="")
         self.observers: list[Any] = []
         self.observe = self.observers.append
 
@@ -36,10 +37,12 @@ def test_a_view_sees_what_was_collected_and_is_told_once_where_to_look(tmp_path:
             name, {key: table[key].to_pylist() if key in texts else table[key].to_numpy() for key in table.schema.names}
         )
     recorder.collected_ns = START_NS + 10 * ITERATION_NS
+    recorder.job.waiting = "waiting for ranks"
     source.feed(cast(Recorder, recorder))
     assert len(recorder.observers) == 1
     recent = source.look()
     assert recent is not None
+    assert source.notice == "waiting for ranks"
     assert sorted(recent.ranks.values()) == [0, 1]
     assert all(len(recent.past.of(pid).number) >= 8 for pid in recent.ranks)
     assert recent.through_ns == recorder.collected_ns
