@@ -58,6 +58,7 @@ class NetlinkSocket:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
         self._socket.settimeout(_LONGEST_S)
         self._sequence = 0
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))  # one for all answers: it takes longer to get than to fill
 
     def request(self, kind: int, flags: int, body: bytes) -> Iterator[bytes]:
         """Send one request and yield the bodies of its answers."""
@@ -65,7 +66,7 @@ class NetlinkSocket:
         header = _HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | flags, self._sequence, 0)
         self._socket.send(header + body)
         while True:
-            data = self._socket.recv(_RECEIVE_BYTES)
+            data = bytes(self._buffer[: self._socket.recv_into(self._buffer)])
             position = 0
             while position + _HEADER.size <= len(data):
                 length, answer, _, sequence, _ = _HEADER.unpack_from(data, position)

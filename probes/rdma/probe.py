@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from netprof.model import SkippedProbe, StartedProbe, Target
+from netprof.probes.pace import Pace
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.probes.rdma import binding
 from netprof.probes.rdma.binding import QUANTITIES, BoundPairs
 from netprof.probes.rdma.finding import PortFinder
-from netprof.probes.rdma.pace import BUDGET, EVENT_BUDGET, FINEST_NS, Pace
 from netprof.probes.rdma.pauses import pauses, statistics_of
 from netprof.probes.rdma.ports import SYSFS, Port, any_device, number_in
 from netprof.probes.rdma.queue_pairs import QueuePair, queue_pairs
@@ -30,6 +30,9 @@ from netprof.schema import RDMA_PAIRS, RDMA_PORTS, RDMA_PROBE
 
 _EVENTS_NS = 100_000_000
 _LOOK_NS = 1_000_000_000
+_EVENT_BUDGET = 1e-3  # of a core, that reading what ports report of congestion and loss may take
+_FINEST_NS = 1_000_000
+"""Reading more often than this would show nothing that a conclusion rests on."""
 _PAUSE_BUDGET = 1e-3  # of a core, that asking network devices, which have many counters, for their pauses may take
 _MS = 1_000_000
 _PARTS = 4  # of the time for which the kernel hands out the same values: how often they are looked at
@@ -47,7 +50,7 @@ class RdmaProbe(Probe):
 
     name = RDMA_PROBE
     period_s = 0.2
-    budget: ClassVar[float] = BUDGET
+    budget: ClassVar[float] = 6e-3
     look_budget: ClassVar[float] = 2e-3
     sysfs: ClassVar[Path] = SYSFS
     notes: ClassVar[Path] = NOTES
@@ -68,9 +71,9 @@ class RdmaProbe(Probe):
         self._series = SeriesRows(RDMA_PORTS, shared.series_ids)
         self._pair_series = SeriesRows(RDMA_PAIRS, shared.series_ids)
         self._problems: dict[str, SkippedProbe] = {}
-        self._samples, self._events = Pace(self.budget, FINEST_NS), Pace(EVENT_BUDGET, _EVENTS_NS)
+        self._samples, self._events = Pace(self.budget, _FINEST_NS), Pace(_EVENT_BUDGET, _EVENTS_NS)
         self._looks, self._pauses = Pace(self.look_budget, _LOOK_NS), Pace(_PAUSE_BUDGET, _LOOK_NS)
-        self._pairs = Pace(EVENT_BUDGET, _EVENTS_NS)
+        self._pairs = Pace(_EVENT_BUDGET, _EVENTS_NS)
         self._lock = threading.Lock()  # of all that both threads look at
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._guarded, name="netprof-rdma", daemon=True)
@@ -239,7 +242,7 @@ class RdmaProbe(Probe):
             self._refresh(port, watched, self._shared.rdma_refresh_ns)
         with self._lock:
             self._ports[port.name] = watched
-            self._samples.finest_ns = max(FINEST_NS, min(_holds_ns(each) for each in self._ports.values()) // _PARTS)
+            self._samples.finest_ns = max(_FINEST_NS, min(_holds_ns(each) for each in self._ports.values()) // _PARTS)
             self._samples.period_ns = max(self._samples.period_ns, self._samples.finest_ns)
 
     def _refresh(self, port: Port, watched: WatchedPort, wanted_ns: int) -> None:

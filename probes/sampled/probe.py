@@ -23,6 +23,7 @@ from netprof.probes.flow.rows import FlowRow
 from netprof.probes.job import procfs
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.rtnetlink import RouteSocket
+from netprof.probes.pace import Pace
 from netprof.probes.probe import Description, Probe, Shared, Tables
 from netprof.probes.sampled.tcp_info import TcpSocket, TcpSockets
 from netprof.schema import RECEIVE, TCP, TRANSMIT, UNKNOWN_RANK, tables
@@ -30,9 +31,10 @@ from netprof.schema import RECEIVE, TCP, TRANSMIT, UNKNOWN_RANK, tables
 BIN_NS = 20_000_000
 """The least width of a time bin: what is sampled says no more of when bytes moved."""
 
-_PERIOD_S = 0.01
-_CPU_SHARE = 0.05  # of a core, that sampling may take: where there are many sockets it is done less often
-_LOOK_FOR_OWNERS_S = 0.25
+_PERIOD_NS = 10_000_000
+_BUDGET = 0.05  # of a core, that sampling may take: where there are many sockets it is done less often
+_LOOK_NS = 250_000_000
+_LOOK_BUDGET = 0.02  # of a core, that finding the job's sockets among all of its machine may take
 _NOT_ASKED = ("send_buffer_bytes", "send_queued_bytes")
 _ETHERNET, _IPV4, _IPV6, _TCP_HEADER = 14, 20, 40, 20
 
@@ -57,7 +59,6 @@ class _Namespace:
     pids: set[int]
     owner: dict[int, int] = field(default_factory=dict)  # process, by the inode of the socket
     flows: dict[int, _Flow] = field(default_factory=dict)  # by cookie
-    next_owners_s: float = 0.0
 
 
 class SampledFlowProbe(Probe):
@@ -75,6 +76,8 @@ class SampledFlowProbe(Probe):
         self._rows: dict[str, list[Any]] = {"flows": [], "wire": [], "tcp": []}
         self._lock = threading.Lock()  # for all of the above
         self._begun_ns = 0
+        self._next_look_ns = 0
+        self._looks, self._samples = Pace(_LOOK_BUDGET, _LOOK_NS), Pace(_BUDGET, _PERIOD_NS)
         self._flows = 0
         self._losses = Losses()
         self._ended = threading.Event()
@@ -93,7 +96,7 @@ class SampledFlowProbe(Probe):
                 namespace = self._namespaces.get(target.netns) or self._open(target)
                 if namespace is not None:
                     namespace.pids.add(target.pid)
-                    namespace.next_owners_s = 0.0
+                    self._next_look_ns = 0
         if self._thread is None:
             self._sample_all()
             self._begun_ns = time.monotonic_ns()
@@ -115,7 +118,7 @@ class SampledFlowProbe(Probe):
         """Return how often sockets are sampled, and which cannot be."""
         with self._lock:
             detail = (
-                f"TCP's totals of {self._flows} sockets, sampled every {_PERIOD_S * 1e3:.0f} ms or less often; bytes "
+                f"TCP's totals of {self._flows} sockets, sampled every {_PERIOD_NS / 1e6:.0f} ms or less often; bytes "
                 "on the link are payload and as many headers as segments"
             )
             started = (StartedProbe(self.name, detail),) if self._namespaces else ()
@@ -144,27 +147,31 @@ class SampledFlowProbe(Probe):
         return self._namespaces.setdefault(found.inode, found)
 
     def _run(self) -> None:
-        while True:
-            begin_s = time.thread_time()
+        while not self._ended.wait(self._samples.period_ns / 1e9):
             try:
                 self._sample_all()
             except Exception as error:
                 self._failure = error
                 return
-            if self._ended.wait(max(_PERIOD_S, (time.thread_time() - begin_s) / _CPU_SHARE)):
-                return
 
     def _sample_all(self) -> None:
+        """Sample the known sockets; now and then look for new ones, which takes the kernel longer."""
         with self._lock:
+            looks = time.monotonic_ns() >= self._next_look_ns
+            begin_ns = time.thread_time_ns()
             for namespace in self._namespaces.values():
-                self._sample(namespace)
+                self._sample(namespace, looks)
+            pace = self._looks if looks else self._samples
+            pace.took(time.thread_time_ns() - begin_ns)
+            if looks:
+                self._next_look_ns = time.monotonic_ns() + self._looks.period_ns
 
-    def _sample(self, namespace: _Namespace) -> None:
-        now_s = time.monotonic()
-        if now_s >= namespace.next_owners_s:
-            namespace.next_owners_s = now_s + _LOOK_FOR_OWNERS_S
+    def _sample(self, namespace: _Namespace, looks: bool) -> None:
+        if looks:
             namespace.owner = dict(_owners(namespace.pids))
-        found = namespace.sockets.look(namespace.owner, namespace.flows)
+            found = namespace.sockets.look(namespace.owner, namespace.flows)
+        else:
+            found = namespace.sockets.again([flow.last for flow in namespace.flows.values()])
         for socket in found:
             self._see(namespace, socket)
         seen = {socket.cookie for socket in found}

@@ -6,7 +6,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from netprof.probes.kernel.netlink import DUMP, NetlinkSocket, attributes
@@ -15,9 +16,11 @@ _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
 _INFO, _CONGESTION_CONTROL = 2, 4  # INET_DIAG_INFO, INET_DIAG_CONG
 _WITH_BOTH = 1 << _INFO - 1 | 1 << _CONGESTION_CONTROL - 1
 _ALL_BUT_LISTENING = 0xFFF & ~(1 << 10)
-_REQUEST = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states
+_REQUEST = struct.Struct("=BBBxI48s")
+"""struct inet_diag_req_v2: family, protocol, extensions, states, and of one socket its identity, as a message has it."""
 _MESSAGE = struct.Struct("=BBxx2s2s16s16sxxxxQxxxxxxxxxxxxII")
 """struct inet_diag_msg: family, state, ports, addresses, cookie, user, inode."""
+_IDENTITY = slice(4, 52)  # in a message: ports, addresses, interface and cookie
 
 _OPTIONS_AT, _TIMESTAMPS = 5, 1
 _CA_STATE_AT = 1
@@ -52,9 +55,12 @@ class TcpSocket:
     """A TCP socket and what it has moved until `time_ns`: new payload each way, what it sent again, segments.
 
     `cookie` is its own number, which no other socket ever gets. `options_bytes` are those of each of its segments.
+    `family` and `identity` are those by which the kernel is asked for it again.
     """
 
     time_ns: int
+    family: int
+    identity: bytes
     cookie: int
     inode: int
     local: _End
@@ -72,30 +78,57 @@ class TcpSockets(NetlinkSocket):
         super().__init__(_NETLINK_SOCK_DIAG)
 
     def look(self, inodes: Collection[int], cookies: Collection[int]) -> list[TcpSocket]:
-        """Return the sockets with these inodes or cookies, as they are now."""
+        """Return the sockets with these inodes or cookies, as they are now.
+
+        The kernel walks its table of all connections: 5 ms of CPU where that has half a million places, as it has on
+        machines of much memory, even if hardly a socket is in it.
+        """
         found = []
         for family in (socket.AF_INET, socket.AF_INET6):
-            request = _REQUEST.pack(family, socket.IPPROTO_TCP, _WITH_BOTH, _ALL_BUT_LISTENING)
-            for body in self.request(_SOCK_DIAG_BY_FAMILY, DUMP, request):
-                _, _, source, target, local, remote, cookie, _, inode = _MESSAGE.unpack_from(body)
-                if inode not in inodes and cookie not in cookies:
-                    continue
-                said = attributes(body[_MESSAGE.size :])
-                if len(info := said.get(_INFO, b"")) >= _NEEDED_BYTES:
-                    width = 4 if family == socket.AF_INET else 16
-                    ends = (_end(local[:width], source), _end(remote[:width], target))
-                    found.append(_socket(cookie, inode, *ends, info, said.get(_CONGESTION_CONTROL, b"")))
+            for body in self._ask(family, DUMP, bytes(48)):
+                *_, cookie, _, inode = _MESSAGE.unpack_from(body)
+                if inode in inodes or cookie in cookies:
+                    found += _socket(family, body)
         return found
 
+    def again(self, known: Iterable[TcpSocket]) -> list[TcpSocket]:
+        """Return these sockets as they are now, without those that are gone; each is looked up by itself."""
+        found = []
+        for each in known:
+            with suppress(FileNotFoundError):
+                for body in self._ask(each.family, 0, each.identity):
+                    found += _socket(each.family, body)
+        return found
 
-def _socket(cookie: int, inode: int, local: _End, remote: _End, data: bytes, congestion_control: bytes) -> TcpSocket:
+    def _ask(self, family: int, flags: int, identity: bytes) -> Iterator[bytes]:
+        request = _REQUEST.pack(family, socket.IPPROTO_TCP, _WITH_BOTH, _ALL_BUT_LISTENING, identity)
+        return self.request(_SOCK_DIAG_BY_FAMILY, flags, request)
+
+
+def _socket(family: int, body: bytes) -> Iterator[TcpSocket]:
+    """Yield the socket of a message; none if the kernel says nothing of what it has moved."""
+    said = attributes(body[_MESSAGE.size :])
+    data = said.get(_INFO, b"")
+    if len(data) < _NEEDED_BYTES:
+        return
+    _, _, source, target, local, remote, cookie, _, inode = _MESSAGE.unpack_from(body)
+    width = 4 if family == socket.AF_INET else 16
     info = {name: int.from_bytes(data[at : at + 4], sys.byteorder) for name, at in _U32.items()}
     info |= {name: int.from_bytes(data[at : at + 8], sys.byteorder) for name, at in _U64.items()}
     info["sent_bytes"] -= info["resent_bytes"]
-    options_bytes = 12 if data[_OPTIONS_AT] & _TIMESTAMPS else 0
-    control = congestion_control.split(b"\0")[0].decode("ascii", "replace")
-    ca_state = data[_CA_STATE_AT]
-    return TcpSocket(time.monotonic_ns(), cookie, inode, local, remote, options_bytes, ca_state, control, info)
+    yield TcpSocket(
+        time_ns=time.monotonic_ns(),
+        family=family,
+        identity=body[_IDENTITY],
+        cookie=cookie,
+        inode=inode,
+        local=_end(local[:width], source),
+        remote=_end(remote[:width], target),
+        options_bytes=12 if data[_OPTIONS_AT] & _TIMESTAMPS else 0,
+        ca_state=data[_CA_STATE_AT],
+        congestion_control=said.get(_CONGESTION_CONTROL, b"").split(b"\0")[0].decode("ascii", "replace"),
+        info=info,
+    )
 
 
 def _end(address: bytes, port: bytes) -> _End:

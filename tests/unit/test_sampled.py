@@ -74,6 +74,12 @@ def test_totals_are_what_was_sent_and_received(family: int) -> None:
             cookie = sender.cookie
             assert [each.cookie for each in sockets.look(set(), {cookie})] == [cookie]
             assert sockets.look(set(), set()) == []
+            move(near, far, 1000)
+            (again,) = sockets.again([sender])
+            assert (again.info["sent_bytes"], again.cookie, again.local) == (SIZE + 1000, cookie, sender.local)
+            near.close()
+            far.close()
+            assert sockets.again([sender]) == []
     except OSError as error:
         if family == socket.AF_INET6 and error.errno in (97, 99):
             pytest.skip("no IPv6 here")
@@ -86,8 +92,10 @@ def own_target() -> Target:
     return Target(os.getpid(), stat.start_ticks, netns=procfs.network_namespace(os.getpid()))
 
 
-def test_every_byte_after_the_adoption_is_in_a_bin() -> None:
+@pytest.mark.parametrize("looks_ns", [sampled._LOOK_NS, 100_000_000_000], ids=["with looks", "between looks"])
+def test_every_byte_after_the_adoption_is_in_a_bin(looks_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what was moved before is noted: the two add up to what the application sent."""
+    monkeypatch.setattr(sampled, "_LOOK_NS", looks_ns)
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in tables()}
     with connected() as (near, far), SampledFlowProbe(BIN_NS, lambda pid: 5) as probe:
         move(near, far, 1000)
@@ -114,6 +122,29 @@ def test_every_byte_after_the_adoption_is_in_a_bin() -> None:
     assert len({row["bin_start_ns"] for row in sent}) > 1
     assert all(row["bin_start_ns"] % BIN_NS == 0 for row in own)
     assert any(row["rtt_us"] for row in rows["tcp"] if row["flow_id"] == flow["flow_id"])
+
+
+def test_looking_for_sockets_does_not_slow_the_sampling_of_those_that_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the kernel's table is large, a look takes as long as all that sampling may take in a tenth of a second."""
+    look = TcpSockets.look
+
+    def slow(sockets: TcpSockets, *wanted: Any) -> list[TcpSocket]:
+        until_ns = time.thread_time_ns() + 15_000_000
+        while time.thread_time_ns() < until_ns:
+            pass
+        return look(sockets, *wanted)
+
+    monkeypatch.setattr(TcpSockets, "look", slow)
+    with connected() as (near, far), SampledFlowProbe(BIN_NS) as probe:
+        probe.follow([own_target()])
+        for _ in range(100):
+            move(near, far, 1000)
+            time.sleep(0.01)
+        assert probe._samples.period_ns < 2 * sampled._PERIOD_NS
+        assert probe._looks.period_ns > 2 * sampled._LOOK_NS
+        assert len(np.unique(probe.drain(final=True)["wire"]["last_ns"])) > 50
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**5), st.integers(1, 10**4), st.integers(0, 1 << 60))
