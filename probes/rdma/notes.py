@@ -78,9 +78,10 @@ class Notes:
 
     def mend(self) -> None:
         """Undo what recorders that were killed have left."""
-        if self.path.exists():
-            with suppress(OSError), self.opened():
-                pass
+        with suppress(OSError):  # not ours to read: then neither was what was changed ours to change
+            if self.path.exists():
+                with self.opened():
+                    pass
 
     def _read(self) -> dict[str, Held]:
         """Read the notes; what is no note of a recorder is left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -141,3 +142,17 @@ def test_notes_are_not_followed_to_another_file(tmp_path: Path, lifespan: Path) 
     (tmp_path / "notes.json").symlink_to(other)
     mend(tmp_path / "notes.json")
     assert int(lifespan.read_text()) == 10
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="rights can only be given up by root")
+def test_notes_that_may_not_be_read_are_left_to_who_wrote_them(tmp_path: Path, lifespan: Path) -> None:
+    notes = tmp_path / "run" / "notes.json"
+    with hold(notes, 1, lifespan) as process:
+        process.kill()
+    before = notes.read_text()
+    os.seteuid(65534)
+    try:
+        mend(notes)
+    finally:
+        os.seteuid(0)
+    assert (notes.read_text(), lifespan.read_text()) == (before, "1\n")
