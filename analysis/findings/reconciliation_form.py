@@ -90,4 +90,4 @@ def notes(finding: ReconciliationFinding) -> Iterator[str]:
     if finding.beyond_bytes:
         yield f"{size(finding.beyond_bytes)} more were counted than TCP says it moved: some are counted twice"
     if finding.unread and finding.recorded:
-        yield f"TCP's own totals of {count(len(finding.unread), 'flow')} could not be read: what is missing is unknown"
+        yield f"TCP's own totals of {count(len(finding.unread), 'flow')} are not known: neither is what is missing"

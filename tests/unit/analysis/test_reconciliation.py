@@ -201,7 +201,7 @@ def test_a_flow_that_could_not_be_read_is_unknown(tmp_path: Path) -> None:
     books = analysis.document()["reconciliation"]
     assert books["holds"] is None
     assert books["flows_not_read"] == [2]
-    assert "TCP's own totals of 1 flow could not be read: what is missing is unknown" in analysis.notes
+    assert "TCP's own totals of 1 flow are not known: neither is what is missing" in analysis.notes
 
 
 def test_a_trace_of_an_older_netprof_cannot_tell(tmp_path: Path) -> None:
