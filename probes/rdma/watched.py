@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 from netprof.model import Device, LineRate
+from netprof.probes.rdma.changes import Changes
 from netprof.probes.rdma.counters import Moved, PortCounters
 from netprof.probes.rdma.drivers import BYTES_RECEIVED, BYTES_SENT, PACKETS_RECEIVED, PACKETS_SENT, Driver
-from netprof.probes.rdma.changes import Changes
 from netprof.probes.rdma.ports import Port
 from netprof.probes.series import Quantity, SeriesRows
 from netprof.schema import NIC_COUNTERS, LinkState

@@ -17,7 +17,7 @@ _INFO, _CONGESTION_CONTROL = 2, 4  # INET_DIAG_INFO, INET_DIAG_CONG
 _WITH_BOTH = 1 << _INFO - 1 | 1 << _CONGESTION_CONTROL - 1
 _ALL_BUT_LISTENING = 0xFFF & ~(1 << 10)
 _REQUEST = struct.Struct("=BBBxI48s")
-"""struct inet_diag_req_v2: family, protocol, extensions, states, and of one socket its identity, as a message has it."""
+"""struct inet_diag_req_v2: family, protocol, extensions, states, and of one socket its identity, as in a message."""
 _MESSAGE = struct.Struct("=BBxx2s2s16s16sxxxxQxxxxxxxxxxxxII")
 """struct inet_diag_msg: family, state, ports, addresses, cookie, user, inode."""
 _IDENTITY = slice(4, 52)  # in a message: ports, addresses, interface and cookie
@@ -83,7 +83,7 @@ class TcpSockets(NetlinkSocket):
         The kernel walks its table of all connections: 5 ms of CPU where that has half a million places, as it has on
         machines of much memory, even if hardly a socket is in it.
         """
-        found = []
+        found: list[TcpSocket] = []
         for family in (socket.AF_INET, socket.AF_INET6):
             for body in self._ask(family, DUMP, bytes(48)):
                 *_, cookie, _, inode = _MESSAGE.unpack_from(body)
@@ -93,7 +93,7 @@ class TcpSockets(NetlinkSocket):
 
     def again(self, known: Iterable[TcpSocket]) -> list[TcpSocket]:
         """Return these sockets as they are now, without those that are gone; each is looked up by itself."""
-        found = []
+        found: list[TcpSocket] = []
         for each in known:
             with suppress(FileNotFoundError):
                 for body in self._ask(each.family, 0, each.identity):

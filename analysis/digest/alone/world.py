@@ -52,7 +52,8 @@ class World:
     def members(self, own: Own, local: Members) -> Members:
         """Return the members of a host's collectives; what `local` says of those of the whole job is replaced.
 
-        Those are of communicator 0, all others of what they are of on the host alone, and one more.
+        Those are of communicator 0, with what only this host saw of it at an edge of the recordings; all others are of
+        what they are of on the host alone, and one more.
         """
         of_job = own.event != UNKNOWN
         event = own.event[of_job]
@@ -60,12 +61,12 @@ class World:
         room_ns = np.where(host == own.number, 0.0, self.bounds_ns[own.number] + self.bounds_ns[host])
         posted_ns = own.collectives.posted_ns[of_job]
         late_ns = np.where((host == own.number) | (ready_ns - posted_ns > room_ns), ready_ns, posted_ns)
-        group = np.where(local.group >= 0, local.group + 1, local.group)
+        at_edge = ~of_job & np.isin(local.group, local.group[of_job])
+        group = np.where(of_job | at_edge, 0, np.where(local.group >= 0, local.group + 1, local.group))
         found = {name: getattr(local, name).copy() for name in Members.__dataclass_fields__} | {"group": group}
         found["event"][~of_job & (local.event >= 0)] += len(self.ready_ns)
         for name, values in (
             ("event", event),
-            ("group", np.zeros(len(event), np.int64)),
             ("ready_ns", ready_ns),
             ("last_pid", self.last_pid[event]),
             ("late_ns", late_ns),
@@ -73,7 +74,7 @@ class World:
         ):
             found[name][of_job] = values
         if self.world_size is not None:
-            found["ranks"][of_job] = self.world_size
+            found["ranks"][of_job | at_edge] = self.world_size
         return Members(**found)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,11 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_alone import apart, digested, document, of_traces, who
 from shifted_clock import shift
-from synthetic import MS, Job, with_late_rank
+from synthetic import MS, Job, collectives, with_late_rank
 
-from netprof.analysis.digest.alone.own import check_size
+from netprof.analysis.account.held_up import Windows
+from netprof.analysis.digest.alone.own import Own, check_size
+from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.ways import spread_over
+from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.members import find_members
 from netprof.analysis.pieces import PieceSize
+from netprof.analysis.tables.columns import concatenate
+from netprof.analysis.tables.intervals import NOTHING
 from netprof.errors import TraceError
 from netprof.model import Device, LineRate
 from netprof.session.digested import analyze_digests
@@ -109,6 +116,25 @@ def test_of_a_single_link_nobody_knows_whether_others_have_room(hosts, tmp_path)
         assert full["link"] == "eth0"
         assert "other links" not in full["sentence"]
         assert "the others" not in full["advice"]
+
+
+def test_what_one_host_alone_saw_of_the_job_s_communicator_is_of_it_too():
+    """At the beginning its recorder saw a collective more than the others': a rank is late since it ends that first."""
+    own_collectives = concatenate(
+        Collectives, [collectives(102, [0, 5, 9], [6, 8, 12]), collectives(102, [7], [8], group=2)]
+    )
+    local = find_members(own_collectives, {102: 2}, 3, {})
+    one, nobody = np.ones(2, np.int64), np.zeros(0, np.int64)
+    world = World(
+        first_ns=4 * one, ready_ns=5 * one, last_pid=102 * one, last_host=0 * one, seen=3 * one, bounds_ns=np.zeros(1),
+        turn=NOTHING, all_seen=NOTHING, windows=Windows(nobody, nobody), span_ns=(0, 12), world_size=3,
+        sizes=1000 * one, bounded=False,
+    )  # fmt: skip
+    own = cast("Own", SimpleNamespace(number=0, collectives=own_collectives, event=np.array([-1, 0, 1, -1])))
+    found = world.members(own, local)
+    assert found.group.tolist() == [0, 0, 0, local.group[3] + 1]
+    assert found.ranks.tolist() == [3, 3, 3, 2]
+    assert found.seen.tolist() == [1, 3, 3, 1]
 
 
 def test_processes_say_what_one_says(hosts, tmp_path, monkeypatch):
