@@ -168,7 +168,7 @@ def went_another_way(collectives: Collectives, members: Members, lanes: Lanes) -
             if bins is not None:
                 until = bins.payload_until(collectives.end_ns[rows]) - bins.payload_until(collectives.posted_ns[rows])
                 moved[rows] += until
-    return np.asarray((need > 0) & (moved < _HARDLY_ANY * need))
+    return np.asarray(moved < _HARDLY_ANY * need)
 
 
 def _group_times(number: int, sources: Sources, activities: Mapping[int, Activity]) -> GroupTimes:

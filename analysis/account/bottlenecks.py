@@ -61,12 +61,12 @@ def link_sides(
     for link in lanes.links:
         for way in (TRANSMIT, RECEIVE):
             rate = rates.get((link, way))
-            line_rate_bps = rate.longest(recording & rate.known) if rate is not None else math.nan
-            if rate is not None and not math.isnan(line_rate_bps):
-                own = served(lanes.of_link(link, way), way, rate)
-                times, *moved = counters.get(link, (np.zeros(0, np.int64),) * 3)
-                others = others_served(times, moved[way], own, rate)
-                sides.append(LinkSide(link, way, line_rate_bps, own, others))
+            if rate is None or math.isnan(line_rate_bps := rate.longest(recording & rate.known)):
+                continue
+            own = served(lanes.of_link(link, way), way, rate)
+            times, *moved = counters.get(link, (np.zeros(0, np.int64),) * 3)
+            others = others_served(times, moved[way], own, rate)
+            sides.append(LinkSide(link, way, line_rate_bps, own, others))
     return sides
 
 
@@ -80,8 +80,8 @@ def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate: 
     needed_ns = np.diff(counted_bytes) * np.nan_to_num(8e9 / rate)
     moved_ns = np.rint(np.clip(needed_ns, -_LONGEST_NS, _LONGEST_NS)).astype(np.int64)
     job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
-    busy = np.clip(moved_ns - job_ns, 0, np.maximum(length - job_ns, 0))
-    kept = (busy > 0) & (busy > OTHERS_MATTER * moved_ns)
+    busy = np.minimum(moved_ns, length) - job_ns
+    kept = busy > OTHERS_MATTER * moved_ns
     return Served(time_ns[:-1][kept], time_ns[1:][kept], busy[kept])
 
 

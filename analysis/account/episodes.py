@@ -87,7 +87,8 @@ def windows(begin_ns: Int64, end_ns: Int64) -> Int64:
 def _confidence(held_ns: Int64, least_s: Float64, first: Int64, begin: int, end: int) -> Float64:
     """Return how sure it is of each that it held the others up in the windows that end with iterations [begin, end).
 
-    0 where it does not matter, which is below `least_s`; shape (number of alike, end - begin).
+    0 where it does not matter, which is below `least_s`, and less where it may well be chance; shape (number of alike,
+    end - begin).
     """
     since = int(first[begin])
     value = held_ns[:, since:end].astype(np.float64) * 1e-9
@@ -97,7 +98,7 @@ def _confidence(held_ns: Int64, least_s: Float64, first: Int64, begin: int, end:
     count = (np.arange(begin - since, value.shape[1]) - first + 1).astype(np.float64)
     by_turns, by_size = _by_turns(value, beyond, first), _by_size(value, total, count, least_s, first)
     chance = len(value) * _WAYS * np.minimum(by_turns, by_size)
-    return np.where((beyond >= least_s) & (chance < 1.0), 1.0 - chance, 0.0)
+    return np.where(beyond >= least_s, 1.0 - chance, 0.0)
 
 
 def _by_turns(value: Float64, beyond: Float64, first: Int64) -> Float64:
@@ -113,7 +114,8 @@ def _by_size(value: Float64, total: Float64, count: Float64, least_s: Float64, f
     Those that matter too are no others, unless there are no other ones.
     """
     number, squares = len(value), _sums(value * value, first)
-    quiet, known = total < least_s, (total < least_s).any(axis=0)
+    quiet = total < least_s
+    known = quiet.any(axis=0)
     amounts = count * np.where(known, quiet.sum(axis=0), number - 1)
     mean, mean_square = (
         np.where(known, (each * quiet).sum(axis=0), each.sum(axis=0) - each) / amounts for each in (total, squares)
@@ -150,8 +152,7 @@ def _episode(one: int, held_ns: Int64, span: tuple[int, int, int], confidence: f
     since, known, until = span
     own = held_ns[since : until + 1].astype(np.float64)
     through = np.concatenate(([0.0], np.cumsum(own - own.mean() / 2)))
-    above = through - np.minimum.accumulate(through)
-    last = int(np.argmax(above)) - 1
+    last = int(np.argmax(through)) - 1  # only half of all is taken off, so after that it never sinks below 0 again
     first = int(np.argmin(through[: last + 1]))
     first, last = since + first, since + last
     still = until == len(held_ns) - 1

@@ -114,11 +114,12 @@ def _of_process(pid: int, waits: Intervals, known: Known) -> Waiting:
     found: list[Waiting] = []
 
     def give(part: Pieces, cause: Cause, culprit: Int64 | int = NOBODY) -> None:
-        found.append(_waiting(pid, part, cause, culprit, _group_of(part, others)))
+        found.append(_waiting(pid, part, cause, culprit, others.group[part.row]))
 
     outstanding = pieces.where(pieces.row != NOTHING)
     idle = pieces.where(pieces.row == NOTHING)
-    found.append(_by_ports(pid, idle.times & by_port, known.groups.get(WITHOUT_COLLECTIVE)))
+    if known.carried:
+        found.append(_by_ports(pid, idle.times & by_port, known.groups[WITHOUT_COLLECTIVE]))
     found.append(_span(pid, (idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
     found.append(_span(pid, idle.times - hidden, HOST, pid, -1))
     not_posted, outstanding = outstanding.cut(mine.posted_ns[outstanding.row])
@@ -165,10 +166,10 @@ def _all_seen(group: int, members: Members, collectives: Collectives) -> Interva
     A host's recorder may end before the others', or its host may.
     """
     rows = np.flatnonzero(members.group == group)
-    if members.ranks[rows].max(initial=0) > len(np.unique(collectives.pid[rows])):
+    if members.ranks[rows].max() > len(np.unique(collectives.pid[rows])):
         return NO_TIME
     rows = rows[members.event[rows] >= 0]
-    if group < 0 or len(rows) == 0:
+    if len(rows) == 0:
         return _EVER
     rows = rows[np.lexsort((members.event[rows], collectives.pid[rows]))]
     begins = np.flatnonzero(np.diff(collectives.pid[rows], prepend=-1))
@@ -205,10 +206,8 @@ def _by_wire(pid: int, part: Pieces, group: int, times: Times | None, all_seen: 
     return concatenate(Waiting, [*found, _span(pid, left - all_seen, UNSEEN, NOBODY, group)])
 
 
-def _by_ports(pid: int, times: Intervals, ports: Times | None) -> Waiting:
+def _by_ports(pid: int, times: Intervals, ports: Times) -> Waiting:
     """Explain time in which RDMA ports moved what no collective was seen to carry."""
-    if ports is None:
-        return _span(pid, times, UNSEEN, NOBODY, -1)
     unplaced = times & ports.unplaced
     left = times - unplaced
     seen = _by_wire(pid, Pieces(left.begin_ns, left.end_ns, left.begin_ns), WITHOUT_COLLECTIVE, ports, _EVER)
@@ -236,12 +235,6 @@ def _span(pid: int, times: Intervals, cause: Cause, culprit: Int64 | int, group:
     return _waiting(
         pid, Pieces(times.begin_ns, times.end_ns, times.begin_ns), cause, culprit, np.full(len(times), group)
     )
-
-
-def _group_of(part: Pieces, others: Members) -> Int64:
-    if len(others) == 0:
-        return np.full(len(part), -1)
-    return np.where(part.row == NOTHING, -1, others.group[np.maximum(part.row, 0)])
 
 
 def _in_order(found: Waiting) -> Waiting:
