@@ -14,8 +14,11 @@ from netprof.analysis.tables.columns import Int64, concatenate, distinct
 from netprof.analysis.tables.intervals import Intervals
 
 _LATE = WAIT_CAUSES.index(LATE_RANK)
-_LONGEST_CHAIN = 8
-"""How many ranks may wait for each other in a row; who waits beyond that stays late."""
+_TIMES_ASKED = 8
+"""How often late ranks are asked what they wait for: each time twice as far down a chain of them, so 255 in all.
+
+Who waits beyond that stays late, and so do those who wait for each other.
+"""
 _TAKEN_OVER = ("cause", "culprit", "group")
 
 
@@ -26,7 +29,7 @@ def resolve_lateness(waiting: Waiting, waits: Mapping[int, Intervals]) -> Waitin
     is one that was done with it later than the others, and computes no longer than they do. `waits` is when processes
     wait, by pid, at least of those whose waiting is asked for.
     """
-    for _ in range(_LONGEST_CHAIN):
+    for _ in range(_TIMES_ASKED):
         late = (waiting.cause == _LATE) & np.isin(waiting.culprit, waiting.pid)
         found, changed = _meanwhile(waiting.where(late), waiting.where(np.isin(waiting.pid, waiting.culprit[late])))
         if not changed:
