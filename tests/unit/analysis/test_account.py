@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,14 +11,21 @@ from hypothesis import strategies as st
 from synthetic import collectives
 
 from netprof.analysis.account.activity import Activity
-from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks
+from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks, turns
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
-from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, lost_unseen, silences
+from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, Held, least_silence_ns, lost_unseen, silences
 from netprof.analysis.account.lateness import resolve_lateness
-from netprof.analysis.account.waiting import Known, OnWire, Waiting, explain, when_all_seen
+from netprof.analysis.account.waiting import (
+    WITHOUT_COLLECTIVE,
+    Known,
+    OnWire,
+    Waiting,
+    explain,
+    when_all_seen,
+)
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.events.members import find_members
-from netprof.analysis.tables.columns import concatenate
+from netprof.analysis.events.members import Members, find_members
+from netprof.analysis.tables.columns import UNKNOWN, concatenate
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge
 from netprof.analysis.wire.served import NEVER, Served
@@ -31,16 +40,16 @@ def spans(*pairs: tuple[int, int]) -> Intervals:
     return merge(table[:, 0], table[:, 1])
 
 
-def account(waits, found: Collectives, group=NO_GROUP, unseen=None, hidden=None, moved=None) -> Waiting:
+def account(waits, found: Collectives, group=NO_GROUP, unseen=None, hidden=None, moved=None, carried=None) -> Waiting:
     members = find_members(found, {}, None, {})
-    groups = dict.fromkeys(np.unique(members.group).tolist(), group)
+    groups = dict.fromkeys([*np.unique(members.group).tolist(), *([WITHOUT_COLLECTIVE] if carried else [])], group)
     unseen = np.zeros(len(found), bool) if unseen is None else unseen
     moved_ns = [
         (moved or {}).get(pid, NEVER_MOVED).last_before(found.end_ns[[row]])[0]
         for row, pid in enumerate(found.pid.tolist())
     ]
     on_wire = OnWire(unseen, np.array(moved_ns, np.int64))
-    known = Known(found, members, on_wire, groups, when_all_seen(members, found), hidden or {})
+    known = Known(found, members, on_wire, groups, when_all_seen(members, found), hidden or {}, carried or {})
     return resolve_lateness(explain(waits, known), waits)
 
 
@@ -66,6 +75,63 @@ def test_before_the_last_one_posts_it_is_late_and_then_the_wire():
     assert lengths(found, A) == {LATE_RANK: 30, TRANSPORT: 60}
     assert lengths(found, B) == {TRANSPORT: 50}
     assert found.of(LATE_RANK).culprit.tolist() == [B]
+
+
+def test_who_posts_as_the_others_are_done_was_waited_for_until_then():
+    assert lengths(account({A: spans((100, 200))}, pair((100, 200), 200)), A) == {LATE_RANK: 100}
+
+
+def test_from_when_on_nothing_moves_any_more_it_is_the_hosts_own_if_all_had_posted_by_then():
+    for last, expected in ((139, {LATE_RANK: 40, TRANSPORT: 60}), (140, {LATE_RANK: 40, HOST: 60})):
+        moved = {A: Activity(np.array([105]), np.array([last]))}
+        assert lengths(account({A: spans((100, 200))}, pair((100, 140), 200), moved=moved), A) == expected
+
+
+def test_while_a_member_is_stopped_that_is_what_holds_everybody_whatever_the_wire_did():
+    side = LinkSide(LinkKey(7, "eth0"), 0, 1e9, NEVER, NEVER)
+    full = Bottleneck(side, spans((110, 130)), NOTHING, spans((110, 130)))
+    group = GroupTimes((full,), {}, NOBODY_HOLDS, stopped={B: spans((120, 150))})
+    found = account({A: spans((100, 200))}, pair((100, 100), 200), group)
+    assert lengths(found, A) == {LINK_FULL: 10, HOST: 30, TRANSPORT: 60}
+    assert found.of(HOST).culprit.tolist() == [B]
+
+
+def test_each_silence_has_its_own_holder():
+    group = GroupTimes((), {}, Held(spans((110, 120), (150, 160)), np.array([B, A])))
+    found = account({B: spans((115, 200))}, pair((100, 100), 200), group).of(HOST)
+    assert list(zip(found.begin_ns.tolist(), found.culprit.tolist(), strict=True)) == [(115, B), (150, A)]
+
+
+def test_ports_explain_only_what_no_collective_does():
+    waits, hidden, carried = {A: spans((100, 260))}, {A: spans((200, 220))}, {A: spans((150, 215), (230, 240))}
+    found = account(waits, pair((100, 100), 200), hidden=hidden, carried=carried)
+    assert lengths(found, A) == {TRANSPORT: 100 + 15, UNSEEN: 5, HOST: 40}
+    assert found.of(TRANSPORT).group.tolist() == [0, WITHOUT_COLLECTIVE]
+
+
+def recorded(ranks: int, **events: Sequence[int]) -> list[tuple[int, int]]:
+    """Return when all members are seen of which so much was recorded; event k is posted at 100 k and done 50 later."""
+    parts = [
+        (collectives(pid, np.array(own) * 100, np.array(own) * 100 + 50 + pid), np.array(own, np.int64))
+        for pid, own in zip((A, B, C), events.values(), strict=False)
+    ]
+    found, event = concatenate(Collectives, [part for part, _ in parts]), np.concatenate([own for _, own in parts])
+    unsaid = np.zeros(len(event), np.int64)
+    members = Members(event, unsaid, unsaid, unsaid, unsaid, unsaid, np.full(len(event), ranks))
+    times = when_all_seen(members, found)[0]
+    return list(zip(times.begin_ns.tolist(), times.end_ns.tolist(), strict=True))
+
+
+def test_all_are_seen_while_every_member_is_recorded():
+    assert recorded(3, a=range(4), b=range(4), c=range(4)) == [(0, 350 + C)], "from the first collective to the last"
+    assert recorded(3, a=range(4), b=range(1, 4), c=range(3)) == [(100, 250 + C)], "one begins later, one ends earlier"
+    assert recorded(3, a=range(2), b=range(4), c=range(1, 4)) == [(100, 150 + C)]
+    assert recorded(3, a=range(1, 4), b=range(4), c=range(4)) == [(100, 350 + C)]
+    assert recorded(3, a=range(2), b=range(1, 4), c=range(2, 4)) == [], "never all at once"
+    assert recorded(3, a=range(4), b=range(4)) == [], "one is not recorded at all"
+    assert recorded(UNKNOWN, a=range(4), b=range(4)) == [(0, 350 + B)], "how many there are is not known"
+    ever = np.iinfo(np.int64)
+    assert recorded(UNKNOWN, a=[-1, -1]) == [(ever.min, ever.max)], "nobody else was seen"
 
 
 def test_what_was_not_posted_yet_and_what_is_done_is_the_hosts_own():
@@ -174,6 +240,51 @@ def test_the_side_that_is_full_for_longest_holds_everybody():
     assert found[2].full.total_ns >= 35 * ms
 
 
+def when_held(ends_ms: int, *links: tuple[tuple[int, int], ...]) -> list[list[tuple[int, int]]]:
+    """Return when each of some links holds everybody up in turns of 100 ms, and until `ends_ms`; ms."""
+    ms = 10**6
+    sides = [
+        LinkSide(LinkKey(number, "eth0"), 0, 1e9, busy(*((a * ms, b * ms) for a, b in rows)), NEVER)
+        for number, rows in enumerate(links)
+    ]
+    edges = np.arange(0, ends_ms + 1, 100) * ms
+    found = {each.side.link.netns: each.own for each in bottlenecks(sides, Intervals(edges[:-1], edges[1:]), NOTHING)}
+    empty = dict.fromkeys(range(len(links)), NOTHING)
+    return [
+        list(zip((each.begin_ns // ms).tolist(), (each.end_ns // ms).tolist(), strict=True))
+        for _, each in sorted((empty | found).items())
+    ]
+
+
+def test_in_each_turn_it_is_the_side_that_is_full_for_longest_in_that_turn():
+    steady, late = ((0, 90), (110, 150)), ((120, 190),)
+    assert when_held(200, steady, late) == [[(0, 90), (110, 120)], [(120, 190)]]
+
+
+def test_no_moment_is_held_against_two_links():
+    """In the second turn the third link wins; what the second one does then is not held against it."""
+    assert when_held(200, ((0, 100),), ((100, 150),), ((100, 190),)) == [[(0, 100)], [], [(100, 190)]]
+
+
+def test_between_turns_it_is_the_one_that_is_full_for_longest_in_all_of_them():
+    brief, long = ((50, 60), (120, 180)), ((0, 50), (130, 190))
+    assert when_held(100, brief, long) == [[(50, 60), (120, 130)], [(0, 50), (130, 190)]]
+
+
+def test_without_a_turn_or_a_full_link_nothing_is_held_up():
+    assert when_held(100, ()) == [[]]
+    assert when_held(0, ((10, 90),)) == [[(10, 90)]], "but what is full is full for those who wait"
+    rate = LinkSide(LinkKey(7, "eth0"), 0, 1e9, NEVER, NEVER)
+    assert bottlenecks([rate], interval(0, 100), NOTHING) == bottlenecks([], interval(0, 100), NOTHING) == ()
+
+
+def test_the_turns_of_a_communicator_that_is_not_there_are_none():
+    found = pair((100, 140), 200)
+    members = find_members(found, {}, None, {})
+    assert len(turns(found, members, 0)) == 1
+    assert len(turns(found, members, 9)) == 0
+
+
 def test_a_silence_that_ends_by_sending_is_held_by_the_sender_unless_tcp_sent_it_again():
     moved = spans((0, 10), (60, 70), (200, 210))
     held = silences({A: np.array([0, 200]), B: np.array([60])}, moved, 40)
@@ -182,6 +293,25 @@ def test_a_silence_that_ends_by_sending_is_held_by_the_sender_unless_tcp_sent_it
     kept, lost = lost_unseen(held, {5: interval(190, 220)})
     assert kept.holder.tolist() == [B]
     assert lost[5].begin_ns.tolist() == [70]
+
+
+def test_who_moves_something_once_was_never_silent():
+    for sent_ns, moved in (({A: np.array([0])}, spans((0, 10))), ({}, spans((0, 10), (90, 95)))):
+        assert len(silences(sent_ns, moved, 40).holder) == 0
+
+
+def test_a_full_link_serves_where_it_or_another_one_is_busy():
+    """Windows that are full reach a little beyond what was really served."""
+    bottleneck = [
+        Bottleneck(LinkSide(LinkKey(number, "eth0"), 0, 1e9, busy(*rows), NEVER), own, NOTHING, own)
+        for number, (own, rows) in enumerate(((spans((0, 50)), [(5, 20)]), (spans((50, 80)), [(30, 60), (90, 99)])))
+    ]
+    serving = GroupTimes(tuple(bottleneck), {}, NOBODY_HOLDS).serving
+    assert (serving.begin_ns.tolist(), serving.end_ns.tolist()) == ([5, 30], [20, 60])
+
+
+def test_what_is_shorter_than_two_round_trips_or_two_milliseconds_is_no_silence():
+    assert [least_silence_ns(rtt_us * 1000) for rtt_us in (0, 1000, 1001, 5000)] == [2e6, 2e6, 2.002e6, 10e6]
 
 
 @pytest.mark.parametrize("cause", WAIT_CAUSES)

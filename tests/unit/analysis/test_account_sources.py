@@ -67,6 +67,7 @@ class Moved:
         ({"a_sent": 70}, 4, 1000, True),  # four ranks send half as much again
         ({"a_sent": 75}, 4, 1000, False),
         ({"a_sent": 60}, UNKNOWN, 1000, False),  # two at least
+        ({}, 2, 1, True),
         ({}, 2, UNKNOWN, False),
         ({}, 2, 0, False),
     ],
@@ -127,12 +128,13 @@ def test_so_is_a_bucket_that_no_collective_carries() -> None:
     assert hidden(waits, [], (A, 10, 40, 0)) == [(10, 40), (100, 110)]
 
 
-def test_a_rate_that_changes_is_that_of_the_middle_of_each_time() -> None:
-    """1 Gbit/s until 60 ms, then a tenth of it: the samples at 50 and 150 ms have 100 ms at the lower one between."""
-    rate = RateOverTime(np.array([-(1 << 62), 60 * MS]), np.array([1e9, 1e8]))
+@pytest.mark.parametrize(("changed_ms", "busy_ms"), [(60, 10), (95, 10), (105, 1)])
+def test_a_rate_that_changes_is_that_of_the_middle_of_each_time(changed_ms: int, busy_ms: int) -> None:
+    """1 Gbit/s at first, then a tenth of it: the middle between the samples at 50 and 150 ms is at 100."""
+    rate = RateOverTime(np.array([-(1 << 62), changed_ms * MS]), np.array([1e9, 1e8]))
     times = np.array([0, 50 * MS, 150 * MS])
     found = others_served(times, np.array([0, 1_250_000, 1_250_000 + 125_000]), NEVER, rate)
-    assert found.busy_ns.tolist() == [10 * MS, 10 * MS]
+    assert found.busy_ns.tolist() == [10 * MS, busy_ms * MS]
 
 
 def test_how_likely_chance_is_by_turns() -> None:
@@ -178,6 +180,17 @@ def test_nobody_is_surer_than_the_amounts_that_were_seen_allow() -> None:
     first, count = np.zeros(50, np.int64), np.arange(1.0, 51.0)
     found = _by_size(value, np.cumsum(value, axis=1), count, np.full(50, 0.5), first)
     assert found[0, 49] == pytest.approx(1 / (1 + 3 * 50) / 3 / 2)
+
+
+def test_who_holds_up_for_just_enough_to_matter_is_none_of_the_others() -> None:
+    """Of 0, 1 and 2 s in a window the last two matter from 1 s on: only the first one's amounts are the others'."""
+    value = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
+    total, first, count = value.cumsum(axis=1), np.zeros(2, np.int64), np.array([1.0, 2.0])
+    floor = 1 / (1 + 3 * 2) / 3 / 2
+    assert _by_size(value, total, count, np.full(2, 1.0), first)[2, 1] == pytest.approx(floor), "which do not vary"
+    chance = 2 * 4 / 9 * np.var([0.0, 0.0, 0.0, 1.0]) / (2.0 - 0.25) ** 2
+    assert chance > floor
+    assert _by_size(value, total, count, np.full(2, 1.01), first)[2, 1] == pytest.approx(chance)
 
 
 def test_a_long_recording_is_looked_at_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:

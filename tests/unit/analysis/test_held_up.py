@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,7 @@ from netprof.analysis.account.causes import (
     WAIT_CAUSES,
     Cause,
 )
-from netprof.analysis.account.episodes import Episode, _apart, episodes, windows
+from netprof.analysis.account.episodes import Episode, _apart, _episode, episodes, windows
 from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes
 from netprof.analysis.account.held_up import (
     CAUSES,
@@ -32,12 +33,13 @@ from netprof.analysis.account.held_up import (
     by_links,
     by_paths,
     by_ranks,
+    main_ways,
     mates,
     more_than_siblings,
 )
 from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.pieces import Pieces, contains, cut_at
-from netprof.analysis.account.waiting import NOBODY, Waiting, within
+from netprof.analysis.account.waiting import NOBODY, WITHOUT_COLLECTIVE, Waiting, within
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.wire.served import NEVER
@@ -132,6 +134,15 @@ def test_while_another_one_is_full_too_nobody_is_held() -> None:
     assert by_links(account(around, times), {0: [A, B]}, LINKS, TEN).ns[0, 0].tolist() == [30, 0]
 
 
+def test_who_waits_for_another_communicator_does_not_wait_for_this_one() -> None:
+    times = GroupTimes((link(1, spans((0, 40))),), {}, NOBODY_HOLDS)
+    around = waiting((A, 0, 40, LINK_FULL, NOBODY), (B, 0, 40, LINK_FULL, NOBODY), (B, 40, 50, LINK_FULL, NOBODY))
+    around = replace(around, group=np.array([0, 7, 0]))
+    assert by_links(account(around, times), {0: [A, B, C]}, LINKS, TEN).ns[0].sum() == 0
+    around = replace(around, group=np.array([0, 0, 7]), pid=np.array([A, B, D]))
+    assert by_links(account(around, times), {0: [A, B, C]}, LINKS, TEN).ns[0, 0].tolist() == [40, 0]
+
+
 def test_time_that_is_in_enough_sets_counts_once_and_touching_is_no_overlap() -> None:
     def pairs(count: int, *sets: Intervals) -> list[tuple[int, int]]:
         found = at_least(sets, count)
@@ -172,6 +183,10 @@ def test_ways_that_carry_hardly_anything_are_no_siblings(minor_bytes: int, count
     assert len(found.keys) == count
 
 
+def test_a_way_of_a_single_byte_is_one() -> None:
+    assert main_ways(paths([1, 0, 0], {})[0], np.array([1, 0, 0])).tolist() == [0]
+
+
 def test_without_bytes_there_are_no_ways() -> None:
     ways, clocks, sent = paths([0, 0, 0], {})
     found = by_paths(account(waiting(), GroupTimes((), {}, NOBODY_HOLDS)), {0: [A]}, ways, clocks, sent, TEN)
@@ -186,6 +201,7 @@ def test_a_single_way_has_nobody_to_be_slower_than() -> None:
 
 
 def test_the_causes_of_a_kind_are_those_of_the_account() -> None:
+    assert [int(kind) for kind in Kind] == [0, 1, 2], "as the digests of all hosts have them"
     assert CAUSES[Kind.RANK] == (LATE_RANK, HOST)
     assert CAUSES[Kind.LINK] == (LINK_FULL, OTHER_TRAFFIC)
     assert CAUSES[Kind.PATH] == (LOSS, TRANSPORT)
@@ -239,11 +255,41 @@ def test_who_waits_for_one_that_waits_itself_waits_for_what_that_one_does() -> N
     ]
 
 
+def test_who_waits_for_one_s_busy_host_waits_for_that_also_while_that_one_waits() -> None:
+    given = waiting((A, 0, 100, HOST, B), (B, 20, 50, LOSS, NOBODY))
+    assert rows(resolve_lateness(given, {})) == rows(given)
+
+
 def test_so_it_goes_from_one_to_the_next() -> None:
     found = resolve_lateness(
         waiting((A, 0, 10, LATE_RANK, B), (B, 0, 10, LATE_RANK, C), (C, 0, 10, LATE_RANK, D), (D, 0, 10, HOST, D)), {}
     )
     assert [(cause, culprit) for *_, cause, culprit in rows(found)] == [(HOST, D)] * 4
+
+
+def test_each_late_one_passes_on_what_it_waits_for_itself() -> None:
+    found = resolve_lateness(
+        waiting(
+            *((A, 0, 100, LATE_RANK, B), (B, 20, 50, LINK_FULL, NOBODY)),
+            *((C, 0, 100, LATE_RANK, D), (D, 30, 60, LOSS, NOBODY)),
+        ),
+        {},
+    )
+    assert [(pid, begin, end, cause) for pid, begin, end, cause, _ in rows(found) if pid in (A, C)] == [
+        *((A, 0, 20, LATE_RANK), (A, 20, 50, LINK_FULL), (A, 50, 100, LATE_RANK)),
+        *((C, 0, 30, LATE_RANK), (C, 30, 60, LOSS), (C, 60, 100, LATE_RANK)),
+    ]
+
+
+@pytest.mark.parametrize(("late", "cause"), [(255, HOST), (256, LATE_RANK)])
+def test_a_chain_of_255_late_ranks_is_followed_to_its_end(late: int, cause: Cause) -> None:
+    chain = waiting(*((pid, 0, 10, LATE_RANK, pid + 1) for pid in range(late)), (late, 0, 10, HOST, late))
+    assert rows(resolve_lateness(chain, {}))[0] == (0, 0, 10, cause, late)
+
+
+def test_nobody_and_no_communicator_have_numbers_that_none_can_have() -> None:
+    assert NOBODY < 0
+    assert WITHOUT_COLLECTIVE < 0
 
 
 def test_two_that_wait_for_each_other_stay_late() -> None:
@@ -328,6 +374,62 @@ def test_an_episode_of_one_iteration_is_that_one() -> None:
     held[1, 30] = S
     (one,) = episodes(held, begin, begin + S // 10)
     assert (one.first, one.last, one.known, one.ns) == (30, 30, 30, S)
+    assert one.still, "it is in the last window"
+    assert one.confidence == pytest.approx(1 - 1 / (1 + 3 * 50)), "as sure as 50 amounts of each of three allow"
+
+
+def test_times_that_no_window_has_in_common_are_episodes_of_their_own_each_as_sure_as_it_is_by_itself() -> None:
+    """Windows of ten iterations of a second each, in which less is seen than in the later ones of fifty short ones."""
+    length = np.repeat([S, S // 10], [30, 300])
+    end = np.cumsum(length)
+    held = np.zeros((3, 330), np.int64)
+    held[1, [5, 200, 251]] = 2 * S
+    found = episodes(held, end - length, end)
+    assert [(each.first, each.last, each.known) for each in found] == [(5, 5, 6), (200, 200, 200), (251, 251, 251)]
+    brief, long = 1 - 1 / (1 + 3 * 10), 1 - 1 / (1 + 3 * 50)
+    assert [each.confidence for each in found] == pytest.approx([brief, long, long])
+    assert not any(each.still for each in found)
+
+
+@pytest.mark.parametrize("iterations", [1, 60])
+def test_of_twenty_alike_a_single_iteration_tells(iterations: int) -> None:
+    begin = np.arange(iterations) * S // 10
+    held = np.zeros((20, iterations), np.int64)
+    held[3, 0] = 2 * S
+    (one,) = episodes(held, begin, begin + S // 10)
+    assert (one.one, one.first, one.last, one.known) == (3, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("held_ns", "count"), [(S // 2, 1), (S // 2 - 1, 0)])
+def test_exactly_a_twentieth_of_the_time_more_than_the_mean_matters(held_ns: int, count: int) -> None:
+    """Of five seconds that is 250 ms: of two alike one holds the other up for 500."""
+    begin = np.arange(60) * S // 10
+    held = np.zeros((2, 60), np.int64)
+    held[0, 30] = held_ns
+    assert len(episodes(held, begin, begin + S // 10)) == count
+
+
+@pytest.mark.parametrize(("tail", "last"), [(100, 19), (130, 29)])
+def test_an_episode_ends_where_less_than_half_of_the_mean_of_its_windows_is_left(tail: int, last: int) -> None:
+    """What comes after its windows, here from iteration 30 on, is none of it."""
+    held = np.repeat([0, 600, tail, 600], 10)
+    found = _episode(0, held, (0, 15, 29), 0.96)
+    assert (found.first, found.last, found.known, found.ns) == (10, last, 15, held[: last + 1].sum())
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_an_episode_may_be_anywhere_and_still_be_so_if_its_windows_reach_the_end(at: int) -> None:
+    held = np.zeros(4, np.int64)
+    held[at] = 1
+    for until in range(max(at, 2), 4):
+        found = _episode(0, held, (0, at, until), 0.96)
+        assert (found.first, found.last, found.ns, found.still) == (at, at, 1, until == 3)
+
+
+@pytest.mark.parametrize(("alike", "iterations"), [(1, 60), (0, 60), (2, 0)])
+def test_of_nothing_or_none_to_compare_with_there_are_no_episodes(alike: int, iterations: int) -> None:
+    begin = np.arange(iterations) * S
+    assert episodes(np.full((alike, iterations), S // 2), begin, begin + S) == []
 
 
 def test_of_two_ways_the_busier_one_is_held_for_the_difference() -> None:

@@ -128,6 +128,26 @@ def test_a_counter_that_went_back_or_counts_headers_is_nobodys_traffic():
         assert len(found.begin_ns) == 0
 
 
+def others(counted: int, length_ns: int, own: Served = NEVER) -> list[int]:
+    """Return for how long others kept 1 Gbit/s busy between two readings of the counter."""
+    return list(others_served(np.array([0, length_ns]), np.array([0, counted]), own, 1e9).busy_ns.tolist())
+
+
+def test_others_are_believed_from_beyond_a_twentieth_of_what_the_device_moved_on():
+    moved = 20 * MS // 8  # 20 ms at 1 Gbit/s
+    assert others(moved, 50 * MS, stretches((0, 50 * MS, 19 * MS))) == []
+    assert others(moved, 50 * MS, stretches((0, 50 * MS, 19 * MS - 1))) == [MS + 1]
+
+
+def test_what_the_device_moved_in_an_hour_is_others_to_the_nanosecond():
+    assert others(400 * 10**9, 3600 * S) == [3200 * S]
+
+
+def test_a_counter_that_leaps_beyond_all_reason_either_way_is_not_believed():
+    own = stretches((0, 50 * MS, 40 * MS))
+    assert others(1 << 62, 50 * MS, own) == others(-(1 << 62), 50 * MS, own) == []
+
+
 def test_nothing_is_served_where_nothing_moved():
     assert served(None, TRANSMIT, 1e9) is NEVER
     assert NEVER.busy_in(interval(0, S)) == 0
