@@ -69,14 +69,13 @@ def pieces_of(waits: Intervals, own: Collectives) -> Pieces:
     They are waited for in the order in which they were posted: at each moment for the first one that is not done.
     """
     order = np.argsort(own.posted_ns, kind="stable")
-    done = np.maximum.accumulate(own.end_ns[order]) if len(order) else own.end_ns
+    done = np.maximum.accumulate(own.end_ns[order])
     inside = done[_cuts(waits, done)]
     begin = distinct(waits.begin_ns, inside)
     owner = np.searchsorted(waits.begin_ns, begin, "right") - 1
     end = np.minimum(waits.end_ns[owner], np.append(begin[1:], np.iinfo(np.int64).max)) if len(begin) else begin
     index = np.searchsorted(done, begin, "right")  # the first that is done after the piece's begin
-    row = np.where(index < len(order), np.append(order, NOTHING)[np.minimum(index, len(order))], NOTHING)
-    return Pieces(begin, end, row)
+    return Pieces(begin, end, np.append(order, NOTHING)[index])
 
 
 def _cuts(waits: Intervals, at_ns: Int64) -> Bool:
