@@ -15,6 +15,8 @@ from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenec
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
 from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, Held, least_silence_ns, lost_unseen, silences
 from netprof.analysis.account.lateness import resolve_lateness
+from netprof.analysis.account.pieces import NOTHING as NO_COLLECTIVE
+from netprof.analysis.account.pieces import pieces_of
 from netprof.analysis.account.waiting import (
     WITHOUT_COLLECTIVE,
     Known,
@@ -107,6 +109,18 @@ def test_ports_explain_only_what_no_collective_does():
     found = account(waits, pair((100, 100), 200), hidden=hidden, carried=carried)
     assert lengths(found, A) == {TRANSPORT: 100 + 15, UNSEEN: 5, HOST: 40}
     assert found.of(TRANSPORT).group.tolist() == [0, WITHOUT_COLLECTIVE]
+
+
+def test_who_waits_for_several_waits_for_each_in_turn_and_then_for_itself():
+    parts = [collectives(pid, [100, 190], [200, 300], number=number) for number, pid in enumerate((A, B))]
+    assert lengths(account({A: spans((100, 320))}, concatenate(Collectives, parts)), A) == {TRANSPORT: 200, HOST: 20}
+
+
+def test_what_was_posted_first_is_waited_for_until_it_is_done_whatever_is_done_before():
+    own = collectives(A, [110, 100, 120], [150, 200, 230])
+    found = pieces_of(spans((100, 250)), own)
+    assert (found.begin_ns.tolist(), found.row.tolist()) == ([100, 200, 230], [1, 2, NO_COLLECTIVE])
+    assert pieces_of(spans((100, 250)), own.where(np.zeros(3, bool))).row.tolist() == [NO_COLLECTIVE], "for none at all"
 
 
 def recorded(ranks: int, **events: Sequence[int]) -> list[tuple[int, int]]:
