@@ -122,12 +122,16 @@ def delays(one: HostStreams, other: HostStreams) -> tuple[Delays, Delays]:
 
 
 def _delays(sent: Passages, arrived: Passages, wraps: int | None) -> Delays:
-    """Return for each arrival when the last byte before it, or it itself, left; `wraps` apart are their positions."""
+    """Return for each arrival when the last byte before it, or it itself, left; `wraps` apart are their positions.
+
+    Of what arrived after the last byte that is known to have left nothing is: the sender's recording had ended.
+    """
     if wraps is None or len(sent) == 0 or len(arrived) == 0:
         return concatenate(Delays, [])
     position = arrived.position - wraps * _WRAP
-    row = np.searchsorted(np.maximum.accumulate(sent.position), position, "right") - 1
-    known = row >= 0
+    reached = np.maximum.accumulate(sent.position)
+    row = np.searchsorted(reached, position, "right") - 1
+    known = (row >= 0) & (position <= reached[-1])
     return Delays(sent.time_ns[row[known]], arrived.time_ns[known])
 
 

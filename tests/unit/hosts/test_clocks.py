@@ -160,6 +160,17 @@ def test_one_host_saw_the_first_seconds_and_the_other_the_last():
     assert_true(found(one, other), one, other, within_ns=120_000)
 
 
+def test_what_arrived_after_the_sender_s_recording_had_ended_is_no_measure_of_anything():
+    random = np.random.default_rng(5)
+    one, other = Wire(), Wire(offset_ns=5 * S)
+    talk(one, other, random)
+    one.rows = [row for row in one.rows if row[4] < one.clock(3 * S)]
+    clock = found(one, other)
+    assert_true(clock, one, other, within_ns=10**6)
+    assert clock is not None
+    assert clock.residual_ns < 5 * MS
+
+
 def test_bins_without_a_position_say_nothing():
     random = np.random.default_rng(3)
     one, other = Wire(), Wire(offset_ns=77)
