@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -103,7 +102,9 @@ def attach(
         pids, options = here.pids, replace(options, out=out or trace_name(here))
         say(talk, f"found {here.sentence}")
     if digest is not None:
-        check_digest(digest, options.out, [platform.node()], force=force, option="--digest")
+        from netprof.session import this_host
+
+        check_digest(digest, options.out, [(this_host.name(), this_host.boot_id())], force=force, option="--digest")
     with watching(options.out, talk, show=not no_live) as watcher:
         outcome = record_job(pids or [], options, sys.argv, watcher, tell_of(talk))
     finish(outcome, options.out, as_json=as_json, talk=talk, console=standard_output())

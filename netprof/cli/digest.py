@@ -57,15 +57,18 @@ def write(
 
     reader = open_traces(traces, hosts)
     root, job = _job(out, reader.path)
-    check(out, reader.path, [host.name for host in reader.hosts], force=force, option=option)
+    check(out, reader.path, [(host.name, host.meta.boot_id) for host in reader.hosts], force=force, option=option)
     with ExitStack() as stack:
         analysis = analyze(reader, on_piece=Bar(stack, f"analyzing {reader.path.name}"), more=(GATHERED,))
     for folder in write_digests(analysis, root, job, reader=reader, force=force, option=option):
         say(standard_error(), f"wrote {folder}")
 
 
-def check(out: Path, trace: Path, hosts: Sequence[str], *, force: bool, option: str) -> None:
-    """Raise TraceError before any work where the digests of a trace's hosts could not be written below `out`."""
+def check(out: Path, trace: Path, hosts: Sequence[tuple[str, str]], *, force: bool, option: str) -> None:
+    """Raise TraceError before any work where the digests of a trace's hosts could not be written below `out`.
+
+    `hosts` are their names, and what tells each from another one of that name.
+    """
     from netprof.session.digest import check_place
 
     root, job = _job(out, trace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ from netprof.trace.digest import (
     write_table,
 )
 from netprof.trace.files import Directory
+
+_TOLD_BY = 8
+"""Characters of a boot's identifier that tell two hosts of one name apart."""
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
@@ -47,7 +51,7 @@ def write_digests(
     from netprof.analysis.digest.take import digests_of
 
     digests = digests_of(analysis, token_hex(8), None if reader is None else sample_of(reader))
-    folders = [host_folder(root, job, each.host.host.name) for each in digests]
+    folders = _folders(root, job, [(each.host.host.name, each.host.host.meta.boot_id) for each in digests])
     _check(folders, force, option)
     try:
         for digest, folder in zip(digests, folders, strict=True):
@@ -60,9 +64,12 @@ def write_digests(
     return folders
 
 
-def check_place(root: Path, job: str, hosts: Sequence[str], *, force: bool, option: str) -> None:
-    """Raise TraceError where the digests of some hosts could not be written below `root`: it is tried."""
-    folders = [host_folder(root, job, host) for host in hosts]
+def check_place(root: Path, job: str, hosts: Sequence[tuple[str, str]], *, force: bool, option: str) -> None:
+    """Raise TraceError where the digests of some hosts could not be written below `root`: it is tried.
+
+    `hosts` are their names, and what tells each from another one of that name.
+    """
+    folders = _folders(root, job, hosts)
     _check(folders, force, option)
     existing = {
         next(each for each in (folder, *folder.parents) if each.exists()) for folder in map(Path.absolute, folders)
@@ -72,6 +79,27 @@ def check_place(root: Path, job: str, hosts: Sequence[str], *, force: bool, opti
             tempfile.TemporaryDirectory(dir=place, prefix=".netprof-").cleanup()
     except OSError as error:
         raise _cannot_write(root, error, option) from error
+
+
+def _folders(root: Path, job: str, hosts: Sequence[tuple[str, str]]) -> list[Path]:
+    """Return where the digests of some hosts lie: beside that of another host of the same name, if there is one."""
+    found = []
+    for name, boot_id in hosts:
+        folder = host_folder(root, job, name)
+        others = _boot_id(folder)
+        found.append(folder if others in ("", boot_id) else host_folder(root, job, f"{name}-{boot_id[:_TOLD_BY]}"))
+    return found
+
+
+def _boot_id(folder: Path) -> str:
+    """Return what tells the host whose digest lies in a folder; "" where none does, or does not say it."""
+    if not (folder / HOST_FILE).exists():
+        return ""
+    with suppress(TraceError):
+        host = read_json(folder / HOST_FILE).get("host")
+        meta = host.get("meta") if isinstance(host, dict) else None
+        return str(meta.get("boot_id", "")) if isinstance(meta, dict) else ""
+    return ""
 
 
 def _cannot_write(root: Path, error: OSError, option: str) -> TraceError:

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from netprof.analysis.live.state import LiveState
 from netprof.analysis.live.window import LONGEST_NS
 from netprof.analysis.tables.columns import column, text_column
 from netprof.schema import tables, time_column
+from netprof.session import this_host
 from netprof.trace import at_work
 from netprof.trace.follower import TableFollower
 from netprof.trace.meta import META_FILE, open_trace, read_meta
@@ -71,7 +71,7 @@ class FollowedTrace:
 
         Of other machines' recorders not every shared file system shows the locks.
         """
-        of_here = bool(self.meta.boot_id) and self.meta.boot_id == _own_boot_id()
+        of_here = bool(self.meta.boot_id) and self.meta.boot_id == this_host.boot_id()
         return self.is_silent and not self._said_end and of_here and at_work.is_free(self._directory)
 
     @property
@@ -175,15 +175,6 @@ class TraceSource:
         for name, rows in tables:
             self._inbox.add(name, rows)
         return self._state.look()
-
-
-@cache
-def _own_boot_id() -> str:
-    """Return what tells this machine, since it was started, from all others; "" where it has no such thing."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def recent_rows(name: str, batch: pa.RecordBatch) -> Rows:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from netprof.probes.measurements import PROBES
 from netprof.probes.nic.devices import require_device
 from netprof.probes.probe import Columns, Description, Probe, Shared
 from netprof.redact import without_secrets
+from netprof.session import this_host
 from netprof.session.buffers import TableBuffers
 from netprof.session.cost import BpfCostSampler, RecorderCost
 from netprof.session.job import Job
@@ -272,8 +271,8 @@ def _length(columns: Columns) -> int:
 def _first_meta(options: RecordingOptions, command: Sequence[str]) -> Meta:
     return Meta(
         netprof_version=__version__,
-        host=platform.node(),
-        boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        host=this_host.name(),
+        boot_id=this_host.boot_id(),
         kernel=os.uname().release,
         clock=Clock.now(),
         command=tuple(word[:_LONGEST_WORD] for word in without_secrets(command)) if options.command_lines else (),

@@ -12,6 +12,7 @@ from synthetic import Job
 from netprof.cli.main import app
 from netprof.errors import TraceError, UsageError
 from netprof.session.digest import check_place
+from netprof.trace import TraceReader
 
 URLS = ["s3://bucket/x", "file:///tmp/x", "S3://x", "simplecache::s3://x", "memory://"]
 COMMANDS = [
@@ -43,17 +44,18 @@ def test_a_url_is_refused_before_anything_is_done(
 
 
 def test_a_place_for_digests_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
-    check_place(tmp_path / "a" / "b", "job", ["h0"], force=False, option="--digest")
+    check_place(tmp_path / "a" / "b", "job", [("h0", "")], force=False, option="--digest")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     for place, why in ((Path("/proc/nope"), "No such file"), (tmp_path / "file", "Not a directory")):
         with pytest.raises(TraceError, match=f"cannot write to {place}: {why}") as error:
-            check_place(place, "job", ["h0"], force=True, option="--digest")
+            check_place(place, "job", [("h0", "")], force=True, option="--digest")
         assert error.value.hint == "choose another place with --digest"
 
 
 def test_a_digest_in_the_way_is_found_before_the_work(tmp_path: Path) -> None:
     trace = Job().fill().write(tmp_path / "t.netprof")
+    boot_id = TraceReader(trace).meta.boot_id
     words = [sys.executable, "-m", "netprof", "digest", str(trace), "-o", str(tmp_path / "d")]
     subprocess.run(words, capture_output=True, check=True)
     (trace / "wire.arrows").unlink()
@@ -62,5 +64,5 @@ def test_a_digest_in_the_way_is_found_before_the_work(tmp_path: Path) -> None:
     said = f"netprof: {host} holds a digest already\n  choose another --out, or replace it with --force\n"
     assert (again.returncode, again.stderr) == (1, said)
     with pytest.raises(TraceError, match="holds a digest already") as error:
-        check_place(tmp_path / "d", "t", [host.name.removeprefix("host=")], force=False, option="--digest")
+        check_place(tmp_path / "d", "t", [(host.name.removeprefix("host="), boot_id)], force=False, option="--digest")
     assert error.value.hint == "choose another --digest, or replace it with --force"

@@ -20,6 +20,7 @@ from netprof.analysis.events.split import splits_of
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
 from netprof.analysis.findings.scaling import Scaling, scaling
 from netprof.analysis.hosts.by_collectives import needs_all
+from netprof.analysis.hosts.common_time import host_names
 from netprof.analysis.tables.columns import concatenate, empty
 
 
@@ -112,7 +113,7 @@ def conclude_apart(
 ) -> ApartConcluded:
     """Conclude from all hosts; `span` is the time that the report is of."""
     order = np.argsort(part.numbers, kind="stable").tolist()
-    hosts = {part.numbers[n]: part.hosts[n] for n in order}
+    hosts = dict(zip([part.numbers[n] for n in order], _named([part.hosts[n] for n in order]), strict=True))
     jobs = tuple(part.jobs[n] for n in order)
     times = in_order(in_span(part.times, span))
     iterations = _iterations(jobs, times)
@@ -130,6 +131,12 @@ def conclude_apart(
         arrivals=arrivals_of(for_all, bounds, windows.begin_ns, windows.end_ns),
         world=world_of(part.latest, part.seen, bounds, windows, span, reference, bounded=bounded),
     )
+
+
+def _named(hosts: Sequence[HostPart]) -> list[HostPart]:
+    """Return hosts of which no two have one name."""
+    names = host_names([(each.host.name, each.host.trace) for each in hosts])
+    return [replace(each, host=replace(each.host, name=name)) for each, name in zip(hosts, names, strict=True)]
 
 
 def in_span(times: IterationTimes, span_ns: tuple[int, int]) -> IterationTimes:

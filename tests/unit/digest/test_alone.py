@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,9 +17,11 @@ from made_alone import apart, digested, document, of_traces, who
 from shifted_clock import shift
 from synthetic import MS, Job, collectives, with_late_rank
 
+from netprof.analysis import analyze
 from netprof.analysis.account.held_up import Windows
 from netprof.analysis.digest.alone.own import Own, check_size
 from netprof.analysis.digest.alone.world import World
+from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.digest.ways import spread_over
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import find_members
@@ -27,8 +30,11 @@ from netprof.analysis.tables.columns import concatenate
 from netprof.analysis.tables.intervals import NOTHING
 from netprof.errors import TraceError
 from netprof.model import Device, LineRate
+from netprof.session.digest import write_digests
 from netprof.session.digested import analyze_digests
+from netprof.trace import TraceReader
 from netprof.trace.digest import digests_in
+from netprof.trace.meta import open_trace, write_meta
 
 Whole = Callable[[Job], list[Path]]
 
@@ -135,6 +141,24 @@ def test_what_one_host_alone_saw_of_the_job_s_communicator_is_of_it_too():
     assert found.group.tolist() == [0, 0, 0, local.group[3] + 1]
     assert found.ranks.tolist() == [3, 3, 3, 2]
     assert found.seen.tolist() == [1, 3, 3, 1]
+
+
+def test_hosts_of_one_name_have_a_digest_each(hosts, tmp_path):
+    """However often each is made again."""
+    traces = hosts(late())
+    for trace, boot in zip(traces, ("one", "other", "third"), strict=True):
+        meta = TraceReader(trace).meta
+        write_meta(open_trace(trace), replace(meta, host="node", boot_id=boot * 5))
+    for force in (False, True):
+        for trace in traces:
+            reader = TraceReader(trace)
+            write_digests(analyze(reader, more=(GATHERED,)), tmp_path / "d", "job", reader=reader, force=force)
+    folders = sorted(folder.name for folder in (tmp_path / "d/job=job").glob("host=*"))
+    assert folders == ["host=node", "host=node-otheroth", "host=node-thirdthi"]
+    found = document(analyze_digests(digests_in(tmp_path / "d")))
+    assert sorted(host["host"] for host in found["hosts"]) == ["h0", "h1", "h2"], "as the report of the traces has it"
+    with pytest.raises(TraceError, match="holds a digest already"):
+        write_digests(analyze(reader, more=(GATHERED,)), tmp_path / "d", "job", reader=reader)
 
 
 def test_processes_say_what_one_says(hosts, tmp_path, monkeypatch):
