@@ -148,6 +148,11 @@ def _pace_document(pace: Pace) -> dict[str, Any]:
 
 
 def _notes(found: Scaling | None) -> Iterator[str]:
+    if found is not None and (found.measured or 0.0) > 1.0:
+        yield (
+            f"one worker alone takes {duration(found.baseline_s)} for an iteration, which is longer than the job's: it "
+            "is no baseline of the same work (batch, model), or that machine was slower"
+        )
     if found is None or len(found.paces) < 2:
         return
     each = "; ".join(f"{one.name} {duration(one.iteration_s)} ({one.factor:.2f})" for one in found.paces[:_NAMED])

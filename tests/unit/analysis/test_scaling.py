@@ -175,6 +175,12 @@ def test_a_baseline_in_seconds_or_from_a_trace_of_one_worker(four: Path, tmp_pat
     assert without["scaling_factor"] == without["scaling_factor_estimate"] == pytest.approx(0.51)
 
 
+@pytest.mark.parametrize(("baseline", "is_told"), [("200ms", False), ("220ms", True)])
+def test_a_baseline_that_is_slower_than_the_job_is_told_of(four: Path, baseline: str, is_told: bool) -> None:
+    notes = json.loads(report(four, "--json", "--baseline", baseline)[1])["notes"]
+    assert any("is no baseline of the same work" in note for note in notes) == is_told
+
+
 def test_a_baseline_that_is_none_says_why(four: Path, tmp_path: Path) -> None:
     empty = Job(iterations=1, ranks=1, world_size=1).write(tmp_path / "empty.netprof")
     for baseline, says in (
