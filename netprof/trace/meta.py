@@ -14,6 +14,7 @@ from netprof.errors import TraceError
 from netprof.model import Meta
 from netprof.schema import SCHEMA_VERSION
 from netprof.trace.files import Directory, made_whole
+from netprof.trace.plain import hints_of
 
 META_FILE = "meta.json"
 PARTIAL_FILE = META_FILE + ".partial"
@@ -90,7 +91,7 @@ def _build(kind: Any, value: Any, name: str) -> Any:
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, dict):
             raise TypeError(f"{name} is no object")
-        hints = typing.get_type_hints(kind)
+        hints = hints_of(kind)
         return kind(**{key: _build(hints[key], item, key) for key, item in value.items() if key in hints})
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:

@@ -55,7 +55,8 @@ def from_plain(kind: type[T], value: Any, special: Special = types.MappingProxyT
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def hints_of(kind: type) -> dict[str, Any]:
+    """Return the types of a class's fields."""
     return typing.get_type_hints(kind)
 
 
@@ -83,7 +84,7 @@ def _build(kind: Any, value: Any, name: str, special: Special) -> Any:
 
 def _record(kind: Any, value: Any, name: str, special: Special) -> Any:
     """Make a dataclass of an object, or a named tuple of a list."""
-    hints = _hints(kind)
+    hints = hints_of(kind)
     if hasattr(kind, "_fields"):
         return kind(*_fixed([hints[each] for each in kind._fields], value, name, special))
     if not isinstance(value, dict):
