@@ -23,6 +23,7 @@ from netprof.analysis.hosts.joined import JoinedReader
 from netprof.analysis.hosts.meta import meta_of_job
 from netprof.analysis.hosts.moved import Mover, instant
 from netprof.analysis.hosts.numbers import number_hosts
+from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.model import Host, HostClock, Meta
 from netprof.schema import UNKNOWN_RANK
@@ -69,7 +70,7 @@ def _opened(paths: Iterable[Path]) -> tuple[list[_Part], list[str]]:
             index = TraceIndex(TraceReader(path))
             parts.append(_Part(index, _span(index)))
         except TraceError as error:
-            warnings.append(f"{path.name} is left out: {error.message}")
+            warnings.append(as_named(f"{path.name} is left out: {error.message}"))
             errors.append(error)
     if not parts:
         raise errors[0]

@@ -17,13 +17,14 @@ from synthetic import Job
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.digest.opened import open_digest
+from netprof.analysis.hosts.job import open_job
 from netprof.cli.digest import digests_named
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.session.digest import write_digests
 from netprof.session.digested import analyze_digests
 from netprof.trace import TraceReader, remote
-from netprof.trace.named import fitting
+from netprof.trace.named import fitting, traces_named
 from netprof.trace.remote import fetched, is_url
 
 
@@ -100,6 +101,13 @@ def test_what_is_said_names_what_the_person_named(digests, memory):
     said = "memory://bucket/digests/job=y/host=n0/_digest.json is not readable as JSON"
     assert any(said in note for note in found.notes)
     assert not any("/netprof-" in note for note in found.notes)
+
+
+def test_so_does_what_is_said_of_a_damaged_trace(memory, trace):
+    memory.put(str(trace), "/bucket/job/b.netprof", recursive=True)
+    memory.pipe("/bucket/job/b.netprof/meta.json", b"{")
+    (said,) = open_job(traces_named([fetched("memory://bucket/job")])).meta.warnings
+    assert said.startswith("b.netprof is left out: memory://bucket/job/b.netprof/meta.json is not")
 
 
 def test_what_is_not_there(memory):
