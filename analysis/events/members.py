@@ -102,33 +102,37 @@ def views_of(collectives: Collectives, ranks: Mapping[int, int], world_size: int
 
 
 def _communicators(views: Sequence[View], traffic: Traffic) -> list[list[View]]:
-    """Put the views of one communicator together, the ones with the most collectives first."""
+    """Put the views of one communicator together, the ones with the most collectives first.
+
+    Those that may be of it are tried by what they exchanged with its members so far: in a ring each member exchanges
+    bytes with two others only.
+    """
     left = sorted(views, key=lambda view: -len(view.rows))
     communicators = []
     while left:
         seed = left.pop(0)
-        members = [seed]
-        for view in _candidates(seed, left, traffic):
+        members, exchanged = [seed], {view: _exchanged(seed, view, traffic) for view in left if _are_alike(seed, view)}
+        while exchanged and len(members) != seed.ranks:
+            view = max(exchanged, key=lambda each: exchanged[each])
+            del exchanged[view]
             found = partners(view.collectives, seed.collectives) if _can_join(members, view) else None
             if found is not None and are_one(seed.collectives, view.collectives, found):
                 members.append(replace(view, partner=found))
                 left.remove(view)
-            if len(members) == seed.ranks:
-                break
+                for other in exchanged:
+                    exchanged[other] += _exchanged(view, other, traffic)
         communicators.append(members)
     return communicators
 
 
-def _candidates(seed: View, views: Sequence[View], traffic: Traffic) -> list[View]:
-    """Return the views that may be of the seed's communicator: those it exchanged the most with first."""
-    like = [
-        view
-        for view in views
-        if view.pid != seed.pid
-        and view.ranks == seed.ranks
-        and view.collectives.backend[0] == seed.collectives.backend[0]
-    ]
-    return sorted(like, key=lambda view: -traffic.get((seed.pid, view.pid), 0.0))
+def _exchanged(one: View, other: View, traffic: Traffic) -> float:
+    return traffic.get((one.pid, other.pid), 0.0)
+
+
+def _are_alike(one: View, other: View) -> bool:
+    """Tell whether two processes' communicators may be one, by what these say of themselves."""
+    alike = other.ranks == one.ranks and other.collectives.backend[0] == one.collectives.backend[0]
+    return other.pid != one.pid and alike
 
 
 def _can_join(members: Sequence[View], view: View) -> bool:

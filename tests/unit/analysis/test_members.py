@@ -89,6 +89,21 @@ def test_pairs_that_look_alike_are_told_by_whom_they_exchange_bytes_with():
     assert (found.ranks == 2).all()
 
 
+def test_rings_that_look_alike_are_told_by_whom_each_member_exchanges_bytes_with():
+    """None exchanges anything with the one opposite: only together do the others tell of which ring that is."""
+    rings = [[1, 3, 5, 7], [2, 4, 6, 8]]
+    posted = np.arange(50) * 10
+    views = [collectives(pid, posted, posted + 5, ranks=4, number=-1) for pid in range(1, 9)]
+    traffic = {}
+    for ring in rings:
+        for one, other in zip(ring, [*ring[1:], ring[0]], strict=True):
+            traffic |= {(one, other): 1e6, (other, one): 1e6}
+    every = concatenate(Collectives, views)
+    found = find_members(every, {}, None, traffic)
+    groups = {frozenset(every.pid[found.group == number].tolist()) for number in np.unique(found.group)}
+    assert groups == set(map(frozenset, rings))
+
+
 def test_two_communicators_of_the_same_processes_stay_two():
     first, second, end = ring(80)
     views = [
