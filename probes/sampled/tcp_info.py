@@ -80,8 +80,8 @@ class TcpSockets(NetlinkSocket):
     def look(self, inodes: Collection[int], cookies: Collection[int]) -> list[TcpSocket]:
         """Return the sockets with these inodes or cookies, as they are now.
 
-        The kernel walks its table of all connections: 5 ms of CPU where that has half a million places, as it has on
-        machines of much memory, even if hardly a socket is in it.
+        The kernel walks its whole table of connections, which is as large as the machine's memory makes it, even if
+        hardly a socket is in it.
         """
         found: list[TcpSocket] = []
         for family in (socket.AF_INET, socket.AF_INET6):

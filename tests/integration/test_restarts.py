@@ -42,7 +42,7 @@ class Restarting:
     def ranks(self) -> list[int]:
         """Return the pids of the next two that say that they train.
 
-        After a restart gloo sometimes connects nobody (one in four, with torch 2.13 and nobody recording): once more.
+        After a restart gloo sometimes connects nobody, also where nobody records: they are started once more then.
         """
         assert self.launcher.stdout is not None
         said, begin_s, again_s = b"", time.monotonic(), time.monotonic() + CONNECTS_S

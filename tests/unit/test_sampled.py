@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,6 +85,31 @@ def test_totals_are_what_was_sent_and_received(family: int) -> None:
         if family == socket.AF_INET6 and error.errno in (97, 99):
             pytest.skip("no IPv6 here")
         raise
+
+
+def test_the_same_ends_again_are_another_socket() -> None:
+    """Also where an IPv6 socket carries IPv4, by which torch's store is reached."""
+    try:
+        server = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with server, TcpSockets() as sockets:
+        address = ("127.0.0.1", server.getsockname()[1])
+        near = socket.create_connection(address)
+        far, ends = server.accept()[0], near.getsockname()
+        known = sockets.look({inode(near), inode(far)}, set())
+        assert [each.cookie for each in sockets.again(known)] == [each.cookie for each in known]
+        assert len(known) == 2
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it leaves nothing behind
+        near.close()
+        far.close()
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(ends)
+            other.connect(address)
+            with server.accept()[0]:
+                assert sockets.again(known) == []
+                assert len(sockets.look({inode(other)}, set())) == 1
 
 
 def own_target() -> Target:

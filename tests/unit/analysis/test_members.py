@@ -94,7 +94,7 @@ def test_rings_that_look_alike_are_told_by_whom_each_member_exchanges_bytes_with
     rings = [[1, 3, 5, 7], [2, 4, 6, 8]]
     posted = np.arange(50) * 10
     views = [collectives(pid, posted, posted + 5, ranks=4, number=-1) for pid in range(1, 9)]
-    traffic = {}
+    traffic: dict[tuple[int, int], float] = {}
     for ring in rings:
         for one, other in zip(ring, [*ring[1:], ring[0]], strict=True):
             traffic |= {(one, other): 1e6, (other, one): 1e6}
