@@ -150,14 +150,14 @@ class Job:
 
     def totals(self, end_ns: int) -> dict[str, Any]:
         """One row a flow: TCP moved what was counted, but for `totals_changes`."""
-        flows = range(1, self.ranks + 1)
+        flows = self.flows()["flow_id"]
 
         def moved(direction: int) -> list[int]:
             return [sum(r[3] for r in self.wire if r[:2] == (flow, direction)) for flow in flows]
 
-        sent, received, nothing = moved(0), moved(1), [0] * self.ranks
+        sent, received, nothing = moved(0), moved(1), [0] * len(flows)
         columns = dict.fromkeys(tables()["totals"].names, nothing)
-        columns |= {"flow_id": list(flows), "time_ns": [end_ns] * self.ranks, "settled": [1] * self.ranks}
+        columns |= {"flow_id": list(flows), "time_ns": [end_ns] * len(flows), "settled": [1] * len(flows)}
         columns |= dict.fromkeys(("sent_bytes", "counted_sent_bytes"), sent)
         columns |= dict.fromkeys(("received_bytes", "counted_received_bytes"), received)
         return columns | self.totals_changes
@@ -222,6 +222,34 @@ def with_late_rank(job: Job, rank: int, late_ns: int, since: int = 0) -> Job:
         moved.append((time + late_ns if shifts else time, pid, *rest))
     job.marks = moved
     return job
+
+
+def in_parts(job: Job, size: int) -> Job:
+    """Put the ranks of a filled job into the communicators that `parts_of` says, a ring each."""
+    parts = parts_of(job.ranks, size)
+    place = {rank: (part, number) for part in parts for number, rank in enumerate(part)}
+    marks = []
+    for time, pid, tid, kind, *rest in job.marks:
+        marks.append((time, pid, tid, kind, *rest))
+        if kind == K.COLLECTIVE_BEGIN:
+            rank = pid - 100
+            marks.append((time, pid, tid, int(K.COLLECTIVE_GROUP), 0x9000 + 64 * rank, size, place[rank][1]))
+    job.marks = marks
+    after, before = ([place[rank][0][(place[rank][1] + step) % size] for rank in range(job.ranks)] for step in (1, -1))
+    flows = {name: [*column, *column] for name, column in job.flows().items()}  # to the next, and from the one before
+    flows["flow_id"] = list(range(1, 2 * job.ranks + 1))
+    flows["local_port"] = [40_000 + rank for rank in range(job.ranks)] + [50_000 + rank for rank in range(job.ranks)]
+    flows["remote_addr"] = [f"10.0.0.{rank + 1}" for rank in (*after, *before)]
+    flows["remote_port"] = [*(50_000 + rank for rank in after), *(40_000 + rank for rank in before)]
+    job.flow_changes = flows
+    job.wire = [(flow + job.ranks * way, way, at, payload, wire) for flow, way, at, payload, wire in job.wire]
+    return job
+
+
+def parts_of(ranks: int, size: int) -> list[list[int]]:
+    """Return communicators of `size` ranks, whose members are not the first ones that one would guess."""
+    parts = ranks // size
+    return [[number * parts + (part + number) % parts for number in range(size)] for part in range(parts)]
 
 
 def mark_columns(rows: Sequence[tuple[int, ...]]) -> dict[str, Any]:

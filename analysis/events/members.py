@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,7 +76,7 @@ def find_members(
     event, group = np.full(len(collectives), -1), np.full(len(collectives), -1)
     views = views_of(collectives, ranks, world_size)
     events = 0
-    for number, members in enumerate(_communicators(views, traffic)):
+    for number, members in enumerate(communicators(views, traffic)):
         for view in members:
             group[view.rows] = number
         events = _number_events(members, event, events)
@@ -101,32 +102,71 @@ def views_of(collectives: Collectives, ranks: Mapping[int, int], world_size: int
     return views
 
 
-def _communicators(views: Sequence[View], traffic: Traffic) -> list[list[View]]:
+def communicators(views: Sequence[View], traffic: Traffic, patience: int | None = None) -> list[list[View]]:
     """Put the views of one communicator together, the ones with the most collectives first.
 
     Those that may be of it are tried by what they exchanged with its members so far: in a ring each member exchanges
-    bytes with two others only.
+    bytes with two others only. After `patience` in a row that do not fit no other is tried.
     """
-    left = sorted(views, key=lambda view: -len(view.rows))
-    communicators = []
+    left, near = dict.fromkeys(sorted(views, key=lambda view: -len(view.rows))), _neighbours(traffic)
+    found = []
     while left:
-        seed = left.pop(0)
-        members, exchanged = [seed], {view: _exchanged(seed, view, traffic) for view in left if _are_alike(seed, view)}
-        while exchanged and len(members) != seed.ranks:
-            view = max(exchanged, key=lambda each: exchanged[each])
-            del exchanged[view]
-            found = partners(view.collectives, seed.collectives) if _can_join(members, view) else None
-            if found is not None and are_one(seed.collectives, view.collectives, found):
-                members.append(replace(view, partner=found))
-                left.remove(view)
-                for other in exchanged:
-                    exchanged[other] += _exchanged(view, other, traffic)
-        communicators.append(members)
-    return communicators
+        seed = next(iter(left))
+        del left[seed]
+        found.append(_with_others(seed, left, near, patience))
+    return found
 
 
-def _exchanged(one: View, other: View, traffic: Traffic) -> float:
-    return traffic.get((one.pid, other.pid), 0.0)
+def _with_others(
+    seed: View, left: dict[View, None], near: Mapping[int, Mapping[int, float]], patience: int | None
+) -> list[View]:
+    """Return the members of a communicator of which one is known; they are taken away from those that are left."""
+    members, unlike, may_be = [seed], 0, _MayBe(seed, left, near)
+    while may_be.exchanged and len(members) != seed.ranks and unlike != patience:
+        view = may_be.nearest()
+        partner = partners(view.collectives, seed.collectives) if _can_join(members, view) else None
+        if partner is None:
+            continue
+        unlike += 1
+        if are_one(seed.collectives, view.collectives, partner):
+            members.append(replace(view, partner=partner))
+            del left[view]
+            may_be.joins(view)
+            unlike = 0
+    return members
+
+
+class _MayBe:
+    """Who may be of a communicator of which one member is known, by the bytes `exchanged` with its members."""
+
+    def __init__(self, seed: View, left: Iterable[View], near: Mapping[int, Mapping[int, float]]) -> None:
+        self._near = near
+        own = near.get(seed.pid, {})
+        self.exchanged = {view: own.get(view.pid, 0.0) for view in left if _are_alike(seed, view)}
+        self._of_pid: defaultdict[int, list[View]] = defaultdict(list)
+        for view in self.exchanged:
+            self._of_pid[view.pid].append(view)
+
+    def nearest(self) -> View:
+        """Take the one that exchanged the most."""
+        view = max(self.exchanged, key=lambda each: self.exchanged[each])
+        del self.exchanged[view]
+        return view
+
+    def joins(self, view: View) -> None:
+        """Count what others exchanged with a new member, too."""
+        for pid, amount in self._near.get(view.pid, {}).items():
+            for other in self._of_pid.get(pid, ()):
+                if other in self.exchanged:
+                    self.exchanged[other] += amount
+
+
+def _neighbours(traffic: Traffic) -> dict[int, dict[int, float]]:
+    """Return by process with whom it exchanged bytes, and how many."""
+    found: dict[int, dict[int, float]] = {}
+    for (one, other), amount in traffic.items():
+        found.setdefault(one, {})[other] = amount
+    return found
 
 
 def _are_alike(one: View, other: View) -> bool:

@@ -16,16 +16,25 @@ from netprof.analysis.digest.alone.explained import (
     Explained,
     Wires,
     all_excuses,
+    all_wires,
     excuses_of,
     excuses_together,
     explained_of,
     explained_together,
     wires_of,
+    wires_on,
+)
+from netprof.analysis.digest.alone.mates import (
+    all_collectives,
+    collectives_of_first,
+    fragments_of,
+    numbered_communicators,
 )
 from netprof.analysis.digest.alone.own import Own, Reference, did_in, own_of, ran_in, reference_of
-from netprof.analysis.digest.alone.placed import all_placed, placed_of, usable
+from netprof.analysis.digest.alone.placed import Usable, all_placed, placed_of, usable
 from netprof.analysis.digest.alone.report import Answers, all_answers, conclude_waiting, report_apart, with_answers
-from netprof.analysis.digest.alone.whole_wire import WirePart, wire_part, wires_together
+from netprof.analysis.digest.alone.shared import all_fragments, find_shared
+from netprof.analysis.digest.alone.whole_wire import WirePart
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.conclude import Sums, all_sums, conclude_part, sums_of, with_doings
 from netprof.analysis.digest.digest import HostPart
@@ -93,14 +102,17 @@ def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | No
     place = partial(placed_of, reference=reference, clocks=clocks)
     together, unplaced = reduce_readable(team, readable, Work(place, all_placed, usable))
     readable = [each for each in readable if each[0] in together.clocks]
+    reference, without_collectives = _with_communicators(team, readable, reference, together)
+    readable = _without(readable, without_collectives)
     own = partial(own_of, reference=reference, clocks=together.clocks)
     conclude = partial(conclude_apart, reference=reference, span=together.span_ns, baseline_s=baseline_s)
     one = partial(apart_part, opened=own, reference=reference, span=together.span_ns)
     found, without_tables = reduce_readable(team, readable, Work(one, apart_together, conclude))
     readable = _without(readable, without_tables)
     ask = Rounds(own, found.world)
-    turn = found.world.turn
-    wires = team.reduce(readable, Work(ask.wire, partial(wires_together, turn), partial(wires_of, found.world)))
+    wires = team.reduce(
+        readable, Work(ask.wires, partial(all_wires, found.world), partial(wires_of, found.world))
+    )  # fmt: skip
     excuses = team.reduce(readable, Work(partial(ask.excuses, wires=wires), excuses_together, all_excuses))
     explained = team.reduce(
         readable, Work(partial(ask.explained, wires=wires, excuses=excuses), explained_together, same)
@@ -114,9 +126,29 @@ def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | No
         about = partial(ask.about, hosts=found.hosts, asked=[each.rows for each in report.asked], slow=explained.slow)
         answers, without_did = reduce_readable(team, readable, Work(about, all_answers, same))
         report = with_answers(report, answers)
-    gone = (*left_out, *without_streams, *unplaced, *without_tables, *without_did)
+    gone = (*left_out, *without_streams, *unplaced, *without_collectives, *without_tables, *without_did)
     others = tuple(f"{_name(dict(numbered)[number])}: {why}" for number, why in together.left_out.items())
     return report_apart(report, together.said, (*_sentences(gone), *others))
+
+
+def _with_communicators(
+    team: Workers, numbered: Sequence[tuple[int, Source]], reference: Reference, together: Usable
+) -> tuple[Reference, tuple[LeftOut, ...]]:
+    """Return the reference with the communicators of a part of the job that are on more than one host.
+
+    And the digests that cannot be read. Those communicators are told by what their members do in the middle of the time
+    that all recorded.
+    """
+    at_ns = sum(together.span_ns) // 2
+    part = partial(fragments_of, reference=reference, clocks=together.clocks, at_ns=at_ns)
+    shared, left_out = reduce_readable(team, numbered, Work(part, all_fragments, find_shared))
+    if not shared:
+        return reference, left_out
+    wanted = {own[0].key for own in shared}
+    asked = [each for each in numbered if each[0] in {key.host for key in wanted}]
+    first = partial(collectives_of_first, reference=reference, clocks=together.clocks, wanted=wanted)
+    found = team.reduce(asked, Work(first, all_collectives, partial(numbered_communicators, shared=shared)))
+    return replace(reference, communicators=found), left_out
 
 
 def _without(numbered: Sequence[tuple[int, Source]], left_out: Sequence[LeftOut]) -> list[tuple[int, Source]]:
@@ -131,10 +163,9 @@ class Rounds:
     own: Callable[[tuple[int, Source]], Own]
     world: World
 
-    def wire(self, numbered: tuple[int, Source]) -> WirePart:
-        """Return what its wire did."""
-        own = self.own(numbered)
-        return wire_part(own, self.world.turn, own.in_whole_job)
+    def wires(self, numbered: tuple[int, Source]) -> dict[int, WirePart]:
+        """Return what its wire did, by communicator."""
+        return wires_on(self.own(numbered), self.world)
 
     def excuses(self, numbered: tuple[int, Source], wires: Wires) -> Excuses:
         """Return what its late ranks waited for."""

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from hidden_ends import ENDS, without
+from made_alone import apart
 from pyarrow import parquet
+from synthetic import MS, Job, in_parts, with_late_rank
 
 from fuzz.traces import of_rank, write_trace
 from fuzz.values import FLOATS, NUMBERS, change_entry, flip
@@ -25,11 +27,11 @@ _JOB = "fuzz"
 
 
 def make_digests(rng: random.Random, place: Path) -> None:
-    """Write the digests of a job's two hosts, made together or each alone, of which files are damaged.
+    """Write the digests of a job's hosts, made together or each alone, of which files are damaged.
 
-    Of some jobs only launches are seen.
+    Of some jobs only launches are seen, and some have no communicator but such as are a part of the job.
     """
-    base = _base(alone=rng.random() < 0.6, launches=rng.random() < 0.4)
+    base = _base(alone=rng.random() < 0.6, launches=rng.random() < 0.4, parts=rng.random() < 0.4)
     for name, content in base.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_bytes(content)
@@ -37,20 +39,31 @@ def make_digests(rng: random.Random, place: Path) -> None:
         _damage(rng, place / name)
 
 
-@lru_cache(maxsize=4)
-def _base(*, alone: bool, launches: bool) -> dict[str, bytes]:
+@lru_cache(maxsize=8)
+def _base(*, alone: bool, launches: bool, parts: bool) -> dict[str, bytes]:
     """Return the files of digests that are as netprof makes them."""
     with tempfile.TemporaryDirectory(prefix="fuzzed-") as folder:
-        traces = [Path(folder, f"h{rank}.netprof") for rank in range(2)]
-        for rank, trace in enumerate(traces):
-            write_trace(random.Random(0), trace, *of_rank(rank))
-            if launches:
-                traces[rank] = without(trace, trace.with_suffix(".launches.netprof"), ENDS)
+        traces = _in_parts(Path(folder)) if parts else _of_both_ranks(Path(folder))
+        if launches:
+            traces = [without(trace, trace.with_suffix(".launches.netprof"), ENDS) for trace in traces]
         made = Path(folder, "digests")
         for together in [[trace] for trace in traces] if alone else [traces]:
             reader = open_job(together)
             write_digests(analyze(reader, more=(GATHERED,)), made, _JOB, reader=reader)
         return {str(path.relative_to(made)): path.read_bytes() for path in made.rglob("*") if path.is_file()}
+
+
+def _of_both_ranks(folder: Path) -> list[Path]:
+    traces = [folder / f"h{rank}.netprof" for rank in range(2)]
+    for rank, trace in enumerate(traces):
+        write_trace(random.Random(0), trace, *of_rank(rank))
+    return traces
+
+
+def _in_parts(folder: Path) -> list[Path]:
+    """Write the traces of four hosts' ranks, which are in two communicators."""
+    job = with_late_rank(Job(ranks=4, world_size=4, iterations=3).fill(), 3, 40 * MS)
+    return apart(in_parts(job, 2).write(folder / "whole.netprof"), folder)
 
 
 def _damage(rng: random.Random, path: Path) -> None:

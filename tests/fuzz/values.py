@@ -28,14 +28,16 @@ FLOATS = (0.0, -0.0, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 5e-324, 1
 
 
 def change_entry(rng: random.Random, document: Any) -> None:
-    """Change or remove an entry of a JSON document, wherever it is."""
+    """Change or remove an entry of a JSON document, wherever it is; in an empty one there is none."""
     at = document
-    while True:
+    while at:
         key = rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
         below = at[key]
         if not (isinstance(below, (dict, list)) and below) or rng.random() < 0.05:
             break
         at = below
+    else:
+        return
     edges = [int(domain(str(key)).low), int(domain(str(key)).high)] * 3
     hostile: list[Any] = [None, [], {}, True, *NUMBERS, *FLOATS, *TEXTS, *edges, 10**30, 10**400, "\ud800"]
     if rng.random() < 0.1:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from netprof.analysis.digest.alone.latest import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.digest.alone.own import Accounted, Own, Reference, accounted, bounds_ns
-from netprof.analysis.digest.alone.world import Seen, World, seen_by_all, seen_of, world_of
+from netprof.analysis.digest.alone.world import Seen, World, groups_of, seen_by_all, seen_of
 from netprof.analysis.digest.conclude import in_order, without_times
 from netprof.analysis.digest.digest import HostPart, JobPart
 from netprof.analysis.digest.opened import Source, open_digest
@@ -21,14 +22,17 @@ from netprof.analysis.findings.iterations import IterationsFinding, most_iterati
 from netprof.analysis.findings.scaling import Scaling, scaling
 from netprof.analysis.hosts.by_collectives import needs_all
 from netprof.analysis.hosts.common_time import host_names
-from netprof.analysis.tables.columns import concatenate, empty
+from netprof.analysis.tables.columns import UNKNOWN, concatenate, empty
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class ApartPart:
     """Some hosts of a job, each digested alone: all times are the reference's, all processes have the job's numbers.
 
-    `steps` are those of the process that has the most, of what is only seen to launch.
+    `steps` are those of the process that has the most, of what is only seen to launch; `latest` and `seen` are by the
+    number of the communicator.
     """
 
     numbers: tuple[int, ...]
@@ -36,8 +40,8 @@ class ApartPart:
     hosts: tuple[HostPart, ...]
     times: IterationTimes
     steps: Accounted
-    latest: Latest
-    seen: Seen
+    latest: Mapping[int, Latest]
+    seen: Mapping[int, Seen]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +93,13 @@ def apart_part(
     )
 
 
-def _latest(own: Own, reference: Reference) -> Latest:
-    rows = np.flatnonzero(own.event >= 0)
-    bound_ns = own.host.host.clock.bound_ns
-    return latest_of(own.event[rows], own.collectives.where(rows), own.number, bound_ns, len(reference.events))
+def _latest(own: Own, reference: Reference) -> dict[int, Latest]:
+    bound_ns, found = own.host.host.clock.bound_ns, {}
+    for number in {0, *own.groups}:
+        rows = np.flatnonzero((own.group == number) & (own.event != UNKNOWN))
+        its, events = own.collectives.where(rows), reference.starts(number)[-1]
+        found[number] = latest_of(own.event[rows], its, own.number, bound_ns, events)
+    return found
 
 
 def apart_together(parts: Sequence[ApartPart]) -> ApartPart:
@@ -103,9 +110,15 @@ def apart_together(parts: Sequence[ApartPart]) -> ApartPart:
         hosts=tuple(host for part in parts for host in part.hosts),
         times=concatenate(IterationTimes, [part.times for part in parts]),
         steps=concatenate(Accounted, [part.steps for part in parts]).of_most(),
-        latest=latest_of_all([part.latest for part in parts]),
-        seen=seen_by_all([part.seen for part in parts]),
+        latest=by_group([part.latest for part in parts], latest_of_all),
+        seen=by_group([part.seen for part in parts], seen_by_all),
     )
+
+
+def by_group(parts: Sequence[Mapping[int, T]], together: Callable[[Sequence[T]], T]) -> dict[int, T]:
+    """Return what hosts say of communicators, put together by communicator."""
+    numbers = dict.fromkeys(number for part in parts for number in part)
+    return {number: together([part[number] for part in parts if number in part]) for number in numbers}
 
 
 def conclude_apart(
@@ -121,7 +134,16 @@ def conclude_apart(
     found, windows = iterations.durations, (part.steps if bounded else accounted(times).of_most()).windows
     ranks = {pid: rank for host in hosts.values() for pid, rank in host.told_ranks.items()}
     bounds = bounds_ns({number: host.host.clock for number, host in hosts.items()})
-    for_all = part.latest.where(needs_all(reference.events))
+    for_all = part.latest[0].where(needs_all(reference.events))
+    world = World(
+        groups=groups_of(part.latest, part.seen, bounds, reference),
+        bounds_ns=bounds,
+        windows=windows,
+        span_ns=span,
+        world_size=reference.world_size,
+        sizes=reference.sizes,
+        bounded=bounded,
+    )
     return ApartConcluded(
         jobs=jobs,
         hosts=hosts,
@@ -129,7 +151,7 @@ def conclude_apart(
         iterations=without_times(iterations),
         scaling=scaling(splits_of(times), ranks, found.phases.total if found else None, baseline_s),
         arrivals=arrivals_of(for_all, bounds, windows.begin_ns, windows.end_ns),
-        world=world_of(part.latest, part.seen, bounds, windows, span, reference, bounded=bounded),
+        world=world,
     )
 
 

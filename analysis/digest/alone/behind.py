@@ -22,8 +22,9 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind
 from netprof.analysis.digest.alone.busy_ways import BusyWays, slow_ns
-from netprof.analysis.digest.alone.explained import Behind, Explained
+from netprof.analysis.digest.alone.explained import EVERYBODY, Behind, Explained
 from netprof.analysis.digest.alone.whole_wire import Side
+from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.spans import SpanSet, What
 from netprof.analysis.digest.ways import other_end
@@ -31,6 +32,7 @@ from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.findings.waiting_words import ALONE, HELD_UP, Blame, ranks_named
 from netprof.analysis.hosts.numbers import MOST_PIDS
+from netprof.analysis.tables.columns import Int64
 from netprof.schema import TRANSMIT
 from netprof.units import duration, percent, rate
 
@@ -188,15 +190,28 @@ def worst_rank(found: Explained, window: int, cause: Cause, names: Names) -> int
 
 
 def held_up(
-    found: Explained, names: Names, ways: BusyWays, windows: int
+    found: Explained, names: Names, ways: BusyWays, world: World
 ) -> tuple[list[HeldUp], dict[tuple[Kind, object], Who]]:
     """Return for how long most waited for each rank, link and way, by window, and how these are called."""
     keys = _keys(found.pids.tolist(), names)
-    held = [_held(kind, found.behind, list(of_kind), len(found.pids), names, windows) for kind, of_kind in keys.items()]
+    held = [_held(kind, found, list(of_kind), names, len(world.windows)) for kind, of_kind in keys.items()]
     row_of = {key: row for row, key in enumerate(held[Kind.PATH].keys)}
-    for key, slow in zip(ways.keys, slow_ns(ways, found), strict=True):
+    for key, slow in zip(ways.keys, _slow_ns(found, names, ways, world), strict=True):
         held[Kind.PATH].ns[row_of[key], CAUSES[Kind.PATH].index(TRANSPORT)] = slow
     return held, {(kind, key): who for kind, of_kind in keys.items() for key, who in of_kind.items()}
+
+
+def _slow_ns(found: Explained, names: Names, ways: BusyWays, world: World) -> Int64:
+    """Return for how long each way held up most of those that it is between, communicator by communicator."""
+    pids = np.array([names.hosts[number].ways[place].pid + number * MOST_PIDS for number, place in ways.keys], np.int64)
+    slow = np.zeros((len(ways.keys), len(world.windows)), np.int64)
+    if not ways.keys:
+        return slow
+    for group, waited_ns in found.transport_ns.items():
+        of_part = world.groups[group].pids
+        own = np.flatnonzero(np.isin(pids, list(of_part))) if of_part else np.arange(len(pids))
+        slow[own] += slow_ns(ways.busy_ns[own], waited_ns / max(len(of_part) or len(found.pids), 1))
+    return slow
 
 
 def _keys(pids: Sequence[int], names: Names) -> dict[Kind, dict[object, Who]]:
@@ -212,25 +227,36 @@ def _keys(pids: Sequence[int], names: Names) -> dict[Kind, dict[object, Who]]:
     return {Kind.RANK: {pid: names.process(pid) for pid in pids}, Kind.LINK: links, Kind.PATH: ways}
 
 
-def _held(kind: Kind, behind: Behind, keys: Sequence[object], ranks: int, names: Names, windows: int) -> HeldUp:
-    """Return what most of the mates of each thing waited for it: the median of theirs, of each host by its mates."""
+def _held(kind: Kind, found: Explained, keys: Sequence[object], names: Names, windows: int) -> HeldUp:
+    """Return what most of the mates of each thing waited for it: the median of theirs, of each host by its mates.
+
+    A link is waited for by the members of each communicator for itself.
+    """
     ns = np.zeros((len(keys), len(CAUSES[kind]), windows), np.int64)
     row_of = {key: row for row, key in enumerate(keys)}
     causes = [WAIT_CAUSES.index(cause) for cause in CAUSES[kind]]
-    own = behind.where((behind.kind == kind) & np.isin(behind.cause, causes))
+    own = found.behind.where((found.behind.kind == kind) & np.isin(found.behind.cause, causes))
     rows = np.array([row_of.get(_key(kind, thing, names), -1) for thing in own.thing.tolist()], np.int64)
     own, rows = own.where(rows >= 0), rows[rows >= 0]
-    place = np.searchsorted(causes, own.cause)  # they are in the order of WAIT_CAUSES
-    cell = (own.thing, place, own.window)
-    order = np.lexsort((-own.median_ns, *cell))
-    opens = np.logical_or.reduce([np.diff(each[order], prepend=-1) != 0 for each in cell])
-    mates, first = np.cumsum(own.mates[order]), np.flatnonzero(opens)
-    before = np.repeat((mates - own.mates[order])[first], np.diff(np.append(first, len(order))))
-    total = {Kind.RANK: ranks - 1, Kind.LINK: ranks, Kind.PATH: 1}[kind]
-    half = (mates - before) * 2 >= total
-    at = order[half]
-    np.maximum.at(ns, (rows[at], place[at], own.window[at]), own.median_ns[at])
+    cells = (own.thing, own.group, own.cause, own.window)
+    order = np.lexsort((-own.median_ns, *cells))
+    own, rows = own.where(order), rows[order]
+    opens = np.logical_or.reduce([np.diff(each[order], prepend=-2) != 0 for each in cells])
+    first, mates = np.flatnonzero(opens), np.cumsum(own.mates)
+    before = np.repeat((mates - own.mates)[first], np.diff(np.append(first, len(order))))
+    half = (mates - before) * 2 >= _of_mates(kind, own, found)
+    middle_ns = np.maximum.reduceat(np.where(half, own.median_ns, 0), first) if len(first) else first
+    place = np.searchsorted(causes, own.cause[first])  # they are in the order of WAIT_CAUSES
+    np.add.at(ns, (rows[first], place, own.window[first]), middle_ns)
     return HeldUp(kind, tuple(keys), ns)
+
+
+def _of_mates(kind: Kind, own: Behind, found: Explained) -> Int64:
+    """Return how many there are on all hosts that may wait for each thing."""
+    if kind is Kind.RANK:
+        mates = np.array([found.mates.get(pid, EVERYBODY) for pid in own.thing.tolist()], np.int64)
+        return np.where(mates == EVERYBODY, len(found.pids) - 1, mates)
+    return np.where(own.of_mates == EVERYBODY, len(found.pids), own.of_mates)
 
 
 def _key(kind: Kind, thing: int, names: Names) -> object:

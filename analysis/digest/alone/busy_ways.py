@@ -13,7 +13,7 @@ from netprof.analysis.account.held_up import Windows, more_than_siblings
 from netprof.analysis.digest.alone.explained import Explained
 from netprof.analysis.digest.alone.own import ways_in
 from netprof.analysis.digest.digest import Digest
-from netprof.analysis.tables.columns import Float32, Int64
+from netprof.analysis.tables.columns import Float32, Float64, Int64
 from netprof.model import HostClock
 
 
@@ -46,10 +46,10 @@ def all_ways(parts: Sequence[BusyWays]) -> BusyWays:
     return BusyWays(tuple(key for part in parts for key in part.keys), np.concatenate([part.busy_ns for part in parts]))
 
 
-def slow_ns(ways: BusyWays, found: Explained) -> Int64:
-    """Return for how long each way held most up by being busy for longer than its siblings, as `held_up.by_paths`."""
-    if not ways.keys:
-        return np.zeros((0, found.causes_ns.shape[1]), np.int64)
-    waited_ns = found.causes_ns[WAIT_CAUSES.index(TRANSPORT)] / max(len(found.pids), 1)
-    more = more_than_siblings(ways.busy_ns.astype(np.float64))
+def slow_ns(busy_ns: Float32, waited_ns: Float64) -> Int64:
+    """Return for how long each of some ways held most up by being busy for longer than the others, as `by_paths` does.
+
+    For so long most waited for the transport, by iteration. Shapes (ways, iterations) and (iterations,), ns.
+    """
+    more = more_than_siblings(busy_ns.astype(np.float64))
     return np.asarray(np.minimum(more, waited_ns), np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,20 +32,30 @@ from netprof.analysis.account.waiting import (
     when_all_seen,
     within,
 )
-from netprof.analysis.digest.alone.apart import in_span
+from netprof.analysis.digest.alone.apart import by_group, in_span
 from netprof.analysis.digest.alone.own import Own, check_size
-from netprof.analysis.digest.alone.whole_wire import Side, WholeWire, WirePart, ports_alone, whole_wire, wire_part
+from netprof.analysis.digest.alone.whole_wire import (
+    Side,
+    WholeWire,
+    WirePart,
+    ports_alone,
+    whole_wire,
+    wire_part,
+    wires_together,
+)
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.spans import What
 from netprof.analysis.events.iterations import IterationTimes
-from netprof.analysis.events.members import Members, find_members, together
+from netprof.analysis.events.members import Members, together
 from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.bounds_finding import CountedSteps, counted, counted_together
 from netprof.analysis.findings.waiting_finding import RankWaiting
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int32, Int64, concatenate, distinct
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
+from netprof.analysis.tables.intervals import Intervals, merge, union
 
+EVERYBODY = -1
+"""So many are all."""
 _ENDLESS = np.iinfo(np.int64).max
 _FULL = {LINK_FULL: What.FULL, OTHER_TRAFFIC: What.OTHERS}
 _NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
@@ -53,10 +63,17 @@ _NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
 
 @dataclass(frozen=True, eq=False)
 class Wires:
-    """What explains the waiting of everybody: in the whole job's collectives, and for what only RDMA ports carry."""
+    """What explains the waiting of everybody: by communicator that all hosts know, and for what only RDMA ports carry.
 
-    whole: WholeWire
+    Number 0 is the whole job.
+    """
+
+    groups: Mapping[int, WholeWire]
     ports: WholeWire
+
+    def of(self, group: int) -> WholeWire:
+        """Return that of a communicator; of one that not all hosts know, that of the whole job."""
+        return self.groups.get(group, self.groups[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +89,23 @@ class Excuses:
 class Behind(Columns):
     """Who or what was waited for in a window, for how long; ns.
 
-    `thing` is a process (of kind RANK), a `Side` (LINK) or a flow (PATH), by its number. Of the processes of some host
-    `ns` is how long all waited, `most_ns` the one that did for longest, and `median_ns` the median of the `mates` that
-    can; of a link the latter only while no other one was full, and `shared_ns` is how much of `ns` another one was.
+    `thing` is a process (of kind RANK), a `Side` (LINK) or a flow (PATH), by its number; a link is waited for by the
+    members of a communicator, `group`. Of the processes of some host `ns` is how long all waited, `most_ns` the one
+    that did for longest, and `median_ns` the median of the `mates` that can, of so many on all hosts (`of_mates`;
+    EVERYBODY: all ranks, or all that are mates of a rank); of a link the latter only while no other one was full, and
+    `shared_ns` is how much of `ns` another one was.
     """
 
     kind: Int64
     thing: Int64
+    group: Int64
     cause: Int64
     window: Int64
     ns: Int64
     most_ns: Int64
     median_ns: Int64
     mates: Int64
+    of_mates: Int64
     shared_ns: Int64
 
 
@@ -105,9 +126,12 @@ class Explained:
 
     `of_ranks` is by process. `causes_ns` is by cause and window, all ranks together; `least_ns` what the one waits
     that waits the least for a cause, and `late_ns` how long each of `pids` waits for a late rank, by window.
-    `slow` is when any waits for the transport, and `unplaced_ns` how much of what is unseen is so since nobody knows
-    when bytes passed. `of_parts` collectives are of a part of the job that is on more than one host. Where it is only
-    seen to launch, all that is what they wait at most, `surely` is what they do at least, and `counted` are the steps.
+    `slow` is when any waits for the transport, `transport_ns` for how long all do in each window, by communicator that
+    is a part of the job and under 0 in all others; `unplaced_ns` is how much of what is unseen is so since nobody knows
+    when bytes passed. `mates` is with how many others each process is in communicators, EVERYBODY where with all.
+    `of_parts` collectives are of a part of the job and have members on other hosts of which nobody knows which they
+    are. Where it is only seen to launch, all that is what they wait at most, `surely` is what they do at least, and
+    `counted` are the steps.
     """
 
     by_rank: tuple[RankWaiting, ...]
@@ -118,15 +142,34 @@ class Explained:
     late_ns: Int64 | Int32
     behind: Behind
     slow: Intervals
+    transport_ns: Mapping[int, Int64]
+    mates: Mapping[int, int]
     unplaced_ns: int
     of_parts: int
     counted: CountedSteps
     surely: Explained | None = None
 
 
-def wires_of(world: World, part: WirePart) -> Wires:
+def wires_on(own: Own, world: World) -> dict[int, WirePart]:
+    """Return what the wire of one host did, by communicator."""
+    return {
+        number: wire_part(own, world.groups[number].turn, own.members_of(number)) for number in {0, *own.groups}
+    }  # fmt: skip
+
+
+def all_wires(world: World, parts: Sequence[Mapping[int, WirePart]]) -> dict[int, WirePart]:
+    """Return what the wires of several hosts did, by communicator."""
+    numbers = dict.fromkeys(number for part in parts for number in part)
+    return {
+        number: wires_together(world.groups[number].turn, [part[number] for part in parts if number in part])
+        for number in numbers
+    }
+
+
+def wires_of(world: World, parts: Mapping[int, WirePart]) -> Wires:
     """Return what explains the waiting of everybody, of what the wires of all hosts did."""
-    return Wires(whole_wire(world.turn, part), ports_alone(part))
+    groups = {number: whole_wire(world.groups[number].turn, part) for number, part in parts.items()}
+    return Wires(groups, ports_alone(parts[0]))
 
 
 def excuses_of(own: Own, world: World, wires: Wires) -> Excuses:
@@ -135,9 +178,13 @@ def excuses_of(own: Own, world: World, wires: Wires) -> Excuses:
     waiting = explain(waits, _known(own, world, wires))
     late = {}
     for pid in np.unique(waiting.pid).tolist():
-        its = np.flatnonzero(world.last_pid == pid)
-        before = np.searchsorted(waits[pid].end_ns, world.ready_ns[its], "right") - 1
-        late[pid] = merge(world.first_ns[its], world.ready_ns[its]) | waits[pid].where(np.unique(before[before >= 0]))
+        its = [each.last_pid == pid for each in world.groups.values()]
+        first_ns, ready_ns = (
+            np.concatenate([getattr(each, name)[own] for each, own in zip(world.groups.values(), its, strict=True)])
+            for name in ("first_ns", "ready_ns")
+        )
+        before = np.searchsorted(waits[pid].end_ns, ready_ns, "right") - 1
+        late[pid] = merge(first_ns, ready_ns) | waits[pid].where(np.unique(before[before >= 0]))
     lost = waiting.of(LOSS)
     return Excuses(within(waiting, late), merge(lost.begin_ns, lost.end_ns))
 
@@ -163,12 +210,12 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     pids = np.unique(iterations.pid)
     check_size(len(pids), len(world.windows))
     inside = {pid: iterations.whole(pid) for pid in pids.tolist()}
-    told = _Told(own, world, wires, excuses, inside)
+    told = _Told(own, world, wires, excuses, inside, _mates(own, world, known.members))
     waiting = within(every.where(np.isin(every.pid, pids)), inside)
     found = replace(
         _amounts(waiting, told),
         of_ranks=_of_ranks(own, inside, known, world),
-        of_parts=int(_is_of_part(known.members, world.world_size).sum()),
+        of_parts=int(_is_untold(known.members, world).sum()),
     )
     if not world.bounded:
         return found
@@ -176,33 +223,75 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     return replace(found, counted=_counted(own, world), surely=_amounts(within(waiting, surely), told))
 
 
-def _is_of_part(members: Members, world_size: int | None) -> Bool:
-    """Return which collectives are of a part of the job that is on more than one host.
+def _is_untold(members: Members, world: World) -> Bool:
+    """Return which collectives are of a part of the job, with members on other hosts that nobody knows.
 
     One of the whole job that no other host has, at an edge of the recording, is none.
     """
-    of_part = (members.group != 0) & (members.seen < members.ranks)
-    if world_size is not None:
-        of_part &= members.ranks < world_size
-    return np.asarray(of_part)
+    untold = (members.group >= world.first_local) & (members.seen < members.ranks)
+    if world.world_size is not None:
+        untold &= members.ranks < world.world_size
+    return np.asarray(untold)
+
+
+def _mates(own: Own, world: World, members: Members) -> dict[int, frozenset[int]] | None:
+    """Return who is in communicators with each process of a host; None where all are, or nothing is known."""
+    if world.groups[0].seen.max(initial=0) > 1:
+        return None
+    found: dict[int, frozenset[int]] = {}
+    for number in np.unique(members.group[members.group >= 0]).tolist():
+        its = frozenset(np.unique(own.collectives.pid[members.group == number]).tolist())
+        every = world.groups[number].pids if number in world.groups else its
+        for pid in its:
+            found[pid] = found.get(pid, frozenset()) | every
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class _Told:
-    """What is known where one host's waiting is summed up; `inside` are the iterations of its processes."""
+    """What is known where one host's waiting is summed up; `inside` are the iterations of its processes.
+
+    `mates` is as `_mates` has it.
+    """
 
     own: Own
     world: World
     wires: Wires
     excuses: Excuses
     inside: Mapping[int, Intervals]
+    mates: Mapping[int, frozenset[int]] | None
+
+    def number_of_mates(self, pid: int) -> int:
+        """Return with how many others a process is in communicators."""
+        return EVERYBODY if self.mates is None else len(self.mates.get(pid, frozenset()) - {pid})
+
+    def in_group(self, group: int) -> Bool:
+        """Return which processes take part in a communicator that all hosts know; of any other, all."""
+        pids = np.array(list(self.inside), np.int64)
+        if group > 0 and group in self.wires.groups:
+            return np.isin(pids, self.own.members_of(group))
+        return np.ones(len(pids), bool)
+
+    def of_mates(self, group: int) -> int:
+        """Return how many take part in it on all hosts."""
+        return len(self.world.groups[group].pids) if group > 0 and group in self.wires.groups else EVERYBODY
+
+    def are_mates(self, things: Int64) -> Bool:
+        """Return which processes are in communicators with each of some; shape (things, processes)."""
+        pids = np.array(list(self.inside), np.int64)
+        others = things[:, None] != pids[None, :]
+        if self.mates is None:
+            return np.asarray(others)
+        mates = [self.mates.get(pid, frozenset()) for pid in pids.tolist()]
+        known = [[thing in its for its in mates] for thing in things.tolist()]
+        return np.asarray(others & np.array(known, bool).reshape(others.shape))
 
 
 def _amounts(waiting: Waiting, told: _Told) -> Explained:
     """Return how much is waited for what, of stretches in whole iterations."""
     pids, windows = np.array(list(told.inside), np.int64), told.world.windows
-    wire, window = told.wires.whole, Intervals(windows.begin_ns, windows.end_ns)
-    parts = _cut(waiting, window, wire.turn, wire.links.several)
+    window = Intervals(windows.begin_ns, windows.end_ns)
+    parts = _cut_by_group(waiting, told.wires, window)
     parts = parts.where(_place(window, parts.begin_ns) != UNKNOWN)
     asked = _Asked(pids, parts, _place(window, parts.begin_ns), len(window))
     causes_ns, least_ns = (
@@ -214,7 +303,7 @@ def _amounts(waiting: Waiting, told: _Told) -> Explained:
         waited = asked.by_process(cause)
         causes_ns[number], least_ns[number] = waited.sum(axis=0), waited.min(axis=0, initial=_ENDLESS)
         late_ns = _narrow(waited) if cause is LATE_RANK else late_ns
-    unseen, slow = waiting.of(UNSEEN), waiting.of(TRANSPORT)
+    slow = waiting.of(TRANSPORT)
     return Explained(
         by_rank=tuple(_rank(pid, waiting, told.own, inside) for pid, inside in told.inside.items()),
         of_ranks={},
@@ -222,12 +311,44 @@ def _amounts(waiting: Waiting, told: _Told) -> Explained:
         least_ns=least_ns,
         pids=pids,
         late_ns=late_ns,
-        behind=_behind(told.own, asked, wire, told.excuses, windows),
+        behind=_behind(told, asked),
         slow=merge(slow.begin_ns, slow.end_ns),
+        transport_ns=_by_group(asked, told.wires),
+        mates={pid: told.number_of_mates(pid) for pid in told.inside},
         of_parts=0,
-        unplaced_ns=(merge(unseen.begin_ns, unseen.end_ns) & wire.unplaced).total_ns,
+        unplaced_ns=_unplaced_ns(waiting.of(UNSEEN), told.wires),
         counted=counted_together([]),
     )
+
+
+def _cut_by_group(waiting: Waiting, wires: Wires, window: Intervals) -> Waiting:
+    """Cut stretches by windows, by the turns of what is waited for, and where more than one link is full."""
+    found = []
+    for number in np.unique(waiting.group).tolist():
+        wire = wires.of(number)
+        found.append(_cut(waiting.where(waiting.group == number), window, wire.turn, wire.links.several))
+    return concatenate(Waiting, found)
+
+
+def _by_group(asked: _Asked, wires: Wires) -> dict[int, Int64]:
+    """Return for how long all wait for the transport in each window, as `Explained` has it."""
+    rows = asked.of(TRANSPORT)
+    group = asked.parts.group[rows]
+    group = np.where(np.isin(group, list(wires.groups)), group, 0)
+    found = {}
+    for number in np.unique(group).tolist():
+        own = rows[group == number]
+        ns = np.bincount(asked.window[own], asked.parts.length_ns[own], minlength=asked.windows)
+        found[number] = ns.astype(np.int64)
+    return found
+
+
+def _unplaced_ns(unseen: Waiting, wires: Wires) -> int:
+    found = 0
+    for number in np.unique(unseen.group).tolist():
+        own = unseen.where(unseen.group == number)
+        found += (merge(own.begin_ns, own.end_ns) & wires.of(number).unplaced).total_ns
+    return found
 
 
 def _counted(own: Own, world: World) -> CountedSteps:
@@ -250,6 +371,8 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
         late_ns=np.concatenate([part.late_ns for part in parts]),
         behind=concatenate(Behind, [part.behind for part in parts]),
         slow=union([part.slow for part in parts]),
+        transport_ns=by_group([part.transport_ns for part in parts], _sum),
+        mates={pid: count for part in parts for pid, count in part.mates.items()},
         of_parts=sum(part.of_parts for part in parts),
         unplaced_ns=sum(part.unplaced_ns for part in parts),
         counted=counted_together([part.counted for part in parts]),
@@ -257,26 +380,30 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
     )
 
 
+def _sum(parts: Sequence[Int64]) -> Int64:
+    return np.asarray(np.sum(parts, axis=0, dtype=np.int64))
+
+
 def _known(own: Own, world: World, wires: Wires) -> Known:
     """Return what explains the waiting of one host's processes."""
-    local = find_members(own.collectives, own.host.told_ranks, world.world_size, {})
-    members = world.members(own, local)
-    groups: dict[int, Times] = {0: wires.whole, WITHOUT_COLLECTIVE: wires.ports}
-    for number in np.unique(members.group[members.group > 0]).tolist():
+    members = world.members_on(own)
+    groups: dict[int, Times] = {**wires.groups, WITHOUT_COLLECTIVE: wires.ports}
+    for number in np.unique(members.group[members.group >= world.first_local]).tolist():
         groups[number] = _of_part(own, members, number)
     return Known(
         collectives=own.collectives,
         members=members,
         on_wire=own.on_wire,
         groups=groups,
-        all_seen=when_all_seen(members, own.collectives) | {0: world.all_seen},
+        all_seen=when_all_seen(members, own.collectives)
+        | {number: each.all_seen for number, each in world.groups.items()},
         hidden=own.by_pid(What.HIDDEN),
         carried=own.by_pid(What.ON_PORTS),
     )
 
 
 def _of_part(own: Own, members: Members, group: int) -> WholeWire:
-    """Return what explains the waiting in a communicator that is not the whole job's, as far as this host knows."""
+    """Return what explains the waiting in a communicator that not all hosts know, as far as this one does."""
     turn = turns(own.collectives, members, group)
     pids = set(np.unique(own.collectives.pid[members.group == group]).tolist())
     return whole_wire(turn, wire_part(own, turn, pids))
@@ -328,6 +455,21 @@ def _of_rank(pid: int, times: IterationTimes, iterations: Intervals, known: Know
 
 
 @dataclass(frozen=True, eq=False)
+class _Things:
+    """What is waited for, row by row, and whether anything else is at the same time; for the rest as `Behind`.
+
+    `mates` says of some things which processes can wait for each; shape (things, processes).
+    """
+
+    kind: Kind
+    group: int
+    thing: Int64
+    shared: Bool
+    mates: Callable[[Int64], Bool]
+    of_mates: int
+
+
+@dataclass(frozen=True, eq=False)
 class _Asked:
     """Stretches of some processes, each within one window and one turn."""
 
@@ -347,10 +489,10 @@ class _Asked:
         ns = np.bincount(cell, self.parts.length_ns[own], minlength=len(self.pids) * self.windows)
         return ns.astype(np.int64).reshape(len(self.pids), self.windows)
 
-    def summed(self, kind: Kind, cause: Cause, rows: Int64, thing: Int64, shared: Bool) -> Behind:
-        """Return for how long whom or what was waited for, of some rows; `thing` and `shared` are by those."""
-        own, count = self.parts.where(rows), len(self.pids)
-        things, of_thing = np.unique(thing, return_inverse=True)
+    def summed(self, cause: Cause, rows: Int64, things: _Things) -> Behind:
+        """Return for how long what was waited for, of some rows."""
+        own, count, shared = self.parts.where(rows), len(self.pids), things.shared
+        different, of_thing = np.unique(things.thing, return_inverse=True)
         cells, cell = np.unique(of_thing.reshape(-1) * self.windows + self.window[rows], return_inverse=True)
         place = cell.reshape(-1) * count + np.searchsorted(self.pids, own.pid)
 
@@ -359,17 +501,19 @@ class _Asked:
             return ns.astype(np.int64).reshape(len(cells), count)
 
         every, alone = by_process(np.ones(len(rows), bool)), by_process(~shared)
-        thing = things[cells // self.windows]
-        is_mate = (self.pids[None, :] != thing[:, None]) | (kind is not Kind.RANK)
+        thing = different[cells // self.windows]
+        is_mate = things.mates(thing)
         return Behind(
-            kind=np.full(len(cells), int(kind)),
+            kind=np.full(len(cells), int(things.kind)),
             thing=thing,
+            group=np.full(len(cells), things.group),
             cause=np.full(len(cells), _NUMBER[cause]),
             window=cells % self.windows,
             ns=every.sum(axis=1),
             most_ns=np.where(is_mate, every, 0).max(axis=1, initial=0),
             median_ns=_median(alone, is_mate),
             mates=is_mate.sum(axis=1),
+            of_mates=np.full(len(cells), things.of_mates),
             shared_ns=(every - alone).sum(axis=1),
         )
 
@@ -381,28 +525,43 @@ def _median(values: Int64, which: Bool) -> Int64:
     return np.rint(found).astype(np.int64)
 
 
-def _behind(own: Own, asked: _Asked, wire: WholeWire, excuses: Excuses, windows: Windows) -> Behind:
+def _behind(told: _Told, asked: _Asked) -> Behind:
     """Return what was waited for by one host's processes."""
     found = []
     for cause in (LATE_RANK, HOST):
         rows = asked.of(cause)
         rows = rows[asked.parts.culprit[rows] != NOBODY]
-        found.append(asked.summed(Kind.RANK, cause, rows, asked.parts.culprit[rows], np.zeros(len(rows), bool)))
+        culprit, nothing = asked.parts.culprit[rows], np.zeros(len(rows), bool)
+        things = _Things(Kind.RANK, UNKNOWN, culprit, nothing, told.are_mates, EVERYBODY)
+        found.append(asked.summed(cause, rows, things))
     for cause in (LINK_FULL, OTHER_TRAFFIC):
         rows = asked.of(cause)
-        at_ns = asked.parts.begin_ns[rows]
+        for group in np.unique(asked.parts.group[rows]).tolist():
+            found.append(_of_links(told, asked, cause, rows[asked.parts.group[rows] == group]))
+    return concatenate(Behind, [*found, _of_flows(told.own, told.wires, told.excuses.lost, told.world.windows)])
+
+
+def _of_links(told: _Told, asked: _Asked, cause: Cause, rows: Int64) -> Behind:
+    """Return which links were waited for by the members of one communicator."""
+    group, at_ns = int(asked.parts.group[rows[0]]), asked.parts.begin_ns[rows]
+    wire = told.wires.of(group)
+    if group in told.wires.groups:
         side = np.append(wire.links.best, UNKNOWN)[_place(wire.turn, at_ns)]
-        side = np.where(asked.parts.group[rows] == 0, side, _own_side(own, _FULL[cause], at_ns))
-        rows, side = rows[side != UNKNOWN], side[side != UNKNOWN]
-        shared = contains(wire.links.several, asked.parts.begin_ns[rows])
-        found.append(asked.summed(Kind.LINK, cause, rows, side, shared))
-    return concatenate(Behind, [*found, _of_flows(own, wire, excuses.lost, windows)])
+    else:
+        side = _own_side(told.own, _FULL[cause], at_ns)
+    rows, at_ns, side = rows[side != UNKNOWN], at_ns[side != UNKNOWN], side[side != UNKNOWN]
+    shared, members = contains(wire.links.several, at_ns), told.in_group(group)
+
+    def mates(things: Int64) -> Bool:
+        return np.tile(members, (len(things), 1))
+
+    return asked.summed(cause, rows, _Things(Kind.LINK, group, side, shared, mates, told.of_mates(group)))
 
 
 def _own_side(own: Own, what: What, at_ns: Int64) -> Int64:
     """Return which of a host's own links is full at some instants, the one that is so for longest; UNKNOWN where none.
 
-    Of a communicator that is a part of the job no other host's links are known.
+    Of a communicator that not all hosts know no other host's links are known.
     """
     full = {key: times for key, times in own.spans.items() if key.what is what and isinstance(key.link, int)}
     side = np.full(len(at_ns), UNKNOWN)
@@ -412,14 +571,15 @@ def _own_side(own: Own, what: What, at_ns: Int64) -> Int64:
     return side
 
 
-def _of_flows(own: Own, wire: WholeWire, lost: Intervals, windows: Windows) -> Behind:
+def _of_flows(own: Own, wires: Wires, lost: Intervals, windows: Windows) -> Behind:
     """Return for how long it was waited for each of the host's flows to recover."""
     places = dict[str, int](), dict[str, list[Intervals]]()
     for place, (key, times) in enumerate(own.spans.items()):
         if key.what in (What.RECOVERS, What.RESENDS):
             places[0].setdefault(key.flow, place)
-            again = times if key.what is What.RECOVERS else wire.lost.get(own.flow_number(place), NOTHING)
-            places[1].setdefault(key.flow, []).append(again)
+            number = own.flow_number(place)
+            silent = [wire.lost[number] for wire in wires.groups.values() if number in wire.lost]
+            places[1].setdefault(key.flow, []).extend([times] if key.what is What.RECOVERS else silent)
     parts = []
     for flow, place in places[0].items():
         ns = windows.of(union(places[1][flow]) & lost)
@@ -433,11 +593,13 @@ def _of_flow(thing: int, window: Int64, ns: Int64) -> Behind:
     return Behind(
         kind=int(Kind.PATH) * same,
         thing=thing * same,
+        group=UNKNOWN * same,
         cause=_NUMBER[LOSS] * same,
         window=window,
         ns=ns,
         most_ns=ns,
         median_ns=ns,
         mates=same,
+        of_mates=same,
         shared_ns=0 * same,
     )

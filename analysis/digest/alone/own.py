@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from netprof.analysis.account.held_up import Windows
 from netprof.analysis.account.waiting import OnWire
+from netprof.analysis.digest.alone.shared import Communicator, ViewKey, key_of
 from netprof.analysis.digest.digest import (
     BoundedSteps,
     CollectiveTimes,
@@ -47,23 +49,36 @@ class Reference:
     """The host whose clock the job's is.
 
     `views` are the communicators of the whole job as one of its ranks sees them: their collectives, one after the
-    other, are the job's events. `collectives` are those by which clocks are compared.
+    other, are the job's events. `collectives` are those by which clocks are compared. `communicators` are those of a
+    part of the job that are on more than one host, by number, from 1 on: 0 is the whole job.
     """
 
     host: HostPart
     collectives: Collectives
     views: tuple[Collectives, ...]
     world_size: int | None
+    communicators: Mapping[int, Communicator] = field(default_factory=dict)
 
     @property
     def events(self) -> Collectives:
         """The collectives of the whole job."""
         return concatenate(Collectives, list(self.views))
 
+    def starts(self, group: int) -> list[int]:
+        """Return the number of the first event of each communicator of a group, and how many there are."""
+        views = self.views if group == 0 else (self.communicators[group].collectives,)
+        return [0, *np.cumsum([len(view) for view in views]).tolist()]
+
     @property
-    def starts(self) -> list[int]:
-        """The number of the first event of each communicator, and how many there are."""
-        return [0, *np.cumsum([len(view) for view in self.views]).tolist()]
+    def sizes(self) -> Int64:
+        """The bytes of the buffer of each collective that more than one host takes part in."""
+        parts = [*self.views, *(each.collectives for each in self.communicators.values())]
+        return concatenate(Collectives, parts).bytes
+
+    @cached_property
+    def of_key(self) -> dict[ViewKey, int]:
+        """Which communicator of a part of the job, by its number, a process has under which name."""
+        return {key: number for number, each in self.communicators.items() for key in each.members}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +118,9 @@ def accounted(times: IterationTimes) -> Accounted:
 class Own:
     """One host: all times are the reference's, all processes have the job's numbers.
 
-    `event` says which of the job's events each collective is, UNKNOWN for one that is of a part of the job. `steps` are
-    those of processes that are only seen to launch.
+    `group` says of which communicator that all hosts know each collective is, UNKNOWN for one of none: 0 is the whole
+    job, others are the reference's. `event` says which of that one's events it is, UNKNOWN for one that is not among
+    them. `steps` are those of processes that are only seen to launch.
     """
 
     number: int
@@ -113,6 +129,7 @@ class Own:
     times: IterationTimes
     collectives: Collectives
     on_wire: OnWire
+    group: Int64
     event: Int64
     spans: Mapping[SpanKey, Intervals]
     steps: BoundedSteps
@@ -130,9 +147,13 @@ class Own:
         return {key.pid: times for key, times in self.spans.items() if key.what is what}
 
     @property
-    def in_whole_job(self) -> set[int]:
-        """The processes that take part in collectives of the whole job."""
-        return set(np.unique(self.collectives.pid[self.event != UNKNOWN]).tolist())
+    def groups(self) -> list[int]:
+        """The numbers of the communicators that all hosts know and processes of this one take part in."""
+        return [int(number) for number in np.unique(self.group) if number != UNKNOWN]
+
+    def members_of(self, group: int) -> list[int]:
+        """Return the processes that take part in the collectives of a communicator."""
+        return [int(pid) for pid in np.unique(self.collectives.pid[self.group == group])]
 
     def flow_number(self, place: int) -> int:
         """Return the job's number of one of the host's sets of time that are of flows."""
@@ -172,10 +193,11 @@ def own_of(
         raise TraceError(f"{number + 1} digests are more than can be told apart", f"give {MOST_HOSTS} at most")
     digest, clock = alone(open_digest(source, TABLES)), clocks[number]
     table = digest.tables.collectives
-    every, distance = collectives_of(table), number * MOST_PIDS
+    distance = number * MOST_PIDS
+    moved = moved_collectives(table, clock, distance)
     order = np.argsort(table.begin_ns, kind="stable")
     moved_ns = np.where(table.moved_ns[order] == UNKNOWN, NEVER, to_reference(clock, table.moved_ns[order]))
-    moved = _moved(every, clock, distance)
+    group, event = _events(moved, reference)
     return Own(
         number=number,
         job=digest.job,
@@ -183,7 +205,8 @@ def own_of(
         times=_moved_times(digest.tables.iterations, clock, distance),
         collectives=moved,
         on_wire=OnWire(table.another_way[order] == 1, moved_ns),
-        event=_events(moved, digest.host, reference),
+        group=group,
+        event=event,
         spans=_spans(digest.host, digest.tables.spans, clock, distance),
         steps=_moved_steps(digest.tables.steps, clock, distance),
     )
@@ -197,7 +220,9 @@ def collectives_of(table: CollectiveTimes) -> Collectives:
     return found.where(np.argsort(found.begin_ns, kind="stable"))
 
 
-def _moved(found: Collectives, clock: HostClock, distance: int) -> Collectives:
+def moved_collectives(table: CollectiveTimes, clock: HostClock, distance: int) -> Collectives:
+    """Return the collectives of a host on the job's clock, whose processes have numbers that are `distance` farther."""
+    found = collectives_of(table)
     times = {name: to_reference(clock, getattr(found, name)) for name in ("begin_ns", "end_ns", "posted_ns")}
     return replace(found, pid=found.pid + distance, **times)
 
@@ -228,16 +253,26 @@ def _moved_host(host: HostPart, clock: HostClock, distance: int) -> HostPart:
     )
 
 
-def _events(moved: Collectives, host: HostPart, reference: Reference) -> Int64:
-    """Return which of the job's events each collective is: every communicator of a process is one of the job's."""
-    event = np.full(len(moved), UNKNOWN)
+def _events(moved: Collectives, reference: Reference) -> tuple[Int64, Int64]:
+    """Return of which communicator each collective is, and which of its events, as `Own` has them.
+
+    Every communicator of the whole job that a process has is one of the reference's.
+    """
+    group, event = np.full(len(moved), UNKNOWN), np.full(len(moved), UNKNOWN)
     taken: set[tuple[int, int]] = set()
+    starts = reference.starts(0)
     for view in sorted(views_of(moved, {}, reference.world_size), key=lambda view: -len(view.rows)):
+        shared = reference.of_key.get(key_of(view))
+        if shared is not None:
+            group[view.rows] = shared
+            event[view.rows] = partners(view.collectives, reference.communicators[shared].collectives)
+            continue
         number, found = _same_communicator(view, reference, [each for pid, each in taken if pid == view.pid])
         if number is not None:
             taken.add((view.pid, number))
-            event[view.rows] = np.where(found >= 0, found + reference.starts[number], UNKNOWN)
-    return event
+            group[view.rows] = 0
+            event[view.rows] = np.where(found >= 0, found + starts[number], UNKNOWN)
+    return group, event
 
 
 def _same_communicator(view: View, reference: Reference, taken: Sequence[int]) -> tuple[int | None, Int64]:

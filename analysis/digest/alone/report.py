@@ -181,7 +181,7 @@ def conclude_waiting(found: ApartConcluded, explained: Explained, lost_ns: int, 
     if len(explained.pids) < 2 or found.world.bounded:
         return ApartReport(found, explained, lost_ns, None, (), 0)
     windows, names = found.world.windows, Names(found.hosts)
-    held, called = held_up(explained, names, ways, len(windows))
+    held, called = held_up(explained, names, ways, found.world)
     stragglers, asked, unasked_ranks = ask_stragglers(StragglersParts(windows, held, NO_TIMES, called))
     return ApartReport(found, explained, lost_ns, stragglers, asked, unasked_ranks)
 
@@ -254,8 +254,8 @@ def _at_middle(part: HostPart, span_ns: tuple[int, int]) -> HostPart:
 
 def _not_told(report: ApartReport) -> tuple[str, ...]:
     parts = [
-        "what ranks wait for in communicators of a part of the job that are on more than one host, but for what each "
-        "host's own links do: it is unseen"
+        "what ranks wait for in communicators of a part of the job whose members on other hosts nothing tells, but for "
+        "what each host's own links do: it is unseen"
     ]
     return (*(parts if report.explained.of_parts else ()), *_missing(report.found), *unasked(report.unasked))
 

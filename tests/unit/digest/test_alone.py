@@ -15,16 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_alone import apart, digested, document, of_traces, who
 from shifted_clock import shift
-from synthetic import MS, Job, collectives, with_late_rank
+from synthetic import MS, RATE_BPS, Job, collectives, in_parts, parts_of, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.account.held_up import Windows
 from netprof.analysis.digest.alone.own import Own, check_size
-from netprof.analysis.digest.alone.world import World
+from netprof.analysis.digest.alone.world import Group, World
 from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.digest.ways import spread_over
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.events.members import find_members
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.tables.columns import concatenate
 from netprof.analysis.tables.intervals import NOTHING
@@ -73,8 +72,9 @@ def same_waiting(found: dict[str, Any], whole: dict[str, Any], *, in_words: bool
     assert found["collectives"]["bus_bandwidth_bps"] == pytest.approx(whole["collectives"]["bus_bandwidth_bps"])
 
 
-def late(ranks: int = 3, iterations: int = 30) -> Job:
-    return with_late_rank(Job(ranks=ranks, world_size=ranks, iterations=iterations).fill(), ranks - 1, 40 * MS)
+def late(ranks: int = 3, iterations: int = 30, rate_bps: float = RATE_BPS) -> Job:
+    job = Job(ranks=ranks, world_size=ranks, iterations=iterations, rate_bps=rate_bps)
+    return with_late_rank(job.fill(), ranks - 1, 40 * MS)
 
 
 def test_a_late_rank(hosts, tmp_path):
@@ -124,21 +124,51 @@ def test_of_a_single_link_nobody_knows_whether_others_have_room(hosts, tmp_path)
         assert "the others" not in full["advice"]
 
 
+@pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (8, 4), (8, 2)])
+def test_parts_of_the_job_on_several_hosts(hosts, tmp_path, ranks, size):
+    """The mates of a late rank wait for it, nobody else does; who they are nothing but the connections tells."""
+    job = in_parts(late(ranks, rate_bps=1e10), size)  # of links that are all full any may be named
+    traces = hosts(job)
+    found, whole = digested(traces, tmp_path / "digests"), of_traces(traces)
+    same_waiting(found, whole)
+    (mates,) = (set(part) for part in parts_of(ranks, size) if ranks - 1 in part)
+    waiting = {each["rank"]: each["causes_s"]["late_rank"] for each in found["waiting"]["by_rank"]}
+    assert {rank for rank, seconds in waiting.items() if seconds > 0.3} == mates - {ranks - 1}
+    assert [(each["rank"], each["doing"]) for each in found["stragglers"]] == [(ranks - 1, "compute")]
+    assert not any("part of the job" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (8, 4)])
+def test_a_slow_link_of_a_part_of_the_job(hosts, tmp_path, ranks, size):
+    rates = [1e10] * ranks
+    rates[1] = 1e9
+    devices = tuple(Device(f"eth{rank}", 7, LineRate(rate, "tbf")) for rank, rate in enumerate(rates))
+    job = in_parts(Job(ranks=ranks, world_size=ranks, iterations=30, changes={"devices": devices}).fill(), size)
+    traces = hosts(job)
+    found = digested(traces, tmp_path / "digests")
+    same_waiting(found, of_traces(traces), in_words=False)
+    (full,) = [each for each in found["waiting"]["causes"] if each["cause"] == "link_full"]
+    assert full["ranks"] == [1]
+    held = {each["rank"] for each in found["waiting"]["by_rank"] if each["causes_s"]["link_full"] > 1.0}
+    assert [held] == [set(part) for part in parts_of(ranks, size) if 1 in part]
+
+
 def test_what_one_host_alone_saw_of_the_job_s_communicator_is_of_it_too():
     """At the beginning its recorder saw a collective more than the others': a rank is late since it ends that first."""
     own_collectives = concatenate(
         Collectives, [collectives(102, [0, 5, 9], [6, 8, 12]), collectives(102, [7], [8], group=2)]
     )
-    local = find_members(own_collectives, {102: 2}, 3, {})
     one, nobody = np.ones(2, np.int64), np.zeros(0, np.int64)
-    world = World(
-        first_ns=4 * one, ready_ns=5 * one, last_pid=102 * one, last_host=0 * one, seen=3 * one, bounds_ns=np.zeros(1),
-        turn=NOTHING, all_seen=NOTHING, windows=Windows(nobody, nobody), span_ns=(0, 12), world_size=3,
-        sizes=1000 * one, bounded=False,
+    job = Group(
+        first_ns=4 * one, ready_ns=5 * one, last_pid=102 * one, last_host=0 * one, seen=3 * one, turn=NOTHING,
+        all_seen=NOTHING, ranks=3, pids=frozenset(),
     )  # fmt: skip
-    own = cast("Own", SimpleNamespace(number=0, collectives=own_collectives, event=np.array([-1, 0, 1, -1])))
-    found = world.members(own, local)
-    assert found.group.tolist() == [0, 0, 0, local.group[3] + 1]
+    world = World({0: job}, np.zeros(1), Windows(nobody, nobody), (0, 12), 3, 1000 * one, bounded=False)
+    group, event = np.array([0, 0, 0, -1]), np.array([-1, 0, 1, -1])
+    host = SimpleNamespace(ways=(), told_ranks={102: 2})
+    own = SimpleNamespace(number=0, collectives=own_collectives, group=group, event=event, host=host)
+    found = world.members_on(cast("Own", own))
+    assert found.group.tolist() == [0, 0, 0, 1]
     assert found.ranks.tolist() == [3, 3, 3, 2]
     assert found.seen.tolist() == [1, 3, 3, 1]
 
