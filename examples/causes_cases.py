@@ -198,6 +198,7 @@ CASES: Mapping[str, Case] = {
     "small-hook": _full("a hook with a small all-reduce of its own", replace(_JOB, hook="with-a-small-one")),
     "accumulate": _full("eight local passes before a step", replace(_JOB, accumulate=8)),
     "sharded": _full("FSDP", replace(_JOB, shape="sharded")),
+    "hybrid": _full("FSDP on two replicas of two ranks", replace(_JOB, ranks=4, shape="hybrid")),
     "synced-norm": _full("batch norm over all ranks", replace(_JOB, shape="synced-norm")),
     "metric": _full("an all-reduce of a metric after every step", replace(_JOB, extra="metric")),
     "background": _full("a thread holds a collective open", replace(_JOB, extra="background")),

@@ -10,7 +10,7 @@ begin and end, and how long which part of it took:
 
 `slept_ns` is what --late-ms did; `forward_ns` and `backward_ns` are the passes without any waiting in them; in
 `waited_ns` this rank did nothing but wait for others: from its last gradient to the end of the backward pass, and in
-blocking collectives (-1 with --shape sharded, where it cannot be told). What is left is the optimizer.
+blocking collectives (-1 with --shape sharded or hybrid, where it cannot be told). What is left is the optimizer.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ from causes_models import Network, Stopwatch, layer_width
 from causes_start import STARTS, start
 from fsdp_train import sharded
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 COLUMNS = ("iteration", "begin_ns", "slept_ns", "forward_ns", "backward_ns", "waited_ns", "end_ns")
 LATE_BY = ("data", "compute", "checkpoint")
 """A sleep before the forward pass, a longer forward pass, writing before it."""
-SHAPES = ("one", "two-in-one-step", "two-in-turn", "pairs", "unused", "synced-norm", "sharded")
+SHAPES = ("one", "two-in-one-step", "two-in-turn", "pairs", "unused", "synced-norm", "sharded", "hybrid")
+_SHARDED = ("sharded", "hybrid")
 
 
 class Job:
@@ -59,8 +61,9 @@ class Job:
             log.write(",".join(COLUMNS) + "\n")
 
     def _models(self) -> list[nn.Module]:
-        if self.args.shape == "sharded":
-            return [sharded(Network(self.args, Stopwatch()).layers)]
+        if self.args.shape in _SHARDED:
+            mesh = _replicas() if self.args.shape == "hybrid" else None
+            return [sharded(Network(self.args, Stopwatch()).layers, mesh)]
         group = _pair() if self.args.shape == "pairs" else None
         count = 2 if self.args.shape.startswith("two") else 1
         return [self._ddp(group) for _ in range(count)]
@@ -126,7 +129,7 @@ class Job:
 
     def _write(self, iteration: int, begin_ns: int) -> None:
         watch = self.watch
-        waited_ns = -1 if self.args.shape == "sharded" else watch.waited_ns
+        waited_ns = -1 if self.args.shape in _SHARDED else watch.waited_ns
         spent_ns = (watch.slept_ns, watch.forward_ns, watch.backward_ns, waited_ns)
         if self.log:
             self.log.write(",".join(map(str, (iteration, begin_ns, *spent_ns, time.monotonic_ns()))) + "\n")
@@ -137,6 +140,12 @@ def _pair() -> dist.ProcessGroup:
     half = dist.get_world_size() // 2
     pairs: list[dist.ProcessGroup] = [dist.new_group([first, first + half]) for first in range(half)]
     return pairs[dist.get_rank() % half]
+
+
+def _replicas() -> DeviceMesh:
+    """Return the ranks as two replicas of a model, each sharded over its half of them."""
+    half = dist.get_world_size() // 2
+    return init_device_mesh("cpu", (2, half), mesh_dim_names=("replicate", "shard"))
 
 
 def compute(seconds: float) -> None:

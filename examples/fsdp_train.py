@@ -20,7 +20,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 
@@ -31,9 +31,12 @@ def network(args: argparse.Namespace) -> torch.nn.Sequential:
     return torch.nn.Sequential(*blocks)
 
 
-def sharded(model: torch.nn.Sequential) -> torch.nn.Module:
-    """Shard every layer over the ranks: its parameters are gathered to be used, its gradients scattered."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+def sharded(model: torch.nn.Sequential, mesh: DeviceMesh | None = None) -> torch.nn.Module:
+    """Shard every layer over the ranks: its parameters are gathered to be used, its gradients scattered.
+
+    With a mesh of two dimensions it is over the second one, and gradients are averaged over the first one too.
+    """
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),)) if mesh is None else mesh
     for layer in model:
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)

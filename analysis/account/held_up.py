@@ -112,17 +112,21 @@ def by_links(
 ) -> HeldUp:
     """Return for how long most of a communicator wait while one link of it alone is full.
 
-    `members` are the processes of each communicator, `links` all that they use.
+    `members` are the processes of each communicator, `links` all that they use. Where those of several wait for one at
+    the same time, that is one time.
     """
     found = np.zeros((len(links), 2, len(windows)), np.int64)
-    for group, pids in members.items():
-        times = account.groups.get(group)
-        if times is None:
-            continue
-        for number, cause in enumerate(CAUSES[Kind.LINK]):
+    for number, cause in enumerate(CAUSES[Kind.LINK]):
+        held: list[list[Intervals]] = [[] for _ in links]
+        for group, pids in members.items():
+            times = account.groups.get(group)
+            if times is None:
+                continue
             waits = _most_wait(account.around.of(cause), group, pids)
             for place, link in enumerate(links):
-                found[place, number] += windows.of(waits & _alone(times, link, others=cause is OTHER_TRAFFIC))
+                held[place].append(waits & _alone(times, link, others=cause is OTHER_TRAFFIC))
+        for place, each in enumerate(held):
+            found[place, number] = windows.of(union(each))
     return HeldUp(Kind.LINK, tuple(links), found)
 
 
@@ -143,10 +147,11 @@ def by_paths(
     """Return for how long most of a communicator wait while one way between two of it recovers from loss, or is busy.
 
     Of the time that no link and no loss explains, a way is held for as much as TCP was busy there for longer than the
-    median of its siblings; `sent_bytes` are by flow.
+    median of its siblings; `sent_bytes` are by flow. Where several communicators use a way, that is the most for any.
     """
     main = main_ways(paths, sent_bytes)
     found = np.zeros((len(main), 2, len(windows)), np.int64)
+    again: list[list[Intervals]] = [[] for _ in main]
     flows = [np.flatnonzero(paths.of_flow == path).tolist() for path in main.tolist()]
     for group, pids in members.items():
         times = account.groups.get(group)
@@ -156,9 +161,12 @@ def by_paths(
         recovering, slow = (_most_wait(account.around.of(cause), group, pids) for cause in CAUSES[Kind.PATH])
         for place in own.tolist():
             lost = union([times.loss[flow] for flow in flows[place] if flow in times.loss])
-            found[place, 0] += windows.of(recovering & lost)
+            again[place].append(recovering & lost)
         busy = np.stack([clocks.during(flows[place], windows.begin_ns, windows.end_ns) for place in own.tolist()])
-        found[own, 1] += np.minimum(more_than_siblings(busy), windows.of(slow)).astype(np.int64)
+        held = np.minimum(more_than_siblings(busy), windows.of(slow)).astype(np.int64)
+        found[own, 1] = np.maximum(found[own, 1], held)
+    for place, each in enumerate(again):
+        found[place, 0] = windows.of(union(each))
     return HeldUp(Kind.PATH, tuple(paths.keys[path] for path in main.tolist()), found)
 
 

@@ -14,15 +14,11 @@ from netprof.analysis.digest.alone.busy_ways import NO_WAYS, BusyWays, all_ways,
 from netprof.analysis.digest.alone.explained import (
     Excuses,
     Explained,
-    Wires,
     all_excuses,
-    all_wires,
     excuses_of,
     excuses_together,
     explained_of,
     explained_together,
-    wires_of,
-    wires_on,
 )
 from netprof.analysis.digest.alone.mates import (
     all_collectives,
@@ -35,6 +31,7 @@ from netprof.analysis.digest.alone.placed import Usable, all_placed, placed_of, 
 from netprof.analysis.digest.alone.report import Answers, all_answers, conclude_waiting, report_apart, with_answers
 from netprof.analysis.digest.alone.shared import all_fragments, find_shared
 from netprof.analysis.digest.alone.whole_wire import WirePart
+from netprof.analysis.digest.alone.wires import Wires, all_wires, wires_of, wires_on
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.conclude import Sums, all_sums, conclude_part, sums_of, with_doings
 from netprof.analysis.digest.digest import HostPart

@@ -35,7 +35,7 @@ CASES = {name: case for name, case in EVERY_CASE.items() if name != "loss-20"}
 SHORTER_S = 4.0  # is enough where nothing happens only now and then
 LONG = {"fifth-step-late", "link-stalls", "link-10mbit", "link-60mbit", "stopped", "stopped-a-while"}
 LONG |= {name for name in CASES if name.startswith("loss")}  # else one long wait to send again may be all of it
-WAITS_UNTOLD = {"sharded"}  # the job itself cannot tell when it waits
+WAITS_UNTOLD = {"sharded", "hybrid"}  # the job itself cannot tell when it waits
 MANY_CALLS = {"synced-norm"}  # the job's clock holds what a call does before it waits, which takes long on a busy CPU
 WHY = {
     "delay": "congestion window|latency",  # an all-reduce is smaller than what the link holds, and windows grow slowly
@@ -46,7 +46,7 @@ WHY = {
 DIGESTED = (  # every cause, and every shape of a job
     "undisturbed", "late-rank", "late-in-turn", "slow-leg", "slow-leg-receive", "others-udp", "loss-10", "loss-one-way",
     "delay", "small-send-buffers", "many-small", "host", "slow-to-unpack", "unseen-way", "pairs", "two-in-one-step",
-    "sharded", "no-rank-environment", "stopped-a-while",
+    "sharded", "hybrid", "no-rank-environment", "stopped-a-while",
 )  # fmt: skip
 ONE_EXCHANGE = [  # a step has one exchange, of all ranks, and everyone is recorded
     name

@@ -20,9 +20,10 @@ from netprof.analysis.account.causes import (
     WAIT_CAUSES,
     Cause,
 )
-from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind
+from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, Windows
 from netprof.analysis.digest.alone.busy_ways import BusyWays, slow_ns
-from netprof.analysis.digest.alone.explained import EVERYBODY, Behind, Explained
+from netprof.analysis.digest.alone.explained import Explained
+from netprof.analysis.digest.alone.waited_for import EVERYBODY, Behind
 from netprof.analysis.digest.alone.whole_wire import Side
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.digest import HostPart
@@ -32,7 +33,7 @@ from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.findings.waiting_words import ALONE, HELD_UP, Blame, ranks_named
 from netprof.analysis.hosts.numbers import MOST_PIDS
-from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.columns import Bool, Int64
 from netprof.schema import TRANSMIT
 from netprof.units import duration, percent, rate
 
@@ -194,7 +195,7 @@ def held_up(
 ) -> tuple[list[HeldUp], dict[tuple[Kind, object], Who]]:
     """Return for how long most waited for each rank, link and way, by window, and how these are called."""
     keys = _keys(found.pids.tolist(), names)
-    held = [_held(kind, found, list(of_kind), names, len(world.windows)) for kind, of_kind in keys.items()]
+    held = [_held(kind, found, list(of_kind), names, world.windows) for kind, of_kind in keys.items()]
     row_of = {key: row for row, key in enumerate(held[Kind.PATH].keys)}
     for key, slow in zip(ways.keys, _slow_ns(found, names, ways, world), strict=True):
         held[Kind.PATH].ns[row_of[key], CAUSES[Kind.PATH].index(TRANSPORT)] = slow
@@ -210,7 +211,8 @@ def _slow_ns(found: Explained, names: Names, ways: BusyWays, world: World) -> In
     for group, waited_ns in found.transport_ns.items():
         of_part = world.groups[group].pids
         own = np.flatnonzero(np.isin(pids, list(of_part))) if of_part else np.arange(len(pids))
-        slow[own] += slow_ns(ways.busy_ns[own], waited_ns / max(len(of_part) or len(found.pids), 1))
+        held = slow_ns(ways.busy_ns[own], waited_ns / max(len(of_part) or len(found.pids), 1))
+        slow[own] = np.maximum(slow[own], held)
     return slow
 
 
@@ -227,12 +229,12 @@ def _keys(pids: Sequence[int], names: Names) -> dict[Kind, dict[object, Who]]:
     return {Kind.RANK: {pid: names.process(pid) for pid in pids}, Kind.LINK: links, Kind.PATH: ways}
 
 
-def _held(kind: Kind, found: Explained, keys: Sequence[object], names: Names, windows: int) -> HeldUp:
+def _held(kind: Kind, found: Explained, keys: Sequence[object], names: Names, windows: Windows) -> HeldUp:
     """Return what most of the mates of each thing waited for it: the median of theirs, of each host by its mates.
 
-    A link is waited for by the members of each communicator for itself.
+    A link is waited for by the members of each communicator for itself, all together for no longer than a window lasts.
     """
-    ns = np.zeros((len(keys), len(CAUSES[kind]), windows), np.int64)
+    ns = np.zeros((len(keys), len(CAUSES[kind]), len(windows)), np.int64)
     row_of = {key: row for row, key in enumerate(keys)}
     causes = [WAIT_CAUSES.index(cause) for cause in CAUSES[kind]]
     own = found.behind.where((found.behind.kind == kind) & np.isin(found.behind.cause, causes))
@@ -244,11 +246,17 @@ def _held(kind: Kind, found: Explained, keys: Sequence[object], names: Names, wi
     opens = np.logical_or.reduce([np.diff(each[order], prepend=-2) != 0 for each in cells])
     first, mates = np.flatnonzero(opens), np.cumsum(own.mates)
     before = np.repeat((mates - own.mates)[first], np.diff(np.append(first, len(order))))
-    half = (mates - before) * 2 >= _of_mates(kind, own, found)
-    middle_ns = np.maximum.reduceat(np.where(half, own.median_ns, 0), first) if len(first) else first
+    twice, every = (mates - before) * 2, _of_mates(kind, own, found)
+    half_ns, more_ns = (_largest(own.median_ns, rows, first) for rows in (twice >= every, twice > every))
+    middle_ns = (half_ns + more_ns) // 2 if kind is Kind.RANK else half_ns
     place = np.searchsorted(causes, own.cause[first])  # they are in the order of WAIT_CAUSES
     np.add.at(ns, (rows[first], place, own.window[first]), middle_ns)
-    return HeldUp(kind, tuple(keys), ns)
+    return HeldUp(kind, tuple(keys), np.minimum(ns, windows.end_ns - windows.begin_ns))
+
+
+def _largest(values: Int64, which: Bool, first: Int64) -> Int64:
+    """Return the largest of some values of each run of rows, given where the runs begin; 0 of none."""
+    return np.maximum.reduceat(np.where(which, values, 0), first) if len(first) else first
 
 
 def _of_mates(kind: Kind, own: Behind, found: Explained) -> Int64:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import turns
 from netprof.analysis.account.causes import (
-    HOST,
     LATE_RANK,
-    LINK_FULL,
     LOSS,
-    OTHER_TRAFFIC,
     TRANSPORT,
     UNSEEN,
     WAIT_CAUSES,
-    Cause,
 )
 from netprof.analysis.account.group_times import Times
-from netprof.analysis.account.held_up import Kind, Windows
 from netprof.analysis.account.lateness import resolve_lateness
-from netprof.analysis.account.pieces import contains, cut_at
+from netprof.analysis.account.pieces import cut_at
 from netprof.analysis.account.waiting import (
-    NOBODY,
     WITHOUT_COLLECTIVE,
     Known,
     Waiting,
@@ -34,15 +28,9 @@ from netprof.analysis.account.waiting import (
 )
 from netprof.analysis.digest.alone.apart import by_group, in_span
 from netprof.analysis.digest.alone.own import Own, check_size
-from netprof.analysis.digest.alone.whole_wire import (
-    Side,
-    WholeWire,
-    WirePart,
-    ports_alone,
-    whole_wire,
-    wire_part,
-    wires_together,
-)
+from netprof.analysis.digest.alone.waited_for import Asked, Behind, Told, behind_of, place_of
+from netprof.analysis.digest.alone.whole_wire import WholeWire, whole_wire, wire_part
+from netprof.analysis.digest.alone.wires import Wires
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.spans import What
 from netprof.analysis.events.iterations import IterationTimes
@@ -51,29 +39,10 @@ from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.bounds_finding import CountedSteps, counted, counted_together
 from netprof.analysis.findings.waiting_finding import RankWaiting
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int32, Int64, concatenate, distinct
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Int32, Int64, concatenate, distinct
 from netprof.analysis.tables.intervals import Intervals, merge, union
 
-EVERYBODY = -1
-"""So many are all."""
 _ENDLESS = np.iinfo(np.int64).max
-_FULL = {LINK_FULL: What.FULL, OTHER_TRAFFIC: What.OTHERS}
-_NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
-
-
-@dataclass(frozen=True, eq=False)
-class Wires:
-    """What explains the waiting of everybody: by communicator that all hosts know, and for what only RDMA ports carry.
-
-    Number 0 is the whole job.
-    """
-
-    groups: Mapping[int, WholeWire]
-    ports: WholeWire
-
-    def of(self, group: int) -> WholeWire:
-        """Return that of a communicator; of one that not all hosts know, that of the whole job."""
-        return self.groups.get(group, self.groups[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,30 +52,6 @@ class Excuses:
 
     waiting: Waiting
     lost: Intervals
-
-
-@dataclass(frozen=True, eq=False)
-class Behind(Columns):
-    """Who or what was waited for in a window, for how long; ns.
-
-    `thing` is a process (of kind RANK), a `Side` (LINK) or a flow (PATH), by its number; a link is waited for by the
-    members of a communicator, `group`. Of the processes of some host `ns` is how long all waited, `most_ns` the one
-    that did for longest, and `median_ns` the median of the `mates` that can, of so many on all hosts (`of_mates`;
-    EVERYBODY: all ranks, or all that are mates of a rank); of a link the latter only while no other one was full, and
-    `shared_ns` is how much of `ns` another one was.
-    """
-
-    kind: Int64
-    thing: Int64
-    group: Int64
-    cause: Int64
-    window: Int64
-    ns: Int64
-    most_ns: Int64
-    median_ns: Int64
-    mates: Int64
-    of_mates: Int64
-    shared_ns: Int64
 
 
 @dataclass(frozen=True)
@@ -150,28 +95,6 @@ class Explained:
     surely: Explained | None = None
 
 
-def wires_on(own: Own, world: World) -> dict[int, WirePart]:
-    """Return what the wire of one host did, by communicator."""
-    return {
-        number: wire_part(own, world.groups[number].turn, own.members_of(number)) for number in {0, *own.groups}
-    }  # fmt: skip
-
-
-def all_wires(world: World, parts: Sequence[Mapping[int, WirePart]]) -> dict[int, WirePart]:
-    """Return what the wires of several hosts did, by communicator."""
-    numbers = dict.fromkeys(number for part in parts for number in part)
-    return {
-        number: wires_together(world.groups[number].turn, [part[number] for part in parts if number in part])
-        for number in numbers
-    }
-
-
-def wires_of(world: World, parts: Mapping[int, WirePart]) -> Wires:
-    """Return what explains the waiting of everybody, of what the wires of all hosts did."""
-    groups = {number: whole_wire(world.groups[number].turn, part) for number, part in parts.items()}
-    return Wires(groups, ports_alone(parts[0]))
-
-
 def excuses_of(own: Own, world: World, wires: Wires) -> Excuses:
     """Return what the processes of one host waited for while others waited for them, and when they last had before."""
     waits = own.by_pid(What.WAITS)
@@ -210,7 +133,7 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     pids = np.unique(iterations.pid)
     check_size(len(pids), len(world.windows))
     inside = {pid: iterations.whole(pid) for pid in pids.tolist()}
-    told = _Told(own, world, wires, excuses, inside, _mates(own, world, known.members))
+    told = Told(own, world, wires, excuses.lost, inside, _mates(own, world, known.members))
     waiting = within(every.where(np.isin(every.pid, pids)), inside)
     found = replace(
         _amounts(waiting, told),
@@ -247,53 +170,13 @@ def _mates(own: Own, world: World, members: Members) -> dict[int, frozenset[int]
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Told:
-    """What is known where one host's waiting is summed up; `inside` are the iterations of its processes.
-
-    `mates` is as `_mates` has it.
-    """
-
-    own: Own
-    world: World
-    wires: Wires
-    excuses: Excuses
-    inside: Mapping[int, Intervals]
-    mates: Mapping[int, frozenset[int]] | None
-
-    def number_of_mates(self, pid: int) -> int:
-        """Return with how many others a process is in communicators."""
-        return EVERYBODY if self.mates is None else len(self.mates.get(pid, frozenset()) - {pid})
-
-    def in_group(self, group: int) -> Bool:
-        """Return which processes take part in a communicator that all hosts know; of any other, all."""
-        pids = np.array(list(self.inside), np.int64)
-        if group > 0 and group in self.wires.groups:
-            return np.isin(pids, self.own.members_of(group))
-        return np.ones(len(pids), bool)
-
-    def of_mates(self, group: int) -> int:
-        """Return how many take part in it on all hosts."""
-        return len(self.world.groups[group].pids) if group > 0 and group in self.wires.groups else EVERYBODY
-
-    def are_mates(self, things: Int64) -> Bool:
-        """Return which processes are in communicators with each of some; shape (things, processes)."""
-        pids = np.array(list(self.inside), np.int64)
-        others = things[:, None] != pids[None, :]
-        if self.mates is None:
-            return np.asarray(others)
-        mates = [self.mates.get(pid, frozenset()) for pid in pids.tolist()]
-        known = [[thing in its for its in mates] for thing in things.tolist()]
-        return np.asarray(others & np.array(known, bool).reshape(others.shape))
-
-
-def _amounts(waiting: Waiting, told: _Told) -> Explained:
+def _amounts(waiting: Waiting, told: Told) -> Explained:
     """Return how much is waited for what, of stretches in whole iterations."""
     pids, windows = np.array(list(told.inside), np.int64), told.world.windows
     window = Intervals(windows.begin_ns, windows.end_ns)
     parts = _cut_by_group(waiting, told.wires, window)
-    parts = parts.where(_place(window, parts.begin_ns) != UNKNOWN)
-    asked = _Asked(pids, parts, _place(window, parts.begin_ns), len(window))
+    parts = parts.where(place_of(window, parts.begin_ns) != UNKNOWN)
+    asked = Asked(pids, parts, place_of(window, parts.begin_ns), len(window))
     causes_ns, least_ns = (
         np.zeros((len(WAIT_CAUSES), len(window)), np.int64),
         np.zeros((len(WAIT_CAUSES), len(window)), np.int64),
@@ -311,7 +194,7 @@ def _amounts(waiting: Waiting, told: _Told) -> Explained:
         least_ns=least_ns,
         pids=pids,
         late_ns=late_ns,
-        behind=_behind(told, asked),
+        behind=behind_of(told, asked),
         slow=merge(slow.begin_ns, slow.end_ns),
         transport_ns=_by_group(asked, told.wires),
         mates={pid: told.number_of_mates(pid) for pid in told.inside},
@@ -330,7 +213,7 @@ def _cut_by_group(waiting: Waiting, wires: Wires, window: Intervals) -> Waiting:
     return concatenate(Waiting, found)
 
 
-def _by_group(asked: _Asked, wires: Wires) -> dict[int, Int64]:
+def _by_group(asked: Asked, wires: Wires) -> dict[int, Int64]:
     """Return for how long all wait for the transport in each window, as `Explained` has it."""
     rows = asked.of(TRANSPORT)
     group = asked.parts.group[rows]
@@ -425,14 +308,6 @@ def _cut(waiting: Waiting, *sets: Intervals) -> Waiting:
     return replace(waiting.where(row), begin_ns=begin, end_ns=end)
 
 
-def _place(times: Intervals, at_ns: Int64) -> Int64:
-    """Return in which interval each instant lies, UNKNOWN for none; they are ascending and disjoint, and may touch."""
-    if len(times) == 0:
-        return np.full(len(at_ns), UNKNOWN)
-    place = np.searchsorted(times.begin_ns, at_ns, "right") - 1
-    return np.where((place >= 0) & (at_ns < times.end_ns[place]), place, UNKNOWN)
-
-
 def _rank(pid: int, waiting: Waiting, own: Own, iterations: Intervals) -> RankWaiting:
     its = waiting.where(waiting.pid == pid)
     causes = np.bincount(its.cause, weights=its.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
@@ -452,154 +327,3 @@ def _of_rank(pid: int, times: IterationTimes, iterations: Intervals, known: Know
     mine = known.collectives.pid == pid
     own = together(known.collectives.where(mine), known.members.where(mine))
     return OfRank(durations(times.where(times.pid == pid)), rank_bandwidths(own, iterations, world.world_size, None))
-
-
-@dataclass(frozen=True, eq=False)
-class _Things:
-    """What is waited for, row by row, and whether anything else is at the same time; for the rest as `Behind`.
-
-    `mates` says of some things which processes can wait for each; shape (things, processes).
-    """
-
-    kind: Kind
-    group: int
-    thing: Int64
-    shared: Bool
-    mates: Callable[[Int64], Bool]
-    of_mates: int
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """Stretches of some processes, each within one window and one turn."""
-
-    pids: Int64
-    parts: Waiting
-    window: Int64
-    windows: int
-
-    def of(self, cause: Cause) -> Int64:
-        """Return the rows with one cause."""
-        return np.flatnonzero(self.parts.cause == _NUMBER[cause])
-
-    def by_process(self, cause: Cause) -> Int64:
-        """Return for how long each process waits for a cause in each window; shape (processes, windows), ns."""
-        own = self.of(cause)
-        cell = np.searchsorted(self.pids, self.parts.pid[own]) * self.windows + self.window[own]
-        ns = np.bincount(cell, self.parts.length_ns[own], minlength=len(self.pids) * self.windows)
-        return ns.astype(np.int64).reshape(len(self.pids), self.windows)
-
-    def summed(self, cause: Cause, rows: Int64, things: _Things) -> Behind:
-        """Return for how long what was waited for, of some rows."""
-        own, count, shared = self.parts.where(rows), len(self.pids), things.shared
-        different, of_thing = np.unique(things.thing, return_inverse=True)
-        cells, cell = np.unique(of_thing.reshape(-1) * self.windows + self.window[rows], return_inverse=True)
-        place = cell.reshape(-1) * count + np.searchsorted(self.pids, own.pid)
-
-        def by_process(which: Bool) -> Int64:
-            ns = np.bincount(place[which], own.length_ns[which], minlength=len(cells) * count)
-            return ns.astype(np.int64).reshape(len(cells), count)
-
-        every, alone = by_process(np.ones(len(rows), bool)), by_process(~shared)
-        thing = different[cells // self.windows]
-        is_mate = things.mates(thing)
-        return Behind(
-            kind=np.full(len(cells), int(things.kind)),
-            thing=thing,
-            group=np.full(len(cells), things.group),
-            cause=np.full(len(cells), _NUMBER[cause]),
-            window=cells % self.windows,
-            ns=every.sum(axis=1),
-            most_ns=np.where(is_mate, every, 0).max(axis=1, initial=0),
-            median_ns=_median(alone, is_mate),
-            mates=is_mate.sum(axis=1),
-            of_mates=np.full(len(cells), things.of_mates),
-            shared_ns=(every - alone).sum(axis=1),
-        )
-
-
-def _median(values: Int64, which: Bool) -> Int64:
-    """Return the median of some values of each row, 0 of none."""
-    found, some = np.zeros(len(values)), which.any(axis=1)
-    found[some] = np.nanmedian(np.where(which, values, np.nan)[some], axis=1)
-    return np.rint(found).astype(np.int64)
-
-
-def _behind(told: _Told, asked: _Asked) -> Behind:
-    """Return what was waited for by one host's processes."""
-    found = []
-    for cause in (LATE_RANK, HOST):
-        rows = asked.of(cause)
-        rows = rows[asked.parts.culprit[rows] != NOBODY]
-        culprit, nothing = asked.parts.culprit[rows], np.zeros(len(rows), bool)
-        things = _Things(Kind.RANK, UNKNOWN, culprit, nothing, told.are_mates, EVERYBODY)
-        found.append(asked.summed(cause, rows, things))
-    for cause in (LINK_FULL, OTHER_TRAFFIC):
-        rows = asked.of(cause)
-        for group in np.unique(asked.parts.group[rows]).tolist():
-            found.append(_of_links(told, asked, cause, rows[asked.parts.group[rows] == group]))
-    return concatenate(Behind, [*found, _of_flows(told.own, told.wires, told.excuses.lost, told.world.windows)])
-
-
-def _of_links(told: _Told, asked: _Asked, cause: Cause, rows: Int64) -> Behind:
-    """Return which links were waited for by the members of one communicator."""
-    group, at_ns = int(asked.parts.group[rows[0]]), asked.parts.begin_ns[rows]
-    wire = told.wires.of(group)
-    if group in told.wires.groups:
-        side = np.append(wire.links.best, UNKNOWN)[_place(wire.turn, at_ns)]
-    else:
-        side = _own_side(told.own, _FULL[cause], at_ns)
-    rows, at_ns, side = rows[side != UNKNOWN], at_ns[side != UNKNOWN], side[side != UNKNOWN]
-    shared, members = contains(wire.links.several, at_ns), told.in_group(group)
-
-    def mates(things: Int64) -> Bool:
-        return np.tile(members, (len(things), 1))
-
-    return asked.summed(cause, rows, _Things(Kind.LINK, group, side, shared, mates, told.of_mates(group)))
-
-
-def _own_side(own: Own, what: What, at_ns: Int64) -> Int64:
-    """Return which of a host's own links is full at some instants, the one that is so for longest; UNKNOWN where none.
-
-    Of a communicator that not all hosts know no other host's links are known.
-    """
-    full = {key: times for key, times in own.spans.items() if key.what is what and isinstance(key.link, int)}
-    side = np.full(len(at_ns), UNKNOWN)
-    for key in sorted(full, key=lambda key: full[key].total_ns):
-        number = Side(own.number, int(key.link), key.direction).number  # type: ignore[arg-type]
-        side = np.where(contains(full[key], at_ns), number, side)
-    return side
-
-
-def _of_flows(own: Own, wires: Wires, lost: Intervals, windows: Windows) -> Behind:
-    """Return for how long it was waited for each of the host's flows to recover."""
-    places = dict[str, int](), dict[str, list[Intervals]]()
-    for place, (key, times) in enumerate(own.spans.items()):
-        if key.what in (What.RECOVERS, What.RESENDS):
-            places[0].setdefault(key.flow, place)
-            number = own.flow_number(place)
-            silent = [wire.lost[number] for wire in wires.groups.values() if number in wire.lost]
-            places[1].setdefault(key.flow, []).extend([times] if key.what is What.RECOVERS else silent)
-    parts = []
-    for flow, place in places[0].items():
-        ns = windows.of(union(places[1][flow]) & lost)
-        rows = np.flatnonzero(ns)
-        parts.append(_of_flow(own.flow_number(place), rows, ns[rows]))
-    return concatenate(Behind, parts)
-
-
-def _of_flow(thing: int, window: Int64, ns: Int64) -> Behind:
-    same = np.ones(len(window), np.int64)
-    return Behind(
-        kind=int(Kind.PATH) * same,
-        thing=thing * same,
-        group=UNKNOWN * same,
-        cause=_NUMBER[LOSS] * same,
-        window=window,
-        ns=ns,
-        most_ns=ns,
-        median_ns=ns,
-        mates=same,
-        of_mates=same,
-        shared_ns=0 * same,
-    )

@@ -143,6 +143,14 @@ def test_who_waits_for_another_communicator_does_not_wait_for_this_one() -> None
     assert by_links(account(around, times), {0: [A, B, C]}, LINKS, TEN).ns[0, 0].tolist() == [40, 0]
 
 
+def test_time_in_which_two_communicators_wait_for_a_link_is_one_time() -> None:
+    times = GroupTimes((link(1, spans((0, 40))),), {}, NOBODY_HOLDS)
+    around = waiting((A, 0, 30, LINK_FULL, NOBODY), (B, 20, 40, LINK_FULL, NOBODY))
+    around = replace(around, group=np.array([0, 7]))
+    both = Account(around, around, {0: times, 7: times})
+    assert by_links(both, {0: [A], 7: [B]}, LINKS, TEN).ns[0, 0].tolist() == [40, 0]
+
+
 def test_time_that_is_in_enough_sets_counts_once_and_touching_is_no_overlap() -> None:
     def pairs(count: int, *sets: Intervals) -> list[tuple[int, int]]:
         found = at_least(sets, count)

@@ -65,6 +65,8 @@ def same_waiting(found: dict[str, Any], whole: dict[str, Any], *, in_words: bool
     assert found["verdict_case"] == whole["verdict_case"]
     assert not in_words or found["verdict"] == whole["verdict"]
     named = ("kind", "rank", "ranks", "link", "cause", "doing", "iterations", "first_iteration", "since_ns")
+    shares = [[each["share"] for each in one["stragglers"]] for one in (found, whole)]
+    assert shares[0] == pytest.approx(shares[1], rel=1e-3)
     assert [{name: each[name] for name in named} for each in found["stragglers"]] == [
         {name: each[name] for name in named} for each in whole["stragglers"]
     ]
@@ -151,6 +153,14 @@ def test_a_slow_link_of_a_part_of_the_job(hosts, tmp_path, ranks, size):
     assert full["ranks"] == [1]
     held = {each["rank"] for each in found["waiting"]["by_rank"] if each["causes_s"]["link_full"] > 1.0}
     assert [held] == [set(part) for part in parts_of(ranks, size) if 1 in part]
+
+
+@pytest.mark.parametrize("others", [1, 2, 3])
+def test_the_median_of_mates_on_several_hosts_is_that_of_the_account(hosts, tmp_path, others):
+    """As many as two wait for a late rank on hosts of their own; one of them posts early, and waits for longer."""
+    job = late(others + 1, rate_bps=1e10)
+    traces = hosts(with_late_rank(job, 0, 30 * MS))
+    same_waiting(digested(traces, tmp_path / "digests"), of_traces(traces))
 
 
 def test_what_one_host_alone_saw_of_the_job_s_communicator_is_of_it_too():
