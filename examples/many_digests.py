@@ -3,7 +3,8 @@
     python examples/many_digests.py out/digests/job=ddp/host=h0 out/many --hosts 1000 --ranks 8 --iterations 1000
 
 What each rank did and waited for is what one of the real ranks did and waited for; who that is, chance decides. With
---alone each host's digest is one that was made of it alone.
+--alone each host's digest is one that was made of it alone. With --parts each rank's collectives are of a communicator
+of one rank of every host, as the replicas of a model are that is sharded over each.
 """
 
 from __future__ import annotations
@@ -55,13 +56,21 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8, help="on each host")
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--alone", action="store_true", help="each made alone")
+    parser.add_argument("--parts", action="store_true", help="in communicators of one rank of every host")
     options = parser.parse_args()
     given = options.source, options.target, options.hosts, options.ranks, options.iterations
-    multiply(*given, alone=options.alone)
+    multiply(*given, alone=options.alone, parts=options.parts)
 
 
 def multiply(
-    source: Path, target: Path, hosts: int, ranks: int = 2, iterations: int = 0, *, alone: bool = False
+    source: Path,
+    target: Path,
+    hosts: int,
+    ranks: int = 2,
+    iterations: int = 0,
+    *,
+    alone: bool = False,
+    parts: bool = False,
 ) -> Path:
     """Write digests of `hosts` with `ranks` each, and as many iterations as asked for, or as there are.
 
@@ -76,6 +85,7 @@ def multiply(
     for number, name in enumerate(names):
         dealt = rng.permutation(np.resize(_pids(base), ranks))
         digest = _of_host(base, number, name, dealt)
+        digest = _in_parts(digest, number, hosts) if parts else digest
         if alone:
             made = f"{number:016x}"
             digest = replace(digest, host=replace(digest.host, made=made))
@@ -209,6 +219,29 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
             way_busy=_ways(tables.way_busy, [row for _, row in ways]),
             spans=_spans(tables.spans, [place for _, place in spans]),
         ),
+    )
+
+
+def _in_parts(digest: Digest, number: int, hosts: int) -> Digest:
+    """Return a host's digest whose ranks are each in a communicator with one of every host, a ring of hosts."""
+    table, ranks = digest.tables.collectives, len(digest.host.ranks)
+    of_part = replace(table, group=table.pid, ranks=np.full(len(table), hosts), number=np.full(len(table), number))
+    ways = tuple(
+        replace(way, flows=_ring((way.pid - 1) % ranks, number, hosts)) for way in digest.host.ways
+    )  # fmt: skip
+    return replace(digest, host=replace(digest.host, ways=ways), tables=replace(digest.tables, collectives=of_part))
+
+
+def _ring(place: int, number: int, hosts: int) -> tuple[str, ...]:
+    """Return the flows of a rank with those that have its place on the next host and on the one before."""
+
+    def address(number: int, port: int) -> str:
+        return f"10.{number // 256}.{number % 256}.1:{port + place}"
+
+    after, before = (number + 1) % hosts, (number - 1) % hosts
+    return (
+        f"{address(number, 40_000)} → {address(after, 50_000)}",
+        f"{address(number, 50_000)} → {address(before, 40_000)}",
     )
 
 

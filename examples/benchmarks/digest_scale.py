@@ -30,7 +30,7 @@ from synthetic import MS, Job, with_late_rank
 
 COMMAND = [NETPROF] if Path(NETPROF).exists() else [sys.executable, "-m", "netprof"]
 
-
+_ALONE, _PARTS = "each alone", "each alone, of a job whose communicators are of one rank of every host"
 _HEADINGS = f"{'hosts':>6} {'MB':>6} {'seconds':>8} {'CPU s':>7} {'CPU ms/host':>12} {'driver MB':>10} {'all MB':>7}"
 
 
@@ -51,17 +51,20 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8, help="on each host")
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--alone", action="store_true", help="only those that were each made alone")
+    parser.add_argument("--parts", action="store_true", help="only those, in communicators of one rank of every host")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the digests")
     options = parser.parse_args()
     say_speed()
     place = Path(tempfile.mkdtemp(prefix="netprof-digests-", dir=options.directory))
     try:
         host = digest_of(options.trace or made_trace(place), place)
-        for alone in (True,) if options.alone else (False, True):
-            print(f"\ndigests made {'each alone' if alone else 'in one go'}")
+        every = {"in one go": {}, _ALONE: {"alone": True}, _PARTS: {"alone": True, "parts": True}}
+        only = [_PARTS] if options.parts else [_ALONE] if options.alone else list(every)
+        for how in only:
+            print(f"\ndigests made {how}")
             print(_HEADINGS)
             for hosts in (int(text) for text in options.hosts.split(",")):
-                measure(host, place / str(hosts), (hosts, options.ranks, options.iterations), alone=alone)
+                measure(host, place / str(hosts), (hosts, options.ranks, options.iterations), every[how])
     finally:
         shutil.rmtree(place)
 
@@ -76,13 +79,13 @@ def digest_of(trace: Path, place: Path) -> Path:
     return place / "one"
 
 
-def measure(source: Path, place: Path, size: tuple[int, int, int], *, alone: bool) -> None:
+def measure(source: Path, place: Path, size: tuple[int, int, int], how: dict[str, bool]) -> None:
     """Make the digests, report them in a process of its own, print one line of the table.
 
-    `size` is how many hosts, ranks on each, and iterations there are.
+    `size` is how many hosts, ranks on each, and iterations there are, `how` what `multiply` is told besides.
     """
     hosts, ranks, iterations = size
-    multiply(source, place, hosts, ranks, iterations, alone=alone)
+    multiply(source, place, hosts, ranks, iterations, **how)
     size_bytes = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     cost = run([*COMMAND, "report", str(place), "--json"])
     shutil.rmtree(place)
