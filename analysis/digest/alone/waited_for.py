@@ -137,8 +137,8 @@ class Asked:
             return ns.astype(np.int64).reshape(len(cells), count)
 
         every, alone = by_process(np.ones(len(rows), bool)), by_process(~shared)
-        thing = different[cells // self.windows]
-        is_mate = things.mates(thing)
+        row = cells // self.windows
+        thing, is_mate = different[row], things.mates(different)[row]
         return Behind(
             kind=np.full(len(cells), int(things.kind)),
             thing=thing,
