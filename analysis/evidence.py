@@ -500,6 +500,7 @@ class Evidence:
             rtt_ns=self.round_trips_ns,
             unplaced=self.unplaced,
             stopped=self.stopped,
+            apart_ns=clock_bounds(self.hosts).apart_ns,
         )
 
     @cached_property

@@ -227,22 +227,15 @@ def _in_parts(digest: Digest, number: int, hosts: int) -> Digest:
     table, ranks = digest.tables.collectives, len(digest.host.ranks)
     of_part = replace(table, group=table.pid, ranks=np.full(len(table), hosts), number=np.full(len(table), number))
     ways = tuple(
-        replace(way, flows=_ring((way.pid - 1) % ranks, number, hosts)) for way in digest.host.ways
+        replace(way, flow=_ring((way.pid - 1) % ranks, number, hosts)) for way in digest.host.ways
     )  # fmt: skip
     return replace(digest, host=replace(digest.host, ways=ways), tables=replace(digest.tables, collectives=of_part))
 
 
-def _ring(place: int, number: int, hosts: int) -> tuple[str, ...]:
-    """Return the flows of a rank with those that have its place on the next host and on the one before."""
-
-    def address(number: int, port: int) -> str:
-        return f"10.{number // 256}.{number % 256}.1:{port + place}"
-
-    after, before = (number + 1) % hosts, (number - 1) % hosts
-    return (
-        f"{address(number, 40_000)} → {address(after, 50_000)}",
-        f"{address(number, 50_000)} → {address(before, 40_000)}",
-    )
+def _ring(place: int, number: int, hosts: int) -> str:
+    """Return the flow from a rank to the one that has its place on the next host."""
+    after = (number + 1) % hosts
+    return f"10.{number // 256}.{number % 256}.1:{40_000 + place} → 10.{after // 256}.{after % 256}.1:{50_000 + place}"
 
 
 def _dealt_sets(sets: tuple[SpanSet, ...], pairs: list[tuple[int, int]]) -> list[tuple[SpanSet, int]]:

@@ -63,7 +63,7 @@ class Sources:
 
     `waits` is by process, `exposed` what of them lies in whole iterations, `around` in all of them that are in sight;
     `rtt_ns`, `resent` and `resends` are by the flow's row; `unplaced` is by process when bytes passed at a time that is
-    not known, `stopped` when it was seen stopped.
+    not known, `stopped` when it was seen stopped. The clocks of hosts may be `apart_ns` apart.
     """
 
     waits: Mapping[int, Intervals]
@@ -80,6 +80,7 @@ class Sources:
     rtt_ns: Int64
     unplaced: Mapping[int, Intervals]
     stopped: Mapping[int, Intervals]
+    apart_ns: float
 
 
 def make_account(sources: Sources) -> Account:
@@ -183,7 +184,7 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     loss = recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow])
     moved = union([merge(activities[pid].first_ns, activities[pid].last_ns + 1) for pid in pids if pid in activities])
     sent = {pid: activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns for pid in pids}
-    least_ns = least_silence_ns(int(sources.rtt_ns[flows].max(initial=0)))
+    least_ns = least_silence_ns(int(sources.rtt_ns[flows].max(initial=0)), sources.apart_ns)
     resends = {flow: times for flow, times in sources.resends.times().items() if flow in flows}
     held, unseen = lost_unseen(silences(sent, moved, least_ns), resends)
     for flow, times in unseen.items():

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import Bottleneck
+from netprof.analysis.events.members import UNTOLD_NS
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
 
@@ -98,9 +99,12 @@ class GroupTimes:
         return union(list(self.loss.values()))
 
 
-def least_silence_ns(rtt_ns: int) -> int:
-    """Return for how long nothing has to move for a host to hold everybody, given the longest round trip."""
-    return max(LEAST_SILENCE_NS, _ROUND_TRIPS * rtt_ns)
+def least_silence_ns(rtt_ns: int, apart_ns: float) -> int:
+    """Return for how long nothing has to move for a host to hold everybody.
+
+    Given the longest round trip, and how far the clocks of the hosts may be apart.
+    """
+    return max(LEAST_SILENCE_NS, _ROUND_TRIPS * rtt_ns) + int(min(apart_ns, UNTOLD_NS))
 
 
 def silences(sent_ns: Mapping[int, Int64], moved: Intervals, least_ns: int) -> Held:

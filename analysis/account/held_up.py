@@ -17,19 +17,19 @@ from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OT
 from netprof.analysis.account.group_times import GroupTimes
 from netprof.analysis.account.pieces import cut_at
 from netprof.analysis.account.waiting import Waiting
-from netprof.analysis.tables.columns import Bool, Float64, Int32, Int64, distinct
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int32, Int64, distinct
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge, union
-from netprof.analysis.wire.paths import BusyClocks, Paths
+from netprof.analysis.wire.paths import BusyClocks, PathKey, Paths
 
-_MAIN = 0.1
+MAIN = 0.1
 """Share of the bytes of the way that carries the most from which on another one is its sibling."""
 
 
 def main_ways(paths: Paths, sent_bytes: Int64) -> Int64:
     """Return the ways that carry enough to be compared; `sent_bytes` are by flow."""
     amount = np.bincount(paths.of_flow, weights=sent_bytes, minlength=len(paths.keys))
-    return np.flatnonzero(amount >= max(_MAIN * amount.max(initial=0), 1))
+    return np.flatnonzero(amount >= max(MAIN * amount.max(initial=0), 1))
 
 
 class Kind(IntEnum):
@@ -155,7 +155,8 @@ def by_paths(
     flows = [np.flatnonzero(paths.of_flow == path).tolist() for path in main.tolist()]
     for group, pids in members.items():
         times = account.groups.get(group)
-        own = np.array([place for place, path in enumerate(main) if paths.keys[path].pid in pids], np.int64)
+        between = [_is_between(paths.keys[path], pids) for path in main.tolist()]
+        own = np.flatnonzero(between)
         if times is None or len(own) == 0:
             continue
         recovering, slow = (_most_wait(account.around.of(cause), group, pids) for cause in CAUSES[Kind.PATH])
@@ -168,6 +169,11 @@ def by_paths(
     for place, each in enumerate(again):
         found[place, 0] = windows.of(union(each))
     return HeldUp(Kind.PATH, tuple(paths.keys[path] for path in main.tolist()), found)
+
+
+def _is_between(path: PathKey, pids: Sequence[int]) -> bool:
+    """Tell whether a way is between two of some processes, or from one of them to nobody knows whom."""
+    return path.pid in pids and (path.to_pid in pids or path.to_pid == UNKNOWN)
 
 
 def more_than_siblings(values: Float64) -> Float64:

@@ -18,7 +18,7 @@ from netprof.analysis.account.causes import (
     WAIT_CAUSES,
     Cause,
 )
-from netprof.analysis.account.group_times import Held, Times
+from netprof.analysis.account.group_times import LEAST_SILENCE_NS, Held, Times
 from netprof.analysis.account.pieces import NOTHING, Pieces, contains, cut_at, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
@@ -137,6 +137,8 @@ def _of_process(pid: int, waits: Intervals, known: Known) -> Waiting:
             give(unplaced, UNSEEN)
         under_way, arrived = part.cut(moved_ns[part.row])
         give(arrived, HOST, pid)
+        untold, under_way = under_way.cut(_may_come_until(mine, others)[under_way.row])
+        found.append(_by_wire(pid, untold, number, times, NO_TIME))
         found.append(_by_wire(pid, under_way, number, times, known.all_seen[number]))
     return _in_order(concatenate(Waiting, found))
 
@@ -148,6 +150,15 @@ def _late_until(mine: Collectives, others: Members) -> Int64:
     late receiver. Nor is it said of one that posts later by less than the hosts' clocks tell.
     """
     return np.where(others.ready_ns <= mine.end_ns, others.late_ns, mine.posted_ns)
+
+
+def _may_come_until(mine: Collectives, others: Members) -> Int64:
+    """Return until when another member may still be to come to each collective, as far as clocks tell.
+
+    What is shorter than a silence is none, as little as that.
+    """
+    matters = (others.ready_ns <= mine.end_ns) & (others.untold_ns > LEAST_SILENCE_NS)
+    return np.where(matters, others.ready_ns + others.untold_ns, mine.posted_ns)
 
 
 def _all_moved_ns(mine: Collectives, others: Members, moved_ns: Int64) -> Int64:
@@ -184,7 +195,7 @@ def _all_seen(group: int, members: Members, collectives: Collectives) -> Interva
 def _by_wire(pid: int, part: Pieces, group: int, times: Times | None, all_seen: Intervals) -> Waiting:
     """Explain what is left by what the wire did; all that nothing explains is the transport's.
 
-    While members are not recorded it may as well be that they are late, or busy.
+    While members are not recorded, or may not have come yet, it may as well be that they are late, or busy.
     """
     left, found = merge(part.begin_ns, part.end_ns), []
     if times is not None:

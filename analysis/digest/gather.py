@@ -87,7 +87,8 @@ def _gather(evidence: Evidence) -> Gathered:
         waited, windows = _rows(table), WindowTimes(table.begin_ns, table.end_ns)
         if alone:
             times = times_of_ranks(evidence, table.pids.tolist(), Windows(table.begin_ns, table.end_ns))
-            ways = find_ways(evidence, table.begin_ns, table.end_ns)
+    if alone:
+        ways = find_ways(evidence, windows.begin_ns, windows.end_ns)
     return Gathered(
         waited,
         empty(Waited),

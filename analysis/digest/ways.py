@@ -1,34 +1,34 @@
-"""The ways between ranks that a digest of one host alone keeps, and for how long TCP was busy on each."""
+"""The connections that a digest of one host alone keeps, one way each, and for how long TCP was busy on them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from netprof.analysis.account.held_up import main_ways
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Columns, Float64, Int64, concatenate
 from netprof.analysis.tables.flow_table import Flows
-from netprof.analysis.wire.paths import PathKey
 from netprof.schema import TRANSMIT
 
 _MOST = 1024
-"""Ways of a host: in an all-to-all each process has as many as there are ranks."""
-_NO_TIME = np.zeros(0, np.int64)
+"""Connections of a host: in an all-to-all each process has as many as there are ranks, or more."""
+_MEASURED = 0.01
+"""Share of the bytes of the connection that carries the most from which on one is worth a row an iteration."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """The flows from a process to another one: local and remote address and port of each, as one text.
+    """What a process sends on one connection: local and remote address and port as one text; bytes with headers.
 
-    `main` says that enough is sent there for it to be compared with others.
+    To which process that goes the other host's digest says.
     """
 
     pid: int
-    flows: tuple[str, ...]
-    main: bool
+    flow: str
+    sent_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +40,19 @@ class WayBusy(Columns):
     busy_ns: Int64
 
 
+class WayKey(NamedTuple):
+    """A connection of a process."""
+
+    pid: int
+    flow: str
+
+
 @dataclass(frozen=True, eq=False)
 class FoundWays:
-    """By way, its flows, and of main ones for how long they were busy in each of `windows` iterations; ns."""
+    """By connection, the bytes sent, and of those that carry enough how busy it was in each of `windows` iterations."""
 
-    flows: Mapping[PathKey, tuple[str, ...]]
-    busy_ns: Mapping[PathKey, Int64]
+    sent_bytes: Mapping[WayKey, int]
+    busy_ns: Mapping[WayKey, Int64]
     windows: int
 
 
@@ -54,15 +61,13 @@ NO_WAYS = FoundWays({}, {}, 0)
 
 def find_ways(evidence: Evidence, begin_ns: Int64, end_ns: Int64) -> FoundWays:
     """Return the ways of a recording, or of a piece of one, and how busy they were in some iterations."""
-    paths, flows = evidence.paths, evidence.fold.flows
-    main = main_ways(paths, evidence.fold.totals(TRANSMIT).wire_bytes).tolist()
-    others = sorted(set(range(len(paths.keys))) - set(main))
-    first = [*main, *others][:_MOST]
-    rows = {paths.keys[place]: np.flatnonzero(paths.of_flow == place).tolist() for place in first}
-    compared = {paths.keys[place] for place in main} & set(rows)
-    busy = {key: evidence.busy_clocks.during(rows[key], begin_ns, end_ns) for key in compared}
+    flows, sent = evidence.fold.flows, evidence.fold.totals(TRANSMIT).wire_bytes
+    rows = np.argsort(-sent, kind="stable")[:_MOST]
+    keys = {row: WayKey(int(flows.pid[row]), flow_name(row, flows)) for row in rows.tolist()}
+    measured = rows[sent[rows] >= max(_MEASURED * sent.max(initial=0), 1)].tolist()
+    busy = {keys[row]: evidence.busy_clocks.during([row], begin_ns, end_ns) for row in measured}
     return FoundWays(
-        {key: tuple(flow_name(row, flows) for row in own) for key, own in rows.items()},
+        {key: int(sent[row]) for row, key in keys.items()},
         {key: np.rint(each).astype(np.int64) for key, each in busy.items()},
         len(begin_ns),
     )
@@ -81,25 +86,26 @@ def other_end(flow: str) -> str:
 
 def merge_ways(parts: Sequence[FoundWays]) -> FoundWays:
     """Return the ways of consecutive pieces; one that a piece does not have was not busy in it."""
-    flows: dict[PathKey, tuple[str, ...]] = {}
-    for key, own in (item for part in parts for item in part.flows.items()):
-        flows[key] = tuple(dict.fromkeys((*flows.get(key, ()), *own)))
-    main = {key for part in parts for key in part.busy_ns}
+    sent: dict[WayKey, int] = {}
+    for key, amount in (item for part in parts for item in part.sent_bytes.items()):
+        sent[key] = sent.get(key, 0) + amount
+    measured = {key for part in parts for key in part.busy_ns}
     busy = {
-        key: np.concatenate([part.busy_ns.get(key, np.zeros(part.windows, np.int64)) for part in parts]) for key in main
+        key: np.concatenate([part.busy_ns.get(key, np.zeros(part.windows, np.int64)) for part in parts])
+        for key in measured
     }
-    return FoundWays(flows, busy, sum(part.windows for part in parts))
+    return FoundWays(sent, busy, sum(part.windows for part in parts))
 
 
 def ways_table(found: FoundWays) -> tuple[tuple[Way, ...], WayBusy]:
-    """Return what is written of ways."""
-    keys, parts = list(found.flows)[:_MOST], []
+    """Return what is written of ways, those that carry the most first."""
+    keys = sorted(found.sent_bytes, key=lambda key: (-found.sent_bytes[key], key))[:_MOST]
+    parts = []
     for number, key in enumerate(keys):
-        busy_ns = found.busy_ns.get(key, _NO_TIME)
+        busy_ns = found.busy_ns.get(key, np.zeros(0, np.int64))
         window = np.flatnonzero(busy_ns)
         parts.append(WayBusy(np.full(len(window), number), window, busy_ns[window]))
-    ways = tuple(Way(key.pid, found.flows[key], key in found.busy_ns) for key in keys)
-    return ways, concatenate(WayBusy, parts)
+    return tuple(Way(*key, found.sent_bytes[key]) for key in keys), concatenate(WayBusy, parts)
 
 
 def spread_over(values: Float64, own: tuple[Int64, Int64], wanted: tuple[Int64, Int64]) -> Float64:

@@ -17,6 +17,9 @@ _AT_EDGES = 2  # collectives that only one of them was seen to finish, however f
 _SURE = 0.8
 """Share of a rank's collectives that have to fit another's for the two to be of one communicator."""
 
+UNTOLD_NS = 1 << 60
+"""As long as nobody knows."""
+
 Traffic = Mapping[tuple[int, int], float]
 """Bytes that went between two processes; (a, b) and (b, a) alike."""
 
@@ -27,7 +30,8 @@ class Members(Columns):
 
     `event` is the same number on all members of a collective, and `group` on all members of a communicator; -1 where
     nobody else was seen. `ready_ns` is when the last member that was seen posted it and `last_pid` that member, UNKNOWN
-    where the hosts' clocks do not tell which one was last; until `late_ns` this member surely waited for another one.
+    where the hosts' clocks do not tell which one was last; until `late_ns` this member surely waited for another one,
+    and for `untold_ns` from `ready_ns` on another one may still have been to come, as far as the clocks tell.
     `seen` of its `ranks` were seen, this one included; `ranks` is UNKNOWN where nothing says it.
     """
 
@@ -36,6 +40,7 @@ class Members(Columns):
     ready_ns: Int64
     last_pid: Int64
     late_ns: Int64
+    untold_ns: Int64
     seen: Int64
     ranks: Int64
 
@@ -102,38 +107,70 @@ def views_of(collectives: Collectives, ranks: Mapping[int, int], world_size: int
     return views
 
 
-def communicators(views: Sequence[View], traffic: Traffic, patience: int | None = None) -> list[list[View]]:
+def communicators(
+    views: Sequence[View], traffic: Traffic, *, guess: bool = True, patience: int | None = None
+) -> list[list[View]]:
     """Put the views of one communicator together, the ones with the most collectives first.
 
     Those that may be of it are tried by what they exchanged with its members so far: in a ring each member exchanges
-    bytes with two others only. After `patience` in a row that do not fit no other is tried.
+    bytes with two others only. After `patience` in a row that do not fit no other is tried. Where nothing is known to
+    be exchanged, and more fit than there is room for, the first ones are taken; or none, if it is not to `guess`.
     """
     left, near = dict.fromkeys(sorted(views, key=lambda view: -len(view.rows))), _neighbours(traffic)
-    found = []
+    found, untold = [], set()
     while left:
         seed = next(iter(left))
         del left[seed]
-        found.append(_with_others(seed, left, near, patience))
+        members, may_be = [seed], _MayBe(seed, left, near)
+        _join(members, may_be, left, patience, guess=guess)
+        kind = seed.ranks, int(seed.collectives.backend[0])
+        if not guess and kind not in untold and not _join_sure(members, may_be, left, patience):
+            untold.add(kind)  # what fits one of them may be another one's
+        found.append(members)
     return found
 
 
-def _with_others(
-    seed: View, left: dict[View, None], near: Mapping[int, Mapping[int, float]], patience: int | None
-) -> list[View]:
-    """Return the members of a communicator of which one is known; they are taken away from those that are left."""
-    members, unlike, may_be = [seed], 0, _MayBe(seed, left, near)
-    while may_be.exchanged and len(members) != seed.ranks and unlike != patience:
+def _join(members: list[View], may_be: _MayBe, left: dict[View, None], patience: int | None, *, guess: bool) -> None:
+    """Let those join that exchanged the most with members so far, until it is whole; the first ones, where to guess."""
+    unlike = 0
+    while len(members) != members[0].ranks and unlike != patience and may_be.exchanged:
         view = may_be.nearest()
-        partner = partners(view.collectives, seed.collectives) if _can_join(members, view) else None
-        if partner is None:
+        if may_be.exchanged[view] == 0 and not guess:
+            break
+        del may_be.exchanged[view]
+        if not _can_join(members, view):
             continue
         unlike += 1
-        if are_one(seed.collectives, view.collectives, partner):
+        partner = partners(view.collectives, members[0].collectives)
+        if are_one(members[0].collectives, view.collectives, partner):
             members.append(replace(view, partner=partner))
             del left[view]
             may_be.joins(view)
             unlike = 0
-    return members
+
+
+def _join_sure(members: list[View], may_be: _MayBe, left: dict[View, None], patience: int | None) -> bool:
+    """Let those join of which nothing is known to be exchanged, if no others might as well; say whether that is so."""
+    fit: dict[View, View] = {}
+    unlike, room, first = 0, members[0].ranks - len(members), members[0].collectives
+    if room == 0:
+        return True
+    for view in may_be.exchanged:
+        partner = partners(view.collectives, first)
+        unlike += 1
+        if are_one(first, view.collectives, partner):
+            fit[view] = replace(view, partner=partner)
+            unlike = 0
+        if len(fit) > room or unlike == patience:
+            return False
+    every = [*members, *fit.values()]
+    numbers = [view.number for view in every if view.number != UNKNOWN]
+    if len(set(numbers)) < len(numbers) or len({view.pid for view in every}) < len(every):
+        return False
+    members += fit.values()
+    for view in fit:
+        del left[view]
+    return True
 
 
 class _MayBe:
@@ -148,10 +185,8 @@ class _MayBe:
             self._of_pid[view.pid].append(view)
 
     def nearest(self) -> View:
-        """Take the one that exchanged the most."""
-        view = max(self.exchanged, key=lambda each: self.exchanged[each])
-        del self.exchanged[view]
-        return view
+        """Return the one that exchanged the most."""
+        return max(self.exchanged, key=lambda each: self.exchanged[each])
 
     def joins(self, view: View) -> None:
         """Count what others exchanged with a new member, too."""
@@ -222,6 +257,18 @@ def _summarize(
         last[rows] = collectives.pid[last_row[event[rows]]]
         seen[rows] = np.bincount(event[rows], minlength=count)[event[rows]]
     tells = clocks.tell(collectives.pid, collectives.posted_ns, last, ready)
+    untold = np.clip(clocks.room_ns(collectives.pid, last) - (ready - collectives.posted_ns), 0, UNTOLD_NS)
+    untold = _most_of(event, untold.astype(np.int64))
     unsure = np.unique(event[~tells & (event >= 0) & (collectives.pid != last)])
     known = np.where(np.isin(event, unsure), UNKNOWN, last)
-    return Members(event, group, ready, known, np.where(tells, ready, collectives.posted_ns), seen, ranks)
+    late = np.where(tells, ready, collectives.posted_ns)
+    return Members(event, group, ready, known, late, untold, seen, ranks)
+
+
+def _most_of(event: Int64, values: Int64) -> Int64:
+    """Return the largest value of each row's event; its own where it has none."""
+    found, known = values.copy(), event >= 0
+    most = np.zeros(int(event.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(most, event[known], values[known])
+    found[known] = most[event[known]]
+    return np.asarray(found)

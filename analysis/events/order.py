@@ -23,11 +23,20 @@ class ClockBounds:
 
         On one host there is one clock; elsewhere both bounds have to be less than what lies between.
         """
+        room_ns = self.room_ns(pid, later_pid)
+        return np.asarray((room_ns < 0) | (later_ns - at_ns > room_ns))
+
+    def room_ns(self, pid: Int64, other_pid: Int64) -> Float64:
+        """Return how far the clocks of two processes may be apart; less than 0 where they have one."""
         if not self.host_of:
-            return np.ones(len(pid), bool)
-        one, other = self._hosts(pid), self._hosts(later_pid)
-        room = np.where(one == other, 0.0, self.bound_ns[one] + self.bound_ns[other])
-        return np.asarray((one == other) | (later_ns - at_ns > room))
+            return np.full(len(pid), -1.0)
+        one, other = self._hosts(pid), self._hosts(other_pid)
+        return np.where(one == other, -1.0, self.bound_ns[one] + self.bound_ns[other])
+
+    @property
+    def apart_ns(self) -> float:
+        """How far any two clocks may be apart of which anything is known."""
+        return 2 * float(self.bound_ns[np.isfinite(self.bound_ns)].max(initial=0.0)) if self.host_of else 0.0
 
     def _hosts(self, pid: Int64) -> Int64:
         every, row = np.unique(pid, return_inverse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,14 +22,14 @@ from netprof.analysis.account.causes import (
     Cause,
 )
 from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, Windows
+from netprof.analysis.digest.alone.between import AllWays, Between, ways_between
 from netprof.analysis.digest.alone.busy_ways import BusyWays, slow_ns
 from netprof.analysis.digest.alone.explained import Explained
-from netprof.analysis.digest.alone.waited_for import EVERYBODY, Behind
+from netprof.analysis.digest.alone.waited_for import EVERYBODY, Behind, ByMates
 from netprof.analysis.digest.alone.whole_wire import Side
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.spans import SpanSet, What
-from netprof.analysis.digest.ways import other_end
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.findings.waiting_words import ALONE, HELD_UP, Blame, ranks_named
@@ -37,6 +38,7 @@ from netprof.analysis.tables.columns import Bool, Int64
 from netprof.schema import TRANSMIT
 from netprof.units import duration, percent, rate
 
+C = TypeVar("C", Behind, ByMates)
 _OF_RANK = (LATE_RANK, HOST)
 _OF_LINK = (LINK_FULL, OTHER_TRAFFIC)
 
@@ -80,33 +82,14 @@ class Names:
         return [place for place, link in used.items() if link.line_rate_bps is not None]
 
     @cached_property
-    def way_of_flow(self) -> dict[tuple[int, str], int]:
-        """The place of each flow's way in the list of its host's, by the host's number."""
-        return {
-            (number, flow): place
-            for number, host in self.hosts.items()
-            for place, way in enumerate(host.ways)
-            for flow in way.flows
-        }
+    def ways(self) -> AllWays:
+        """The ways between processes that carry enough to be compared."""
+        return ways_between(self.hosts)
 
-    @cached_property
-    def _sender(self) -> dict[str, int]:
-        """The process that sends each flow."""
-        return {
-            flow: way.pid + number * MOST_PIDS
-            for number, host in self.hosts.items()
-            for way in host.ways
-            for flow in way.flows
-        }
-
-    def way(self, number: int, place: int) -> Who:
-        """Return how a way of a host is called."""
-        way = self.hosts[number].ways[place]
-        pid, to_pid = way.pid + number * MOST_PIDS, self._sender.get(other_end(way.flows[0]))
-        ranks = tuple(self.ranks[each] for each in (pid, to_pid) if each in self.ranks)
-        address = way.flows[0].partition(" → ")[2].rpartition(":")[0]
-        to = address if to_pid is None else self.process(to_pid).label
-        return Who(f"{self.process(pid).label} → {to}", ranks=ranks)
+    def way(self, key: Between) -> Who:
+        """Return how a way is called."""
+        ranks = tuple(self.ranks[each] for each in (key.pid, key.to_pid) if each in self.ranks)
+        return Who(f"{self.process(key.pid).label} → {key.to_addr or self.process(key.to_pid).label}", ranks=ranks)
 
     def flow(self, thing: int) -> SpanSet:
         """Return the set of time that stands for a flow, by the flow's number."""
@@ -196,22 +179,22 @@ def held_up(
     """Return for how long most waited for each rank, link and way, by window, and how these are called."""
     keys = _keys(found.pids.tolist(), names)
     held = [_held(kind, found, list(of_kind), names, world.windows) for kind, of_kind in keys.items()]
-    row_of = {key: row for row, key in enumerate(held[Kind.PATH].keys)}
-    for key, slow in zip(ways.keys, _slow_ns(found, names, ways, world), strict=True):
-        held[Kind.PATH].ns[row_of[key], CAUSES[Kind.PATH].index(TRANSPORT)] = slow
+    held[Kind.PATH].ns[:, CAUSES[Kind.PATH].index(TRANSPORT)] = _slow_ns(found, names.ways, ways, world)
     return held, {(kind, key): who for kind, of_kind in keys.items() for key, who in of_kind.items()}
 
 
-def _slow_ns(found: Explained, names: Names, ways: BusyWays, world: World) -> Int64:
+def _slow_ns(found: Explained, ways: AllWays, busy: BusyWays, world: World) -> Int64:
     """Return for how long each way held up most of those that it is between, communicator by communicator."""
-    pids = np.array([names.hosts[number].ways[place].pid + number * MOST_PIDS for number, place in ways.keys], np.int64)
-    slow = np.zeros((len(ways.keys), len(world.windows)), np.int64)
-    if not ways.keys:
+    slow, busy_ns = np.zeros((2, len(ways.keys), len(world.windows)), np.int64)
+    for key, each in zip(busy.keys, busy.busy_ns, strict=True):
+        if key in ways.of_connection:
+            busy_ns[ways.of_connection[key]] += each
+    if not busy.keys:
         return slow
     for group, waited_ns in found.transport_ns.items():
         of_part = world.groups[group].pids
-        own = np.flatnonzero(np.isin(pids, list(of_part))) if of_part else np.arange(len(pids))
-        held = slow_ns(ways.busy_ns[own], waited_ns / max(len(of_part) or len(found.pids), 1))
+        own = np.flatnonzero(ways.within(of_part)) if of_part else np.arange(len(ways.keys))
+        held = slow_ns(busy_ns[own], waited_ns / max(len(of_part) or len(found.pids), 1))
         slow[own] = np.maximum(slow[own], held)
     return slow
 
@@ -219,39 +202,55 @@ def _slow_ns(found: Explained, names: Names, ways: BusyWays, world: World) -> In
 def _keys(pids: Sequence[int], names: Names) -> dict[Kind, dict[object, Who]]:
     """Return what may hold others up, and how it is called, by kind."""
     links: dict[object, Who] = {}
-    ways: dict[object, Who] = {}
     for number, host in names.hosts.items():
         for place, each in enumerate(host.links):
             if each.summary.ranks or each.summary.pids:
                 summary, name = names.link(Side(number, place, TRANSMIT))
                 links[number, place] = Who(name, ranks=summary.ranks, link=summary.device, host=host.host.name)
-        ways |= {(number, place): names.way(number, place) for place, way in enumerate(host.ways) if way.main}
+    ways: dict[object, Who] = {key: names.way(key) for key in names.ways.keys}
     return {Kind.RANK: {pid: names.process(pid) for pid in pids}, Kind.LINK: links, Kind.PATH: ways}
 
 
 def _held(kind: Kind, found: Explained, keys: Sequence[object], names: Names, windows: Windows) -> HeldUp:
-    """Return what most of the mates of each thing waited for it: the median of theirs, of each host by its mates.
+    """Return what most of the mates of each thing waited for it.
 
-    A link is waited for by the members of each communicator for itself, all together for no longer than a window lasts.
+    A link is waited for by the members of each communicator for itself, by all together for no longer than by the
+    process that waits for it the longest: they may wait at the same time.
     """
-    ns = np.zeros((len(keys), len(CAUSES[kind]), len(windows)), np.int64)
-    row_of = {key: row for row, key in enumerate(keys)}
-    causes = [WAIT_CAUSES.index(cause) for cause in CAUSES[kind]]
-    own = found.behind.where((found.behind.kind == kind) & np.isin(found.behind.cause, causes))
-    rows = np.array([row_of.get(_key(kind, thing, names), -1) for thing in own.thing.tolist()], np.int64)
-    own, rows = own.where(rows >= 0), rows[rows >= 0]
-    cells = (own.thing, own.group, own.cause, own.window)
-    order = np.lexsort((-own.median_ns, *cells))
-    own, rows = own.where(order), rows[order]
-    opens = np.logical_or.reduce([np.diff(each[order], prepend=-2) != 0 for each in cells])
-    first, mates = np.flatnonzero(opens), np.cumsum(own.mates)
-    before = np.repeat((mates - own.mates)[first], np.diff(np.append(first, len(order))))
-    twice, every = (mates - before) * 2, _of_mates(kind, own, found)
-    half_ns, more_ns = (_largest(own.median_ns, rows, first) for rows in (twice >= every, twice > every))
-    middle_ns = (half_ns + more_ns) // 2 if kind is Kind.RANK else half_ns
+    ns, longest_ns = np.zeros((2, len(keys), len(CAUSES[kind]), len(windows)), np.int64)
+    row_of, causes = {key: row for row, key in enumerate(keys)}, [WAIT_CAUSES.index(cause) for cause in CAUSES[kind]]
+
+    def of_kind(table: C) -> tuple[C, Int64]:
+        own = table.where((table.kind == kind) & np.isin(table.cause, causes))
+        rows = np.array([row_of.get(_key(kind, thing, names), -1) for thing in own.thing.tolist()], np.int64)
+        return own.where(rows >= 0), rows[rows >= 0]
+
+    own, rows = of_kind(found.by_mates)
+    first, middle_ns = _medians(kind, own, found)
     place = np.searchsorted(causes, own.cause[first])  # they are in the order of WAIT_CAUSES
     np.add.at(ns, (rows[first], place, own.window[first]), middle_ns)
-    return HeldUp(kind, tuple(keys), np.minimum(ns, windows.end_ns - windows.begin_ns))
+    if kind is Kind.LINK:
+        behind, rows = of_kind(found.behind)
+        place = np.searchsorted(causes, behind.cause)
+        np.maximum.at(longest_ns, (rows, place, behind.window), behind.most_alone_ns)
+        ns = np.minimum(ns, longest_ns)
+    return HeldUp(kind, tuple(keys), ns)
+
+
+def _medians(kind: Kind, own: ByMates, found: Explained) -> tuple[Int64, Int64]:
+    """Return how long the median one waited for each thing, cause by cause and window by window; the first row of each.
+
+    Of two that are in the middle a rank is held to both, a link to the one that waits for longer: half wait so long.
+    """
+    cells = (own.thing, own.group, own.cause, own.window)
+    order = np.lexsort((-own.ns, *cells))
+    sorted_by = own.where(order)
+    opens = np.logical_or.reduce([np.diff(each[order], prepend=-2) != 0 for each in cells])
+    first, mates = np.flatnonzero(opens), np.cumsum(sorted_by.mates)
+    before = np.repeat((mates - sorted_by.mates)[first], np.diff(np.append(first, len(order))))
+    twice, every = (mates - before) * 2, _of_mates(kind, sorted_by, found)
+    half_ns, more_ns = (_largest(sorted_by.ns, rows, first) for rows in (twice >= every, twice > every))
+    return order[first], (half_ns + more_ns) // 2 if kind is Kind.RANK else half_ns
 
 
 def _largest(values: Int64, which: Bool, first: Int64) -> Int64:
@@ -259,7 +258,7 @@ def _largest(values: Int64, which: Bool, first: Int64) -> Int64:
     return np.maximum.reduceat(np.where(which, values, 0), first) if len(first) else first
 
 
-def _of_mates(kind: Kind, own: Behind, found: Explained) -> Int64:
+def _of_mates(kind: Kind, own: ByMates, found: Explained) -> Int64:
     """Return how many there are on all hosts that may wait for each thing."""
     if kind is Kind.RANK:
         mates = np.array([found.mates.get(pid, EVERYBODY) for pid in own.thing.tolist()], np.int64)
@@ -272,6 +271,6 @@ def _key(kind: Kind, thing: int, names: Names) -> object:
         side = Side.of(thing)
         return side.host, side.link
     if kind is Kind.PATH:
-        number = thing // MOST_PIDS
-        return number, names.way_of_flow.get((number, names.flow(thing).flow), -1)
+        row = names.ways.of_flow.get((thing // MOST_PIDS, names.flow(thing).flow))
+        return None if row is None else names.ways.keys[row]
     return thing

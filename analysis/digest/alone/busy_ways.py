@@ -13,7 +13,7 @@ from netprof.analysis.account.held_up import Windows, more_than_siblings
 from netprof.analysis.digest.alone.explained import Explained
 from netprof.analysis.digest.alone.own import ways_in
 from netprof.analysis.digest.digest import Digest
-from netprof.analysis.tables.columns import Float32, Float64, Int64
+from netprof.analysis.tables.columns import Float64, Int64
 from netprof.model import HostClock
 
 
@@ -22,10 +22,10 @@ class BusyWays:
     """For how long ways were busy by iteration, shape (ways, iterations), ns; each is known by host and place there."""
 
     keys: tuple[tuple[int, int], ...]
-    busy_ns: Float32
+    busy_ns: Int64
 
 
-NO_WAYS = BusyWays((), np.zeros((0, 0), np.float32))
+NO_WAYS = BusyWays((), np.zeros((0, 0), np.int64))
 """Nobody asked."""
 
 
@@ -37,8 +37,9 @@ def transport_matters(found: Explained) -> bool:
 
 def busy_ways(number: int, digest: Digest, clock: HostClock, windows: Windows) -> BusyWays:
     """Return how busy the ways of one host were."""
-    main = [place for place, way in enumerate(digest.host.ways) if way.main]
-    return BusyWays(tuple((number, place) for place in main), ways_in(digest, clock, windows)[main].astype(np.float32))
+    measured = np.unique(digest.tables.way_busy.way).tolist()
+    busy_ns = np.rint(ways_in(digest, clock, windows)[measured]).astype(np.int64)
+    return BusyWays(tuple((number, place) for place in measured), busy_ns)
 
 
 def all_ways(parts: Sequence[BusyWays]) -> BusyWays:
@@ -46,7 +47,7 @@ def all_ways(parts: Sequence[BusyWays]) -> BusyWays:
     return BusyWays(tuple(key for part in parts for key in part.keys), np.concatenate([part.busy_ns for part in parts]))
 
 
-def slow_ns(busy_ns: Float32, waited_ns: Float64) -> Int64:
+def slow_ns(busy_ns: Int64, waited_ns: Float64) -> Int64:
     """Return for how long each of some ways held most up by being busy for longer than the others, as `by_paths` does.
 
     For so long most waited for the transport, by iteration. Shapes (ways, iterations) and (iterations,), ns.

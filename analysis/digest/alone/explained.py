@@ -28,7 +28,7 @@ from netprof.analysis.account.waiting import (
 )
 from netprof.analysis.digest.alone.apart import by_group, in_span
 from netprof.analysis.digest.alone.own import Own, check_size
-from netprof.analysis.digest.alone.waited_for import Asked, Behind, Told, behind_of, place_of
+from netprof.analysis.digest.alone.waited_for import Asked, Behind, ByMates, Told, behind_of, place_of
 from netprof.analysis.digest.alone.whole_wire import WholeWire, whole_wire, wire_part
 from netprof.analysis.digest.alone.wires import Wires
 from netprof.analysis.digest.alone.world import World
@@ -39,7 +39,7 @@ from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.bounds_finding import CountedSteps, counted, counted_together
 from netprof.analysis.findings.waiting_finding import RankWaiting
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Int32, Int64, concatenate, distinct
+from netprof.analysis.tables.columns import UNKNOWN, Int32, Int64, concatenate, distinct
 from netprof.analysis.tables.intervals import Intervals, merge, union
 
 _ENDLESS = np.iinfo(np.int64).max
@@ -86,6 +86,7 @@ class Explained:
     pids: Int64
     late_ns: Int64 | Int32
     behind: Behind
+    by_mates: ByMates
     slow: Intervals
     transport_ns: Mapping[int, Int64]
     mates: Mapping[int, int]
@@ -138,7 +139,7 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     found = replace(
         _amounts(waiting, told),
         of_ranks=_of_ranks(own, inside, known, world),
-        of_parts=int(_is_untold(known.members, world).sum()),
+        of_parts=_untold(own, known.members, world),
     )
     if not world.bounded:
         return found
@@ -146,15 +147,15 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     return replace(found, counted=_counted(own, world), surely=_amounts(within(waiting, surely), told))
 
 
-def _is_untold(members: Members, world: World) -> Bool:
-    """Return which collectives are of a part of the job, with members on other hosts that nobody knows.
-
-    One of the whole job that no other host has, at an edge of the recording, is none.
-    """
-    untold = (members.group >= world.first_local) & (members.seen < members.ranks)
-    if world.world_size is not None:
-        untold &= members.ranks < world.world_size
-    return np.asarray(untold)
+def _untold(own: Own, members: Members, world: World) -> int:
+    """Return how many collectives are of a part of the job and have members on other hosts that nobody knows."""
+    found = 0
+    for number in np.unique(members.group[members.group >= world.first_local]).tolist():
+        rows = members.group == number
+        here, ranks = len(np.unique(own.collectives.pid[rows])), int(members.ranks[rows].max())
+        if here < ranks and (world.world_size is None or ranks < world.world_size):
+            found += int(rows.sum())
+    return found
 
 
 def _mates(own: Own, world: World, members: Members) -> dict[int, frozenset[int]] | None:
@@ -186,7 +187,7 @@ def _amounts(waiting: Waiting, told: Told) -> Explained:
         waited = asked.by_process(cause)
         causes_ns[number], least_ns[number] = waited.sum(axis=0), waited.min(axis=0, initial=_ENDLESS)
         late_ns = _narrow(waited) if cause is LATE_RANK else late_ns
-    slow = waiting.of(TRANSPORT)
+    slow, (behind, by_mates) = waiting.of(TRANSPORT), behind_of(told, asked)
     return Explained(
         by_rank=tuple(_rank(pid, waiting, told.own, inside) for pid, inside in told.inside.items()),
         of_ranks={},
@@ -194,7 +195,8 @@ def _amounts(waiting: Waiting, told: Told) -> Explained:
         least_ns=least_ns,
         pids=pids,
         late_ns=late_ns,
-        behind=behind_of(told, asked),
+        behind=behind,
+        by_mates=by_mates,
         slow=merge(slow.begin_ns, slow.end_ns),
         transport_ns=_by_group(asked, told.wires),
         mates={pid: told.number_of_mates(pid) for pid in told.inside},
@@ -253,6 +255,7 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
         pids=np.concatenate([part.pids for part in parts]),
         late_ns=np.concatenate([part.late_ns for part in parts]),
         behind=concatenate(Behind, [part.behind for part in parts]),
+        by_mates=concatenate(ByMates, [part.by_mates for part in parts]),
         slow=union([part.slow for part in parts]),
         transport_ns=by_group([part.transport_ns for part in parts], _sum),
         mates={pid: count for part in parts for pid, count in part.mates.items()},
@@ -289,7 +292,7 @@ def _of_part(own: Own, members: Members, group: int) -> WholeWire:
     """Return what explains the waiting in a communicator that not all hosts know, as far as this one does."""
     turn = turns(own.collectives, members, group)
     pids = set(np.unique(own.collectives.pid[members.group == group]).tolist())
-    return whole_wire(turn, wire_part(own, turn, pids))
+    return whole_wire(turn, wire_part(own, turn, pids), apart_ns=0.0)
 
 
 def _narrow(values: Int64) -> Int64 | Int32:

@@ -9,6 +9,7 @@ import numpy as np
 
 from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.members import UNTOLD_NS
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64, empty
 
 NEVER = -(1 << 62)
@@ -104,8 +105,24 @@ def arrivals_of(found: Latest, bounds_ns: Float64, begin_ns: Int64, end_ns: Int6
     return arrived.where(np.append(arrived.iteration[1:] != arrived.iteration[:-1], True)[: len(arrived)])
 
 
+def untold_ns(found: Latest, bounds_ns: Float64) -> Int64:
+    """Return for how long after the last one that is known somebody on another host may still be to come."""
+    others, own_ns = _others(found), _own_bound_ns(found, bounds_ns)
+    later = np.where(others == NEVER, 0, others + own_ns - found.last_ns)
+    return np.clip(later, 0, UNTOLD_NS)
+
+
 def is_sure(found: Latest, bounds_ns: Float64) -> Bool:
     """Return where nobody on another host can have come later, whatever the clocks are."""
+    others = _others(found)
+    return np.asarray((others == NEVER) | (found.last_ns - _own_bound_ns(found, bounds_ns) > others))
+
+
+def _others(found: Latest) -> Int64:
+    """Return until when somebody on another host than the last one's may have asked."""
+    return np.where(found.reach_host == found.last_host, found.next_reach_ns, found.reach_ns)
+
+
+def _own_bound_ns(found: Latest, bounds_ns: Float64) -> Int64:
     own = np.minimum(bounds_ns[np.maximum(found.last_host, 0)], float(_NOBODY_KNOWS))
-    others = np.where(found.reach_host == found.last_host, found.next_reach_ns, found.reach_ns)
-    return np.asarray((others == NEVER) | (found.last_ns - np.ceil(own).astype(np.int64) > others))
+    return np.ceil(own).astype(np.int64)

@@ -18,8 +18,6 @@ MOST_EVENTS = 1 << 20
 _PATIENCE = 64
 """Communicators that are tried in a row and are not the same one: where nothing is known of any connection, all of the
 job look alike."""
-_SIDE_WAY = 0.01
-"""What a connection that carries little counts against one that carries much."""
 
 
 class ViewKey(NamedTuple):
@@ -48,7 +46,7 @@ class Fragment:
 
 @dataclass(frozen=True, eq=False)
 class Fragments:
-    """Those of some hosts, in the order of these, and the processes' flows with how much each counts, by its text."""
+    """Those of some hosts, in the order of these, and the processes' flows with the bytes sent, by its text."""
 
     views: tuple[Fragment, ...]
     flows: Mapping[str, tuple[int, float]]
@@ -68,11 +66,11 @@ class Communicator:
 
 def flows_of(ways: Sequence[Way], distance: int) -> dict[str, tuple[int, float]]:
     """Return a host's flows as `Fragments` has them; `distance` is what its processes are farther in the job."""
-    return {flow: (way.pid + distance, 1.0 if way.main else _SIDE_WAY) for way in ways for flow in way.flows}
+    return {way.flow: (way.pid + distance, float(way.sent_bytes)) for way in ways}
 
 
 def exchanged(flows: Mapping[str, tuple[int, float]]) -> dict[tuple[int, int], float]:
-    """Return which processes are connected, and how much: what `members` takes for the bytes that they exchanged."""
+    """Return how many bytes went between each two processes, in both directions, as `traffic` does."""
     found: dict[tuple[int, int], float] = {}
     for flow, (pid, amount) in flows.items():
         other = flows.get(other_end(flow))
@@ -91,8 +89,8 @@ def all_fragments(parts: Sequence[Fragments]) -> Fragments:
 def find_shared(found: Fragments) -> tuple[tuple[Fragment, ...], ...]:
     """Return the members of each communicator that is on more than one host, those with the fewest collectives first.
 
-    They are told as `members` tells those of traces, by a few collectives of each. The member with the most collectives
-    is the first.
+    They are told as `members` tells those of traces, by a few collectives of each, but nothing is guessed. The member
+    with the most collectives is the first.
     """
     of_key = {each.key: each for each in found.views}
     views = [
@@ -100,7 +98,7 @@ def find_shared(found: Fragments) -> tuple[tuple[Fragment, ...], ...]:
         for each in found.views
     ]
     shared: list[tuple[Fragment, ...]] = []
-    for members in communicators(views, exchanged(found.flows), _PATIENCE):
+    for members in communicators(views, exchanged(found.flows), guess=False, patience=_PATIENCE):
         own = sorted((of_key[key_of(view)] for view in members), key=lambda each: -each.rows)
         if len({each.key.host for each in own}) > 1:
             shared.append(tuple(own))

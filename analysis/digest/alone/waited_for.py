@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, WAIT_CAUSES, Cause
-from netprof.analysis.account.held_up import Kind, Windows
+from netprof.analysis.account.held_up import Kind
 from netprof.analysis.account.pieces import contains
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.digest.alone.own import Own
@@ -21,19 +21,37 @@ from netprof.analysis.tables.intervals import Intervals, union
 
 EVERYBODY = -1
 """So many are all."""
+_DETAILED = 64
+"""Ranks up to which it is told of each for how long it waited for what."""
 _FULL = {LINK_FULL: What.FULL, OTHER_TRAFFIC: What.OTHERS}
 _NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
 
 
 @dataclass(frozen=True, eq=False)
 class Behind(Columns):
-    """Who or what was waited for in a window, for how long; ns.
+    """Who or what the processes of a host waited for in a window, for how long; ns.
 
-    `thing` is a process (of kind RANK), a `Side` (LINK) or a flow (PATH), by its number; a link is waited for by the
-    members of a communicator, `group`. Of the processes of some host `ns` is how long all waited, `most_ns` the one
-    that did for longest, and `median_ns` the median of the `mates` that can, of so many on all hosts (`of_mates`;
-    EVERYBODY: all ranks, or all that are mates of a rank); of a link the latter only while no other one was full, and
-    `shared_ns` is how much of `ns` another one was.
+    `thing` is a process (of kind RANK), a `Side` (LINK) or a flow (PATH), by its number. `ns` is how long all waited,
+    `most_ns` the one that did for longest, and `most_alone_ns` the one that did while no other link was full; for
+    `shared_ns` of `ns` another one was.
+    """
+
+    kind: Int64
+    thing: Int64
+    cause: Int64
+    window: Int64
+    ns: Int64
+    most_ns: Int64
+    most_alone_ns: Int64
+    shared_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class ByMates(Columns):
+    """For how long those waited that can: mates of a process, and for a link the members of a communicator, `group`.
+
+    `ns` is how long each of `mates` of a host did, of so many on all hosts (`of_mates`; EVERYBODY: all ranks, or all
+    that are mates of a process); in a large job that is the median of theirs. Who did not wait is in no row.
     """
 
     kind: Int64
@@ -42,11 +60,8 @@ class Behind(Columns):
     cause: Int64
     window: Int64
     ns: Int64
-    most_ns: Int64
-    median_ns: Int64
     mates: Int64
     of_mates: Int64
-    shared_ns: Int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +78,11 @@ class Told:
     lost: Intervals
     inside: Mapping[int, Intervals]
     mates: Mapping[int, frozenset[int]] | None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there are too many ranks for each one's waiting to be told."""
+        return self.world.world_size is None or self.world.world_size > _DETAILED
 
     def number_of_mates(self, pid: int) -> int:
         """Return with how many others a process is in communicators."""
@@ -91,18 +111,52 @@ class Told:
 
 
 @dataclass(frozen=True, eq=False)
-class _Things:
-    """What is waited for, row by row, and whether anything else is at the same time; for the rest as `Behind`.
+class _Cells:
+    """What was waited for in which window, and by which process for how long; shape (cells, processes), ns.
 
-    `mates` says of some things which processes can wait for each; shape (things, processes).
+    `alone_ns` is while nothing else was waited for at the same time.
     """
 
     kind: Kind
-    group: int
+    cause: Cause
     thing: Int64
-    shared: Bool
-    mates: Callable[[Int64], Bool]
-    of_mates: int
+    window: Int64
+    every_ns: Int64
+    alone_ns: Int64
+
+    def behind(self, can: Bool) -> Behind:
+        """Return all of it; `can` says which processes can wait for it, shape (cells, processes)."""
+        return Behind(
+            kind=np.full(len(self.thing), int(self.kind)),
+            thing=self.thing,
+            cause=np.full(len(self.thing), _NUMBER[self.cause]),
+            window=self.window,
+            ns=self.every_ns.sum(axis=1),
+            most_ns=np.where(can, self.every_ns, 0).max(axis=1, initial=0),
+            most_alone_ns=np.where(can, self.alone_ns, 0).max(axis=1, initial=0),
+            shared_ns=(self.every_ns - self.alone_ns).sum(axis=1),
+        )
+
+    def by_mates(self, can: Bool, group: int, of_mates: int, *, is_large: bool) -> ByMates:
+        """Return how long those waited that can, each of them or in a large job the median one."""
+        waited_ns = np.where(can, self.alone_ns, 0)
+        row, process = np.nonzero(waited_ns)
+        ns, mates = waited_ns[row, process], np.ones(len(row), np.int64)
+        if is_large and len(row):
+            row = np.flatnonzero(waited_ns.any(axis=1))
+            waited_ns = waited_ns[row]
+            ns = np.rint(np.nanmedian(np.where(waited_ns > 0, waited_ns, np.nan), axis=1)).astype(np.int64)
+            mates = (waited_ns > 0).sum(axis=1)
+        return ByMates(
+            kind=np.full(len(row), int(self.kind)),
+            thing=self.thing[row],
+            group=np.full(len(row), group),
+            cause=np.full(len(row), _NUMBER[self.cause]),
+            window=self.window[row],
+            ns=ns,
+            mates=mates,
+            of_mates=np.full(len(row), of_mates),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +179,10 @@ class Asked:
         ns = np.bincount(cell, self.parts.length_ns[own], minlength=len(self.pids) * self.windows)
         return ns.astype(np.int64).reshape(len(self.pids), self.windows)
 
-    def summed(self, cause: Cause, rows: Int64, things: _Things) -> Behind:
-        """Return for how long what was waited for, of some rows."""
-        own, count, shared = self.parts.where(rows), len(self.pids), things.shared
-        different, of_thing = np.unique(things.thing, return_inverse=True)
+    def cells(self, kind: Kind, cause: Cause, rows: Int64, thing: Int64, shared: Bool) -> _Cells:
+        """Return by which process what was waited for, of some rows; `thing` and `shared` are by those."""
+        own, count = self.parts.where(rows), len(self.pids)
+        things, of_thing = np.unique(thing, return_inverse=True)
         cells, cell = np.unique(of_thing.reshape(-1) * self.windows + self.window[rows], return_inverse=True)
         place = cell.reshape(-1) * count + np.searchsorted(self.pids, own.pid)
 
@@ -137,21 +191,7 @@ class Asked:
             return ns.astype(np.int64).reshape(len(cells), count)
 
         every, alone = by_process(np.ones(len(rows), bool)), by_process(~shared)
-        row = cells // self.windows
-        thing, is_mate = different[row], things.mates(different)[row]
-        return Behind(
-            kind=np.full(len(cells), int(things.kind)),
-            thing=thing,
-            group=np.full(len(cells), things.group),
-            cause=np.full(len(cells), _NUMBER[cause]),
-            window=cells % self.windows,
-            ns=every.sum(axis=1),
-            most_ns=np.where(is_mate, every, 0).max(axis=1, initial=0),
-            median_ns=_median(alone, is_mate),
-            mates=is_mate.sum(axis=1),
-            of_mates=np.full(len(cells), things.of_mates),
-            shared_ns=(every - alone).sum(axis=1),
-        )
+        return _Cells(kind, cause, things[cells // self.windows], cells % self.windows, every, alone)
 
 
 def place_of(times: Intervals, at_ns: Int64) -> Int64:
@@ -162,44 +202,46 @@ def place_of(times: Intervals, at_ns: Int64) -> Int64:
     return np.where((place >= 0) & (at_ns < times.end_ns[place]), place, UNKNOWN)
 
 
-def _median(values: Int64, which: Bool) -> Int64:
-    """Return the median of some values of each row, 0 of none."""
-    found, some = np.zeros(len(values)), which.any(axis=1)
-    found[some] = np.nanmedian(np.where(which, values, np.nan)[some], axis=1)
-    return np.rint(found).astype(np.int64)
-
-
-def behind_of(told: Told, asked: Asked) -> Behind:
+def behind_of(told: Told, asked: Asked) -> tuple[Behind, ByMates]:
     """Return what was waited for by one host's processes."""
-    found = []
+    found = [_of_flows(told)]
     for cause in (LATE_RANK, HOST):
         rows = asked.of(cause)
         rows = rows[asked.parts.culprit[rows] != NOBODY]
-        culprit, nothing = asked.parts.culprit[rows], np.zeros(len(rows), bool)
-        things = _Things(Kind.RANK, UNKNOWN, culprit, nothing, told.are_mates, EVERYBODY)
-        found.append(asked.summed(cause, rows, things))
-    for cause in (LINK_FULL, OTHER_TRAFFIC):
-        rows = asked.of(cause)
-        for group in np.unique(asked.parts.group[rows]).tolist():
-            found.append(_of_links(told, asked, cause, rows[asked.parts.group[rows] == group]))
-    return concatenate(Behind, [*found, _of_flows(told.own, told.wires, told.lost, told.world.windows)])
+        cells = asked.cells(Kind.RANK, cause, rows, asked.parts.culprit[rows], np.zeros(len(rows), bool))
+        mates = told.are_mates(cells.thing)
+        found.append((cells.behind(mates), cells.by_mates(mates, UNKNOWN, EVERYBODY, is_large=told.is_large)))
+    found += [_of_links(told, asked, cause) for cause in (LINK_FULL, OTHER_TRAFFIC)]
+    return concatenate(Behind, [each for each, _ in found]), concatenate(ByMates, [each for _, each in found])
 
 
-def _of_links(told: Told, asked: Asked, cause: Cause, rows: Int64) -> Behind:
-    """Return which links were waited for by the members of one communicator."""
-    group, at_ns = int(asked.parts.group[rows[0]]), asked.parts.begin_ns[rows]
-    wire = told.wires.of(group)
-    if group in told.wires.groups:
-        side = np.append(wire.links.best, UNKNOWN)[place_of(wire.turn, at_ns)]
-    else:
-        side = _own_side(told.own, _FULL[cause], at_ns)
-    rows, at_ns, side = rows[side != UNKNOWN], at_ns[side != UNKNOWN], side[side != UNKNOWN]
-    shared, members = contains(wire.links.several, at_ns), told.in_group(group)
+def _of_links(told: Told, asked: Asked, cause: Cause) -> tuple[Behind, ByMates]:
+    """Return which links were waited for, by all and by the members of each communicator."""
+    rows, side, shared = _sides(told, asked, cause)
+    found = []
+    for group in np.unique(asked.parts.group[rows]).tolist():
+        own = np.flatnonzero(asked.parts.group[rows] == group)
+        cells = asked.cells(Kind.LINK, cause, rows[own], side[own], shared[own])
+        members = np.tile(told.in_group(group), (len(cells.thing), 1))
+        found.append(cells.by_mates(members, group, told.of_mates(group), is_large=told.is_large))
+    every = asked.cells(Kind.LINK, cause, rows, side, shared)
+    return every.behind(np.ones(every.every_ns.shape, bool)), concatenate(ByMates, found)
 
-    def mates(things: Int64) -> Bool:
-        return np.tile(members, (len(things), 1))
 
-    return asked.summed(cause, rows, _Things(Kind.LINK, group, side, shared, mates, told.of_mates(group)))
+def _sides(told: Told, asked: Asked, cause: Cause) -> tuple[Int64, Int64, Bool]:
+    """Return the rows that wait for a full link, for which one, and whether another one is full too."""
+    rows = asked.of(cause)
+    at_ns, groups = asked.parts.begin_ns[rows], asked.parts.group[rows]
+    side, shared = np.full(len(rows), UNKNOWN), np.zeros(len(rows), bool)
+    for group in np.unique(groups).tolist():
+        own, wire = np.flatnonzero(groups == group), told.wires.of(group)
+        if group in told.wires.groups:
+            side[own] = np.append(wire.links.best, UNKNOWN)[place_of(wire.turn, at_ns[own])]
+        else:
+            side[own] = _own_side(told.own, _FULL[cause], at_ns[own])
+        shared[own] = contains(wire.links.several, at_ns[own])
+    known = side != UNKNOWN
+    return rows[known], side[known], shared[known]
 
 
 def _own_side(own: Own, what: What, at_ns: Int64) -> Int64:
@@ -215,35 +257,23 @@ def _own_side(own: Own, what: What, at_ns: Int64) -> Int64:
     return side
 
 
-def _of_flows(own: Own, wires: Wires, lost: Intervals, windows: Windows) -> Behind:
+def _of_flows(told: Told) -> tuple[Behind, ByMates]:
     """Return for how long it was waited for each of the host's flows to recover."""
-    places = dict[str, int](), dict[str, list[Intervals]]()
-    for place, (key, times) in enumerate(own.spans.items()):
+    first: dict[str, int] = {}
+    again: dict[str, list[Intervals]] = {}
+    for place, (key, times) in enumerate(told.own.spans.items()):
         if key.what in (What.RECOVERS, What.RESENDS):
-            places[0].setdefault(key.flow, place)
-            number = own.flow_number(place)
-            silent = [wire.lost[number] for wire in wires.groups.values() if number in wire.lost]
-            places[1].setdefault(key.flow, []).extend([times] if key.what is What.RECOVERS else silent)
-    parts = []
-    for flow, place in places[0].items():
-        ns = windows.of(union(places[1][flow]) & lost)
+            number = told.own.flow_number(place)
+            first.setdefault(key.flow, number)
+            silent = [wire.lost[number] for wire in told.wires.groups.values() if number in wire.lost]
+            again.setdefault(key.flow, []).extend([times] if key.what is What.RECOVERS else silent)
+    behind, by_mates = [], []
+    for flow, number in first.items():
+        ns = told.world.windows.of(union(again[flow]) & told.lost)
         rows = np.flatnonzero(ns)
-        parts.append(_of_flow(own.flow_number(place), rows, ns[rows]))
-    return concatenate(Behind, parts)
-
-
-def _of_flow(thing: int, window: Int64, ns: Int64) -> Behind:
-    same = np.ones(len(window), np.int64)
-    return Behind(
-        kind=int(Kind.PATH) * same,
-        thing=thing * same,
-        group=UNKNOWN * same,
-        cause=_NUMBER[LOSS] * same,
-        window=window,
-        ns=ns,
-        most_ns=ns,
-        median_ns=ns,
-        mates=same,
-        of_mates=same,
-        shared_ns=0 * same,
-    )
+        waited_ns = ns[rows][:, None]
+        cells = _Cells(Kind.PATH, LOSS, np.full(len(rows), number), rows, waited_ns, waited_ns)
+        everybody = np.ones(waited_ns.shape, bool)
+        behind.append(cells.behind(everybody))
+        by_mates.append(cells.by_mates(everybody, UNKNOWN, 1, is_large=False))
+    return concatenate(Behind, behind), concatenate(ByMates, by_mates)

@@ -212,9 +212,12 @@ def _links_together(turn: Intervals, parts: Sequence[Links]) -> Links:
     )
 
 
-def whole_wire(turn: Intervals, part: WirePart) -> WholeWire:
-    """Return what explains the waiting of the members of a communicator, all of which the part is of."""
-    held, lost = lost_unseen(_silences(part.moved, least_silence_ns(part.rtt_ns)), part.resending)
+def whole_wire(turn: Intervals, part: WirePart, apart_ns: float) -> WholeWire:
+    """Return what explains the waiting of the members of a communicator, all of which the part is of.
+
+    The clocks of their hosts may be `apart_ns` apart.
+    """
+    held, lost = lost_unseen(_silences(part.moved, least_silence_ns(part.rtt_ns, apart_ns)), part.resending)
     link_full, other_traffic = _full(part.links)
     return WholeWire(
         turn=turn,

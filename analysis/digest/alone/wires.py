@@ -50,5 +50,5 @@ def all_wires(world: World, parts: Sequence[Mapping[int, WirePart]]) -> dict[int
 
 def wires_of(world: World, parts: Mapping[int, WirePart]) -> Wires:
     """Return what explains the waiting of everybody, of what the wires of all hosts did."""
-    groups = {number: whole_wire(world.groups[number].turn, part) for number, part in parts.items()}
+    groups = {number: whole_wire(world.groups[number].turn, part, world.apart_ns) for number, part in parts.items()}
     return Wires(groups, ports_alone(parts[0]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.account.bottlenecks import one_after_another
 from netprof.analysis.account.held_up import Windows
-from netprof.analysis.digest.alone.latest import Latest, is_sure
+from netprof.analysis.digest.alone.latest import Latest, is_sure, untold_ns
 from netprof.analysis.digest.alone.own import Own, Reference
 from netprof.analysis.digest.alone.shared import exchanged, flows_of
 from netprof.analysis.events.members import Members, find_members
@@ -31,14 +31,15 @@ class Seen:
 class Group:
     """When every collective of a communicator was under way, who came last, and when all its members were recorded.
 
-    `last_pid` is UNKNOWN where clocks do not tell, `last_host` is whose last one is. It has `ranks` members, where that
-    is known, of which `pids` have a digest.
+    `last_pid` is UNKNOWN where clocks do not tell, `last_host` is whose last one is, and `untold_ns` as in `Members`.
+    It has `ranks` members, where that is known, of which `pids` have a digest.
     """
 
     first_ns: Int64
     ready_ns: Int64
     last_pid: Int64
     last_host: Int64
+    untold_ns: Int64
     seen: Int64
     turn: Intervals
     all_seen: Intervals
@@ -80,6 +81,7 @@ class World:
             ready_ns=posted_ns.copy(),
             last_pid=own.collectives.pid.copy(),
             late_ns=posted_ns.copy(),
+            untold_ns=0 * one,
             seen=one,
             ranks=own.collectives.ranks.copy(),
         )
@@ -94,6 +96,12 @@ class World:
         return found
 
     @property
+    def apart_ns(self) -> float:
+        """How far the clocks of any two hosts may be apart of which anything is known."""
+        known = self.bounds_ns[np.isfinite(self.bounds_ns)]
+        return 2 * float(known.max(initial=0.0)) if len(self.bounds_ns) > 1 else 0.0
+
+    @property
     def first_local(self) -> int:
         """The number of a host's first communicator that is of it alone."""
         return max(self.groups, default=-1) + 1
@@ -106,7 +114,7 @@ class World:
         posted_ns = own.collectives.posted_ns[rows]
         found.event[rows] = event + events
         found.ready_ns[rows], found.last_pid[rows] = ready_ns, group.last_pid[event]
-        found.seen[rows] = group.seen[event]
+        found.seen[rows], found.untold_ns[rows] = group.seen[event], group.untold_ns[event]
         found.late_ns[rows] = np.where((host == own.number) | (ready_ns - posted_ns > room_ns), ready_ns, posted_ns)
         if group.ranks is not None:
             found.ranks[own.group == number] = group.ranks
@@ -155,6 +163,7 @@ def groups_of(
             ready_ns=its.last_ns,
             last_pid=np.where(is_sure(its, bounds_ns), its.last_pid, UNKNOWN),
             last_host=np.maximum(its.last_host, 0),
+            untold_ns=untold_ns(its, bounds_ns),
             seen=its.seen,
             turn=one_after_another(its.first_ns[known], its.done_ns[known]),
             all_seen=_all_seen(its, seen[number], ranks),

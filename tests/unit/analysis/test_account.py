@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -131,7 +132,7 @@ def recorded(ranks: int, **events: Sequence[int]) -> list[tuple[int, int]]:
     ]
     found, event = concatenate(Collectives, [part for part, _ in parts]), np.concatenate([own for _, own in parts])
     unsaid = np.zeros(len(event), np.int64)
-    members = Members(event, unsaid, unsaid, unsaid, unsaid, unsaid, np.full(len(event), ranks))
+    members = Members(event, unsaid, unsaid, unsaid, unsaid, unsaid, unsaid, np.full(len(event), ranks))
     times = when_all_seen(members, found)[0]
     return list(zip(times.begin_ns.tolist(), times.end_ns.tolist(), strict=True))
 
@@ -325,7 +326,12 @@ def test_a_full_link_serves_where_it_or_another_one_is_busy():
 
 
 def test_what_is_shorter_than_two_round_trips_or_two_milliseconds_is_no_silence():
-    assert [least_silence_ns(rtt_us * 1000) for rtt_us in (0, 1000, 1001, 5000)] == [2e6, 2e6, 2.002e6, 10e6]
+    assert [least_silence_ns(rtt_us * 1000, 0.0) for rtt_us in (0, 1000, 1001, 5000)] == [2e6, 2e6, 2.002e6, 10e6]
+
+
+@pytest.mark.parametrize(("apart_ns", "least_ns"), [(1500.7, 2_001_500), (math.inf, (1 << 60) + 2_000_000)])
+def test_by_as_much_as_clocks_are_apart_a_silence_may_be_longer_than_it_was(apart_ns, least_ns):
+    assert least_silence_ns(0, apart_ns) == least_ns
 
 
 @pytest.mark.parametrize("cause", WAIT_CAUSES)

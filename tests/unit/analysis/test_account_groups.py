@@ -104,6 +104,7 @@ def sources(waits: Mapping[int, Intervals], found: Collectives | None = None, **
         "rtt_ns": np.zeros(3, np.int64),
         "unplaced": {},
         "stopped": {},
+        "apart_ns": 0.0,
     }
     return Sources(**(given | changes))
 

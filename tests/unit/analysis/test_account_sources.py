@@ -39,7 +39,7 @@ def pairs(times: Intervals) -> list[tuple[int, int]]:
 
 def members(count: int, ranks: int) -> Members:
     nothing = np.zeros(count, np.int64)
-    return Members(nothing, nothing, nothing, nothing, nothing, nothing, np.full(count, ranks))
+    return Members(nothing, nothing, nothing, nothing, nothing, nothing, nothing, np.full(count, ranks))
 
 
 class Moved:

@@ -40,6 +40,7 @@ from netprof.analysis.account.held_up import (
 from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.pieces import Pieces, contains, cut_at
 from netprof.analysis.account.waiting import NOBODY, WITHOUT_COLLECTIVE, Waiting, within
+from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.wire.served import NEVER
@@ -164,7 +165,7 @@ def test_time_that_is_in_enough_sets_counts_once_and_touching_is_no_overlap() ->
 
 def paths(sent: list[int], busy: dict[int, list[float]]) -> tuple[Any, Any, np.ndarray]:
     """Three ways, each with one flow, of A, B and C."""
-    keys = tuple(SimpleNamespace(pid=pid) for pid in (A, B, C))
+    keys = tuple(SimpleNamespace(pid=pid, to_pid=UNKNOWN) for pid in (A, B, C))
     clocks = SimpleNamespace(during=lambda flows, begin, end: np.array(busy[flows[0]]))
     return SimpleNamespace(keys=keys, of_flow=np.arange(3)), clocks, np.array(sent)
 
@@ -182,6 +183,17 @@ def test_a_way_is_held_for_its_loss_and_for_what_tcp_is_busy_beyond_its_siblings
     assert [each.pid for each in found.keys] == [A, B, C]  # type: ignore[attr-defined]
     assert found.ns[:, 0].tolist() == [[0, 0], [30, 0], [0, 0]]
     assert found.ns[:, 1].tolist() == [[30, 0], [0, 0], [0, 20]], "beyond the median of the others, as far as they wait"
+
+
+def test_a_way_to_somebody_else_is_no_sibling() -> None:
+    """A is on the way to D, which is in another communicator: that it is busier is nothing that B and C wait for."""
+    ways, clocks, sent = paths([1000, 1000, 1000], {0: [90.0, 0.0], 1: [10.0, 0.0], 2: [30.0, 0.0]})
+    ways.keys[0].to_pid, ways.keys[1].to_pid, ways.keys[2].to_pid = D, C, B
+    around = waiting(*((pid, 50, 80, TRANSPORT, NOBODY) for pid in (A, B, C)))
+    found = by_paths(
+        account(around, GroupTimes((), {}, NOBODY_HOLDS)), {0: [A, B, C]}, ways, clocks, sent, TEN
+    )  # fmt: skip
+    assert found.ns[:, 1].tolist() == [[0, 0], [0, 0], [20, 0]]
 
 
 @pytest.mark.parametrize(("minor_bytes", "count"), [(99, 2), (100, 3)])

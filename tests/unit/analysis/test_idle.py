@@ -113,7 +113,7 @@ def members(*rows: tuple[int, int]) -> Members:
     """What is known of collectives: (communicator, event)."""
     group, event = np.array(rows, np.int64).reshape(-1, 2).T
     nothing = np.zeros(len(event), np.int64)
-    return Members(event, group, nothing, nothing, nothing, nothing, nothing)
+    return Members(event, group, nothing, nothing, nothing, nothing, nothing, nothing)
 
 
 def of(pid: int, *times: tuple[int, int]) -> Collectives:

@@ -155,6 +155,23 @@ def test_a_slow_link_of_a_part_of_the_job(hosts, tmp_path, ranks, size):
     assert [held] == [set(part) for part in parts_of(ranks, size) if 1 in part]
 
 
+def test_where_clocks_do_not_tell_who_was_last_nobody_is_said_to_be_busy(tmp_path):
+    """Two pairs of hosts that nothing joins, each with a clock of its own: who waits may wait for the other one."""
+    whole = in_parts(late(4, rate_bps=1e10), 2)
+    whole.flow_changes["remote_addr"] = ["10.9.9.9"] * 8
+    whole.wire = [(flow, way, at, payload - 7 * flow, wire) for flow, way, at, payload, wire in whole.wire]
+    trace = whole.write(tmp_path / "whole.netprof")
+    traces = [
+        shift(trace, tmp_path / f"h{rank}.netprof", rank, host=f"h{rank}", pids=[100 + rank]) for rank in range(4)
+    ]
+    found, every = digested(traces, tmp_path / "digests"), of_traces(traces)
+    for each in (found, every):
+        shares = {cause["cause"]: cause["share"] for cause in each["waiting"]["causes"]}
+        assert shares.pop("unseen") > 0.85
+        assert set(shares) <= {"host"}, "once all bytes of a collective have come, it is the host's own time"
+        assert each["stragglers"] == []
+
+
 @pytest.mark.parametrize("others", [1, 2, 3])
 def test_the_median_of_mates_on_several_hosts_is_that_of_the_account(hosts, tmp_path, others):
     """As many as two wait for a late rank on hosts of their own; one of them posts early, and waits for longer."""
@@ -170,8 +187,8 @@ def test_what_one_host_alone_saw_of_the_job_s_communicator_is_of_it_too():
     )
     one, nobody = np.ones(2, np.int64), np.zeros(0, np.int64)
     job = Group(
-        first_ns=4 * one, ready_ns=5 * one, last_pid=102 * one, last_host=0 * one, seen=3 * one, turn=NOTHING,
-        all_seen=NOTHING, ranks=3, pids=frozenset(),
+        first_ns=4 * one, ready_ns=5 * one, last_pid=102 * one, last_host=0 * one, untold_ns=0 * one,
+        seen=3 * one, turn=NOTHING, all_seen=NOTHING, ranks=3, pids=frozenset(),
     )  # fmt: skip
     world = World({0: job}, np.zeros(1), Windows(nobody, nobody), (0, 12), 3, 1000 * one, bounded=False)
     group, event = np.array([0, 0, 0, -1]), np.array([-1, 0, 1, -1])

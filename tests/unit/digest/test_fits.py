@@ -24,7 +24,7 @@ _MOST_PIDS = 1 << 22
 def digest(tmp_path_factory: pytest.TempPathFactory) -> Digest:
     folder: Path = tmp_path_factory.mktemp("fits")
     found = digest_of_trace(Job(iterations=12).fill().write(folder / "t.netprof"))
-    spans, ways = SpanSet(What.RESENDS, -1, -1, -1, "", 0.0, 0.0), Way(-1, (), main=False)
+    spans, ways = SpanSet(What.RESENDS, -1, -1, -1, "", 0.0, 0.0), Way(-1, "", 0)
     host = found.host
     more: dict[str, Any] = {"spans": (*host.spans, spans), "ways": (*host.ways, ways), "surely": host.waiting}
     return replace(found, host=replace(host, **more))

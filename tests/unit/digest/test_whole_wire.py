@@ -86,7 +86,7 @@ def test_silences_are_those_of_the_account(rows, cut):
     found = held(together)
     every = runs(rows)
     sent = {pid: np.sort(every.begin_ns[(every.pid == pid) & (every.sends == 1)]) for pid in range(4)}
-    expected = silences(sent, merge(every.begin_ns, every.end_ns), least_silence_ns(0))
+    expected = silences(sent, merge(every.begin_ns, every.end_ns), least_silence_ns(0, 0.0))
     assert found.held.times.begin_ns.tolist() == expected.times.begin_ns.tolist()
     assert found.held.times.end_ns.tolist() == expected.times.end_ns.tolist()
     for end, holder in zip(expected.times.end_ns.tolist(), found.held.holder.tolist(), strict=True):
@@ -95,7 +95,7 @@ def test_silences_are_those_of_the_account(rows, cut):
 
 def held(moved: Runs):
     nothing = Links(*(np.zeros(0, np.int64),) * 2, *(NOTHING,) * 5)
-    return whole_wire(NOTHING, WirePart(nothing, nothing, moved, 0, NOTHING, {}, NOTHING, {}))
+    return whole_wire(NOTHING, WirePart(nothing, nothing, moved, 0, NOTHING, {}, NOTHING, {}), apart_ns=0.0)
 
 
 def test_what_is_lost_unseen_is_no_busy_host():
@@ -106,7 +106,7 @@ def test_what_is_lost_unseen_is_no_busy_host():
     mine = WirePart(nothing, ever, moved, 0, NOTHING, {}, NOTHING, {})
     its = WirePart(nothing, ever, runs([]), 3 * MS, spans((0, 5)), {7: spans((45 * MS, 55 * MS))}, NOTHING, {})
     for parts in ([mine, its], [its, mine]):
-        found = whole_wire(NOTHING, wires_together(NOTHING, parts))
+        found = whole_wire(NOTHING, wires_together(NOTHING, parts), apart_ns=0.0)
         assert len(found.held.times) == len(NOBODY_HOLDS.times) == 0
         assert found.lost[7].total_ns == 40 * MS
         assert found.recovering.total_ns == 40 * MS + 5

@@ -1,0 +1,59 @@
+"""The ways between the processes of all hosts, put together of each host's connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from netprof.analysis.account.held_up import MAIN
+from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.ways import other_end
+from netprof.analysis.hosts.numbers import MOST_PIDS
+from netprof.analysis.tables.columns import UNKNOWN, Bool
+
+
+class Between(NamedTuple):
+    """From which process to which, as `paths.PathKey`; where the other end has no digest, its address instead."""
+
+    pid: int
+    to_pid: int
+    to_addr: str
+
+
+@dataclass(frozen=True, eq=False)
+class AllWays:
+    """The ways that carry enough to be compared, by connection: host's number and place, and by host's number and flow.
+
+    Both are the place in `keys`.
+    """
+
+    keys: tuple[Between, ...]
+    of_connection: Mapping[tuple[int, int], int]
+    of_flow: Mapping[tuple[int, str], int]
+
+    def within(self, pids: frozenset[int]) -> Bool:
+        """Return which are between two of some processes, or go from one of them to nobody knows whom."""
+        known = [key.pid in pids and (key.to_pid in pids or key.to_pid == UNKNOWN) for key in self.keys]
+        return np.array(known, bool)
+
+
+def ways_between(hosts: Mapping[int, HostPart]) -> AllWays:
+    """Return the ways between the processes of all hosts, by number."""
+    sender = {way.flow: way.pid + number * MOST_PIDS for number, host in hosts.items() for way in host.ways}
+    connections: dict[Between, list[tuple[int, int]]] = {}
+    sent: dict[Between, int] = {}
+    for number, host in hosts.items():
+        for place, way in enumerate(host.ways):
+            pid, to_pid = way.pid + number * MOST_PIDS, sender.get(other_end(way.flow), UNKNOWN)
+            address = way.flow.partition(" → ")[2].rpartition(":")[0]
+            key = Between(pid, to_pid, "" if to_pid != UNKNOWN else address)
+            connections.setdefault(key, []).append((number, place))
+            sent[key] = sent.get(key, 0) + way.sent_bytes
+    least = max(MAIN * max(sent.values(), default=0), 1)
+    main = [key for key, amount in sent.items() if amount >= least]
+    of_connection = {each: row for row, key in enumerate(main) for each in connections[key]}
+    of_flow = {(number, hosts[number].ways[place].flow): row for (number, place), row in of_connection.items()}
+    return AllWays(tuple(main), of_connection, of_flow)
