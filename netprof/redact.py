@@ -21,9 +21,12 @@ _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 _OPTION = re.compile(r"(-{0,2}[\w.+/\[\]-]+)=")
 _SCHEME = r"(?:(?:bearer|basic|digest|token)\s+)?"
-_ASSIGNED = re.compile(
-    rf"""(?<![\w.-])([\w.-]+)(["']?\s*(?:=|:(?!//))\s*)({_SCHEME}(?:"[^"]*"|'[^']*'|[^\s&;"'}}]+))""", re.IGNORECASE
-)
+_NAMED = re.compile(r"""(?<![\w.-])([\w.-]+)(["']?\s*(?:=|:(?!//))\s*)""")
+_VALUE = re.compile(rf"""{_SCHEME}(?:"(?:[^"\\]|\\.)*"|'[^']*'|`[^`]*`|\$\([^)]*\)|[^\s&;"'}}]+)""", re.IGNORECASE)
+_HEADERS = frozenset({"cookie", "set-cookie", "authorization", "proxy-authorization"})
+_REST_OF_HEADER = re.compile(r"""[^"'\r\n]+""")
+_SEVERAL = ("s", "creds")  # an option whose name ends so may have several values
+_USER = frozenset({"-u", "--user", "--proxy-user"})
 _FOLLOWED = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?!--)(\S+)")
 _CREDENTIALS = re.compile(
     r"((?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,40}://)(?:[^/\s]*|[^/\s:]+:\S{0,500})@"
@@ -40,10 +43,20 @@ _TOKEN = re.compile(
 def without_secrets(words: Sequence[str]) -> list[str]:
     """Return the words of a command line, as many as there were, with HIDDEN in place of every secret."""
     shown: list[str] = []
-    hide = False
+    hide = several = False
+    before = ""
     for word in words:
-        shown.append(HIDDEN if hide and not word.startswith("--") else _shown(word))
-        hide = word.startswith("-") and not re.search(r"[\s=]", word) and is_secret(word)
+        is_value = not word.startswith("--")
+        if hide and is_value:
+            shown.append(HIDDEN)
+        elif before in _USER and ":" in word:
+            shown.append(f"{word.partition(':')[0]}:{HIDDEN}")
+        else:
+            shown.append(_shown(word))
+        is_option = word.startswith("-") and not re.search(r"[\s=]", word)
+        hide = (is_option and is_secret(word)) or (hide and several and is_value)
+        several = word.lower().endswith(_SEVERAL) if is_option else several
+        before = word
     return shown
 
 
@@ -56,9 +69,24 @@ def is_secret(name: str) -> bool:
 def _shown(word: str) -> str:
     """Return one word, which may be many: a program that has put its whole command line in one."""
     option = _OPTION.match(word)
-    if option is not None and is_secret(option[1]) and not re.search(r"\s", word):
+    if option is not None and is_secret(option[1]):
         return option[0] + HIDDEN
     word = _CREDENTIALS.sub(lambda found: f"{found[1] or ''}{HIDDEN}@", word)
-    word = _ASSIGNED.sub(lambda found: found[1] + found[2] + HIDDEN if is_secret(found[1]) else found[0], word)
+    word = _without_assigned(word)
     word = _FOLLOWED.sub(lambda found: found[1] + found[2] + HIDDEN if is_secret(found[1]) else found[0], word)
     return _TOKEN.sub(HIDDEN, word)
+
+
+def _without_assigned(word: str) -> str:
+    """Return a word without what is assigned to names that speak of a secret; in what others are given, too."""
+    parts, done, at = [], 0, 0
+    while (named := _NAMED.search(word, at)) is not None:
+        at = named.end()
+        if not is_secret(named[1]):
+            continue
+        is_header = ":" in named[2] and named[1].lower() in _HEADERS
+        value = (_REST_OF_HEADER if is_header else _VALUE).match(word, at)
+        if value is not None:
+            parts += [word[done:at], HIDDEN]
+            done = at = value.end()
+    return "".join([*parts, word[done:]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,4 +95,5 @@ def main() -> None:
             error.show()
         code = error.exit_code  # type: ignore[attr-defined]
     drop_unwritable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and done: one more ctrl-C changes nothing
     sys.exit(code if isinstance(code, int) else 0)

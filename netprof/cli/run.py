@@ -49,6 +49,7 @@ def run(
     ] = None,
 ) -> None:
     """Start a job and record it from its first iteration; the report goes to stderr, the exit code is the job's."""
+    from netprof.session.attach import AfterTheJob, BrokenOff
     from netprof.session.options import RecordingOptions
     from netprof.session.run import run as record_command
     from netprof.views.output import check_place
@@ -71,13 +72,16 @@ def run(
         command_lines=not no_command_line,
         world_size=world_size,
     )
-    outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk))
-    try:
-        finish(outcome, options.out, as_json=False, talk=talk, console=talk, json_file=json_file)
-    except NetprofError as error:
-        print_error(error)
-    except (Exception, KeyboardInterrupt) as error:  # the exit code is the job's, whatever happens to netprof
-        print_error(
-            NetprofError(f"the report failed: {type(error).__name__}: {error}", f"netprof report {options.out}")
-        )
+    after = AfterTheJob()
+    outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after)
+    with after:
+        try:
+            finish(outcome, options.out, as_json=False, talk=talk, console=talk, json_file=json_file)
+        except NetprofError as error:
+            print_error(error)
+        except BrokenOff:
+            print_error(NetprofError("there is no report: it was interrupted", f"netprof report {options.out}"))
+        except Exception as error:  # the exit code is the job's, whatever happens to netprof
+            said = f"the report failed: {type(error).__name__}: {error}"
+            print_error(NetprofError(said, f"netprof report {options.out}"))
     raise typer.Exit(exit_code)

@@ -116,15 +116,47 @@ def _heeded(watcher: Watcher) -> Watcher:
 
 
 @contextmanager
-def stop_on_signals(*, at_once: bool = False) -> Iterator[StopRequest]:
-    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop, inside the block; `at_once` they raise, until unset."""
+def stop_on_signals(*, at_once: bool = False, then: AfterTheJob | None = None) -> Iterator[StopRequest]:
+    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop, inside the block; `at_once` they raise, until unset.
+
+    After it they do what they did before, or what `then` does.
+    """
     request = StopRequest(at_once=at_once)
     before = {number: signal.signal(number, request) for number in _STOP_SIGNALS if not _kept_from_us(number)}
     try:
         yield request
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler if then is None else then)
+
+
+class BrokenOff(BaseException):
+    """A signal has come after the job. A KeyboardInterrupt, even if caught, may have Python end by SIGINT."""
+
+
+class AfterTheJob:
+    """What signals do once the job is over: they break off what is done in the block, and never end netprof by then.
+
+    The exit code is the job's, whoever closes the terminal or ends the job's allocation meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._breaks_off = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        """Take a signal."""
+        if self._breaks_off:
+            self._breaks_off = False
+            raise BrokenOff
+
+    def __enter__(self) -> None:
+        self._breaks_off = True
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        self._breaks_off = False
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # until Python is done: it goes back to the default before
+        return kind is BrokenOff
 
 
 def _kept_from_us(number: signal.Signals) -> bool:

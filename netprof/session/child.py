@@ -6,6 +6,8 @@ import errno
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 from netprof.errors import UsageError
 
@@ -28,8 +30,9 @@ class Child:
         os.close(reader)
 
     def release(self) -> None:
-        """Let the process begin."""
-        os.write(self._gate, b"!")
+        """Let the process begin, unless somebody has ended it: its exit code says so then."""
+        with suppress(BrokenPipeError):
+            os.write(self._gate, b"!")
         os.close(self._gate)
 
     def abandon(self) -> None:
@@ -53,7 +56,7 @@ class Child:
             os.kill(self.pid, signal_number)
 
 
-def _become(argv: Sequence[str], gate: int) -> None:
+def _become(argv: Sequence[str], gate: int) -> NoReturn:
     """Wait for the gate to open, then execute `argv`; never returns."""
     for number in _IGNORED_BY_PYTHON:  # anything else stays as netprof was given it, under nohup for example
         signal.signal(number, signal.SIG_DFL)
@@ -63,5 +66,11 @@ def _become(argv: Sequence[str], gate: int) -> None:
     try:
         os.execvp(argv[0], list(argv))  # noqa: S606 - running the person's command is what 'netprof run' is for
     except OSError as error:
-        os.write(2, f"netprof: cannot run {argv[0]}: {error.strerror}\n".encode(errors="replace"))
-        os._exit(EXIT_NOT_FOUND if error.errno == errno.ENOENT else EXIT_NOT_EXECUTABLE)
+        _fail(argv[0], error.strerror or "", error.errno == errno.ENOENT)
+    except ValueError:
+        _fail(argv[0], "it has no name", True)
+
+
+def _fail(name: str, why: str, is_missing: bool) -> NoReturn:
+    os.write(2, f"netprof: cannot run {name if name.isprintable() else ascii(name)}: {why}\n".encode(errors="replace"))
+    os._exit(EXIT_NOT_FOUND if is_missing else EXIT_NOT_EXECUTABLE)

@@ -6,8 +6,10 @@ import signal
 import time
 from collections.abc import Sequence
 
+from netprof.errors import NetprofError
 from netprof.probes.job.processes import find_job
 from netprof.session.attach import (
+    AfterTheJob,
     Outcome,
     Refusal,
     StopRequest,
@@ -22,23 +24,31 @@ _WAIT_S = 0.05
 
 
 def run(
-    argv: Sequence[str], options: RecordingOptions, command: Sequence[str], on_refusal: Refusal
+    argv: Sequence[str],
+    options: RecordingOptions,
+    command: Sequence[str],
+    on_refusal: Refusal,
+    then: AfterTheJob | None = None,
 ) -> tuple[Outcome, int]:
     """Run `argv` under the probes; returns the recording and the job's exit code. Raises NetprofError before it starts.
 
-    The terminal's ctrl-C reaches the job by itself; a SIGTERM or SIGHUP sent to netprof is passed on to it.
+    The terminal's ctrl-C reaches the job by itself; a SIGTERM or SIGHUP sent to netprof is passed on to it. After the
+    job signals do what `then` does.
     """
     rights = Rights.here()
     if rights.refused is not None:
         on_refusal(rights.refused)
     child = Child(argv)  # before our signal handlers: what it inherits is what netprof was started with
-    with stop_on_signals(at_once=True) as request:
+    with stop_on_signals(at_once=True, then=then) as request:
         try:
             recorder = rights.recorder(find_job([child.pid]), options, command)
             recorder.start()
             recorder.job.expect_changes()
             request.at_once = False
-        except BaseException:
+        except BaseException as error:
+            code = child.exit_code()
+            if code is not None and isinstance(error, NetprofError):
+                raise KilledBefore(code) from error
             child.abandon()
             raise
         child.release()
@@ -47,6 +57,14 @@ def run(
             _pass_on(child, request)
             time.sleep(_WAIT_S)
         return outcome, code
+
+
+class KilledBefore(NetprofError):
+    """The job was killed before it began; netprof exits as it did."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("the command was killed before it began", "nothing was recorded")
+        self.exit_code = exit_code
 
 
 class _ForChild(StopRequest):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +96,62 @@ def test_nohup_holds_for_the_job(tmp_path: Path) -> None:
     command = [*NETPROF, "run", "--out", str(tmp_path / "t"), "--", sys.executable, "-c", look]
     done = subprocess.run(["nohup", *command], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
+
+
+def children(pid: int) -> list[int]:
+    """The processes that one has started and that have not been waited for."""
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def begun(trace: Path, *job: str) -> subprocess.Popen[str]:
+    """Return netprof as soon as its job is there, which may be before it has begun."""
+    command = [*NETPROF, "run", "--out", str(trace), "--", *job]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: bool(children(started.pid)))
+    return started
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2])
+def test_a_job_that_is_killed_before_it_begins_was_killed(after_s: float, tmp_path: Path) -> None:
+    started = begun(tmp_path / "t", "sleep", "5")
+    time.sleep(after_s)
+    os.kill(children(started.pid)[0], signal.SIGKILL)
+    _, said = started.communicate(timeout=30)
+    assert started.returncode == 137, said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("after_s", [0.05, 0.3, 0.6])
+def test_after_the_job_no_signal_changes_the_exit_code(number: signal.Signals, after_s: float, tmp_path: Path) -> None:
+    """While the report is made, or when netprof is about to end: a terminal is closed, an allocation is over."""
+    started = begun(tmp_path / "t", "sh", "-c", "sleep 0.5; exit 7")
+    until(lambda: not children(started.pid))
+    time.sleep(after_s)
+    started.send_signal(number)
+    _, said = started.communicate(timeout=30)
+    assert started.returncode == 7, said
+    assert "Traceback" not in said
+    assert TraceReader(tmp_path / "t").meta.stop_reason == "the job ended"
+
+
+def test_a_command_without_a_name(tmp_path: Path) -> None:
+    done = netprof("run", "--out", str(tmp_path / "t"), "--", "")
+    assert done.returncode == 127
+    assert "Traceback" not in done.stderr
+
+
+def test_a_command_s_name_reaches_no_terminal_raw(tmp_path: Path) -> None:
+    done = netprof("run", "--out", str(tmp_path / "t"), "--", "no\x1b[31m")
+    assert done.returncode == 127
+    assert "\x1b" not in done.stderr

@@ -37,6 +37,16 @@ HIDDEN = [
     ["--x", "ghp_C4n4ryC4n4ryC4n4ry"],
     ["--x", "sk-C4n4ryC4n4ryC4n4ry"],
     ["--x", "eyJhbGciC4n4ryC4n4ry.abc"],
+    ["--set", f"a=1,db.password={CANARY}"],
+    [f"--export=ALL,WANDB_API_KEY={CANARY}"],
+    [f"--password=correct {CANARY}"],
+    [f"--env=TOKEN={CANARY}"],
+    ["-H", f"Cookie: a=x; session={CANARY}"],
+    ["--json", '{"password":"ab\\"' + CANARY + '", "n": 2}'],
+    ["--passwords", "a", CANARY],
+    ["sh", "-c", f"TOKEN=$(echo {CANARY}) python train.py"],
+    ["sh", "-c", f"TOKEN=`echo {CANARY}` python train.py"],
+    ["curl", "-u", f"user:{CANARY}"],
 ]
 
 
