@@ -213,6 +213,10 @@ class ProbeCost:
     cpu_s: float
 
 
+_SHORTEST_S = 1e-6
+"""No recording is shorter."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """What recording cost the machine. `start_s` and `start_cpu_s` are the part until the last probe was attached."""
@@ -231,7 +235,7 @@ class Cost:
     def cpu_share(self) -> float | None:
         """CPU over wall time since the probes were attached; None where no time has passed."""
         wall_s = self.wall_s - self.start_s
-        return (self.cpu_s - self.start_cpu_s) / wall_s if wall_s > 0 else None
+        return (self.cpu_s - self.start_cpu_s) / wall_s if wall_s >= _SHORTEST_S else None
 
 
 @dataclass(frozen=True)

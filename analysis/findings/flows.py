@@ -77,7 +77,8 @@ def _row(flow: FlowSummary) -> tuple[str, ...]:
 def _notes(found: Sequence[FlowSummary]) -> Iterator[str]:
     """Say what holds flows back by itself, and is seen as nothing else."""
     sent = [flow.tx.wire_bytes for flow in found]
-    main = (flow for flow, wire_bytes in zip(found, sent, strict=True) if wire_bytes >= _MAIN_FLOW * max(sent))
+    least = _MAIN_FLOW * max(sent, default=0)
+    main = (flow for flow, wire_bytes in zip(found, sent, strict=True) if wire_bytes >= least)
     paused = sum(flow.congestion_control == "bbr" for flow in main)
     if paused:
         yield (

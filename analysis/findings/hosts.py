@@ -50,7 +50,7 @@ def _host(summary: HostSummary) -> dict[str, Any]:
         "ranks": list(summary.ranks),
         "clock": _clock(host.clock),
         "losses": dataclasses.asdict(host.meta.losses),
-        "cpu_share": cost.cpu_s / cost.wall_s if cost.wall_s else None,
+        "cpu_share": cost.cpu_share,
     }
 
 

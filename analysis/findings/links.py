@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -55,16 +56,20 @@ def spans_of_idleness(evidence: Evidence, link: LinkSummary) -> Mapping[str, Int
     return idle_spans(not_idle, window, times)
 
 
-def short_name(link: LinkSummary, links: Sequence[LinkSummary]) -> str:
-    """Return a device's name; where another network namespace has one of that name, with its ranks or its inode."""
-    others = [other for other in links if other.name == link.name and other is not link]
-    name = link.name
-    if not others:
-        return name
-    if link.ranks and all(other.ranks != link.ranks for other in others):
-        ranks = ("rank " if len(link.ranks) == 1 else "ranks ") + ",".join(map(str, link.ranks))
-        return f"{name} of {ranks}"
-    return f"{name}@{link.netns}"
+def short_names(links: Sequence[LinkSummary]) -> list[str]:
+    """Return the devices' names; where another network namespace has one of that name, with its ranks or its inode."""
+    alike: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for link in links:
+        alike[link.name].append(link.ranks)
+    return [_short_name(link, alike[link.name]) for link in links]
+
+
+def _short_name(link: LinkSummary, ranks: Sequence[tuple[int, ...]]) -> str:
+    if len(ranks) == 1:
+        return link.name
+    if link.ranks and ranks.count(link.ranks) == 1:
+        return f"{link.name} of {'rank' if len(link.ranks) == 1 else 'ranks'} {','.join(map(str, link.ranks))}"
+    return f"{link.name}@{link.netns}"
 
 
 def links_by_rank(evidence: Evidence) -> list[LinkKey]:
@@ -223,14 +228,15 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     left_out = len(links) - len(shown)
     about = f"; {left_out} with hardly any traffic left out" if left_out else ""
     columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting", "dropped")
-    rows = [_usage(link, links) for link in shown[:_MOST]]
+    names = dict(zip(map(id, links), short_names(links), strict=True))
+    rows = [_usage(names[id(link)], link) for link in shown[:_MOST]]
     usage = Grid(columns, rows, left=frozenset({"ranks"}), optional=("ranks",), total=len(shown))
     if not any(link.dropped_packets for link in shown):
         usage = usage.without({"dropped"})
     sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
     rates = Pairs([("line rate from", source) for source in sources])
     headings = ("link", "unknown", "idle", *(cause.short for cause in CAUSES))
-    idle = Grid(headings, [_idle(link, links) for link in shown[:_MOST]], total=len(shown))
+    idle = Grid(headings, [_idle(names[id(link)], link) for link in shown[:_MOST]], total=len(shown))
     if not any(link.unknown_ns for link in shown):
         idle = idle.without({"unknown"})
     return [
@@ -246,9 +252,9 @@ def _main_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
     return main or list(links)
 
 
-def _usage(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
+def _usage(name: str, link: LinkSummary) -> tuple[str, ...]:
     return (
-        short_name(link, links),
+        name,
         ",".join(map(str, link.ranks)) or "?",
         rate(link.line_rate_bps),
         share(link.utilization_tx),
@@ -259,10 +265,10 @@ def _usage(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
     )
 
 
-def _idle(link: LinkSummary, links: Sequence[LinkSummary]) -> tuple[str, ...]:
+def _idle(name: str, link: LinkSummary) -> tuple[str, ...]:
     idle = (link.idle.total_ns, *(link.idle.of(cause) for cause in CAUSES))
     parts = (link.unknown_ns, *([None] * len(idle) if link.tells_nothing else idle))
-    return (short_name(link, links), *(_of_window(part, link.window_ns) for part in parts))
+    return (name, *(_of_window(part, link.window_ns) for part in parts))
 
 
 def _of_window(part_ns: int | None, window_ns: int) -> str:

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import Int64, int64_column, text_column
+from netprof.analysis.tables.columns import Int64, int64_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, interval
+from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import NIC_COUNTERS, RECEIVE, TRANSMIT
 
@@ -52,19 +53,15 @@ def nic_totals(table: Any, lanes: Lanes, piece: Piece = ALL) -> dict[LinkKey, Ni
     `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order. Of a `piece` of a recording,
     from the last sample before it: what was counted between two samples is of the piece of the later one.
     """
-    netns = int64_column(table, "netns")
-    device = np.array(text_column(table, "device"), dtype=object)
     time_ns = int64_column(table, "time_ns")
     counters = {name: int64_column(table, name) for name in NIC_COUNTERS}
     totals = {}
-    for key in dict.fromkeys(zip(netns.tolist(), device.tolist(), strict=True)):
-        rows = np.flatnonzero((netns == key[0]) & (device == key[1]))
-        rows = rows[np.argsort(time_ns[rows], kind="stable")]
+    for key, rows in rows_by_device(table, time_ns).items():
         rows, own = since_before(rows, time_ns, piece)
         if own == 0:
             continue
         moved = {name: _increase(values[rows]) for name, values in counters.items()}
-        link, first, last = LinkKey(*key), int(time_ns[rows[0]]), int(time_ns[rows[-1]])
+        link, first, last = key, int(time_ns[rows[0]]), int(time_ns[rows[-1]])
         job = [_job_bytes(lanes, link, direction, interval(first, last)) for direction in (TRANSMIT, RECEIVE)]
         totals[link] = NicTotals(first, last, own, **moved, job_tx_bytes=job[0], job_rx_bytes=job[1])
     return totals

@@ -122,11 +122,16 @@ def _document(found: Sequence[PathSummary]) -> dict[str, Any]:
 def _to_siblings(found: Sequence[PathSummary]) -> list[float | None]:
     """Return each one's rate over the median of the others that carry much; None where nothing tells."""
     main = _main(found)
+    rates = np.sort([each.rate_bps for each in main if each.rate_bps is not None])
+    mine = {id(each) for each in main}
     result: list[float | None] = []
     for each in found:
-        others = [other.rate_bps for other in main if other is not each and other.rate_bps is not None]
-        usual = float(np.median(others)) if others else 0.0
-        result.append(each.rate_bps / usual if usual and each.rate_bps is not None else None)
+        if each.rate_bps is None:
+            result.append(None)
+            continue
+        others = np.delete(rates, np.searchsorted(rates, each.rate_bps)) if id(each) in mine else rates
+        usual = float(np.median(others)) if len(others) else 0.0
+        result.append(each.rate_bps / usual if usual else None)
     return result
 
 

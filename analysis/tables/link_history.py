@@ -11,7 +11,7 @@ import numpy as np
 
 from netprof.analysis.tables.columns import Columns, Float64, Int64, column, int64_column, text_column
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import Intervals, covered_until, merge
 from netprof.model import Device
 from netprof.schema import LinkState
 
@@ -55,9 +55,10 @@ class RateOverTime(Columns):
 
     def longest(self, window: Intervals) -> float:
         """Return the rate that holds for most of a window; NaN where for most of it it is not known."""
-        rates = np.unique(self.bps)  # one NaN, at the end
-        held = [(self._when(_is(self.bps, rate)) & window).total_ns for rate in rates]
-        return float(rates[int(np.argmax(held))]) if any(held) else float(self.bps[-1])
+        rates, which = np.unique(self.bps, return_inverse=True)  # one NaN, at the end
+        through = covered_until(window, np.append(self.begin_ns, _FOREVER))
+        held = np.bincount(which.reshape(-1), np.diff(through))
+        return float(rates[int(np.argmax(held))]) if held.any() else float(self.bps[-1])
 
     def times(self, factor: float) -> RateOverTime:
         """Return the same rate, times a factor."""
@@ -66,10 +67,6 @@ class RateOverTime(Columns):
     def _when(self, pieces: np.ndarray[Any, np.dtype[np.bool_]]) -> Intervals:
         ends = np.append(self.begin_ns[1:], _FOREVER)
         return merge(self.begin_ns[pieces], ends[pieces])
-
-
-def _is(values: Float64, value: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    return np.isnan(values) if np.isnan(value) else np.asarray(values == value)
 
 
 @dataclass(frozen=True)

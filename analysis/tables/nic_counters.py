@@ -15,12 +15,17 @@ def read_nic(table: Any) -> dict[LinkKey, tuple[Int64, Int64, Int64]]:
 
     `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order.
     """
-    netns, time_ns = int64_column(table, "netns"), int64_column(table, "time_ns")
-    device = np.array(text_column(table, "device"), dtype=object)
+    time_ns = int64_column(table, "time_ns")
     sent, received = int64_column(table, "tx_bytes"), int64_column(table, "rx_bytes")
-    found = {}
-    for key in dict.fromkeys(zip(netns.tolist(), device.tolist(), strict=True)):
-        rows = np.flatnonzero((netns == key[0]) & (device == key[1]))
-        rows = rows[np.argsort(time_ns[rows], kind="stable")]
-        found[LinkKey(*key)] = time_ns[rows], sent[rows], received[rows]
-    return found
+    return {link: (time_ns[rows], sent[rows], received[rows]) for link, rows in rows_by_device(table, time_ns).items()}
+
+
+def rows_by_device(table: Any, time_ns: Int64) -> dict[LinkKey, Int64]:
+    """Return the rows of each device of a table that has columns `netns` and `device`, by time."""
+    netns, device = int64_column(table, "netns").tolist(), text_column(table, "device")
+    numbers: dict[LinkKey, int] = {}
+    of_row = [numbers.setdefault(LinkKey(*key), len(numbers)) for key in zip(netns, device, strict=True)]
+    number = np.array(of_row, np.int64)
+    order = np.lexsort((time_ns, number))
+    edges = np.searchsorted(number[order], np.arange(1, len(numbers)))
+    return dict(zip(numbers, np.split(order, edges), strict=True)) if numbers else {}

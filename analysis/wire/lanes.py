@@ -44,19 +44,34 @@ class Lanes:
 
     def pids_of(self, link: LinkKey) -> tuple[int, ...]:
         """Return the processes that moved a byte over a link."""
-        return tuple(dict.fromkeys(lane.pid for lane, _ in self._bins if lane.link == link))
+        return tuple(dict.fromkeys(lane.pid for lane, _, _ in self._by_link.get(link, ())))
+
+    @cached_property
+    def _by_link(self) -> dict[LinkKey, list[tuple[LaneKey, int, Bins]]]:
+        found: dict[LinkKey, list[tuple[LaneKey, int, Bins]]] = {}
+        for lane, way, bins in self:
+            found.setdefault(lane.link, []).append((lane, way, bins))
+        return found
+
+    @cached_property
+    def _by_process(self) -> dict[int, list[tuple[LaneKey, int, Bins]]]:
+        found: dict[int, list[tuple[LaneKey, int, Bins]]] = {}
+        for lane, way, bins in self:
+            found.setdefault(lane.pid, []).append((lane, way, bins))
+        return found
 
     def of_link(self, link: LinkKey, direction: int) -> Bins | None:
         """Return what all processes together moved over a link in one direction; None: nothing."""
-        return self._sum((link, direction), [b for lane, way, b in self if lane.link == link and way == direction])
+        return self._sum((link, direction), [b for _, way, b in self._by_link.get(link, ()) if way == direction])
 
     def of_process(self, pid: int, direction: int) -> Bins | None:
         """Return what a process moved in one direction over all links; None: nothing."""
-        return self._sum((pid, direction), [b for lane, way, b in self if lane.pid == pid and way == direction])
+        return self._sum((pid, direction), [b for _, way, b in self._by_process.get(pid, ()) if way == direction])
 
     def by_packet(self, pid: int, direction: int) -> list[Bins]:
         """Return what a process moved in one direction over links whose packets were seen, link by link."""
-        return [b for lane, way, b in self if lane.pid == pid and way == direction and lane.link not in self.periods]
+        own = self._by_process.get(pid, ())
+        return [b for lane, way, b in own if way == direction and lane.link not in self.periods]
 
     def _sum(self, key: tuple[LinkKey | int, int], parts: list[Bins]) -> Bins | None:
         if key not in self._sums:

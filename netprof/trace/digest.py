@@ -18,17 +18,22 @@ import pyarrow as pa
 
 from netprof.errors import TraceError, UsageError
 from netprof.trace.columns import to_arrow, to_numpy
-from netprof.trace.files import Directory, give_to_user, made_whole, read_all
+from netprof.trace.files import Directory, check_links, give_to_user, made_whole, read_all
 from netprof.trace.meta import META_FILE
 
 HOST_FILE = "_digest.json"
 DIGEST_SCHEMA = 1
 _JOB, _HOST = "job=", "host="
 _JOB_FILE = re.compile(r"_job-([0-9a-f]{16})\.json")
-_MOST_JSON_BYTES = 64 << 20
+_MOST_JSON_BYTES = 16 << 20
 _MOST_FILE_BYTES = 1 << 30
-_MOST_ROWS = 1 << 27
 _MOST_UNPACKED_BYTES = 4 << 30
+_BYTES = 8
+_UNPACKS_TO = 100
+"""How many times its file a table may be. Differences that are all alike take hardly any room, and nothing that was
+measured is so regular: of a recorded job no table was more than 7 times its file."""
+_SMALL_BYTES = 64 << 20
+"""That is as much as any table may be."""
 _LEAST, _MOST = -1, 1 << 62
 _DAMAGED = "make the digest again from its trace"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -128,12 +133,14 @@ def made_together(job: Path) -> list[str]:
 
 
 def make_folder(path: Path) -> Directory:
-    """Make a folder, and those above it, and open it. Raises OSError."""
+    """Make a folder, and those above it, and open it. Raises OSError, NetprofError for another user's link."""
+    check_links(path)
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
-        give_to_user(Directory(each).descriptor)
-    return Directory(path, follow=False)
+        give_to_user(Directory(each, follow=False).descriptor)
+    check_links(path)
+    return Directory(path.resolve(), follow=False)
 
 
 def write_json(folder: Directory, name: str, document: Any) -> None:
@@ -189,7 +196,8 @@ def read_table(folder: Path, name: str, kinds: Kinds) -> dict[str, Any]:
     path = folder / f"{name}.parquet"
     try:
         with open(Directory(folder).open(path.name), "rb") as file:
-            return _read(path, parquet.ParquetFile(pa.BufferReader(_bounded(path, file))), kinds)
+            data = _bounded(path, file)
+            return _read(path, parquet.ParquetFile(pa.BufferReader(data)), kinds, _room_bytes(len(data)))
     except TraceError:
         raise
     except _BAD as error:
@@ -203,12 +211,17 @@ def _bounded(path: Path, file: Any) -> bytes:
     return data
 
 
-def _read(path: Path, file: Any, kinds: Kinds) -> dict[str, Any]:
+def _room_bytes(file_bytes: int) -> int:
+    """Return to how much the tables of a file may unpack."""
+    return min(max(_UNPACKS_TO * file_bytes, _SMALL_BYTES), _MOST_UNPACKED_BYTES)
+
+
+def _read(path: Path, file: Any, kinds: Kinds, room_bytes: int) -> dict[str, Any]:
     if not file.schema_arrow.equals(_schema(kinds), check_metadata=False):
         raise _damaged(path, "its columns are not those of a digest")
     meta = file.metadata
-    unpacked = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
-    if not 0 <= meta.num_rows <= _MOST_ROWS or unpacked > _MOST_UNPACKED_BYTES:
+    encoded = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
+    if meta.num_rows < 0 or max(encoded, meta.num_rows * len(kinds) * _BYTES) > room_bytes:
         raise _damaged(path, "it unpacks to more than any digest")
     table = file.read(use_threads=False)
     if table.num_rows != meta.num_rows:

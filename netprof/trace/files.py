@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from netprof.errors import TraceError
+from netprof.errors import NetprofError, TraceError
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -60,6 +60,26 @@ class Directory:
         """Return what is in the directory. Raises OSError."""
         with os.scandir(self.descriptor) as entries:
             return [entry.name for entry in entries]
+
+
+def check_links(path: Path) -> None:
+    """Raise NetprofError where a link on the way to a folder that is written to is another user's.
+
+    Who may write there could have root write anywhere. Links of root, and of who runs netprof or sudo, are followed.
+    """
+    whole = path.absolute()
+    for each in reversed((whole, *whole.parents)):
+        try:
+            about = os.lstat(each)
+        except OSError:
+            return  # nor is anything below it there
+        if stat.S_ISLNK(about.st_mode) and about.st_uid not in _trusted():
+            raise NetprofError(f"{each} is a symbolic link of another user", "name the folder that it leads to")
+
+
+def _trusted() -> set[int]:
+    given = os.environ.get("SUDO_UID", "")
+    return {0, os.geteuid(), *([int(given)] if os.geteuid() == 0 and given.isdecimal() else [])}
 
 
 def open_regular(shown: Path, name: str | Path, directory: int | None = None) -> int:

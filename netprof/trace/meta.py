@@ -70,6 +70,10 @@ def read_meta(directory: Directory) -> Meta:
     return meta
 
 
+_MOST_ENTRIES = {"devices": 1 << 13}
+"""Of what a report says much of each."""
+
+
 def _no_trace(path: Path, why: str) -> TraceError:
     return TraceError(f"{path} is not a netprof trace: {why}", "name the directory that 'netprof attach --out' made")
 
@@ -97,6 +101,8 @@ def _build(kind: Any, value: Any, name: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list):
             raise TypeError(f"{name} is no list")
+        if len(value) > _MOST_ENTRIES.get(name, len(value)):
+            raise ValueError(f"{name} has {len(value)} entries, where at most {_MOST_ENTRIES[name]} are possible")
         return tuple(_build(arguments[0], item, name) for item in value)
     if origin is types.UnionType:
         return None if value is None else _build(arguments[0], value, name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from netprof.trace.meta import META_FILE, PARTIAL_FILE, write_meta
 from netprof.units import size
 
 _SUFFIX = ".arrows"
+_LONGEST_META_BYTES = 64 << 20
 _BALLAST = ".ballast"  # given back when the disk is full, so that the last meta.json still fits
 _BALLAST_BYTES = 256 << 10
 
@@ -40,11 +43,14 @@ class TraceWriter:
     def __init__(self, path: Path, meta: Meta, *, force: bool = False) -> None:
         self.path = path
         self._streams: dict[str, _Stream] = {}
+        is_new = not os.path.lexists(path)
         try:
             self._directory = _make_room(path, force)
             _reserve(self._directory)
             write_meta(self._directory, meta)
         except OSError as error:
+            if is_new:
+                _undo(path)
             raise cannot_write(path, error) from error
 
     def append(self, name: str, columns: Mapping[str, Sequence[Any] | Any]) -> None:
@@ -173,10 +179,30 @@ def _clear_old_trace(directory: Directory) -> None:
     """Delete an old trace's own files and nothing else."""
     known = {META_FILE, PARTIAL_FILE, _BALLAST} | {table_file(name) for name in tables()}
     found = directory.names()
-    if not known.issuperset(found):
+    if not known.issuperset(found) or not _is_of_netprof(directory, found):
         raise _not_a_trace(directory.path)
     for name in found:
         directory.remove(name)
+
+
+def _is_of_netprof(directory: Directory, names: Collection[str]) -> bool:
+    """Say whether files that are called as a trace's are one's: its description is the first of them to be written."""
+    if META_FILE not in names:
+        return {_BALLAST, PARTIAL_FILE}.issuperset(names)
+    try:
+        with open(directory.open(META_FILE), "rb") as file:
+            document = json.loads(file.read(_LONGEST_META_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and "netprof_version" in document
+
+
+def _undo(path: Path) -> None:
+    """Take away a directory that was made for a trace that cannot be: it would be in the way of the next one."""
+    with suppress(OSError):
+        for name in (_BALLAST, PARTIAL_FILE, META_FILE):
+            (path / name).unlink(missing_ok=True)
+        path.rmdir()
 
 
 def _not_a_trace(path: Path) -> TraceError:

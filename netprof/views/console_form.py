@@ -13,6 +13,8 @@ from netprof.views.colours import LETTERS, terminal_style
 from netprof.views.safe import safe_text
 
 _LONGEST_CELL, _LONGEST_LINE = 120, 400
+_MOST_LINES = 200
+"""Lines of one kind that anybody reads; a table of thousands takes seconds to be laid out."""
 _FEWEST_BAR_CELLS, _MOST_BAR_CELLS, _BESIDE_BAR = 8, 40, 44
 
 
@@ -42,8 +44,10 @@ def bullets(console: Console, rows: Sequence[tuple[Text, Text]]) -> None:
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for mark, text in rows:
+    for mark, text in rows[:_MOST_LINES]:
         table.add_row(mark, text)
+    if len(rows) > _MOST_LINES:
+        table.add_row(rows[-1][0], Text(f"and {len(rows) - _MOST_LINES} more, which --json has"))
     console.print(_indented(table))
 
 
@@ -67,7 +71,9 @@ def pairs(console: Console, body: Pairs) -> None:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for label, value in body.rows:
+    more = len(body.rows) - _MOST_LINES
+    rows = [*body.rows[:_MOST_LINES], ("", f"and {more} more, which --json has")] if more > 0 else body.rows
+    for label, value in rows:
         table.add_row(Text(safe_text(label, _LONGEST_CELL)), Text(safe_text(value, _LONGEST_LINE)))
     console.print(_indented(table))
 

@@ -11,7 +11,7 @@ from secrets import token_hex
 from typing import IO
 
 from netprof.errors import NetprofError, UsageError
-from netprof.trace.files import Directory, give_to_user, made_whole
+from netprof.trace.files import Directory, check_links, give_to_user, made_whole
 from netprof.views.reporter import Report, Reporter
 
 STDOUT = Path("-")
@@ -24,6 +24,7 @@ def check(reporter: Reporter, target: Path, force: bool) -> None:
     if reporter.folder:
         if target == STDOUT:
             raise UsageError(f"--{reporter.name} writes several files: standard output holds one", "name a folder")
+        check_links(target)
         if target.is_dir() and any(target.iterdir()) and not force:
             raise NetprofError(f"{target} is not empty", "choose another folder, or replace its files with --force")
         if target.exists() and not target.is_dir():
@@ -42,10 +43,8 @@ def write(reporter: Reporter, report: Report, target: Path) -> None:
     """Write a report. Raises NetprofError when the target cannot be written."""
     try:
         if reporter.folder:
-            if not target.exists():
-                target.mkdir(parents=True)
-                give_to_user(Directory(target).descriptor)
-            reporter.fill(report, target)
+            folder = _held(target)  # whatever comes to stand in its place meanwhile
+            reporter.fill(report, Path("/proc/self/fd", str(folder.descriptor)))
         else:
             with _standard_output() if target == STDOUT else opened(target) as out:
                 reporter.write(report, out)
@@ -54,6 +53,17 @@ def write(reporter: Reporter, report: Report, target: Path) -> None:
     except OSError as error:
         where = "standard output" if target == STDOUT else str(target)
         raise NetprofError(f"cannot write {where}: {error.strerror}", "choose another place") from error
+
+
+def _held(target: Path) -> Directory:
+    """Return a folder to write into, which is made if it is not there. Raises OSError, NetprofError."""
+    check_links(target)
+    if target.exists():
+        return Directory(target.resolve(), follow=False)
+    target.mkdir(parents=True)
+    folder = Directory(target, follow=False)
+    give_to_user(folder.descriptor)
+    return folder
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ def say(console: Console, text: str) -> None:
 
 
 def _console(file: TextIO) -> Console:
-    if file.isatty() or os.environ.get("COLUMNS", "").isdigit():
+    if file.isatty() or os.environ.get("COLUMNS", "").strip("0").isdigit():
         return _Console(file=file)
     return _Console(file=cast(TextIO, Unpadded(file)), width=_UNBROKEN)
 

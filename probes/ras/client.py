@@ -16,7 +16,7 @@ DEFAULT = "localhost:28028"
 _CONNECT_S = 1.0
 _ANSWER_S = 20.0  # RAS waits 5 s for a rank that does not answer, and again
 _LONGEST_LINE = 4096
-_LONGEST_ANSWER = 64 << 20
+_LONGEST_ANSWER = 16 << 20
 _HELLO, _GREETING = b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL "
 _OK = b"OK\n"
 

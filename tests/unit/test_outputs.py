@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +67,24 @@ def test_a_digest_in_the_way_is_found_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="holds a digest already") as error:
         check_place(tmp_path / "d", "t", [(host.name.removeprefix("host="), boot_id)], force=False, option="--digest")
     assert error.value.hint == "choose another --digest, or replace it with --force"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
+@pytest.mark.parametrize("words", [["report", "--csv"], ["report", "--parquet"], ["digest", "-o"]], ids=" ".join)
+@pytest.mark.parametrize("owner", [65534, 0])
+def test_another_user_s_link_leads_nowhere(words: list[str], owner: int, tmp_path: Path) -> None:
+    """In a folder that everybody may write to, root would write where the link's owner wants."""
+    trace = Job().fill().write(tmp_path / "t.netprof")
+    (tmp_path / "victim").mkdir()
+    for place in (tmp_path / "link", tmp_path / "folder" / "job=t"):
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(tmp_path / "victim")
+        os.lchown(place, owner, owner)
+    for target in (tmp_path / "link", tmp_path / "folder") if words[0] == "digest" else (tmp_path / "link",):
+        command = [sys.executable, "-m", "netprof", words[0], str(trace), words[1], str(target)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if owner == 0:
+            assert done.returncode == 0, done.stderr
+        else:
+            assert (done.returncode, "is a symbolic link of another user" in done.stderr) == (1, True), done.stderr
+    assert (list((tmp_path / "victim").iterdir()) == []) == (owner != 0)

@@ -6,10 +6,11 @@ import json
 import random
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -174,7 +175,7 @@ def test_numbers_that_were_made_up_together_are_one_line_that_says_where(error: 
     ("limit", "said"),
     [
         ("_MOST_FILE_BYTES", "larger than any digest"),
-        ("_MOST_ROWS", "unpacks to more than any digest"),
+        ("_SMALL_BYTES", "unpacks to more than any digest"),
         ("_MOST_UNPACKED_BYTES", "unpacks to more than any digest"),
     ],
 )
@@ -184,13 +185,26 @@ def test_a_table_may_be_so_large_and_no_larger(
     write_table(Directory(tmp_path), "t", {"a": [1, 2, 3]}, {"a": int})
     path = tmp_path / "t.parquet"
     about = pyarrow.parquet.read_metadata(path)
-    sizes = {"_MOST_FILE_BYTES": path.stat().st_size, "_MOST_ROWS": 3}
-    size = sizes.get(limit, about.row_group(0).total_byte_size)
+    sizes = {"_MOST_FILE_BYTES": path.stat().st_size}
+    size = sizes.get(limit, max(about.row_group(0).total_byte_size, 3 * 8))
+    monkeypatch.setattr("netprof.trace.digest._UNPACKS_TO", 0 if limit == "_SMALL_BYTES" else 100)
     monkeypatch.setattr(f"netprof.trace.digest.{limit}", size)
     assert read_table(tmp_path, "t", {"a": int})["a"].tolist() == [1, 2, 3]
     monkeypatch.setattr(f"netprof.trace.digest.{limit}", size - 1)
     with pytest.raises(TraceError, match=said):
         read_table(tmp_path, "t", {"a": int})
+
+
+@pytest.mark.parametrize(("rows", "passes"), [(1000, True), (200_000, False)])
+def test_rows_that_are_all_alike_take_no_room_in_the_file(
+    rows: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of some hundred bytes may hold as many as it likes: what they take once read is what counts."""
+    monkeypatch.setattr("netprof.trace.digest._SMALL_BYTES", 1 << 16)
+    write_table(Directory(tmp_path), "t", {"a": np.full(rows, 7)}, {"a": int})
+    assert (tmp_path / "t.parquet").stat().st_size < 15_000
+    with nullcontext() if passes else pytest.raises(TraceError, match="unpacks to more than any digest"):
+        assert len(read_table(tmp_path, "t", {"a": int})["a"]) == rows
 
 
 @pytest.mark.parametrize(("value", "passes"), [(-1, True), (-2, False), (1 << 62, True), ((1 << 62) + 1, False)])

@@ -66,6 +66,31 @@ def test_what_is_no_trace_is_left_alone(what: str, tmp_path: Path) -> None:
         assert sorted(each.name for each in path.iterdir()) == ["meta.json", "mine"]
 
 
+@pytest.mark.parametrize("names", [("meta.json",), ("meta.json", "flows.arrows"), ("flows.arrows",)])
+def test_files_that_are_called_as_a_trace_s_are_none(names: tuple[str, ...], tmp_path: Path) -> None:
+    """A data set's folder, say: `meta.json` is a common name."""
+    for name in names:
+        (tmp_path / name).write_text('{"about": "my data"}')
+    with pytest.raises(TraceError, match="something other than a trace"):
+        TraceWriter(tmp_path, meta(), force=True)
+    assert [(tmp_path / name).read_text() for name in names] == ['{"about": "my data"}'] * len(names)
+
+
+@pytest.mark.parametrize("failing", ["_reserve", "write_meta"])
+def test_what_cannot_begin_leaves_nothing_in_the_way(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as now:
+        now.setattr(f"netprof.trace.writer.{failing}", fails)
+        with pytest.raises(TraceError, match="Too many open files"):
+            TraceWriter(tmp_path / "t", meta())
+    assert list(tmp_path.iterdir()) == []
+    TraceWriter(tmp_path / "t", meta()).close(meta())
+
+
 def test_what_is_being_recorded_is_left_alone(tmp_path: Path) -> None:
     first = TraceWriter(tmp_path / "t", meta())
     with pytest.raises(TraceError, match="is being recorded by another netprof"):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from synthetic import Job
 
 from netprof.views.printed import Unpadded
@@ -42,3 +43,18 @@ def test_blanks_are_dropped_wherever_writes_end() -> None:
         out = Unpadded(file)
         assert sum(out.write(text[at : at + size]) for at in range(0, len(text), size)) == len(text)
         assert file.getvalue() == "a  b\n  c\n\n d"
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_terminal_without_utf_8_shows_what_it_can(encoding: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "netprof", "report", str(Job().fill().write(tmp_path / "t"))]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert b"?" in done.stdout
+    assert b"Traceback" not in done.stderr
+
+
+def test_no_columns_are_none(tmp_path: Path) -> None:
+    path = Job().fill().write(tmp_path / "t")
+    assert piped(path, COLUMNS="0") == piped(path)
