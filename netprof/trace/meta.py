@@ -70,7 +70,7 @@ def read_meta(directory: Directory) -> Meta:
     return meta
 
 
-_MOST_ENTRIES = {"devices": 1 << 13}
+_MOST_ENTRIES = {"devices": 1 << 15}
 """Of what a report says much of each."""
 
 
