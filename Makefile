@@ -37,8 +37,8 @@ bench: .venv/.torch  ## print the benchmark tables (tens of minutes)
 predictions: .venv/.torch  ## hold what-if's predictions against real jobs on changed links (50 minutes)
 	set -e; for script in examples/benchmarks/predict_then_*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
-fuzz: .venv/.torch  ## hostile traces, captures and logs against every output: CASES=100000, from FIRST=0 on (hours)
-	PYTHONPATH=tests:examples $(BIN)/python tests/fuzz --cases $(or $(CASES),100000) --first $(or $(FIRST),0) --keep out/fuzz
+fuzz: .venv/.torch inplace  ## hostile traces, captures and logs against every output: CASES=100000, from FIRST=0 on (hours)
+	PYTHONPATH=.:tests:examples $(BIN)/python tests/fuzz --cases $(or $(CASES),100000) --first $(or $(FIRST),0) --keep out/fuzz
 
 mutate: .venv/.torch inplace  ## small changes of the code that no unit test notices: SAMPLE=N of each part, PART=analysis/account (an hour)
 	PYTHONPATH=tests:examples $(BIN)/python tests/mutation $(addprefix --sample ,$(SAMPLE)) $(addprefix --part ,$(PART))
