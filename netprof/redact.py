@@ -25,7 +25,7 @@ _NAMED = re.compile(r"""(?<![\w.-])([\w.-]+)(["']?\s*(?:=|:(?!//))\s*)""")
 _VALUE = re.compile(rf"""{_SCHEME}(?:"(?:[^"\\]|\\.)*"|'[^']*'|`[^`]*`|\$\([^)]*\)|[^\s&;"'}}]+)""", re.IGNORECASE)
 _HEADERS = frozenset({"cookie", "set-cookie", "authorization", "proxy-authorization"})
 _REST_OF_HEADER = re.compile(r"""[^"'\r\n]+""")
-_SEVERAL = ("s", "creds")  # an option whose name ends so may have several values
+_SEVERAL = ("keys", "secrets", "passwords", "credentials", "creds")  # options that end so may have several values
 _USER = frozenset({"-u", "--user", "--proxy-user"})
 _FOLLOWED = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?!--)(\S+)")
 _CREDENTIALS = re.compile(

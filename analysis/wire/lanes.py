@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
+from typing import TypeVar
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.wire.bins import Bins, combine
+
+K = TypeVar("K")
 
 
 class Lanes:
@@ -48,16 +51,16 @@ class Lanes:
 
     @cached_property
     def _by_link(self) -> dict[LinkKey, list[tuple[LaneKey, int, Bins]]]:
-        found: dict[LinkKey, list[tuple[LaneKey, int, Bins]]] = {}
-        for lane, way, bins in self:
-            found.setdefault(lane.link, []).append((lane, way, bins))
-        return found
+        return self._sorted_by(lambda lane: lane.link)
 
     @cached_property
     def _by_process(self) -> dict[int, list[tuple[LaneKey, int, Bins]]]:
-        found: dict[int, list[tuple[LaneKey, int, Bins]]] = {}
+        return self._sorted_by(lambda lane: lane.pid)
+
+    def _sorted_by(self, key_of: Callable[[LaneKey], K]) -> dict[K, list[tuple[LaneKey, int, Bins]]]:
+        found: dict[K, list[tuple[LaneKey, int, Bins]]] = {}
         for lane, way, bins in self:
-            found.setdefault(lane.pid, []).append((lane, way, bins))
+            found.setdefault(key_of(lane), []).append((lane, way, bins))
         return found
 
     def of_link(self, link: LinkKey, direction: int) -> Bins | None:

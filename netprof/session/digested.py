@@ -20,7 +20,7 @@ from netprof.analysis.digest.alone.explained import (
     explained_of,
     explained_together,
 )
-from netprof.analysis.digest.alone.mates import (
+from netprof.analysis.digest.alone.fragments import (
     all_collectives,
     collectives_of_first,
     fragments_of,

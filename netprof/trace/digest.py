@@ -30,8 +30,7 @@ _MOST_FILE_BYTES = 1 << 30
 _MOST_UNPACKED_BYTES = 4 << 30
 _BYTES = 8
 _UNPACKS_TO = 100
-"""How many times its file a table may be. Differences that are all alike take hardly any room, and nothing that was
-measured is so regular: of a recorded job no table was more than 7 times its file."""
+"""How many times its file a table may be: differences that are all alike take hardly any room there."""
 _SMALL_BYTES = 64 << 20
 """That is as much as any table may be."""
 _LEAST, _MOST = -1, 1 << 62

@@ -9,8 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.errors import NetprofError
 from netprof.probes.kernel.link_events import LinkEvents
 from netprof.probes.kernel.netns import NetworkNamespace
@@ -199,3 +202,14 @@ def test_a_few_changes_are_each_looked_at_and_a_storm_of_them_is_not() -> None:
     assert namespace.looks <= 5
     history.changes(final=True)
     assert namespace.looks <= 6
+
+
+def test_rows_of_a_device_are_by_time_wherever_they_stand():
+    table = {"netns": np.array([1, 2, 1, 1]), "device": ["eth0", "eth0", "eth1", "eth0"]}
+    found = rows_by_device(table, np.array([30, 5, 7, 10]))
+    assert {key: rows.tolist() for key, rows in found.items()} == {
+        LinkKey(1, "eth0"): [3, 0],
+        LinkKey(2, "eth0"): [1],
+        LinkKey(1, "eth1"): [2],
+    }
+    assert rows_by_device({"netns": np.zeros(0, np.int64), "device": []}, np.zeros(0, np.int64)) == {}

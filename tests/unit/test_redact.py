@@ -64,6 +64,7 @@ SHOWN = [
     ["--master-addr=10.0.0.1:29500", "--rdzv-endpoint", "host:29500"],
     ["--data", "s3://bucket/path@version", "https://host/path?x=1"],
     ["--use-key", "--batch", "3"],
+    ["--pass", "***", "train.py"],
     ["mpirun", "-x", "NCCL_DEBUG=INFO", "-H", "a:2,b:2"],
     ["--author", "me", "--passthrough", "x", "--signal", "9", "--pattern", "y"],
 ]

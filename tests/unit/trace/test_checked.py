@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from synthetic import Job
 
 from netprof.domains import AROUND_NS, LONGEST_TEXT_BYTES
+from netprof.errors import TraceError
 from netprof.schema import tables
+from netprof.trace import TraceReader
 from netprof.trace.checked import Outside, check_batch
 
 SCHEMA = tables()["flows"]
@@ -82,3 +86,14 @@ def test_a_batch_without_rows_and_a_column_without_values_pass() -> None:
     check_batch("gpu", pa.RecordBatch.from_pylist([], tables()["gpu"]), Job().meta())
     schema = pa.schema([tables()["gpu"].field("value")])
     check_batch("gpu", pa.RecordBatch.from_arrays([pa.array([None], pa.float64())], schema=schema), Job().meta())
+
+
+@pytest.mark.parametrize(("limit", "passes"), [(2, True), (1, False)])
+def test_a_recording_has_so_many_devices(
+    limit: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report says much of each: a damaged description of millions would take for ever."""
+    monkeypatch.setattr("netprof.trace.meta._MOST_ENTRIES", {"devices": limit})
+    trace = Job().fill().write(tmp_path / "t")
+    with nullcontext() if passes else pytest.raises(TraceError, match=f"devices has 2 entries, where at most {limit}"):
+        assert len(TraceReader(trace).meta.devices) == 2

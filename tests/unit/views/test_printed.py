@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,3 +59,12 @@ def test_a_terminal_without_utf_8_shows_what_it_can(encoding: str, tmp_path: Pat
 def test_no_columns_are_none(tmp_path: Path) -> None:
     path = Job().fill().write(tmp_path / "t")
     assert piped(path, COLUMNS="0") == piped(path)
+
+
+def test_of_hundreds_of_notes_the_first_are_printed(tmp_path: Path) -> None:
+    """All of them would take seconds to be laid out, of a damaged description minutes."""
+    warnings = tuple(f"warning {number}" for number in range(300))
+    printed = "\n".join(piped(Job(changes={"warnings": warnings}).fill().write(tmp_path / "t")))
+    assert "warning 150" in printed
+    assert "warning 299" not in printed
+    assert re.search(r"and \d+ more, which --json has", printed)
