@@ -397,7 +397,11 @@ class Evidence:
 
     def served(self, link: LinkKey, direction: int) -> Served | None:
         """Return what a side of a link served over time; None where its line rate is unknown."""
-        return next((s.own for s in self.link_sides if (s.link, s.direction) == (link, direction)), None)
+        return self._served.get((link, direction))
+
+    @cached_property
+    def _served(self) -> Mapping[tuple[LinkKey, int], Served | None]:
+        return {(side.link, side.direction): side.own for side in self.link_sides}
 
     def busy(self, link: LinkKey, *directions: int) -> Intervals:
         """Return when a link serves anything in some directions; without a line rate, bins that hold a packet."""
@@ -409,9 +413,16 @@ class Evidence:
 
     def unknown(self, link: LinkKey, *directions: int) -> Intervals:
         """Return the time in which a link moved bytes in some directions of which it is not known when they passed."""
-        found = self.fold.unknown().items()
-        lanes = [times for (lane, way), times in found if lane.link == link and way in directions]
+        lanes = [times for way in directions for times in self._unknown.get((link, way), ())]
         return union([self._gone(link), *lanes]) if link in self.ports else union(lanes)
+
+    @cached_property
+    def _unknown(self) -> Mapping[tuple[LinkKey, int], list[Intervals]]:
+        """The times of which it is not known when the bytes of a lane passed, lane by lane, of each side of a link."""
+        found: dict[tuple[LinkKey, int], list[Intervals]] = {}
+        for (lane, way), times in self.fold.unknown().items():
+            found.setdefault((lane.link, way), []).append(times)
+        return found
 
     def _gone(self, port: LinkKey) -> Intervals:
         """Return when an RDMA port was not there: what passed it then, its counters do not tell."""

@@ -60,6 +60,11 @@ def without_secrets(words: Sequence[str]) -> list[str]:
     return shown
 
 
+def without_credentials(text: str) -> str:
+    """Return a text with HIDDEN in place of what in it looks like a secret: a URL, what a server says of one."""
+    return _TOKEN.sub(HIDDEN, _without_assigned(_without_user(text)))
+
+
 def is_secret(name: str) -> bool:
     """Say whether a name speaks of a secret: `--api-key`, `hf.authToken`; but not `--num-tokens` or `--tokenizer`."""
     parts = [part.lower() for part in _PARTS.findall(name)]
@@ -71,10 +76,13 @@ def _shown(word: str) -> str:
     option = _OPTION.match(word)
     if option is not None and is_secret(option[1]):
         return option[0] + HIDDEN
-    word = _CREDENTIALS.sub(lambda found: f"{found[1] or ''}{HIDDEN}@", word)
-    word = _without_assigned(word)
+    word = _without_assigned(_without_user(word))
     word = _FOLLOWED.sub(lambda found: found[1] + found[2] + HIDDEN if is_secret(found[1]) else found[0], word)
     return _TOKEN.sub(HIDDEN, word)
+
+
+def _without_user(text: str) -> str:
+    return _CREDENTIALS.sub(lambda found: f"{found[1] or ''}{HIDDEN}@", text)
 
 
 def _without_assigned(word: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from netprof.analysis.wire.fold import FlowTotals, WireFold
 from netprof.schema import RDMA, RECEIVE, ROCE, TRANSMIT, UNKNOWN_RANK
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FlowSide:
     """What a flow moved in one direction; `rate_bps` is wire bits over its first to last packet, None for one packet.
 
@@ -35,7 +35,7 @@ class FlowSide:
     last_ns: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TransportState:
     """What TCP said of a flow: retransmitted segments and congestion window at the end, median round-trip time.
 
@@ -49,7 +49,7 @@ class TransportState:
     samples: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FlowSummary:
     """One flow; `rank` is None where nothing says it, `tcp` where the transport was not sampled."""
 
@@ -73,13 +73,13 @@ def summarize_flows(fold: WireFold, tcp: Any, piece: Piece = ALL) -> tuple[FlowS
     """
     flows = fold.flows
     sides = {direction: _sides(fold, direction) for direction in (TRANSMIT, RECEIVE)}
-    transport = _transport(tcp, piece)
+    transport, local, remote = _transport(tcp, piece), _ends(flows, "local"), _ends(flows, "remote")
     moved = fold.totals(TRANSMIT).wire_bytes + fold.totals(RECEIVE).wire_bytes
     return tuple(
         FlowSummary(
             flow_id=int(flows.flow_id[row]),
-            local=_end(flows, "local", int(row)),
-            remote=_end(flows, "remote", int(row)),
+            local=local[row],
+            remote=remote[row],
             netns=int(flows.netns[row]),
             device=str(flows.device[row]),
             pid=int(flows.pid[row]),
@@ -99,18 +99,25 @@ def endpoint(family: int, address: str, port: int) -> str:
     return f"[{address}]:{port}" if family == 6 else f"{address}:{port}"
 
 
-def _end(flows: Flows, side: str, row: int) -> str:
-    """Return an end of a flow as one writes it: address and port, of RoCE address and queue pair."""
-    address, port, pair = (getattr(flows, f"{side}_{name}")[row] for name in ("addr", "port", "queue_pair"))
-    if flows.protocol[row] in (RDMA, ROCE):
-        return f"{address} QP {int(pair) if pair > 0 else '?'}"
-    return endpoint(int(flows.family[row]), str(address), int(port))
+def _ends(flows: Flows, side: str) -> list[str]:
+    """Return an end of each flow as one writes it: address and port, of RoCE address and queue pair."""
+    end = (getattr(flows, f"{side}_{name}") for name in ("addr", "port", "queue_pair"))
+    return [
+        f"{address} QP {pair if pair > 0 else '?'}" if protocol in (RDMA, ROCE) else endpoint(family, address, port)
+        for protocol, family, address, port, pair in _rows(flows.protocol, flows.family, *end)
+    ]
 
 
 def _sides(fold: WireFold, direction: int) -> list[FlowSide]:
     totals = fold.totals(direction)
-    on_link = _per_link(fold, totals.wire_bytes)
-    return [_side(totals, on_link, row) for row in range(len(totals))]
+    wire, on_link = totals.wire_bytes, _per_link(fold, totals.wire_bytes)
+    amounts = (totals.payload_bytes, wire, totals.retransmitted_bytes, totals.packets)
+    return [_side(*row) for row in _rows(*amounts, totals.first_ns, totals.last_ns, on_link)]
+
+
+def _rows(*columns: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of columns as Python's own numbers and strings: single elements of arrays are slow."""
+    return zip(*(each.tolist() for each in columns), strict=True)
 
 
 def _per_link(fold: WireFold, amounts: Int64) -> Int64:
@@ -123,18 +130,13 @@ def _per_link(fold: WireFold, amounts: Int64) -> Int64:
     return sums[link]
 
 
-def _side(totals: FlowTotals, on_link: Int64, row: int) -> FlowSide:
-    wire, any_packet = int(totals.wire_bytes[row]), bool(totals.packets[row])
-    first_ns, last_ns = (int(totals.first_ns[row]), int(totals.last_ns[row])) if any_packet else (None, None)
+def _side(
+    payload_bytes: int, wire_bytes: int, resent_bytes: int, packets: int, first_ns: int, last_ns: int, on_link: int
+) -> FlowSide:
+    first, last = (first_ns, last_ns) if packets else (None, None)
+    share = wire_bytes / on_link if on_link else None
     return FlowSide(
-        payload_bytes=int(totals.payload_bytes[row]),
-        wire_bytes=wire,
-        retransmitted_bytes=int(totals.retransmitted_bytes[row]),
-        packets=int(totals.packets[row]),
-        rate_bps=_rate(wire, first_ns, last_ns),
-        share=wire / int(on_link[row]) if on_link[row] else None,
-        first_ns=first_ns,
-        last_ns=last_ns,
+        payload_bytes, wire_bytes, resent_bytes, packets, _rate(wire_bytes, first, last), share, first, last
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netprof.analysis.hosts.moved import instant
-from netprof.errors import UsageError
+from netprof.errors import TraceError
 from netprof.model import Host, Target
 from netprof.schema import UNKNOWN_RANK
 from netprof.trace.kineto import Kineto
@@ -28,7 +28,7 @@ class Beside:
 
 
 def lay_beside(profiles: Sequence[Kineto], hosts: Sequence[Host], ranks: Mapping[int, int]) -> list[Beside]:
-    """Find the host and the place of each profile; `ranks` are by process. Raises UsageError for one of another job."""
+    """Find the host and the place of each profile; `ranks` are by process. Raises TraceError for one of another job."""
     return [_beside(each, *_process(each, hosts, ranks)) for each in profiles]
 
 
@@ -48,7 +48,7 @@ def _process(kineto: Kineto, hosts: Sequence[Host], ranks: Mapping[int, int]) ->
         found += [(host, pid) for pid, target in pids if _may_be_of(kineto, target, ranks.get(pid, target.rank))]
     if len(found) != 1:
         which = "is of no process" if not found else "may be of several processes"
-        raise UsageError(
+        raise TraceError(
             f"{kineto.path} {which} of the recorded job",
             "give profiles of the job's own processes, written while or near when it was recorded",
         )

@@ -13,7 +13,7 @@ from netprof.model import Host, Meta
 from netprof.schema import tables
 from netprof.trace import TraceSource
 from netprof.trace.columns import to_arrow
-from netprof.trace.kineto import read_kineto
+from netprof.trace.kineto import OnRead, read_kineto
 from netprof.trace.profiled import Columns, profiled_rows
 
 _TABLE = "profiled"
@@ -22,12 +22,13 @@ _TABLE = "profiled"
 class WithProfiles:
     """What `source` has, and in table `profiled` what profiles say too.
 
-    Raises UsageError for a profile of another job, TraceError for a file that is none.
+    `on_read` is told how many bytes of each profile have been read, and how many it has. Raises TraceError for a profile
+    of another job and for a file that is none.
     """
 
-    def __init__(self, source: TraceSource, profiles: Sequence[Path]) -> None:
+    def __init__(self, source: TraceSource, profiles: Sequence[Path], on_read: OnRead | None = None) -> None:
         self._source = source
-        found = [read_kineto(path) for path in profiles]
+        found = [read_kineto(path, on_read=on_read) for path in profiles]
         ranks = {target.pid: target.rank for target in source.meta.targets}
         beside = lay_beside(found, source.hosts, ranks)
         self._rows = [_batch(_rows(each)) for each in beside]

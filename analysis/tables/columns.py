@@ -109,7 +109,8 @@ def text_column(table: Any, name: str) -> list[str]:
     values = table.column(name) if hasattr(table, "column") else table[name]
     try:
         found = values.to_pylist() if hasattr(values, "to_pylist") else values
-        return ["" if value is None else str(value) for value in found]
+        known: dict[str, str] = {"": ""}  # one string for what is alike: a capture has 100,000 ends of few hosts
+        return [known.setdefault(text, text) for text in ("" if value is None else str(value) for value in found)]
     except ValueError as error:
         raise TraceError(f"column {name} of the trace holds no text", "the trace is damaged") from error
 

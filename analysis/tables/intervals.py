@@ -65,9 +65,10 @@ def merge(begin_ns: Int64, end_ns: Int64) -> Intervals:
 
 def union(sets: Sequence[Intervals]) -> Intervals:
     """Return the union of several sets; the empty set for none."""
-    if not sets:
-        return NOTHING
-    return merge(np.concatenate([s.begin_ns for s in sets]), np.concatenate([s.end_ns for s in sets]))
+    some = [each for each in sets if len(each)]
+    if len(some) < 2:
+        return some[0] if some else NOTHING
+    return merge(np.concatenate([s.begin_ns for s in some]), np.concatenate([s.end_ns for s in some]))
 
 
 def covered_until(times: Intervals, at_ns: Int64) -> Int64:
@@ -85,6 +86,8 @@ def covered_until(times: Intervals, at_ns: Int64) -> Int64:
 def _common(a: Intervals, b: Intervals) -> Intervals:
     """Return the intersection: of each interval of the smaller set with all of the other one that reach into it."""
     few, many = (a, b) if len(a) < len(b) else (b, a)
+    if len(few) == 0:
+        return NOTHING
     first = np.searchsorted(many.end_ns, few.begin_ns, "right")
     count = np.searchsorted(many.begin_ns, few.end_ns, "left") - first
     row = np.arange(count.sum()) + np.repeat(first - (np.cumsum(count) - count), count)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from netprof.analysis.piece import Piece
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, int64_column
@@ -32,18 +33,23 @@ class Paths:
 
 def find_paths(flows: Flows) -> Paths:
     """Return the ways that flows go, by who holds both ends of each connection."""
-    here = list(zip(flows.local_addr.tolist(), flows.local_port.tolist(), strict=True))
-    there = list(zip(flows.remote_addr.tolist(), flows.remote_port.tolist(), strict=True))
+    ends: dict[tuple[str, int], int] = {}
+    here, there = _numbered(flows.local_addr, flows.local_port, ends), _numbered(flows.remote_addr, flows.remote_port, ends)
     holder = dict(zip(zip(here, there, strict=True), flows.pid.tolist(), strict=True))
     numbers: dict[PathKey, int] = {}
     of_flow = np.zeros(len(flows), np.int64)
     lanes = zip(flows.netns.tolist(), flows.device.tolist(), flows.pid.tolist(), strict=True)
     for row, (netns, device, pid) in enumerate(lanes):
         to_pid = holder.get((there[row], here[row]), UNKNOWN)
-        address = "" if to_pid != UNKNOWN else str(there[row][0])
+        address = "" if to_pid != UNKNOWN else str(flows.remote_addr[row])
         key = PathKey(pid, LinkKey(netns, str(device)), to_pid, address)
         of_flow[row] = numbers.setdefault(key, len(numbers))
     return Paths(tuple(numbers), of_flow)
+
+
+def _numbered(address: npt.NDArray[Any], port: Int64, ends: dict[tuple[str, int], int]) -> list[int]:
+    """Return a number for each end of a connection, the same one for the same end; `ends` are those that are known."""
+    return [ends.setdefault(end, len(ends)) for end in zip(address.tolist(), port.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)

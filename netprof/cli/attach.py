@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -107,9 +108,13 @@ def attach(
         check_digest(digest, options.out, [(this_host.name(), this_host.boot_id())], force=force, option="--digest")
     with watching(options.out, talk, show=not no_live) as watcher:
         outcome = record_job(pids or [], options, sys.argv, watcher, tell_of(talk))
-    finish(outcome, options.out, as_json=as_json, talk=talk, console=standard_output())
-    if digest is not None:
-        write_digest([options.out], digest, force=force, option="--digest")
+    # a terminal that is closed ends the recording, and takes no report
+    try:
+        with suppress(OSError) if outcome.interrupted else nullcontext():
+            finish(outcome, options.out, as_json=as_json, talk=talk, console=standard_output())
+    finally:
+        if digest is not None:
+            write_digest([options.out], digest, force=force, option="--digest")
     if outcome.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
 

@@ -105,12 +105,12 @@ def _failed(difference: Difference, limits: Mapping[str, float]) -> list[Change]
 def _show(difference: Difference, failed: Sequence[Change], as_json: bool, markdown: Path | None) -> None:
     from netprof.views import difference as view
     from netprof.views.output import STDOUT, opened
-    from netprof.views.printed import standard_output
+    from netprof.views.printed import say, standard_error, standard_output
 
     if markdown is not None and markdown != STDOUT:
         with opened(markdown) as file:
             file.write(view.to_markdown(difference).encode())
-        typer.echo(f"wrote {markdown}", err=True)
+        say(standard_error(), f"wrote {markdown}")
     console = standard_output()
     if markdown == STDOUT:
         console.file.write(view.to_markdown(difference))

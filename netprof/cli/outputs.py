@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from netprof.errors import UsageError
+from netprof.redact import without_credentials
 
 
 def output(*names: str, **options: Any) -> Any:
@@ -18,5 +19,6 @@ def output(*names: str, **options: Any) -> Any:
 def place_here(text: object) -> Path:
     """Return a place of this machine. Raises UsageError for a URL: a folder called like its scheme would be made."""
     if "://" in str(text):
-        raise UsageError(f"{text} is a URL: netprof writes to this machine only", "name a place here, and copy it then")
+        shown = without_credentials(str(text))
+        raise UsageError(f"{shown} is a URL: netprof writes to this machine only", "name a place here, and copy it then")
     return Path(str(text))

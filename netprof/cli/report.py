@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,11 @@ import typer
 from netprof.cli.baseline import read_baseline
 from netprof.cli.digest import Scheduler, digests_named
 from netprof.cli.outputs import output
-from netprof.cli.reading import analyzed
+from netprof.cli.reading import Bar, analyzed
 from netprof.cli.recording import Json, print_report, show
 from netprof.cli.traces import OnlyHosts, TracesOrDigests, open_traces
 from netprof.errors import UsageError
+from netprof.views.printed import say, standard_error
 from netprof.views.reporters import REPORTERS, by_name, by_suffix
 
 if TYPE_CHECKING:
@@ -115,7 +117,8 @@ def _opened(traces: Sequence[Path], hosts: Collection[str], beside: Sequence[Pat
         return reader
     from netprof.analysis.hosts.profiled import WithProfiles
 
-    return WithProfiles(reader, beside)
+    with ExitStack() as stack:
+        return WithProfiles(reader, beside, Bar(stack, "reading profiles"))
 
 
 def _report_digests(
@@ -148,7 +151,7 @@ def _report_digests(
     for reporter, path in targets:
         write(reporter, Report(analysis, None), path)
         if path != STDOUT:
-            typer.echo(f"wrote {path}", err=True)
+            say(standard_error(), f"wrote {path}")
 
 
 def _write(
@@ -172,4 +175,4 @@ def _write(
     for reporter, path in targets:
         write(reporter, done, path)
         if path != STDOUT:
-            typer.echo(f"wrote {path}", err=True)
+            say(standard_error(), f"wrote {path}")

@@ -6,9 +6,10 @@ A profile may be hundreds of megabytes, and the job wrote it: it is read as it s
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -42,6 +43,8 @@ _AROUND = ("DistributedDataParallel.", "Optimizer.", "ProfilerStep", "enumerate(
 """Annotations around computing, which is under them."""
 
 Int64 = npt.NDArray[np.int64]
+OnRead = Callable[[int, int], None]
+"""Told how many bytes of a file have been read, and how many it has."""
 
 
 class Doing(IntEnum):
@@ -121,13 +124,13 @@ class _Reading:
             raise _too_large(self.path)
 
 
-def read_kineto(path: Path, directory: int | None = None) -> Kineto:
+def read_kineto(path: Path, directory: int | None = None, on_read: OnRead | None = None) -> Kineto:
     """Read a profile, in a `directory` by its name.
 
     Raises TraceError for what is none, of which NoJson for what is no JSON to its end.
     """
     found = _Reading(path)
-    with _json_of(path, directory) as file:
+    with _json_of(path, directory, on_read) as file:
         try:
             _read(file, found)
         except (ijson.JSONError, ValueError, RecursionError) as error:
@@ -177,8 +180,8 @@ def _read(file: _Bounded, found: _Reading) -> None:
 class _Bounded:
     """A file that is read up to a limit, and no further than a token may be long without one being found."""
 
-    def __init__(self, path: Path, file: IO[bytes]) -> None:
-        self._path, self._file, self._left_bytes = path, file, _MOST_BYTES
+    def __init__(self, path: Path, file: IO[bytes], on_read: Callable[[], None] | None = None) -> None:
+        self._path, self._file, self._left_bytes, self._on_read = path, file, _MOST_BYTES, on_read
         self.silent_bytes = 0
 
     def read(self, size: int) -> bytes:
@@ -195,11 +198,13 @@ class _Bounded:
             raise _too_large(self._path)
         if self.silent_bytes > _MOST_TOKEN_BYTES:
             raise TraceError(f"{self._path} is no profile of torch.profiler: a text in it does not end")
+        if self._on_read is not None:
+            self._on_read()
         return found
 
 
 @contextmanager
-def _json_of(path: Path, directory: int | None = None) -> Iterator[_Bounded]:
+def _json_of(path: Path, directory: int | None = None, on_read: OnRead | None = None) -> Iterator[_Bounded]:
     """Open the JSON of a profile, which may be compressed. Raises TraceError, also while it is read."""
     try:
         descriptor = open_regular(path, path if directory is None else path.name, directory)
@@ -208,7 +213,9 @@ def _json_of(path: Path, directory: int | None = None) -> Iterator[_Bounded]:
     with open(descriptor, "rb") as file:
         zipped = _Bounded(path, file).read(len(_GZIP)) == _GZIP
         file.seek(0)
-        yield _Bounded(path, gzip.GzipFile(fileobj=file) if zipped else file)  # type: ignore[arg-type]
+        size = os.fstat(file.fileno()).st_size
+        tell = None if on_read is None else lambda: on_read(file.tell(), size)
+        yield _Bounded(path, gzip.GzipFile(fileobj=file) if zipped else file, tell)  # type: ignore[arg-type]
 
 
 def copy_json(path: Path, out: IO[bytes]) -> None:

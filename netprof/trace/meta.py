@@ -70,8 +70,8 @@ def read_meta(directory: Directory) -> Meta:
     return meta
 
 
-_MOST_ENTRIES = {"devices": 1 << 15}
-"""Of what a report says much of each."""
+_MOST_ENTRIES = {"devices": 1 << 15, "": 1 << 17}
+"""How long a list may be: that of devices, of each of which a report says much, and any other."""
 
 
 def _no_trace(path: Path, why: str) -> TraceError:
@@ -101,8 +101,9 @@ def _build(kind: Any, value: Any, name: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list):
             raise TypeError(f"{name} is no list")
-        if len(value) > _MOST_ENTRIES.get(name, len(value)):
-            raise ValueError(f"{name} has {len(value)} entries, where at most {_MOST_ENTRIES[name]} are possible")
+        most = _MOST_ENTRIES.get(name, _MOST_ENTRIES[""])
+        if len(value) > most:
+            raise ValueError(f"{name} has {len(value)} entries, where at most {most} are possible")
         return tuple(_build(arguments[0], item, name) for item in value)
     if origin is types.UnionType:
         return None if value is None else _build(arguments[0], value, name)

@@ -16,6 +16,7 @@ from typing import Any
 
 from netprof import copies
 from netprof.errors import NetprofError, TraceError, UsageError
+from netprof.redact import without_credentials
 from netprof.trace.digest import is_of_a_job
 from netprof.trace.meta import META_FILE
 
@@ -39,11 +40,12 @@ def fetched(url: str) -> Path:
 
     Raises UsageError where the way to it is not installed or nothing fits, TraceError where it cannot be read.
     """
+    shown = without_credentials(url)
     files, start = _opened(url)
     place = tempfile.TemporaryDirectory(prefix="netprof-")
     _kept.append(place)
     target, above = Path(place.name).resolve(), _above(start)
-    copies.call(target, _called(url, start, above, files))
+    copies.call(target, without_credentials(_called(url, start, above, files)))
     try:
         named = sorted(files.glob(start)) if has_magic(start) else [start.rstrip("/")]
         copied = sum(_copy(files, str(each), above, target) for each in named)
@@ -53,10 +55,10 @@ def fetched(url: str) -> Path:
         raise
     except Exception as error:  # each kind of storage fails in its own way
         raise TraceError(
-            f"cannot read {url}: {_reason(error)}", "see to it that it is there and that you may"
+            f"cannot read {shown}: {_reason(error)}", "see to it that it is there and that you may"
         ) from error
     if not copied:
-        raise UsageError(f"there is no trace and no digest at {url}", "name the directory that attach or digest made")
+        raise UsageError(f"there is no trace and no digest at {shown}", "name the directory that attach or digest made")
     return target / start[len(above) :].strip("/")
 
 
@@ -81,7 +83,8 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         files, start = url_to_fs(url)
     except (ImportError, ValueError, OSError) as error:
-        raise UsageError(f"cannot open {url}: {_reason(error)}", "install what fsspec needs for it, as s3fs") from error
+        said = f"cannot open {without_credentials(url)}: {_reason(error)}"
+        raise UsageError(said, "install what fsspec needs for it, as s3fs") from error
     return files, str(start)
 
 
@@ -129,5 +132,5 @@ def _belongs(relative: str, deepest: int = _DEEPEST) -> PurePosixPath | None:
 
 
 def _reason(error: Exception) -> str:
-    lines = str(error).splitlines()
+    lines = without_credentials(str(error)).splitlines()
     return lines[0][:200] if lines else type(error).__name__

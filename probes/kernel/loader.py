@@ -382,7 +382,7 @@ def run_time_statistics() -> Iterator[None]:
 def _read_object(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
+    except FileNotFoundError as error:
         raise NetprofError(
             f"{path} is missing from this installation",
             "install netprof from its wheel, or run 'make inplace' in a checkout",

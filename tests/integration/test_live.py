@@ -258,6 +258,25 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_recording(job: Train
     assert np.diff([found.meta.started_ns, *times.tolist(), found.meta.stopped_ns]).max() < 2e9
 
 
+def test_a_terminal_that_is_closed_ends_the_recording_and_nothing_is_lost(job: TrainingJob, tmp_path: Path) -> None:
+    """As ctrl-C does: exit code 130, the trace whole, and the digest that was asked for there."""
+    master, slave = pty.openpty()
+    trace, digest = tmp_path / "t.netprof", tmp_path / "digests"
+    command = [sys.executable, "-m", "netprof", "attach", str(job.pids[0]), "-o", str(trace), "--digest", str(digest)]
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *command], stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(slave)
+    until_s = time.monotonic() + 3
+    while time.monotonic() < until_s or not (trace / "meta.json").exists():
+        os.read(master, 65536)
+    os.close(master)
+    assert process.wait(PATIENCE_S) == 130
+    assert TraceReader(trace).meta.stop_reason == "interrupted"
+    assert not TraceReader(trace).truncated
+    assert netprof("report", str(digest), "--json").returncode == 0
+
+
 def read_away(master: int) -> None:
     """Read a pseudo-terminal until its other end is closed."""
     with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable
@@ -143,6 +144,15 @@ def test_what_a_kernel_lacks_is_told_apart(compiled: Callable[[str], str]) -> No
     assert missing_features([has, tracepoint, helper], name) == (tracepoint, helper)
     with pytest.raises(NetprofError, match="missing from this installation"):
         missing_features([has], "absent")
+
+
+def test_what_cannot_be_read_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        BpfObject("flow")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not an object"])

@@ -14,7 +14,7 @@ from unit.analysis.test_bounds import enqueued, hidden
 from netprof.analysis import analyze
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.hosts.profiled import WithProfiles
-from netprof.errors import NetprofError, UsageError
+from netprof.errors import NetprofError, TraceError
 from netprof.model import Clock
 from netprof.schema import Profiled
 from netprof.trace import TraceReader
@@ -136,7 +136,7 @@ def test_a_host_that_computes_is_profiled_alike(tmp_path: Path) -> None:
 
 def test_a_profile_of_another_job_is_refused(tmp_path: Path) -> None:
     trace = TraceReader(enqueued().write(tmp_path / "t.netprof"))
-    with pytest.raises(UsageError, match="recorded job"):
+    with pytest.raises(TraceError, match="recorded job"):
         WithProfiles(trace, [write(tmp_path / "p.json", [event("kernel", "k", 0, MS, pid=7)], rank=None)])
 
 
@@ -163,7 +163,7 @@ def test_whose_a_profile_is(inner_pid: int, pid: int, rank: int | None, is_its: 
         table = WithProfiles(TraceReader(path), [profile]).table("profiled")
         assert set(table.column("pid").to_pylist()) == {100}
     else:
-        with pytest.raises(UsageError, match="is of no process of the recorded job"):
+        with pytest.raises(TraceError, match="is of no process of the recorded job"):
             WithProfiles(TraceReader(path), [profile])
 
 

@@ -173,3 +173,22 @@ def test_why_a_place_cannot_be_reached_is_one_line_of_what_is_said():
     assert remote._reason(OSError("no bucket\nand more")) == "no bucket"
     assert remote._reason(OSError("x" * 500)) == "x" * 200
     assert remote._reason(TimeoutError()) == "TimeoutError"
+
+
+SECRET = "xyzzy-21"
+
+
+@pytest.mark.parametrize(
+    "url", [f"memory://user:{SECRET}@bucket/none", f"memory://bucket/none?sig={SECRET}", f"none://user:{SECRET}@b/c"]
+)
+def test_no_credentials_are_shown(url):
+    with pytest.raises((TraceError, UsageError)) as caught:
+        fetched(url)
+    assert SECRET not in as_named(f"{caught.value.message} {caught.value.hint}")
+    assert "***" in as_named(caught.value.message)
+
+
+def test_nor_in_what_a_copy_is_called(memory, trace):
+    memory.put(str(trace), f"/bucket/token={SECRET}/a.netprof", recursive=True)
+    place = fetched(f"memory://bucket/token={SECRET}/a.netprof")
+    assert as_named(f"{place} is") == "memory://bucket/token=***/a.netprof is"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +94,20 @@ def test_a_recording_has_so_many_devices(
     limit: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A report says much of each: a damaged description of millions would take for ever."""
-    monkeypatch.setattr("netprof.trace.meta._MOST_ENTRIES", {"devices": limit})
+    monkeypatch.setattr("netprof.trace.meta._MOST_ENTRIES", {"devices": limit, "": 100})
     trace = Job().fill().write(tmp_path / "t")
     with nullcontext() if passes else pytest.raises(TraceError, match=f"devices has 2 entries, where at most {limit}"):
         assert len(TraceReader(trace).meta.devices) == 2
+
+
+@pytest.mark.parametrize(("limit", "passes"), [(9, True), (8, False)])
+def test_a_recording_says_so_much_of_itself(
+    limit: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netprof.trace.meta._MOST_ENTRIES", {"devices": 100, "": limit})
+    trace = Job().fill().write(tmp_path / "t")
+    described = json.loads((trace / "meta.json").read_text())
+    described |= {"warnings": ["w"] * 9, "probes_started": [], "probes_skipped": [], "series": []}
+    (trace / "meta.json").write_text(json.dumps(described))
+    with nullcontext() if passes else pytest.raises(TraceError, match="warnings has 9 entries, where at most 8"):
+        assert len(TraceReader(trace).meta.warnings) == 9

@@ -16,7 +16,7 @@ from synthetic import MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.hosts.job import open_job
-from netprof.errors import NetprofError, UsageError
+from netprof.errors import NetprofError, TraceError
 from netprof.trace import TraceReader, TraceSource
 from netprof.trace.meta import open_trace, write_meta
 from netprof.views import perfetto_archive
@@ -152,5 +152,5 @@ def test_a_profile_from_a_container_names_the_pid_inside(whole: Path, tmp_path: 
     found = merged(archive(hosts, profile(tmp_path / "p.json", 17, START_NS + 600 * MS)))
     assert begins(found["h1"], "forward", 17)
     assert not begins(found["h0"], "forward", 17)
-    with pytest.raises(UsageError, match="of no process"):
+    with pytest.raises(TraceError, match="of no process"):
         archive(hosts, profile(tmp_path / "q.json", 101, START_NS + 600 * MS))
