@@ -13,7 +13,7 @@ from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64, int64_column
 from netprof.analysis.tables.flow_table import Flows
-from netprof.analysis.wire.fold import FlowTotals, WireFold
+from netprof.analysis.wire.fold import WireFold
 from netprof.schema import RDMA, RECEIVE, ROCE, TRANSMIT, UNKNOWN_RANK
 
 

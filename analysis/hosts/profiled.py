@@ -22,8 +22,8 @@ _TABLE = "profiled"
 class WithProfiles:
     """What `source` has, and in table `profiled` what profiles say too.
 
-    `on_read` is told how many bytes of each profile have been read, and how many it has. Raises TraceError for a profile
-    of another job and for a file that is none.
+    `on_read` is told how many bytes of each profile have been read, and how many it has. Raises TraceError for one of
+    another job and for a file that is none.
     """
 
     def __init__(self, source: TraceSource, profiles: Sequence[Path], on_read: OnRead | None = None) -> None:

@@ -34,7 +34,8 @@ class Paths:
 def find_paths(flows: Flows) -> Paths:
     """Return the ways that flows go, by who holds both ends of each connection."""
     ends: dict[tuple[str, int], int] = {}
-    here, there = _numbered(flows.local_addr, flows.local_port, ends), _numbered(flows.remote_addr, flows.remote_port, ends)
+    here = _numbered(flows.local_addr, flows.local_port, ends)
+    there = _numbered(flows.remote_addr, flows.remote_port, ends)
     holder = dict(zip(zip(here, there, strict=True), flows.pid.tolist(), strict=True))
     numbers: dict[PathKey, int] = {}
     of_flow = np.zeros(len(flows), np.int64)

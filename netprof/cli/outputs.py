@@ -19,6 +19,6 @@ def output(*names: str, **options: Any) -> Any:
 def place_here(text: object) -> Path:
     """Return a place of this machine. Raises UsageError for a URL: a folder called like its scheme would be made."""
     if "://" in str(text):
-        shown = without_credentials(str(text))
-        raise UsageError(f"{shown} is a URL: netprof writes to this machine only", "name a place here, and copy it then")
+        said = f"{without_credentials(str(text))} is a URL: netprof writes to this machine only"
+        raise UsageError(said, "name a place here, and copy it then")
     return Path(str(text))
