@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,15 @@ from synthetic import collectives
 from netprof.analysis.account.activity import Activity
 from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks, turns
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
-from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, Held, least_silence_ns, lost_unseen, silences
+from netprof.analysis.account.group_times import (
+    LEAST_SILENCE_NS,
+    NOBODY_HOLDS,
+    GroupTimes,
+    Held,
+    least_silence_ns,
+    lost_unseen,
+    silences,
+)
 from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.pieces import NOTHING as NO_COLLECTIVE
 from netprof.analysis.account.pieces import pieces_of
@@ -43,8 +52,11 @@ def spans(*pairs: tuple[int, int]) -> Intervals:
     return merge(table[:, 0], table[:, 1])
 
 
-def account(waits, found: Collectives, group=NO_GROUP, unseen=None, hidden=None, moved=None, carried=None) -> Waiting:
+def account(
+    waits, found: Collectives, group=NO_GROUP, unseen=None, hidden=None, moved=None, carried=None, untold=None
+) -> Waiting:
     members = find_members(found, {}, None, {})
+    members = members if untold is None else replace(members, untold_ns=np.full(len(found), untold))
     groups = dict.fromkeys([*np.unique(members.group).tolist(), *([WITHOUT_COLLECTIVE] if carried else [])], group)
     unseen = np.zeros(len(found), bool) if unseen is None else unseen
     moved_ns = [
@@ -103,6 +115,23 @@ def test_each_silence_has_its_own_holder():
     group = GroupTimes((), {}, Held(spans((110, 120), (150, 160)), np.array([B, A])))
     found = account({B: spans((115, 200))}, pair((100, 100), 200), group).of(HOST)
     assert list(zip(found.begin_ns.tolist(), found.culprit.tolist(), strict=True)) == [(115, B), (150, A)]
+
+
+MS = 10**6
+
+
+@pytest.mark.parametrize(
+    ("untold", "done", "expected"),
+    [
+        (50 * MS, 200, {LATE_RANK: 40 * MS, UNSEEN: 50 * MS, TRANSPORT: 10 * MS}),
+        (LEAST_SILENCE_NS, 200, {LATE_RANK: 40 * MS, TRANSPORT: 60 * MS}),
+        (LEAST_SILENCE_NS + 1, 200, {LATE_RANK: 40 * MS, UNSEEN: 2 * MS + 1, TRANSPORT: 58 * MS - 1}),
+        (50 * MS, 140, {LATE_RANK: 40 * MS}),
+    ],
+)
+def test_while_another_may_still_be_to_come_as_far_as_clocks_tell_it_is_unseen(untold, done, expected):
+    found = account({A: spans((100 * MS, done * MS))}, pair((100 * MS, 140 * MS), done * MS), untold=untold)
+    assert lengths(found, A) == expected
 
 
 def test_ports_explain_only_what_no_collective_does():

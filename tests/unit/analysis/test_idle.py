@@ -279,3 +279,7 @@ def test_what_explains_a_communicator_s_time_is_put_together() -> None:
     assert ms(times.serving) == [(0, 80)]
     assert ms(times.other_traffic) == [(85, 95)]
     assert pairs(times.recovering) == [(5, 12)]
+
+
+def test_where_no_time_is_idle_what_was_unknown_stays_so():
+    assert IdleTime(9, 4, None, 3, 2).none == IdleTime(0, 0, None, 0, 0)
