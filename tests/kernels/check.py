@@ -5,6 +5,8 @@ Each line is `check: NAME: RESULT`; a result that is not as it should be begins 
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 import platform
 import socket
@@ -15,7 +17,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,12 +27,24 @@ from netprof.probes.doctor.capabilities import require_recording
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.frameworks import Framework, Mark
 from netprof.probes.job.starts import Starts
+from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import described_by_kernel
+from netprof.probes.marks.instructions import examine_entry
+from netprof.probes.marks.libraries import executable_mappings, matches, open_library
 from netprof.probes.marks.probe import MarkProbe
-from netprof.schema import MarkKind
+from netprof.probes.marks.symbols import AARCH64, X86_64, find_functions
+from netprof.probes.nccl.finding import Found
+from netprof.probes.nccl.functions import NetFunction
+from netprof.probes.nccl.interface import Call
+from netprof.probes.nccl.probe import NcclNetworkProbe
+from netprof.probes.probe import Shared
+from netprof.schema import TRANSMIT, MarkKind, NcclNetwork
 
 CALLS = 7
 WAIT_S = 60
+CONNECTION = 4711
+HARMLESS = ("srand", "abs", "labs", "a64l", "mblen", "setpwent", "getlogin", "gethostid")
+"""Functions of libc that may be called with anything."""
 HERE = ("127.0.0.1", 0)
 Table = dict[str, Any]
 
@@ -253,6 +268,42 @@ def rings_are_read_while_the_program_waits() -> str:
         return "none lost"
 
 
+def posts_are_counted() -> str:
+    """What is posted to a network of NCCL's: a function of libc that does nothing much gets what its `isend` would."""
+    mapping = next(each for each in executable_mappings(os.getpid()) if matches(each, "libc.so*"))
+    library = open_library(os.getpid(), mapping)
+    named = find_functions(library.descriptor, HARMLESS).functions
+    every = [symbol for name in HARMLESS for symbol in named[name] if symbol.name == name]
+    machine = {"x86_64": X86_64, "aarch64": AARCH64}[platform.machine()]
+    entry = next((each for each in every if examine_entry(each.code, machine).emulated), None)
+    if entry is None:
+        return "not tried: libc has no function here that is cheap to probe"
+    call = Call(TRANSMIT, data=2, size=3, size_bytes=8, request=6)
+    function = NetFunction(entry.offset, entry.code, call, NcclNetwork.PLUGIN, "libc", "here")
+    post = getattr(ctypes.CDLL(None), entry.name)
+    request, data = ctypes.c_void_p(), ctypes.create_string_buffer(8)
+    where, sizes = ctypes.byref(request), (1, 5_000_000_000, 4096)
+    targets = TargetMap()
+    targets.add(os.getpid())
+    shared = SimpleNamespace(targets=targets, bin_ns=1_000_000, series_ids=itertools.count())
+    probe = NcclNetworkProbe(cast(Shared, shared))
+    try:
+        probe._attach(Found(os.getpid(), library, (function,)))
+        for size in sizes:
+            for _ in range(2):  # asked again: the first time there was no room, since no request was written
+                post(CONNECTION, data, ctypes.c_size_t(size), 0, None, where)
+                time.sleep(0.002)
+        rows = probe.drain(final=True)["nccl_posted"]
+    finally:
+        probe.close()
+        library.close()
+        targets.close()
+    found = tuple(int(np.sum(rows[name])) for name in ("posted_bytes", "posts", "refused"))
+    insist(found == (sum(sizes), len(sizes), len(sizes)), f"{found} bytes, posts and refused ones")
+    insist(set(np.asarray(rows["connection"]).tolist()) == {CONNECTION}, "another connection")
+    return "all"
+
+
 CHECKS = {
     "flows": flows_are_exact,
     "adopted": adopted_are_exact,
@@ -260,6 +311,7 @@ CHECKS = {
     "starts": starts_are_told,
     "marks": marks_fire,
     "ring": rings_are_read_while_the_program_waits,
+    "posts": posts_are_counted,
 }
 
 

@@ -43,6 +43,7 @@ SHOWN = {
     "starts": "starts",
     "marks": "marks",
     "ring": "held up",
+    "posts": "posts to NCCL's network",
     "attached by": "marks attached by",
     "packets": "packets read by",
 }
