@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from netprof.errors import NetprofError, TraceError
 from netprof.session.digest import write_digests
 from netprof.session.digested import _believable, _first_reference, analyze_digests
 from netprof.trace import TraceReader
-from netprof.trace.digest import DigestPlace, digests_in, read_table, write_table
+from netprof.trace.digest import DigestPlace, digests_in, job_of, make_folder, read_table, write_table
 from netprof.trace.files import Directory
 from netprof.views.json_report import to_json
 
@@ -195,16 +196,18 @@ def test_a_table_may_be_so_large_and_no_larger(
         read_table(tmp_path, "t", {"a": int})
 
 
-@pytest.mark.parametrize(("rows", "passes"), [(1000, True), (200_000, False)])
+@pytest.mark.parametrize(("rows", "passes"), [(1 << 11, True), ((1 << 11) + 1, False)])
 def test_rows_that_are_all_alike_take_no_room_in_the_file(
     rows: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of some hundred bytes may hold as many as it likes: what they take once read is what counts."""
     monkeypatch.setattr("netprof.trace.digest._SMALL_BYTES", 1 << 16)
-    write_table(Directory(tmp_path), "t", {"a": np.full(rows, 7)}, {"a": int})
+    monkeypatch.setattr("netprof.trace.digest._UNPACKS_TO", 0)
+    columns, kinds = {name: np.full(rows, 7) for name in "abcd"}, dict.fromkeys("abcd", int)
+    write_table(Directory(tmp_path), "t", columns, kinds)
     assert (tmp_path / "t.parquet").stat().st_size < 15_000
     with nullcontext() if passes else pytest.raises(TraceError, match="unpacks to more than any digest"):
-        assert len(read_table(tmp_path, "t", {"a": int})["a"]) == rows
+        assert len(read_table(tmp_path, "t", kinds)["a"]) == rows
 
 
 @pytest.mark.parametrize(("value", "passes"), [(-1, True), (-2, False), (1 << 62, True), ((1 << 62) + 1, False)])
@@ -232,3 +235,25 @@ def test_whole_numbers_are_packed_as_differences(tmp_path: Path) -> None:
     group = pyarrow.parquet.read_metadata(tmp_path / "t.parquet").row_group(0)
     assert "DELTA_BINARY_PACKED" in group.column(0).encodings
     assert "PLAIN" in group.column(1).encodings
+
+
+def test_folders_are_made_as_far_as_they_are_missing_and_again(tmp_path: Path) -> None:
+    place = tmp_path / "a" / "b"
+    for _ in range(2):
+        assert make_folder(place).path == place
+    (tmp_path / "link").symlink_to(place)
+    assert make_folder(tmp_path / "link").path == place.resolve()  # one's own may be named
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
+def test_nothing_is_made_behind_another_user_s_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    os.lchown(tmp_path / "link", 65534, 65534)
+    with pytest.raises(NetprofError, match="is a symbolic link of another user"):
+        make_folder(tmp_path / "link" / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_which_job_s_a_folder_is(tmp_path: Path) -> None:
+    assert job_of(tmp_path / "job=a=b") == (tmp_path, "a=b")
+    assert job_of(tmp_path / "jobs") is None
