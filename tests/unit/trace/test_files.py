@@ -7,12 +7,13 @@ import gc
 import os
 import socket
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from netprof.errors import TraceError, UsageError
-from netprof.trace.files import Directory, give_to_user, made_whole, open_regular, read_all
+from netprof.errors import NetprofError, TraceError, UsageError
+from netprof.trace.files import Directory, check_links, give_to_user, made_whole, open_regular, read_all
 from netprof.trace.named import traces_named
 
 
@@ -219,3 +220,27 @@ def test_a_trace_that_holds_another_is_one(tmp_path: Path) -> None:
     outer = make_trace(tmp_path / "outer")
     make_trace(outer / "inner")
     assert traces_named([outer]) == [outer]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
+@pytest.mark.parametrize(
+    ("owner", "runs_as", "sudo_uid", "follows"),
+    [
+        (65534, 0, "", False),
+        (65534, 0, "65534", True),  # whoever runs sudo
+        (65534, 0, "1000", False),
+        (65534, 0, "65534x", False),
+        (65534, 1000, "65534", False),  # says so of itself
+        (65534, 65534, "", True),
+        (0, 1000, "", True),
+    ],
+)
+def test_whose_links_are_followed(
+    owner: int, runs_as: int, sudo_uid: str, follows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    os.lchown(tmp_path / "link", owner, owner)
+    monkeypatch.setattr(os, "geteuid", lambda: runs_as)
+    monkeypatch.setenv("SUDO_UID", sudo_uid)
+    with nullcontext() if follows else pytest.raises(NetprofError, match="link is a symbolic link of another user"):
+        check_links(tmp_path / "link" / "below" / "it")
