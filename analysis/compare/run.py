@@ -28,7 +28,7 @@ class Run:
 
     `values` are by quantity, shape (ranks, iterations): the same iterations of all ranks, NaN where unknown. `ranks`
     are in the order of the rows, None for processes of which nothing says the rank. `line_rates_bps` are the medians
-    over a rank's iterations, NaN where unknown.
+    over a rank's iterations, NaN where unknown. `damage` is what of the recording could not be read.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Run:
     ranks: tuple[int | None, ...]
     values: Mapping[str, Float64]
     line_rates_bps: Float64
+    damage: tuple[str, ...] = ()
 
     @property
     def inferred(self) -> bool:
@@ -95,6 +96,7 @@ def run_of(name: str, whole: Evidence, steps: Steps, backends: frozenset[str]) -
         ranks=tuple(whole.ranks.get(pid) for pid in pids),
         values=values,
         line_rates_bps=np.median(rates, axis=1),
+        damage=(*(["its end is missing"] if whole.truncated else []), *whole.damage),
     )
 
 

@@ -21,7 +21,8 @@ def not_comparable(before: Run, after: Run) -> Iterator[str]:
     if before.world_size != after.world_size:
         yield f"A is a job of {_ranks(before)}, B of {_ranks(after)}"
     elif before.ranks != after.ranks:
-        yield f"A has the iterations of {_recorded(before)}, B of {_recorded(after)}"
+        lost = [f"; of {letter}, {said}" for letter, run in (("A", before), ("B", after)) for said in run.damage[:1]]
+        yield f"A has the iterations of {_recorded(before)}, B of {_recorded(after)}{''.join(lost)}"
     if before.inferred != after.inferred:
         which = "A" if before.inferred else "B"
         yield f"no mark tells of the iterations of {which}: they are inferred, and begin elsewhere than the other run's"
@@ -57,8 +58,9 @@ def differences(before: Run, after: Run) -> Iterator[str]:
     for letter, run in (("A", before), ("B", after)):
         if run.iterations < _FEW:
             yield f"{letter} has only {count(run.iterations, 'iteration')}: small changes may not be found"
+        yield from (f"of {letter}, {said}" for said in run.damage)
         losses = run.meta.losses
-        if losses.lost_marks or losses.untracked_flows or losses.truncated:
+        if losses.lost_marks or losses.untracked_flows:
             yield f"something went by unrecorded in {letter} (its report says what)"
 
 

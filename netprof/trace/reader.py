@@ -62,7 +62,7 @@ class TraceReader:
         self.still_recording = self.meta.stopped_ns is None and at_work.is_held(self._directory)
         """True while a recorder is at work: the end is to come, and a half-written batch is none that is missing."""
         self.truncated = self.meta.stopped_ns is None and not self.still_recording
-        """True when the recorder did not finish, or a table ends inside a batch (known once it was read)."""
+        """True when the recorder did not finish: a table may end inside a batch. Of one that did, that is `damage`."""
         self.hosts = (Host(self.meta.host, self.meta, path.name),)
         self._damage: dict[str, tuple[int, str]] = {}
         self._budgets: defaultdict[str, Budget] = defaultdict(Budget)
@@ -101,10 +101,13 @@ class TraceReader:
                     self._check(name, offset, batch)
                 except Outside:
                     return
-                except (*_DAMAGE, EOFError) as error:
+                except EOFError as error:
                     raise TraceError(
                         f"{path} changed while it was read", "read it again when nobody writes to it"
                     ) from error
+                except _DAMAGE:  # in columns that nobody had asked for yet
+                    self._end(name, offset, ValueError("it holds what cannot be read"))
+                    return
                 yield batch
 
     def _path(self, name: str) -> Path:
@@ -132,7 +135,7 @@ class TraceReader:
             try:
                 stream = pa.ipc.open_stream(file, **options)
             except _DAMAGE:
-                self._cut()  # killed before the first batch, or not Arrow at all
+                self._cut(name, 0)  # killed before the first batch, or not Arrow at all
                 return
             check(self._path(name), stream.schema)
             offset = raw.tell()
@@ -152,7 +155,7 @@ class TraceReader:
         except (StopIteration, Outside):
             return []
         except _DAMAGE:
-            self._cut()
+            self._cut(name, offset)
             return []
         return [batch]
 
@@ -179,8 +182,10 @@ class TraceReader:
         said = f"{table_file(name)} is damaged: {error}; these rows and all that follow are left out: record again"
         self._damage[name] = offset, said
 
-    def _cut(self) -> None:
-        self.truncated = not self.still_recording
+    def _cut(self, name: str, offset: int) -> None:
+        """End a table at what is no whole batch: that of a recorder that was killed, or is writing it, ends so."""
+        if self.meta.stopped_ns is not None:
+            self._end(name, offset, ValueError("it is cut off, or holds what cannot be read"))
 
     def table(self, name: str) -> pa.Table:
         """Return table `name` whole; empty, with the right columns, if it was not recorded."""

@@ -71,5 +71,6 @@ def test_a_batch_that_is_being_written_is_not_missing(tmp_path: Path) -> None:
     os.truncate(marks, marks.stat().st_size - 50)
     reader = TraceReader(path)
     assert reader.table("marks").num_rows == 0
-    assert reader.truncated
+    assert reader.damage
+    assert not reader.truncated
     assert not reader.still_recording

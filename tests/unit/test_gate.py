@@ -131,7 +131,53 @@ def test_a_text_that_is_none_ends_its_table(trace: Path, damaged: Damaged) -> No
     path.write_bytes(path.read_bytes().replace(b"eth\0\0\0\0\0", b"eth\xff\xfe\xff\xfe\xff"))
     reader = TraceReader(trace)
     assert reader.table("flows").num_rows == 2
-    assert reader.truncated
+    assert reader.damage[0].startswith("flows.arrows is damaged: it is cut off, or holds what cannot be read; ")
+
+
+@pytest.fixture
+def with_bad_end(trace: Path) -> Path:
+    """A trace whose second batch of marks has a last column that cannot be unpacked."""
+    rows, path = TraceReader(trace).table("marks"), trace / "marks.arrows"
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(str(path), tables()["marks"], options=options) as stream:
+        for _ in range(3):
+            stream.write_table(rows)
+    data, frame = path.read_bytes(), bytes.fromhex("28b52ffd")  # how what is packed begins
+    _, second, third = [offset for offset, _ in TraceReader(trace).places("marks", ["time_ns"])]
+    last = data.rindex(frame, second, third)
+    path.write_bytes(data[:last] + b"damage!!" + data[last + 8 :])
+    return trace
+
+
+SAID = (
+    "marks.arrows is damaged: it {}holds what cannot be read; these rows and all that follow are left out: record again"
+)
+
+
+def test_a_batch_that_cannot_be_read_ends_its_table_and_is_said(with_bad_end: Path) -> None:
+    reader = TraceReader(with_bad_end)
+    assert len(list(reader.batches("marks"))) == 1
+    assert reader.damage == (SAID.format("is cut off, or "),)
+    assert not reader.truncated, "the recorder had finished"
+    analysis = analyze(TraceReader(with_bad_end))
+    assert [note for note in analysis.notes if "damaged" in note or "did not finish" in note] == list(reader.damage)
+
+
+def test_so_does_damage_in_columns_that_are_only_read_in_a_second_pass(with_bad_end: Path) -> None:
+    reader = TraceReader(with_bad_end)
+    offsets = [offset for offset, _ in reader.places("marks", ["time_ns"])]
+    assert len(offsets) == 3
+    assert len(list(reader.batches_at("marks", offsets))) == 1
+    assert reader.damage == (SAID.format(""),)
+    assert len(list(reader.places("marks", ["time_ns"]))) == 1
+
+
+def test_a_table_that_became_shorter_meanwhile_was_changed(with_bad_end: Path) -> None:
+    reader = TraceReader(with_bad_end)
+    offsets = [offset for offset, _ in reader.places("marks", ["time_ns"])]
+    os.truncate(with_bad_end / "marks.arrows", offsets[0])
+    with pytest.raises(TraceError, match="changed while it was read"):
+        list(reader.batches_at("marks", offsets))
 
 
 def test_a_column_of_a_later_schema_is_unknown_and_not_damaged(trace: Path) -> None:

@@ -50,6 +50,15 @@ def test_the_same_run_twice(folder: Path) -> None:
     assert {each["verdict"] for each in found["changes"]} == {"same"}
 
 
+def test_what_of_a_run_cannot_be_read_is_said(folder: Path) -> None:
+    trace = folder / "damaged.netprof"
+    Job(iterations=20).fill().write(trace)
+    marks = trace / "marks.arrows"
+    marks.write_bytes(marks.read_bytes()[:-100])
+    said = "of B, marks.arrows is damaged: it is cut off, or holds what cannot be read"
+    assert said in " ".join(diff(folder, "a.netprof", trace.name).stdout.split())
+
+
 def test_what_changed_is_said(folder: Path) -> None:
     done = diff(folder, "a.netprof", "slow.netprof")
     assert done.returncode == 0, done.stderr
