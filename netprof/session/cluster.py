@@ -7,18 +7,19 @@ from all: what lies between stays where it was made. Every function here is call
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import CancelledError, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from netprof.errors import NetprofError, UsageError
+from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.session.pool import pool
 
 if TYPE_CHECKING:
@@ -159,10 +160,11 @@ def workers(scheduler: str | None, items: int) -> Iterator[Workers]:
 @contextmanager
 def _client(address: str) -> Iterator[Client]:
     try:
-        from distributed import Client, KilledWorker
+        from distributed import Client
     except ImportError as error:
         raise UsageError("--scheduler needs Dask, which is not installed", "pip install 'netprof[cluster]'") from error
     _check_address(address)
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what fails is said here, in a line
     try:
         asyncio.run(asyncio.wait_for(_met(address), _PATIENCE_S))
         client = Client(address, timeout=_PATIENCE_S, set_as_default=False)
@@ -171,15 +173,53 @@ def _client(address: str) -> Iterator[Client]:
             f"no Dask scheduler answers at {address}", "start one with dask scheduler, or leave --scheduler away"
         ) from error
     try:
-        if not client.scheduler_info()["workers"]:
+        if not _workers_of(client):
             raise NetprofError(f"the Dask scheduler at {address} has no workers", "start some with dask worker ADDRESS")
         yield client
-    except KilledWorker as error:
-        raise NetprofError(
-            "workers were killed again and again at the same digest", "give them more memory, or fewer threads each"
-        ) from error
+    except TraceError as error:
+        hint = f"{error.hint}; what is named must lie at the same place for all workers"
+        raise TraceError(error.message, hint, detail=error.detail) from error
+    except NetprofError:
+        raise
+    except Exception as error:
+        lost = _lost(error, client, address)
+        if lost is None:  # a mistake of ours
+            raise
+        raise lost from error
     finally:
-        client.close()
+        with suppress(Exception):  # of a scheduler that is gone
+            client.close()
+
+
+def _workers_of(client: Client) -> int:
+    """Return how many workers a cluster has; none where its scheduler does not answer any more."""
+    try:
+        return len(client.scheduler_info(n_workers=-1)["workers"])
+    except Exception:
+        return 0
+
+
+def _lost(error: Exception, client: Client, address: str) -> NetprofError | None:
+    """Return what to say where it is the cluster that failed; None where it is not."""
+    from distributed import KilledWorker
+
+    if isinstance(error, KilledWorker):
+        return NetprofError(
+            "workers were killed again and again at the same digest", "give them more memory, or fewer threads each"
+        )
+    if isinstance(error, ImportError) or "ImportError" in str(error):
+        return NetprofError(
+            f"a worker cannot import what it needs: {error}", "install the same netprof where the workers run"
+        )
+    is_of_dask = type(error).__module__.partition(".")[0] in ("distributed", "dask")
+    is_of_wire = isinstance(error, (OSError, CancelledError)) and getattr(error, "filename", None) is None
+    if not (is_of_dask or is_of_wire):
+        return None
+    if client.status != "running":
+        return NetprofError(f"the Dask scheduler at {address} is gone", "start it again, or leave --scheduler away")
+    if not _workers_of(client):
+        return NetprofError(f"all workers of {address} are gone", "start them again, with more memory perhaps")
+    return NetprofError(f"the cluster at {address} failed: {error or type(error).__name__}", "look at its logs")
 
 
 def _check_address(address: str) -> None:

@@ -20,6 +20,7 @@ from synthetic import MS, Job, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
+from netprof.errors import NetprofError
 from netprof.session.cluster import Work, workers
 from netprof.session.digest import write_digests
 from netprof.session.digested import analyze_digests
@@ -147,6 +148,28 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing(dask, digests, tmp_
     assert to_json(analyze_digests(places, scheduler=dask.address)) == to_json(analyze_digests(places))
     dask.workers[0] = dask.worker(tmp_path.parent)
     wait_for_workers(dask, 2)
+
+
+@pytest.mark.parametrize("gone", ["workers", "scheduler"])
+def test_a_cluster_that_is_gone_in_the_middle_is_a_line(gone, tmp_path):
+    cluster = Dask(tmp_path)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def kill() -> None:
+        while len(list(marks.iterdir())) < HOSTS // 4:
+            time.sleep(0.01)
+        for each in cluster.workers if gone == "workers" else [cluster.scheduler]:
+            each.kill()
+
+    try:
+        wait_for_workers(cluster, 2)
+        threading.Thread(target=kill, daemon=True).start()
+        said = "all workers of .* are gone" if gone == "workers" else "the Dask scheduler at .* is gone"
+        with pytest.raises(NetprofError, match=said), workers(cluster.address, HOSTS) as team:
+            team.reduce(list(range(HOSTS)), Work(Slowly(marks), total, same))
+    finally:
+        cluster.stop()
 
 
 def test_a_damaged_digest_is_left_out_and_named(dask, digests, tmp_path):
