@@ -191,8 +191,8 @@ def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
 def ranks_named(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
     """Return how some ranks are called, or the processes if nothing says which ranks they are."""
     numbers = ranks or tuple(pids)
-    name = "rank" if ranks else "process"
-    return f"{name}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    one, several = ("rank", "ranks") if ranks else ("process", "processes")
+    return f"{several if len(numbers) > 1 else one} {', '.join(map(str, numbers))}"
 
 
 def _late(who: Blame, part: str) -> str:

@@ -12,8 +12,15 @@ class Budget:
 
     def __init__(self, share: float, least_s: float = 0.0) -> None:
         self._share, self.least_s = share, least_s
+        self.times = 1.0
+        """How much of the share is allowed, for more to look at than there usually is."""
         self.next_s = 0.0
         """When it is due again (monotonic)."""
+        self._done_s = 0.0
+
+    def hurry(self, apart_s: float) -> None:
+        """Let it be due so long after it was done last, whatever that costs: for once."""
+        self.next_s = min(self.next_s, self._done_s + apart_s)
 
     @property
     def is_due(self) -> bool:
@@ -26,4 +33,5 @@ class Budget:
         began_s = time.thread_time()
         yield
         took_s = time.thread_time() - began_s
-        self.next_s = time.monotonic() + max(self.least_s, took_s / self._share)
+        self._done_s = time.monotonic()
+        self.next_s = self._done_s + max(self.least_s, took_s / (self.times * self._share))

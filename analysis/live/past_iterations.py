@@ -17,6 +17,7 @@ HISTORY = 100
 
 
 _FENCE = 3.0  # quartile distances beyond the third quartile: from there on a duration is an outlier (Tukey, 1977)
+_PACE_NS, _ANOTHER_PACE = 3 * 10**9, 0.05
 _LEAST_SPREAD = 0.05  # of the median: so that noise does not look like news
 
 
@@ -72,3 +73,16 @@ def _numbers(new: Iterations, old: PastIterations, waits: Marks, steps: int) -> 
     if steps and len(np.unique(waits.arg0)) == 1:
         return np.asarray(steps - (len(waits) - np.searchsorted(waits.time_ns, new.wait_ns, "right")))
     return np.arange(len(new)) + (int(old.number[-1]) + 1 if len(old) else 1)
+
+
+def has_changed_pace(past: PastIterations, through_ns: int) -> bool:
+    """Say whether the iterations of the last seconds take another time than those of some seconds before."""
+    if len(past) == 0:
+        return False
+    length_ns = min(_PACE_NS, (through_ns - int(past.begin_ns.min())) // 3)
+    now = past.end_ns > through_ns - length_ns
+    before = ~now & (past.end_ns > through_ns - 3 * length_ns)
+    if not (now.any() and before.any()):
+        return False
+    pace, was = (float(np.median(past.duration_ns[chosen])) for chosen in (now, before))
+    return abs(pace - was) > _ANOTHER_PACE * was

@@ -9,7 +9,7 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.stragglers_finding import Straggler
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.past_iterations import continued, no_iterations
+from netprof.analysis.live.past_iterations import continued, has_changed_pace, no_iterations
 from netprof.analysis.live.recent import (
     NOTHING_SEEN,
     Recent,
@@ -31,7 +31,9 @@ _GLANCE_NS, _GLANCE_ITERATIONS = 4 * _S, 5
 _TRIM_EVERY = 8  # looks
 _CONCLUDE_EVERY_S = 1.5
 _SHARE, _CLOSER_SHARE = 0.01, 0.01  # of a core, at most, goes into conclusions, and into a closer look
-_STRAGGLERS_SHARE, _STRAGGLERS_EVERY_S = 0.015, 0.5
+_STRAGGLERS_SHARE, _STRAGGLERS_EVERY_S, _SOON_S = 0.015, 0.5, 1.0
+_USUAL_RANKS, _MOST_TIMES = 6, 10
+"""For more ranks the shares grow, up to so many times: what happens is to be seen as soon as with a few."""
 _CATCH_UP_ROUNDS = 3
 _CLOSER_FROM_NS, _CONCLUDE_FROM_NS, _STRAGGLERS_FROM_NS = _S // 2, _S, 3 * _S // 2
 """How long a recording must be: everything for the first time at once would be the most expensive moment of all."""
@@ -43,7 +45,7 @@ class LiveState:
 
     Iterations and the bytes of the last seconds are looked at whenever there is something new, and so is what the ranks
     were doing meanwhile; conclusions over the whole window follow every one and a half seconds. Both come more seldom
-    where they would take more than a few percent of a core.
+    where they would take more than a few percent of a core; of the ranks of many hosts, more than some twenty.
     """
 
     def __init__(self, inbox: Inbox, bin_ns: int) -> None:
@@ -85,10 +87,13 @@ class LiveState:
         if glance is None or fresh or (meta, through_ns) != self._glanced_at:
             glance = self._glanced = self._glance(meta, through_ns)
             self._glanced_at = meta, through_ns
+        self._allow_for(len(glance.ranks))
         recorded_ns = through_ns - meta.started_ns
         window_ns = min(self._window_ns(), self._window.longest_ns, recorded_ns)
         if self._looks % _TRIM_EVERY == 0:
             self._window.trim(through_ns, window_ns, self._marks_ns(through_ns, window_ns))
+        if has_changed_pace(self._past, through_ns):
+            self._straggler_looks.hurry(_SOON_S)
         if fresh and recorded_ns >= _STRAGGLERS_FROM_NS and self._straggler_looks.is_due:
             with self._straggler_looks.spending():
                 self._stragglers = stragglers_now(self._last(meta, through_ns, span_ns(self._typical_ns())))
@@ -109,6 +114,10 @@ class LiveState:
             stragglers=self._stragglers,
             hosts=tuple(glance.hosts),
         )
+
+    def _allow_for(self, ranks: int) -> None:
+        for budget in (self._closer, self._straggler_looks, self._conclusions):
+            budget.times = min(max(ranks / _USUAL_RANKS, 1.0), _MOST_TIMES)
 
     def _glance(self, meta: Meta, through_ns: int) -> Evidence:
         """Continue the past and, now and then, see what the ranks wait for; returns the last seconds."""

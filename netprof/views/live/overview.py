@@ -19,6 +19,8 @@ from netprof.views.live.waiting import waiting_rows
 from netprof.views.safe import safe_text
 
 _STRAGGLERS = 2
+_NOTEWORTHY_S = 3
+"""How old a verdict is that is said to be."""
 _VERDICT, _ROOMY, _LEAST_BELOW = 4, 18, 3
 """Rows of the verdict; where there are fewer than _ROOMY in all, it may have all but a few of them."""
 _BELOW_HOSTS = 6
@@ -70,7 +72,9 @@ def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
     verdict = recent.analysis.of(VERDICT)
     style = f"bold {terminal_style(verdict.case.value)}"
     advice = wrapped(f"→ {safe_text(verdict.advice)}", width, "bold", most - 1) if verdict.advice else []
-    text = f"{safe_text(verdict.sentence)} (last {recent.window_ns / 1e9:.0f} s)"
+    ago_s = (recent.through_ns - int(recent.analysis.evidence.recording.end_ns.max())) / 1e9
+    as_of = f", as of {ago_s:.0f} s ago" if ago_s >= _NOTEWORTHY_S else ""
+    text = f"{safe_text(verdict.sentence)} (last {recent.window_ns / 1e9:.0f} s{as_of})"
     return wrapped(text, width, style, most - len(advice)) + advice
 
 

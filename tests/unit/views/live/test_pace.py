@@ -1,0 +1,103 @@
+"""How often a live view concludes: by what it costs, by how many ranks there are, sooner when something happens."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from netprof.analysis.live import budget as module
+from netprof.analysis.live.budget import Budget
+from netprof.analysis.live.inbox import Inbox
+from netprof.analysis.live.past_iterations import PastIterations, has_changed_pace, no_iterations
+from netprof.analysis.live.state import LiveState
+
+S, MS = 10**9, 10**6
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = self.cpu_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def thread_time(self) -> float:
+        return self.cpu_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr(module, "time", made := Clock())
+    return made
+
+
+def spend(budget: Budget, clock: Clock, cpu_s: float) -> float:
+    """Return how long after work that took so long it is due again."""
+    with budget.spending():
+        clock.cpu_s += cpu_s
+    return budget.next_s - clock.now_s
+
+
+def test_work_takes_no_more_than_its_share_and_for_more_ranks_so_many_times_that(clock: Clock) -> None:
+    budget = Budget(0.01, least_s=0.5)
+    assert spend(budget, clock, 0.02) == pytest.approx(2.0)
+    assert spend(budget, clock, 0.001) == 0.5
+    budget.times = 4.0
+    assert spend(budget, clock, 0.08) == pytest.approx(2.0)
+
+
+def test_who_hurries_does_it_sooner_but_not_at_once(clock: Clock) -> None:
+    budget = Budget(0.01)
+    clock.now_s = 100.0
+    assert spend(budget, clock, 0.5) == pytest.approx(50.0)
+    clock.now_s = 100.4
+    budget.hurry(1.0)
+    assert not budget.is_due
+    clock.now_s = 101.0
+    assert budget.is_due
+    assert spend(budget, clock, 0.005) == pytest.approx(0.5)
+    budget.hurry(1.0)
+    assert budget.next_s == pytest.approx(101.5), "no later than it would be anyway"
+
+
+@pytest.mark.parametrize(("ranks", "times"), [(2, 1.0), (6, 1.0), (12, 2.0), (60, 10.0), (500, 10.0)])
+def test_the_shares_grow_with_the_ranks_up_to_a_limit(ranks: int, times: float) -> None:
+    state = LiveState(cast(Inbox, SimpleNamespace()), MS)
+    state._allow_for(ranks)
+    assert {each.times for each in (state._closer, state._straggler_looks, state._conclusions)} == {times}
+
+
+def past(*durations_ms: float, ranks: int = 2) -> PastIterations:
+    """Iterations of some ranks, one after the other."""
+    columns: dict[str, Any] = {name: [] for name in PastIterations.__dataclass_fields__}
+    end_ns = np.cumsum(np.array(durations_ms) * MS).astype(np.int64)
+    for pid in range(ranks):
+        known = {"pid": np.full(len(end_ns), pid), "end_ns": end_ns, "begin_ns": np.append(0, end_ns[:-1])}
+        for name, parts in columns.items():
+            parts.append(known.get(name, np.zeros(len(end_ns), np.int64)))
+    return PastIterations(**{name: np.concatenate(parts) for name, parts in columns.items()})
+
+
+@pytest.mark.parametrize(
+    ("durations_ms", "changed"),
+    [
+        ([200] * 50, False),
+        ([200] * 40 + [204] * 15, False),
+        ([200] * 40 + [220] * 8, True),  # more than half of the last three seconds
+        ([200] * 40 + [220] * 4, False),  # less
+        ([200] * 40 + [180] * 12, True),
+        ([200] * 40 + [220] * 50, False),  # that is how it is now
+        ([20] * 70 + [22] * 30, True),  # of short ones not many are remembered
+        ([200], False),
+    ],
+)
+def test_when_iterations_take_another_time_than_just_before(durations_ms: list[float], changed: bool) -> None:
+    made = past(*durations_ms)
+    assert has_changed_pace(made, int(made.end_ns.max())) == changed
+
+
+def test_without_iterations_nothing_has_changed() -> None:
+    assert not has_changed_pace(no_iterations(), 5 * S)
