@@ -41,15 +41,15 @@ _GPU_NS = 2 * _S
 
 
 class LiveState:
-    """Turns what an inbox holds into `Recent`; used by one thread.
+    """Turns what an inbox holds into `Recent`; used by one thread. What was before `since_ns` is not looked at.
 
     Iterations and the bytes of the last seconds are looked at whenever there is something new, and so is what the ranks
     were doing meanwhile; conclusions over the whole window follow every one and a half seconds. Both come more seldom
     where they would take more than a few percent of a core; of the ranks of many hosts, more than some twenty.
     """
 
-    def __init__(self, inbox: Inbox, bin_ns: int) -> None:
-        self._inbox = inbox
+    def __init__(self, inbox: Inbox, bin_ns: int, since_ns: int = 0) -> None:
+        self._inbox, self._since_ns = inbox, since_ns
         self._window = Window(bin_ns)
         self._past = no_iterations()
         self._analysis: Analysis | None = None
@@ -88,7 +88,7 @@ class LiveState:
             glance = self._glanced = self._glance(meta, through_ns)
             self._glanced_at = meta, through_ns
         self._allow_for(len(glance.ranks))
-        recorded_ns = through_ns - meta.started_ns
+        recorded_ns = through_ns - max(meta.started_ns, self._since_ns)
         window_ns = min(self._window_ns(), self._window.longest_ns, recorded_ns)
         if self._looks % _TRIM_EVERY == 0:
             self._window.trim(through_ns, window_ns, self._marks_ns(through_ns, window_ns))
@@ -133,7 +133,8 @@ class LiveState:
     def _last(self, meta: Meta, through_ns: int, length_ns: int) -> Evidence:
         """Return the last part of the recording, with the marks of the iterations that it begins in."""
         marks_since_ns = through_ns - self._marks_ns(through_ns, length_ns)
-        return self._window.evidence(meta, through_ns - length_ns, through_ns, marks_since_ns)
+        since_ns = max(through_ns - length_ns, self._since_ns)
+        return self._window.evidence(meta, since_ns, through_ns, marks_since_ns)
 
     def _conclude(self, meta: Meta, through_ns: int, window_ns: int) -> None:
         """Conclude over the window: at first a little more often."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,14 @@ _KEEP_NS = {"gpu": 5 * 10**9}  # only the latest values are shown, and there may
 _WHOLE = frozenset({"link_changes", "nccl_ranks"})  # few rows, and each holds until the next of its device or rank
 _KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"flows", "wire"}
 
-_Part = tuple[int, WireFold]
-"""The time of a piece's first row, and the piece."""
+
+@dataclass
+class _Part:
+    """A piece of the wire: its rows begin where those of the next one do, or before, and may reach into that."""
+
+    begin_ns: int
+    fold: WireFold
+    last_ns: int
 
 
 class Window:
@@ -76,7 +82,7 @@ class Window:
             if table == "marks":
                 since_ns = min(since_ns, through_ns - keep_marks_ns)
             self._rows[table] = [part for part in parts if part[name][-1] >= since_ns]
-        self._parts = _since(self._parts, oldest_ns)
+        self._parts = [part for part in self._parts if part.last_ns > oldest_ns]
 
     def set_ranks(self, meta: Meta) -> None:
         """Take the ranks of the job's processes."""
@@ -131,7 +137,7 @@ class Window:
             self._flow_rows[int(row["flow_id"])] = row
         self._flows = None
         if len(self._flow_rows) > _MOST_FLOWS:
-            kept = _moving([part for _, part in self._parts]) | set(list(self._flow_rows)[-_MOST_FLOWS // 2 :])
+            kept = _moving([part.fold for part in self._parts]) | set(list(self._flow_rows)[-_MOST_FLOWS // 2 :])
             self._flow_rows = {flow: row for flow, row in self._flow_rows.items() if flow in kept}
 
     def _flow_table(self) -> Flows:
@@ -144,21 +150,21 @@ class Window:
         return self._flows
 
     def _add_wire(self, rows: Rows) -> None:
-        begin_ns = int(np.min(rows["bin_start_ns"]))
+        begin_ns, last_ns = int(np.min(rows["bin_start_ns"])), int(np.max(rows["last_ns"]))
         flows = self._flow_table()
-        if not self._parts or self._parts[-1][1].flows is not flows or begin_ns - self._parts[-1][0] > self._part_ns:
-            self._parts.append((begin_ns, WireFold(flows, self.bin_ns)))
-        self._parts[-1][1].add(rows)
+        part = self._parts[-1] if self._parts else None
+        if part is None or part.fold.flows is not flows or begin_ns - part.begin_ns > self._part_ns:
+            part = _Part(begin_ns, WireFold(flows, self.bin_ns), last_ns)
+            self._parts.append(part)
+        part.fold.add(rows)
+        part.last_ns = max(part.last_ns, last_ns)
 
     @property
     def _part_ns(self) -> int:
         return min(_PART_NS, _PART_BINS * self.bin_ns)
 
     def _fold(self, since_ns: int) -> RecentFold:
-        ends = [begin for begin, _ in self._parts[1:]]
-        parts = [
-            part for (_, part), end in zip(self._parts, [*ends, None], strict=False) if end is None or end > since_ns
-        ]
+        parts = [part.fold for part in self._parts if part.last_ns > since_ns]
         return RecentFold(self._flow_table(), self.bin_ns, parts)
 
 
@@ -168,12 +174,6 @@ def _time_of(table: str) -> str:
     if name is None:
         raise ValueError(f"rows of table {table} have no time")
     return name
-
-
-def _since(parts: list[_Part], since_ns: int) -> list[_Part]:
-    """Return the pieces that hold anything later: each one ends where the next begins."""
-    first = sum(begin <= since_ns for begin, _ in parts)
-    return parts[max(0, first - 1) :]
 
 
 def _moving(parts: Sequence[WireFold]) -> set[int]:

@@ -79,10 +79,18 @@ class JobSource:
         self._describe()
         self._inbox = Inbox(self._meta)
         self._inbox.describe(self._meta, self._hosts)
-        self._state = LiveState(self._inbox, self._meta.bin_ns)
+        self._state = LiveState(self._inbox, self._meta.bin_ns, self._seen_since_ns(past))
         for host, name, batch in past:
             self._move(host, name, batch)
         self._in_step.settle()
+
+    def _seen_since_ns(self, past: Sequence[tuple[int, str, pa.RecordBatch]]) -> int:
+        """Return from when on the bytes of all hosts are read: before that, nothing would not mean idle."""
+        first_ns: dict[int, int] = {}
+        for host, name, batch in past:
+            if name == "wire":
+                first_ns.setdefault(host, instant(self._clocks.clocks[host], _first_ns(batch)))
+        return max(first_ns.values(), default=0)
 
     @property
     def paths(self) -> list[Path]:
@@ -277,10 +285,14 @@ def _last_part(trace: FollowedTrace) -> Iterator[tuple[str, pa.RecordBatch]]:
     first_ns: list[int] = []
     for name, batch in trace.fresh():
         if name == "wire":
-            first_ns.append(int(column(batch, str(time_column(name))).min()))
+            first_ns.append(_first_ns(batch))
         elif name == "marks":
             since_ns = min(first_ns, default=since_ns) - _BEFORE_NS
             matter = (column(batch, "time_ns") >= since_ns) | np.isin(column(batch, "kind"), _COUNTED)
             batch = batch if matter.all() else batch.filter(pa.array(matter))
         if batch.num_rows:
             yield name, batch
+
+
+def _first_ns(wire: pa.RecordBatch) -> int:
+    return int(column(wire, str(time_column("wire"))).min())

@@ -89,6 +89,29 @@ def test_hosts_on_clocks_of_their_own_are_one_job(hosts):
     }
 
 
+@pytest.mark.parametrize("first", [5, 0])
+def test_what_was_before_the_bytes_that_are_read_is_not_called_unseen(hosts, monkeypatch, first):
+    """Opened late, only the newest batches are read; and of a host that comes later, there is nothing before it."""
+    monkeypatch.setattr(live_job, "_CAUGHT_UP_BATCHES", 10)
+    monkeypatch.setattr(live_job, "_LEAST_CAUGHT_UP", 5)
+    made = hosts(2, job(iterations=60), APART)
+    made.start()
+    for second in range(1, 11):
+        made.grow(START_NS + second * S, None if second > first else [0])
+    source = JobSource(lambda: made.paths)
+    source.look()
+    made.grow(START_NS + 11 * S)
+    source.look()
+    source._state._conclusions.next_s = 0.0
+    source._state._is_fresh = True
+    recent = source.look()
+    assert recent.window_ns == pytest.approx(6 * S, abs=0.3 * S)
+    assert recent.analysis is not None
+    waiting = recent.analysis.document()["waiting"]
+    assert waiting["exposed_s"] > 1
+    assert "unseen" not in [each["cause"] for each in waiting["causes"] if each["share"] > 0.01]
+
+
 def test_a_view_that_was_opened_first_finds_the_clocks_when_there_is_something_to_go_by(hosts):
     made = hosts(2, job(), Clocks([0, 3 * S], [0, 700 * MS]))
     source, recent = followed(made, START_NS)
