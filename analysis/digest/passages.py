@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.digest.digest import Passed
-from netprof.analysis.hosts.clocks import SAME_HOST, Steps, backwards, by_delays, windows_of
-from netprof.analysis.hosts.streams import HostStreams, Passages, delays, read_streams
+from netprof.analysis.hosts.clocks import SAME_HOST, Steps, by_delays, join, join_by_detours, windows_of
+from netprof.analysis.hosts.streams import Delays, HostStreams, Passages, delays, read_streams
 from netprof.analysis.tables.columns import Int64
 from netprof.model import HostClock
 from netprof.trace import TraceSource
@@ -75,15 +75,16 @@ def streams_of(passed: Passed, ends: Ends) -> HostStreams:
 def steps_between(hosts: Sequence[NumberedStreams]) -> Steps:
     """Return how the clocks of hosts run beside each other that streams, or one kernel, join."""
     by_number = {host.number: host for host in hosts}
+    ways: dict[tuple[int, int], Delays] = {}
     steps: dict[int, dict[int, HostClock]] = {number: {} for number in by_number}
     for one, other in _neighbours(hosts):
         mine, its = by_number[one], by_number[other]
-        found = by_delays(*delays(mine.streams, its.streams), mine.span_ns)
-        if found is not None:
-            steps[one][other], steps[other][one] = found, backwards(found)
+        ways[one, other], ways[other, one] = delays(mine.streams, its.streams)
+        join(steps, one, other, by_delays(ways[one, other], ways[other, one], mine.span_ns))
     for one, other in _of_one_kernel(hosts):
-        clock = HostClock(SAME_HOST, at_ns=by_number[one].span_ns[0])
-        steps[one][other] = steps[other][one] = clock
+        join(steps, one, other, HostClock(SAME_HOST, at_ns=by_number[one].span_ns[0]))
+    first = min(by_number)
+    join_by_detours(steps, ways, first, by_number[first].span_ns)
     return steps
 
 

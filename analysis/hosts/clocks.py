@@ -12,9 +12,9 @@ import numpy as np
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.hosts.by_collectives import begun_to_done, by_ends, same_collectives
 from netprof.analysis.hosts.corridor import Corridor, Line, corridor
-from netprof.analysis.hosts.streams import Delays, HostStreams, delays, read_streams
+from netprof.analysis.hosts.detours import Ways, there_and_back
+from netprof.analysis.hosts.streams import Delays, delays, read_streams
 from netprof.model import Clock, HostClock
-from netprof.trace import TraceSource
 from netprof.trace.index import TraceIndex
 
 REFERENCE, SAME_HOST, FLOWS, COLLECTIVES = "reference", "same host", "flows", "collectives"
@@ -33,7 +33,7 @@ Span = tuple[int, int]
 def find_clocks(indexes: Sequence[TraceIndex], spans: Sequence[Span]) -> list[HostClock]:
     """Return how the clock of each host runs beside the first one's, over the time that it recorded.
 
-    Hosts that no stream joins to the first one, by way of others either, are put in place by what they do together
+    Hosts that no streams join to the first one, by way of others either, are put in place by what they do together
     with it, and if that tells nothing, by their realtime clocks.
     """
     readers = [index.reader for index in indexes]
@@ -43,16 +43,20 @@ def find_clocks(indexes: Sequence[TraceIndex], spans: Sequence[Span]) -> list[Ho
         read_streams(index, [_moved(window, clock) for window in windows])
         for index, clock in zip(indexes, rough, strict=True)
     ]
+    ways: dict[tuple[int, int], Delays] = {}
     steps: dict[int, dict[int, HostClock]] = {host: {} for host in range(len(readers))}
     for one, other in combinations(range(len(readers)), 2):
-        found = _step(readers, streams, spans, one, other)
-        if found is not None:
-            steps[one][other], steps[other][one] = found, backwards(found)
+        if readers[one].meta.boot_id == readers[other].meta.boot_id:
+            join(steps, one, other, HostClock(SAME_HOST, at_ns=spans[one][0]))
+            continue
+        ways[one, other], ways[other, one] = delays(streams[one], streams[other])
+        join(steps, one, other, by_delays(ways[one, other], ways[other, one], spans[one]))
+    join_by_detours(steps, ways, 0, spans[0])
     known = nearest(steps)
     for host in sorted(steps.keys() - known.keys()):
         both = same_collectives(readers[0], readers[host], rough[host])
-        if both is not None and (found := by_collectives(*both, spans[0])) is not None:
-            steps[0][host], steps[host][0] = found, backwards(found)
+        if both is not None:
+            join(steps, 0, host, by_collectives(*both, spans[0]))
     known = nearest(steps)
     return [known.get(host, rough[host]) for host in range(len(readers))]
 
@@ -72,12 +76,17 @@ def _moved(window: Span, clock: HostClock) -> Span:
     return window if window == _EVER else (window[0] + round(clock.offset_ns), window[1] + round(clock.offset_ns))
 
 
-def _step(
-    readers: Sequence[TraceSource], streams: Sequence[HostStreams], spans: Sequence[Span], one: int, other: int
-) -> HostClock | None:
-    if readers[one].meta.boot_id == readers[other].meta.boot_id:
-        return HostClock(SAME_HOST, at_ns=spans[one][0])
-    return by_delays(*delays(streams[one], streams[other]), spans[one])
+def join(steps: dict[int, dict[int, HostClock]], one: int, other: int, clock: HostClock | None) -> None:
+    """Note how a host's clock runs beside another one's, and that one's beside it; None: nothing tells."""
+    if clock is not None:
+        steps[one][other], steps[other][one] = clock, backwards(clock)
+
+
+def join_by_detours(steps: dict[int, dict[int, HostClock]], ways: Ways, first: int, span_ns: Span) -> None:
+    """Join hosts to the first one that no streams there and back join to it, by way of others either."""
+    missing = steps.keys() - nearest(steps, first).keys()
+    for host, (there, back) in there_and_back(ways, first, missing).items():
+        join(steps, first, host, by_delays(there, back, span_ns))
 
 
 def by_delays(there: Delays, back: Delays, span_ns: Span) -> HostClock | None:

@@ -94,6 +94,7 @@ def about_clocks(hosts: Sequence[Host]) -> list[str]:
     if not names:
         return []
     return [
-        f"no connection joins {', '.join(names)} to {hosts[0].name}: its times are put in place by the hosts' realtime "
-        "clocks, which may be seconds apart; what happened first on which host is not known"
+        f"no bytes went from {hosts[0].name} to {', '.join(names)} and back, by way of others either: its times are "
+        "put in place by the hosts' realtime clocks, which may be seconds apart; what happened first on which host is "
+        "not known"
     ]

@@ -252,7 +252,7 @@ def test_without_a_connection_the_realtime_clock_has_to_do(tmp_path):
     assert clock["source"] == "realtime"
     assert clock["bound_s"] is None
     assert clock["offset_s"] == pytest.approx(1.0)
-    assert any("no connection joins h1 to h0" in note for note in document["notes"])
+    assert any("no bytes went from h0 to h1 and back" in note for note in document["notes"])
 
 
 def test_one_host_alone(tmp_path):
