@@ -138,16 +138,27 @@ def _try_all(drawn: Sequence[Mutant], known: Sequence[Test], copies: list[Path])
 def _names(mutant: Mutant, known: Sequence[Test]) -> list[list[str]]:
     """Return the tests that run a mutant's function, the quickest first, and after them the rest of their files.
 
-    No more than take `_MOST_S` seconds: of what nearly every test runs, not every test is asked.
+    No more than take `_MOST_S` seconds: of what nearly every test runs, not every test is asked. Those that are about
+    it are, before others: their names have the module's, or its package's.
     """
     own = [each for each in known if (mutant.file, mutant.function) in each.functions]
     own = own or [each for each in known if any(file == mutant.file for file, _ in each.functions)]
     files = {each.file for each in own}
     rest = [each for each in known if each.file in files and each not in own]
-    chosen = _in_time(own, _MOST_S)
+    about = [each for each in own if _is_about(each.file, mutant.file)]
+    chosen = _in_time(about, _MOST_S)
+    others = [each for each in own if each not in about]
+    chosen += _in_time(others, _MOST_S - sum(each.seconds for each in chosen)) if others else []
     left_s = _MOST_S - sum(each.seconds for each in chosen)
     more = _in_time(rest, left_s) if len(chosen) == len(own) else []
     return [[each.name for each in part] for part in (chosen, more)] if own else []
+
+
+def _is_about(test: str, module: str) -> bool:
+    """Tell whether a file of tests is called after a module or its package."""
+    package, name = Path(module).parts[-2], Path(module).stem
+    folder, words = Path(test).parent.name, Path(test).stem.split("_")
+    return package in (folder, *words) or name in (folder, *words)
 
 
 def _in_time(every: Sequence[Test], most_s: float) -> list[Test]:
