@@ -126,6 +126,7 @@ def test_what_is_not_there(memory):
         "job/../../meta.json",
         "/etc/meta.json",
         "a/b/c/d/e/meta.json",
+        "a/b/c/d/e/f/meta.json",
         "meta.json",
         "a/meta.json.sh",
         "a//meta.json",
@@ -133,6 +134,22 @@ def test_what_is_not_there(memory):
 )
 def test_a_listing_leads_nowhere_else(name):
     assert remote._belongs(name) is None
+
+
+@pytest.mark.parametrize("name", ["a/meta.json", "a/b/c/d/meta.json", "job=x/host=y/_digest.json"])
+def test_what_belongs_to_a_trace_or_a_digest_is_copied_as_deep_as_it_may_lie(name):
+    assert str(remote._belongs(name)) == name
+
+
+def test_how_deep_the_place_lies_that_is_named_does_not_matter(trace):
+    files = fsspec.filesystem("memory")
+    files.put(str(trace), "/bucket/a/b/c/d/e/f/job/a.netprof", recursive=True)
+    try:
+        for named in ("memory://bucket/a/b/c/d/e/f/job", "memory://bucket/a/b/c/d/e/f/j*/a.netprof"):
+            (found,) = (path for path in traces_named([fetched(named)]))
+            assert TraceReader(found).meta.host
+    finally:
+        files.rm("/bucket", recursive=True)
 
 
 def test_the_command_reads_one_by_http(trace):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from synthetic import Job
 
-from netprof.domains import AROUND_NS, LONGEST_TEXT_BYTES
+from netprof.domains import AROUND_NS, LONGEST_TEXT_BYTES, MARK_ARGUMENTS
 from netprof.errors import TraceError
 from netprof.schema import tables
 from netprof.trace import TraceReader
@@ -76,6 +76,21 @@ def test_the_least_and_the_most_that_there_can_be(
     assert not passes(table, column, most + step)
     if least > 0 or column == "value":
         assert not passes(table, column, least - step)
+
+
+@pytest.mark.parametrize("name", ["arg0", "arg1", "arg2"])
+def test_an_argument_of_a_mark_is_at_most_what_its_kind_has(name: str) -> None:
+    most = {kind: value for kind, value in MARK_ARGUMENTS.get(name, {}).items() if value < (1 << 63) - 1}
+    for kind, value in most.items():
+        for beyond in (0, 1):
+            schema = pa.schema([tables()["marks"].field("kind"), tables()["marks"].field(name)])
+            columns = [
+                pa.array([column], field.type) for column, field in zip((kind, value + beyond), schema, strict=True)
+            ]
+            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+            said = f"column {name} holds {value + 1}, which marks of kind {int(kind)} never do"
+            with pytest.raises(Outside, match=said) if beyond else nullcontext():
+                check_batch("marks", batch, Job().meta())
 
 
 def test_a_recording_that_goes_on_speaks_of_any_time_after_its_beginning() -> None:

@@ -235,6 +235,17 @@ def test_columns_of_another_version_than_the_trace_names_are_damage(tmp_path: Pa
         TableFollower(Directory(path), "tcp", read_meta(Directory(path))).fresh()
 
 
+@pytest.mark.parametrize("piece_bytes", [100, 1000, 1 << 20])
+def test_a_table_is_followed_in_pieces_of_any_size(
+    piece_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netprof.trace.follower._PIECE_BYTES", piece_bytes)
+    write(tmp_path / "t")
+    whole = TraceReader(tmp_path / "t").table("marks").column("time_ns").to_pylist()
+    follower = TableFollower(Directory(tmp_path / "t"), "marks", META)
+    assert [time for batch in follower.fresh() for time in batch.column("time_ns").to_pylist()] == whole
+
+
 def test_a_null_that_no_recorder_wrote_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "t"
     TraceWriter(path, META).close(META)

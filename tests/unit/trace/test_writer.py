@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import stat
@@ -66,14 +67,15 @@ def test_what_is_no_trace_is_left_alone(what: str, tmp_path: Path) -> None:
         assert sorted(each.name for each in path.iterdir()) == ["meta.json", "mine"]
 
 
+@pytest.mark.parametrize("content", ['{"about": "my data"}', "no JSON", "[" * 100_000])
 @pytest.mark.parametrize("names", [("meta.json",), ("meta.json", "flows.arrows"), ("flows.arrows",)])
-def test_files_that_are_called_as_a_trace_s_are_none(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_files_that_are_called_as_a_trace_s_are_none(names: tuple[str, ...], content: str, tmp_path: Path) -> None:
     """A data set's folder, say: `meta.json` is a common name."""
     for name in names:
-        (tmp_path / name).write_text('{"about": "my data"}')
+        (tmp_path / name).write_text(content)
     with pytest.raises(TraceError, match="something other than a trace"):
         TraceWriter(tmp_path, meta(), force=True)
-    assert [(tmp_path / name).read_text() for name in names] == ['{"about": "my data"}'] * len(names)
+    assert [(tmp_path / name).read_text() for name in names] == [content] * len(names)
 
 
 @pytest.mark.parametrize("failing", ["_reserve", "write_meta"])
@@ -163,6 +165,41 @@ def test_a_description_is_replaced_while_it_is_recorded(tmp_path: Path) -> None:
     assert TraceReader(tmp_path / "t").meta.warnings == ("said meanwhile",)
     made.close(meta())
     assert TraceReader(tmp_path / "t").meta.warnings == ()
+
+
+@pytest.mark.parametrize("written", [0, 100])
+def test_of_a_batch_that_does_not_fit_on_the_disk_nothing_stays(
+    written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = TraceWriter(tmp_path / "t", meta())
+    made.append("counters", counters(4))
+    stream, real, left = made._streams["counters"], os.write, [written]
+
+    def full(descriptor: int, data: Any) -> int:
+        if descriptor != stream._descriptor or left[0] == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] = 0
+        return real(descriptor, data[:written])
+
+    with monkeypatch.context() as now:
+        now.setattr("os.write", full)
+        with pytest.raises(OSError, match="No space left"):
+            made.append("counters", counters(5))
+    assert (tmp_path / "t" / "counters.arrows").stat().st_size == stream.size_bytes
+    made.append("counters", counters(6))  # somebody has made room
+    made.close(replace(meta(), stopped_ns=meta().started_ns + 1))
+    reader = TraceReader(tmp_path / "t")
+    assert reader.table("counters").num_rows == 10
+    assert not reader.damage
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    made = TraceWriter(tmp_path / "t", meta())
+    made.append("counters", counters())
+    made.close(meta())
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_full_disk_costs_the_end_markers_and_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
