@@ -24,13 +24,14 @@ from netprof.schema import TRANSMIT
 
 @dataclass(frozen=True)
 class Who:
-    """A rank, a link or a way between ranks, as one names it; what is not known is None or empty."""
+    """A rank, a link or a way between ranks, as one names it; what is not known, or has none, is None or empty."""
 
     label: str
     rank: int | None = None
     ranks: tuple[int, ...] = ()
     link: str | None = None
     host: str | None = None
+    pid: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,9 @@ def _who(kind: Kind, key: object, evidence: Evidence) -> Who:
         return Who(" → ".join(name_of_path(key, evidence)), ranks=ranks)
     pid = int(key) if isinstance(key, int) else -1
     host = evidence.host_of.get(pid)
-    return Who(_rank_name(pid, evidence), rank=evidence.ranks.get(pid), host=None if host is None else host.name)
+    return Who(
+        _rank_name(pid, evidence), rank=evidence.ranks.get(pid), host=None if host is None else host.name, pid=pid
+    )
 
 
 def name_of_path(key: PathKey, evidence: Evidence) -> tuple[str, str]:

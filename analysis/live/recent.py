@@ -23,7 +23,7 @@ from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.wire.bins import Bins
 from netprof.model import Host, LineRate, Meta
-from netprof.schema import RECEIVE, TRANSMIT, GpuMetric
+from netprof.schema import RECEIVE, TRANSMIT, UNKNOWN_RANK, GpuMetric
 
 _EARLY_NS = 10 * 10**9
 
@@ -82,6 +82,12 @@ class Recent:
     def host_of(self) -> Mapping[int, Host]:
         """The host of each process, where several hosts recorded the job."""
         return {pid: host for host in self.hosts for pid in host.pids} if self.has_many_hosts else {}
+
+    def name_of(self, pid: int) -> str:
+        """Return a process's rank, or where nothing says it the number that it has on its host."""
+        rank = self.ranks.get(pid, UNKNOWN_RANK)
+        host = self.host_of.get(pid)
+        return str(rank) if rank != UNKNOWN_RANK else f"p{pid if host is None else host.pids[pid]}"
 
 
 @dataclass(frozen=True, eq=False)

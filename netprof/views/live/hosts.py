@@ -12,7 +12,7 @@ from netprof.model import Host
 from netprof.schema import UNKNOWN_RANK
 from netprof.units import UNKNOWN, count, duration
 from netprof.views.live.rows import Part, fitted, heading, left, percent, right, row, spark
-from netprof.views.live.stragglers import LATE_STYLE, late_ranks
+from netprof.views.live.stragglers import LATE_STYLE, late_processes
 from netprof.views.safe import safe_text
 
 _PERCENT = 5
@@ -26,22 +26,22 @@ def host_rows(recent: Recent, width: int, most: int) -> list[Text]:
     hosts = {host.name: ranks for host in recent.hosts if (ranks := _ranks(recent, host))}
     if not hosts or most < 2:
         return []
-    late = late_ranks(recent)
+    late = late_processes(recent)
     grid = _Grid(recent, hosts, width, with_percent=True)
     if grid.height > most - 1:
         grid = _Grid(recent, hosts, width, with_percent=False)
-    has_late = [not late.isdisjoint(ranks.values()) for ranks in hosts.values()]
+    has_late = [not late.isdisjoint(ranks) for ranks in hosts.values()]
     return [_heading(recent, width), *grid.rows(most - 1, has_late)]
 
 
 class _Grid:
     """A block of rows for each host, side by side where all are one row high and there is room."""
 
-    def __init__(self, recent: Recent, hosts: Mapping[str, Mapping[int, int]], width: int, *, with_percent: bool):
-        self._late, self._waits = late_ranks(recent), _waits(recent)
+    def __init__(self, recent: Recent, hosts: Mapping[str, Sequence[int]], width: int, *, with_percent: bool):
+        self._late, self._waits, self._name_of = late_processes(recent), _waits(recent), recent.name_of
         self._absent = frozenset(recent.stall.absent if recent.stall is not None else ())
         self._with_percent = with_percent
-        self._digits = max(3, *(len(str(rank)) for ranks in hosts.values() for rank in ranks.values()))
+        self._digits = max(3, *(len(recent.name_of(pid)) for ranks in hosts.values() for pid in ranks))
         cell = self._digits + 2 + (_PERCENT if with_percent else 0)
         label = min(_NAME, max(len(safe_text(name)) for name in hosts)) + 1
         in_row = max(1, (width - label) // cell)
@@ -75,30 +75,33 @@ class _Grid:
             return -(-len(shown) // self._columns)
         return sum(len(self._blocks[number]) for number in shown)
 
-    def _block(self, name: str, ranks: Mapping[int, int], label: int, in_row: int) -> list[Text]:
+    def _block(self, name: str, ranks: Sequence[int], label: int, in_row: int) -> list[Text]:
         """Return the rows of one host."""
-        cells = [self._cell(pid, rank) for pid, rank in ranks.items()]
+        cells = [self._cell(pid) for pid in ranks]
         names = [left(safe_text(name, label - 1), label), " " * label]
         starts = range(0, len(cells), in_row)
         return [row((names[start > 0], "dim"), *cells[start : start + in_row]) for start in starts]
 
-    def _cell(self, pid: int, rank: int) -> Text:
+    def _cell(self, pid: int) -> Text:
         """Return a rank and how much it waits."""
         share = self._waits.get(pid)
-        style = f"reverse {LATE_STYLE}" if rank in self._late else _ABSENT_STYLE if pid in self._absent else "bold"
-        parts: list[Part | str] = [(f"{rank:>{self._digits}}", style)]
+        style = f"reverse {LATE_STYLE}" if pid in self._late else _ABSENT_STYLE if pid in self._absent else "bold"
+        parts: list[Part | str] = [(f"{self._name_of(pid):>{self._digits}}", style)]
         parts.append(("·", "dim") if share is None else (spark([share], 0.0, 1.0), "red"))
         if self._with_percent:
             parts.append((right("" if share is None else percent(share), _PERCENT), "dim"))
         return row(*parts, " ")
 
 
-def _ranks(recent: Recent, host: Host) -> dict[int, int]:
-    """Return the ranks of a host by process, in their order: of what trains, or of all where nothing says what does."""
-    known = {pid: recent.ranks[pid] for pid in host.pids if recent.ranks.get(pid, UNKNOWN_RANK) != UNKNOWN_RANK}
-    training = {target.pid for target in recent.meta.targets if target.frameworks}
-    own = {pid: rank for pid, rank in known.items() if pid in training}
-    return dict(sorted((own or known).items(), key=lambda item: item[1]))
+def _ranks(recent: Recent, host: Host) -> list[int]:
+    """Return the processes of a host's ranks, in their order: of what trains, or of all where nothing says what does.
+
+    Those of which nothing says the rank come last.
+    """
+    known = [pid for pid in host.pids if recent.ranks.get(pid, UNKNOWN_RANK) != UNKNOWN_RANK]
+    trains = {target.pid for target in recent.meta.targets if target.frameworks} | set(recent.past.pid.tolist())
+    own = [pid for pid in host.pids if pid in trains] or known
+    return sorted(own, key=lambda pid: (pid not in known, recent.ranks.get(pid, UNKNOWN_RANK), pid))
 
 
 def _waits(recent: Recent) -> dict[int, float]:

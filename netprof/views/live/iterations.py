@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from rich.text import Text
 
@@ -15,7 +17,7 @@ from netprof.views.live.hosts import host_rows
 from netprof.views.live.rows import Part, brief, cells, heading, right, row, spark, stacked
 
 _DRAWN = {FORWARD: ("░", "blue"), BACKWARD: ("▒", "cyan"), EXPOSED: ("█", "red"), REST: ("·", "bright_black")}
-_NUMBERS = 38  # cells before the trend
+_NUMBERS = 34  # cells between the rank and the trend
 _STUCK = 3.0  # times its usual time an iteration may take before that is pointed out
 
 
@@ -42,14 +44,16 @@ def rank_rows(recent: Recent, width: int, most: int) -> list[Text]:
         return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
     low, high = usual_range_ns(recent.past.duration_ns)
     outliers = bool((recent.past.duration_ns > high).any())
-    trend_width = min(HISTORY, max(8, (width - _NUMBERS) * 2 // 5))
-    bar_width = width - _NUMBERS - trend_width - 2
+    name_width = _name_width(recent, pids)
+    before = _NUMBERS + name_width
+    trend_width = min(HISTORY, max(8, (width - before) * 2 // 5))
+    bar_width = width - before - trend_width - 2
     scale = f"▁{brief(low / 1e9)} █{brief(high / 1e9)}"
-    numbers = f"{'rank':>4} {'number':>8} {'last':>7} {'median':>7} {'now':>7} "
+    numbers = f"{'rank':>{name_width}} {'number':>8} {'last':>7} {'median':>7} {'now':>7} "
     trend = f"{_trend_title(trend_width, scale, outliers):<{trend_width}}"
     rows = [row((numbers, "dim"), (trend, "dim"), "  ", _short_legend() if bar_width < legend().cell_len else legend())]
     shown = pids if len(pids) + 1 <= most else pids[: max(0, most - 2)]
-    rows += [_rank_row(recent, pid, trend_width, bar_width, (low, high)) for pid in shown]
+    rows += [_rank_row(recent, pid, name_width, trend_width, bar_width, (low, high)) for pid in shown]
     if len(shown) < len(pids):
         rows.append(row((f"  … and {count(len(pids) - len(shown), 'more rank')} (view 3)", "dim")))
     return rows
@@ -61,13 +65,15 @@ def iterations_view(recent: Recent, width: int, height: int) -> list[Text]:
         return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
     rows = [*_top(recent, width, height), row(), heading("Last iterations", legend())]
     order = np.argsort(-recent.past.begin_ns, kind="stable")[: max(0, height - len(rows) - 1)]
-    names = f"{'number':>8} {'rank':>5} {'duration':>9} {'forward':>9} {'backward':>9} {'exposed':>9} {'rest':>9}  "
+    name_width = _name_width(recent, _order(recent), least=5)
+    phases = "".join(f" {name:>9}" for name in ("duration", "forward", "backward", "exposed", "rest"))
+    names = f"{'number':>8} {'rank':>{name_width}}{phases}  "
     rows.append(row((names, "dim")))
     slowest = recent.past.duration_ns.max()
     for index in order:
         one = recent.past.where(np.array([index]))
         bar = _bar(one, round((width - len(names)) * float(one.duration_ns[0] / slowest)))
-        rows.append(row(_numbers(recent, one), bar))
+        rows.append(row(_numbers(recent, one, name_width), bar))
     return rows
 
 
@@ -81,11 +87,6 @@ def _order(recent: Recent) -> list[int]:
     return sorted(pids, key=lambda pid: (recent.ranks.get(pid, 1 << 31), pid))
 
 
-def rank_name(recent: Recent, pid: int) -> str:
-    """Return a process's rank, or a question mark."""
-    return str(recent.ranks.get(pid, "?"))
-
-
 def _trend_title(width: int, scale: str, outliers: bool) -> str:
     each = -(-HISTORY // width)
     about = f"last {HISTORY}" if each == 1 else f"last {HISTORY}, worst of {each}"
@@ -93,14 +94,20 @@ def _trend_title(width: int, scale: str, outliers: bool) -> str:
     return next(title for title in (f"{about} {longer}", longer, scale, "trend", "") if len(title) <= width)
 
 
-def _rank_row(recent: Recent, pid: int, trend_width: int, bar_width: int, scale: tuple[int, int]) -> Text:
+def _name_width(recent: Recent, pids: Sequence[int], least: int = 4) -> int:
+    return max([least, *(len(recent.name_of(pid)) for pid in pids)])
+
+
+def _rank_row(
+    recent: Recent, pid: int, name_width: int, trend_width: int, bar_width: int, scale: tuple[int, int]
+) -> Text:
     own = recent.past.of(pid)
     last = own.where(np.array([len(own) - 1]))
     median_ns = float(np.median(own.duration_ns))
     running_ns = max(0, recent.through_ns - int(own.end_ns[-1]))
     stuck = running_ns > _STUCK * median_ns + 1e9
     return row(
-        (f"{rank_name(recent, pid):>4}", "bold"),
+        (f"{recent.name_of(pid):>{name_width}}", "bold"),
         f" {'#' + str(int(last.number[0])):>8} ",
         (right(brief(float(last.duration_ns[0]) / 1e9), 7), "bold"),
         f" {right(brief(median_ns / 1e9), 7)} ",
@@ -135,10 +142,10 @@ def _phases_ns(one: PastIterations) -> tuple[float, ...]:
     return tuple(float(getattr(one, phase.length)[0]) for phase in PHASES)
 
 
-def _numbers(recent: Recent, one: PastIterations) -> Text:
+def _numbers(recent: Recent, one: PastIterations, name_width: int) -> Text:
     parts = [f"{right(duration(value / 1e9), 9)} " for value in _phases_ns(one)]
     return row(
-        f"{'#' + str(int(one.number[0])):>8} {rank_name(recent, int(one.pid[0])):>5} ",
+        f"{'#' + str(int(one.number[0])):>8} {recent.name_of(int(one.pid[0])):>{name_width}} ",
         (right(duration(float(one.duration_ns[0]) / 1e9), 9), "bold"),
         " ",
         "".join(parts),
@@ -150,13 +157,16 @@ def _summary(recent: Recent) -> list[Text]:
     """Return each rank's spread over the window of the analysis."""
     if recent.analysis is None:
         return []
-    names = f"{'rank':>4} {'seen':>6} {'median':>9} {'p10':>9} {'p90':>9} {'slowest':>9} {'exposed':>9}"
+    found_of = {rank.pid: rank.durations for rank in recent.analysis.of(RANKS)}
+    name_width = _name_width(recent, [*found_of])
+    names = f"{'rank':>{name_width}} {'seen':>6} {'median':>9} {'p10':>9} {'p90':>9} {'slowest':>9} {'exposed':>9}"
     rows = [heading("Spread", f"last {recent.window_ns / 1e9:.0f} s"), row((names, "dim"))]
-    for rank in recent.analysis.of(RANKS):
-        found = rank.durations
+    for pid, found in found_of.items():
         if found is None:
             continue
         values = (found.median_s, found.p10_s, found.p90_s, found.max_s)
         shown = " ".join(right(duration(value), 9) for value in values)
-        rows.append(row(f"{rank_name(recent, rank.pid):>4} {found.count:>6} {shown} {share(found.exposed_share):>9}"))
+        rows.append(
+            row(f"{recent.name_of(pid):>{name_width}} {found.count:>6} {shown} {share(found.exposed_share):>9}")
+        )
     return rows

@@ -17,6 +17,6 @@ def straggler_rows(recent: Recent, width: int, most: int) -> list[Text]:
     return [fitted(each, width) if each.cell_len > width else each for each in rows]
 
 
-def late_ranks(recent: Recent) -> frozenset[int]:
-    """Return the ranks that hold the job up."""
-    return frozenset(each.who.rank for each in recent.stragglers if each.who.rank is not None)
+def late_processes(recent: Recent) -> frozenset[int]:
+    """Return the processes that hold the job up."""
+    return frozenset(each.who.pid for each in recent.stragglers if each.who.pid is not None)

@@ -14,10 +14,10 @@ from netprof.units import count
 from netprof.views.colours import terminal_style
 from netprof.views.console_form import bars
 from netprof.views.live.rows import fitted, percent, right, row
-from netprof.views.live.stragglers import LATE_STYLE, late_ranks
+from netprof.views.live.stragglers import LATE_STYLE, late_processes
 from netprof.views.safe import safe_text
 
-_NUMBERS = 13  # cells before the bar
+_NUMBERS = 9  # cells between the rank and the bar
 _SHOWN = 0.005  # of the waiting: less would round to nothing
 
 
@@ -38,10 +38,15 @@ def waiting_rows(recent: Recent, width: int, most: int) -> list[Text]:
 
 
 def _ranks(recent: Recent, found: WaitingFinding, width: int, most: int) -> list[Text]:
-    late = late_ranks(recent)
-    first = sorted(found.by_rank, key=lambda each: each.rank not in late)  # which keeps the order of the others
+    late = late_processes(recent)
+    first = sorted(found.by_rank, key=lambda each: each.pid not in late)  # which keeps the order of the others
     shown = found.by_rank if len(found.by_rank) < most else first[: max(0, most - 2)]
-    rows = [_rank(each, width, is_late=each.rank in late) for each in shown]
+    names = [f"{recent.name_of(each.pid):>4}" for each in shown]
+    longest = max(map(len, names), default=0)
+    rows = [
+        _rank(name.rjust(longest), each, width, is_late=each.pid in late)
+        for name, each in zip(names, shown, strict=True)
+    ]
     if len(shown) < len(found.by_rank):
         rows.append(row((f"  … and {count(len(found.by_rank) - len(shown), 'more rank')} (view 4)", "dim")))
     return rows
@@ -72,11 +77,10 @@ def _cause(each: CauseShare, *, short: bool = False) -> Text:
     )
 
 
-def _rank(each: RankWaiting, width: int, *, is_late: bool) -> Text:
-    name = "?" if each.rank is None else str(each.rank)
+def _rank(name: str, each: RankWaiting, width: int, *, is_late: bool) -> Text:
     waits = percent(each.exposed_ns / each.window_ns if each.window_ns else None)
-    bar = bars(stack(each.causes_ns, each.window_ns).bars, max(8, width - _NUMBERS - 1))
-    return row((f"{name:>4}", f"reverse {LATE_STYLE}" if is_late else "bold"), " ", right(waits, 7), " ", bar)
+    bar = bars(stack(each.causes_ns, each.window_ns).bars, max(8, width - _NUMBERS - len(name) - 1))
+    return row((name, f"reverse {LATE_STYLE}" if is_late else "bold"), " ", right(waits, 7), " ", bar)
 
 
 LEGEND = [(cause.letter, cause.title, f"reverse {terminal_style(cause.name)}") for cause in WAIT_CAUSES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from netprof.analysis.live.recent import Recent
 from netprof.analysis.live.state import LiveState
 from netprof.errors import TraceError
 from netprof.model import Target
-from netprof.schema import MarkKind
+from netprof.schema import UNKNOWN_RANK, MarkKind
 from netprof.session import live_follow, live_job
 from netprof.session.live_job import JobSource
 from netprof.views.live.draw import draw
@@ -110,6 +111,25 @@ def test_what_was_before_the_bytes_that_are_read_is_not_called_unseen(hosts, mon
     waiting = recent.analysis.document()["waiting"]
     assert waiting["exposed_s"] > 1
     assert "unseen" not in [each["cause"] for each in waiting["causes"] if each["share"] > 0.01]
+
+
+def test_ranks_that_nothing_numbers_are_called_after_their_processes_and_stand_out_too(hosts):
+    made = hosts(2, with_late_rank(job(), 3, 45 * MS), APART)
+    made.start()
+    made.describe(1, targets=tuple(replace(each, rank=UNKNOWN_RANK) for each in made.meta(1).targets))
+    made.grow(after(14))
+    recent = JobSource(lambda: made.paths).look()
+    (late,) = recent.stragglers
+    assert late.who.rank is None
+    assert late.who.pid is not None
+    assert recent.name_of(late.who.pid) == "p101"
+    _, grid = host_rows(recent, 80, 10)
+    assert re.search(r"h0 +0.*1.*h1 +p100.*p101", grid.plain)
+    (name,) = [span for span in grid.spans if "reverse" in str(span.style)]
+    assert grid.plain[name.start : name.end].strip() == "p101"
+    for view in View:
+        text(recent, view=view)
+    assert re.search(r"^ *p101 +\d+ %", text(recent, height=40), re.MULTILINE)
 
 
 def test_a_view_that_was_opened_first_finds_the_clocks_when_there_is_something_to_go_by(hosts):
