@@ -64,6 +64,7 @@ def live(traces: Traces, as_json: Json = False) -> None:
     from netprof.views.printed import say, standard_error, standard_output
 
     talk = standard_error()
+    _wait_for_one(traces, talk)
     source, called = _source(traces), _called(traces)
     with stop_on_signals() as request, _displayed(source, f"following {called}", talk) as display:
         while not (display.stopping or display.failure or source.ended or request.reason()):
@@ -75,6 +76,23 @@ def live(traces: Traces, as_json: Json = False) -> None:
     print_report(open_traces(source.paths), as_json=as_json, console=standard_output())
     if request.reason():
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _wait_for_one(named: Sequence[Path], talk: Console) -> None:
+    """Wait until there is a trace in the folders that a person named, where those are there and hold nothing yet."""
+    from netprof.views.printed import say
+
+    if not _are_empty(named):
+        return
+    say(talk, as_named(f"there is nothing in {_called(named)} yet: waiting for a trace (ctrl-C ends that)"))
+    while _are_empty(named):
+        time.sleep(_WAIT_S)
+
+
+def _are_empty(named: Sequence[Path]) -> bool:
+    """Say whether all are folders, and no file is in any, nor in a folder in it: a recorder may have begun just now."""
+    inside = (each for path in named for pattern in ("*", "*/*") for each in path.glob(pattern))
+    return all(path.is_dir() for path in named) and not any(each.is_file() for each in inside)
 
 
 def _source(named: Sequence[Path]) -> TraceSource | JobSource:

@@ -67,3 +67,26 @@ def test_what_cannot_be_read_is_said_once_and_taken_in_when_it_can_be(tmp_path: 
     assert program.returncode == 130, rest
     assert "whether the recording goes on is unknown; nothing new of h" in rest
     assert "2 hosts" in report
+
+
+def test_a_folder_that_is_empty_is_watched_until_there_is_a_trace(tmp_path: Path) -> None:
+    program = live(str(tmp_path))
+    said = f"there is nothing in {tmp_path} yet: waiting for a trace (ctrl-C ends that)"
+    assert until(program, "yet") == [said]
+    (tmp_path / "h0.netprof").mkdir()  # as a recorder begins
+    hosts(tmp_path / "made", 2)
+    (tmp_path / "h0.netprof").rmdir()
+    (tmp_path / "made" / "h0.netprof").rename(tmp_path / "h0.netprof")
+    until(program, r"^\d+ s · ")
+    program.send_signal(signal.SIGINT)
+    report, rest = program.communicate(timeout=60)
+    assert program.returncode == 130, rest
+    assert "2 ranks" in report
+
+
+def test_who_does_not_want_to_wait_leaves(tmp_path: Path) -> None:
+    program = live(str(tmp_path))
+    until(program, "yet")
+    program.send_signal(signal.SIGINT)
+    report, rest = program.communicate(timeout=60)
+    assert (program.returncode, report, rest) == (130, "", "")
