@@ -45,7 +45,7 @@ class LiveState:
 
     Iterations and the bytes of the last seconds are looked at whenever there is something new, and so is what the ranks
     were doing meanwhile; conclusions over the whole window follow every one and a half seconds. Both come more seldom
-    where they would take more than a few percent of a core; of the ranks of many hosts, more than some twenty.
+    where they would take more than a few percent of a core; for more ranks than a few, up to ten times that.
     """
 
     def __init__(self, inbox: Inbox, bin_ns: int, since_ns: int = 0) -> None:

@@ -70,8 +70,8 @@ def read_meta(directory: Directory) -> Meta:
     return meta
 
 
-_MOST_ENTRIES = {"devices": 1 << 15, "": 1 << 17}
-"""How long a list may be: that of devices, of each of which a report says much, and any other."""
+_MOST_DEVICES, _MOST_ENTRIES = 1 << 15, 1 << 17
+"""How long the list of devices may be, of each of which a report says much, and any other."""
 
 
 def _no_trace(path: Path, why: str) -> TraceError:
@@ -101,7 +101,7 @@ def _build(kind: Any, value: Any, name: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list):
             raise TypeError(f"{name} is no list")
-        most = _MOST_ENTRIES.get(name, _MOST_ENTRIES[""])
+        most = _MOST_DEVICES if name == "devices" else _MOST_ENTRIES
         if len(value) > most:
             raise ValueError(f"{name} has {len(value)} entries, where at most {most} are possible")
         return tuple(_build(arguments[0], item, name) for item in value)

@@ -1,4 +1,4 @@
-"""Runs on the kernel to be judged: is every byte counted, does every mark fire, and what was used for it? See `run`.
+"""Runs on the kernel to be judged: is every byte and every post counted, does every mark fire, and by what? See `run`.
 
 Each line is `check: NAME: RESULT`; a result that is not as it should be begins with WRONG.
 """

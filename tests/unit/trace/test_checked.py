@@ -109,7 +109,7 @@ def test_a_recording_has_so_many_devices(
     limit: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A report says much of each: a damaged description of millions would take for ever."""
-    monkeypatch.setattr("netprof.trace.meta._MOST_ENTRIES", {"devices": limit, "": 100})
+    monkeypatch.setattr("netprof.trace.meta._MOST_DEVICES", limit)
     trace = Job().fill().write(tmp_path / "t")
     with nullcontext() if passes else pytest.raises(TraceError, match=f"devices has 2 entries, where at most {limit}"):
         assert len(TraceReader(trace).meta.devices) == 2
@@ -119,7 +119,7 @@ def test_a_recording_has_so_many_devices(
 def test_a_recording_says_so_much_of_itself(
     limit: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netprof.trace.meta._MOST_ENTRIES", {"devices": 100, "": limit})
+    monkeypatch.setattr("netprof.trace.meta._MOST_ENTRIES", limit)
     trace = Job().fill().write(tmp_path / "t")
     described = json.loads((trace / "meta.json").read_text())
     described |= {"warnings": ["w"] * 9, "probes_started": [], "probes_skipped": [], "series": []}

@@ -10,86 +10,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from open_files import no_more_open_files
+from process_trees import HOST, PROGRAM, Start, Tree, node, rank, rendezvous, torchrun, until
 from unprivileged import NOBODY
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.model import Target
 from netprof.probes.job import procfs
 from netprof.probes.job.processes import check_same, find_job, find_more, is_same
-from netprof.probes.job.ranks import Place, job_of, place_of
-from netprof.probes.job.watch import Watch
 from netprof.schema import UNKNOWN_RANK
 from netprof.session.job import Job
-
-PROGRAM = Path(__file__).parent.parent / "programs" / "process_tree.py"
-HOST = f"node0-{os.getpid()}"  # so that other runs of these tests are other jobs
-Tree = dict[str, Any]
-Pids = dict[str, int]
-Start = Callable[..., Pids]
-_ports = iter(range(40_000, 50_000))
-
-
-def node(label: str, *children: Tree, **options: Any) -> Tree:
-    return {"label": label, "children": children, **options}
-
-
-def rank(number: int, port: int, *children: Tree, address: str = HOST, **more: str) -> Tree:
-    environment = {
-        "RANK": str(number),
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": str(number),
-        **rendezvous(port, address),
-        **more,
-    }
-    return node(f"rank{number}", *children, torch=True, environment=environment)
-
-
-def rendezvous(port: int, address: str = HOST) -> dict[str, str]:
-    return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
-
-
-def count(tree: Tree) -> int:
-    return 1 + sum(count(child) for child in tree["children"])
-
-
-@pytest.fixture
-def port() -> int:
-    return next(_ports)
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Start trees of processes, return {label: pid} once all of them are ready; kill everything afterwards."""
-    pids: list[int] = []
-    roots: list[subprocess.Popen[bytes]] = []
-
-    def start_tree(tree: Tree, prefix: tuple[str, ...] = ()) -> Pids:
-        reader, writer = os.pipe()
-        clean = {name: value for name, value in os.environ.items() if "RANK" not in name and "SLURM" not in name}
-        environment = {**clean, **tree.get("environment", {})}
-        command = [*prefix, sys.executable, str(PROGRAM), json.dumps(tree), str(writer)]
-        roots.append(subprocess.Popen(command, env=environment, pass_fds=[writer]))
-        os.close(writer)
-        with open(reader) as lines:
-            words = [lines.readline().split() for _ in range(count(tree))]
-        found = {label: int(pid) for label, pid in words}
-        pids.extend(found.values())
-        return found
-
-    yield start_tree
-    for pid in pids:
-        if procfs.command_line(pid).find(PROGRAM.name) >= 0:
-            os.kill(pid, signal.SIGKILL)
-    for root in roots:
-        root.kill()
-        root.wait()
 
 
 def by_pid(targets: list[Target]) -> dict[int, Target]:
@@ -98,13 +32,6 @@ def by_pid(targets: list[Target]) -> dict[int, Target]:
 
 def training_ranks(targets: list[Target]) -> list[int]:
     return [target.rank for target in targets if target.frameworks]
-
-
-def torchrun(port: int) -> Tree:
-    loader = node("loader", fork=True)
-    return node(
-        "torchrun", rank(0, port, loader, TORCHELASTIC_RUN_ID="7"), rank(1, port, TORCHELASTIC_RUN_ID="7"), torch=True
-    )
 
 
 @pytest.mark.parametrize(("sizes", "together"), [(("2", "2"), True), (("2", "3"), False)], ids=["one job", "two jobs"])
@@ -491,85 +418,6 @@ def test_a_reused_pid_and_an_ended_process_are_told_apart(start: Start) -> None:
         check_same([target])
 
 
-def test_a_watch_sees_processes_join_and_end(start: Start, port: int) -> None:
-    first = start(torchrun(port))
-    with Watch(find_job([first["rank0"]])) as watch:
-        assert {target.pid for target in watch.training()} == {first["rank0"], first["rank1"]}
-        assert len(watch.alive()) == 4, "with torchrun's agent, and the data loader"
-        late = start(rank(2, port, TORCHELASTIC_RUN_ID="7"))["rank2"]
-        assert [target.pid for target in watch.refresh()] == [late]
-        assert watch.refresh() == []
-        assert not watch.wait(0)
-        os.kill(first["rank1"], signal.SIGKILL)
-        assert watch.wait(10)
-        assert first["rank1"] not in {target.pid for target in watch.alive()}
-        assert {target.pid for target in watch.training()} == {first["rank0"], late}
-
-
-def test_a_watch_does_not_take_up_a_process_with_a_reused_pid(start: Start) -> None:
-    pids = start(node("plain"))
-    (target,) = find_job([pids["plain"]])
-    with Watch([replace(target, start_ticks=target.start_ticks - 1)]) as watch:
-        assert watch.alive() == []
-
-
-def test_what_a_watched_process_becomes_is_news(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    tree = node("python", torch=True)
-    script = 'read line < "$1"; export RANK=1 WORLD_SIZE=2; exec "$2" "$3" "$4" 1'
-    command = ["sh", "-c", script, "sh", str(gate), sys.executable, str(PROGRAM), json.dumps(tree)]
-    shell = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        with Watch(find_job([shell.pid])) as watch:
-            assert watch.training() == []
-            gate.write_text("go\n")
-            assert shell.stdout is not None
-            assert shell.stdout.readline().split() == ["python", str(shell.pid)]
-            (news,) = watch.refresh()
-            assert (news.pid, news.rank, news.frameworks) == (shell.pid, 1, ("torch",))
-            assert watch.training() == [news]
-    finally:
-        shell.kill()
-        shell.communicate()
-
-
-@pytest.mark.parametrize(
-    ("environment", "place"),
-    [
-        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, Place(3, 8, 1)),
-        ({"RANK": "3"}, Place(3)),
-        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, Place(2, 4)),
-        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, Place(0, 2)),
-        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "0"}, Place(1, 2, 0)),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6"}, Place(5, 6, inherited=True)),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6", "RANK": "40", "WORLD_SIZE": "48"}, Place(40, 48)),
-        ({"RANK": "-1"}, Place()),
-        ({"RANK": "٣"}, Place()),
-        ({"RANK": "9" * 40, "WORLD_SIZE": "x"}, Place()),
-        ({}, Place()),
-    ],
-)
-def test_places_by_launcher(environment: dict[str, str], place: Place) -> None:
-    assert place_of(environment) == place
-
-
-def test_jobs_are_told_apart_by_their_rendezvous() -> None:
-    torch = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
-    assert job_of(torch, 1) == job_of(torch, 2) != job_of({**torch, "MASTER_PORT": "29501"}, 1)
-    local = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-    assert job_of(local, 1) != job_of(local, 2)
-    assert job_of({"MASTER_ADDR": "node0"}, 1) is None
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Wait for a condition that is on its way."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
 def test_a_pid_of_a_container_is_answered_with_the_pid_here() -> None:
     """A number that no process has here, and one of a namespace of its own has there."""
@@ -595,30 +443,3 @@ def test_a_process_that_cannot_be_read_for_want_of_files_has_not_ended() -> None
     with no_more_open_files(), pytest.raises(NetprofError, match="Too many open files") as raised:
         check_same([own])
     assert "ulimit -n" in raised.value.hint
-
-
-@pytest.mark.parametrize("given", ["torchrun", "rank1"])
-def test_what_started_the_ranks_is_watched_and_is_no_rank_when_they_have_ended(
-    start: Start, port: int, given: str
-) -> None:
-    pids = start(torchrun(port))
-    with Watch(find_job([pids[given]])) as watch:
-        assert [target.pid for target in watch.launchers()] == [pids["torchrun"]]
-        for name in ("rank0", "rank1", "loader"):
-            os.kill(pids[name], signal.SIGKILL)
-        until(lambda: len(watch.alive()) == 1)
-        watch._thorough_at_s = 0.0
-        assert watch.refresh() == []
-        assert [target.pid for target in watch.launchers()] == [pids["torchrun"]]
-        assert watch.training() == []
-        os.kill(pids["torchrun"], signal.SIGKILL)
-        until(lambda: not watch.alive())
-        assert watch.launchers() == []
-
-
-def test_that_a_process_says_nothing_more_of_itself_as_it_ends_is_no_news(start: Start, port: int) -> None:
-    """Its memory, and with it its environment and command line, is gone a moment before it has ended."""
-    (target,) = find_job([start(rank(0, port))["rank0"]])
-    with Watch([target]) as watch:
-        assert watch._is_news(replace(target, rank=1))
-        assert not watch._is_news(replace(target, command="", rank=UNKNOWN_RANK, frameworks=()))
