@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.session.pool import pool
+from netprof.version import __version__
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -175,6 +176,7 @@ def _client(address: str) -> Iterator[Client]:
     try:
         if not _workers_of(client):
             raise NetprofError(f"the Dask scheduler at {address} has no workers", "start some with dask worker ADDRESS")
+        _check_workers(client)
         yield client
     except TraceError as error:
         hint = f"{error.hint}; what is named must lie at the same place for all workers"
@@ -189,6 +191,18 @@ def _client(address: str) -> Iterator[Client]:
     finally:
         with suppress(Exception):  # of a scheduler that is gone
             client.close()
+
+
+def _check_workers(client: Client) -> None:
+    """Raise NetprofError unless all workers have this netprof: with one that has not, Dask may wait for ever."""
+    for worker, said in client.run(_own_version, on_error="return").items():
+        if said != __version__:
+            what = f"does not have this netprof ({said})" if isinstance(said, Exception) else f"has netprof {said}"
+            raise NetprofError(f"Dask worker {worker} {what}", f"install netprof {__version__} where the workers run")
+
+
+def _own_version() -> str:
+    return __version__
 
 
 def _workers_of(client: Client) -> int:
@@ -206,10 +220,6 @@ def _lost(error: Exception, client: Client, address: str) -> NetprofError | None
     if isinstance(error, KilledWorker):
         return NetprofError(
             "workers were killed again and again at the same digest", "give them more memory, or fewer threads each"
-        )
-    if isinstance(error, ImportError) or "ImportError" in str(error):
-        return NetprofError(
-            f"a worker cannot import what it needs: {error}", "install the same netprof where the workers run"
         )
     is_of_dask = type(error).__module__.partition(".")[0] in ("distributed", "dask")
     is_of_wire = isinstance(error, (OSError, CancelledError)) and getattr(error, "filename", None) is None

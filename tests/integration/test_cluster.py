@@ -150,6 +150,34 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing(dask, digests, tmp_
     wait_for_workers(dask, 2)
 
 
+WITHOUT_NETPROF = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "netprof":
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def test_a_worker_without_netprof_is_named(dask, digests, tmp_path, monkeypatch):
+    """Dask would wait for ever: for that worker to take what all are given."""
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_NETPROF)
+    with monkeypatch.context() as now:
+        now.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+        without = dask.worker(tmp_path)
+    try:
+        wait_for_workers(dask, 3)
+        with pytest.raises(NetprofError, match=r"does not have this netprof .*No module named 'netprof'") as raised:
+            analyze_digests(digests_in(digests), scheduler=dask.address)
+        assert raised.value.hint.startswith("install netprof ")
+    finally:
+        without.kill()
+        without.wait()
+
+
 @pytest.mark.parametrize("gone", ["workers", "scheduler"])
 def test_a_cluster_that_is_gone_in_the_middle_is_a_line(gone, tmp_path):
     cluster = Dask(tmp_path)
