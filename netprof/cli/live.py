@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import typer
 
+from netprof.cli.reading import Bar
 from netprof.cli.recording import Json, print_report
 from netprof.cli.traces import Traces, only_traces, open_traces
 from netprof.copies import as_named
@@ -102,7 +103,9 @@ def _source(named: Sequence[Path]) -> TraceSource | JobSource:
 
     if only_traces(named) == [*named] and len(named) == 1:
         return TraceSource(named[0])
-    return JobSource(lambda: only_traces(named))
+    with ExitStack() as stack:
+        Bar(stack, as_named(f"reading the last part of {_called(named)}"))(0, 0)
+        return JobSource(lambda: only_traces(named))
 
 
 def _outcome(source: TraceSource | JobSource) -> str:

@@ -161,7 +161,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path} is not readable as JSON", _DAMAGED) from error
     schema = document.get("schema") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or not isinstance(schema, int) or isinstance(schema, bool):
+    if not isinstance(document, dict) or type(schema) is not int or schema < 1:
         raise TraceError(f"{path} is no digest: it names no schema", _DAMAGED)
     if schema > DIGEST_SCHEMA:
         raise TraceError(f"{path} has a newer schema than this netprof reads", "read it with a newer netprof")

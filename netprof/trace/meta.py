@@ -55,7 +55,7 @@ def read_meta(directory: Directory) -> Meta:
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path} is not readable as JSON", _DAMAGED) from error
     version = document.get("schema_version") if isinstance(document, dict) else None
-    if not isinstance(version, int):
+    if type(version) is not int or version < 1:
         raise TraceError(f"{directory.path} is not a netprof trace: {META_FILE} names no schema version")
     if version > SCHEMA_VERSION:
         raise TraceError(

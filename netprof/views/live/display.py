@@ -71,6 +71,7 @@ class LiveDisplay:
 
     def _run(self) -> None:
         try:
+            self._draw()  # the first look at many hosts takes a moment
             while not self._leaving.is_set() and not self.stopping:
                 self._frame()
         except BaseException as error:

@@ -50,7 +50,7 @@ def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> l
     if state.help:
         return help_rows(recent)
     if recent is None:
-        return [row(("attaching …", "dim"))]
+        return [row(("nothing is known yet …", "dim"))]
     if state.view is View.OVERVIEW:
         return overview(recent, width, height, shown_zoom(recent, state, width))
     top = [*verdict_rows(recent, width, 2), row()]

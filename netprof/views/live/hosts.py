@@ -76,8 +76,9 @@ class _Grid:
         return sum(len(self._blocks[number]) for number in shown)
 
     def _block(self, name: str, ranks: Sequence[int], label: int, in_row: int) -> list[Text]:
-        """Return the rows of one host."""
+        """Return the rows of one host, about as long as each other."""
         cells = [self._cell(pid) for pid in ranks]
+        in_row = -(-len(cells) // -(-len(cells) // in_row))
         names = [left(safe_text(name, label - 1), label), " " * label]
         starts = range(0, len(cells), in_row)
         return [row((names[start > 0], "dim"), *cells[start : start + in_row]) for start in starts]

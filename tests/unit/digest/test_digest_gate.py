@@ -59,6 +59,8 @@ def edited(path: Path, change: Any) -> None:
         lambda document: document["host"]["meta"].update(host="x" * 100_000),
         lambda document: document.update(schema="1"),
         lambda document: document.update(schema=2),
+        lambda document: document.update(schema=0),
+        lambda document: document.update(schema=True),
         lambda document: document.update(made="../../../etc/passwd"),
         lambda document: document.update(made=""),
         lambda document: document["things"][0].update(kind=None),

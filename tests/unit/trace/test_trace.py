@@ -133,6 +133,8 @@ def test_a_damaged_table_is_an_error_or_shorter_never_a_crash(tmp_path_factory: 
         (json.dumps(dataclasses.asdict(META) | {"bin_ns": "wide"}), "damaged"),
         (json.dumps(dataclasses.asdict(META) | {"targets": [7]}), "damaged"),
         (json.dumps({"schema_version": 1}), "damaged"),
+        (json.dumps(dataclasses.asdict(META) | {"schema_version": 0}), "names no schema version"),
+        (json.dumps(dataclasses.asdict(META) | {"schema_version": True}), "names no schema version"),
         ("[" * 100_000, "not readable"),
     ],
 )

@@ -386,6 +386,13 @@ def test_all_64_ranks_are_on_the_screen(hosts):
             assert f" {rank}" in own
 
 
+def test_rows_of_a_host_are_about_as_long_as_each_other(hosts):
+    _, recent = followed(hosts(2, job(16)), after(14))
+    grid = [line for line in text(recent).splitlines() if re.match(r"(h\d|  ) +\d+[·▁-█]", line)]
+    ranks = [[int(rank) for rank in re.findall(r"(\d+)[·▁-█]", line)] for line in grid]
+    assert ranks == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
+
+
 @pytest.mark.parametrize("view", View)
 def test_any_size_is_filled_exactly(view, hosts):
     _, recent = followed(hosts(16, with_late_rank(job(32), 9, 45 * MS)), after(14))
