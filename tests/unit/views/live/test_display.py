@@ -10,6 +10,7 @@ import time
 
 from rich.console import Console
 
+from netprof.analysis.live.recent import Recent
 from netprof.views.live.display import LiveDisplay
 
 
@@ -23,10 +24,15 @@ def read_until(descriptor: int, words: bytes, seconds: float = 10.0) -> bytes:
 
 def test_the_screen_is_drawn_before_anything_is_known() -> None:
     known = threading.Event()
+
+    def look() -> Recent | None:
+        known.wait(60.0)
+        return None
+
     ours, terminal = pty.openpty()
     with os.fdopen(terminal, "w") as file, os.fdopen(ours, "rb"):
         console = Console(file=file, force_terminal=True)
-        with LiveDisplay(console, lambda: known.wait(60.0) and None, "following job") as display:
+        with LiveDisplay(console, look, "following job") as display:
             assert b"nothing is known yet" in read_until(ours, b"known yet")
             known.set()
         assert display.failure is None
