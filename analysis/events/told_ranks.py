@@ -1,4 +1,4 @@
-"""Ranks where no environment tells them: a process's number in the largest communicator that its collectives name."""
+"""Ranks where no environment tells them: a process's number in the largest communicator that it names."""
 
 from __future__ import annotations
 
@@ -11,41 +11,63 @@ from netprof.analysis.tables.columns import int64_column
 from netprof.analysis.tables.nccl_ranks import NcclRanks
 from netprof.schema import ALL_RANKS, MarkKind
 
+_CREATED = ("pid", "tid", "time_ns", "kind", "arg0", "arg1", "arg2")
+_SAME_CALL_NS = 1_000_000
+"""Two marks of one entry to a function are some microseconds apart."""
+
 
 class ToldRanks:
     """Learns from the marks which processes say to be which of how many; rows may come in any order, in parts."""
 
     def __init__(self) -> None:
-        self._largest: dict[int, tuple[int, int]] = {}  # ranks of the largest communicator and the number in it, by pid
+        self._largest: dict[int, tuple[int, set[int]]] = {}  # the largest communicator: its ranks, own numbers
+        self._halves: dict[tuple[int, ...], tuple[int, int]] = {}  # of a call that creates one: when, and the number
 
     def add(self, marks: Any) -> None:
         """Take rows of table `marks`: anything with its columns."""
-        rows = np.flatnonzero(np.asarray(int64_column(marks, "kind")) == MarkKind.COLLECTIVE_GROUP)
-        if len(rows) == 0:
-            return
-        pid, ranks, number = (int64_column(marks, name)[rows] for name in ("pid", "arg1", "arg2"))
-        said = (ranks > 0) & (ranks != ALL_RANKS) & (number >= 0) & (number < ranks)
-        for one in np.unique(np.stack((pid, ranks, number), axis=1)[said], axis=0).tolist():
-            self._largest[one[0]] = max(self._largest.get(one[0], (0, 0)), (one[1], one[2]))
+        kind = np.asarray(int64_column(marks, "kind"))
+        rows = np.flatnonzero(kind == MarkKind.COLLECTIVE_GROUP)
+        if len(rows):
+            pid, ranks, number = (int64_column(marks, name)[rows] for name in ("pid", "arg1", "arg2"))
+            said = (ranks > 0) & (ranks != ALL_RANKS) & (number >= 0) & (number < ranks)
+            for one in np.unique(np.stack((pid, ranks, number), axis=1)[said], axis=0).tolist():
+                self._say(*one)
+        created = np.flatnonzero(np.isin(kind, (MarkKind.NCCL_COMM_INIT, MarkKind.NCCL_COMM_RANK)))
+        for row in created[np.argsort(int64_column(marks, "time_ns")[created], kind="stable")].tolist():
+            self._add_created(*(int(int64_column(marks, name)[row]) for name in _CREATED))
+
+    def _say(self, pid: int, ranks: int, number: int) -> None:
+        largest, numbers = self._largest.setdefault(pid, (ranks, set()))
+        if ranks >= largest:
+            self._largest[pid] = (ranks, {number} if ranks > largest else numbers | {number})
+
+    def _add_created(self, pid: int, tid: int, time_ns: int, kind: int, *args: int) -> None:
+        """Take one of the two marks of a call that creates a communicator of NCCL's: they go by where it is written."""
+        is_rank = kind == MarkKind.NCCL_COMM_RANK
+        number, handle = args[0], args[2 if is_rank else 1]
+        other_ns, other = self._halves.pop((pid, tid, handle, not is_rank), (time_ns - 2 * _SAME_CALL_NS, 0))
+        if time_ns - other_ns > _SAME_CALL_NS:
+            self._halves[pid, tid, handle, is_rank] = (time_ns, number)
+        elif 0 <= (rank := number if is_rank else other) < (ranks := other if is_rank else number):
+            self._say(pid, ranks, rank)
 
     def add_nccl(self, ranks: NcclRanks) -> None:
         """Take what NCCL's RAS says of the job's processes."""
         told = ranks.where((ranks.pid > 0) & (ranks.rank >= 0) & (ranks.rank < ranks.size))
         for pid, size, rank in zip(told.pid.tolist(), told.size.tolist(), told.rank.tolist(), strict=True):
-            self._largest[pid] = max(self._largest.get(pid, (0, 0)), (size, rank))
+            self._say(pid, size, rank)
 
     @property
     def world_size(self) -> int | None:
         """How many ranks the largest communicator has, where it can be the whole job; None: nothing says it."""
         sizes = {ranks for ranks, _ in self._largest.values()}
-        if not sizes:
-            return None
-        numbers = [number for ranks, number in self._largest.values() if ranks == max(sizes)]
-        return max(sizes) if len(sizes) == 1 and len(numbers) == len(set(numbers)) and max(sizes) > 1 else None
+        numbers = [number for _, own in self._largest.values() for number in own]
+        return sizes.pop() if len(sizes) == 1 and max(sizes) > 1 and len(numbers) == len(set(numbers)) else None
 
     def ranks(self) -> dict[int, int]:
-        """Return the number of each process in it, by pid; empty where that is no rank: two of them have the same."""
-        return {pid: number for pid, (_, number) in self._largest.items()} if self.world_size is not None else {}
+        """Return the number of each process in it, by pid, but of those with several; empty where it is no rank."""
+        whole = self.world_size is not None
+        return {pid: min(numbers) for pid, (_, numbers) in self._largest.items() if whole and len(numbers) == 1}
 
 
 def with_told(ranks: Mapping[int, int], told: Mapping[int, int]) -> dict[int, int]:

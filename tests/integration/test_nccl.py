@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import pytest
 from nccl_net import real_library
 from training import netprof, training
 
+from netprof.analysis.events.told_ranks import ToldRanks
 from netprof.probes.frameworks import NCCL
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.probe import MarkProbe
@@ -94,7 +95,10 @@ def trainers() -> Iterator[list[Trainer]]:
 
 
 def recorded(probe: MarkProbe) -> list[tuple[Any, ...]]:
-    table = probe.drain()["marks"]
+    return rows_of(probe.drain()["marks"])
+
+
+def rows_of(table: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     names = ("arg0", "arg1", "arg2")
     return [
         (MarkKind(kind).name, *(int(table[name][index]) for name in names)) for index, kind in enumerate(table["kind"])
@@ -108,13 +112,16 @@ def test_every_call_with_count_datatype_communicator_and_stream(trainers: list[T
     trainers.append(trainer)
     with MarkProbe([trainer.pid]) as probe:
         (answer,) = trainer.say("call")["libraries"]
-        rows = recorded(probe)
+        marks = probe.drain()["marks"]
         assert probe.skipped == []
         assert probe.lost() == 0
     expected = Counter(tuple(row) for row in answer["rows"])
     assert len(answer["rows"]) > 100
     expected |= Counter({("NCCL_GROUP_BEGIN", 0, 0, 0): 1, ("NCCL_GROUP_END", 0, 0, 0): 1})
-    assert Counter(rows) == expected
+    assert Counter(rows_of(marks)) == expected
+    told = ToldRanks()
+    told.add(marks)
+    assert (told.world_size, told.ranks()) == (32, {trainer.pid: 31})
 
 
 @needs_root

@@ -146,7 +146,7 @@ def said(*rows: tuple[int, int, int]) -> dict[str, Int64]:
     """Marks that say (pid, ranks of the communicator, number in it)."""
     table = np.array(rows, np.int64).reshape(-1, 3)
     kind = np.full(len(table), int(K.COLLECTIVE_GROUP))
-    return {"kind": kind, "pid": table[:, 0], "arg0": kind, "arg1": table[:, 1], "arg2": table[:, 2]}
+    return {"time_ns": kind, "kind": kind, "pid": table[:, 0], "arg0": kind, "arg1": table[:, 1], "arg2": table[:, 2]}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,8 @@ def said(*rows: tuple[int, int, int]) -> dict[str, Int64]:
         ([(1, 2, 0), (2, 2, 0), (3, 2, 1)], None, {}),  # pairs: their numbers are no ranks
         ([(1, 4, 0), (2, 2, 1)], None, {}),  # one says more than the other
         ([(1, 1, 0)], None, {}),
+        ([(1, 2, 0), (2, 2, 1), (2, 2, 0)], None, {}),
+        ([(1, 3, 0), (1, 3, 1), (2, 3, 2)], 3, {2: 2}),  # a process with two GPUs is two ranks
         ([(1, ALL_RANKS, 0), (2, 0, 0), (3, 2, 2), (4, 2, -1)], None, {}),
         ([], None, {}),
     ],
@@ -165,6 +167,42 @@ def test_ranks_are_numbers_in_what_can_be_the_whole_job(rows, world, ranks):
     told = ToldRanks()
     told.add(said(*rows))
     assert (told.world_size, told.ranks()) == (world, ranks)
+
+
+def created(*rows: tuple[int, ...]) -> dict[str, Int64]:
+    """Marks of calls that create communicators: a row is (pid, tid, time, kind, three arguments)."""
+    names = ("pid", "tid", "time_ns", "kind", "arg0", "arg1", "arg2")
+    return dict(zip(names, np.array(rows, np.int64).T, strict=True))
+
+
+SIZE, NUMBER = int(K.NCCL_COMM_INIT), int(K.NCCL_COMM_RANK)
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranks"),
+    [
+        ([(1, 1, 500, SIZE, 2, 0xA, 0), (1, 1, 900, NUMBER, 1, 77, 0xA), (2, 2, 7, NUMBER, 0, 77, 0xB)], {1: 1}),
+        ([(1, 1, 900, SIZE, 2, 0xA, 0), (1, 1, 500, NUMBER, 1, 77, 0xA)], {1: 1}),
+        ([(1, 1, 500, SIZE, 2, 0xA, 0), (1, 1, 900, NUMBER, 1, 77, 0xB)], {}),  # of another communicator
+        ([(1, 1, 500, SIZE, 2, 0xA, 0), (1, 3, 900, NUMBER, 1, 77, 0xA)], {}),  # in another thread
+        ([(1, 1, 500, SIZE, 2, 0xA, 0), (1, 1, 9 * MS, NUMBER, 1, 77, 0xA)], {}),  # another call
+        ([(1, 1, 500, SIZE, 2, 0xA, 0), (1, 1, 900, NUMBER, 2, 77, 0xA)], {}),  # no number of one of two
+        (
+            [
+                (1, 1, 500, SIZE, 4, 0xA, 0),  # whose other half was lost
+                (1, 1, 5 * MS, SIZE, 2, 0xA, 0),
+                (1, 1, 5 * MS + 1, NUMBER, 0, 77, 0xA),
+            ],
+            {1: 0},
+        ),
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_ranks_are_told_by_the_calls_that_create_communicators(rows, ranks, at_once):
+    told = ToldRanks()
+    for part in [rows] if at_once else sorted([[row] for row in rows], key=lambda part: part[0][2]):
+        told.add(created(*part))
+    assert told.ranks() == ranks
 
 
 def test_what_is_known_is_not_contradicted():
