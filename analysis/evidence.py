@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netprof.analysis.account.account import Account, Sources, make_account
-from netprof.analysis.account.bottlenecks import LinkSide, link_sides
 from netprof.analysis.account.idle import CauseTimes, cause_times
 from netprof.analysis.bounds.exact import with_profiles
 from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gpu_processes
@@ -29,28 +28,25 @@ from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
+from netprof.analysis.links import Links
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import Float64, Int64
 from netprof.analysis.tables.counters import CounterSamples, read_counters
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
-from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge, union
-from netprof.analysis.tables.link_history import LinkPast, RateOverTime, known_as, read_link_history
+from netprof.analysis.tables.intervals import Intervals, interval, merge
+from netprof.analysis.tables.link_history import LinkPast, known_as, read_link_history
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
-from netprof.analysis.tables.nic_counters import read_nic
 from netprof.analysis.tables.process_counts import ProcessCounts, process_counts, stolen_until
 from netprof.analysis.tables.profiled import Profiles
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
 from netprof.analysis.tables.transport import Resends, read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
-from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.paths import BusyClocks, Paths, find_paths, read_busy
-from netprof.analysis.wire.ports import PortUse, port_lanes, port_uses
-from netprof.analysis.wire.served import MEASURING_ERROR, Served, sustained_bps
 from netprof.analysis.wire.traffic import traffic
 from netprof.model import Host, Meta
-from netprof.schema import RECEIVE, TRANSMIT, MarkKind
+from netprof.schema import TRANSMIT, MarkKind
 
 if TYPE_CHECKING:
     from netprof.trace import TraceSource
@@ -264,7 +260,7 @@ class Evidence:
             sorted(self.only_launch),
             self._with_gpu,
             self.marks,
-            self.lanes,
+            self.links.lanes,
             self.meta.gpus,
             samples,
             self.world_size,
@@ -318,23 +314,21 @@ class Evidence:
         return self._fold(self)
 
     @cached_property
-    def lanes(self) -> Lanes:
-        """Bytes over time by process, link and direction."""
-        counted = read_nic(self.table("nic")) if self.ports else {}
-        of_ports = port_lanes(self.ports, counted, self.fold.bin_ns)
-        return self.fold.lanes().with_ports(of_ports, {link: use.period_ns for link, use in self.ports.items()})
+    def links(self) -> Links:
+        """The links, over time."""
+        return Links(self.meta, self.table, self.pasts, self.fold, self.recording)
 
     @cached_property
-    def ports(self) -> Mapping[LinkKey, PortUse]:
-        """The RDMA ports whose bytes are known by their counters."""
-        return port_uses(self.meta.devices, self.fold.flows)
+    def pasts(self) -> Mapping[LinkKey, LinkPast]:
+        """What each device that was watched was like over time."""
+        return read_link_history(self.table("link_changes"), self.meta.devices)
 
     @cached_property
     def sent_bytes(self) -> Mapping[int, Mapping[LinkKey, int]]:
         """What each process sent, by pid and device."""
         found = self.fold.sent_bytes()
-        for lane, direction, bins in self.lanes:
-            if lane.link in self.ports and direction == TRANSMIT:
+        for lane, direction, bins in self.links.lanes:
+            if lane.link in self.links.ports and direction == TRANSMIT:
                 own = bins.wire_bytes[self.piece.owns(bins.begin_ns)]
                 found.setdefault(lane.pid, {})[lane.link] = int(own.sum(dtype=np.int64))
         return found
@@ -363,90 +357,6 @@ class Evidence:
     def together(self) -> Collectives:
         """The collectives from when all members that were seen had posted them: what bandwidths are of."""
         return together(self.collectives, self.members)
-
-    @cached_property
-    def pasts(self) -> Mapping[LinkKey, LinkPast]:
-        """What each device that was watched was like over time."""
-        return read_link_history(self.table("link_changes"), self.meta.devices)
-
-    @cached_property
-    def rates(self) -> Mapping[tuple[LinkKey, int], RateOverTime]:
-        """The line rates that are known at any time and can be true, by link and direction."""
-        kept_up = self.kept_up
-        return {
-            (link, direction): past.rate.times(max(1.0, kept_up.get((link, direction), 0.0)))
-            for link, past in self.pasts.items()
-            for direction in (TRANSMIT, RECEIVE)
-            if past.rate.is_known and kept_up.get((link, direction), 0.0) <= MEASURING_ERROR
-        }
-
-    @cached_property
-    def kept_up(self) -> Mapping[tuple[LinkKey, int], float]:
-        """What a link keeps up in a direction, as a share of the highest line rate that it ever had."""
-        return {
-            (link, direction): sustained_bps(bins) / past.rate.most
-            for link, past in self.pasts.items()
-            for direction in (TRANSMIT, RECEIVE)
-            if past.rate.is_known and (bins := self.lanes.of_link(link, direction)) is not None
-        }
-
-    @cached_property
-    def link_sides(self) -> list[LinkSide]:
-        """What each direction of each link served over time, where its line rate is known."""
-        return link_sides(self.lanes, self.rates, read_nic(self.table("nic")), self.recording)
-
-    def served(self, link: LinkKey, direction: int) -> Served | None:
-        """Return what a side of a link served over time; None where its line rate is unknown."""
-        return self._served.get((link, direction))
-
-    @cached_property
-    def _served(self) -> Mapping[tuple[LinkKey, int], Served | None]:
-        return {(side.link, side.direction): side.own for side in self.link_sides}
-
-    def busy(self, link: LinkKey, *directions: int) -> Intervals:
-        """Return when a link serves anything in some directions; without a line rate, bins that hold a packet."""
-        times = []
-        for direction in directions:
-            served, bins = self.served(link, direction), self.lanes.of_link(link, direction)
-            times.append(served.busy if served is not None else bins.busy if bins is not None else NOTHING)
-        return union(times)
-
-    def unknown(self, link: LinkKey, *directions: int) -> Intervals:
-        """Return the time in which a link moved bytes in some directions of which it is not known when they passed."""
-        lanes = [times for way in directions for times in self._unknown.get((link, way), ())]
-        return union([self._gone(link), *lanes]) if link in self.ports else union(lanes)
-
-    @cached_property
-    def _unknown(self) -> Mapping[tuple[LinkKey, int], list[Intervals]]:
-        """The times of which it is not known when the bytes of a lane passed, lane by lane, of each side of a link."""
-        found: dict[tuple[LinkKey, int], list[Intervals]] = {}
-        for (lane, way), times in self.fold.unknown().items():
-            found.setdefault((lane.link, way), []).append(times)
-        return found
-
-    def _gone(self, port: LinkKey) -> Intervals:
-        """Return when an RDMA port was not there: what passed it then, its counters do not tell."""
-        return self.pasts[port].gone & self.recording
-
-    @cached_property
-    def unplaced(self) -> Mapping[int, Intervals]:
-        """The time in which bytes of each process passed of which it is not known when."""
-        found: dict[int, list[Intervals]] = {}
-        for (lane, _), times in self.fold.unknown().items():
-            found.setdefault(lane.pid, []).append(times)
-        for pid, times in self.without_port.items():
-            found.setdefault(pid, []).append(times)
-        return {pid: union(times) for pid, times in found.items()}
-
-    @cached_property
-    def without_port(self) -> Mapping[int, Intervals]:
-        """The time in which an RDMA port that a process uses was not there."""
-        pids = {pid for use in self.ports.values() for pid in use.pids}
-        return {pid: union([self._gone(link) for link, use in self.ports.items() if pid in use.pids]) for pid in pids}
-
-    def not_idle(self, link: LinkKey, *directions: int) -> Intervals:
-        """Return when a link is busy, or may be: what was not seen in time is unknown, never idle."""
-        return self.busy(link, *directions) | self.unknown(link, *directions)
 
     @cached_property
     def resends(self) -> Resends:
@@ -503,13 +413,13 @@ class Evidence:
             collectives=self.collectives,
             buckets=self._buckets_in_sight,
             members=self.members,
-            lanes=self.lanes,
-            sides=self.link_sides,
+            lanes=self.links.lanes,
+            sides=self.links.sides,
             flows=self.fold.flows,
             resent=self.fold.resent(),
             resends=self.resends,
             rtt_ns=self.round_trips_ns,
-            unplaced=self.unplaced,
+            unplaced=self.links.unplaced,
             stopped=self.stopped,
             apart_ns=clock_bounds(self.hosts).apart_ns,
         )
@@ -534,7 +444,7 @@ class Evidence:
 
         When the gradients of a rank that only launches are there is unknown, and so is why its link is idle.
         """
-        pids = [pid for pid in self.lanes.pids_of(link) if pid not in self.only_launch]
+        pids = [pid for pid in self.links.lanes.pids_of(link) if pid not in self.only_launch]
         times = cause_times(self.found.iterations, self.outstanding, pids)
         times = times if self.piece.is_all else times.within(self.piece.time)
         return times if len(times.window) else None

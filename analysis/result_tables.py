@@ -84,7 +84,7 @@ def _utilization(analysis: Analysis) -> Table:
     parts = []
     for link in analysis.of(LINKS):
         for direction in (TRANSMIT, RECEIVE):
-            bins = analysis.evidence.lanes.of_link(link.key, direction)
+            bins = analysis.evidence.links.lanes.of_link(link.key, direction)
             if bins is None:
                 continue
             bins = bins.where(bins.wire_bytes > 0)

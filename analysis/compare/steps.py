@@ -61,14 +61,14 @@ def steps_of(evidence: Evidence) -> Steps:
 
 def _inferred(evidence: Evidence) -> Steps:
     """Return inferred iterations, which all processes that train share; where phases lie in them is unknown."""
-    found = infer_iterations(evidence.marks, evidence.collectives, evidence.lanes, evidence.ranks).within(
+    found = infer_iterations(evidence.marks, evidence.collectives, evidence.links.lanes, evidence.ranks).within(
         evidence.piece
     )
     if found.summary is None:
         return joined([])
     spans = found.summary.iterations
     own = _Spans(spans.begin_ns, spans.end_ns)
-    pids = sorted((evidence.workers | set(evidence.ranks)) & evidence.lanes.pids or evidence.lanes.pids)
+    pids = sorted((evidence.workers | set(evidence.ranks)) & evidence.links.lanes.pids or evidence.links.lanes.pids)
     values = {pid: {"iteration": own.duration_ns / 1e9, **_moved(pid, own, evidence)} for pid in pids}
     return joined([Steps(np.full(len(own), pid), own.begin_ns, values[pid]) for pid in pids])
 
@@ -141,7 +141,7 @@ def _asked_bytes(pid: int, own: _Spans, evidence: Evidence) -> Float64:
 
 
 def _sent_bytes(pid: int, own: _Spans, evidence: Evidence) -> dict[str, Float64]:
-    bins = evidence.lanes.of_process(pid, TRANSMIT)
+    bins = evidence.links.lanes.of_process(pid, TRANSMIT)
     if bins is None:
         return {}
     return {
@@ -154,7 +154,7 @@ def _of_link(pid: int, own: _Spans, evidence: Evidence) -> dict[str, Float64]:
     """Return the line rate of the device that a process sends most over, and how much of it all its ranks use."""
     sent = evidence.fold.sent_bytes().get(pid, {})
     link = max(sent, key=lambda each: sent[each], default=None)
-    bins = None if link is None else evidence.lanes.of_link(link, TRANSMIT)
+    bins = None if link is None else evidence.links.lanes.of_link(link, TRANSMIT)
     past = None if link is None else evidence.pasts.get(link)
     if bins is None or past is None:
         return {}

@@ -135,13 +135,13 @@ def _tcp_clocks(evidence: Evidence) -> TcpClocks:
 
 
 def _seconds(evidence: Evidence) -> dict[LinkKey, Seconds]:
-    return {link: found for link in evidence.lanes.links if len(found := _of_link(evidence, link))}
+    return {link: found for link in evidence.links.lanes.links if len(found := _of_link(evidence, link))}
 
 
 def _of_link(evidence: Evidence, link: LinkKey) -> Seconds:
     amounts = []
     for way in (TRANSMIT, RECEIVE):
-        bins = evidence.lanes.of_link(link, way)
+        bins = evidence.links.lanes.of_link(link, way)
         if bins is None:
             amounts.append((np.zeros(0, np.int64), np.zeros(0, np.int64)))
             continue

@@ -156,7 +156,7 @@ def _profile(evidence: Evidence, own: Iterations, link: LinkKey, idle: Mapping[s
     width_s = np.diff(offsets) / 1e9
     rates = []
     for direction in (TRANSMIT, RECEIVE):
-        bits = np.diff(_bytes_until(evidence.lanes.of_link(link, direction), at_ns), axis=1) * 8.0
+        bits = np.diff(_bytes_until(evidence.links.lanes.of_link(link, direction), at_ns), axis=1) * 8.0
         rates.append(np.percentile(bits / width_s, [10, 50, 90], axis=0))
     shares = {
         cause: np.diff(covered_until(spans, at_ns), axis=1).mean(axis=0) / np.diff(offsets)

@@ -120,7 +120,7 @@ def _conclude(analysis: Analysis) -> IterationsFinding:
     found, times = evidence.found, evidence.iteration_times
     outcome = InferenceOutcome(None)
     if not evidence.is_recent and not found.dropped:
-        outcome = infer_iterations(evidence.marks, evidence.collectives, evidence.lanes, evidence.ranks)
+        outcome = infer_iterations(evidence.marks, evidence.collectives, evidence.links.lanes, evidence.ranks)
         outcome = outcome.within(evidence.piece)
     return IterationsFinding(
         count=most_iterations(times) if found.dropped else None,

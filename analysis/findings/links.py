@@ -40,11 +40,11 @@ _MOST = 256
 
 def _side(evidence: Evidence, key: LinkKey, direction: int, window: Intervals, waiting: Intervals | None) -> SideTime:
     """Return for how long a side of a link serves (`definitions.UTILIZATION`); unknown without a line rate."""
-    served = evidence.served(key, direction)
+    served = evidence.links.served(key, direction)
     if served is None:
-        idle = 0.0 if (key, direction) in evidence.rates else None
+        idle = 0.0 if (key, direction) in evidence.links.rates else None
         return SideTime(idle, None if waiting is None else idle)
-    known = evidence.rates[key, direction].known
+    known = evidence.links.rates[key, direction].known
     return SideTime(served.busy_in(window & known), served.busy_in(waiting & known) if waiting is not None else None)
 
 
@@ -52,7 +52,7 @@ def spans_of_idleness(evidence: Evidence, link: LinkSummary) -> Mapping[str, Int
     """Return when a link was idle in both directions, by cause: what its `idle` adds up."""
     times = evidence.cause_times(link.key)
     window = times.window if times else evidence.recording
-    not_idle = window if link.tells_nothing else evidence.not_idle(link.key, TRANSMIT, RECEIVE)
+    not_idle = window if link.tells_nothing else evidence.links.not_idle(link.key, TRANSMIT, RECEIVE)
     return idle_spans(not_idle, window, times)
 
 
@@ -76,31 +76,31 @@ def links_by_rank(evidence: Evidence) -> list[LinkKey]:
     """Return every device that was watched or carried a byte of the job, those of the first ranks first."""
 
     def order(key: LinkKey) -> tuple[bool, list[int]]:
-        ranks = sorted(evidence.ranks[pid] for pid in evidence.lanes.pids_of(key) if pid in evidence.ranks)
+        ranks = sorted(evidence.ranks[pid] for pid in evidence.links.lanes.pids_of(key) if pid in evidence.ranks)
         return not ranks, ranks
 
-    return sorted(dict.fromkeys([*evidence.pasts, *evidence.lanes.links]), key=order)
+    return sorted(dict.fromkeys([*evidence.pasts, *evidence.links.lanes.links]), key=order)
 
 
 def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
     """Summarise every device that the recording watched or that carried a byte of the job."""
     evidence = analysis.evidence
-    nics = nic_totals(evidence.table("nic"), evidence.lanes, evidence.piece)
-    nics = {key: totals for key, totals in nics.items() if key not in evidence.ports}  # its bytes are from there
+    nics = nic_totals(evidence.table("nic"), evidence.links.lanes, evidence.piece)
+    nics = {key: totals for key, totals in nics.items() if key not in evidence.links.ports}  # its bytes are from there
     found = tuple(_summarize(key, nics.get(key), evidence) for key in links_by_rank(evidence))
     return tuple(map(as_told, found)) if evidence.piece.is_all else found
 
 
 def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkSummary:
-    pids = evidence.lanes.pids_of(key) or users_of_port(evidence, key)
+    pids = evidence.links.lanes.pids_of(key) or users_of_port(evidence, key)
     still = stands_still(evidence, key)
     times = evidence.cause_times(key)
     window = times.window if times else evidence.recording
     past = evidence.pasts.get(key)
     line_rate = _longest(past, window) if past is not None else UNKNOWN_RATE
     known = past.rate.known if past is not None else NOTHING
-    unknown = {way: evidence.unknown(key, way) & window for way in (TRANSMIT, RECEIVE)}
-    tx, rx = (evidence.lanes.of_link(key, direction) for direction in (TRANSMIT, RECEIVE))
+    unknown = {way: evidence.links.unknown(key, way) & window for way in (TRANSMIT, RECEIVE)}
+    tx, rx = (evidence.links.lanes.of_link(key, direction) for direction in (TRANSMIT, RECEIVE))
     waiting = times.gradients_waiting if times else None
     tx_bytes, rx_bytes = _bytes(tx, window), _bytes(rx, window)
     tx_waiting, rx_waiting = (_bytes(tx, waiting), _bytes(rx, waiting)) if waiting is not None else (None, None)
@@ -123,18 +123,18 @@ def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkS
         rx_bytes_outstanding=rx_waiting,
         tx=_side(evidence, key, TRANSMIT, window, waiting),
         rx=_side(evidence, key, RECEIVE, window, waiting),
-        idle=idle_time(evidence.not_idle(key, TRANSMIT, RECEIVE), window, times),
-        idle_tx=idle_time(evidence.not_idle(key, TRANSMIT), window, times),
-        idle_rx=idle_time(evidence.not_idle(key, RECEIVE), window, times),
+        idle=idle_time(evidence.links.not_idle(key, TRANSMIT, RECEIVE), window, times),
+        idle_tx=idle_time(evidence.links.not_idle(key, TRANSMIT), window, times),
+        idle_rx=idle_time(evidence.links.not_idle(key, RECEIVE), window, times),
         nic=nic,
-        kept_up=evidence.kept_up.get((key, TRANSMIT), 0.0),
+        kept_up=evidence.links.kept_up.get((key, TRANSMIT), 0.0),
         unknown_ns=(unknown[TRANSMIT] | unknown[RECEIVE]).total_ns,
         unknown_tx_ns=unknown[TRANSMIT].total_ns,
         unknown_rx_ns=unknown[RECEIVE].total_ns,
         past=past,
         started_ns=evidence.meta.started_ns,
         host=evidence.host_of_link(key),
-        period_ns=evidence.ports[key].period_ns if key in evidence.ports else 0,
+        period_ns=evidence.links.ports[key].period_ns if key in evidence.links.ports else 0,
         counts_bytes=counts_bytes(evidence, key),
         stands_still=still,
         goes_unseen=still and goes_unseen(evidence, pids),

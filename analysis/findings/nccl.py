@@ -41,7 +41,7 @@ def _conclude(analysis: Analysis) -> NcclFinding:
     evidence = analysis.evidence
     operations = nccl_operations(evidence.marks, evidence.world_size)
     operations = operations.where(evidence.piece.owns(operations.time_ns))
-    sent = {pid: evidence.lanes.of_process(pid, TRANSMIT) for pid in np.unique(operations.pid).tolist()}
+    sent = {pid: evidence.links.lanes.of_process(pid, TRANSMIT) for pid in np.unique(operations.pid).tolist()}
     end_ns = int(evidence.recording.end_ns[-1]) if len(evidence.recording) else evidence.meta.started_ns
     return NcclFinding(
         operations,

@@ -38,8 +38,8 @@ _NEITHER = (
 
 def port_reason(evidence: Evidence, pids: Collection[int], times: Intervals) -> Reason | None:
     """Return why the RDMA ports of some processes do not fill in some time; None where they use none."""
-    used = {link: use for link, use in evidence.ports.items() if set(use.pids) & set(pids)}
-    used = {link: use for link, use in used.items() if evidence.lanes.of_link(link, TRANSMIT) is not None}
+    used = {link: use for link, use in evidence.links.ports.items() if set(use.pids) & set(pids)}
+    used = {link: use for link, use in used.items() if evidence.links.lanes.of_link(link, TRANSMIT) is not None}
     if not used:
         return None
     link = max(used, key=lambda link: _sent(evidence, link, times))
@@ -79,5 +79,5 @@ def _said(per_second: Mapping[str, float], names: Iterable[str]) -> str:
 
 
 def _sent(evidence: Evidence, link: LinkKey, times: Intervals) -> float:
-    bins = evidence.lanes.of_link(link, TRANSMIT)
+    bins = evidence.links.lanes.of_link(link, TRANSMIT)
     return bins.wire_bytes_in(times) * 8e9 / times.total_ns if bins is not None and times.total_ns else 0.0

@@ -67,7 +67,7 @@ class RankSummary:
 def _conclude(analysis: Analysis) -> tuple[RankSummary, ...]:
     evidence = analysis.evidence
     active = np.unique(np.concatenate([evidence.collectives.pid, evidence.posted.pid])).tolist()
-    seen = {*evidence.found.dropped, *active, *evidence.lanes.pids}
+    seen = {*evidence.found.dropped, *active, *evidence.links.lanes.pids}
     sent = evidence.sent_bytes
     return tuple(_summarize(pid, evidence, sent.get(pid, {})) for pid in sorted(seen, key=_order(evidence.ranks)))
 
@@ -81,7 +81,7 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) 
     collectives, posted = (each.where(each.pid == pid) for each in (evidence.together, evidence.posted))
     if len(own) == 0:
         collectives, posted = evidence.owned(collectives), evidence.owned(posted)
-    sent, host = evidence.lanes.of_process(pid, TRANSMIT), evidence.host_of.get(pid)
+    sent, host = evidence.links.lanes.of_process(pid, TRANSMIT), evidence.host_of.get(pid)
     return RankSummary(
         pid=pid,
         rank=evidence.ranks.get(pid),

@@ -26,12 +26,14 @@ def users_of_port(evidence: Evidence, link: LinkKey) -> tuple[int, ...]:
 
 def counts_bytes(evidence: Evidence, link: LinkKey) -> bool:
     """Tell whether what a link moves is known: of an RDMA port, whether it has counters of it that can be read."""
-    return not is_port(link) or link in evidence.ports
+    return not is_port(link) or link in evidence.links.ports
 
 
 def stands_still(evidence: Evidence, link: LinkKey) -> bool:
     """Tell whether a link is an RDMA port whose counters did not move."""
-    return link in evidence.ports and all(evidence.lanes.of_link(link, way) is None for way in (TRANSMIT, RECEIVE))
+    return link in evidence.links.ports and all(
+        evidence.links.lanes.of_link(link, way) is None for way in (TRANSMIT, RECEIVE)
+    )
 
 
 def goes_unseen(evidence: Evidence, pids: Collection[int]) -> bool:

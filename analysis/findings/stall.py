@@ -124,7 +124,7 @@ def _silent_first(evidence: Evidence, pids: Sequence[int]) -> int | None:
     """Return the process that sent its last bytes the earliest; in a ring the others fall silent after it."""
     last_ns = {}
     for pid in pids:
-        sent = evidence.lanes.of_process(pid, TRANSMIT)
+        sent = evidence.links.lanes.of_process(pid, TRANSMIT)
         if sent is not None and (amount := sent.payload_bytes[sent.payload_bytes > 0]).size:
             last = int(np.flatnonzero(sent.payload_bytes > HARDLY_ANY * amount.mean())[-1])
             last_ns[pid] = int(sent.begin_ns[last]) + int(sent.last_ns[last])

@@ -52,7 +52,7 @@ def gather(evidence: Evidence) -> StragglersParts | None:
         return None
     windows = reference_windows(its)
     members = _members(evidence, pids)
-    account, lanes = evidence.account, evidence.lanes
+    account, lanes = evidence.account, evidence.links.lanes
     links = [link for link in lanes.links if set(lanes.pids_of(link)) & set(pids)]
     sent = evidence.fold.totals(TRANSMIT).wire_bytes
     held = (
@@ -136,7 +136,7 @@ def name_of_path(key: PathKey, evidence: Evidence) -> tuple[str, str]:
 
 
 def _link(key: LinkKey, evidence: Evidence) -> Who:
-    pids = evidence.lanes.pids_of(key)
+    pids = evidence.links.lanes.pids_of(key)
     ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
     kind = "pid" if not ranks else "rank" if len(ranks) == 1 else "ranks"
     host = evidence.host_of_link(key)

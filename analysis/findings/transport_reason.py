@@ -109,10 +109,11 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     samples = _samples(evidence, main)
     sizes = evidence.collectives.bytes[np.isin(evidence.members.group, groups)]
     trips = evidence.round_trips_ns[evidence.round_trips_ns > 0]
-    rates = [side.line_rate_bps for side in evidence.link_sides]
+    lanes, sides = evidence.links.lanes, evidence.links.sides
+    rates = [side.line_rate_bps for side in sides]
     return reason_of(
         None if samples is None else samples.ran_in(times),
-        knows_rate=any(set(evidence.lanes.pids_of(side.link)) & set(pids.tolist()) for side in evidence.link_sides),
+        knows_rate=any(set(lanes.pids_of(side.link)) & set(pids.tolist()) for side in sides),
         on_one_host=bool(main.any()) and bool((evidence.fold.flows.device[main] == LOOPBACK).all()),
         small=are_small(sizes, float(np.median(trips)) if len(trips) else 0.0, min(rates, default=0.0)),
     )

@@ -127,13 +127,13 @@ def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Bla
     when = [((each.others if others else each.own) & times).total_ns for each in found]
     best = int(np.argmax(when))
     side = found[best].side
-    pids = evidence.lanes.pids_of(side.link)
+    pids = evidence.links.lanes.pids_of(side.link)
     ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
     rest = union([each.full for each in found if each.side.link != side.link])
     alone = _has_siblings(side.link, evidence) and (rest & times).total_ns < (1 - ALONE) * times.total_ns
     place = f"{side.link.device} of {ranks_named(ranks, pids)}{_on_host(side.link, evidence)}"
     way = "sending" if side.direction == TRANSMIT else "receiving"
-    use = evidence.ports.get(side.link)
+    use = evidence.links.ports.get(side.link)
     seen = f", seen every {duration(use.period_ns / 1e9)}" if use is not None else ""
     return Blame(
         label=f"{place} ({rate(side.line_rate_bps)}, {way}{seen})",
@@ -147,8 +147,8 @@ def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Bla
 
 def _has_siblings(link: LinkKey, evidence: Evidence) -> bool:
     """Tell whether it is known of any other link that carries the job's bytes when that is full."""
-    used = links_of(np.unique(evidence.collectives.pid).tolist(), evidence.lanes)
-    return any(side.link in used for side in evidence.link_sides if side.link != link)
+    used = links_of(np.unique(evidence.collectives.pid).tolist(), evidence.links.lanes)
+    return any(side.link in used for side in evidence.links.sides if side.link != link)
 
 
 def _on_host(link: LinkKey, evidence: Evidence) -> str:
@@ -178,13 +178,13 @@ def _flow_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
 def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
     """Return what is to blame if most of it is not known because the recorder was held up, or a port was gone."""
     times = merge(stretches.begin_ns, stretches.end_ns)
-    gone = (times & union(list(evidence.without_port.values()))).total_ns
+    gone = (times & union(list(evidence.links.without_port.values()))).total_ns
     if 2 * gone > times.total_ns:
         return Blame(_PORT_GONE, part=gone / times.total_ns)
-    unplaced = (times & union(list(evidence.unplaced.values()))).total_ns
+    unplaced = (times & union(list(evidence.links.unplaced.values()))).total_ns
     if 2 * unplaced > times.total_ns:
         return Blame(HELD_UP, part=unplaced / times.total_ns)
-    with_port = {pid for use in evidence.ports.values() for pid in use.pids}
+    with_port = {pid for use in evidence.links.ports.values() for pid in use.pids}
     return Blame(detail=_PORTS_REST if set(np.unique(stretches.pid).tolist()) <= with_port else "")
 
 

@@ -105,7 +105,7 @@ NOTHING_SEEN = LastSeen({}, {})
 def last_seen(evidence: Evidence, through_ns: int) -> LastSeen:
     """Return what the processes on each link waited for until now, and the all-reduces of each one's last iteration."""
     until_now = evidence.with_iterations(with_unfinished(evidence.iterations, evidence.marks, through_ns))
-    causes = {key: until_now.cause_times(key) for key in evidence.lanes.links}
+    causes = {key: until_now.cause_times(key) for key in evidence.links.lanes.links}
     return LastSeen({key: times for key, times in causes.items() if times is not None}, _last_bandwidths(evidence))
 
 
@@ -115,12 +115,12 @@ def links_now(evidence: Evidence, seen: LastSeen) -> tuple[LinkNow, ...]:
     return tuple(
         LinkNow(
             key=key,
-            ranks=_ranks(evidence.lanes.pids_of(key), evidence.ranks),
+            ranks=_ranks(evidence.links.lanes.pids_of(key), evidence.ranks),
             line_rate=LineRate(now.line_rate_bps, now.line_rate_source) if (now := rates.get(key)) else UNKNOWN_RATE,
-            transmitted=evidence.lanes.of_link(key, TRANSMIT),
-            received=evidence.lanes.of_link(key, RECEIVE),
+            transmitted=evidence.links.lanes.of_link(key, TRANSMIT),
+            received=evidence.links.lanes.of_link(key, RECEIVE),
             causes=seen.causes.get(key),
-            unknown=(evidence.unknown(key, TRANSMIT), evidence.unknown(key, RECEIVE)),
+            unknown=(evidence.links.unknown(key, TRANSMIT), evidence.links.unknown(key, RECEIVE)),
         )
         for key in links_by_rank(evidence)
     )

@@ -54,9 +54,9 @@ def _blocks(evidence: Evidence, through_ns: int) -> tuple[Int64, int]:
     count = max(0, (through_ns - since_ns) // _BLOCK_NS)
     first_ns = through_ns - count * _BLOCK_NS
     total = np.zeros(count, np.int64)
-    for key in evidence.lanes.links:
+    for key in evidence.links.lanes.links:
         for direction in (TRANSMIT, RECEIVE):
-            bins = evidence.lanes.of_link(key, direction)
+            bins = evidence.links.lanes.of_link(key, direction)
             if bins is not None and count:
                 block = (bins.begin_ns - first_ns) // _BLOCK_NS
                 inside = (block >= 0) & (block < count)

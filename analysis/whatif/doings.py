@@ -155,7 +155,7 @@ class Doings:
 
 def _serving(evidence: Evidence, groups: Int64) -> Intervals | None:
     """Return when full links of some communicators serve bytes; None where no line rate is known."""
-    if not evidence.link_sides:
+    if not evidence.links.sides:
         return None
     known = evidence.account.groups
     return union([known[number].serving for number in np.unique(groups).tolist() if number in known])

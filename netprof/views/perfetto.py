@@ -177,7 +177,7 @@ def _link(analysis: Analysis, link: LinkSummary, pid: int, room: int) -> Iterato
     yield _name("process_name", pid, 0, f"link {safe_text(link.name, 60)} ({link.netns})")
     unit, scale = ("% of line rate", link.line_rate_bps / 100) if link.line_rate_bps else ("Gbit/s", 1e9)
     for direction, name in ((TRANSMIT, "sent"), (RECEIVE, "received")):
-        cells = link_cells(analysis.evidence.lanes, link.key, direction, room)
+        cells = link_cells(analysis.evidence.links.lanes, link.key, direction, room)
         if cells is None:
             continue
         yield from _counter(analysis, pid, f"{name}, {unit}", cells, cells.total_bytes * (8e9 / cells.cell_ns) / scale)

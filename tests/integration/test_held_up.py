@@ -61,10 +61,11 @@ def test_a_recorder_that_is_stopped(busy: subprocess.Popen[bytes], tmp_path: Pat
     (link,) = document["links"]
     assert 0 < link["unknown_s"] < STOPPED_S  # the ring held the first seconds
     seen = analysis.evidence.recording & interval(0, stopped_ns)
-    busy_before = (analysis.evidence.not_idle(analysis.evidence.lanes.links[0], TRANSMIT, RECEIVE) & seen).total_ns
+    links = analysis.evidence.links
+    busy_before = (links.not_idle(links.lanes.links[0], TRANSMIT, RECEIVE) & seen).total_ns
     idle_share = 1 - busy_before / seen.total_ns
     assert link["idle_total_s"] / document["recording_s"] < idle_share + 0.1
-    bins = analysis.evidence.lanes.of_link(analysis.evidence.lanes.links[0], TRANSMIT)
+    bins = links.lanes.of_link(links.lanes.links[0], TRANSMIT)
     assert bins is not None
     assert bins.wire_bytes.max() < 20 * sorted(bins.wire_bytes.tolist())[len(bins) // 2]
 

@@ -116,7 +116,7 @@ def _drops(drops: Drops | None, origin_ns: int) -> dict[str, Any] | None:
 
 def _fitting(analysis: Analysis, key: LinkKey, direction: int, room: int) -> Cells | None:
     """Return a lane's cells; where bins have to share one, its peaks take room too."""
-    lanes = analysis.evidence.lanes
+    lanes = analysis.evidence.links.lanes
     cells = link_cells(lanes, key, direction, room)
     return cells if cells is None or cells.cell_ns == cells.bin_ns else link_cells(lanes, key, direction, room // 2)
 

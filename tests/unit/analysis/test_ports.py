@@ -392,7 +392,7 @@ def test_the_live_view_sees_ports_too() -> None:
     for table, rows in (("flows", job.port_flows()), ("link_changes", job.changed()), ("nic", job.counted())):
         window.add(table, rows)
     evidence = window.evidence(job.meta(), START_NS, START_NS + 5 * ITERATION_NS)
-    assert [link.device for link in evidence.lanes.links] == ["mlx5_0/1", "mlx5_1/1"]
+    assert [link.device for link in evidence.links.lanes.links] == ["mlx5_0/1", "mlx5_1/1"]
     sent = evidence.sent_bytes[100]
     assert sum(sent.values()) > 0
 

@@ -237,7 +237,8 @@ def test_activity_is_that_of_bins_with_payload_new_or_again(sent: list[Row], rec
 def test_new_bytes_in_tenths_of_a_second_until_now_are_those_of_a_lane_without_gaps(table: list[Row]) -> None:
     key = LaneKey(LINK, 10), RECEIVE
     since_ns, now_ns = 50 * MS, 5008 * MS
-    evidence: Any = SimpleNamespace(meta=SimpleNamespace(started_ns=since_ns), lanes=Lanes({key: lane_of(table)}))
+    links = SimpleNamespace(lanes=Lanes({key: lane_of(table)}))
+    evidence: Any = SimpleNamespace(meta=SimpleNamespace(started_ns=since_ns), links=links)
     found, first_ns = _blocks(evidence, now_ns)
     assert (len(found), first_ns) == (49, 108 * MS)
     expected = [0] * 49

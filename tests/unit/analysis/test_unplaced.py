@@ -73,7 +73,7 @@ def test_a_few_bytes_at_unknown_times_leave_no_time_that_is_known_to_be_idle(tmp
 
 
 def test_no_rate_that_never_was(tmp_path: Path) -> None:
-    lanes = [recorded(tmp_path / f"{held}.netprof", held_up=held).evidence.lanes for held in (False, True)]
+    lanes = [recorded(tmp_path / f"{held}.netprof", held_up=held).evidence.links.lanes for held in (False, True)]
     most = [int(bins.wire_bytes.max()) for each in lanes if (bins := each.of_link(LINK, TRANSMIT)) is not None]
     assert most[1] == most[0]
 
@@ -155,7 +155,7 @@ def test_many_rows_of_long_times_take_little_memory(tmp_path: Path) -> None:
         writer.append("wire", wire)
     writer.close(job.meta())
     tracemalloc.start()
-    lanes = analyze(TraceReader(path)).evidence.lanes
+    lanes = analyze(TraceReader(path)).evidence.links.lanes
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sum(len(bins) for _, _, bins in lanes) <= (1 << 20) + 4 * len(job.wire) * 20
