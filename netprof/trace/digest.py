@@ -137,7 +137,8 @@ def make_folder(path: Path) -> Directory:
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
-        give_to_user(Directory(each, follow=False).descriptor)
+        folder = Directory(each, follow=False)  # which closes its descriptor when nothing refers to it any more
+        give_to_user(folder.descriptor)
     check_links(path)
     return Directory(path.resolve(), follow=False)
 

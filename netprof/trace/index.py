@@ -46,7 +46,7 @@ class TraceIndex:
         edges = np.array(edges_ns, np.int64)
         for name, found in self.tables.items():
             spans = np.searchsorted(edges, found.last_ns) - np.searchsorted(edges, found.first_ns) + 1
-            if len(edges) > 1 and int((spans * found.rows).sum()) > _MOST_READ * int(found.rows.sum()):
+            if int((spans * found.rows).sum()) > _MOST_READ * int(found.rows.sum()):
                 self._copies[name] = self._copy(name, edges_ns)
 
     def _copy(self, name: str, edges_ns: Sequence[int]) -> SortedCopy:

@@ -23,7 +23,16 @@ from netprof.errors import NetprofError, TraceError
 from netprof.session.digest import write_digests
 from netprof.session.digested import _believable, _first_reference, analyze_digests
 from netprof.trace import TraceReader
-from netprof.trace.digest import DigestPlace, digests_in, job_of, make_folder, read_table, write_table
+from netprof.trace.digest import (
+    DigestPlace,
+    digests_in,
+    job_of,
+    made_name,
+    make_folder,
+    read_table,
+    write_json,
+    write_table,
+)
 from netprof.trace.files import Directory
 from netprof.views.json_report import to_json
 
@@ -237,6 +246,46 @@ def test_whole_numbers_are_packed_as_differences(tmp_path: Path) -> None:
     group = pyarrow.parquet.read_metadata(tmp_path / "t.parquet").row_group(0)
     assert "DELTA_BINARY_PACKED" in group.column(0).encodings
     assert "PLAIN" in group.column(1).encodings
+
+
+def test_a_small_table_may_be_as_much_smaller_than_its_rows_as_it_likes(tmp_path: Path) -> None:
+    write_table(Directory(tmp_path), "t", {"a": [7] * 300_000}, {"a": int})
+    assert (tmp_path / "t.parquet").stat().st_size < 300_000 * 8 / 100
+    assert len(read_table(tmp_path, "t", {"a": int})["a"]) == 300_000
+
+
+def test_what_another_program_notes_beside_the_columns_is_no_matter(tmp_path: Path) -> None:
+    write_table(Directory(tmp_path), "t", {"a": [1, 2]}, {"a": int})
+    table = pyarrow.parquet.read_table(tmp_path / "t.parquet").replace_schema_metadata({"by": "another program"})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    assert read_table(tmp_path, "t", {"a": int})["a"].tolist() == [1, 2]
+
+
+def test_documents_hold_texts_as_they_are_and_numbers_that_are_some(tmp_path: Path) -> None:
+    write_json(Directory(tmp_path), "d.json", {"schema": 1, "host": "höst\ud800"})
+    assert (tmp_path / "d.json").read_bytes() == '{"schema":1,"host":"höst?"}'.encode()
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            write_json(Directory(tmp_path), "e.json", {"schema": 1, "number": number})
+    assert [each.name for each in tmp_path.iterdir()] == ["d.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("a job/of ours", "a-job-of-ours"), ("..", "unnamed"), ("x" * 101, "x" * 100), (".-a-.", "a")]
+)
+def test_a_name_of_a_folder_is_read_as_nothing_else(text: str, name: str) -> None:
+    assert made_name(text) == name
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_folders_belong_to_who_called_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65533")
+    make_folder(tmp_path / "a" / "b")
+    assert [(place.stat().st_uid, place.stat().st_gid) for place in (tmp_path / "a", tmp_path / "a" / "b")] == [
+        (65534, 65533)
+    ] * 2
+    assert tmp_path.stat().st_uid != 65534
 
 
 def test_folders_are_made_as_far_as_they_are_missing_and_again(tmp_path: Path) -> None:

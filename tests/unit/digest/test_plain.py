@@ -12,6 +12,7 @@ import pytest
 
 from netprof.analysis.spread import spread_of
 from netprof.analysis.tables.columns import Float64, Int64
+from netprof.domains import LONGEST_TEXT_BYTES
 from netprof.trace.plain import from_plain, to_plain
 
 
@@ -103,6 +104,27 @@ def test_spreads_even_of_nothing(values):
 def test_what_does_not_fit_is_refused(change):
     with pytest.raises((TypeError, ValueError)):
         from_plain(Outer, to_plain(WHOLE) | change)
+
+
+@dataclass(frozen=True)
+class Optional:
+    name: str = ""
+
+
+@pytest.mark.parametrize("value", [[], "name", 7, None])
+def test_what_is_no_object_is_none_of_a_class_that_needs_nothing_either(value):
+    assert from_plain(Optional, {}) == Optional()
+    with pytest.raises(TypeError, match="Optional is no object"):
+        from_plain(Optional, value)
+
+
+def test_the_largest_number_and_the_longest_text():
+    assert from_plain(Outer, to_plain(WHOLE) | {"number": 1 << 62}).number == 1 << 62
+    with pytest.raises(ValueError, match="number holds a number that cannot be there"):
+        from_plain(Outer, to_plain(WHOLE) | {"number": (1 << 62) + 1})
+    assert len(from_plain(Optional, {"name": "x" * LONGEST_TEXT_BYTES}).name) == LONGEST_TEXT_BYTES
+    with pytest.raises(ValueError, match="a text of more than"):
+        from_plain(Optional, {"name": "x" * (LONGEST_TEXT_BYTES + 1)})
 
 
 def test_what_is_missing_is_refused_and_what_is_more_left_out():

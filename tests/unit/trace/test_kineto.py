@@ -114,6 +114,18 @@ def test_a_profile_may_be_so_large_and_no_larger(
         read_kineto(path)
 
 
+def test_a_profile_may_name_so_many_processes_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    assert len(read_kineto(profile(path, *(event(1, pid=pid) for pid in range(4096)))).pids) == 4096
+    with pytest.raises(TraceError, match="larger than profiles are"):
+        read_kineto(profile(path, *(event(1, pid=pid) for pid in range(4097))))
+
+
+def test_an_event_without_a_known_length_ends_where_it_begins(tmp_path: Path) -> None:
+    found = read_kineto(profile(tmp_path / "p", event(1), event(2, dur="long"), event(3, dur=0.5)))
+    assert (found.end_ns - found.begin_ns).tolist() == [0, 0, 500]
+
+
 def test_entries_are_those_of_the_event_itself(tmp_path: Path) -> None:
     inner = {"ts": 9, "pid": 9, "ph": "X", "dur": [4]}
     path = profile(

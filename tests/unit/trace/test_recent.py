@@ -23,5 +23,7 @@ def test_as_many_whole_batches_are_kept_as_hold_the_newest_rows(tmp_path: Path) 
         kept.add("counters", batch(first, rows))
         times = [time for each in kept.batches("counters") for time in each.column("time_ns").to_pylist()]
         assert times == list(range(first + rows - known, first + rows))
+    assert [(host.name, host.trace) for host in kept.hosts] == [(Job().meta().host, "t")]
+    assert (kept.still_recording, kept.truncated) == (True, False)
     kept.add("wire", batch(0, 1))
     assert list(kept.batches("wire")) == []

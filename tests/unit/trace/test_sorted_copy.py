@@ -122,6 +122,17 @@ def test_a_single_edge_is_not_worth_a_copy(shuffled: TraceReader) -> None:
     assert found._copies == {}
 
 
+@pytest.mark.parametrize(("spans", "copied"), [(4, False), (5, True)])
+def test_what_would_be_read_more_than_four_times_is_copied(spans: int, copied: bool, tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "t", Job().meta())
+    moments = START_NS + MS * np.arange(10 * spans)
+    writer.append("counters", {"series": np.ones(len(moments)), "time_ns": moments, "value": moments})
+    writer.close(Job().meta())
+    found = TraceIndex(TraceReader(tmp_path / "t"))
+    found.prepare([START_NS + 10 * MS * each for each in range(1, spans)])
+    assert bool(found._copies) is copied
+
+
 def test_where_there_is_no_room_it_is_said(shuffled: TraceReader, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*given: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -33,6 +33,7 @@ from netprof.model import (
 )
 from netprof.schema import COUNT, SCHEMA_VERSION, recorded_columns, tables
 from netprof.trace import TraceReader, TraceWriter
+from netprof.trace import reader as reader_module
 from netprof.trace.columns import to_arrow
 from netprof.trace.files import Directory
 from netprof.trace.follower import TableFollower
@@ -142,6 +143,39 @@ def test_meta_that_is_not_ours(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text(text)
     with pytest.raises(TraceError, match=words):
         read_meta(Directory(tmp_path))
+
+
+def test_meta_may_be_so_large_and_no_larger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netprof.trace.meta._MAX_BYTES", 2 << 20)
+    text = json.dumps(dataclasses.asdict(META))
+    (tmp_path / "meta.json").write_text(text.ljust(2 << 20))
+    assert read_meta(Directory(tmp_path)) == META
+    (tmp_path / "meta.json").write_text(text.ljust((2 << 20) + 1))
+    with pytest.raises(TraceError, match="is larger than 2 MiB"):
+        read_meta(Directory(tmp_path))
+
+
+def test_a_table_that_is_no_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text(json.dumps(dataclasses.asdict(META)))
+    (tmp_path / "wire.arrows").symlink_to(tmp_path / "meta.json")
+    for read in (TraceReader.table, lambda reader, name: list(reader.batches_at(name, [0]))):
+        with pytest.raises(TraceError, match=r"wire\.arrows"):
+            read(TraceReader(tmp_path), "wire")
+
+
+def test_a_file_is_asked_for_no_more_than_it_has(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(b"abcdef")
+    with open(tmp_path / "t", "rb") as raw:
+        file = reader_module._Bounded(raw)
+        assert (file.read(0), file.read(2), file.tell(), file.read(1 << 60), file.read(3)) == (
+            b"",
+            b"ab",
+            2,
+            b"cdef",
+            b"",
+        )
+        raw.seek(1)
+        assert file.read() == b"bcdef"
 
 
 def test_not_a_directory(tmp_path: Path) -> None:

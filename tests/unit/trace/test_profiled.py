@@ -1,0 +1,58 @@
+"""Rows of table `profiled`: what a profile's events come to on the clock of its host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netprof.errors import TraceError
+from netprof.model import Clock
+from netprof.schema import Profiled
+from netprof.trace.kineto import Doing, Kineto
+from netprof.trace.profiled import profiled_rows
+
+CLOCK = Clock(1_000, 5_000)
+
+
+def kineto(*events: tuple[int, int, Doing]) -> Kineto:
+    """A profile of events: begin and end on the realtime clock, and what each is."""
+    begin, end, doing = np.array(events, np.int64).T
+    return Kineto(Path("p"), 4_000, begin - 4_000, end - 4_000, doing.astype(np.uint8), frozenset({7}), 0)
+
+
+def rows(*events: tuple[int, int, Doing]) -> list[tuple[int, int, int]]:
+    found = profiled_rows(kineto(*events), 7, CLOCK)
+    assert set(found["pid"].tolist()) == {7}
+    return list(zip(found["kind"].tolist(), found["first_ns"].tolist(), found["last_ns"].tolist(), strict=True))
+
+
+def test_what_follows_or_overlaps_is_one_row_and_what_takes_no_time_none() -> None:
+    computes = Doing.GPU_COMPUTES
+    found = rows((5_300, 5_400, computes), (5_000, 5_100, computes), (5_100, 5_200, computes), (5_250, 5_250, computes))
+    assert found == [
+        (Profiled.SEEN, 1_000, 1_400),
+        (Profiled.COMPUTES, 1_000, 1_200),
+        (Profiled.COMPUTES, 1_300, 1_400),
+    ]
+
+
+def test_what_the_clock_had_no_time_for_is_left_out() -> None:
+    communicates = Doing.GPU_COMMUNICATES
+    found = rows((3_999, 4_010, communicates), (4_000, 4_020, communicates), (4_100, 4_000 + (1 << 62), communicates))
+    assert found == [(Profiled.SEEN, 0, 20), (Profiled.COMMUNICATES, 0, 20)]
+    with pytest.raises(TraceError, match="holds no event at a time of its host's clock"):
+        rows((3_999, 4_010, communicates))
+
+
+def test_what_ran_on_the_host_counts_only_where_nothing_ran_on_a_gpu() -> None:
+    host, gpu = (5_000, 5_100, Doing.HOST_COMPUTES), (5_050, 5_070, Doing.GPU_COMMUNICATES)
+    assert [kind for kind, _, _ in rows(host)] == [Profiled.SEEN, Profiled.COMPUTES]
+    assert [kind for kind, _, _ in rows(host, gpu)] == [Profiled.SEEN, Profiled.COMMUNICATES]
+
+
+def test_a_profile_of_neither_is_refused() -> None:
+    with pytest.raises(TraceError, match="tells of no kernel and of no operator") as caught:
+        rows((5_000, 5_100, Doing.OTHER), (5_000, 5_100, Doing.AROUND))
+    assert "CPU or CUDA" in caught.value.hint
