@@ -16,12 +16,11 @@ from netprof.trace.digest import (
     job_file,
     job_folder,
     made_together,
-    make_folder,
     read_json,
     write_json,
     write_table,
 )
-from netprof.trace.files import Directory
+from netprof.trace.files import Directory, make_folder
 
 _TOLD_BY = 8
 """Characters of a boot's identifier that tell two hosts of one name apart."""

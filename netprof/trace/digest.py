@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from netprof.errors import TraceError, UsageError
 from netprof.trace.columns import to_arrow, to_numpy
-from netprof.trace.files import Directory, check_links, give_to_user, made_whole, read_all
+from netprof.trace.files import Directory, made_whole, read_all
 from netprof.trace.meta import META_FILE
 
 HOST_FILE = "_digest.json"
@@ -129,18 +129,6 @@ def made_together(job: Path) -> list[str]:
     except OSError as error:
         raise TraceError(f"cannot read {job}: {error.strerror}", "name the folder that netprof digest made") from error
     return sorted(match[1] for name in names if (match := _JOB_FILE.fullmatch(name)))
-
-
-def make_folder(path: Path) -> Directory:
-    """Make a folder, and those above it, and open it. Raises OSError, NetprofError for another user's link."""
-    check_links(path)
-    missing = [each for each in (path, *path.parents) if not each.exists()]
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-        folder = Directory(each, follow=False)  # which closes its descriptor when nothing refers to it any more
-        give_to_user(folder.descriptor)
-    check_links(path)
-    return Directory(path.resolve(), follow=False)
 
 
 def write_json(folder: Directory, name: str, document: Any) -> None:

@@ -82,6 +82,21 @@ def _trusted() -> set[int]:
     return {0, os.geteuid(), *([int(given)] if os.geteuid() == 0 and given.isdecimal() else [])}
 
 
+def make_folder(path: Path) -> Directory:
+    """Make a folder, and those above it, for who called sudo, and open it. Raises OSError, NetprofError as check_links.
+
+    One that is there already stays whose it is.
+    """
+    check_links(path)
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        made = Directory(each, follow=False)  # which closes its descriptor when nothing refers to it any more
+        give_to_user(made.descriptor)
+    check_links(path)
+    return Directory(path.resolve(), follow=False)
+
+
 def open_regular(shown: Path, name: str | Path, directory: int | None = None) -> int:
     """Open a file for reading that is a regular one; in a `directory` links are not followed.
 

@@ -19,7 +19,7 @@ from netprof.model import Meta
 from netprof.schema import tables
 from netprof.trace import at_work
 from netprof.trace.columns import to_arrow
-from netprof.trace.files import Directory, give_to_user
+from netprof.trace.files import Directory, give_to_user, make_folder
 from netprof.trace.meta import META_FILE, PARTIAL_FILE, write_meta
 from netprof.units import size
 
@@ -161,7 +161,8 @@ def _disk(path: Path) -> str:
 def _make_room(path: Path, force: bool) -> Directory:
     """Create the trace directory, or clear an older trace out of it; hold it. Raises TraceError or OSError."""
     if new := not os.path.lexists(path):
-        path.mkdir(parents=True)
+        make_folder(path.parent)
+        path.mkdir()
     elif not force:
         raise TraceError(f"{path} exists already", "choose another --out, or overwrite it with --force")
     elif path.is_symlink() or not path.is_dir():

@@ -11,7 +11,7 @@ from secrets import token_hex
 from typing import IO
 
 from netprof.errors import NetprofError, UsageError
-from netprof.trace.files import Directory, check_links, give_to_user, made_whole
+from netprof.trace.files import Directory, check_links, made_whole, make_folder
 from netprof.views.reporter import Report, Reporter
 
 STDOUT = Path("-")
@@ -43,7 +43,7 @@ def write(reporter: Reporter, report: Report, target: Path) -> None:
     """Write a report. Raises NetprofError when the target cannot be written."""
     try:
         if reporter.folder:
-            folder = _held(target)  # whatever comes to stand in its place meanwhile
+            folder = make_folder(target)  # whatever comes to stand in its place meanwhile
             reporter.fill(report, Path("/proc/self/fd", str(folder.descriptor)))
         else:
             with _standard_output() if target == STDOUT else opened(target) as out:
@@ -53,17 +53,6 @@ def write(reporter: Reporter, report: Report, target: Path) -> None:
     except OSError as error:
         where = "standard output" if target == STDOUT else str(target)
         raise NetprofError(f"cannot write {where}: {error.strerror}", "choose another place") from error
-
-
-def _held(target: Path) -> Directory:
-    """Return a folder to write into, which is made if it is not there. Raises OSError, NetprofError."""
-    check_links(target)
-    if target.exists():
-        return Directory(target.resolve(), follow=False)
-    target.mkdir(parents=True)
-    folder = Directory(target, follow=False)
-    give_to_user(folder.descriptor)
-    return folder
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -28,7 +27,6 @@ from netprof.trace.digest import (
     digests_in,
     job_of,
     made_name,
-    make_folder,
     read_table,
     write_json,
     write_table,
@@ -275,34 +273,6 @@ def test_documents_hold_texts_as_they_are_and_numbers_that_are_some(tmp_path: Pa
 )
 def test_a_name_of_a_folder_is_read_as_nothing_else(text: str, name: str) -> None:
     assert made_name(text) == name
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_folders_belong_to_who_called_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SUDO_UID", "65534")
-    monkeypatch.setenv("SUDO_GID", "65533")
-    make_folder(tmp_path / "a" / "b")
-    assert [(place.stat().st_uid, place.stat().st_gid) for place in (tmp_path / "a", tmp_path / "a" / "b")] == [
-        (65534, 65533)
-    ] * 2
-    assert tmp_path.stat().st_uid != 65534
-
-
-def test_folders_are_made_as_far_as_they_are_missing_and_again(tmp_path: Path) -> None:
-    place = tmp_path / "a" / "b"
-    for _ in range(2):
-        assert make_folder(place).path == place
-    (tmp_path / "link").symlink_to(place)
-    assert make_folder(tmp_path / "link").path == place.resolve()  # one's own may be named
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
-def test_nothing_is_made_behind_another_user_s_link(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path)
-    os.lchown(tmp_path / "link", 65534, 65534)
-    with pytest.raises(NetprofError, match="is a symbolic link of another user"):
-        make_folder(tmp_path / "link" / "a")
-    assert not (tmp_path / "a").exists()
 
 
 def test_which_job_s_a_folder_is(tmp_path: Path) -> None:

@@ -152,6 +152,26 @@ def test_how_deep_the_place_lies_that_is_named_does_not_matter(trace):
         files.rm("/bucket", recursive=True)
 
 
+def test_so_for_what_hosts_have_in_common(digests, memory):
+    memory.put(str(digests / "job=y"), "/bucket/a/b/c/d/e/f/job=y", recursive=True)
+    memory.pipe("/bucket/a/b/c/d/e/f/job=y/more/_job-0123456789abcdef.json", b"{}")
+    for named in ("job=y/host=n0", "job=y/host=*"):
+        there = sources(fetched(f"memory://bucket/a/b/c/d/e/f/{named}"))
+        assert {each.job.name for each in there} == {"job=y"}
+        beside = {each.name for each in there[0].job.iterdir() if not each.name.startswith("host=")}
+        assert beside == {each.name for each in (digests / "job=y").glob("_job-*.json")} != set()
+
+
+def test_storage_that_fails_on_the_way_is_one_line(memory, monkeypatch):
+    def failing(*given, **more):
+        raise RuntimeError("the bucket\nis gone")
+
+    monkeypatch.setattr(type(memory), "find", failing)
+    with pytest.raises(TraceError, match=r"cannot read memory://bucket/job: .*bucket") as caught:
+        fetched("memory://bucket/job")
+    assert "\n" not in caught.value.message
+
+
 def test_the_command_reads_one_by_http(trace):
     pytest.importorskip("aiohttp", reason="what fsspec needs for http")
     handler = partial(_Quiet, directory=str(trace.parent.parent))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from netprof.errors import NetprofError, TraceError, UsageError
-from netprof.trace.files import Directory, check_links, give_to_user, made_whole, open_regular, read_all
+from netprof.trace.files import Directory, check_links, give_to_user, made_whole, make_folder, open_regular, read_all
 from netprof.trace.named import traces_named
 
 
@@ -192,6 +192,34 @@ def test_one_who_is_not_root_gives_nothing_away(tmp_path: Path, monkeypatch: pyt
     with open(tmp_path / "file", "w") as file:
         give_to_user(file.fileno())
     assert (tmp_path / "file").stat().st_uid == os.getuid()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_folders_belong_to_who_called_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65533")
+    make_folder(tmp_path / "a" / "b")
+    assert [(place.stat().st_uid, place.stat().st_gid) for place in (tmp_path / "a", tmp_path / "a" / "b")] == [
+        (65534, 65533)
+    ] * 2
+    assert tmp_path.stat().st_uid != 65534
+
+
+def test_folders_are_made_as_far_as_they_are_missing_and_again(tmp_path: Path) -> None:
+    place = tmp_path / "a" / "b"
+    for _ in range(2):
+        assert make_folder(place).path == place
+    (tmp_path / "link").symlink_to(place)
+    assert make_folder(tmp_path / "link").path == place.resolve()  # one's own may be named
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
+def test_nothing_is_made_behind_another_user_s_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    os.lchown(tmp_path / "link", 65534, 65534)
+    with pytest.raises(NetprofError, match="is a symbolic link of another user"):
+        make_folder(tmp_path / "link" / "a")
+    assert not (tmp_path / "a").exists()
 
 
 def make_trace(path: Path) -> Path:

@@ -221,8 +221,11 @@ def test_the_sudo_user_owns_the_files(tmp_path: Path, monkeypatch: pytest.Monkey
         pytest.skip("only root can give files away")
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1234")
-    write(tmp_path / "t").close(META)
-    assert {entry.stat().st_uid for entry in [tmp_path / "t", *(tmp_path / "t").iterdir()]} == {1234}
+    trace = tmp_path / "made" / "for" / "t"
+    write(trace).close(META)
+    made = [trace, trace.parent, trace.parent.parent, *trace.iterdir()]
+    assert {(entry.stat().st_uid, entry.stat().st_gid) for entry in made} == {(1234, 1234)}
+    assert tmp_path.stat().st_uid == 0
 
 
 @given(st.lists(st.text()), st.lists(st.integers(-(2**63), 2**63 - 1)))

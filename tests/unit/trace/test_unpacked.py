@@ -117,8 +117,20 @@ def test_a_size_below_none_is_endless(stated: int, tmp_path: Path) -> None:
 
 def test_what_is_not_packed_counts_as_it_is(tmp_path: Path) -> None:
     """A size of -1 says that a buffer was left as it is."""
+    places, packed, stated = huge(tmp_path / "t", 8000), Budget(), Budget()
+    spend(tmp_path / "t", packed, places)
     places = huge(tmp_path / "t", -1)
-    spend(tmp_path / "t", Budget(), places)
+    spend(tmp_path / "t", stated, places)
+    assert packed._unpacked_bytes - 8000 < stated._unpacked_bytes < packed._unpacked_bytes
+
+
+def test_a_body_that_ends_before_a_size_is_one_that_ends(tmp_path: Path) -> None:
+    written(tmp_path / "t", batch(1000))
+    with pa.OSFile(str(tmp_path / "t"), mode="r") as file:
+        pa.ipc.read_message(file)
+        description = pa.ipc.read_message(file).metadata.to_pybytes()
+    with pytest.raises(EOFError):
+        unpacked_bytes(description, lambda at: bytes(7))
 
 
 def test_a_file_that_ends_inside_a_batch_is_left_to_arrow(tmp_path: Path) -> None:
