@@ -18,7 +18,7 @@ from netprof.probes.measurements import PROBES, WITHOUT_PROGRAMS
 from netprof.probes.sampled.probe import BIN_NS
 from netprof.session import attach as attach_module
 from netprof.session import rights as rights_module
-from netprof.session.attach import INTERRUPTED, StopRequest, record, stop_on_signals
+from netprof.session.attach import INTERRUPTED, AfterTheJob, BrokenOff, StopRequest, record, stop_on_signals
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import Recorder
 from netprof.session.rights import Rights
@@ -139,19 +139,26 @@ def test_the_first_of_two_failures_is_told() -> None:
     assert "first" in go(recorder).failure.message
 
 
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 @pytest.fixture
-def handlers() -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    hang_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
-    before = {number: signal.getsignal(number) for number in numbers}
+def restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
     yield
-    assert {number: signal.getsignal(number) for number in numbers} == before
     for number, handler in before.items():
         signal.signal(number, handler)
-    signal.signal(signal.SIGHUP, hang_up)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.fixture
+def handlers(restored: None) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    yield
+    assert {number: signal.getsignal(number) for number in NUMBERS} == before
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_signals_ask_to_stop(number: signal.Signals, handlers: None) -> None:
     with stop_on_signals() as request:
         assert request.reason() == ""
@@ -165,6 +172,35 @@ def test_signals_interrupt_what_is_done_until_that_is_over(handlers: None) -> No
             os.kill(os.getpid(), signal.SIGTERM)
         request.at_once = False
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_after_the_job_a_signal_breaks_off_what_is_done_once_and_never_ends_netprof(restored: None) -> None:
+    after, done = AfterTheJob(), []
+    with stop_on_signals(then=after):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)  # before it begins there is nothing to break off
+    with after:
+        done.append("begun")
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("went on")
+    assert done == ["begun"]
+    for number in NUMBERS:
+        assert signal.getsignal(number) == signal.SIG_IGN
+        os.kill(os.getpid(), number)
+
+
+def test_what_is_broken_off_is_so_once(restored: None) -> None:
+    after = AfterTheJob()
+    with after:
+        with pytest.raises(BrokenOff):
+            after(signal.SIGTERM, None)
+        after(signal.SIGTERM, None)
+    after(signal.SIGTERM, None)
+
+
+def test_what_fails_after_the_job_fails(restored: None) -> None:
+    with pytest.raises(ValueError, match="a report that fails"), AfterTheJob():
+        raise ValueError("a report that fails")
 
 
 def test_under_nohup_a_hang_up_stays_ignored() -> None:
