@@ -229,7 +229,7 @@ def _lost(error: Exception, client: Client, address: str) -> NetprofError | None
         return NetprofError(f"the Dask scheduler at {address} is gone", "start it again, or leave --scheduler away")
     if not _workers_of(client):
         return NetprofError(f"all workers of {address} are gone", "start them again, with more memory perhaps")
-    return NetprofError(f"the cluster at {address} failed: {error or type(error).__name__}", "look at its logs")
+    return NetprofError(f"the cluster at {address} failed: {str(error) or type(error).__name__}", "look at its logs")
 
 
 def _check_address(address: str) -> None:

@@ -155,7 +155,9 @@ def boot_all(kernel: str, shared: Shared, progress: Console) -> list[Judged]:
     try:
         package = find(guest, kernel)
         progress.print(f"two machines with {package}")
-        files = guest.prepare(package, guest.libraries(*LIBRARIES), guest.modules(package, *MODULES))
+        files = guest.prepare(
+            guest.debian.vmlinuz(package), guest.libraries(*LIBRARIES), guest.modules(package, *MODULES)
+        )
         found: dict[int, Judged] = {}
 
         def run(role: int) -> None:

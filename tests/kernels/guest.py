@@ -68,10 +68,10 @@ class Guest:
             self._make_system(system)
         self._archives = [system.read_bytes(), self._netprof()]
 
-    def prepare(self, package: str, *more: bytes) -> tuple[Path, Path]:
-        """Return the files of a kernel and of what it unpacks: the system, netprof, and `more` archives."""
+    def prepare(self, image: Path, *more: bytes) -> tuple[Path, Path]:
+        """Return the files of a kernel's `image` and of what it unpacks: the system, netprof, and `more` archives."""
         kernel, initrd = self.folder / "vmlinuz", self.folder / "initrd"
-        kernel.write_bytes(_bootable(self.debian.vmlinuz(package).read_bytes()))
+        kernel.write_bytes(_bootable(image.read_bytes()))
         with initrd.open("wb") as file:  # the kernel unpacks one archive after the other
             file.writelines([*self._archives, *more])
         return kernel, initrd

@@ -92,7 +92,7 @@ def this_kernel() -> Iterator[str]:
 
 
 def judge_all(names: Iterable[str], progress: Console) -> Iterator[Judged]:
-    """Judge each of the kernels that are named SERIES[-FLAVOUR][:MACHINE], or `this`."""
+    """Judge each of the kernels that are named SERIES[-FLAVOUR][:MACHINE], IMAGE[:MACHINE], or `this`."""
     guests: dict[str, Guest] = {}
     try:
         for name in names:
@@ -105,27 +105,34 @@ def judge_all(names: Iterable[str], progress: Console) -> Iterator[Judged]:
             if machine not in guests:
                 progress.print(f"what boots on {machine} is put together")
                 guests[machine] = Guest(MACHINES[machine])
-            package = find(guests[machine], series)
-            progress.print(package)
-            if name.endswith(RDMA):
-                yield judge_rdma(name, guests[machine], package, progress)
-            else:
-                yield judge(name, console_of(guests[machine], package, hide_types=name.endswith(HIDDEN)), progress)
+            yield judge_on(name, guests[machine], series, progress)
     finally:
         for guest in guests.values():
             guest.close()
 
 
+def judge_on(name: str, guest: Guest, series: str, progress: Console) -> Judged:
+    """Judge a kernel under QEMU: an image, by its path, or Debian's newest of a series and flavour."""
+    if "/" in series:
+        return judge(name, guest.boot(guest.prepare(Path(series))), progress)
+    package = find(guest, series)
+    progress.print(package)
+    if name.endswith(RDMA):
+        return judge_rdma(name, guest, package, progress)
+    return judge(name, console_of(guest, package, hide_types=name.endswith(HIDDEN)), progress)
+
+
 def console_of(guest: Guest, package: str, *, hide_types: bool) -> Iterator[str]:
     """Boot a kernel; with `hide_types` its type information is not to be seen, but bcc and its headers are there."""
     if not hide_types:
-        return guest.boot(guest.prepare(package))
-    return guest.boot(guest.prepare(package, guest.headers(package)), memory_mb=4000)
+        return guest.boot(guest.prepare(guest.debian.vmlinuz(package)))
+    return guest.boot(guest.prepare(guest.debian.vmlinuz(package), guest.headers(package)), memory_mb=4000)
 
 
 def judge_rdma(name: str, guest: Guest, package: str, progress: Console) -> Judged:
     """Judge a kernel with soft-RoCE, and read back what it captured and wrote to its second serial line."""
-    files = guest.prepare(package, guest.programs(*RDMA_PACKAGES), guest.modules(package, *RDMA_MODULES))
+    more = guest.programs(*RDMA_PACKAGES), guest.modules(package, *RDMA_MODULES)
+    files = guest.prepare(guest.debian.vmlinuz(package), *more)
     received = guest.folder / "received"
     lines = guest.boot(files, "-serial", "mon:stdio", "-serial", f"file:{received}", check="check_rdma.py")
     judged = judge(name, lines, progress)
@@ -175,7 +182,8 @@ def draw(judged: Iterable[Judged]) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/kernels/run", description="Judges kernels: exact bytes, marks, ...")
-    parser.add_argument("kernels", nargs="*", default=USUAL, help="SERIES[-FLAVOUR][:MACHINE][+headers]")
+    kinds = "SERIES[-FLAVOUR][:MACHINE][+headers|+rdma], the path of an image, or this"
+    parser.add_argument("kernels", nargs="*", default=USUAL, help=kinds)
     progress = Console(stderr=True, highlight=False)
     judged = list(judge_all(parser.parse_args().kernels, progress))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)

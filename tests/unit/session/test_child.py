@@ -47,9 +47,11 @@ def test_what_cannot_be_executed(tmp_path: Path, capfd: pytest.CaptureFixture[st
     (tmp_path / "text").write_text("no program")
     assert code_of([str(tmp_path / "absent")]) == 127
     assert code_of([str(tmp_path / "text")]) == 126
+    assert code_of(["", "more"]) == 127
     assert capfd.readouterr().err.splitlines() == [
         f"netprof: cannot run {tmp_path}/absent: No such file or directory",
         f"netprof: cannot run {tmp_path}/text: Permission denied",
+        "netprof: cannot run : it has no name",
     ]
 
 

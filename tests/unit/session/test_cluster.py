@@ -9,15 +9,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from cluster_work import killed, same, square, total
 
-from netprof.errors import NetprofError, UsageError
+from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.session import cluster as cluster_module
 from netprof.session.cluster import Cluster, Here, Processes, Work, _taken, processes, workers
+from netprof.version import __version__
 
 WORK = Work(square, total, same)
 LISTENING: dict[str, Any] = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
@@ -85,6 +88,80 @@ def test_what_is_no_address_is_refused_at_once(address: str) -> None:
     with pytest.raises(UsageError, match="is no address"), workers(address, 1):
         pass
     assert time.monotonic() - began_s < 5, "nothing is waited for"
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "tcp://localhost:65535", "tls://[::1]:8786"])
+def test_addresses_that_are_some(address: str) -> None:
+    pytest.importorskip("distributed")
+    cluster_module._check_address(address)
+
+
+def test_workers_that_have_another_netprof(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "_own_version", lambda: "0.0")
+    with (
+        pytest.raises(NetprofError, match=r"Dask worker \S+ has netprof 0\.0") as caught,
+        workers(scheduler, 1),
+    ):
+        pass
+    assert caught.value.hint == f"install netprof {__version__} where the workers run"
+
+
+def test_workers_that_have_none(scheduler: str) -> None:
+    class Without:
+        def run(self, asked: Any, on_error: str) -> dict[str, Any]:
+            assert on_error == "return"
+            return {"tcp://w:1": __version__, "tcp://w:2": ModuleNotFoundError("No module")}
+
+    with pytest.raises(NetprofError, match=r"Dask worker tcp://w:2 does not have this netprof \(No module\)"):
+        cluster_module._check_workers(cast(Any, Without()))
+
+
+def test_without_dask_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match="needs Dask, which is not installed"), workers("tcp://127.0.0.1:1", 1):
+        pass
+
+
+def test_what_a_worker_cannot_read_must_lie_where_it_looks(scheduler: str) -> None:
+    with pytest.raises(TraceError, match="cannot read it") as caught, workers(scheduler, 1):
+        raise TraceError("cannot read it", "look there")
+    assert caught.value.hint == "look there; what is named must lie at the same place for all workers"
+
+
+def test_mistakes_of_ours_are_raised_as_they_are(scheduler: str) -> None:
+    with pytest.raises(ZeroDivisionError), workers(scheduler, 1):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "workers", "said"),
+    [
+        (CancelledError("gone"), "running", 2, "the cluster at tcp://x:1 failed: gone"),
+        (CancelledError(), "running", 2, "the cluster at tcp://x:1 failed: CancelledError"),
+        (OSError("reset"), "running", 0, "all workers of tcp://x:1 are gone"),
+        (OSError("reset"), "closed", 2, "the Dask scheduler at tcp://x:1 is gone"),
+        (OSError(2, "no such file", "digest"), "closed", 0, None),
+        (ValueError("ours"), "closed", 0, None),
+    ],
+)
+def test_what_is_said_of_a_cluster_that_fails(error: Exception, status: str, workers: int, said: str | None) -> None:
+    pytest.importorskip("distributed")
+    client = SimpleNamespace(status=status, scheduler_info=lambda n_workers: {"workers": range(workers)})
+    found = cluster_module._lost(error, cast(Any, client), "tcp://x:1")
+    assert (found and found.message) == said
+
+
+def test_errors_of_dask_s_own_are_the_cluster_s() -> None:
+    distributed = pytest.importorskip("distributed")
+
+    def unreachable(n_workers: int) -> None:
+        raise OSError
+
+    client = SimpleNamespace(status="running", scheduler_info=unreachable)
+    error = distributed.comm.CommClosedError("closed")
+    found = cluster_module._lost(error, cast(Any, client), "tcp://x:1")
+    assert found is not None
+    assert found.message == "all workers of tcp://x:1 are gone"
 
 
 @pytest.mark.parametrize("who", ["nobody", "mute", "http", "worker", "without TLS"])
