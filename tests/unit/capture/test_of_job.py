@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from scapy.contrib import roce
@@ -15,11 +18,13 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import wrpcap
+from synthetic import Job
 
 from netprof.errors import NetprofError
-from netprof.schema import ROCE, recorded_columns
+from netprof.model import Target
+from netprof.schema import ROCE, UNKNOWN_RANK, recorded_columns
 from netprof.session.capture import CaptureOptions, import_capture
-from netprof.session.capture_of_job import _columns, _whole_bins, import_beside
+from netprof.session.capture_of_job import _columns, _place_of, _whole_bins, import_beside
 from netprof.trace import TraceReader
 
 MS = 1_000_000
@@ -153,6 +158,69 @@ def test_progress_is_told_to_the_end_and_the_description_is_given_back(tmp_path:
     assert meta == TraceReader(tmp_path / "both").meta
     assert told[-1] == (path.stat().st_size,) * 2
     assert len([each for each in told if each[0] == path.stat().st_size]) > 1, "it is read twice"
+
+
+def test_progress_of_a_capture_alone_is_told_to_the_end(tmp_path: Path) -> None:
+    path, told = write(tmp_path / "a.pcap", [packet(number) for number in range(100)]), list[tuple[int, int]]()
+    import_capture(path, tmp_path / "t", CaptureOptions(MS), lambda *each: told.append(each))
+    assert told[-1] == (path.stat().st_size,) * 2
+
+
+def rewritten(trace: Path, table: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """Write a table of a trace again, changed."""
+    path = trace / f"{table}.arrows"
+    with pa.ipc.open_stream(path.read_bytes()) as stream:
+        whole = stream.read_all()
+    with pa.ipc.new_stream(str(path), whole.schema) as out:
+        out.write_table(pa.Table.from_pandas(change(whole.to_pandas()), whole.schema, preserve_index=False))
+
+
+def test_bytes_that_the_recording_lacks_are_the_capture_s_up_to_its_edges(tmp_path: Path) -> None:
+    """Of the bins that both saw whole the capture's bytes are taken, of all others those that were recorded."""
+    path = write(tmp_path / "a.pcap", [packet(number) for number in range(100)])
+    trace = recording(path, tmp_path / "t")
+    meta = json.loads((trace / "meta.json").read_text())
+    whole = TraceReader(trace).table("wire").to_pandas()
+    edges = meta["started_ns"], meta["started_ns"] // MS * MS + 8 * MS
+    (trace / "meta.json").write_text(json.dumps(meta | {"stopped_ns": edges[1]}))
+
+    def poorer(wire: pd.DataFrame) -> pd.DataFrame:
+        kept: pd.DataFrame = wire[wire.bin_start_ns < edges[1]].assign(payload_bytes=1)
+        return kept
+
+    rewritten(trace, "wire", poorer)
+    both = beside(path, trace, tmp_path / "both").table("wire").to_pandas()
+    expected = whole[whole.bin_start_ns < edges[1]].copy()
+    expected.loc[expected.bin_start_ns < edges[0], "payload_bytes"] = 1  # the bin in which the recording begins
+    key = ["flow_id", "direction", "bin_start_ns"]
+    found = both.sort_values(key)[[*key, "payload_bytes"]].to_numpy().tolist()
+    assert found == expected.sort_values(key)[[*key, "payload_bytes"]].to_numpy().tolist()
+
+
+def test_queue_pairs_at_an_address_of_several_processes_are_of_none(tmp_path: Path) -> None:
+    tcp = [packet(number, 80 + number % 2) for number in range(60)]
+    trace = recording(write(tmp_path / "t.pcap", tcp), tmp_path / "t")
+    path = write(tmp_path / "a.pcap", tcp + queue_pairs())
+    rewritten(trace, "flows", lambda flows: flows.assign(pid=range(1, len(flows) + 1), rank=range(len(flows))))
+    flows = beside(path, trace, tmp_path / "both").table("flows").to_pandas()
+    assert flows.flow_id.is_unique
+    (pid,), (rank,) = (flows[flows.protocol == ROCE][name].unique() for name in ("pid", "rank"))
+    assert (pid, rank) == (0, UNKNOWN_RANK)
+
+
+@pytest.mark.parametrize(("pids", "pid", "netns"), [((), 0, 0), ((5,), 5, 77), ((5, 6), 0, 77)])
+def test_an_address_that_is_only_named_is_the_one_process_s(pids: tuple[int, ...], pid: int, netns: int) -> None:
+    targets = tuple(Target(each, 1, netns=77, rank=3) for each in pids)
+    found = _place_of("10.0.9.9", replace(Job().meta(), targets=targets))
+    assert found == {"netns": netns, "device": "10.0.9.9", "pid": pid, "rank": 3 if pid else UNKNOWN_RANK}
+
+
+def test_of_many_addresses_that_are_not_the_job_s_four_are_named(tmp_path: Path) -> None:
+    tcp = [packet(number) for number in range(30)]
+    trace = recording(write(tmp_path / "t.pcap", tcp), tmp_path / "t")
+    others = [each for number in range(1, 9) for each in queue_pairs(f"10.0.9.{number}")]
+    both = beside(write(tmp_path / "a.pcap", tcp + others), trace, tmp_path / "both")
+    assert any(note.endswith("(10.0.0.2, 10.0.9.1, 10.0.9.2, 10.0.9.3)") for note in both.meta.warnings)
 
 
 def test_how_well_the_clocks_agree_is_said(tmp_path: Path) -> None:

@@ -54,6 +54,24 @@ def analyzed(paths: list[Path], size: PieceSize | None = None) -> Analysis:
     return analyze(open_job(paths), size=size, more=(GATHERED,))
 
 
+def test_where_digests_cannot_be_written_the_option_is_named(traces: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TraceError, match=f"cannot write to {tmp_path}/file: Not a directory") as caught:
+        write_digests(analyzed(traces), tmp_path / "file", "job", option="--digest")
+    assert caught.value.hint == "choose another place with --digest"
+
+
+def test_hosts_whose_names_make_one_folder_are_refused(traces: list[Path], tmp_path: Path) -> None:
+    for number, name in enumerate(("a b", "a/b")):
+        shutil.copytree(traces[number], tmp_path / f"{number}.netprof")
+        meta = json.loads((tmp_path / f"{number}.netprof" / "meta.json").read_text())
+        (tmp_path / f"{number}.netprof" / "meta.json").write_text(json.dumps(meta | {"host": name}))
+    found = analyzed([tmp_path / "0.netprof", tmp_path / "1.netprof"])
+    with pytest.raises(TraceError, match="two hosts have names that make one folder"):
+        write_digests(found, tmp_path / "digests", "job")
+    assert not (tmp_path / "digests").exists()
+
+
 def document(analysis: Analysis) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps(to_json(analysis), allow_nan=False))
     return found

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from netprof.errors import UsageError
 from netprof.model import Target
 from netprof.probes.job.processes import find_job
 from netprof.session import job as job_module
+from netprof.session.given import GivenRanks
 from netprof.session.job import Job
 
 
@@ -115,13 +117,21 @@ class Looked:
 
     def __init__(self, clock: list[float]) -> None:
         self.clock, self.times = clock, list[float]()
+        self.has_heard = False
 
     def refresh(self) -> list[Target]:
         self.times.append(self.clock[0])
         return []
 
     def heard(self) -> bool:
+        heard, self.has_heard = self.has_heard, False
+        return heard
+
+    def training(self) -> bool:
         return False
+
+    def launchers(self) -> list[Target]:
+        return [Target(pid, 1) for pid in (7, 8, 9)]
 
 
 @pytest.fixture
@@ -155,3 +165,39 @@ def test_for_a_minute_after_something_began_the_job_is_looked_at_again_and_again
         clock[0] = at_s
         job.changed()
     assert looked.times == [100.0, 160.0] + ([] if told else [160.25]), "a quarter of a second, to the last instant"
+
+
+def test_what_the_kernel_tells_is_looked_at_at_once_and_so_is_what_comes_after(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Looked(clock)
+    monkeypatch.setattr(job_module, "_starts", object)
+    monkeypatch.setattr(job_module, "Watch", lambda targets, starts: looked)
+    job = Job([Target(1, 1)])
+    job.expect_changes()
+    for at_s, heard in ((0.5, False), (0.6, True), (0.7, False), (60.6, False), (60.7, False)):
+        clock[0], looked.has_heard = at_s, heard
+        job.changed()
+    assert looked.times == [0.5, 0.6, 60.6]
+
+
+def test_while_a_launcher_is_waited_for_it_is_looked_at_and_named(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Looked(clock)
+    monkeypatch.setattr(job_module, "_starts", object)
+    monkeypatch.setattr(job_module, "Watch", lambda targets, starts: looked)
+    job = Job([Target(1, 1, frameworks=("torch",))])
+    for at_s in (1.0, 30.0, 60.9):
+        clock[0] = at_s
+        assert not job.over()
+        job.changed()
+        assert looked.times[-1] == at_s
+    assert job.waiting == "every rank has ended; waiting up to 60 s for process 7 and 8 to start others"
+    clock[0] = 61.0
+    assert job.over()
+
+
+def test_ranks_that_are_named_have_to_be_of_the_job() -> None:
+    with pytest.raises(UsageError, match="99"):
+        Job([Target(1, 1)], GivenRanks(None, ((99, 0),)), told=False)
