@@ -155,10 +155,10 @@ def _names(mutant: Mutant, known: Sequence[Test]) -> list[list[str]]:
 
 
 def _is_about(test: str, module: str) -> bool:
-    """Tell whether a file of tests is called after a module or its package."""
+    """Tell whether a file of tests is called after a module or its package: by its own name and its folder's."""
     package, name = Path(module).parts[-2], Path(module).stem
-    folder, words = Path(test).parent.name, Path(test).stem.split("_")
-    return package in (folder, *words) or name in (folder, *words)
+    words = {Path(test).parent.name, *Path(test).stem.split("_")}
+    return package in words or words.issuperset(name.split("_"))
 
 
 def _in_time(every: Sequence[Test], most_s: float) -> list[Test]:

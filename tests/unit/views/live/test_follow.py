@@ -143,6 +143,33 @@ def test_after_five_seconds_silence_is_said(after_s, notice, growing, monkeypatc
     assert (source.notice, source.ended) == (notice, ""), "whose recorder it was is not known: it is of another machine"
 
 
+def test_a_description_is_looked_at_once_a_second_and_read_where_it_is_another(growing, monkeypatch):
+    now_s = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], time=time.time)
+    monkeypatch.setattr(live_follow, "time", clock)
+    followed = FollowedTrace(growing.path)
+    for after_s, writes, is_news in ((0.0, False, True), (0.9, True, False), (0.1, False, True), (1.0, False, False)):
+        if writes:
+            growing.writer.update_meta(replace(growing.meta, stop_reason="the job ended"))
+        now_s[0] += after_s
+        assert followed.describe() is is_news
+        assert followed.ended == ("the job ended" if followed.meta.stop_reason else "")
+    assert followed.ended
+
+
+def test_how_long_a_trace_has_been_silent_is_told_by_the_newest_of_its_files(growing):
+    growing.grow(2)
+    files = [growing.path / "meta.json", *growing.path.glob("*.arrows")]
+    assert len(files) > 2
+    for newest in files:
+        for file in files:
+            os.utime(file, (time.time() - (50 if file == newest else 500),) * 2)
+        assert 50 <= FollowedTrace(growing.path).silent_s < 60
+    for file in files:
+        os.utime(file, (time.time() + 500,) * 2)  # by the clock of a file server
+    assert FollowedTrace(growing.path).silent_s < 0.9
+
+
 @pytest.mark.parametrize(("of_here", "age_s"), [(True, 100), (False, 100), (True, 0)])
 def test_of_a_recorder_that_is_gone_it_is_said_that_it_ended_without_a_word(of_here, age_s, growing):
     """At once where the files are old; of another machine's nobody knows, and of one that holds its lock neither."""
