@@ -178,10 +178,10 @@ class TraceSource:
 
 
 def recent_rows(name: str, batch: pa.RecordBatch) -> Rows:
-    """Return the rows of a batch that a live view may still show."""
+    """Return the rows of a batch, which has some, that a live view may still show."""
     rows = _columns(name, batch)
     time_name = time_column(name)
-    if time_name is None or not batch.num_rows:
+    if time_name is None:
         return rows
     times = rows[time_name].astype(np.int64)
     recent = times > int(times.max()) - LONGEST_NS

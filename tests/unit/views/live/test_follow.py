@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_columns
 
 from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.live.window import LONGEST_NS
 from netprof.errors import TraceError
+from netprof.schema import tables
 from netprof.session import live_follow
 from netprof.session.live_follow import FollowedTrace, TraceSource
 from netprof.trace import TraceWriter, follower
@@ -186,6 +189,18 @@ def test_of_a_recorder_that_is_gone_it_is_said_that_it_ended_without_a_word(of_h
     assert source.ended == ("the recorder ended without a word" if of_here and age_s else "")
     assert source.notice == ("nothing new for 100 s" if age_s and not of_here else "")
     assert source.goes_on == (not age_s)
+
+
+def test_of_a_batch_only_rows_that_may_still_be_shown_are_taken():
+    longest, schema = LONGEST_NS, tables()["counters"]
+    times = [5, 6, 7, longest + 6]
+    batch = pa.RecordBatch.from_pydict({"series": [1] * 4, "time_ns": times, "value": [1, 2, 3, 4]}, schema)
+    rows = live_follow.recent_rows("counters", batch)
+    assert (rows["time_ns"].tolist(), rows["value"].tolist()) == ([7, longest + 6], [3, 4])
+    later = live_follow.recent_rows("counters", batch.slice(2))
+    assert later["time_ns"].tolist() == [7, longest + 6]
+    flows = pa.RecordBatch.from_pylist([dict.fromkeys(tables()["flows"].names)] * 3, tables()["flows"])
+    assert len(live_follow.recent_rows("flows", flows)["flow_id"]) == 3
 
 
 def test_a_batch_larger_than_any_is_not_waited_for(growing, monkeypatch):
