@@ -112,6 +112,7 @@ def test_an_imported_trace_opens_and_says_what_it_is(tmp_path: Path) -> None:
     reader = TraceReader(tmp_path / "t.netprof")
     assert "imported from a Horovod timeline" in reader.meta.warnings[0]
     assert reader.table("marks").num_rows == 7
+    assert not [file.name for file in (tmp_path / "t.netprof").iterdir() if file.suffix not in (".json", ".arrows")]
     with pytest.raises(TraceError):
         import_timeline(tmp_path / "t.json", tmp_path / "t.netprof", force=False)
 

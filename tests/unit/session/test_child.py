@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Sequence
@@ -12,9 +11,6 @@ import pytest
 
 from netprof.errors import NotPermittedError, UsageError
 from netprof.session.child import Child
-from netprof.session.options import RecordingOptions
-from netprof.session.rights import Rights
-from netprof.session.run import run
 
 REFUSED = NotPermittedError("no programs here", "get the rights")
 
@@ -87,50 +83,6 @@ def test_signals_are_passed_on_to_what_runs(tmp_path: Path) -> None:
 def test_no_command() -> None:
     with pytest.raises(UsageError, match="there is no command to run"):
         Child([])
-
-
-@pytest.fixture
-def without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rights, "here", classmethod(lambda cls: Rights(REFUSED)))
-
-
-def test_a_job_is_run_and_recorded(without_rights: None, tmp_path: Path) -> None:
-    told: list[NotPermittedError] = []
-    outcome, code = run(["sh", "-c", "sleep 0.3; exit 4"], RecordingOptions(tmp_path / "t"), ["netprof"], told.append)
-    assert (code, told, outcome.failure) == (4, [REFUSED], None)
-    assert outcome.meta.stop_reason == "the job ended"
-    assert not outcome.interrupted
-
-
-def test_the_job_outlives_a_recording_that_is_over(without_rights: None, tmp_path: Path) -> None:
-    script = f"sleep 1; touch {tmp_path}/done; exit 4"
-    options = RecordingOptions(tmp_path / "t", duration_ns=200_000_000)
-    outcome, code = run(["sh", "-c", script], options, ["netprof"], lambda refused: None)
-    assert (code, outcome.meta.stop_reason) == (4, "the duration was reached")
-    assert (tmp_path / "done").exists()
-
-
-@pytest.mark.parametrize(("number", "passed"), [(signal.SIGTERM, True), (signal.SIGHUP, True), (signal.SIGINT, False)])
-def test_what_netprof_is_told_the_job_is_told(
-    without_rights: None, tmp_path: Path, number: signal.Signals, passed: bool
-) -> None:
-    """But for what a terminal's ctrl-C sends: that reaches both."""
-    name, before = number.name.removeprefix("SIG"), signal.signal(signal.SIGHUP, signal.SIG_DFL)  # not as under nohup
-    script = f"trap 'exit 5' {name}; kill -{name} {os.getpid()}; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; exit 6"
-    try:
-        _, code = run(["sh", "-c", script], RecordingOptions(tmp_path / "t"), ["netprof"], lambda refused: None)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert code == (5 if passed else 6)
-
-
-def test_a_job_whose_recording_cannot_begin_is_not_begun(without_rights: None, tmp_path: Path) -> None:
-    options = RecordingOptions(tmp_path / "t", device="no-such-device")
-    before = children()
-    with pytest.raises(UsageError):
-        run(["touch", str(tmp_path / "began")], options, ["netprof"], lambda refused: None)
-    assert not (tmp_path / "began").exists()
-    assert children() == before, "nobody waits to begin any more"
 
 
 def test_a_child_that_was_released_leaves_no_file_open() -> None:

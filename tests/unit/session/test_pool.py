@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from netprof.session.pool import pool
 
 _WORKS = """
 import os, time
@@ -30,6 +33,12 @@ def test_they_end_when_it_is_killed(tmp_path: Path) -> None:
     while any(alive(pid) for pid in pids):
         assert time.monotonic() < deadline, "a process of the pool is still there"
         time.sleep(0.02)
+
+
+def test_each_does_something_first(tmp_path: Path) -> None:
+    with pool(1, os.mkdir, tmp_path / "begun") as processes:
+        assert processes.submit(os.getpid).result() != os.getpid()
+    assert (tmp_path / "begun").is_dir()
 
 
 def alive(pid: int) -> bool:

@@ -17,6 +17,7 @@ import pytest
 from netprof.errors import NetprofError, NotPermittedError, TraceError, UsageError
 from netprof.model import Meta, Target
 from netprof.probes.job.processes import find_job
+from netprof.probes.kernel.targets import NoTargets
 from netprof.probes.probe import Description, Probe, Shared, Tables
 from netprof.schema import MarkKind, tables
 from netprof.session import recorder as recorder_module
@@ -219,7 +220,36 @@ def test_while_it_runs_the_trace_says_what_is_known(recorder: Recorder) -> None:
     assert meta.stopped_ns is None
     assert meta.stop_reason == ""
     assert [target.pid for target in meta.targets] == [target.pid for target in recorder.job.targets]
+    assert recorder.meta == meta
     recorder.stop("enough")
+
+
+def test_who_joins_is_counted_by_the_kernel_too(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined, added = Target(5, 1), list[int]()
+    monkeypatch.setattr(recorder, "_targets", SimpleNamespace(add=added.append))
+    monkeypatch.setattr(recorder.job, "changed", lambda: [joined])
+    recorder.tick()
+    assert added == [5]
+    recorder.stop("enough")
+
+
+@pytest.mark.parametrize("refused", [None, REFUSED])
+def test_the_kernel_is_asked_of_processes_only_where_it_may_be(
+    refused: NotPermittedError | None, job: list[Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, closed = list[bool](), list[str]()
+
+    def made(*given: Any, **named: Any) -> Any:
+        told.append(named["told"])
+        return SimpleNamespace(targets=(), rank_of=None, close=lambda: closed.append("job"))
+
+    monkeypatch.setattr(recorder_module, "Job", made)
+    monkeypatch.setattr(recorder_module, "TargetMap", NoTargets)
+    recorder = Recorder(job, RecordingOptions(tmp_path / "t"), [], [Given], refused=refused)
+    assert told == [refused is None]
+    assert closed == []
+    recorder.abandon()
+    assert closed == ["job"]
 
 
 def fails(*given: Any, **named: Any) -> None:
