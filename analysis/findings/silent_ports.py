@@ -31,9 +31,8 @@ def counts_bytes(evidence: Evidence, link: LinkKey) -> bool:
 
 def stands_still(evidence: Evidence, link: LinkKey) -> bool:
     """Tell whether a link is an RDMA port whose counters did not move."""
-    return link in evidence.links.ports and all(
-        evidence.links.lanes.of_link(link, way) is None for way in (TRANSMIT, RECEIVE)
-    )
+    links = evidence.links
+    return link in links.ports and all(links.lanes.of_link(link, way) is None for way in (TRANSMIT, RECEIVE))
 
 
 def goes_unseen(evidence: Evidence, pids: Collection[int]) -> bool:

@@ -141,13 +141,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now_s
 
 
+@pytest.fixture
+def looked(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> Looked:
+    made = Looked(clock)
+    monkeypatch.setattr(job_module, "_starts", object)
+    monkeypatch.setattr(job_module, "Watch", lambda targets, starts: made)
+    return made
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_for_a_minute_after_something_began_the_job_is_looked_at_again_and_again(
-    told: bool, clock: list[float], monkeypatch: pytest.MonkeyPatch
+    told: bool, clock: list[float], looked: Looked
 ) -> None:
-    looked = Looked(clock)
-    monkeypatch.setattr(job_module, "_starts", object)
-    monkeypatch.setattr(job_module, "Watch", lambda targets, starts: looked)
     job = Job([Target(1, 1)], told=told)
     job.changed()
     assert looked.times == ([] if told else [0.5]), "by itself only where the kernel does not tell"
@@ -168,11 +173,8 @@ def test_for_a_minute_after_something_began_the_job_is_looked_at_again_and_again
 
 
 def test_what_the_kernel_tells_is_looked_at_at_once_and_so_is_what_comes_after(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
+    clock: list[float], looked: Looked
 ) -> None:
-    looked = Looked(clock)
-    monkeypatch.setattr(job_module, "_starts", object)
-    monkeypatch.setattr(job_module, "Watch", lambda targets, starts: looked)
     job = Job([Target(1, 1)])
     job.expect_changes()
     for at_s, heard in ((0.5, False), (0.6, True), (0.7, False), (60.6, False), (60.7, False)):
@@ -181,12 +183,7 @@ def test_what_the_kernel_tells_is_looked_at_at_once_and_so_is_what_comes_after(
     assert looked.times == [0.5, 0.6, 60.6]
 
 
-def test_while_a_launcher_is_waited_for_it_is_looked_at_and_named(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked = Looked(clock)
-    monkeypatch.setattr(job_module, "_starts", object)
-    monkeypatch.setattr(job_module, "Watch", lambda targets, starts: looked)
+def test_while_a_launcher_is_waited_for_it_is_looked_at_and_named(clock: list[float], looked: Looked) -> None:
     job = Job([Target(1, 1, frameworks=("torch",))])
     for at_s in (1.0, 30.0, 60.9):
         clock[0] = at_s
