@@ -37,7 +37,8 @@ def table_file(name: str) -> str:
 class TraceWriter:
     """Creates a trace directory and appends to its tables.
 
-    Raises TraceError when `path` is in the way and `force` is not given, is being recorded, or cannot be made.
+    Raises TraceError when `path` is in the way and `force` is not given, is being recorded, or cannot be made;
+    NetprofError where a link of another user is on the way to it.
     """
 
     def __init__(self, path: Path, meta: Meta, *, force: bool = False) -> None:
@@ -159,7 +160,7 @@ def _disk(path: Path) -> str:
 
 
 def _make_room(path: Path, force: bool) -> Directory:
-    """Create the trace directory, or clear an older trace out of it; hold it. Raises TraceError or OSError."""
+    """Create the trace directory, or clear an older trace out of it; hold it. Raises NetprofError or OSError."""
     if new := not os.path.lexists(path):
         make_folder(path.parent)
         path.mkdir()

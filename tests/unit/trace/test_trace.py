@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netprof.analysis.tables.columns import UNKNOWN, int64_column
-from netprof.errors import TraceError
+from netprof.errors import NetprofError, TraceError
 from netprof.model import (
     Clock,
     Cost,
@@ -226,6 +226,16 @@ def test_the_sudo_user_owns_the_files(tmp_path: Path, monkeypatch: pytest.Monkey
     made = [trace, trace.parent, trace.parent.parent, *trace.iterdir()]
     assert {(entry.stat().st_uid, entry.stat().st_gid) for entry in made} == {(1234, 1234)}
     assert tmp_path.stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
+def test_no_trace_is_made_behind_another_user_s_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    os.lchown(tmp_path / "link", 65534, 65534)
+    with pytest.raises(NetprofError, match="is a symbolic link of another user"):
+        write(tmp_path / "link" / "t")
+    assert not list((tmp_path / "there").iterdir())
 
 
 @given(st.lists(st.text()), st.lists(st.integers(-(2**63), 2**63 - 1)))
