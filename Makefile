@@ -40,8 +40,8 @@ predictions: .venv/.torch  ## hold what-if's predictions against real jobs on ch
 fuzz: .venv/.torch inplace  ## hostile traces, captures and logs against every output: CASES=100000, from FIRST=0 on (hours)
 	PYTHONPATH=.:tests:examples $(BIN)/python tests/fuzz --cases $(or $(CASES),100000) --first $(or $(FIRST),0) --keep out/fuzz
 
-mutate: .venv/.torch inplace  ## small changes of the code that no unit test notices: SAMPLE=N of each part, PART=analysis/account (an hour)
-	PYTHONPATH=tests:examples $(BIN)/python tests/mutation $(addprefix --sample ,$(SAMPLE)) $(addprefix --part ,$(PART))
+mutate: .venv/.torch inplace  ## small changes of the code that no unit test notices: SAMPLE=N of each part, PART=analysis/account, AGAIN=LOG (an hour)
+	PYTHONPATH=tests:examples $(BIN)/python tests/mutation $(addprefix --sample ,$(SAMPLE)) $(addprefix --part ,$(PART)) $(addprefix --again ,$(AGAIN))
 
 nccl: .venv/.made  ## get NVIDIA's real NCCL (190 MB, once; kept in ~/.cache/netprof), for the tests that look into it
 	examples/get_nccl $(BIN)/python

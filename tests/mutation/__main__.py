@@ -1,6 +1,6 @@
 """Mutation testing as a program: which small changes of the code no unit test notices.
 
-PYTHONPATH=tests python tests/mutation [--part analysis/account] [--sample N] [--jobs 2] [--seed 1]
+PYTHONPATH=tests python tests/mutation [--part analysis/account] [--sample N] [--jobs 2] [--seed 1] [--again LOG]
 
 Every mutant is shown to the tests that run its function, the quickest first; then, if it survived, to the other tests
 of their files; to 40 seconds of them at most. It is killed when one of them fails, or takes several times as long as
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import pickle
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -32,6 +33,7 @@ from mutation.watched import OPTIONS, Test, note_calls, restore, watch
 
 GOAL = 0.9
 KILLED, TOO_LONG, SURVIVED, UNSEEN = "killed", "took too long", "survived", "run by no test"
+_SURVIVOR = re.compile(rf" (?:{SURVIVED}|{UNSEEN}): (.*) # ")
 _BASE_S, _TIMES = 15.0, 4.0
 _WATCH_S = 400.0
 _MOST_S = 40.0
@@ -64,6 +66,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--part", action="append", choices=list(PARTS), help="default: all")
     parser.add_argument("--sample", type=int, metavar="N", help="so many mutants of each part, drawn; default: all")
     parser.add_argument("--only", metavar="TEXT", help="only mutants whose name has this in it")
+    parser.add_argument("--again", metavar="LOG", type=Path, help="only those that survived by this output")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
@@ -97,6 +100,9 @@ def _watched_file(file: str, copy: Path, out: Path) -> list[Test]:
 def _part(part: str, options: argparse.Namespace, known: Sequence[Test], copies: list[Path]) -> dict[Mutant, str]:
     every = [each for file in modules(part) for each in mutants(file, (CHECKOUT / file).read_text())]
     every = [each for each in every if options.only is None or options.only in each.name]
+    if options.again is not None:
+        survived = set(_SURVIVOR.findall(options.again.read_text()))
+        every = [each for each in every if each.name in survived]
     drawn = (
         every if options.sample is None else random.Random(options.seed).sample(every, min(options.sample, len(every)))
     )
@@ -139,10 +145,11 @@ def _names(mutant: Mutant, known: Sequence[Test]) -> list[list[str]]:
     """Return the tests that run a mutant's function, the quickest first, and after them the rest of their files.
 
     No more than take `_MOST_S` seconds: of what nearly every test runs, not every test is asked. Those that are about
-    it are, before others: their names have the module's, or its package's.
+    it are, before others: their names have the module's, or its package's. What is outside of functions (a limit, an
+    enumeration) may be used by tests that run no function of its module, too.
     """
     own = [each for each in known if (mutant.file, mutant.function) in each.functions]
-    own = own or [each for each in known if any(file == mutant.file for file, _ in each.functions)]
+    own = own or [each for each in known if _runs(each, mutant.file) or _is_about(each.file, mutant.file)]
     files = {each.file for each in own}
     rest = [each for each in known if each.file in files and each not in own]
     about = [each for each in own if _is_about(each.file, mutant.file)]
@@ -152,6 +159,10 @@ def _names(mutant: Mutant, known: Sequence[Test]) -> list[list[str]]:
     left_s = _MOST_S - sum(each.seconds for each in chosen)
     more = _in_time(rest, left_s) if len(chosen) == len(own) else []
     return [[each.name for each in part] for part in (chosen, more)] if own else []
+
+
+def _runs(test: Test, module: str) -> bool:
+    return any(file == module for file, _ in test.functions)
 
 
 def _is_about(test: str, module: str) -> bool:

@@ -127,6 +127,16 @@ def test_the_largest_number_and_the_longest_text():
         from_plain(Optional, {"name": "x" * (LONGEST_TEXT_BYTES + 1)})
 
 
+@pytest.mark.parametrize("field", ["several", "among", "by_key"])
+def test_a_list_is_at_most_so_long(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netprof.trace.plain._LONGEST", 2)
+    most = {"several": [Inner(0.5)] * 2, "among": [1, 2], "by_key": {Key(1, "a"): 1, Key(2, "b"): 2}}
+    plain = to_plain(WHOLE) | {key: to_plain(value) for key, value in most.items()}
+    assert len(getattr(from_plain(Outer, plain), field)) == 2
+    with pytest.raises(ValueError, match=f"{field} has 3 values, where at most 2 are possible"):
+        from_plain(Outer, plain | {field: [*plain[field], plain[field][0]]})
+
+
 def test_what_is_missing_is_refused_and_what_is_more_left_out():
     plain = to_plain(WHOLE)
     assert from_plain(Outer, plain | {"later": 1}) == WHOLE

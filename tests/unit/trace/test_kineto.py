@@ -114,6 +114,15 @@ def test_a_profile_may_be_so_large_and_no_larger(
         read_kineto(path)
 
 
+def test_no_more_is_read_than_a_token_may_have_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = profile(tmp_path / "p", event(1))
+    monkeypatch.setattr("netprof.trace.kineto._MOST_TOKEN_BYTES", path.stat().st_size)
+    assert read_kineto(path).first_ns == 1000
+    monkeypatch.setattr("netprof.trace.kineto._MOST_TOKEN_BYTES", path.stat().st_size - 1)
+    with pytest.raises(TraceError, match="a text in it does not end"):
+        read_kineto(path)
+
+
 def test_a_profile_may_name_so_many_processes_and_no_more(tmp_path: Path) -> None:
     path = tmp_path / "p"
     assert len(read_kineto(profile(path, *(event(1, pid=pid) for pid in range(4096)))).pids) == 4096

@@ -30,11 +30,17 @@ def rows(*events: tuple[int, int, Doing]) -> list[tuple[int, int, int]]:
 
 def test_what_follows_or_overlaps_is_one_row_and_what_takes_no_time_none() -> None:
     computes = Doing.GPU_COMPUTES
-    found = rows((5_300, 5_400, computes), (5_000, 5_100, computes), (5_100, 5_200, computes), (5_250, 5_250, computes))
+    found = rows(
+        (5_300, 5_400, computes),
+        (5_000, 5_100, computes),
+        (5_100, 5_200, computes),
+        (5_250, 5_250, computes),
+        (5_350, 5_450, computes),
+    )
     assert found == [
-        (Profiled.SEEN, 1_000, 1_400),
+        (Profiled.SEEN, 1_000, 1_450),
         (Profiled.COMPUTES, 1_000, 1_200),
-        (Profiled.COMPUTES, 1_300, 1_400),
+        (Profiled.COMPUTES, 1_300, 1_450),
     ]
 
 
@@ -44,6 +50,17 @@ def test_what_the_clock_had_no_time_for_is_left_out() -> None:
     assert found == [(Profiled.SEEN, 0, 20), (Profiled.COMMUNICATES, 0, 20)]
     with pytest.raises(TraceError, match="holds no event at a time of its host's clock"):
         rows((3_999, 4_010, communicates))
+
+
+@pytest.mark.parametrize("ahead_ns", [-1_000_000, 1_000_000])
+def test_the_latest_time_is_one_of_the_host_s_clock(ahead_ns: int) -> None:
+    clock = Clock(2_000_000 + ahead_ns, 2_000_000)
+    last_ns = (1 << 62) - 1 - ahead_ns
+    computes = (last_ns - 9, last_ns, Doing.GPU_COMPUTES), (last_ns - 9, last_ns + 1, Doing.GPU_COMPUTES)
+    found = profiled_rows(kineto(*computes), 7, clock)
+    assert set(found["last_ns"].tolist()) == {(1 << 62) - 1}
+    with pytest.raises(TraceError, match="holds no event at a time of its host's clock"):
+        profiled_rows(kineto(computes[1]), 7, clock)
 
 
 def test_what_ran_on_the_host_counts_only_where_nothing_ran_on_a_gpu() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -278,9 +279,9 @@ def test_columns_of_another_version_than_the_trace_names_are_damage(tmp_path: Pa
     TraceWriter(path, dataclasses.replace(META, schema_version=version))
     other = recorded_columns("tcp", 3 - version)
     write_table(path, "tcp", other, {key: [1] for key in other.names})
-    with pytest.raises(TraceError, match="other columns"):
+    with pytest.raises(TraceError, match=r"tcp\.arrows.* other columns"):
         TraceReader(path).table("tcp")
-    with pytest.raises(TraceError, match="other columns"):
+    with pytest.raises(TraceError, match=r"tcp\.arrows.* other columns"):
         TableFollower(Directory(path), "tcp", read_meta(Directory(path))).fresh()
 
 
@@ -293,6 +294,17 @@ def test_a_table_is_followed_in_pieces_of_any_size(
     whole = TraceReader(tmp_path / "t").table("marks").column("time_ns").to_pylist()
     follower = TableFollower(Directory(tmp_path / "t"), "marks", META)
     assert [time for batch in follower.fresh() for time in batch.column("time_ns").to_pylist()] == whole
+
+
+@pytest.mark.parametrize(("less", "read"), [(0, True), (1, False)])
+def test_what_is_followed_unpacks_to_as_much_as_it_may_and_no_more(
+    less: int, read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "t")
+    monkeypatch.setattr("netprof.trace.follower.unpacked_bytes", lambda *_: 1000)
+    monkeypatch.setattr("netprof.trace.follower.budget_bytes", lambda _: 1000 - less)
+    with nullcontext() if read else pytest.raises(TraceError, match="bytes unpacks to 1000"):
+        list(TableFollower(Directory(tmp_path / "t"), "marks", META).fresh())
 
 
 def test_a_null_that_no_recorder_wrote_is_damage(tmp_path: Path) -> None:
