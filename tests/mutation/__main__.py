@@ -73,22 +73,23 @@ def _options() -> argparse.Namespace:
 
 
 def _watched(parts: Sequence[str], copy: Path, folder: Path) -> Iterator[Test]:
-    """Run the tests without mutants, and yield those that pass and run something of the parts."""
+    """Run the tests without mutants, and yield those that pass and run something of the parts, or are about them."""
     begin_s, every = time.monotonic(), [module for part in parts for module in modules(part)]
     note_calls(CHECKOUT, copy, every)
     for number, file in enumerate(tests()):
-        yield from _watched_file(file, copy, folder / f"tests-{number}")
+        is_about = any(_is_about(file, module) for module in every)  # what it runs may be programs of its own
+        yield from _watched_file(file, copy, folder / f"tests-{number}", all_of_it=is_about)
     for module in every:
         restore(CHECKOUT, copy, module)
     print(f"all tests watched in {time.monotonic() - begin_s:.0f} s", flush=True)
 
 
-def _watched_file(file: str, copy: Path, out: Path) -> list[Test]:
+def _watched_file(file: str, copy: Path, out: Path, *, all_of_it: bool) -> list[Test]:
     code = wait(start(copy, partial(watch, file, out), compiles=True), _WATCH_S)
     if not out.exists():
         print(f"{file} is left out: it ended with {code}", file=sys.stderr, flush=True)
         return []
-    found: list[Test] = [each for each in pickle.loads(out.read_bytes()) if each.functions]
+    found: list[Test] = [each for each in pickle.loads(out.read_bytes()) if each.functions or all_of_it]
     names = [each.name for each in found]
     if names and wait(start(copy, partial(_run, [*names, "--collect-only"])), _WATCH_S) != 0:
         # else each mutant would seem to be killed

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -151,14 +152,15 @@ def test_what_is_said_of_a_cluster_that_fails(error: Exception, status: str, wor
     assert (found and found.message) == said
 
 
-def test_errors_of_dask_s_own_are_the_cluster_s() -> None:
+@pytest.mark.parametrize("name", ["comm.CommClosedError", "exceptions.Reschedule"])
+def test_errors_of_dask_s_own_are_the_cluster_s(name: str) -> None:
     distributed = pytest.importorskip("distributed")
 
     def unreachable(n_workers: int) -> None:
         raise OSError
 
     client = SimpleNamespace(status="running", scheduler_info=unreachable)
-    error = distributed.comm.CommClosedError("closed")
+    error = attrgetter(name)(distributed)("closed")
     found = cluster_module._lost(error, cast(Any, client), "tcp://x:1")
     assert found is not None
     assert found.message == "all workers of tcp://x:1 are gone"

@@ -80,6 +80,21 @@ def recorder(job: list[Target], tmp_path: Path) -> Recorder:
     return made
 
 
+@pytest.mark.parametrize("refused", [None, REFUSED])
+def test_the_kernel_is_told_of_the_job_only_where_that_is_permitted(
+    refused: NotPermittedError | None, job: list[Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[NoTargets] = []
+
+    def target_map() -> NoTargets:
+        made.append(NoTargets())
+        return made[0]
+
+    monkeypatch.setattr(recorder_module, "TargetMap", target_map)
+    Recorder(job, RecordingOptions(tmp_path / "t"), ["netprof"], [], refused=refused).abandon()
+    assert bool(made) == (refused is None)
+
+
 def recorded(recorder: Recorder, *batches: Tables) -> TraceReader:
     for batch in batches:
         Given.gives.append(batch)

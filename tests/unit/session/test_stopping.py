@@ -190,11 +190,13 @@ def test_after_the_job_a_signal_breaks_off_what_is_done_once_and_never_ends_netp
 
 
 def test_what_is_broken_off_is_so_once(restored: None) -> None:
-    after = AfterTheJob()
+    after, to_its_end = AfterTheJob(), False
     with after:
         with pytest.raises(BrokenOff):
             after(signal.SIGTERM, None)
         after(signal.SIGTERM, None)
+        to_its_end = True
+    assert to_its_end
     after(signal.SIGTERM, None)
 
 
