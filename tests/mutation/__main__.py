@@ -3,8 +3,8 @@
 PYTHONPATH=tests python tests/mutation [--part analysis/account] [--sample N] [--jobs 2] [--seed 1] [--again LOG]
 
 Every mutant is shown to the tests that run its function, the quickest first; then, if it survived, to the other tests
-of their files; to 40 seconds of them at most. It is killed when one of them fails, or takes several times as long as
-without it. Mutants run on copies of the tree, shut off from all else (sandbox.py). Survivors that are known are in
+of their files; to 40 seconds of them at most. It is killed when one of them fails, and fails again by itself, or when
+they take several times as long as without it. Mutants run on copies of the tree, shut off from all else (sandbox.py). Survivors that are known are in
 survivors.txt, with the reason.
 """
 
@@ -111,8 +111,21 @@ def _part(part: str, options: argparse.Namespace, known: Sequence[Test], copies:
     return _try_all(sorted(drawn, key=lambda each: each.name), known, copies)
 
 
+class _Failed:
+    """A plugin of pytest: the test that failed."""
+
+    name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.name = report.nodeid
+
+
 def _run(arguments: Sequence[str]) -> int:
-    return int(pytest.main([*OPTIONS, *arguments]))
+    """Run tests; what fails has to fail alone, too: else it is the order in which they are run that it cannot bear."""
+    failed = _Failed()
+    code = int(pytest.main([*OPTIONS, *arguments], plugins=[failed]))
+    return int(pytest.main([*OPTIONS, failed.name])) if failed.name else code
 
 
 def _try_all(drawn: Sequence[Mutant], known: Sequence[Test], copies: list[Path]) -> dict[Mutant, str]:
