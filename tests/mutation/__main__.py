@@ -4,8 +4,8 @@ PYTHONPATH=tests python tests/mutation [--part analysis/account] [--sample N] [-
 
 Every mutant is shown to the tests that run its function, the quickest first; then, if it survived, to the other tests
 of their files; to 40 seconds of them at most. It is killed when one of them fails, and fails again by itself, or when
-they take several times as long as without it. Mutants run on copies of the tree, shut off from all else (sandbox.py). Survivors that are known are in
-survivors.txt, with the reason.
+they take several times as long as without it. Mutants run on copies of the tree, shut off from all else (sandbox.py).
+Survivors that are known are in survivors.txt, with the reason.
 """
 
 from __future__ import annotations
