@@ -193,6 +193,20 @@ def test_of_a_batch_that_does_not_fit_on_the_disk_nothing_stays(
     assert not reader.damage
 
 
+def test_a_description_is_text_that_a_person_can_read(tmp_path: Path) -> None:
+    TraceWriter(tmp_path / "t", replace(meta(), warnings=("länger",)))
+    written = (tmp_path / "t" / "meta.json").read_text(encoding="utf-8")
+    assert '"länger"' in written
+    assert written.endswith("\n}\n")
+
+
+def test_a_description_with_what_is_no_number_is_not_written(tmp_path: Path) -> None:
+    made = TraceWriter(tmp_path / "t", meta())
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        made.update_meta(replace(meta(), cost=replace(meta().cost, wall_s=float("nan"))))
+    assert TraceReader(tmp_path / "t").meta == meta()
+
+
 def test_no_file_stays_open(tmp_path: Path) -> None:
     gc.collect()  # what other tests left open is closed before it is counted
     before = len(list(Path("/proc/self/fd").iterdir()))
