@@ -202,8 +202,9 @@ def _is_of_netprof(directory: Directory, names: Collection[str]) -> bool:
 def _undo(path: Path) -> None:
     """Take away a directory that was made for a trace that cannot be: it would be in the way of the next one."""
     with suppress(OSError):
+        directory = Directory(path, follow=False)  # whatever stands in its place by now is somebody else's
         for name in (_BALLAST, PARTIAL_FILE, META_FILE):
-            (path / name).unlink(missing_ok=True)
+            directory.remove(name)
         path.rmdir()
 
 

@@ -222,6 +222,16 @@ def test_nothing_is_made_behind_another_user_s_link(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+def test_a_link_that_takes_the_place_of_a_folder_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else is quicker than the look at what was made: it is neither given away nor gone through."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr(Path, "mkdir", lambda path, **_: path.symlink_to(elsewhere))
+    with pytest.raises(NotADirectoryError):
+        make_folder(tmp_path / "a" / "b")
+    assert list(elsewhere.iterdir()) == []
+
+
 def make_trace(path: Path) -> Path:
     path.mkdir(parents=True)
     (path / "meta.json").touch()

@@ -78,6 +78,16 @@ def test_files_that_are_called_as_a_trace_s_are_none(names: tuple[str, ...], con
     assert [(tmp_path / name).read_text() for name in names] == [content] * len(names)
 
 
+def test_a_link_that_takes_the_place_of_a_trace_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "meta.json").write_text("mine")
+    monkeypatch.setattr(Path, "mkdir", lambda path, **_: path.symlink_to(elsewhere))
+    with pytest.raises(TraceError, match=r"cannot write the trace to .*: Not a directory"):
+        TraceWriter(tmp_path / "t", meta())
+    assert [(each.name, each.read_text()) for each in elsewhere.iterdir()] == [("meta.json", "mine")]
+
+
 @pytest.mark.parametrize("failing", ["_reserve", "write_meta"])
 def test_what_cannot_begin_leaves_nothing_in_the_way(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
