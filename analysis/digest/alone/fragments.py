@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from netprof.analysis.digest.alone.own import Reference, alone, moved_collectives
-from netprof.analysis.digest.alone.shared import Communicator, Fragment, Fragments, ViewKey, flows_of, key_of
+from netprof.analysis.digest.alone.shared import Fragment, Fragments, SharedCommunicator, ViewKey, flows_of, key_of
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import View, views_of
@@ -66,9 +66,9 @@ def all_collectives(parts: Sequence[dict[ViewKey, Collectives]]) -> dict[ViewKey
 
 def numbered_communicators(
     found: dict[ViewKey, Collectives], shared: Sequence[Sequence[Fragment]]
-) -> dict[int, Communicator]:
+) -> dict[int, SharedCommunicator]:
     """Return communicators by number; `found` are the collectives of each one's first member."""
     return {
-        number: Communicator(own[0].ranks, tuple(each.key for each in own), found[own[0].key])
+        number: SharedCommunicator(own[0].ranks, tuple(each.key for each in own), found[own[0].key])
         for number, own in enumerate(shared, 1)
     }

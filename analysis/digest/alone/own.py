@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.account.held_up import Windows
 from netprof.analysis.account.waiting import OnWire
-from netprof.analysis.digest.alone.shared import Communicator, ViewKey, key_of
+from netprof.analysis.digest.alone.shared import SharedCommunicator, ViewKey, key_of
 from netprof.analysis.digest.digest import (
     BoundedSteps,
     CollectiveTimes,
@@ -57,7 +57,7 @@ class Reference:
     collectives: Collectives
     views: tuple[Collectives, ...]
     world_size: int | None
-    communicators: Mapping[int, Communicator] = field(default_factory=dict)
+    communicators: Mapping[int, SharedCommunicator] = field(default_factory=dict)
 
     @property
     def events(self) -> Collectives:

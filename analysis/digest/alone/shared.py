@@ -53,7 +53,7 @@ class Fragments:
 
 
 @dataclass(frozen=True, eq=False)
-class Communicator:
+class SharedCommunicator:
     """A communicator of `ranks` processes; of those in `members` there are digests.
 
     Its events are the `collectives` of one of them.
