@@ -23,13 +23,11 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
-import pytest
-
 from mutation.mutants import Mutant, mutants
-from mutation.runner import end, ended, import_all, start, wait
+from mutation.runner import collect, end, ended, import_all, run_tests, start, wait
 from mutation.sandbox import copy_of, shut_in
 from mutation.targets import CHECKOUT, PARTS, known_survivors, modules, tests
-from mutation.watched import OPTIONS, Test, note_calls, restore, watch
+from mutation.watched import Test, note_calls, restore, watch
 
 GOAL = 0.9
 KILLED, TOO_LONG, SURVIVED, UNSEEN = "killed", "took too long", "survived", "run by no test"
@@ -91,7 +89,7 @@ def _watched_file(file: str, copy: Path, out: Path, *, all_of_it: bool) -> list[
         return []
     found: list[Test] = [each for each in pickle.loads(out.read_bytes()) if each.functions or all_of_it]
     names = [each.name for each in found]
-    if names and wait(start(copy, partial(_run, [*names, "--collect-only"])), _WATCH_S) != 0:
+    if names and wait(start(copy, partial(collect, names)), _WATCH_S) != 0:
         # else each mutant would seem to be killed
         print(f"{file} is left out: its tests cannot be run by their names", file=sys.stderr, flush=True)
         return []
@@ -109,23 +107,6 @@ def _part(part: str, options: argparse.Namespace, known: Sequence[Test], copies:
     )
     print(f"{part}: {len(every)} mutants, {len(drawn)} of them drawn", flush=True)
     return _try_all(sorted(drawn, key=lambda each: each.name), known, copies)
-
-
-class _Failed:
-    """A plugin of pytest: the test that failed."""
-
-    name = ""
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self.name = report.nodeid
-
-
-def _run(arguments: Sequence[str]) -> int:
-    """Run tests; what fails has to fail alone, too: else it is the order in which they are run that it cannot bear."""
-    failed = _Failed()
-    code = int(pytest.main([*OPTIONS, *arguments], plugins=[failed]))
-    return int(pytest.main([*OPTIONS, failed.name])) if failed.name else code
 
 
 def _try_all(drawn: Sequence[Mutant], known: Sequence[Test], copies: list[Path]) -> dict[Mutant, str]:
@@ -197,7 +178,7 @@ def _begin(mutant: Mutant, names: list[list[str]], copy: Path, known: Sequence[T
     (copy / mutant.file).write_text(mutant.source)
     seconds = {each.name: each.seconds for each in known}
     limit_s = _BASE_S + _TIMES * sum(seconds[name] for name in names[0])
-    pid = start(copy, partial(_run, ["-x", *names[0]]))
+    pid = start(copy, partial(run_tests, names[0]))
     return Running(mutant, pid, time.monotonic() + limit_s, names[1] if len(names) > 1 else [])
 
 

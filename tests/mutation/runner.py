@@ -8,10 +8,14 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
+
+import pytest
+
+from mutation.watched import OPTIONS
 
 _IMPORTED = (
     *("numpy", "numpy.lib.recfunctions", "pandas", "pyarrow", "pyarrow.compute", "pyarrow.ipc", "pyarrow.parquet"),
@@ -85,3 +89,33 @@ def wait(pid: int, timeout_s: float) -> int | None:
         time.sleep(0.02)
     end(pid)
     return None
+
+
+class _Failed:
+    """A plugin of pytest: the test that failed."""
+
+    name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.name = report.nodeid
+
+
+def run_tests(names: Sequence[str]) -> int:
+    """Run tests until one fails, and fails alone, too: else it is the order in which they are run that it cannot bear.
+
+    Returns the exit code of pytest.
+    """
+    left = list(names)
+    while left:
+        failed = _Failed()
+        code = int(pytest.main([*OPTIONS, "-x", *left], plugins=[failed]))
+        if failed.name not in left or pytest.main([*OPTIONS, failed.name]) != 0:
+            return code
+        left = left[left.index(failed.name) + 1 :]
+    return 0
+
+
+def collect(names: Sequence[str]) -> int:
+    """Tell whether tests can be run by their names, as an exit code."""
+    return int(pytest.main([*OPTIONS, "--collect-only", *names]))
