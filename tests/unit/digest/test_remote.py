@@ -119,6 +119,20 @@ def test_what_is_not_there(memory):
         fetched("nothing-like-it://bucket/x")
 
 
+def test_what_else_lies_beside_hosts_is_left_there(memory, digests):
+    memory.pipe("/bucket/digests/job=y/notes.txt", b"x")
+    memory.pipe("/bucket/digests/job=y/meta.json", b"x")
+    (found,) = sources(fetched("memory://bucket/digests/job=y/host=n0"))
+    assert {each.name for each in found.job.iterdir()}.isdisjoint({"notes.txt", "meta.json"})
+
+
+def test_without_what_reads_urls_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(UsageError, match="not installed") as caught:
+        fetched("memory://bucket/job")
+    assert "netprof[remote]" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -19,7 +19,7 @@ def batch(first: int, rows: int) -> pa.RecordBatch:
 
 def test_as_many_whole_batches_are_kept_as_hold_the_newest_rows(tmp_path: Path) -> None:
     kept = RecentRows(tmp_path / "t", Job().meta(), {"counters": 25})
-    for first, rows, known in ((0, 10, 10), (10, 10, 20), (20, 10, 30), (30, 5, 25), (35, 1, 26), (36, 40, 40)):
+    for first, rows, known in ((0, 10, 10), (10, 10, 20), (20, 14, 34), (34, 1, 25), (35, 1, 26), (36, 40, 40)):
         kept.add("counters", batch(first, rows))
         times = [time for each in kept.batches("counters") for time in each.column("time_ns").to_pylist()]
         assert times == list(range(first + rows - known, first + rows))

@@ -167,6 +167,7 @@ def test_every_batch_reaches_the_disk_at_once_and_whole(tmp_path: Path) -> None:
     reader = TraceReader(tmp_path / "t")
     assert reader.table("counters").column("value").to_pylist() == list(range(30))
     assert not reader.truncated
+    assert (tmp_path / "t" / "counters.arrows").read_bytes().endswith(b"\xff\xff\xff\xff" + bytes(4)), "Arrow's end"
 
 
 def test_a_description_is_replaced_while_it_is_recorded(tmp_path: Path) -> None:
@@ -268,6 +269,14 @@ def test_what_stands_in_the_way_is_said_with_a_remedy(number: int, said: str, hi
     error = cannot_write(tmp_path / "absent" / "t", OSError(number, os.strerror(number)))
     assert re.search(f"cannot write the trace to {tmp_path}/absent/t: {said}", error.message)
     assert hint in error.hint
+
+
+@pytest.mark.parametrize("place", ["/proc/self/fd", "/dev/shm/absent/t"])
+def test_the_disk_that_is_full_is_named_by_where_it_is_mounted(place: str) -> None:
+    mounted = Path("/proc" if place.startswith("/proc") else "/dev/shm")
+    assert mounted.is_mount()
+    said = cannot_write(Path(place), OSError(errno.ENOSPC, "full")).message
+    assert said.endswith(f"are left on {mounted})")
 
 
 def test_files_of_a_trace_are_files_that_others_may_read(tmp_path: Path) -> None:
