@@ -27,7 +27,7 @@ from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_finding import CauseShare, WaitingFinding
 from netprof.analysis.inference.sources import InferredSummary
 from netprof.analysis.section import Analysis, Section
-from netprof.units import percent
+from netprof.units import duration, percent
 
 EXPOSED_MATTERS = 0.10
 """Exposed communication below this share of all time: the job is compute-bound."""
@@ -150,7 +150,7 @@ def _busiest_usage(busy: Sequence[LinkSummary]) -> str:
 
 def _inferred(found: InferredSummary) -> str:
     return (
-        f"{found.count} iterations of {found.period_s * 1e3:.3g} ms are inferred from {found.method} (confidence "
+        f"{found.count} iterations of {duration(found.period_s)} are inferred from {found.method} (confidence "
         f"{found.confidence:.2f}), their phases are unknown"
     )
 
