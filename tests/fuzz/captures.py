@@ -92,7 +92,7 @@ def _pcap(rng: random.Random, order: str, datas: list[bytes]) -> bytes:
         seconds, rest_ns = divmod(_time_ns(rng, number), 10**9)
         sizes = [len(data), len(data)]
         if rng.random() < 0.02:
-            sizes[rng.randrange(2)] = rng.choice((0, 1, len(data) - 1, len(data) + 1, 65536, *_EDGES_32))
+            sizes[rng.randrange(2)] = rng.choice((0, 1, max(0, len(data) - 1), len(data) + 1, 65536, *_EDGES_32))
         fraction = rest_ns // unit_ns if rng.random() < 0.99 else rng.choice(_EDGES_32)
         parts += [struct.pack(order + "IIII", seconds & 0xFFFFFFFF, fraction, *sizes), data]
     return b"".join(parts)
