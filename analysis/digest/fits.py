@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from netprof.analysis.digest.digest import HostPart, Tables
+from netprof.analysis.digest.digest import HostPart, JobPart, Tables
 from netprof.analysis.hosts.numbers import MOST_PIDS, MOST_PROCESSES
 from netprof.analysis.tables.columns import Int64
 
@@ -27,11 +27,9 @@ _LISTED = {
 _OF_PROCESSES = ("iterations", "waiting", "surely", "steps", "did", "collectives")
 
 
-def unfit(host: HostPart, tables: Tables, read: Collection[str], hosts: int) -> Iterator[str]:
-    """Yield what cannot be in the digest of one of so many `hosts` that were digested together.
-
-    Of tables that are not in `read` nothing is known.
-    """
+def unfit(job: JobPart, host: HostPart, tables: Tables, read: Collection[str]) -> Iterator[str]:
+    """Yield what cannot be in the digest of one of a job's hosts; of tables that are not in `read` nothing is known."""
+    hosts = len(job.hosts)
     rows = {**_ROWS, ("did", "window"): "windows" if hosts == 1 else "held_windows"}
     counts = {place: len(getattr(tables, table)) for place, table in rows.items() if {place[0], table} <= set(read)}
     counts |= {place: len(getattr(host, listed)) for place, listed in _LISTED.items()}
@@ -42,6 +40,8 @@ def unfit(host: HostPart, tables: Tables, read: Collection[str], hosts: int) -> 
     named = all(-1 <= pid < most for pid in _pids(host))
     if not (named and all(_within(getattr(tables, each).pid, -1, most) for each in _OF_PROCESSES)):
         yield "it names processes that no kernel has"
+    if job.bounded and {each.pid for each in host.surely} != {each.pid for each in host.waiting}:
+        yield "what its processes wait at most is said of others than what they wait at least"
 
 
 def _pids(host: HostPart) -> Iterator[int]:

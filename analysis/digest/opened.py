@@ -46,7 +46,7 @@ def open_digest(source: Source, wanted: Collection[str] = EVERY_TABLE) -> Digest
         return digest_of_trace(source)
     host = _document(source.host / HOST_FILE, HostPart, _check_host)
     job, tables = job_part(source.job, host.made), _tables(source.host, wanted)
-    for what in unfit(host, tables, wanted, len(job.hosts)):
+    for what in unfit(job, host, tables, wanted):
         raise TraceError(f"the digest {source.host} is damaged: {what}", "make the digest again from its trace")
     return Digest(job, host, tables)
 

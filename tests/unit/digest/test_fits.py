@@ -31,7 +31,8 @@ def digest(tmp_path_factory: pytest.TempPathFactory) -> Digest:
 
 
 def said(digest: Digest, *, hosts: int = 1, read: Any = EVERY_TABLE) -> list[str]:
-    return list(unfit(digest.host, digest.tables, read, hosts))
+    job = replace(digest.job, hosts=("a host",) * hosts)
+    return list(unfit(job, digest.host, digest.tables, read))
 
 
 def with_row(digest: Digest, table: str, column: str, value: int) -> Digest:
@@ -122,3 +123,14 @@ def _naming(digest: Digest, place: str, pid: int) -> Any:
     first, *rest = getattr(host, place)
     changed: dict[str, Any] = {place: (replace(first, pid=pid), *rest)}
     return replace(host, **changed)
+
+
+def test_bounds_are_of_the_same_processes_on_both_sides(digest: Digest) -> None:
+    bounded = replace(digest, job=replace(digest.job, bounded=True))
+    assert said(bounded) == []
+    for surely in (), tuple(replace(each, pid=each.pid + 7) for each in digest.host.surely):
+        other = replace(digest.host, surely=surely)
+        assert said(replace(digest, host=other)) == [], "there are no bounds"
+        assert said(replace(bounded, host=other)) == [
+            "what its processes wait at most is said of others than what they wait at least"
+        ]
