@@ -50,8 +50,8 @@ class Machine:
 
 
 _ONE_THREAD = ("-accel", "tcg,thread=single")
-"""How a machine's CPUs take turns. With a thread each, QEMU 7.2 now and then runs into the breakpoint that Linux puts
-over a jump while it patches it, and forgets it: any tracepoint that is switched under load ends such a machine."""
+"""How a machine's CPUs take turns. With a thread each, Linux 6.12 under QEMU 7.2 panics (int3, at a jump that it patches)
+where tracepoints are switched on and off under load, by tracefs as well as by netprof."""
 AMD64 = Machine(
     "amd64", "x86_64", "x86_64-linux-gnu-gcc", "ttyS0", ("qemu-system-x86_64", "-cpu", "Nehalem", *_ONE_THREAD)
 )

@@ -48,8 +48,8 @@ def test_the_job_outlives_a_recording_that_is_over(without_rights: None, tmp_pat
 
 
 @pytest.fixture
-def hangs_up() -> Iterator[None]:
-    """Not as under nohup, which would be passed on to what is run."""
+def not_under_nohup() -> Iterator[None]:
+    """Where SIGHUP is ignored, it is so in what is run, too."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -57,7 +57,7 @@ def hangs_up() -> Iterator[None]:
 
 @pytest.mark.parametrize(("number", "passed"), [(signal.SIGTERM, True), (signal.SIGHUP, True), (signal.SIGINT, False)])
 def test_what_netprof_is_told_the_job_is_told(
-    without_rights: None, hangs_up: None, tmp_path: Path, number: signal.Signals, passed: bool
+    without_rights: None, not_under_nohup: None, tmp_path: Path, number: signal.Signals, passed: bool
 ) -> None:
     """But for what a terminal's ctrl-C sends: that reaches both."""
     name = number.name.removeprefix("SIG")
@@ -66,7 +66,7 @@ def test_what_netprof_is_told_the_job_is_told(
     assert code == (5 if passed else 6)
 
 
-def test_the_job_is_told_once(without_rights: None, hangs_up: None, tmp_path: Path) -> None:
+def test_the_job_is_told_once(without_rights: None, not_under_nohup: None, tmp_path: Path) -> None:
     traps = "".join(f"trap 'echo {name} >> {tmp_path}/told' {name}; " for name in ("TERM", "HUP"))
     script = f"{traps} kill -TERM {os.getpid()}; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; exit 6"
     _, code = run(["sh", "-c", script], RecordingOptions(tmp_path / "t"), ["netprof"], lambda refused: None)
