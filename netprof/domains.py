@@ -76,6 +76,7 @@ _DOMAINS = {
     "world_size": Domain(1, 1 << 20),
     "realtime_ns": Domain(0, 1 << 62),
     "bin_ns": Domain(1, 60e9),
+    "flow_id": Domain(0, (1 << 31) - 1),  # a capture beside a trace numbers its own above
     "flows.family": _one_of(4, 6),
     "wire.direction": _YES_OR_NO,
     "outside.direction": _YES_OR_NO,

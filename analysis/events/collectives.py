@@ -8,6 +8,7 @@ import numpy as np
 
 from netprof.analysis.events.groups import find_groups, with_whole_sizes
 from netprof.analysis.events.posting import find_postings
+from netprof.analysis.events.sizes import bytes_of
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import CollectiveKind, MarkKind
@@ -133,12 +134,17 @@ def _in_order(found: Collectives) -> Collectives:
 
 
 def _sizes(rows: Marks, owner: Int64, same: Bool, end_row: Int64) -> tuple[Int64, Int64]:
-    """Return each begin's bytes, the sum of the sizes between it and its end, and the kind that the first one names."""
+    """Return each begin's bytes, the sum of the sizes between it and its end, and the kind that the first one names.
+
+    One size that is not known leaves the sum unknown.
+    """
     size_rows = np.flatnonzero(same & (rows.kind == MarkKind.COLLECTIVE_SIZE))
     size_rows = size_rows[size_rows < end_row[owner[size_rows]]]
-    total = np.zeros(len(end_row), np.int64)
-    np.add.at(total, owner[size_rows], rows.arg0[size_rows] * rows.arg1[size_rows])
+    size = bytes_of(rows.arg0[size_rows], rows.arg1[size_rows])
+    total, unsized = np.zeros(len(end_row), np.int64), np.zeros(len(end_row), bool)
+    np.add.at(total, owner[size_rows], np.maximum(size, 0))
+    unsized[owner[size_rows[size == UNKNOWN]]] = True
     sized, first = np.unique(owner[size_rows], return_index=True)
     kind = np.full(len(end_row), UNKNOWN)
     kind[sized] = rows.arg2[size_rows[first]]
-    return np.where((kind != UNKNOWN) & (total >= 0), total, UNKNOWN), kind
+    return np.where((kind != UNKNOWN) & ~unsized, bytes_of(total), UNKNOWN), kind

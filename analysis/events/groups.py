@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from netprof.analysis.events.sizes import bytes_of
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import ALL_RANKS, MarkKind
@@ -44,9 +45,10 @@ def with_whole_sizes(rows: Marks, owner: Int64, ranks: Int64) -> Marks:
     parts = np.where(is_part & (owner >= 0), np.append(ranks, UNKNOWN)[owner], 1)
     unknown = (rows.arg0 == UNKNOWN) | (parts == UNKNOWN) | ((rows.arg0 > 0) & (rows.arg1 == 0))
     unknown &= is_part | is_size
+    whole = np.where(is_part, bytes_of(rows.arg0, parts), rows.arg0)
     return replace(
         rows,
         kind=np.where(is_part, int(MarkKind.COLLECTIVE_SIZE), rows.kind),
-        arg0=np.where(unknown, UNKNOWN, rows.arg0 * parts),
+        arg0=np.where(unknown, UNKNOWN, whole),
         arg1=np.where(unknown, 1, rows.arg1),
     )

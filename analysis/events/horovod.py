@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.sizes import bytes_of
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
@@ -75,7 +76,7 @@ def horovod_transfers(marks: Marks) -> Collectives:
     ends = np.isin(rows.kind[after], [MarkKind.HOROVOD_UNPACK, MarkKind.HOROVOD_DONE])
     ends &= (after > here) & (rows.tid[after] == rows.tid[here]) & (rows.pid[after] == rows.pid[here])
     begin, end = rows.where(here[ends]), rows.time_ns[after[ends]]
-    size = begin.arg0 * begin.arg1
+    size = bytes_of(begin.arg0, begin.arg1)
     unknown = np.full(len(begin), UNKNOWN)
     posted_ns = _last_enqueued(rows, here[ends], marks.of(MarkKind.HOROVOD_ENQUEUE))
     found = Collectives(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.factors import sends_the_same, sent_per_byte
+from netprof.analysis.events.sizes import bytes_of
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate, empty
 from netprof.analysis.tables.marks import Marks
 from netprof.analysis.wire.bins import Bins
@@ -136,7 +137,7 @@ def _of_process(marks: Marks, world_size: int | None) -> Operations:
     element = _ELEMENT_BYTES[np.minimum(datatype, len(_ELEMENT_BYTES) - 1)]
     ranks = _ranks_of(marks, world_size)[np.isin(marks.kind, [int(mark) for mark in _KINDS])]
     parts = np.where(np.isin(kind, [int(each) for each in _COUNTS_ONE_PART]), ranks, 1)
-    size = np.where(known & (parts > 0), rows.arg0 * element * parts, UNKNOWN)
+    size = np.where(known & (parts > 0), bytes_of(bytes_of(rows.arg0, element), parts), UNKNOWN)
     return Operations(rows.pid, rows.tid, rows.time_ns, kind, size, ranks, rows.arg2, rows.arg1 >> 8)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
+from netprof.analysis.events.sizes import bytes_of
 from netprof.analysis.tables.columns import UNKNOWN, concatenate
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import CollectiveKind, MarkKind
@@ -25,7 +26,7 @@ def _messages(marks: Marks, mark: MarkKind) -> Collectives:
         tid=rows.tid,
         begin_ns=rows.time_ns,
         end_ns=rows.time_ns,
-        bytes=rows.arg0,
+        bytes=bytes_of(rows.arg0),
         kind=np.full(len(rows), int(_MESSAGES[mark])),
         backend=rows.arg1,
         group=unknown,

@@ -39,14 +39,24 @@ def traces(place: Path) -> list[Path]:
 
 def report_in_a_format(rng: random.Random, place: Path) -> None:
     """Write one of the formats, or print JSON."""
-    named = list(map(str, traces(place)))
-    reporter = rng.choice(REPORTERS)
-    if reporter.name == "json":
-        valid_json(said("report", *named, "--json"))
-        return
-    said("report", *named, f"--{reporter.name}", str(place / "out"))
-    if reporter.name == "perfetto":
-        valid_json((place / "out").read_text())
+    rng.choice(IN_EVERY_FORMAT)(rng, place)
+
+
+def _report_as(name: str) -> Ask:
+    def report(_: random.Random, place: Path) -> None:
+        named = list(map(str, traces(place)))
+        if name == "json":
+            valid_json(said("report", *named, "--json"))
+            return
+        said("report", *named, f"--{name}", str(place / "out"))
+        if name == "perfetto":
+            valid_json((place / "out").read_text())
+
+    report.__name__ = f"report_as_{name}"
+    return report
+
+
+IN_EVERY_FORMAT = tuple(_report_as(reporter.name) for reporter in REPORTERS)
 
 
 def report_on_a_screen(rng: random.Random, place: Path) -> None:

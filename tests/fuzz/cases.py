@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -75,10 +75,22 @@ def _make(rng: random.Random, place: Path) -> str:
 
 
 def run_found(archive: Path, seed: int) -> list[str]:
-    """Ask all that can be asked of an input that once failed; returns what was wrong."""
-    _, possible = KINDS[archive.name.partition("-")[0]]
+    """Ask all that can be asked of an input that once failed, in one format; returns what was wrong."""
+    return _ask_of(archive, dict.fromkeys(_possible(archive)), seed)
+
+
+def run_found_in_every_format(archive: Path) -> list[str]:
+    """Ask for every format that there can be of an input that once failed; returns what was wrong."""
+    return _ask_of(archive, asks.IN_EVERY_FORMAT if asks.report_in_a_format in _possible(archive) else (), 0)
+
+
+def _possible(archive: Path) -> tuple[Ask, ...]:
+    return KINDS[archive.name.partition("-")[0]][1]
+
+
+def _ask_of(archive: Path, asked: Iterable[Ask], seed: int) -> list[str]:
     failures = []
-    for ask in dict.fromkeys(possible):
+    for ask in asked:
         with tempfile.TemporaryDirectory(prefix="fuzzed-", dir="/dev/shm") as folder:
             with tarfile.open(archive) as tar:
                 tar.extractall(folder)  # our own

@@ -20,6 +20,11 @@ def test_what_was_found_stays_mended(archive: Path, seed: int) -> None:
     assert cases.run_found(archive, seed) == []
 
 
+@pytest.mark.parametrize("archive", FOUND, ids=lambda path: path.name.partition(".")[0])
+def test_what_was_found_stays_mended_in_every_format(archive: Path) -> None:
+    assert cases.run_found_in_every_format(archive) == []
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, 600, 50))
 def test_hostile_input_is_refused_in_one_line_or_used(first: int) -> None:

@@ -65,6 +65,7 @@ def passes(table: str, column: str, value: float, *, stopped_ns: int | None = ST
         ("counters", "value", -(1 << 62), 1 << 62, 1),
         ("wire", "payload_bytes", 0, 1 << 40, 1),
         ("wire", "direction", 0, 1, 1),
+        ("wire", "flow_id", 0, (1 << 31) - 1, 1),  # and a capture beside it has room for its own
         ("gpu", "time_ns", STARTED_NS - AROUND_NS, STOPPED_NS + AROUND_NS, 1),
     ],
 )
