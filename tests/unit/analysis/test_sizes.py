@@ -40,6 +40,7 @@ def test_bytes_of_elements(elements: int, element_bytes: int, size: int) -> None
 def test_a_collective_is_as_large_as_its_parts_if_all_are_known() -> None:
     assert _collective((1000, 4), (10, 2)) == 4020
     assert _collective((1000, 4), (MOST, 1)) == UNKNOWN
+    assert _collective((1000, 4), ((1 << 64) - 1, 1)) == UNKNOWN  # as the recorder says that it does not know
     assert _collective((MOST_BYTES // 2, 1), (MOST_BYTES // 2 + 1, 1)) == UNKNOWN
 
 
