@@ -1,4 +1,4 @@
-"""A real DDP training job on gloo, for netprof to look at.
+"""A real DDP training job on gloo, or with `--device cuda` on NCCL, for netprof to look at.
 
     torchrun --nproc-per-node 2 examples/train.py --seconds 30
     python examples/train.py --rank 0 --world-size 2 --master 10.0.0.1:29500     # one per host
@@ -11,7 +11,8 @@ begins. With `--log FILE` every forward pass gets a CSV line of CLOCK_MONOTONIC 
 
 `kind` is `sync` (gradients are averaged in this backward pass), `local` (accumulated only, --no-sync) or `eval` (no
 backward pass). `begin_ns` is taken just before the forward pass, `end_ns` after optimizer and simulated data loading,
-`gradient_ns` when the last gradient was there (0: none was computed).
+`gradient_ns` when the last gradient was there (0: none was computed). On GPUs these are the host's times, which
+launches and does not wait, but for the loss: see `--loss-every`.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ class Job:
     def __init__(self, args: argparse.Namespace, log: TextIO | None) -> None:
         self.args, self.log = args, log
         torch.manual_seed(args.seed)  # the same model on every rank
-        self.model = DistributedDataParallel(_network(args), bucket_cap_mb=args.bucket_cap_mb)
+        device = device_of(args)
+        self.model = DistributedDataParallel(_network(args).to(device), bucket_cap_mb=args.bucket_cap_mb)
         compress(self.model, args)
         momentum = 0.0 if args.hook.startswith("dgc") else args.momentum  # there the hook has it
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=args.lr, momentum=momentum)
         torch.manual_seed(args.seed + 1 + dist.get_rank())  # other data on every rank
-        self.inputs = torch.randn(args.batch, args.width)
-        self.targets = torch.randn(args.batch, args.width)
+        self.inputs = torch.randn(args.batch, args.width, device=device)
+        self.targets = torch.randn(args.batch, args.width, device=device)
         self.loss = float("nan")
         self.gradient_ns = 0
         for parameter in next(iter(self.model.module.children())).parameters():  # whose gradients come last
@@ -69,7 +71,8 @@ class Job:
         if last:
             self.optimizer.step()
             self.optimizer.zero_grad()
-        self.loss = loss.item()
+        if iteration % self.args.loss_every == 0:
+            self.loss = loss.item()
         if self.args.data_ms:
             time.sleep(self._data_s())
         self._write(iteration, "sync" if last else "local", begin_ns, forward_done_ns, backward_done_ns)
@@ -164,6 +167,13 @@ def interface_towards(address: str) -> str | None:
     return None
 
 
+def device_of(args: argparse.Namespace) -> torch.device:
+    """Return where this rank computes: ranks of a host take its GPUs in turn."""
+    if args.device == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
+
+
 def connect(args: argparse.Namespace) -> None:
     """Join the process group, over the interface that leads to the master."""
     if args.master:
@@ -176,7 +186,13 @@ def connect(args: argparse.Namespace) -> None:
     os.environ.setdefault("MASTER_PORT", "29500")
     if interface:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    dist.init_process_group("gloo")
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+    if args.device == "cuda":
+        # NCCL refuses ranks that share a GPU, unless they say to be on hosts of their own: it takes the network then.
+        os.environ.setdefault("NCCL_HOSTID", f"host {os.environ['RANK']}")
+    dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
+    if args.device == "cuda":
+        torch.cuda.set_device(device_of(args))
 
 
 def train(args: argparse.Namespace, log: TextIO | None) -> None:
@@ -213,6 +229,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--data-ms", type=float, default=0.0, help="time that loading a batch takes")
     parser.add_argument("--data-jitter", type=float, default=0.0, help="standard deviation of that, as a share of it")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: on GPUs, over NCCL's network")
+    parser.add_argument("--loss-every", type=int, default=1, metavar="N", help="read the loss, which waits for the GPU")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

@@ -167,7 +167,9 @@ def _by_bytes(process: Process, sent: Moved, received: Moved, quiet_ns: int) -> 
 
     Each begins with the end of the one before. When the last gradient exists is then not known from below.
     """
-    found = infer_from_bins(process.received) if process.received is not None else None
+    if process.received is None:
+        return Unbounded(process.pid, "its bytes pass no wire that is watched")
+    found = infer_from_bins(process.received, about=_moved_by_step(process.steps, received))
     if not isinstance(found, InferredIterations) or len(found) < 2:
         return Unbounded(process.pid, "its host runs ahead of its GPU, and its bytes tell no steps either")
     into = last_bytes(received, found.begin_ns, found.end_ns, quiet_ns)
@@ -180,6 +182,11 @@ def _by_bytes(process: Process, sent: Moved, received: Moved, quiet_ns: int) -> 
     gradient_ns = _first_of_last_bucket(steps, found.begin_ns, found.end_ns, sent, into.earliest_ns)
     rows = _rows(process, steps, before_ns, gradient_ns, into, done_ns)
     return _kept(rows.where(np.arange(1, len(rows))))
+
+
+def _moved_by_step(steps: LaunchedSteps, received: Moved) -> float:
+    """Return how much a step receives on average: as many are launched as are performed, a little earlier."""
+    return float(received.through[-1]) / len(steps)
 
 
 def _alike(steps: LaunchedSteps, count: int) -> LaunchedSteps:

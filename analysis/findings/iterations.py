@@ -27,6 +27,8 @@ from netprof.units import duration, share
 
 _STANDS_OUT = 0.02
 """By how much the exposed share of all time differs from the typical iteration's, before it is shown beside it."""
+_AHEAD = 1.5
+"""The mean iteration over the median beyond which a host that only launches is ahead of its GPUs most of the time."""
 _STATISTICS = ("median_s", "mean_s", "p10_s", "p90_s", "min_s", "max_s")
 
 
@@ -66,6 +68,12 @@ class IterationsFinding:
         if self.durations is None:
             return None
         return "optimizer steps" if self.stepped else "ddp"
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether the host only launches iterations, many of them sooner than they are performed."""
+        found = self.durations
+        return self.only_launch and found is not None and found.mean_s > _AHEAD * found.median_s
 
     @property
     def why_unknown(self) -> str:
@@ -182,8 +190,9 @@ def _parts(finding: IterationsFinding) -> Sequence[Part]:
     told = ", told by the optimizer's steps" if finding.stepped else ""
     median = Pairs([("median", _spread(finding.durations))])
     if finding.only_launch:
-        unknown = Pairs([("phases", f"unknown: {finding.why_unknown}")])
-        return [Part("Iterations", f"{finding.count or 0} whole ones{told}", [median, unknown])]
+        ahead = "  (about the GPUs' pace: the host launches ahead of them)" if finding.runs_ahead else ""
+        rows = [("mean", f"{duration(finding.durations.mean_s)}{ahead}"), ("phases", f"unknown: {finding.why_unknown}")]
+        return [Part("Iterations", f"{finding.count or 0} whole ones{told}", [median, Pairs(rows)])]
     grid = _phase_grid(finding.durations, finding.stepped)
     return [Part("Iterations", f"{finding.count or 0} whole ones{told}", [median, grid])]
 
@@ -235,6 +244,11 @@ def _notes(finding: IterationsFinding) -> Iterator[str]:
         yield (
             "gradients are accumulated: nothing tells where such a backward pass ends, so what follows it (loading the "
             "next batch) counts as backward until the next pass begins"
+        )
+    if finding.runs_ahead and finding.durations is not None:
+        yield (
+            "the host launches iterations ahead of its GPUs, and waits for them now and then: the mean of "
+            f"{duration(finding.durations.mean_s)} is about the job's pace, not the median or what single ones take"
         )
     if finding.dropped.damaged:
         yield f"{finding.dropped.damaged} iterations miss marks in the middle and are left out"

@@ -21,7 +21,14 @@ from netprof.analysis.inference.onsets import (
     onsets_of_bins,
     onsets_of_collectives,
 )
-from netprof.analysis.inference.recurrence import FEWEST, Recurrence, choose, find_recurrences, whole_pattern
+from netprof.analysis.inference.recurrence import (
+    FEWEST,
+    Recurrence,
+    choose,
+    find_recurrences,
+    nearest,
+    whole_pattern,
+)
 from netprof.analysis.piece import Piece
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.wire.bins import Bins
@@ -104,11 +111,11 @@ def infer_from_launches(time_ns: Int64, sizes: Int64 | None = None, source: str 
     return infer(onsets_of_collectives(time_ns, time_ns, known), source)
 
 
-def infer_from_bins(bins: Bins, source: str = "bytes") -> Inference:
-    """Infer iterations from the bytes that one process moved in one direction."""
+def infer_from_bins(bins: Bins, source: str = "bytes", about: float | None = None) -> Inference:
+    """Infer iterations from the bytes that one process moved in one direction; `about` as `infer` takes it."""
     best: Inference | None = None
     for share in BUSY_SHARES:
-        found = infer(onsets_of_bins(bins, share), source)
+        found = infer(onsets_of_bins(bins, share), source, about)
         if confidence_of(found) >= SURE:
             return found
         if best is None or confidence_of(found) > confidence_of(best):
@@ -122,30 +129,41 @@ def confidence_of(found: Inference) -> float:
     return found.confidence if isinstance(found, InferredIterations) else 0.0
 
 
-def infer(onsets: Onsets, source: str) -> Inference:
-    """Infer iterations from bursts: the amount after which silences recur, then the boundaries that amount apart."""
+def infer(onsets: Onsets, source: str, about: float | None = None) -> Inference:
+    """Infer iterations from bursts: the amount after which silences recur, then the boundaries that amount apart.
+
+    Where something else tells `about` what an iteration moves, in the units of the onsets, it is no other amount.
+    """
     if len(onsets) <= FEWEST:
         return NoPeriod(source, f"only {len(onsets)} bursts between silences")
-    recurrence = choose(find_recurrences(onsets))
+    found = find_recurrences(onsets)
+    recurrence = choose(found) if about is None else nearest(found, about)
     if recurrence is None:
         return NoPeriod(source, "no amount repeats between the silences")
-    recurrence = whole_pattern(onsets, recurrence)
-    boundaries = find_boundaries(onsets, recurrence)
-    silence_ns = silences_before(onsets, boundaries)
-    k, sure = bursts_per_iteration(silence_ns[1:])
-    boundaries = every(k, boundaries, silence_ns)
-    parts, really = parts_per_iteration(durations(onsets, boundaries))
-    boundaries = every(parts, boundaries, silences_before(onsets, boundaries))
+    if about is None:
+        recurrence = whole_pattern(onsets, recurrence)
+    boundaries, parts, sure = find_boundaries(onsets, recurrence), 1, 1.0
+    if about is None:
+        boundaries, parts, sure = _whole(onsets, boundaries)
     if boundaries.follows.sum() < FEWEST:
         return NoPeriod(source, f"only {int(boundaries.follows.sum())} whole repetitions")
     begin_ns, end_ns = spans(onsets, boundaries)
     duration_ns = end_ns - begin_ns
     if spread_of(duration_ns) > _AS_IRREGULAR_AS_CHANCE:
         return NoPeriod(source, "equal bursts, but as irregular in time as chance")
-    confidence = sure * really * _confidence(onsets, boundaries, k * parts, recurrence)
+    confidence = sure * _confidence(onsets, boundaries, parts, recurrence)
     if confidence < LEAST_CONFIDENCE:
         return NoPeriod(source, f"the best candidate has a confidence of {confidence:.2f}")
     return InferredIterations(source, begin_ns, end_ns, period_of(duration_ns), confidence)
+
+
+def _whole(onsets: Onsets, boundaries: Boundaries) -> tuple[Boundaries, int, float]:
+    """Return where iterations begin that consist of equal parts, of how many, and how surely."""
+    silence_ns = silences_before(onsets, boundaries)
+    k, sure = bursts_per_iteration(silence_ns[1:])
+    boundaries = every(k, boundaries, silence_ns)
+    parts, really = parts_per_iteration(durations(onsets, boundaries))
+    return every(parts, boundaries, silences_before(onsets, boundaries)), k * parts, sure * really
 
 
 def spans(onsets: Onsets, boundaries: Boundaries) -> tuple[Int64, Int64]:

@@ -21,6 +21,7 @@ _MOST_PARTS = 32  # equal buckets and a remainder that are told from iterations 
 _SAME = 0.02  # amounts that differ less are one
 _MOST_ALIKE = 16  # parts that move the same, of which an iteration may consist
 _ALMOST = 0.85  # of a score is almost as much
+_ABOUT = 1.25  # times as much or as little is still about an amount
 FEWEST = 6
 """Recurrences below which nothing is concluded."""
 _LEAST_EVIDENCE = 16.0
@@ -78,6 +79,16 @@ def choose(found: list[Recurrence]) -> Recurrence | None:
     same = [r for r in found if abs(r.amount / chosen.amount - 1) < _SAME]
     top = max(r.score for r in same)
     return max((r for r in same if r.score >= top - 0.02), key=lambda r: r.silence_ns)
+
+
+def nearest(found: list[Recurrence], about: float) -> Recurrence | None:
+    """Return the recurrence that explains the silences best among those of about an amount, None without any.
+
+    Of those that explain almost as much, the scale that hides most is taken.
+    """
+    near = [r for r in found if about / _ABOUT <= r.amount <= about * _ABOUT]
+    top = max((r.score for r in near), default=0.0)
+    return max((r for r in near if r.score >= top - 0.02), key=lambda r: r.silence_ns, default=None)
 
 
 def whole_pattern(onsets: Onsets, chosen: Recurrence) -> Recurrence:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.points import one
+from netprof.analysis.whatif.points import grid, one
 from netprof.analysis.whatif.schedule import Observation
 from netprof.analysis.whatif.sweep import Baselines, Replay, needed_compression
 
 _NEGLIGIBLE = 0.05  # a share of an iteration below which nothing is worth changing
 _MOST = 0.5
 _GOAL = 0.90
+_NOTHING = 1e300
+"""A compression that leaves nothing."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,18 @@ def _way_out(at: Standpoint, replay: Replay, base: Baselines) -> str:
         return f"a scaling factor of {_GOAL:.2f} is reached without compression"
     if np.isinf(needed):
         return f"however fast the link or strong the compression, {_best(at, replay, base)}"
-    return (
-        f"a scaling factor of {_GOAL:.2f} takes gradients {text.ratio(needed)} smaller "
-        f"or a link of {text.rate(at.bandwidth_bps * needed)}"
-    )
+    smaller = f"a scaling factor of {_GOAL:.2f} takes gradients {text.ratio(needed)} smaller"
+    faster_bps = at.bandwidth_bps * needed
+    if float(replay.pricing.links.legs_bps.min()) < faster_bps:
+        return f"{smaller}: a faster link for the others would not do"
+    return f"{smaller} or a link of {text.rate(faster_bps)}"
 
 
 def _best(at: Standpoint, replay: Replay, base: Baselines) -> str:
-    """Say what is left when the network takes no time."""
-    best_s = replay.compute_s + float(replay.overhead_s(one(at.workers, np.inf))[0])
+    """Say what is left when the network takes no time: over a link without limit, or of gradients without size.
+
+    The first leaves a leg that is held to a rate as it is, the second what compressing computes.
+    """
+    points = grid([at.workers], [np.inf], [1.0, _NOTHING])
+    best_s = replay.compute_s + float(replay.overhead_s(points).min())
     return f"the scaling factor stays below {text.factor(base.worker_s / best_s)}: the rest is not the network's"

@@ -5,7 +5,8 @@
 Needs a machine with an NVIDIA GPU (and torch with CUDA for all but the first two tables). Prints tables:
 
 1. time of each NVML call, as the probe makes it;
-2. the probe's CPU time at 50 Hz, samples a second and resolution of each metric, and how often its value changes;
+2. the probe's CPU time at 50 Hz and the calls that it goes to; samples a second and resolution of each metric, and
+   how often its value changes;
 3. iteration time of a real DDP job on the GPU, sampled against not sampled, ABBA, with the A/A control;
 4. utilization as sampled against a load of known duty;
 5. the report of `netprof attach` on the job, its part on GPUs (as root).
@@ -83,18 +84,19 @@ class Job:
 
 
 @contextmanager
-def timed_calls(nvml: Any, times: dict[str, list[float]]) -> Iterator[None]:
-    """Time every function of pynvml that asks a device something, inside the block."""
+def timed_calls(nvml: Any, times: dict[str, list[tuple[float, float]]]) -> Iterator[None]:
+    """Time every function of pynvml that asks a device something, inside the block: how long, and on CPU; in µs."""
     names = [name for name in dir(nvml) if name.startswith(("nvmlDeviceGet", "nvmlGpm")) and callable(vars(nvml)[name])]
     before = {name: getattr(nvml, name) for name in names}
 
     def timed(name: str) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
-            begin_ns = time.perf_counter_ns()
+            begin_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
             try:
                 return before[name](*arguments)
             finally:
-                times[name].append((time.perf_counter_ns() - begin_ns) / 1e3)
+                took = (time.perf_counter_ns() - begin_ns, time.thread_time_ns() - cpu_ns)
+                times[name].append((took[0] / 1e3, took[1] / 1e3))
 
         return call
 
@@ -110,7 +112,7 @@ def timed_calls(nvml: Any, times: dict[str, list[float]]) -> Iterator[None]:
 def calls(ticks: int) -> None:
     """Print the time of each NVML call on the first GPU."""
     nvml = open_nvml()
-    times: dict[str, list[float]] = defaultdict(list)
+    times: dict[str, list[tuple[float, float]]] = defaultdict(list)
     gpu = open_gpus(nvml)[0][0]
     with timed_calls(nvml, times):
         sampled = SampledGpu(nvml, gpu, ())
@@ -120,10 +122,11 @@ def calls(ticks: int) -> None:
             time.sleep(0.02)
         sampled.close()
     print(f"1. NVML calls on GPU {gpu.index} ({gpu.name}), {ticks} ticks")
-    print(f"   {'call':45} {'calls':>6} {'median':>10} {'p99':>10}")
+    print(f"   {'call':45} {'calls':>6} {'median':>10} {'p99':>10} {'on CPU':>10}")
     for name, values in sorted(times.items()):
-        median, p99 = np.percentile(values, [50, 99])
-        print(f"   {name:45} {len(values):6} {median:7.1f} µs {p99:7.1f} µs")
+        median, p99 = np.percentile([wall for wall, _ in values], [50, 99])
+        on_cpu = np.mean([cpu for _, cpu in values])
+        print(f"   {name:45} {len(values):6} {median:7.1f} µs {p99:7.1f} µs {on_cpu:7.1f} µs")
     for missing in sampled.missing:
         print(f"   not on this GPU: {missing.what}: {missing.reason}")
     nvml.nvmlShutdown()
@@ -145,12 +148,23 @@ def sample(pids: list[int], work: Callable[[], Any]) -> tuple[dict[str, np.ndarr
 
 def resolution(pids: list[int], work: Callable[[], Any]) -> None:
     """Print the cost of sampling and what each metric resolves."""
+    called: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    nvml = open_nvml()
     begin_s = time.monotonic()
     rows, cpu_s, _ = sample(pids, work)
     took_s = time.monotonic() - begin_s
+    with timed_calls(nvml, called):
+        timed_s = time.monotonic()
+        sample(pids, work)
+        timed_s = time.monotonic() - timed_s
+    nvml.nvmlShutdown()
     gpus = len(np.unique(rows["gpu"]))
     share = cpu_s / took_s
     print(f"2. sampling {gpus} GPU at up to 50 Hz for {took_s:.0f} s: {share:.2%} of a core, {len(rows['gpu'])} rows")
+    print(f"   {'call':45} {'a second':>9} {'of a core':>10}")
+    for name, values in sorted(called.items()):
+        cpu_share = sum(cpu for _, cpu in values) / 1e6 / timed_s
+        print(f"   {name:45} {len(values) / timed_s:9.1f} {cpu_share:10.2%}")
     print(f"   {'metric':30} {'a second':>9} {'interval':>11} {'mean over':>11} {'changes every':>14}")
     for metric in GpuMetric:
         mine = (rows["metric"] == metric) & (rows["gpu"] == rows["gpu"].min(initial=1 << 15)) & (rows["pid"] == 0)

@@ -2,8 +2,8 @@
 /* What NCCL hands to its network, added up by connection and time bin where it is posted.
  *
  * NCCL asks its network to send or to receive, and asks again, as fast as it can, while that says "not now" (it writes
- * NULL where the request would be). So a call counts as posted unless it repeats the one before it for the same request,
- * and that was refused: the same connection, data and size, and NULL still there. Whether a call is accepted is seen
+ * NULL where the request would be). So a call counts as posted unless it repeats the one before it on its connection, and
+ * that was refused: the same request, data and size, and NULL still there. Whether a call is accepted is seen
  * when the next one comes, and not at its return: probing a return of C++ can end the process.
  */
 #include "../kernel/process_ids.h"
@@ -143,8 +143,12 @@ static __always_inline struct connection *find_connection(const struct connectio
 	return bpf_map_lookup_elem(&connections, slot);
 }
 
-/* Tell whether this repeats a call that was refused, and remember it. */
-static __always_inline bool is_repeated(const struct call *now, __u64 last_request, __u8 direction)
+/* Tell whether this repeats a call that was refused, and remember it.
+ *
+ * What is refused is asked for again before anything else of its connection. NULL alone does not tell: a receive that is
+ * done leaves it behind, and later operations, sends too, use the same place for their requests.
+ */
+static __always_inline bool is_repeated(const struct call *now, __u64 last_request)
 {
 	__u32 place = (__u32)((now->request >> 3) ^ (now->request >> 19) ^ now->pid) & (REQUESTS - 1);
 	struct call *before = bpf_map_lookup_elem(&calls, &place);
@@ -157,8 +161,7 @@ static __always_inline bool is_repeated(const struct call *now, __u64 last_reque
 		*before = *now;
 		return false;
 	}
-	/* A receive that is done leaves NULL behind as one that was refused does, but comes not twice in a row. */
-	if (direction == POST_RECEIVE && last_request != now->request)
+	if (last_request != now->request)
 		return false;
 	__u64 written = 0;
 	return !bpf_probe_read_user(&written, 8, (const void *)now->request) && !written;
@@ -234,7 +237,7 @@ int post(struct pt_regs *ctx)
 	};
 	if (size_of_call(parameters, function, &call.size))
 		goto not_read;
-	bool repeated = is_repeated(&call, connection->last_request, function->direction);
+	bool repeated = is_repeated(&call, connection->last_request);
 	connection->last_request = call.request;
 	count(connection, slot, now_ns, call.size, repeated);
 	return 0;

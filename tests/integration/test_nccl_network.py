@@ -123,6 +123,19 @@ def test_every_byte_once_however_often_it_is_asked_for(
 
 
 @needs_root
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_operations_that_use_the_memory_of_others_are_all_counted(
+    refusals: int, libraries: Callable[[str], Path], posters: list[Poster]
+) -> None:
+    poster = Poster(libraries("symbols"))
+    posters.append(poster)
+    with Recorded(poster.pid) as recorded:
+        poster.say(f"share a 200 5000 {refusals}")
+        rows = recorded.rows()
+    assert sums(rows, TRANSMIT) == (800, 800 * 5000, 800 * refusals)
+
+
+@needs_root
 @pytest.mark.parametrize("number", range(4, 13))
 @pytest.mark.parametrize("kind", ["symbols", "table", "plugin"])
 def test_sends_and_receives_of_every_version(kind: str, number: int, posters: list[Poster], tmp_path: Path) -> None:

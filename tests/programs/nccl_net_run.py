@@ -2,9 +2,9 @@
 
     nccl_net_run.py LIBRARY PORT
 
-`send CONNECTION MESSAGES BYTES REFUSALS RATE`, `receive CONNECTION MESSAGES BYTES REFUSALS [TOGETHER]` and
-`busy CONNECTION MESSAGES BYTES SPIN_NS` answer with the nanoseconds that it took. Connections have any name;
-one that begins with `dry` moves no bytes.
+`send CONNECTION MESSAGES BYTES REFUSALS RATE`, `share CONNECTION OPERATIONS BYTES REFUSALS`,
+`receive CONNECTION MESSAGES BYTES REFUSALS [TOGETHER]` and `busy CONNECTION MESSAGES BYTES SPIN_NS` answer with the
+nanoseconds that it took. Connections have any name; one that begins with `dry` moves no bytes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def main() -> None:
     library.stub_run.restype = library.stub_busy.restype = U64
     library.stub_run.argtypes = [ctypes.c_void_p, U64, U64, ctypes.c_int, ctypes.c_double]
     library.stub_receive.argtypes = [ctypes.c_void_p, U64, ctypes.c_int64, ctypes.c_int, ctypes.c_int]
+    library.stub_share.argtypes = [ctypes.c_void_p, U64, U64, ctypes.c_int]
     library.stub_busy.argtypes = [ctypes.c_void_p, U64, U64, U64]
     connections: dict[str, int] = {}
     print("ready", flush=True)
@@ -33,6 +34,8 @@ def main() -> None:
         took_ns = 0
         if command == "send":
             took_ns = library.stub_run(connections[name], *map(int, rest[:3]), float(rest[3]))
+        elif command == "share":
+            library.stub_share(connections[name], *map(int, rest))
         elif command == "receive":
             messages, size, refusals, together = map(int, [*rest, 1][:4])
             library.stub_receive(connections[name], messages, size, refusals, together)

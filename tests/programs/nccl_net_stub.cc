@@ -300,6 +300,28 @@ EXPORT uint64_t stub_run(void *opaque, uint64_t messages, uint64_t size, int ref
 	return now_ns() - begin;
 }
 
+/* Move `operations` of four messages of `size` bytes, each refused `refusals` times. As in NCCL, where the memory of an
+ * operation that is over serves the next one, sends and receives alike, and a receive leaves NULL for its requests. */
+EXPORT void stub_share(void *opaque, uint64_t operations, uint64_t size, int refusals)
+{
+	struct Comm *comm = (struct Comm *)opaque;
+	static void *requests[STEPS];
+	char *buffer = (char *)calloc(STEPS, size);
+
+	comm->refusals = comm->left = refusals;
+	for (uint64_t operation = 0; operation < operations; operation++) {
+		for (int slot = 0; slot < STEPS; slot += 2)
+			do
+				post(comm, buffer + slot * size, size, requests + slot);
+			while (!requests[slot]);
+		for (int slot = 0; slot < STEPS; slot += 2)
+			for (int ready = 0; !ready;)
+				net.test(requests[slot], &ready, nullptr);
+		memset(requests, 0, sizeof(requests));
+	}
+	free(buffer);
+}
+
 #if INTERFACE < 5
 static ncclResult_t post_receive(struct Comm *comm, char *buffer, const size_t *sizes, int together, void **request)
 {

@@ -38,6 +38,7 @@ from netprof.errors import NetprofError
 from netprof.model import Gpu, StartedProbe, Target
 from netprof.schema import GpuMetric, tables
 from netprof.trace import TraceReader, TraceWriter
+from netprof.units import duration
 from netprof.views.html.page import render
 from netprof.views.html.tracks import tracks
 from netprof.views.perfetto import events
@@ -328,3 +329,17 @@ def test_a_host_that_never_waits_for_its_gpu_may_be_steps_ahead(tmp_path: Path) 
     waiting = analyze(TraceReader(job.write(tmp_path / "waiting.netprof"))).of(BOUNDS)
     assert waiting is not None
     assert (waiting.steps.most_ns < 120 * MS).all()
+
+
+def test_the_pace_of_gpus_whose_host_launches_many_steps_at_once_is_the_mean(tmp_path: Path) -> None:
+    job, together = enqueued(), 5 * ITERATION_NS
+    at_once = [START_NS + (mark[0] - START_NS) // together * together for mark in job.marks]
+    job.marks = [(at + (mark[0] - at) // 50, *mark[1:]) for at, mark in zip(at_once, job.marks, strict=True)]
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    found = analysis.of(ITERATIONS)
+    assert found.runs_ahead
+    assert found.durations is not None
+    assert found.durations.median_s < 0.1 * ITERATION_NS / 1e9
+    (note,) = [note for note in analysis.notes if "ahead of its GPUs" in note]
+    assert duration(found.durations.mean_s) in note
+    assert not analyze(TraceReader(enqueued().write(tmp_path / "kept.netprof"))).of(ITERATIONS).runs_ahead

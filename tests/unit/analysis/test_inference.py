@@ -17,6 +17,8 @@ from netprof.analysis.inference import (
     infer_from_launches,
     period_of,
 )
+from netprof.analysis.inference.infer import infer
+from netprof.analysis.inference.onsets import Onsets
 from netprof.analysis.tables.columns import UNKNOWN
 
 BUCKETS = [(8.0,), (4.0, 4.0), (1.0, 6.0, 3.0), (2.0,) * 4, (1.0, 3.0, 3.0, 3.0, 3.0, 1.5), (1.0,) * 8]
@@ -76,6 +78,24 @@ def test_what_disturbs(change):
     for buckets_mb in BUCKETS:
         played = play(replace(STEADY, buckets_mb=buckets_mb, jitter=0.2, **change))
         check(played, infer_from_bins(played.bins))
+
+
+def test_what_an_iteration_moves_tells_it_from_the_chunks_of_a_transport():
+    """As NCCL moves a bucket: equal chunks, some of them without a silence before, and far fewer iterations."""
+    rng = np.random.default_rng(1)
+    chunk, count, parts = 8_388_608.0, 120, 8
+    step = parts * chunk + 16_384
+    moved = (np.arange(count)[:, None] * step + np.arange(parts) * chunk).ravel()
+    begins = np.arange(count * parts) % parts == 0
+    silence_ns = np.where(begins, 28 * MS, 2 * MS * rng.lognormal(0, 0.3, count * parts)).astype(np.int64)
+    time_ns = START_NS + np.cumsum(silence_ns + 2 * MS)
+    seen = begins | (rng.random(count * parts) > 0.3)
+    onsets = Onsets(time_ns[seen], silence_ns[seen], moved[seen])
+    for about in (0.9 * step, step, 1.1 * step):
+        found = iterations_in(infer(onsets, "bytes", about))
+        assert len(found) >= count - 2
+        assert np.isin(found.begin_ns, time_ns[begins]).all()
+    assert isinstance(infer(onsets, "bytes", 1.5 * chunk), NoPeriod), "nothing that repeats is about as much"
 
 
 def test_any_buckets():

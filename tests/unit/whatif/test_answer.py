@@ -76,6 +76,16 @@ def test_a_slow_transport_on_an_idle_link_is_named() -> None:
     assert "stays below 0.238" in words, "1 / (1 + 3.2)"
 
 
+def test_a_slow_leg_is_the_network_too() -> None:
+    words = asked(observed(4.0, 1.0), legs_bps={0: 1e6}).conclusion
+    assert "stays below 0.238" in words, "with gradients of no size, as without the leg"
+
+
+def test_no_faster_link_is_advised_where_a_leg_holds_the_job() -> None:
+    words = asked(observed(0.85, 1.0), legs_bps={0: 5e9}).conclusion
+    assert "smaller: a faster link for the others would not do" in words
+
+
 def test_a_goal_reached_already_needs_nothing() -> None:
     answer = asked(observed(0.88, 10.0))
     assert "reached without compression" in answer.conclusion
