@@ -76,19 +76,27 @@ def choose(found: list[Recurrence]) -> Recurrence | None:
     while bigger := [r for r in good if _is_made_of(r, chosen)]:
         chosen = min(bigger, key=lambda r: r.amount)
     chosen = min((r for r in found if _divides(r, chosen)), key=lambda r: r.amount, default=chosen)
+    return _largest_scale(found, chosen)
+
+
+def _largest_scale(found: list[Recurrence], chosen: Recurrence) -> Recurrence:
+    """Return the one that hides most of those of the amount that was chosen, but for those that explain less."""
     same = [r for r in found if abs(r.amount / chosen.amount - 1) < _SAME]
     top = max(r.score for r in same)
     return max((r for r in same if r.score >= top - 0.02), key=lambda r: r.silence_ns)
 
 
 def nearest(found: list[Recurrence], about: float) -> Recurrence | None:
-    """Return the recurrence that explains the silences best among those of about an amount, None without any.
+    """Return the recurrence whose amount is nearest to `about` of those that explain almost as much as any near it.
 
-    Of those that explain almost as much, the scale that hides most is taken.
+    None without any. Of those of the same amount, the scale that hides most is taken.
     """
     near = [r for r in found if about / _ABOUT <= r.amount <= about * _ABOUT]
     top = max((r.score for r in near), default=0.0)
-    return max((r for r in near if r.score >= top - 0.02), key=lambda r: r.silence_ns, default=None)
+    good = [r for r in near if r.score >= _ALMOST * top]
+    if not good:
+        return None
+    return _largest_scale(good, min(good, key=lambda r: abs(r.amount - about)))
 
 
 def whole_pattern(onsets: Onsets, chosen: Recurrence) -> Recurrence:

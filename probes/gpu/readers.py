@@ -118,10 +118,14 @@ class Rates(Reader):
 
 
 class InstantPower(Reader):
-    """Power draw by the field that does not average; a value that NVML repeats is kept once."""
+    """Power draw by the field that does not average; a value that NVML repeats is kept once.
+
+    It changes every 100 ms on H100 and H200 (driver 580), whatever its time stamps say.
+    """
 
     what = "power"
     source = "field POWER_INSTANT, NVML's time stamps"
+    every = 5
     _stamp_us = 0
 
     def read(self) -> list[Reading]:
@@ -202,7 +206,6 @@ class Counters(Reader):
 
     def __init__(self, nvml: Any, gpu: OpenGpu, *, nvlink: bool) -> None:
         super().__init__(nvml, gpu)
-        self._nvlink = nvlink
         if nvlink:
             self.what, self.source = "NVLink bytes", "fields NVLINK_THROUGHPUT_DATA, counters"
             self._ids, self._bytes, self.every = ((_NVLINK_TX, _ALL_LINKS), (_NVLINK_RX, _ALL_LINKS)), 1024, 1
@@ -218,8 +221,6 @@ class Counters(Reader):
         values = self.fields(*self._ids)
         polled_ns = time.monotonic_ns()
         now = [_count(value, polled_ns) for value in values]
-        if not self._nvlink and not any(count.narrow for count in now):
-            self.every = 5  # they do not wrap meanwhile, and a reading takes 0.6 ms of CPU on an H100 (driver 580)
         if not self._before:
             self._before = now
             return []

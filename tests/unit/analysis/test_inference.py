@@ -98,6 +98,17 @@ def test_what_an_iteration_moves_tells_it_from_the_chunks_of_a_transport():
     assert isinstance(infer(onsets, "bytes", 1.5 * chunk), NoPeriod), "nothing that repeats is about as much"
 
 
+def test_of_several_equal_buckets_as_many_as_move_that_amount_make_an_iteration():
+    """As where a host runs ahead of its GPU: no silence is longer than others, five buckets recur as six do."""
+    rng = np.random.default_rng(2)
+    bucket, count, parts = 4_198_400.0, 200, 6
+    silence_ns = (3 * MS * rng.lognormal(0, 0.2, count * parts)).astype(np.int64)
+    moved = np.arange(count * parts, dtype=np.float64) * bucket
+    onsets = Onsets(START_NS + np.cumsum(silence_ns + MS), silence_ns, moved)
+    for about in (0.97 * parts * bucket, 1.03 * parts * bucket):
+        assert abs(len(iterations_in(infer(onsets, "bytes", about))) - count) <= 2
+
+
 def test_any_buckets():
     """The same jobs each time: some that are possible, as of two halves of one size, look like shorter iterations."""
     right = 0
