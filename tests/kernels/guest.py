@@ -51,7 +51,7 @@ class Machine:
 
 _ONE_THREAD = ("-accel", "tcg,thread=single")
 """How a machine's CPUs take turns. With a thread each, Linux 6.12 under QEMU 7.2 panics (int3, at a jump it patches)
-where tracepoints are switched on and off under load, by tracefs as well as by netprof."""
+where tracepoints are switched on and off under load, by tracefs alone too (`toggling`)."""
 AMD64 = Machine(
     "amd64", "x86_64", "x86_64-linux-gnu-gcc", "ttyS0", ("qemu-system-x86_64", "-cpu", "Nehalem", *_ONE_THREAD)
 )
