@@ -176,6 +176,13 @@ def _waiting_figure(analysis: Analysis, durations: Durations) -> tuple[str, str,
     return "waiting for communication", units.share(waiting.exposed_share), f"of all time; {typical} typically"
 
 
+def _iteration_figure(found: Durations, *, runs_ahead: bool) -> tuple[str, str, str]:
+    if runs_ahead:
+        return "mean iteration", units.duration(found.mean_s), "about the GPUs' pace: the host launches ahead"
+    spread = f"p10 {units.duration(found.p10_s)}, p90 {units.duration(found.p90_s)}"
+    return "median iteration", units.duration(found.median_s), spread
+
+
 def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
     """Return the headline numbers: name, value, and what it is set against."""
     figures = []
@@ -187,8 +194,7 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
         figures.append(("median iteration", units.duration(guessed.median_s), about))
     if iterations.durations is not None:
         found = iterations.durations
-        spread = f"p10 {units.duration(found.p10_s)}, p90 {units.duration(found.p90_s)}"
-        figures.append(("median iteration", units.duration(found.median_s), spread))
+        figures.append(_iteration_figure(found, runs_ahead=iterations.runs_ahead))
         figures.append(_waiting_figure(analysis, found))
     busiest = verdict.link
     if busiest is not None:
