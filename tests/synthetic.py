@@ -330,3 +330,33 @@ def collectives(
         number=np.full(len(posted_ns), number),
         work=np.zeros(len(posted_ns), np.int64),
     )
+
+
+FLOAT32 = 7
+"""As ncclDataType_t."""
+
+
+def enqueued(last_share: float = 0.5, launch: int = 25 * MS, iterations: int = 10) -> Job:
+    """A job on GPUs: two all-reduces are enqueued long before the wire moves, the last of them with a share."""
+    job = Job(iterations=iterations).fill()
+    kept = (K.DDP_FORWARD, K.DDP_BACKWARD, K.DDP_STATS)
+    job.marks = [mark for mark in job.marks if mark[3] in kept]
+    elements = 10_000_000
+    for rank in range(job.ranks):
+        for step in range(job.iterations + 1):
+            at = START_NS + step * ITERATION_NS + launch
+            for number, share in enumerate((1 - last_share, last_share)):
+                when, pid = at + number * MS, 100 + rank
+                job.mark(when, pid, K.BUCKET_LAUNCH, number)
+                row = (when + 1000, pid, pid, int(K.NCCL_ALL_REDUCE), round(elements * share), 1 << 8 | FLOAT32, 0xC0)
+                job.marks.append(row)
+            job.mark(at + 3 * MS, 100 + rank, K.DDP_WAIT)
+    return job
+
+
+def launched_ahead(job: Job, together: int = 5) -> Job:
+    """The same where the host launches so many steps at once, and then waits until they are performed."""
+    length_ns = together * ITERATION_NS
+    at_once = [START_NS + (mark[0] - START_NS) // length_ns * length_ns for mark in job.marks]
+    job.marks = [(at + (mark[0] - at) // 50, *mark[1:]) for at, mark in zip(at_once, job.marks, strict=True)]
+    return job

@@ -17,6 +17,7 @@ from netprof.analysis.bounds.ends import done_at_most, left_ns
 from netprof.analysis.bounds.launches import LaunchedSteps
 from netprof.analysis.bounds.moved import LastBytes, Moved, last_bytes
 from netprof.analysis.bounds.process import Process
+from netprof.analysis.events.typical import is_ahead
 from netprof.analysis.inference import InferredIterations, infer_from_bins
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate
 
@@ -116,11 +117,14 @@ def _runs_ahead(steps: LaunchedSteps, received: Moved) -> bool:
 def _keeps_step(process: Process) -> bool:
     """Tell whether a host waits for its GPU between steps: else it may be several of them ahead, unseen.
 
-    Where such waits were not recorded it is taken to.
+    Where such waits were not recorded it is taken to, unless it launches many steps at once.
     """
     steps, released = process.steps, process.blocked.end_ns
-    if not process.sees_waits or len(steps) < 2:
+    if len(steps) < 2:
         return True
+    if not process.sees_waits:
+        launched_ns = np.diff(steps.first_ns)
+        return not is_ahead(float(launched_ns.mean()), float(np.median(launched_ns)))
     between = np.searchsorted(released, steps.first_ns[1:]) - np.searchsorted(released, steps.last_ns[:-1])
     return bool((between > 0).mean() >= 1 - _SELDOM)
 

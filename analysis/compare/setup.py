@@ -54,7 +54,10 @@ def differences(before: Run, after: Run) -> Iterator[str]:
         widths = [duration(run.meta.bin_ns / 1e9) for run in (before, after)]
         yield f"time bins are {widths[0]} wide in A and {widths[1]} in B: times of bytes differ by as much"
     if before.inferred and after.inferred:
-        yield "no mark tells of the iterations of either: they are inferred, and where their phases lie is unknown"
+        yield (
+            "no mark tells when an iteration of either is performed: they are inferred, or told by launches and bytes, "
+            "and where their phases lie is unknown"
+        )
     for letter, run in (("A", before), ("B", after)):
         if run.iterations < _FEW:
             yield f"{letter} has only {count(run.iterations, 'iteration')}: small changes may not be found"

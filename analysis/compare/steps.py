@@ -10,6 +10,7 @@ import numpy as np
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.typical import is_ahead
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.per_iteration import rows_of
 from netprof.analysis.inference.sources import infer_iterations
@@ -89,6 +90,8 @@ def _column(part: Steps, name: str) -> Float64:
 
 
 def _of_process(pid: int, evidence: Evidence) -> Steps:
+    if pid in evidence.only_launch:
+        return _launched(pid, evidence)
     own = evidence.iterations.where(evidence.iterations.pid == pid)
     rows = rows_of(evidence, pid)
     forward_s = np.full(len(own), np.nan) if pid in evidence.found.stepped else rows.forward_s
@@ -107,7 +110,24 @@ def _of_process(pid: int, evidence: Evidence) -> Steps:
     return Steps(own.pid, own.begin_ns, values)
 
 
-def _cpu_s(pid: int, own: Iterations, evidence: Evidence) -> Float64:
+def _launched(pid: int, evidence: Evidence) -> Steps:
+    """Return the steps of a process whose host only launches them, by when their bytes passed, where that is known.
+
+    Else a step is as long as it took to launch, which is unknown where the host is ahead of its GPU by many of them.
+    """
+    bounds = evidence.bounds.rows
+    performed = bounds.where((bounds.pid == pid) & evidence.piece.owns(bounds.begin_ns))
+    launched = evidence.iterations.where(evidence.iterations.pid == pid)
+    spans = performed if len(performed) else launched
+    own = _Spans(spans.begin_ns, spans.end_ns)
+    duration_s = own.duration_ns / 1e9
+    if spans is launched and len(own) and is_ahead(float(duration_s.mean()), float(np.median(duration_s))):
+        duration_s = np.full(len(own), np.nan)
+    values = {"iteration": duration_s, "cpu_time": _cpu_s(pid, own, evidence)}
+    return Steps(np.full(len(own), pid), own.begin_ns, values | _moved(pid, own, evidence))
+
+
+def _cpu_s(pid: int, own: Iterations | _Spans, evidence: Evidence) -> Float64:
     """Return how long the threads of a process were on a CPU in each iteration, as the kernel counts; NaN: unknown."""
     begin, end = (evidence.process_counts.until(pid, ON_CPU, at_ns) for at_ns in (own.begin_ns, own.end_ns))
     return (end - begin) / 1e6

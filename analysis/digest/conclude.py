@@ -11,7 +11,6 @@ from netprof.analysis.account.held_up import HeldUp, Kind, Windows
 from netprof.analysis.digest.digest import Did, HostPart, JobPart, Thing
 from netprof.analysis.digest.part import Part, Waits
 from netprof.analysis.events.iterations import IterationTimes
-from netprof.analysis.events.split import splits_of
 from netprof.analysis.findings.bounds_finding import CountedSteps
 from netprof.analysis.findings.doing import NO_TIMES, Doing, Of, what_it_did
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
@@ -76,14 +75,13 @@ def conclude_part(part: Part, baseline_s: float | None = None) -> Concluded:
     """Conclude from all hosts of a job; `baseline_s` is an iteration of one worker alone, in seconds."""
     times = in_order(part.times) if len(part.hosts) > 1 else part.times
     iterations = _iterations(part.job, times)
-    found = iterations.durations
     ranks = {pid: rank for host in part.hosts for pid, rank in host.told_ranks.items()}
     stragglers, asked, unasked = _stragglers(part) if part.job.stragglers_known else (None, (), 0)
     return Concluded(
         job=part.job,
         hosts=part.hosts,
         iterations=without_times(iterations),
-        scaling=scaling(splits_of(times), ranks, found.phases.total if found else None, baseline_s),
+        scaling=scaling(iterations, ranks, baseline_s),
         stragglers=stragglers,
         asked=asked,
         unasked=unasked,

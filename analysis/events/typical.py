@@ -9,6 +9,8 @@ import numpy as np
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.tables.columns import Int64
 
+_AHEAD = 1.5
+
 
 @dataclass(frozen=True)
 class Phases:
@@ -72,6 +74,14 @@ def durations(iterations: IterationTimes) -> Durations | None:
         phases=_phases(iterations, middle_half(lengths)),
         all_time=_phases(iterations),
     )
+
+
+def is_ahead(mean: float, median: float) -> bool:
+    """Tell from how long it takes to launch an iteration, in any unit, whether a host that only launches is ahead.
+
+    It launches many at once then, and waits for them now and then: the mean is far above the median.
+    """
+    return mean > _AHEAD * median
 
 
 def middle_half(duration_ns: Int64) -> Int64:

@@ -13,7 +13,7 @@ import numpy as np
 from netprof.analysis.definitions import INFERRED, ITERATION, PHASES, STEPS, Definition
 from netprof.analysis.events import phases
 from netprof.analysis.events.iterations import Dropped, IterationTimes
-from netprof.analysis.events.typical import Durations, durations
+from netprof.analysis.events.typical import Durations, durations, is_ahead
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
 from netprof.analysis.inference.sources import (
     InferenceOutcome,
@@ -27,8 +27,6 @@ from netprof.units import duration, share
 
 _STANDS_OUT = 0.02
 """By how much the exposed share of all time differs from the typical iteration's, before it is shown beside it."""
-_AHEAD = 1.5
-"""The mean iteration over the median beyond which a host that only launches is ahead of its GPUs most of the time."""
 _STATISTICS = ("median_s", "mean_s", "p10_s", "p90_s", "min_s", "max_s")
 
 
@@ -73,7 +71,7 @@ class IterationsFinding:
     def runs_ahead(self) -> bool:
         """Whether the host only launches iterations, many of them sooner than they are performed."""
         found = self.durations
-        return self.only_launch and found is not None and found.mean_s > _AHEAD * found.median_s
+        return self.only_launch and found is not None and is_ahead(found.mean_s, found.median_s)
 
     @property
     def why_unknown(self) -> str:

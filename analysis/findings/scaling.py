@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.definitions import SCALING as DEFINITION
 from netprof.analysis.events.split import Split, splits_of
-from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.section import Analysis, Section
 from netprof.errors import NetprofError
 from netprof.units import count, duration
@@ -86,14 +86,14 @@ class Scaling:
         )
 
 
-def scaling(
-    splits: Sequence[Split], ranks: Mapping[int, int], typical_s: float | None, baseline_s: float | None = None
-) -> Scaling | None:
-    """Return the scaling factors; None without iterations. `ranks` are numbers by pid.
+def scaling(found: IterationsFinding, ranks: Mapping[int, int], baseline_s: float | None = None) -> Scaling | None:
+    """Return the scaling factors; None without iterations, or where they are only seen to be launched.
 
-    `typical_s` is the typical iteration, `baseline_s` that of one worker alone on the same batch, in seconds.
+    `ranks` are numbers by pid. `baseline_s` is how long an iteration takes one worker alone, in seconds, where that was
+    measured: the factor is then the baseline over the typical iteration.
     """
-    if not splits or not typical_s:
+    splits, typical_s = splits_of(found.times), found.durations.phases.total if found.durations else None
+    if found.only_launch or not splits or not typical_s:
         return None
     measured = None if baseline_s is None else baseline_s / typical_s
     return Scaling(tuple(_pace(split, ranks) for split in splits), measured, baseline_s)
@@ -124,12 +124,7 @@ def _largest_group(analysis: Analysis) -> int:
 
 
 def _conclude(analysis: Analysis) -> Scaling | None:
-    if analysis.of(ITERATIONS).only_launch:
-        return None
-    durations = analysis.of(ITERATIONS).durations
-    typical_s = durations.phases.total if durations else None
-    splits = splits_of(analysis.of(ITERATIONS).times)
-    return scaling(splits, analysis.evidence.ranks, typical_s, analysis.evidence.baseline_s)
+    return scaling(analysis.of(ITERATIONS), analysis.evidence.ranks, analysis.evidence.baseline_s)
 
 
 def _document(found: Scaling | None) -> dict[str, Any]:

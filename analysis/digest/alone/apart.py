@@ -17,7 +17,6 @@ from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.digest.passages import NumberedStreams, streams_of
 from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.iterations import IterationTimes, narrow
-from netprof.analysis.events.split import splits_of
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
 from netprof.analysis.findings.scaling import Scaling, scaling
 from netprof.analysis.hosts.by_collectives import needs_all
@@ -131,7 +130,7 @@ def conclude_apart(
     times = in_order(in_span(part.times, span))
     iterations = _iterations(jobs, times)
     bounded = any(job.bounded for job in jobs)
-    found, windows = iterations.durations, (part.steps if bounded else accounted(times).of_most()).windows
+    windows = (part.steps if bounded else accounted(times).of_most()).windows
     ranks = {pid: rank for host in hosts.values() for pid, rank in host.told_ranks.items()}
     bounds = bounds_ns({number: host.host.clock for number, host in hosts.items()})
     for_all = part.latest[0].where(needs_all(reference.events))
@@ -149,7 +148,7 @@ def conclude_apart(
         hosts=hosts,
         span_ns=span,
         iterations=without_times(iterations),
-        scaling=scaling(splits_of(times), ranks, found.phases.total if found else None, baseline_s),
+        scaling=scaling(iterations, ranks, baseline_s),
         arrivals=arrivals_of(for_all, bounds, windows.begin_ns, windows.end_ns),
         world=world,
     )

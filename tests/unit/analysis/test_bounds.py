@@ -19,6 +19,8 @@ from synthetic import (
     WIRE_TO,
     Job,
     K,
+    enqueued,
+    launched_ahead,
     with_late_rank,
 )
 
@@ -45,7 +47,6 @@ from netprof.views.perfetto import events
 
 LAUNCHED = 41 * MS  # the last bucket
 OPTIMIZER = 170 * MS
-FLOAT32 = 7
 PAYLOAD = PAYLOAD_PER_BIN * (WIRE_TO - WIRE_FROM) // MS
 PACKED = 1 * MS + PAYLOAD // 4 + round(0.05 * (WIRE_TO - LAUNCHED))  # half of the bytes at 2 GB/s, and late
 
@@ -56,24 +57,6 @@ def hidden(iterations: int = 10) -> Job:
     for rank in range(job.ranks):
         for step in range(job.iterations + 1):
             job.mark(START_NS + step * ITERATION_NS + OPTIMIZER, 100 + rank, K.OPTIMIZER_STEP)
-    return job
-
-
-def enqueued(last_share: float = 0.5, launch: int = 25 * MS) -> Job:
-    """The same on GPUs: two all-reduces are enqueued long before the wire moves, the last of them with a share."""
-    job = Job().fill()
-    kept = (K.DDP_FORWARD, K.DDP_BACKWARD, K.DDP_STATS)
-    job.marks = [mark for mark in job.marks if mark[3] in kept]
-    elements = 10_000_000
-    for rank in range(job.ranks):
-        for step in range(job.iterations + 1):
-            at = START_NS + step * ITERATION_NS + launch
-            for number, share in enumerate((1 - last_share, last_share)):
-                when, pid = at + number * MS, 100 + rank
-                job.mark(when, pid, K.BUCKET_LAUNCH, number)
-                row = (when + 1000, pid, pid, int(K.NCCL_ALL_REDUCE), round(elements * share), 1 << 8 | FLOAT32, 0xC0)
-                job.marks.append(row)
-            job.mark(at + 3 * MS, 100 + rank, K.DDP_WAIT)
     return job
 
 
@@ -332,9 +315,7 @@ def test_a_host_that_never_waits_for_its_gpu_may_be_steps_ahead(tmp_path: Path) 
 
 
 def test_the_pace_of_gpus_whose_host_launches_many_steps_at_once_is_the_mean(tmp_path: Path) -> None:
-    job, together = enqueued(), 5 * ITERATION_NS
-    at_once = [START_NS + (mark[0] - START_NS) // together * together for mark in job.marks]
-    job.marks = [(at + (mark[0] - at) // 50, *mark[1:]) for at, mark in zip(at_once, job.marks, strict=True)]
+    job = launched_ahead(enqueued())
     analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
     found = analysis.of(ITERATIONS)
     assert found.runs_ahead

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import ITERATION_NS, MS, START_NS, WIRE_TO, Job, K
-from unit.analysis.test_bounds import enqueued, hidden
+from synthetic import ITERATION_NS, MS, START_NS, WIRE_TO, Job, K, enqueued
+from unit.analysis.test_bounds import hidden
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.bounds import BOUNDS

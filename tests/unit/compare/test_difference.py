@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import Job
+from synthetic import ITERATION_NS, Job, enqueued, launched_ahead
 
 from netprof.analysis.compare.difference import LESS, MORE, SAME, UNSURE, Difference, compare
 from netprof.analysis.compare.run import Run, read_run
@@ -158,6 +158,20 @@ def test_a_long_recording_is_read_in_pieces_as_it_is_at_once(tmp_path: Path) -> 
     assert whole.values.keys() == pieces.values.keys()
     for name, each in whole.values.items():
         np.testing.assert_allclose(pieces.values[name], each, err_msg=name)
+
+
+def test_a_host_ahead_of_its_gpus_is_compared_by_what_they_perform(tmp_path: Path) -> None:
+    found = read_run(TraceReader(launched_ahead(enqueued(iterations=40)).write(tmp_path / "t.netprof")))
+    assert np.median(found.values["iteration"]) == pytest.approx(ITERATION_NS / 1e9, rel=0.02)
+    assert found.iterations > 30
+    assert any("launches and bytes" in note for note in compare(found, found).notes)
+
+
+def test_launches_of_a_host_ahead_tell_no_times_where_bytes_do_not_either(tmp_path: Path) -> None:
+    job = launched_ahead(enqueued(iterations=40))
+    job.wire = []
+    with pytest.raises(TraceError, match="no whole iterations"):
+        read_run(TraceReader(job.write(tmp_path / "t.netprof")))
 
 
 def test_too_few_iterations_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hidden_ends import ENDS, without
 from made_alone import apart, digested, document, of_traces
-from synthetic import MS, Job, with_late_rank
+from synthetic import MS, Job, enqueued, launched_ahead, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
@@ -82,6 +83,18 @@ def test_one_digest_of_all_ranks(tmp_path: Path) -> None:
     found, whole = together([trace], tmp_path / "digests"), document(analyze(TraceReader(trace)))
     assert found["waiting_bounds"] == whole["waiting_bounds"] != None  # noqa: E711
     assert found["verdict"] == whole["verdict"]
+
+
+@pytest.mark.parametrize("job", [enqueued, lambda: launched_ahead(enqueued())], ids=["in step", "ahead"])
+def test_jobs_on_gpus(job: Callable[[], Job], tmp_path: Path) -> None:
+    trace = job().write(tmp_path / "gpus.netprof")
+    found, whole = together([trace], tmp_path / "digests"), document(analyze(TraceReader(trace)))
+    assert found["iterations"] == whole["iterations"]
+    assert found["scaling_factor"] is whole["scaling_factor"] is None
+    alone = digested([trace], tmp_path / "alone")
+    assert alone["scaling_factor"] is None
+    ahead = [[note for note in each["notes"] if "ahead of its GPUs" in note] for each in (found, alone, whole)]
+    assert ahead[0] == ahead[1] == ahead[2]
 
 
 def test_a_rank_that_is_seen_to_be_done_waits_as_long_as_it_does(tmp_path: Path) -> None:
