@@ -39,7 +39,11 @@ class Budget:
         self._unpacked_bytes = 0
 
     def spend(self, descriptor: int, offset: int) -> None:
-        """Count the message at `offset`. Raises ValueError where the file unpacks to more than it may, OSError."""
+        """Count the message at `offset`.
+
+        Raises ValueError where the file unpacks to more than it may or describes a batch at a length that none has,
+        OSError.
+        """
         if offset < self._counted_to:
             return
         head = os.pread(descriptor, 8, offset)
@@ -48,7 +52,9 @@ class Budget:
         length = length if marker == _CONTINUES else marker
         if not length:
             return  # the end, of which Arrow knows more
-        description = os.pread(descriptor, min(length, _MOST_DESCRIPTION_BYTES), begin)
+        description = os.pread(descriptor, min(length, _MOST_DESCRIPTION_BYTES + 1), begin)
+        if len(description) > _MOST_DESCRIPTION_BYTES:
+            raise ValueError(f"a batch is described in more than {_MOST_DESCRIPTION_BYTES >> 20} MiB")
         if len(description) < length:
             return
         body = begin + length

@@ -108,6 +108,26 @@ def test_what_says_that_it_unpacks_to_more_than_it_may_is_refused(tmp_path: Path
         spend(tmp_path / "t", Budget(), places)
 
 
+def described(path: Path, length: int) -> int:
+    """Write a table whose one batch is described in so many bytes; returns where the batch begins."""
+    (place, _), data = huge(path, 8000), path.read_bytes()
+    (before,) = struct.unpack_from("<I", data, place + 4)
+    body = place + 8 + before
+    longer = data[place + 8 : body].ljust(length, b"\0")
+    path.write_bytes(data[: place + 4] + struct.pack("<I", length) + longer + data[body:])
+    return place
+
+
+def test_what_is_described_at_any_length_counts_or_is_refused(tmp_path: Path) -> None:
+    """Else who makes a description longer than any would have its batch unpack to as much as it likes."""
+    budget, place = Budget(), described(tmp_path / "t", 16 << 20)
+    spend(tmp_path / "t", budget, [place])
+    assert budget._unpacked_bytes > 8000
+    place = described(tmp_path / "t", (16 << 20) + 1)
+    with pytest.raises(ValueError, match="a batch is described in more than 16 MiB"):
+        spend(tmp_path / "t", Budget(), [place])
+
+
 @pytest.mark.parametrize("stated", [-2, -(1 << 62)])
 def test_a_size_below_none_is_endless(stated: int, tmp_path: Path) -> None:
     places = huge(tmp_path / "t", stated)
