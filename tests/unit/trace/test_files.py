@@ -232,6 +232,41 @@ def test_a_link_that_takes_the_place_of_a_folder_leads_nowhere(tmp_path: Path, m
     assert list(elsewhere.iterdir()) == []
 
 
+def test_nor_does_one_that_takes_its_place_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    real = Path.resolve
+
+    def exchanged(path: Path) -> Path:
+        found = real(path)
+        found.rmdir()
+        found.symlink_to(tmp_path / "elsewhere")
+        return found
+
+    monkeypatch.setattr(Path, "resolve", exchanged)
+    with pytest.raises(NotADirectoryError):
+        make_folder(tmp_path / "a")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
+def test_nor_does_another_user_s_that_takes_the_place_of_one_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put there while the folder was made: what is made then lies where the link leads, and is not gone through."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    real = Path.mkdir
+
+    def exchanged(path: Path, **how: bool) -> None:
+        (tmp_path / "a").rmdir()
+        (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
+        os.lchown(tmp_path / "a", 65534, 65534)
+        real(path, **how)
+
+    monkeypatch.setattr(Path, "mkdir", exchanged)
+    with pytest.raises(NetprofError, match="a is a symbolic link of another user"):
+        make_folder(tmp_path / "a" / "b")
+
+
 def make_trace(path: Path) -> Path:
     path.mkdir(parents=True)
     (path / "meta.json").touch()
