@@ -203,6 +203,8 @@ META: list[tuple[str, Any]] = [
     ("started_ns", 10**400),
     ("started_ns", -1),
     ("stopped_ns", 1),
+    ("host", 7),
+    ("warnings", [7]),
     ("warnings", "text"),
     ("warnings", {"0": "text"}),
     ("clock", {"monotonic_ns": 1, "realtime_ns": 10**30}),
@@ -243,6 +245,13 @@ def test_the_most_that_a_recorder_describes(described: dict[str, Any], trace: Pa
     (trace / "meta.json").write_text(json.dumps(document))
     read = asdict(TraceReader(trace).meta)
     assert {key: [*read[key]] if key == "warnings" else read[key] for key in described} == described
+
+
+def test_a_whole_number_is_one_where_others_may_be(trace: Path) -> None:
+    document = asdict(TraceReader(trace).meta) | {"cost": {"wall_s": 2}}
+    (trace / "meta.json").write_text(json.dumps(document))
+    wall_s = TraceReader(trace).meta.cost.wall_s
+    assert (wall_s, type(wall_s)) == (2.0, float)
 
 
 def test_every_limit_is_one_that_the_recorder_keeps(trace: Path) -> None:
@@ -295,7 +304,9 @@ def test_logs_and_timelines_go_the_same_way(make: Callable[[Path], None], tmp_pa
         read_timeline(tmp_path / "log")
 
 
-def test_a_table_that_unpacks_without_end_is_left_where_it_begins_to(trace: Path) -> None:
+@pytest.fixture
+def endless(trace: Path) -> Path:
+    """A trace with a table of 20 batches, all alike, that unpack to more than they may."""
     schema, rows = tables()["tcp"], 400_000
     columns = [np.full(rows, START_NS if field.name == "time_ns" else 1) for field in schema]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -305,12 +316,30 @@ def test_a_table_that_unpacks_without_end_is_left_where_it_begins_to(trace: Path
         for _ in range(20):
             stream.write_batch(batch)
     assert 20 * batch.nbytes > 5 * ALLOWANCE_BYTES
-    reader, may_be = TraceReader(trace), budget_bytes((trace / "tcp.arrows").stat().st_size)
+    return trace
+
+
+def test_a_table_that_unpacks_without_end_is_left_where_it_begins_to(endless: Path) -> None:
+    reader, may_be = TraceReader(endless), budget_bytes((endless / "tcp.arrows").stat().st_size)
     for _ in range(2):  # what was counted once is not counted again
-        assert may_be - batch.nbytes < reader.table("tcp").nbytes <= may_be
+        batches = list(reader.batches("tcp"))
+        assert may_be - batches[0].nbytes < sum(batch.nbytes for batch in batches) <= may_be
     (said,) = reader.damage
     assert "tcp.arrows" in said
     assert "unpack to more than" in said
+
+
+def test_so_it_is_where_its_batches_are_asked_for_by_their_places(endless: Path) -> None:
+    table = endless / "tcp.arrows"
+    with pa.OSFile(str(table), mode="r") as file:
+        pa.ipc.read_message(file)
+        first = file.tell()
+        pa.ipc.read_message(file)
+        size = file.tell() - first
+    reader, may_be = TraceReader(endless), budget_bytes(table.stat().st_size)
+    batches = list(reader.batches_at("tcp", range(first, first + 20 * size, size)))
+    assert may_be - batches[0].nbytes < sum(batch.nbytes for batch in batches) <= may_be
+    assert "unpack to more than" in reader.damage[0]
 
 
 def test_a_trace_is_read_without_pandas(tmp_path: Path) -> None:

@@ -148,6 +148,16 @@ def test_entries_are_those_of_the_event_itself(tmp_path: Path) -> None:
     assert (found.pids, found.rank, found.base_ns) == (frozenset({7}), None, 0)
 
 
+@pytest.mark.parametrize("zipped", [False, True])
+def test_how_far_a_profile_is_read_is_told_as_it_is_on_the_way(zipped: bool, tmp_path: Path) -> None:
+    path = profile(tmp_path / "p", *(event(at) for at in range(10_000)), zipped=zipped)
+    size, told = path.stat().st_size, list[tuple[int, int]]()
+    read_kineto(path, on_read=lambda done, of: told.append((done, of)))
+    assert told == sorted(told)
+    assert told[-1] == (size, size)
+    assert any(0 < done < size == of for done, of in told)
+
+
 def test_a_copy_is_what_was_packed(tmp_path: Path) -> None:
     path = profile(tmp_path / "p", *(event(at) for at in range(10_000)), zipped=True)
     out = io.BytesIO()

@@ -76,6 +76,10 @@ def test_columns_of_a_slice_are_those_of_the_slice() -> None:
     assert to_numpy(pa.array([], pa.int64())).tolist() == []
 
 
+def test_a_column_of_no_values_needs_no_memory_to_look_at() -> None:
+    assert to_numpy(pa.Array.from_buffers(pa.uint8(), 0, [None, None])).tolist() == []
+
+
 @pytest.fixture
 def shuffled(tmp_path: Path) -> TraceReader:
     """Ten batches of ten rows, each from all over the recording."""
@@ -114,6 +118,20 @@ def test_what_is_in_order_is_not_copied(tmp_path: Path) -> None:
     assert found.tables["counters"].first_ns.tolist() == [START_NS + MS * each for each in range(0, 100, 10)]
     assert found.tables["counters"].last_ns.tolist() == [START_NS + MS * each for each in range(9, 100, 10)]
     assert found.tables["counters"].rows.tolist() == [10] * 10
+
+
+def test_of_a_part_only_the_batches_are_read_that_it_touches(tmp_path: Path) -> None:
+    """What lies before and after it may be damaged: nobody has looked."""
+    writer = TraceWriter(tmp_path / "t", Job().meta())
+    for first, value in ((0, -(1 << 63)), (10, 10), (20, -(1 << 63))):
+        moments = START_NS + MS * np.arange(first, first + 10)
+        writer.append("counters", {"series": np.ones(10), "time_ns": moments, "value": [value] * 10})
+    writer.close(Job().meta())
+    found = TraceIndex(reader := TraceReader(tmp_path / "t"))
+    assert found.table("counters", START_NS + 10 * MS, START_NS + 20 * MS).column("value").to_pylist() == [10] * 10
+    assert reader.damage == ()
+    assert found.table("counters", START_NS + 10 * MS, START_NS + 21 * MS).num_rows == 10
+    assert len(reader.damage) == 1
 
 
 def test_a_single_edge_is_not_worth_a_copy(shuffled: TraceReader) -> None:

@@ -146,13 +146,12 @@ def test_meta_that_is_not_ours(text: str, words: str, tmp_path: Path) -> None:
         read_meta(Directory(tmp_path))
 
 
-def test_meta_may_be_so_large_and_no_larger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netprof.trace.meta._MAX_BYTES", 2 << 20)
+def test_meta_may_be_so_large_and_no_larger(tmp_path: Path) -> None:
     text = json.dumps(dataclasses.asdict(META))
-    (tmp_path / "meta.json").write_text(text.ljust(2 << 20))
+    (tmp_path / "meta.json").write_text(text.ljust(16 << 20))
     assert read_meta(Directory(tmp_path)) == META
-    (tmp_path / "meta.json").write_text(text.ljust((2 << 20) + 1))
-    with pytest.raises(TraceError, match="is larger than 2 MiB"):
+    (tmp_path / "meta.json").write_text(text.ljust((16 << 20) + 1))
+    with pytest.raises(TraceError, match="is larger than 16 MiB"):
         read_meta(Directory(tmp_path))
 
 
