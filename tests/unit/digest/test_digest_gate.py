@@ -27,6 +27,8 @@ from netprof.trace.digest import (
     digests_in,
     job_of,
     made_name,
+    made_together,
+    read_json,
     read_table,
     write_json,
     write_table,
@@ -203,6 +205,42 @@ def test_a_table_may_be_so_large_and_no_larger(
     monkeypatch.setattr(f"netprof.trace.digest.{limit}", size - 1)
     with pytest.raises(TraceError, match=said):
         read_table(tmp_path, "t", {"a": int})
+
+
+@pytest.mark.parametrize(("rows", "passes"), [(4000, True), (40_000, False)])
+def test_a_large_table_may_be_a_hundred_times_its_file(
+    rows: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netprof.trace.digest._SMALL_BYTES", 0)
+    write_table(Directory(tmp_path), "t", {"a": [7] * rows}, {"a": int})
+    assert (8 * rows <= 100 * (tmp_path / "t.parquet").stat().st_size) == passes
+    with nullcontext() if passes else pytest.raises(TraceError, match="unpacks to more than any digest"):
+        assert len(read_table(tmp_path, "t", {"a": int})["a"]) == rows
+
+
+@pytest.mark.parametrize(("rows", "passes"), [(8 << 20, True), ((8 << 20) + 1, False)])
+def test_a_table_whose_file_is_small_may_take_64_mib_and_no_more(rows: int, passes: bool, tmp_path: Path) -> None:
+    write_table(Directory(tmp_path), "t", {"a": np.full(rows, 7)}, {"a": int})
+    with nullcontext() if passes else pytest.raises(TraceError, match="unpacks to more than any digest"):
+        assert len(read_table(tmp_path, "t", {"a": int})["a"]) == rows
+
+
+def test_a_document_may_be_so_large_and_no_larger(tmp_path: Path) -> None:
+    (tmp_path / "d.json").write_text('{"schema":1}'.ljust(16 << 20))
+    assert read_json(tmp_path / "d.json") == {"schema": 1}
+    (tmp_path / "d.json").write_text('{"schema":1}'.ljust((16 << 20) + 1))
+    with pytest.raises(TraceError, match="is larger than 16 MiB"):
+        read_json(tmp_path / "d.json")
+
+
+def test_of_a_job_s_folder_it_is_said_what_was_made_there_or_that_it_cannot_be_read(tmp_path: Path) -> None:
+    for name in ("_job-0123456789abcdef.json", "_job-0000000000000001.json", "_job-1.json", "_job-1.json.partial"):
+        (tmp_path / name).touch()
+    assert made_together(tmp_path) == ["0000000000000001", "0123456789abcdef"]
+    for path, why in ((tmp_path / "absent", "No such file"), (tmp_path / "_job-1.json", "Not a directory")):
+        with pytest.raises(TraceError, match=f"cannot read {path}: {why}") as caught:
+            made_together(path)
+        assert caught.value.hint == "name the folder that netprof digest made"
 
 
 @pytest.mark.parametrize(("rows", "passes"), [(1 << 11, True), ((1 << 11) + 1, False)])

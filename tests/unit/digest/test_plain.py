@@ -39,12 +39,23 @@ class Outer:
     maybe: float | None
     several: tuple[Inner, ...]
     pair: tuple[int, str]
+    one: tuple[int]
     by_key: dict[Key, int]
     colour: Colour
     among: frozenset[int]
 
 
-WHOLE = Outer(7, True, None, (Inner(0.5), Inner(1.0, "é")), (1, "a"), {Key(3, "eth0"): 5}, Colour.GREEN, frozenset({4}))
+WHOLE = Outer(
+    number=7,
+    known=True,
+    maybe=None,
+    several=(Inner(0.5), Inner(1.0, "é")),
+    pair=(1, "a"),
+    one=(2,),
+    by_key={Key(3, "eth0"): 5},
+    colour=Colour.GREEN,
+    among=frozenset({4}),
+)
 
 
 def through(kind: type[Any], value: Any) -> Any:
@@ -103,6 +114,20 @@ def test_spreads_even_of_nothing(values):
 )
 def test_what_does_not_fit_is_refused(change):
     with pytest.raises((TypeError, ValueError)):
+        from_plain(Outer, to_plain(WHOLE) | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"pair": [1]}, "pair has 1 values, not 2"),
+        ({"pair": [1, "a", "b"]}, "pair has 3 values, not 2"),
+        ({"one": []}, "one has 0 values, not 1"),
+        ({"by_key": [[[3], 5]]}, "by_key has 1 values, not 2"),
+    ],
+)
+def test_of_values_that_are_too_few_or_too_many_it_is_said_how_many_there_are(change: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
         from_plain(Outer, to_plain(WHOLE) | change)
 
 

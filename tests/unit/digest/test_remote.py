@@ -176,6 +176,15 @@ def test_so_for_what_hosts_have_in_common(digests, memory):
         assert beside == {each.name for each in (digests / "job=y").glob("_job-*.json")} != set()
 
 
+@pytest.mark.parametrize("named", ["job=y/host=n0", "job=y/host=*"])
+def test_what_the_folders_are_called_that_a_job_s_lies_in_does_not_matter(named, digests, memory):
+    """What lies around it is not copied, and may be called as no folder of a digest is."""
+    memory.put(str(digests / "job=y"), "/bucket/Übung/.hidden/job=y", recursive=True)
+    there = sources(fetched(f"memory://bucket/Übung/.hidden/{named}"))
+    assert [each.host.name for each in there] == [each.host.name for each in sources(digests / named)]
+    assert {each.job.name for each in there} == {"job=y"}
+
+
 def test_storage_that_fails_on_the_way_is_one_line(memory, monkeypatch):
     def failing(*given, **more):
         raise RuntimeError("the bucket\nis gone")
