@@ -342,6 +342,27 @@ def test_captures_of_no_use(packets: list[Packet], link_type: int, message: str,
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize(
+    ("packet", "kept", "hint"),
+    [
+        (LINK / IP(src=A, dst=B) / UDP(sport=1, dport=2), 100, "capture where the job's traffic is"),
+        (sent(0, 1000), 40, "capture with more of each packet (tcpdump -s 128)"),
+    ],
+)
+def test_what_to_do_about_a_capture_without_streams(packet: Packet, kept: int, hint: str, tmp_path: Path) -> None:
+    wrpcap(str(tmp_path / "a.pcap"), [Raw(bytes(packet)[:kept])], linktype=1)
+    with pytest.raises(NetprofError, match="none of TCP or RoCE") as error:
+        import_capture(tmp_path / "a.pcap", tmp_path / "t", CaptureOptions(MS), lambda done, total: None)
+    assert error.value.hint == hint
+
+
+def test_an_address_that_no_packet_has(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", [sent(0, 0, "S"), sent(0, 1000)])
+    with pytest.raises(NetprofError, match=r"10\.0\.0\.9 is not in .*a\.pcap"):
+        report(path, tmp_path / "t", host="10.0.0.9")
+    assert not (tmp_path / "t").exists()
+
+
 @pytest.mark.parametrize("simple", [True, False])
 def test_packets_without_a_time_are_no_empty_capture(simple: bool, tmp_path: Path) -> None:
     """Simple blocks of a pcapng have none, and packets that were made up may be of time 0."""

@@ -20,7 +20,7 @@ from netprof.session import attach as attach_module
 from netprof.session import rights as rights_module
 from netprof.session.attach import INTERRUPTED, AfterTheJob, BrokenOff, StopRequest, record, stop_on_signals
 from netprof.session.options import RecordingOptions
-from netprof.session.recorder import Recorder
+from netprof.session.recorder import TICK_S, Recorder
 from netprof.session.rights import Rights
 
 META = Meta("0", "h", "b", "k", Clock(0, 0), (), 1, 0)
@@ -32,7 +32,8 @@ class FakeRecorder:
     def __init__(self, **options: Any) -> None:
         self.options = RecordingOptions(Path("t"), **options)
         self.ticks, self.lasts = 0, 50
-        self.job = SimpleNamespace(over=lambda: self.ticks >= self.lasts, wait=lambda timeout_s: None)
+        self.waited_s: list[float] = []
+        self.job = SimpleNamespace(over=lambda: self.ticks >= self.lasts, wait=self.waited_s.append)
         self.progress = SimpleNamespace(iterations=0)
         self.meta = META
         self.started_ns = 1000
@@ -67,6 +68,7 @@ def test_it_ends_with_the_job() -> None:
     outcome = go(recorder)
     assert (recorder.ticks, recorder.reasons) == (50, ["the job ended"])
     assert (outcome.meta, outcome.interrupted, outcome.failure) == (META, False, None)
+    assert recorder.waited_s == [TICK_S] * 50, "it keeps no CPU busy"
 
 
 @pytest.mark.parametrize(("duration_ns", "ticks"), [(100, 9), (101, 10), (10**9, 50)])
