@@ -62,7 +62,6 @@ def _become(argv: Sequence[str], gate: int) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     if os.read(gate, 1) != b"!":
         os._exit(EXIT_NOT_EXECUTABLE)
-    os.close(gate)
     try:
         os.execvp(argv[0], list(argv))  # noqa: S606 - running the person's command is what 'netprof run' is for
     except OSError as error:
