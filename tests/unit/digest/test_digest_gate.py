@@ -163,9 +163,17 @@ def test_the_command_says_so_in_one_line(host):
 
 
 def test_where_no_digest_can_be_read_the_first_says_why(tmp_path: Path) -> None:
-    with pytest.raises(TraceError) as error:
-        _first_reference([(n, DigestPlace(tmp_path, tmp_path / name)) for n, name in enumerate(("first", "second"))])
-    assert "first" in error.value.message
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "_digest.json").write_text('{"schema": 99}')
+    places = [DigestPlace(tmp_path, tmp_path / name) for name in ("first", "second")]
+    for order, message, hint in (
+        (places, "first/_digest.json: No such file", "name what netprof digest wrote"),
+        (places[::-1], "second/_digest.json has a newer schema", "read it with a newer netprof"),
+        (places[:1], "first/_digest.json: No such file", "name what netprof digest wrote"),
+    ):
+        with pytest.raises(TraceError, match=message) as error:
+            _first_reference(list(enumerate(order)))
+        assert error.value.hint == hint
 
 
 def _raise_inside(error: type[Exception]) -> None:

@@ -160,6 +160,21 @@ def test_a_description_is_looked_at_once_a_second_and_read_where_it_is_another(g
     assert followed.ended
 
 
+def test_what_is_added_ends_the_silence(growing, monkeypatch):
+    now_s = [1000.0]
+    monkeypatch.setattr(live_follow, "time", SimpleNamespace(monotonic=lambda: now_s[0], time=time.time))
+    followed = FollowedTrace(growing.path)
+    assert list(followed.fresh())
+    now_s[0] += 100
+    assert followed.is_silent
+    growing.grow(2)
+    assert list(followed.fresh())
+    assert not followed.is_silent
+    now_s[0] += 100
+    assert list(followed.fresh()) == []
+    assert followed.is_silent
+
+
 def test_how_long_a_trace_has_been_silent_is_told_by_the_newest_of_its_files(growing):
     growing.grow(2)
     files = [growing.path / "meta.json", *growing.path.glob("*.arrows")]
