@@ -37,6 +37,7 @@ def test_a_job_is_run_and_recorded(without_rights: None, tmp_path: Path) -> None
     assert outcome.meta.stop_reason == "the job ended"
     assert 0 < outcome.meta.started_ns < (outcome.meta.stopped_ns or 0)
     assert not outcome.interrupted
+    assert 0 < outcome.meta.cost.start_s < outcome.meta.cost.wall_s, "to attach took some time"
 
 
 def test_the_job_outlives_a_recording_that_is_over(without_rights: None, tmp_path: Path) -> None:
@@ -64,6 +65,13 @@ def test_what_netprof_is_told_the_job_is_told(
     script = f"trap 'exit 5' {name}; kill -{name} {os.getpid()}; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; exit 6"
     _, code = run(["sh", "-c", script], RecordingOptions(tmp_path / "t"), ["netprof"], lambda refused: None)
     assert code == (5 if passed else 6)
+
+
+def test_so_it_is_told_when_the_recording_is_over(without_rights: None, tmp_path: Path) -> None:
+    script = f"trap 'exit 5' TERM; sleep 1; kill -TERM {os.getpid()}; for i in 1 2 3 4 5 6; do sleep 0.1; done; exit 6"
+    options = RecordingOptions(tmp_path / "t", duration_ns=100_000_000)
+    outcome, code = run(["sh", "-c", script], options, ["netprof"], lambda refused: None)
+    assert (code, outcome.meta.stop_reason) == (5, "the duration was reached")
 
 
 def test_the_job_is_told_once(without_rights: None, not_under_nohup: None, tmp_path: Path) -> None:
