@@ -339,6 +339,13 @@ def test_who_was_done_later_and_computes_for_longer_is_late_by_that() -> None:
     ]
 
 
+def test_for_how_long_one_computed_is_told_by_its_last_wait_before() -> None:
+    waits = {A: Intervals(np.array([0, 100, 300]), np.array([20, 200, 340]))}
+    stretches = (A, 100, 200, LINK_FULL, NOBODY), (A, 300, 330, LATE_RANK, B)
+    its = (B, 100, 230, LINK_FULL, NOBODY)
+    assert rows(resolve_lateness(waiting(*stretches, its), waits))[1] == (A, 300, 330, LINK_FULL, NOBODY)
+
+
 def test_who_was_done_at_the_same_time_is_late_by_all() -> None:
     waits = {A: Intervals(np.array([0, 200]), np.array([100, 260]))}
     stretches = (A, 0, 100, LINK_FULL, NOBODY), (A, 200, 250, LATE_RANK, B)

@@ -135,8 +135,10 @@ def test_by_container_and_by_name(tree: ProcTree, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(NetprofError, match="fits --container"):
             pick(container=text)
     assert pick(name="myrun").pids == outside
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as several:
         pick(name="train.py")
+    assert several.value.choices[0].endswith(": --job --container trainer")
+    assert several.value.choices[1].endswith(f": netprof attach {outside[0]}")
     with pytest.raises(NetprofError, match=r"no training job on this host fits --name other\.py") as error:
         pick(name="other.py")
     assert (error.value.exit_code, len(error.value.choices)) == (1, 2)
