@@ -9,6 +9,7 @@ import re
 import stat
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -275,6 +276,16 @@ def test_what_stands_in_the_way_is_said_with_a_remedy(number: int, said: str, hi
 def test_the_disk_that_is_full_is_named_by_where_it_is_mounted(place: str) -> None:
     said = cannot_write(Path(place), OSError(errno.ENOSPC, "full")).message
     assert said.endswith("are left on /proc)")
+
+
+def test_of_a_disk_that_is_full_it_is_said_how_much_is_left_for_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel counts in pieces, and keeps some of those that are free for root."""
+    room = SimpleNamespace(f_bsize=1, f_frsize=1000, f_blocks=8_000_000, f_bfree=5000, f_bavail=3000)
+    monkeypatch.setattr("os.statvfs", lambda place: room)
+    said = cannot_write(tmp_path, OSError(errno.ENOSPC, "full")).message
+    assert "(3.00 MB of 8.00 GB are left on /" in said
 
 
 def test_files_of_a_trace_are_files_that_others_may_read(tmp_path: Path) -> None:
