@@ -135,14 +135,21 @@ def test_marks_and_flows_are_read_from_the_beginning_and_bytes_are_not(growing):
 
 
 @pytest.mark.parametrize(
-    ("after_s", "notice"), [(4.9, ""), (5.5, "nothing new for 6 s"), (900, "nothing new for 15 min")]
+    ("after_s", "notice"),
+    [
+        (5, ""),
+        (5.5, "nothing new for 6 s"),
+        (599, "nothing new for 599 s"),
+        (600, "nothing new for 10 min"),
+        (10_800, "nothing new for 180 min"),
+    ],
 )
 def test_after_five_seconds_silence_is_said(after_s, notice, growing, monkeypatch):
     growing.grow(2)
     source = TraceSource(growing.path)
     source.look()
-    grew_s = source._trace._grew_s
-    monkeypatch.setattr(live_follow, "time", SimpleNamespace(monotonic=lambda: grew_s + after_s))
+    source._trace._grew_s = 1000.0
+    monkeypatch.setattr(live_follow, "time", SimpleNamespace(monotonic=lambda: 1000.0 + after_s))
     assert (source.notice, source.ended) == (notice, ""), "whose recorder it was is not known: it is of another machine"
 
 
@@ -173,6 +180,17 @@ def test_what_is_added_ends_the_silence(growing, monkeypatch):
     now_s[0] += 100
     assert list(followed.fresh()) == []
     assert followed.is_silent
+
+
+def test_a_link_in_a_trace_tells_no_time_of_what_it_leads_to(growing, tmp_path):
+    growing.grow(2)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch()
+    (growing.path / "nic.arrows").unlink(missing_ok=True)
+    (growing.path / "nic.arrows").symlink_to(elsewhere)
+    for file in growing.path.iterdir():
+        os.utime(file, (time.time() - 500,) * 2, follow_symlinks=False)
+    assert FollowedTrace(growing.path).silent_s > 400
 
 
 def test_how_long_a_trace_has_been_silent_is_told_by_the_newest_of_its_files(growing):
