@@ -25,8 +25,8 @@ from netprof.analysis.inference.recurrence import (
     FEWEST,
     Recurrence,
     choose,
+    choose_about,
     find_recurrences,
-    nearest,
     whole_pattern,
 )
 from netprof.analysis.piece import Piece
@@ -137,7 +137,7 @@ def infer(onsets: Onsets, source: str, about: float | None = None) -> Inference:
     if len(onsets) <= FEWEST:
         return NoPeriod(source, f"only {len(onsets)} bursts between silences")
     found = find_recurrences(onsets)
-    recurrence = choose(found) if about is None else nearest(found, about)
+    recurrence = choose(found) if about is None else choose_about(found, about)
     if recurrence is None:
         return NoPeriod(source, "no amount repeats between the silences")
     if about is None:

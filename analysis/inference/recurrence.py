@@ -86,7 +86,7 @@ def _largest_scale(found: list[Recurrence], chosen: Recurrence) -> Recurrence:
     return max((r for r in same if r.score >= top - 0.02), key=lambda r: r.silence_ns)
 
 
-def nearest(found: list[Recurrence], about: float) -> Recurrence | None:
+def choose_about(found: list[Recurrence], about: float) -> Recurrence | None:
     """Return the recurrence whose amount is nearest to `about` of those that explain almost as much as any near it.
 
     None without any. Of those of the same amount, the scale that hides most is taken.

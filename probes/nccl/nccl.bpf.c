@@ -2,9 +2,9 @@
 /* What NCCL hands to its network, added up by connection and time bin where it is posted.
  *
  * NCCL asks its network to send or to receive, and asks again, as fast as it can, while that says "not now" (it writes
- * NULL where the request would be). So a call counts as posted unless it repeats the one before it on its connection, and
- * that was refused: the same request, data and size, and NULL still there. Whether a call is accepted is seen
- * when the next one comes, and not at its return: probing a return of C++ can end the process.
+ * NULL where the request would be). So a call counts as posted unless it repeats the one before it on its connection,
+ * and that was refused: the same request, data and size, and NULL still there. Whether a call is accepted is seen when
+ * the next one comes, and not at its return: probing a return of C++ can end the process.
  */
 #include "../kernel/process_ids.h"
 #include "../kernel/arguments.h"

@@ -32,7 +32,7 @@ def main() -> None:
         if failure:
             failures += 1
             print(f"case {number}: {failure}", flush=True)
-        if done % _SAY_EVERY == 0:
+        if done % _SAY_EVERY == 0 or done == len(numbers):
             print(f"{done} cases, {failures} failures, {peak >> 20} MiB", file=sys.stderr, flush=True)
     raise SystemExit(1 if failures else 0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +84,16 @@ def test_one_digest_of_all_ranks(tmp_path: Path) -> None:
     assert found["verdict"] == whole["verdict"]
 
 
-@pytest.mark.parametrize("job", [enqueued, lambda: launched_ahead(enqueued())], ids=["in step", "ahead"])
-def test_jobs_on_gpus(job: Callable[[], Job], tmp_path: Path) -> None:
-    trace = job().write(tmp_path / "gpus.netprof")
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_jobs_on_gpus(is_ahead: bool, tmp_path: Path) -> None:
+    trace = (launched_ahead(enqueued()) if is_ahead else enqueued()).write(tmp_path / "gpus.netprof")
     found, whole = together([trace], tmp_path / "digests"), document(analyze(TraceReader(trace)))
     assert found["iterations"] == whole["iterations"]
     assert found["scaling_factor"] is whole["scaling_factor"] is None
     alone = digested([trace], tmp_path / "alone")
     assert alone["scaling_factor"] is None
     ahead = [[note for note in each["notes"] if "ahead of its GPUs" in note] for each in (found, alone, whole)]
+    assert [len(notes) for notes in ahead] == [int(is_ahead)] * 3
     assert ahead[0] == ahead[1] == ahead[2]
 
 
