@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from netprof.session.rights import Rights
 INTERRUPTED = "interrupted"
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN_S = 0.001
 
 
 class StopRequest:
@@ -142,6 +144,7 @@ class AfterTheJob:
 
     def __init__(self) -> None:
         self._breaks_off = False
+        self._tells_others = sys.unraisablehook
 
     def __call__(self, number: int, frame: object) -> None:
         """Take a signal."""
@@ -150,13 +153,26 @@ class AfterTheJob:
             raise BrokenOff
 
     def __enter__(self) -> None:
+        signal.signal(signal.SIGALRM, self._break_off)
+        self._tells_others, sys.unraisablehook = sys.unraisablehook, self._not_raised
         self._breaks_off = True
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         self._breaks_off = False
-        for number in _STOP_SIGNALS:
+        for number in (*_STOP_SIGNALS, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)  # until Python is done: it goes back to the default before
+        sys.unraisablehook = self._tells_others
         return kind is BrokenOff
+
+    def _not_raised(self, lost: sys.UnraisableHookArgs) -> None:
+        """Take what Python lets not through, as what a finalizer raises: what breaks off is raised once more."""
+        if lost.exc_type is BrokenOff:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        else:
+            self._tells_others(lost)
+
+    def _break_off(self, number: int, frame: object) -> None:
+        raise BrokenOff
 
 
 def _kept_from_us(number: signal.Signals) -> bool:

@@ -35,15 +35,19 @@ class Child:
             os.write(self._gate, b"!")
         os.close(self._gate)
 
-    def abandon(self) -> None:
-        """End a process that was never released."""
+    def abandon(self) -> int | None:
+        """End a process that was never released; returns its exit code if somebody has killed it before, else None."""
         os.close(self._gate)  # it reads the end of the pipe and exits
-        os.waitpid(self.pid, 0)
+        code = self._wait(0)
+        return None if code == EXIT_NOT_EXECUTABLE else code
 
     def exit_code(self) -> int | None:
         """Return the exit code as a shell would (128 + signal for a killed one), None while it runs."""
+        return self._wait(os.WNOHANG)
+
+    def _wait(self, options: int) -> int | None:
         if self._status is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            ended, status = os.waitpid(self.pid, options)
             if ended:
                 self._status = os.waitstatus_to_exitcode(status)
         if self._status is None:
@@ -60,6 +64,8 @@ def _become(argv: Sequence[str], gate: int) -> NoReturn:
     """Wait for the gate to open, then execute `argv`; never returns."""
     for number in _IGNORED_BY_PYTHON:  # anything else stays as netprof was given it, under nohup for example
         signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it would be raised in a second netprof
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.read(gate, 1) != b"!":
         os._exit(EXIT_NOT_EXECUTABLE)
     try:

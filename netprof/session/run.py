@@ -46,10 +46,9 @@ def run(
             recorder.job.expect_changes()
             request.at_once = False
         except BaseException as error:
-            code = child.exit_code()
+            code = child.abandon()
             if code is not None and isinstance(error, NetprofError):
                 raise KilledBefore(code) from error
-            child.abandon()
             raise
         child.release()
         outcome = record(recorder, _ForChild(child, request), lambda progress: None)

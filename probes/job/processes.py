@@ -114,16 +114,22 @@ def _given(pid: int) -> Process:
             f"process {pid} ({stat.name}) is a thread of the kernel", _hint(pid, "give a pid of the job")
         )
     if stat.ended:
-        raise NetprofError(f"process {pid} ({stat.name}) has ended", "give a pid of a job that is running")
+        raise _has_ended(pid, stat)
     if process == os.getpid():
         raise UsageError(f"process {pid} is netprof itself", "give a pid of the training job")
     try:
         environment = procfs.read_environment(process, VARIABLES)
     except PermissionError as error:
         raise not_permitted(f"look into process {pid}", SYS_PTRACE, DAC_READ_SEARCH) from error
+    except ProcessLookupError as error:  # it has no memory any more
+        raise _has_ended(pid, stat) from error
     except OSError as error:
         raise _no_such_process(pid) from error
     return Process(stat, procfs.network_namespace(process), environment)
+
+
+def _has_ended(pid: int, stat: procfs.Stat) -> NetprofError:
+    return NetprofError(f"process {pid} ({stat.name}) has ended", "give a pid of a job that is running")
 
 
 def _no_such_process(pid: int) -> NetprofError:

@@ -27,27 +27,29 @@ class Restarting:
     """A torchrun that starts its two ranks again when one has failed."""
 
     def __init__(self, folder: Path) -> None:
-        words = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "5"]
+        words = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "50"]
         words += [str(TRAIN), "--gradient-mb", "1", "--data-ms", "20"]
-        self.launcher = subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", *words],
-            cwd=folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        self.said = folder / "launcher.stderr"
+        with self.said.open("wb") as said:
+            self.launcher = subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", *words],
+                cwd=folder,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=said,
+            )
         assert self.launcher.stdout is not None
         os.set_blocking(self.launcher.stdout.fileno(), False)
 
     def ranks(self) -> list[int]:
         """Return the pids of the next two that say that they train.
 
-        After a restart gloo sometimes connects nobody, also where nobody records: they are started once more then.
+        After a restart gloo often connects nobody, also where nobody records: they are started once more then.
         """
         assert self.launcher.stdout is not None
         said, begin_s, again_s = b"", time.monotonic(), time.monotonic() + CONNECTS_S
         while len(found := re.findall(rb"pid=(\d+) ", said)) < 2:
-            assert self.launcher.poll() is None, "torchrun has ended"
+            assert self.launcher.poll() is None, f"torchrun has ended: {self.said.read_text(errors='replace')}"
             assert time.monotonic() < begin_s + PATIENCE_S, f"no two ranks train: {said!r}"
             said += self.launcher.stdout.read() or b""
             if time.monotonic() > again_s:

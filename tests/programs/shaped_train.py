@@ -152,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--shape", required=True)
     parser.add_argument("--log", required=True)
-    args = parser.parse_args(namespace=argparse.Namespace(master=None, rank=None, world_size=None))
+    args = parser.parse_args(namespace=argparse.Namespace(master=None, rank=None, world_size=None, device="cpu"))
     torch.set_num_threads(1)
     torch.manual_seed(0)
     connect(args)

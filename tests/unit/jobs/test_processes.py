@@ -366,6 +366,19 @@ def test_a_zombie_has_ended() -> None:
             find_job([zombie.pid])
 
 
+def test_a_process_that_is_about_to_end_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is gone, and its environment with that: nobody hides it."""
+
+    def gone(pid: int, names: object) -> dict[str, str]:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(procfs, "read_environment", gone)
+    with subprocess.Popen(["sleep", "9"]) as process:
+        with pytest.raises(NetprofError, match="has ended"):
+            find_job([process.pid])
+        process.kill()
+
+
 @pytest.mark.skipif(
     "kthreadd" not in Path("/proc/2/comm").read_text() if Path("/proc/2").exists() else True,
     reason="no kernel threads to be seen",

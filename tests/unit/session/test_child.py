@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import time
 from collections.abc import Sequence
@@ -57,9 +58,20 @@ def test_nothing_begins_before_it_is_released(tmp_path: Path) -> None:
     time.sleep(0.2)
     assert Path(f"/proc/{child.pid}").exists()
     assert not (tmp_path / "began").exists()
-    child.abandon()
+    assert child.abandon() is None
     assert not Path(f"/proc/{child.pid}").exists()
     assert not (tmp_path / "began").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_who_is_killed_before_it_is_released_was_killed(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    child = Child(["true"])
+    time.sleep(0.2)  # else the signal may come before it waits
+    os.kill(child.pid, number)
+    assert child.abandon() == 128 + number
+    assert capfd.readouterr().err == ""
 
 
 def test_what_python_ignores_a_job_does_not(tmp_path: Path) -> None:

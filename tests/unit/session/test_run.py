@@ -110,8 +110,7 @@ def test_a_job_that_is_killed_before_it_begins_ends_as_it_would_have(
     without_rights: None, no_child_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(pids: list[int]) -> Any:
-        os.kill(pids[0], signal.SIGKILL)
-        time.sleep(0.1)
+        os.kill(pids[0], signal.SIGKILL)  # which takes a moment
         raise NetprofError("there is no such process")
 
     monkeypatch.setattr(run_module, "find_job", killed)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -189,6 +191,36 @@ def test_after_the_job_a_signal_breaks_off_what_is_done_once_and_never_ends_netp
     for number in NUMBERS:
         assert signal.getsignal(number) == signal.SIG_IGN
         os.kill(os.getpid(), number)
+
+
+def test_a_signal_in_a_finalizer_breaks_off_what_comes_after_it(
+    restored: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python drops what is raised there, and says so on stderr."""
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(lost.exc_type))
+    hook, after, done = sys.unraisablehook, AfterTheJob(), []
+
+    class Finalized:
+        def __init__(self, does: Callable[[], object]) -> None:
+            self.does = does
+
+        def __del__(self) -> None:
+            self.does()
+
+    with stop_on_signals(then=after):
+        pass
+    with after:
+        Finalized(lambda: int("nothing"))
+        Finalized(lambda: signal.raise_signal(signal.SIGHUP))
+        done.append("went on")
+        until_s = time.monotonic() + 10
+        while time.monotonic() < until_s:
+            pass
+        done.append("to its end")
+    assert (done, told) == (["went on"], [ValueError])
+    assert sys.unraisablehook is hook
+    signal.raise_signal(signal.SIGALRM)
 
 
 def test_what_is_broken_off_is_so_once(restored: None) -> None:
