@@ -165,7 +165,7 @@ class AfterTheJob:
         return kind is BrokenOff
 
     def _not_raised(self, lost: sys.UnraisableHookArgs) -> None:
-        """Take what Python lets not through, as what a finalizer raises: what breaks off is raised once more."""
+        """Take what was raised where nobody can catch it, as in a finalizer: what breaks off is raised once more."""
         if lost.exc_type is BrokenOff:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         else:

@@ -194,7 +194,7 @@ def test_after_the_job_a_signal_breaks_off_what_is_done_once_and_never_ends_netp
 
 
 def test_a_signal_in_a_finalizer_breaks_off_what_comes_after_it(
-    restored: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    restored: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python drops what is raised there, and says so on stderr."""
     told: list[Any] = []
