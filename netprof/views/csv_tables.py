@@ -36,5 +36,7 @@ def _harmless(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _harmless_text(array: Any) -> Any:
-    texts = [None if text is None else safe_text(text) for text in array.to_pylist()]
-    return pa.array([f"'{text}" if text and text.startswith(_FORMULA) else text for text in texts], pa.string())
+    distinct = array.dictionary_encode()  # a column of names says a few of them a million times
+    texts = [None if text is None else safe_text(text) for text in distinct.dictionary.to_pylist()]
+    harmless = [f"'{text}" if text and text.startswith(_FORMULA) else text for text in texts]
+    return pa.array(harmless, pa.string()).take(distinct.indices)

@@ -18,6 +18,8 @@ def safe_text(text: str, longest: int = LONGEST) -> str:
     `rich.text.Text`, never as a string with markup on.
     """
     shown = text if len(text) <= longest else text[: longest - 1] + "…"
+    if shown.isprintable():
+        return shown
     return "".join(_visible(character) for character in shown)
 
 

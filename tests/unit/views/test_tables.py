@@ -97,6 +97,19 @@ def test_a_formula_in_a_name_stays_text_in_csv(text: str, tmp_path: Path) -> Non
     assert pq.read_table(tmp_path / "flows.parquet")["device"][0].as_py() == text
 
 
+def test_a_name_that_many_rows_repeat_is_made_harmless_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(csv_tables, "safe_text", lambda text: asked.append(text) or text)
+    counts = []
+    for iterations in (10, 40):
+        folder = tmp_path / f"{iterations}"
+        folder.mkdir()
+        csv_tables.fill(report_on(Job(iterations=iterations).fill(), folder), folder)
+        counts.append(len(asked))
+        asked.clear()
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize("lost", ["marks", "wire"])
 def test_empty_tables_are_written_too(lost: str, tmp_path: Path) -> None:
     job = Job(rate_bps=None, world_size=None).fill()
