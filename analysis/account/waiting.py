@@ -22,7 +22,7 @@ from netprof.analysis.account.group_times import LEAST_SILENCE_NS, Held, Times
 from netprof.analysis.account.pieces import NOTHING, Pieces, contains, cut_at, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
-from netprof.analysis.tables.columns import Bool, Columns, Int64, concatenate, distinct
+from netprof.analysis.tables.columns import Bool, Columns, Int64, concatenate, distinct, empty
 from netprof.analysis.tables.intervals import NOTHING as NO_TIME
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 
@@ -56,6 +56,9 @@ class Waiting(Columns):
     def length_ns(self) -> Int64:
         """How long each stretch is."""
         return self.end_ns - self.begin_ns
+
+
+_NONE = empty(Waiting)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +246,8 @@ def _waiting(pid: int, part: Pieces, cause: Cause, culprit: Int64 | int, group: 
 
 
 def _span(pid: int, times: Intervals, cause: Cause, culprit: Int64 | int, group: int) -> Waiting:
+    if len(times) == 0:
+        return _NONE
     return _waiting(
         pid, Pieces(times.begin_ns, times.end_ns, times.begin_ns), cause, culprit, np.full(len(times), group)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.events.collectives import find_collectives
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -15,13 +15,21 @@ def blocked(marks: Marks) -> Intervals:
 
     A collective on another thread is no wait by itself: the job waits only where it asks for the result.
     """
+    return _performs(marks) | from_to(marks, MarkKind.POSTED_WAIT, MarkKind.POSTED_WAIT_OVER)
+
+
+def _performs(marks: Marks) -> Intervals:
+    if not marks.are(MarkKind.COLLECTIVE_BEGIN).any():
+        return NOTHING
     performed = find_collectives(marks).collectives
-    return merge(performed.begin_ns, performed.end_ns) | from_to(marks, MarkKind.POSTED_WAIT, MarkKind.POSTED_WAIT_OVER)
+    return merge(performed.begin_ns, performed.end_ns)
 
 
 def from_to(marks: Marks, begin: MarkKind, end: MarkKind) -> Intervals:
     """Pair each mark of one kind with the one of another that follows it on its thread, of one process."""
     rows = marks.of(begin, end)
+    if len(rows) == 0:
+        return NOTHING
     rows = rows.where(np.lexsort((rows.time_ns, rows.tid)))
     begins = rows.kind == begin
     paired = np.flatnonzero(begins[:-1] & ~begins[1:] & (rows.tid[:-1] == rows.tid[1:]))

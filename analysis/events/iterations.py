@@ -12,7 +12,7 @@ from netprof.analysis.events.local_passes import LocalPasses, find_local_passes
 from netprof.analysis.events.phase_times import PhaseTimes, overlap, phase_times
 from netprof.analysis.events.reducers import DDP_MARKS, find_passes, models_of, stray_times
 from netprof.analysis.events.waits import waits
-from netprof.analysis.tables.columns import Columns, Int64, concatenate
+from netprof.analysis.tables.columns import Columns, Int64, by_pid, concatenate
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -141,9 +141,9 @@ def find_iterations(marks: Marks) -> FoundIterations:
     tell of them. It ends where the next step begins. Of a process whose buckets are only seen to be launched, no
     step is known to end.
     """
-    is_ddp = np.isin(marks.kind, [int(kind) for kind in DDP_MARKS if kind is not MarkKind.GRADIENT_READY])
-    pids = [pid for pid in np.unique(marks.pid[is_ddp]).tolist() if pid not in _only_launch(marks)]
-    found = {pid: _of_process(pid, marks.where(marks.pid == pid)) for pid in pids}
+    is_ddp = marks.are(*(kind for kind in DDP_MARKS if kind is not MarkKind.GRADIENT_READY))
+    pids = set(np.unique(marks.pid[is_ddp]).tolist()) - _only_launch(marks)
+    found = {pid: _of_process(pid, own) for pid, own in by_pid(marks) if pid in pids}
     return FoundIterations(
         iterations=concatenate(Iterations, [one.iterations for one in found.values()]),
         dropped={pid: one.dropped for pid, one in found.items()},

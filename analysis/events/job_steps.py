@@ -166,8 +166,7 @@ def _trailing_begin(models: list[Marks], passes: Passes, local: LocalPasses, gro
 
 def _begins_inside(models: list[Marks]) -> bool:
     """Tell whether the recording begins inside of a step: with another mark than a forward's."""
-    kinds = (MarkKind.GRADIENT_READY,)
-    first = [own.time_ns[~np.isin(own.kind, [int(kind) for kind in kinds])] for own in models]
+    first = [own.time_ns[own.kind != MarkKind.GRADIENT_READY] for own in models]
     forward = np.concatenate([own.times(MarkKind.DDP_FORWARD) for own in models])
     return bool(min(times[0] for times in first if len(times)) < forward.min())
 

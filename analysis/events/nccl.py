@@ -135,7 +135,7 @@ def _of_process(marks: Marks, world_size: int | None) -> Operations:
     datatype = rows.arg1 & 0xFF
     known = datatype < len(_ELEMENT_BYTES)
     element = _ELEMENT_BYTES[np.minimum(datatype, len(_ELEMENT_BYTES) - 1)]
-    ranks = _ranks_of(marks, world_size)[np.isin(marks.kind, [int(mark) for mark in _KINDS])]
+    ranks = _ranks_of(marks, world_size)[marks.are(*_KINDS)]
     parts = np.where(np.isin(kind, [int(each) for each in _COUNTS_ONE_PART]), ranks, 1)
     size = np.where(known & (parts > 0), bytes_of(bytes_of(rows.arg0, element), parts), UNKNOWN)
     return Operations(rows.pid, rows.tid, rows.time_ns, kind, size, ranks, rows.arg2, rows.arg1 >> 8)
@@ -150,8 +150,8 @@ def _ranks_of(marks: Marks, world_size: int | None) -> Int64:
     """
     sizes: dict[int, int] = {}
     waiting: list[int] = []
-    created = bool(np.isin(marks.kind, [MarkKind.NCCL_COMM_INIT, MarkKind.NCCL_COMM_SPLIT]).any())
-    operation = np.isin(marks.kind, [int(mark) for mark in _KINDS])
+    created = bool(marks.are(MarkKind.NCCL_COMM_INIT, MarkKind.NCCL_COMM_SPLIT).any())
+    operation = marks.are(*_KINDS)
     only = len(np.unique(marks.arg2[operation])) == 1 and not created
     fallback = world_size if only and world_size else UNKNOWN
     result = np.full(len(marks), UNKNOWN)

@@ -57,7 +57,7 @@ def models_of(marks: Marks) -> list[Marks]:
     Models that come one after the other (a model that was wrapped again) are continued as one.
     """
     ddp = marks.of(*DDP_MARKS)
-    reducer = np.where(np.isin(ddp.kind, [int(kind) for kind in _NAMED_IN_ARG1]), ddp.arg1, ddp.arg0)
+    reducer = np.where(ddp.are(*_NAMED_IN_ARG1), ddp.arg1, ddp.arg0)
     waiting = reducer[ddp.kind == MarkKind.DDP_WAIT]
     names, first = np.unique(waiting, return_index=True)
     blocks = 1 + int((waiting[1:] != waiting[:-1]).sum())

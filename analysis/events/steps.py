@@ -12,7 +12,7 @@ from netprof.analysis.events.local_passes import LocalPasses
 from netprof.analysis.events.phase_times import PhaseTimes, overlap, phase_times
 from netprof.analysis.events.reducers import Passes
 from netprof.analysis.events.waits import waits
-from netprof.analysis.tables.columns import Bool, Int64, concatenate, empty
+from netprof.analysis.tables.columns import Bool, Int64, by_pid, concatenate, empty
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import ENQUEUED, MarkKind
 
@@ -42,9 +42,9 @@ def find_steps(marks: Marks, known: frozenset[int]) -> FoundIterations:
     parts: list[Iterations] = []
     dropped: dict[int, Dropped] = {}
     phases: dict[int, PhaseTimes] = {}
-    for pid in np.unique(marks.pid[marks.kind == MarkKind.OPTIMIZER_STEP]).tolist():
-        own = marks.where(marks.pid == pid)
-        if pid not in known:
+    steps = set(np.unique(marks.pid[marks.kind == MarkKind.OPTIMIZER_STEP]).tolist()) - known
+    for pid, own in by_pid(marks) if steps else ():
+        if pid in steps:
             phases[pid] = _phases(own)
             iterations, cut = _of_process(pid, own, phases[pid])
             if len(iterations) and not _only_enqueues(own):
@@ -54,8 +54,8 @@ def find_steps(marks: Marks, known: frozenset[int]) -> FoundIterations:
 
 
 def _only_enqueues(marks: Marks) -> bool:
-    begun = np.isin(marks.kind, [*ENQUEUED, MarkKind.COLLECTIVE_BEGIN])
-    ended = np.isin(marks.kind, [MarkKind.COLLECTIVE_END, MarkKind.POSTED_WAIT_OVER, MarkKind.HOROVOD_TRANSFER])
+    begun = marks.are(*ENQUEUED, MarkKind.COLLECTIVE_BEGIN)
+    ended = marks.are(MarkKind.COLLECTIVE_END, MarkKind.POSTED_WAIT_OVER, MarkKind.HOROVOD_TRANSFER)
     return bool(begun.any() and not ended.any())
 
 

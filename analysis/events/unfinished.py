@@ -62,7 +62,7 @@ def find_unfinished(
 
 def _training(marks: Marks) -> list[int]:
     kinds = (MarkKind.DDP_WAIT, MarkKind.OPTIMIZER_STEP)
-    pids: list[int] = np.unique(marks.pid[np.isin(marks.kind, [int(kind) for kind in kinds])]).tolist()
+    pids: list[int] = np.unique(marks.pid[marks.are(*kinds)]).tolist()
     return pids
 
 

@@ -11,7 +11,7 @@ from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
-_TRAINING = tuple(int(k) for k in (*DDP_MARKS, MarkKind.OPTIMIZER_STEP, MarkKind.BACKWARD, MarkKind.FORWARD))
+_TRAINING = (*DDP_MARKS, MarkKind.OPTIMIZER_STEP, MarkKind.BACKWARD, MarkKind.FORWARD)
 
 
 def training_threads(marks: Marks) -> Int64:
@@ -19,7 +19,7 @@ def training_threads(marks: Marks) -> Int64:
 
     Where no mark tells which those are, all of them.
     """
-    trains = np.isin(marks.kind, _TRAINING)
+    trains = marks.are(*_TRAINING)
     return np.unique(marks.tid[trains] if trains.any() else marks.tid)
 
 

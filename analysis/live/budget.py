@@ -6,6 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_IN_A_HURRY = 4
+"""How many times its share work may take while something happens."""
+
 
 class Budget:
     """Spaces out some work: at least `least_s` apart, and so seldom that it takes no more than `share` of a core."""
@@ -16,11 +19,11 @@ class Budget:
         """How much of the share is allowed, for more to look at than there usually is."""
         self.next_s = 0.0
         """When it is due again (monotonic)."""
-        self._done_s = 0.0
+        self._done_s = self._took_s = 0.0
 
     def hurry(self, apart_s: float) -> None:
-        """Let it be due so long after it was done last, whatever that costs: for once."""
-        self.next_s = min(self.next_s, self._done_s + apart_s)
+        """Let it be due so long after it was done last, for once, if that costs no more than a few times its share."""
+        self.next_s = min(self.next_s, self._done_s + max(apart_s, self._spaced_s / _IN_A_HURRY))
 
     @property
     def is_due(self) -> bool:
@@ -32,6 +35,10 @@ class Budget:
         """Do the work in this block; what it costs says when it is due again."""
         began_s = time.thread_time()
         yield
-        took_s = time.thread_time() - began_s
+        self._took_s = time.thread_time() - began_s
         self._done_s = time.monotonic()
-        self.next_s = self._done_s + max(self.least_s, took_s / (self.times * self._share))
+        self.next_s = self._done_s + max(self.least_s, self._spaced_s)
+
+    @property
+    def _spaced_s(self) -> float:
+        return self._took_s / (self.times * self._share)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.tables.columns import Int64, concatenate
+from netprof.analysis.tables.columns import Int64, by_pid, concatenate, empty
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -18,6 +18,8 @@ HISTORY = 100
 
 _FENCE = 3.0  # quartile distances beyond the third quartile: from there on a duration is an outlier (Tukey, 1977)
 _PACE_NS, _ANOTHER_PACE = 3 * 10**9, 0.05
+_PHASES = ("forward_phase_ns", "backward_phase_ns", "exposed_phase_ns")
+_USUALLY = (0.1, 0.5, 0.9)
 _LEAST_SPREAD = 0.05  # of the median: so that noise does not look like news
 
 
@@ -51,12 +53,13 @@ def continued(past: PastIterations, found: Iterations, marks: Marks, steps: Mapp
 
     `steps` counts each process's `ddp_wait` marks since the attach.
     """
-    parts = []
-    for pid in dict.fromkeys([*np.unique(past.pid).tolist(), *np.unique(found.pid).tolist()]):
-        new, old = found.where(found.pid == pid), past.of(pid)
-        if len(new):
+    parts, waits = [], dict(by_pid(marks.of(MarkKind.DDP_WAIT)))
+    known, seen = dict(by_pid(past)), dict(by_pid(found))
+    for pid in known | seen:
+        new, old = seen.get(pid), known.get(pid, no_iterations())
+        if new is not None:
             old = old.where(old.begin_ns < new.begin_ns[0])
-            number = _numbers(new, old, marks.where(marks.pid == pid).of(MarkKind.DDP_WAIT), steps.get(pid, 0))
+            number = _numbers(new, old, waits.get(pid, empty(Marks)), steps.get(pid, 0))
             numbered = PastIterations(
                 **{name: getattr(new, name) for name in Iterations.__dataclass_fields__}, number=number
             )
@@ -75,14 +78,36 @@ def _numbers(new: Iterations, old: PastIterations, waits: Marks, steps: int) -> 
     return np.arange(len(new)) + (int(old.number[-1]) + 1 if len(old) else 1)
 
 
-def has_changed_pace(past: PastIterations, through_ns: int) -> bool:
-    """Say whether the iterations of the last seconds take another time than those of some seconds before."""
+def has_changed(past: PastIterations, through_ns: int) -> bool:
+    """Say whether the iterations of the last seconds differ from those of some seconds before.
+
+    They take another time; or one process spends it otherwise, as one does that comes late to what took time anyway.
+    """
     if len(past) == 0:
         return False
     length_ns = min(_PACE_NS, (through_ns - int(past.begin_ns.min())) // 3)
-    now = past.end_ns > through_ns - length_ns
-    before = ~now & (past.end_ns > through_ns - 3 * length_ns)
-    if not (now.any() and before.any()):
+    is_now = past.end_ns > through_ns - length_ns
+    now, before = past.where(is_now), past.where(~is_now & (past.end_ns > through_ns - 3 * length_ns))
+    if not (len(now) and len(before)):
         return False
-    pace, was = (float(np.median(past.duration_ns[chosen])) for chosen in (now, before))
-    return abs(pace - was) > _ANOTHER_PACE * was
+    pace, was = (float(np.median(each.duration_ns)) for each in (now, before))
+    return abs(pace - was) > _ANOTHER_PACE * was or _is_spent_otherwise(now, before, _ANOTHER_PACE * was)
+
+
+def _is_spent_otherwise(now: PastIterations, before: PastIterations, least_ns: float) -> bool:
+    """Say whether a phase of some process usually takes that much longer or shorter, as it hardly ever did before."""
+    both = np.intersect1d(now.pid, before.pid)
+    now, before = (each.where(np.isin(each.pid, both)) for each in (now, before))
+    for name in _PHASES:
+        low, middle, high = (_quantiles(getattr(before, name), before.pid, share) for share in _USUALLY)
+        value = _quantiles(getattr(now, name), now.pid, 0.5)
+        if (((value < low) | (value > high)) & (np.abs(value - middle) > least_ns)).any():
+            return True
+    return False
+
+
+def _quantiles(values: Int64, pid: Int64, share: float) -> Int64:
+    """Return of each process the value that this share of its values is not above; ascending by pid."""
+    order = np.lexsort((values, pid))
+    _, first, count = np.unique(pid[order], return_index=True, return_counts=True)
+    return np.asarray(values[order][first + ((count - 1) * share).astype(np.int64)])

@@ -9,7 +9,7 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.stragglers_finding import Straggler
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.past_iterations import continued, has_changed_pace, no_iterations
+from netprof.analysis.live.past_iterations import continued, has_changed, no_iterations
 from netprof.analysis.live.recent import (
     NOTHING_SEEN,
     Recent,
@@ -27,7 +27,6 @@ from netprof.model import Meta
 _S = 10**9
 _WINDOW_NS = (10 * _S, 30 * _S)  # a hundred iterations, but not less nor more than this
 _FEWEST_ITERATIONS = 5  # unless this many do not fit into it
-_GLANCE_NS, _GLANCE_ITERATIONS = 4 * _S, 5
 _TRIM_EVERY = 8  # looks
 _CONCLUDE_EVERY_S = 1.5
 _SHARE, _CLOSER_SHARE = 0.01, 0.01  # of a core, at most, goes into conclusions, and into a closer look
@@ -87,16 +86,15 @@ class LiveState:
         if glance is None or fresh or (meta, through_ns) != self._glanced_at:
             glance = self._glanced = self._glance(meta, through_ns)
             self._glanced_at = meta, through_ns
-        self._allow_for(len(glance.ranks))
         recorded_ns = through_ns - max(meta.started_ns, self._since_ns)
         window_ns = min(self._window_ns(), self._window.longest_ns, recorded_ns)
         if self._looks % _TRIM_EVERY == 0:
             self._window.trim(through_ns, window_ns, self._marks_ns(through_ns, window_ns))
-        if has_changed_pace(self._past, through_ns):
+        if has_changed(self._past, through_ns):
             self._straggler_looks.hurry(_SOON_S)
         if fresh and recorded_ns >= _STRAGGLERS_FROM_NS and self._straggler_looks.is_due:
             with self._straggler_looks.spending():
-                self._stragglers = stragglers_now(self._last(meta, through_ns, span_ns(self._typical_ns())))
+                self._stragglers = stragglers_now(glance)
         is_long_enough = recorded_ns >= _CONCLUDE_FROM_NS
         if fresh and ((is_long_enough and self._conclusions.is_due) or self._has_first_iterations()):
             self._conclude(meta, through_ns, window_ns)
@@ -120,8 +118,15 @@ class LiveState:
             budget.times = min(max(ranks / _USUAL_RANKS, 1.0), _MOST_TIMES)
 
     def _glance(self, meta: Meta, through_ns: int) -> Evidence:
-        """Continue the past and, now and then, see what the ranks wait for; returns the last seconds."""
-        glance = self._last(meta, through_ns, max(_GLANCE_NS, _GLANCE_ITERATIONS * self._typical_ns()))
+        """Continue the past and, now and then, see what the ranks wait for; returns the last seconds.
+
+        With them come the marks of the iterations that they begin in. They are those that a straggler is looked for in.
+        """
+        length_ns = span_ns(self._typical_ns())
+        marks_since_ns = through_ns - self._marks_ns(through_ns, length_ns)
+        since_ns = max(through_ns - length_ns, self._since_ns)
+        glance = self._window.evidence(meta, since_ns, through_ns, marks_since_ns)
+        self._allow_for(len(glance.ranks))
         alive = self._past.where(self._past.end_ns > through_ns - LONGEST_NS)
         self._past = continued(alive, glance.iterations, glance.marks, self._inbox.steps)
         if through_ns - meta.started_ns >= _CLOSER_FROM_NS and self._closer.is_due:
@@ -129,12 +134,6 @@ class LiveState:
                 self._seen = last_seen(glance, through_ns)
         self._looks += 1
         return glance
-
-    def _last(self, meta: Meta, through_ns: int, length_ns: int) -> Evidence:
-        """Return the last part of the recording, with the marks of the iterations that it begins in."""
-        marks_since_ns = through_ns - self._marks_ns(through_ns, length_ns)
-        since_ns = max(through_ns - length_ns, self._since_ns)
-        return self._window.evidence(meta, since_ns, through_ns, marks_since_ns)
 
     def _conclude(self, meta: Meta, through_ns: int, window_ns: int) -> None:
         """Conclude over the window: at first a little more often."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,7 +34,7 @@ class Columns:
     """Base of the column-wise tables: every field is a 1-D array, all of one length."""
 
     def __len__(self) -> int:
-        return len(getattr(self, dataclasses.fields(self)[0].name))
+        return len(getattr(self, next(iter(self.__dataclass_fields__))))
 
     def where(self: T, rows: Bool | Int64) -> T:
         """Return the rows that a mask or an index array selects, in its order."""
@@ -52,8 +53,18 @@ def concatenate(kind: type[T], parts: list[T]) -> T:
     """Return `parts` one after another as one table; an empty one if there is none."""
     if not parts:
         return empty(kind)
-    names = [f.name for f in dataclasses.fields(kind)]
+    names = kind.__dataclass_fields__
     return kind(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def by_pid(table: T) -> Iterator[tuple[int, T]]:
+    """Yield the rows of each process, by pid: sorted once, which of many ranks is far less than to look for each."""
+    pids: Int64 = table.pid  # type: ignore[attr-defined]
+    order = np.argsort(pids, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(pids[order])) + 1, len(order))
+    for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        if end > begin:
+            yield int(pids[order[begin]]), table.where(order[begin:end])
 
 
 def put_together(kind: type[T], parts: list[T]) -> T:

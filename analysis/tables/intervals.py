@@ -9,6 +9,8 @@ import numpy as np
 
 from netprof.analysis.tables.columns import Bool, Int64
 
+_ALWAYS, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
@@ -36,7 +38,7 @@ class Intervals:
         return _common(self, other)
 
     def __sub__(self, other: Intervals) -> Intervals:
-        return _common(self, _complement(other))
+        return _common(self, _complement(other)) if len(self) and len(other) else self
 
 
 NOTHING = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -97,5 +99,4 @@ def _common(a: Intervals, b: Intervals) -> Intervals:
 
 def _complement(times: Intervals) -> Intervals:
     """Return all other time."""
-    ever = np.iinfo(np.int64)
-    return Intervals(np.append(ever.min, times.end_ns), np.append(times.begin_ns, ever.max))
+    return Intervals(np.append(_ALWAYS, times.end_ns), np.append(times.begin_ns, _NEVER))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import pytest
 from netprof.analysis.live import budget as module
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.past_iterations import PastIterations, has_changed_pace, no_iterations
+from netprof.analysis.live.past_iterations import PastIterations, has_changed, no_iterations
 from netprof.analysis.live.state import LiveState
 
 S, MS = 10**9, 10**6
@@ -52,7 +53,7 @@ def test_work_takes_no_more_than_its_share_and_for_more_ranks_so_many_times_that
 def test_who_hurries_does_it_sooner_but_not_at_once(clock: Clock) -> None:
     budget = Budget(0.01)
     clock.now_s = 100.0
-    assert spend(budget, clock, 0.5) == pytest.approx(50.0)
+    assert spend(budget, clock, 0.03) == pytest.approx(3.0)
     clock.now_s = 100.4
     budget.hurry(1.0)
     assert not budget.is_due
@@ -61,6 +62,9 @@ def test_who_hurries_does_it_sooner_but_not_at_once(clock: Clock) -> None:
     assert spend(budget, clock, 0.005) == pytest.approx(0.5)
     budget.hurry(1.0)
     assert budget.next_s == pytest.approx(101.5), "no later than it would be anyway"
+    assert spend(budget, clock, 0.4) == pytest.approx(40.0)
+    budget.hurry(1.0)
+    assert budget.next_s == pytest.approx(111.0), "at no more than four times its share"
 
 
 @pytest.mark.parametrize(("ranks", "times"), [(2, 1.0), (4, 1.0), (8, 2.0), (48, 12.0), (500, 12.0)])
@@ -96,8 +100,42 @@ def past(*durations_ms: float, ranks: int = 2) -> PastIterations:
 )
 def test_when_iterations_take_another_time_than_just_before(durations_ms: list[float], changed: bool) -> None:
     made = past(*durations_ms)
-    assert has_changed_pace(made, int(made.end_ns.max())) == changed
+    assert has_changed(made, int(made.end_ns.max())) == changed
+
+
+def spent(made: PastIterations, pid: int, since: int, exposed_ms: float) -> PastIterations:
+    """Let a process spend that much more of each iteration from one on waiting, and of those before it."""
+    usual = np.where(np.arange(len(made)) % 5 == 4, 50 * MS, 20 * MS)  # every fifth waits longer, as ever
+    own = (made.pid == pid) & (np.cumsum(made.pid == pid) > since)
+    return replace(made, exposed_phase_ns=usual + np.where(own, round(exposed_ms * MS), 0))
+
+
+@pytest.mark.parametrize(
+    ("since", "exposed_ms", "changed"),
+    [
+        (40, 0, False),
+        (40, 8, False),  # less than a twentieth of an iteration
+        (40, 15, False),  # no longer than now and then before
+        (40, 40, True),
+        (46, 40, False),  # in less than half of the last three seconds
+        (0, 40, False),  # always
+    ],
+)
+@pytest.mark.parametrize("pid", [0, 1])
+def test_when_one_process_spends_its_iterations_otherwise(
+    pid: int, since: int, exposed_ms: float, changed: bool
+) -> None:
+    made = spent(past(*[200] * 50), pid, since, exposed_ms)
+    assert has_changed(made, int(made.end_ns.max())) == changed
+
+
+def test_a_process_that_came_or_went_is_no_change() -> None:
+    made = past(*[200] * 50)
+    came = made.where((made.pid == 0) | (made.end_ns > 47 * 200 * MS))
+    went = made.where((made.pid == 0) | (made.end_ns < 47 * 200 * MS))
+    assert not has_changed(came, int(came.end_ns.max()))
+    assert not has_changed(went, int(went.end_ns.max()))
 
 
 def test_without_iterations_nothing_has_changed() -> None:
-    assert not has_changed_pace(no_iterations(), 5 * S)
+    assert not has_changed(no_iterations(), 5 * S)
