@@ -130,6 +130,8 @@ def without_collective(sources: Sources) -> dict[int, Intervals]:
 
 def on_ports(sources: Sources) -> dict[int, Intervals]:
     """Return when the RDMA ports moved anything that each process uses, if they ever did."""
+    if not sources.lanes.periods:
+        return {}
     return {pid: times for pid in sources.waits if len(times := _on_ports(pid, sources.lanes))}
 
 

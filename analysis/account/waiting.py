@@ -22,7 +22,7 @@ from netprof.analysis.account.group_times import LEAST_SILENCE_NS, Held, Times
 from netprof.analysis.account.pieces import NOTHING, Pieces, contains, cut_at, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
-from netprof.analysis.tables.columns import Bool, Columns, Int64, concatenate, distinct, empty
+from netprof.analysis.tables.columns import Bool, Columns, Int64, by_pid, concatenate, distinct, empty
 from netprof.analysis.tables.intervals import NOTHING as NO_TIME
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 
@@ -100,9 +100,9 @@ def explain(waits: Mapping[int, Intervals], known: Known) -> Waiting:
 
 def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
     """Return what of the stretches lies in some times, by process."""
-    parts = []
+    parts, of_pid = [], dict(by_pid(waiting))
     for pid, inside in sorted(times.items()):
-        own = waiting.where(waiting.pid == pid)
+        own = of_pid.get(pid, _NONE)
         begin, end, row = cut_at(own.begin_ns, own.end_ns, distinct(inside.begin_ns, inside.end_ns))
         parts.append(replace(own.where(row), begin_ns=begin, end_ns=end).where(contains(inside, begin)))
     return concatenate(Waiting, parts)

@@ -10,7 +10,7 @@ import numpy as np
 from netprof.analysis.events.collectives import find_collectives
 from netprof.analysis.events.nccl import nccl_operations
 from netprof.analysis.inference import InferredIterations, infer_from_launches
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64, by_pid
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import ENQUEUED, MarkKind
 
@@ -75,14 +75,16 @@ def without_ends(marks: Marks, on_gpu: Collection[int]) -> tuple[int, ...]:
     (a barrier, a checkpoint that goes over gloo) says nothing of those.
     """
     found = []
-    for pid in np.unique(marks.pid[_are(marks, _LAUNCHES)]).tolist():
-        own = marks.where(marks.pid == pid)
-        ends = int(_are(own, _ENDS).sum())
+    launch = set(np.unique(marks.pid[marks.are(*_LAUNCHES)]).tolist())
+    for pid, own in by_pid(marks) if launch else ():
+        if pid not in launch:
+            continue
+        ends = int(own.are(*_ENDS).sum())
         if computes_on_gpu(pid, own, on_gpu):
-            launches = max(int(_are(own, ENQUEUED).sum()), int(_are(own, (MarkKind.BUCKET_LAUNCH,)).sum()))
+            launches = max(int(own.are(*ENQUEUED).sum()), int(own.are(MarkKind.BUCKET_LAUNCH).sum()))
             hidden = ends < _FEW * launches
         else:
-            hidden = not ends and not _are(own, _ENDS_OF_BUCKETS).any()
+            hidden = not ends and not own.are(*_ENDS_OF_BUCKETS).any()
         if hidden:
             found.append(pid)
     return tuple(found)
@@ -90,7 +92,7 @@ def without_ends(marks: Marks, on_gpu: Collection[int]) -> tuple[int, ...]:
 
 def computes_on_gpu(pid: int, own: Marks, on_gpu: Collection[int]) -> bool:
     """Tell whether a process is known to compute on a GPU: its host then launches before the gradients exist."""
-    return pid in on_gpu or bool(_are(own, ENQUEUED).any())
+    return pid in on_gpu or bool(own.are(*ENQUEUED).any())
 
 
 def launches_of(own: Marks, world_size: int | None) -> Launches:
@@ -110,7 +112,7 @@ def launches_of(own: Marks, world_size: int | None) -> Launches:
 
 def _of_a_bucket(own: Marks, at_ns: Int64) -> Bool:
     """Return what was enqueued while a bucket was launched: the last thing before that DDP did."""
-    steps = own.where(_are(own, (MarkKind.BUCKET_LAUNCH, *_NOT_IN_A_BUCKET)))
+    steps = own.where(own.are(MarkKind.BUCKET_LAUNCH, *_NOT_IN_A_BUCKET))
     before = np.searchsorted(steps.time_ns, at_ns, "right") - 1
     return np.asarray((before >= 0) & (steps.kind[np.maximum(before, 0)] == MarkKind.BUCKET_LAUNCH))
 
@@ -167,7 +169,3 @@ def _first_between(times: Int64, low_ns: Int64, high_ns: Int64) -> Int64:
     """Return the first of some times after each `low_ns`, UNKNOWN if that is not before `high_ns`."""
     found = np.append(times, np.iinfo(np.int64).max)[np.searchsorted(times, low_ns, "left")]
     return np.where(found < high_ns, found, UNKNOWN)
-
-
-def _are(marks: Marks, kinds: Collection[MarkKind]) -> Bool:
-    return np.isin(marks.kind, [int(kind) for kind in kinds])

@@ -10,7 +10,7 @@ import numpy as np
 from netprof.analysis.events.bucket_collectives import by_order, by_posting, tells_postings
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, by_pid, concatenate, empty
 from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
@@ -40,11 +40,12 @@ def find_buckets(marks: Marks, iterations: Iterations, collectives: Collectives)
 
     A bucket whose done mark is missing ends at `ddp_done`, which comes after all of them.
     """
-    parts = []
-    for pid in np.unique(iterations.pid):
-        rows = np.flatnonzero(iterations.pid == pid)
-        mine = marks.where(marks.pid == pid)
-        parts.append(_of_process(mine, iterations, rows, collectives.where(collectives.pid == pid)))
+    training, parts = set(np.unique(iterations.pid).tolist()), []
+    carrying = dict(by_pid(collectives))
+    for pid, own in by_pid(marks):
+        if pid in training:
+            rows = np.flatnonzero(iterations.pid == pid)
+            parts.append(_of_process(own, iterations, rows, carrying.get(pid, empty(Collectives))))
     return concatenate(Buckets, parts)
 
 

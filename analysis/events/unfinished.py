@@ -9,6 +9,7 @@ import numpy as np
 
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.waits import training_threads
+from netprof.analysis.tables.columns import by_pid
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -56,7 +57,8 @@ def find_unfinished(
     longest_ns = max(LONGEST_ITERATIONS * typical_ns, LEAST_NS, LONGER_THAN_EVER * lengths.max(initial=0))
     ended = marks.pid[marks.kind == MarkKind.PROCESS_EXIT]
     own = marks.where((marks.kind < MarkKind.PROCESS_FORK) & ~np.isin(marks.pid, ended))
-    last = {pid: last_state(pid, own.where(own.pid == pid)) for pid in _training(own)}
+    training = set(_training(own))
+    last = {pid: last_state(pid, each) for pid, each in by_pid(own) if pid in training}
     return {pid: found for pid, found in last.items() if until_ns - found.since_ns > longest_ns}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import Float64, Int64, by_pid, empty
 from netprof.analysis.tables.intervals import covered_until, merge
 
 NOBODY_LATE = -1
@@ -50,14 +50,15 @@ def waiting_by_iteration(iterations: Iterations, waiting: Waiting) -> WaitingByI
     begin, end = reference.begin_ns, reference.end_ns
     waited = np.zeros((len(pids), len(reference), len(WAIT_CAUSES)), np.int64)
     late_for = np.zeros((len(pids), len(reference)), np.int64)
+    waits = dict(by_pid(waiting))
     for row, pid in enumerate(pids.tolist()):
-        own = waiting.where(waiting.pid == pid)
+        own = waits.get(pid, empty(Waiting))
         for number, cause in enumerate(WAIT_CAUSES):
             waited[row, :, number] = _within(own.of(cause), begin, end)
         late = own.of(LATE_RANK)
-        for other, culprit in enumerate(pids.tolist()):
-            if other != row and (mine := late.culprit == culprit).any():
-                late_for[other] = np.maximum(late_for[other], _within(late.where(mine), begin, end))
+        for culprit in np.intersect1d(late.culprit, pids[pids != pid]).tolist():
+            other, mine = int(np.searchsorted(pids, culprit)), late.where(late.culprit == culprit)
+            late_for[other] = np.maximum(late_for[other], _within(mine, begin, end))
     return WaitingByIteration(pids, begin, end, waited, late_for)
 
 
