@@ -75,10 +75,7 @@ def without_ends(marks: Marks, on_gpu: Collection[int]) -> tuple[int, ...]:
     (a barrier, a checkpoint that goes over gloo) says nothing of those.
     """
     found = []
-    launch = set(np.unique(marks.pid[marks.are(*_LAUNCHES)]).tolist())
-    for pid, own in by_pid(marks) if launch else ():
-        if pid not in launch:
-            continue
+    for pid, own in by_pid(marks, only=set(marks.pid[marks.are(*_LAUNCHES)].tolist())):
         ends = int(own.are(*_ENDS).sum())
         if computes_on_gpu(pid, own, on_gpu):
             launches = max(int(own.are(*ENQUEUED).sum()), int(own.are(MarkKind.BUCKET_LAUNCH).sum()))

@@ -15,10 +15,10 @@ def blocked(marks: Marks) -> Intervals:
 
     A collective on another thread is no wait by itself: the job waits only where it asks for the result.
     """
-    return _performs(marks) | from_to(marks, MarkKind.POSTED_WAIT, MarkKind.POSTED_WAIT_OVER)
+    return _inside_collectives(marks) | from_to(marks, MarkKind.POSTED_WAIT, MarkKind.POSTED_WAIT_OVER)
 
 
-def _performs(marks: Marks) -> Intervals:
+def _inside_collectives(marks: Marks) -> Intervals:
     if not marks.are(MarkKind.COLLECTIVE_BEGIN).any():
         return NOTHING
     performed = find_collectives(marks).collectives

@@ -40,12 +40,10 @@ def find_buckets(marks: Marks, iterations: Iterations, collectives: Collectives)
 
     A bucket whose done mark is missing ends at `ddp_done`, which comes after all of them.
     """
-    training, parts = set(np.unique(iterations.pid).tolist()), []
-    carrying = dict(by_pid(collectives))
-    for pid, own in by_pid(marks):
-        if pid in training:
-            rows = np.flatnonzero(iterations.pid == pid)
-            parts.append(_of_process(own, iterations, rows, carrying.get(pid, empty(Collectives))))
+    parts, carrying = [], dict(by_pid(collectives))
+    for pid, own in by_pid(marks, only=set(iterations.pid.tolist())):
+        rows = np.flatnonzero(iterations.pid == pid)
+        parts.append(_of_process(own, iterations, rows, carrying.get(pid, empty(Collectives))))
     return concatenate(Buckets, parts)
 
 

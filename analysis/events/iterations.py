@@ -143,7 +143,7 @@ def find_iterations(marks: Marks) -> FoundIterations:
     """
     is_ddp = marks.are(*(kind for kind in DDP_MARKS if kind is not MarkKind.GRADIENT_READY))
     pids = set(np.unique(marks.pid[is_ddp]).tolist()) - _only_launch(marks)
-    found = {pid: _of_process(pid, own) for pid, own in by_pid(marks) if pid in pids}
+    found = {pid: _of_process(pid, own) for pid, own in by_pid(marks, pids)}
     return FoundIterations(
         iterations=concatenate(Iterations, [one.iterations for one in found.values()]),
         dropped={pid: one.dropped for pid, one in found.items()},

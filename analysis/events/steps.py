@@ -42,14 +42,13 @@ def find_steps(marks: Marks, known: frozenset[int]) -> FoundIterations:
     parts: list[Iterations] = []
     dropped: dict[int, Dropped] = {}
     phases: dict[int, PhaseTimes] = {}
-    steps = set(np.unique(marks.pid[marks.kind == MarkKind.OPTIMIZER_STEP]).tolist()) - known
-    for pid, own in by_pid(marks) if steps else ():
-        if pid in steps:
-            phases[pid] = _phases(own)
-            iterations, cut = _of_process(pid, own, phases[pid])
-            if len(iterations) and not _only_enqueues(own):
-                parts.append(iterations)
-                dropped[pid] = cut
+    steps = set(marks.pid[marks.kind == MarkKind.OPTIMIZER_STEP].tolist()) - known
+    for pid, own in by_pid(marks, only=steps):
+        phases[pid] = _phases(own)
+        iterations, cut = _of_process(pid, own, phases[pid])
+        if len(iterations) and not _only_enqueues(own):
+            parts.append(iterations)
+            dropped[pid] = cut
     return FoundIterations(concatenate(Iterations, parts), dropped, stepped=tuple(dropped), phases=phases)
 
 

@@ -57,8 +57,7 @@ def find_unfinished(
     longest_ns = max(LONGEST_ITERATIONS * typical_ns, LEAST_NS, LONGER_THAN_EVER * lengths.max(initial=0))
     ended = marks.pid[marks.kind == MarkKind.PROCESS_EXIT]
     own = marks.where((marks.kind < MarkKind.PROCESS_FORK) & ~np.isin(marks.pid, ended))
-    training = set(_training(own))
-    last = {pid: last_state(pid, each) for pid, each in by_pid(own) if pid in training}
+    last = {pid: last_state(pid, each) for pid, each in by_pid(own, only=set(_training(own)))}
     return {pid: found for pid, found in last.items() if until_ns - found.since_ns > longest_ns}
 
 

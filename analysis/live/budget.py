@@ -22,7 +22,7 @@ class Budget:
         self._done_s = self._took_s = 0.0
 
     def hurry(self, apart_s: float) -> None:
-        """Let it be due so long after it was done last, for once, if that costs no more than a few times its share."""
+        """Let it be due so long after it was done last, for once, but at no more than a few times its share."""
         self.next_s = min(self.next_s, self._done_s + max(apart_s, self._spaced_s / _IN_A_HURRY))
 
     @property

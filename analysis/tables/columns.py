@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,13 +57,15 @@ def concatenate(kind: type[T], parts: list[T]) -> T:
     return kind(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
-def by_pid(table: T) -> Iterator[tuple[int, T]]:
-    """Yield the rows of each process, by pid: sorted once, which of many ranks is far less than to look for each."""
+def by_pid(table: T, only: Collection[int] | None = None) -> Iterator[tuple[int, T]]:
+    """Yield the rows of each process, or `only` of some, by pid: rows are sorted once, not looked for by each."""
+    if only is not None and not only:
+        return
     pids: Int64 = table.pid  # type: ignore[attr-defined]
     order = np.argsort(pids, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(pids[order])) + 1, len(order))
     for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-        if end > begin:
+        if end > begin and (only is None or int(pids[order[begin]]) in only):
             yield int(pids[order[begin]]), table.where(order[begin:end])
 
 

@@ -23,6 +23,8 @@ def test_rows_by_process_are_those_that_a_mask_selects(pids: list[int]) -> None:
     assert list(found) == sorted(set(pids))
     for pid, own in found.items():
         assert own.time_ns.tolist() == made.where(made.pid == pid).time_ns.tolist()
+    assert list(dict(by_pid(made, only={7, 8}))) == sorted(set(pids) & {7, 8})
+    assert dict(by_pid(made, only=())) == {}
 
 
 def test_of_no_rows_there_is_no_process() -> None:

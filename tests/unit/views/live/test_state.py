@@ -3,7 +3,9 @@
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,6 +21,8 @@ from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.reconciliation import RECONCILIATION
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.live import budget as budget_module
+from netprof.analysis.live import state as state_module
 from netprof.analysis.live.fold import RecentFold
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.past_iterations import continued, no_iterations
@@ -228,3 +232,24 @@ def test_iterations_in_which_several_models_wait_are_counted_once():
     found = Iterations(np.full(4, 100), begin, begin, begin + MS, begin + MS, begin + ITERATION_NS)
     past = continued(no_iterations(), found, read_marks(mark_columns(job.marks)), {100: 16})
     assert past.number.tolist() == [1, 2, 3, 4]
+
+
+def test_who_is_late_is_looked_for_more_often_while_something_has_changed(live, monkeypatch):
+    looks, clock = {}, SimpleNamespace(now_s=0.0, cpu_s=0.0)
+    clock.monotonic = lambda: clock.now_s
+
+    def thread_time():
+        clock.cpu_s += 0.05  # what any work takes
+        return clock.cpu_s
+
+    clock.thread_time = thread_time
+    monkeypatch.setattr(budget_module, "time", clock)
+    for changed in (False, True):
+        search = Mock(return_value=())
+        monkeypatch.setattr(state_module, "stragglers_now", search)
+        monkeypatch.setattr(state_module, "has_changed", lambda past, at_ns, changed=changed: changed)
+        job = Job(iterations=60).fill()
+        for number, _ in enumerate(feed(job, *live(job))):
+            clock.now_s = number * 0.25
+        looks[changed] = search.call_count
+    assert looks[True] > 2 * looks[False] > 0
