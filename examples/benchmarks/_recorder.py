@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 
 import _places  # noqa: F401
-from hidden_ends import ENDS
+from support.hidden_ends import ENDS
 
 from netprof.probes import frameworks
 

@@ -35,8 +35,8 @@ import _places  # noqa: F401
 import numpy as np
 import numpy.typing as npt
 from _throttled_job import Job, running
-from hidden_ends import ENDS, on_gpu, only, without
 from lab import Lab
+from support.hidden_ends import ENDS, on_gpu, only, without
 
 from netprof.analysis.bounds.bounded import Bounds
 from netprof.analysis.events.iterations import Iterations

@@ -26,7 +26,7 @@ import psutil
 from _places import NETPROF
 from _speed import say_speed
 from many_digests import multiply
-from synthetic import MS, Job, with_late_rank
+from support.synthetic import MS, Job, with_late_rank
 
 COMMAND = [NETPROF] if Path(NETPROF).exists() else [sys.executable, "-m", "netprof"]
 

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from _places import NETPROF
 from lab import Lab, LabError
-from training import TrainingJob, training
+from support.training import TrainingJob, training
 
 from netprof.analysis.bounds.bounded import Bounds
 from netprof.analysis.evidence import Evidence

@@ -66,7 +66,7 @@ def drawing_seconds(page: Path, place: Path) -> float | None:
     """Return how long a browser needs until every chart is drawn, None without a browser."""
     if shutil.which("chromedriver") is None:
         return None
-    from browser import chromium
+    from support.browser import chromium
 
     with chromium(place / "profile") as browser:
         browser.open(page)

@@ -27,7 +27,7 @@ from pathlib import Path
 from _places import NETPROF
 from _speed import say_speed
 from lab import Lab
-from training import training
+from support.training import training
 
 FIRST_S, WARM_UP_S, QUIET_S = 1.0, 5.0, 0.05
 TICKS = os.sysconf("SC_CLK_TCK")

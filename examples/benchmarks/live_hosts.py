@@ -19,8 +19,8 @@ from unittest import mock
 
 import _places  # noqa: F401 - finds what follows
 from _speed import say_speed
-from growing_hosts import GrowingHosts
-from synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
+from support.growing_hosts import GrowingHosts
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
 
 from netprof.analysis.live import budget
 from netprof.session.live_job import JobSource

@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from nccl_net import Poster, compiled
+from support.nccl_net import Poster, compiled
 
 from netprof.model import Target
 from netprof.probes.kernel.targets import TargetMap

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hidden_ends import ENDS, without
-from made_alone import apart
 from pyarrow import parquet
-from synthetic import MS, Job, in_parts, with_late_rank
+from support.hidden_ends import ENDS, without
+from support.made_alone import apart
+from support.synthetic import MS, Job, in_parts, with_late_rank
 
 from fuzz.traces import of_rank, write_trace
 from fuzz.values import FLOATS, NUMBERS, change_entry, flip

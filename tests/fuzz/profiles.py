@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from synthetic import ITERATION_NS, MS
+from support.synthetic import ITERATION_NS, MS
 
 from fuzz.traces import base, damage, write_trace
 from fuzz.values import change_entry, flip

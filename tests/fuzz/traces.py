@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from synthetic import MS, START_NS, Job
+from support.synthetic import MS, START_NS, Job
 
 from fuzz.captures import make_capture
 from fuzz.values import FLOATS, NUMBERS, TEXTS, change_entry, flip

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from lab import Lab
-from traffic import Collector, Recorded
+from support.traffic import Collector, Recorded
 
 from netprof.probes.flow.probe import FlowProbe
 from netprof.schema import RECEIVE, TRANSMIT

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hidden_ends import ENDS, without
 from lab import Lab
-from training import netprof, training
+from support.hidden_ends import ENDS, without
+from support.training import netprof, training
 
 from netprof.analysis.evidence import Evidence
 from netprof.schema import Profiled

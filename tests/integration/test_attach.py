@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lab import Lab
-from training import TrainingJob, netprof, training
+from support.training import TrainingJob, netprof, training
 
 from netprof.analysis import analyze
 from netprof.schema import TRANSMIT

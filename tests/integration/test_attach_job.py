@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from host_of_a_user import UserHost, user_host
-from training import TRAIN, free_port
+from support.host_of_a_user import UserHost, user_host
+from support.training import TRAIN, free_port
 
 from netprof.trace import TraceReader
 

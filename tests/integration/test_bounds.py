@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hidden_ends import ENDS, on_gpu, only, without
 from lab import Lab
-from made_alone import apart, digested, of_traces
-from training import TrainingJob, netprof, training
+from support.hidden_ends import ENDS, on_gpu, only, without
+from support.made_alone import apart, digested, of_traces
+from support.training import TrainingJob, netprof, training
 
 from netprof.analysis.bounds.bounded import Bounds
 from netprof.analysis.evidence import Evidence

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from lab import NETNS_DIR, Lab
 from scapy.utils import RawPcapReader
-from traffic import Collector, Peer, Recorded
-from training import netprof, training
+from support.traffic import Collector, Peer, Recorded
+from support.training import netprof, training
 
 from netprof.probes.flow.probe import FlowProbe
 from netprof.schema import RECEIVE, TRANSMIT

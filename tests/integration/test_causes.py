@@ -24,8 +24,8 @@ import pytest
 from causes import Played, play
 from causes_cases import CASES as EVERY_CASE
 from lab import NETNS_DIR
-from made_alone import apart, digested, of_traces, who
-from training import netprof
+from support.made_alone import apart, digested, of_traces, who
+from support.training import netprof
 
 pytest.importorskip("torch", reason="the jobs are PyTorch ones")
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")

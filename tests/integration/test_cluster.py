@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_work import Slowly, same, total
 from many_digests import multiply
-from synthetic import MS, Job, with_late_rank
+from support.cluster_work import Slowly, same, total
+from support.synthetic import MS, Job, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import container as containers
 import numpy as np
 import pytest
-from container import FOR_NETPROF, Container, container
-from training import netprof
+from support import container as containers
+from support.container import FOR_NETPROF, Container, container
+from support.training import netprof
 
 from netprof.probes.job.procfs import read_stat
 from netprof.probes.kernel.pids import namespace_pids

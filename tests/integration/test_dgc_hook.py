@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from training import free_port
+from support.training import free_port
 
 torch = pytest.importorskip("torch", reason="the hook needs torch (make test)")
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel import programs_of, still_loaded
 from lab import Lab
-from traffic import Peer
-from training import TrainingJob, netprof, training
-from unprivileged import NOBODY
+from support.kernel import programs_of, still_loaded
+from support.traffic import Peer
+from support.training import TrainingJob, netprof, training
+from support.unprivileged import NOBODY
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.iterations import ITERATIONS

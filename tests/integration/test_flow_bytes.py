@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from lab import Lab
 from lab_links import CONGESTION_CONTROL
-from traffic import Collector, Peer, Recorded, assert_exact
+from support.traffic import Collector, Peer, Recorded, assert_exact
 
 from netprof.probes.flow.probe import FlowProbe
 from netprof.schema import RECEIVE, TRANSMIT

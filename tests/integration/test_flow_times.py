@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lab import Lab
-from traffic import Capture, Collector, Peer
+from support.traffic import Capture, Collector, Peer
 
 from netprof.probes.flow.probe import FlowProbe
 from netprof.schema import TRANSMIT

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training import netprof, training
+from support.training import netprof, training
 
 from netprof.schema import GpuMetric
 from netprof.trace import TraceReader

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from training import free_port
+from support.training import free_port
 
 from netprof.probes.kernel.libbpf import libbpf
 from netprof.probes.marks.libraries import executable_mappings

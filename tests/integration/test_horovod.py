@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training import netprof
+from support.training import netprof
 
 from netprof.analysis import analyze
 from netprof.schema import MarkKind

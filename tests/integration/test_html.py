@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, chromium
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from support.browser import Browser, chromium
 
 from netprof.analysis import analyze
 from netprof.trace import TraceReader
 from netprof.views.html import render
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "analysis"))
-from synthetic import ELEMENTS, MS, START_NS, Job
+from support.synthetic import ELEMENTS, MS, START_NS, Job
 
 HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=1><b>bold</b>"
 CHARTS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lab import Lab
-from training import netprof, training
+from support.training import netprof, training
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import Iterations

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from archive import merged
 from lab import Lab
-from training import netprof, training
+from support.archive import merged
+from support.training import netprof, training
 
 from netprof.analysis import analyze
 from netprof.analysis.evidence import Evidence

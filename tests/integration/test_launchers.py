@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training import netprof
+from support.training import netprof
 
 from netprof.analysis.tables.columns import int64_column
 from netprof.model import Target

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lab import Lab
-from traffic import Peer
+from support.traffic import Peer
 
 from netprof.trace import TraceReader
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from training import TrainingJob, netprof, training
+from support.training import TrainingJob, netprof, training
 
 from netprof.trace import TraceReader
 

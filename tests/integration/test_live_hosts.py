@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from lab import Lab
-from training import TRAIN
+from support.training import TRAIN
 
 pytest.importorskip("torch", reason="the job to watch is a PyTorch one")
 pytestmark = [

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kernel import programs_of, still_loaded
+from support.kernel import programs_of, still_loaded
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.doctor.features import Feature, missing_features

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mpi import Mpi
-from training import netprof
+from support.mpi import Mpi
+from support.training import netprof
 
 from netprof.analysis import analyze
 from netprof.analysis.events.collectives import Collectives, find_collectives

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nccl_net import real_library
-from training import netprof, training
+from support.nccl_net import real_library
+from support.training import netprof, training
 
 from netprof.analysis.events.told_ranks import ToldRanks
 from netprof.probes.frameworks import NCCL

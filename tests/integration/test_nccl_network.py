@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from nccl_net import Poster, compiled, needs_compiler, real_library
-from training import netprof
+from support.nccl_net import Poster, compiled, needs_compiler, real_library
+from support.training import netprof
 
 from netprof.model import Target
 from netprof.probes.kernel.elf import Elf
@@ -199,7 +199,7 @@ def test_a_stranger_is_not_counted(libraries: Callable[[str], Path], posters: li
 IN_ITS_OWN_NAMESPACE = """
 import json, sys
 from pathlib import Path
-from nccl_net import Poster
+from support.nccl_net import Poster
 from test_nccl_network import TRANSMIT, Recorded, sums
 poster = Poster(Path(sys.argv[1]))
 with Recorded(poster.pid) as recorded:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training import free_port, netprof, training
+from support.training import free_port, netprof, training
 
 from netprof.analysis import analyze
 from netprof.model import Meta

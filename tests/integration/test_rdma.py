@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from rdma_tree import Tree
-from training import training
+from support.rdma_tree import Tree
+from support.training import training
 
 from netprof.analysis.sections import analyze
 from netprof.probes.flow.probe import FlowProbe
@@ -33,13 +33,13 @@ def refused() -> list[Any]:
     raise PermissionError(1, "Operation not permitted")
 
 
-def recorded(tree: Tree, pids: list[int], out: Path) -> dict[str, Any]:
+def recorded(tree: Tree, pids: list[int], out: Path, seconds: float = SECONDS) -> dict[str, Any]:
     """Record a job beside a scripted sysfs, and return the report."""
     scripted = {"sysfs": tree.root, "notes": tree.root / "notes.json", "queue_pairs": staticmethod(refused)}
     rdma = cast("type[Probe]", type("Scripted", (RdmaProbe,), scripted))
     recorder = Recorder(find_job(pids), RecordingOptions(out), [], (FlowProbe, NicProbe, rdma, MarkProbe))
     recorder.start()
-    end_s = time.monotonic() + SECONDS
+    end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         recorder.job.wait(TICK_S)
         recorder.tick()

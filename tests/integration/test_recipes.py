@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from clusters import SLURM, SSHD, SlurmNodes, has, slurm_nodes, ssh_hosts
-from training import TRAIN, netprof
+from support.clusters import SLURM, SSHD, SlurmNodes, has, slurm_nodes, ssh_hosts
+from support.training import TRAIN, netprof
 
 from netprof.trace import TraceReader
 

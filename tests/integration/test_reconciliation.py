@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from lab import Lab
-from traffic import Peer
+from support.traffic import Peer
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from training import TRAIN
+from support.training import TRAIN
 
 from netprof.trace import TraceReader
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rights.cells import NOBODY, Cell, every_cell, tried
 from rights.words import document
-from training import netprof, training
+from support.training import netprof, training
 
 from netprof.analysis import analyze
 from netprof.trace import TraceReader

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training import TRAIN, free_port, netprof
+from support.training import TRAIN, free_port, netprof
 
 from netprof.analysis import analyze
 from netprof.trace import TraceReader

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
-from traffic import Collector, Recorded
+from support.traffic import Collector, Recorded
 
 from netprof.probes.flow.probe import MAX_FLOWS, FlowProbe
 from netprof.schema import RECEIVE, TRANSMIT

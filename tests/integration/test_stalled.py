@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from training import training
+from support.training import training
 
 from netprof.analysis import analyze
 from netprof.errors import EXIT_INTERRUPTED

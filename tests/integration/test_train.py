@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from training import free_port
+from support.training import free_port
 
 pytest.importorskip("torch", reason="the example job needs torch (make test)")
 

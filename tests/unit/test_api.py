@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 import netprof
 from netprof.analysis.result_tables import result_tables

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 from rich.console import Console
-from unprivileged import NOBODY
+from support.unprivileged import NOBODY
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import SkippedProbe, Target

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.cli.main import app
 from netprof.errors import TraceError, UsageError

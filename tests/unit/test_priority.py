@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from open_files import no_more_open_files
+from support.open_files import no_more_open_files
 
 from netprof.session.priority import NICENESS, _place, behind_the_job
 

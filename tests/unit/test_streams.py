@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 PROGRAM = f"{sys.executable} -m netprof"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

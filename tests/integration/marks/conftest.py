@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toys import BEGIN, PROGRAMS, X86, Toy, toy
+from support.toys import BEGIN, PROGRAMS, X86, Toy, toy
 
 from netprof.probes.marks.probe import MarkProbe
 

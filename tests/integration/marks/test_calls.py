@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import BEGIN, LARGE, PROGRAMS, SMALL, Toy, as_target, rows, start, toy
+from support.toys import BEGIN, LARGE, PROGRAMS, SMALL, Toy, as_target, rows, start, toy
 
 from netprof.errors import NotPermittedError
 from netprof.probes.frameworks import Mark, Memory, Register

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from toys import BEGIN, LARGE, X86, Toy, as_target, rows, start, toy
+from support.toys import BEGIN, LARGE, X86, Toy, as_target, rows, start, toy
 
 from netprof.errors import NetprofError
 from netprof.probes.frameworks import Mark, Register

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import collectives
+from support.synthetic import collectives
 
 from netprof.analysis.account.activity import Activity
 from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks, turns

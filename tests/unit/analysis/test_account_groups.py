@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from synthetic import collectives
+from support.synthetic import collectives
 
 from netprof.analysis.account.account import Account, Sources, activities_of, links_of, make_account, on_wire
 from netprof.analysis.account.activity import activity

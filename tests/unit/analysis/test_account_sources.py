@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from synthetic import collectives
+from support.synthetic import collectives
 
 from netprof.analysis.account import account, episodes
 from netprof.analysis.account.account import Sources, went_another_way

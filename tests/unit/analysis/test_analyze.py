@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from synthetic import (
+from support.synthetic import (
     BACKWARD,
     BUCKET_BYTES,
     BUCKETS,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import BUCKETS, ELEMENTS, MS, START_NS, Job, K
+from support.synthetic import BUCKETS, ELEMENTS, MS, START_NS, Job, K
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED

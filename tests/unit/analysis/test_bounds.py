@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hidden_ends import ENDS
-from synthetic import (
+from support.hidden_ends import ENDS
+from support.synthetic import (
     DONE,
     ITERATION_NS,
     MS,

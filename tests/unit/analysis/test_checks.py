@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.checks import CHECKS

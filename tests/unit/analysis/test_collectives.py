@@ -1,7 +1,7 @@
 """Collectives and buckets against marks whose partners are known."""
 
 import numpy as np
-from synthetic import BUCKETS, DONE, ELEMENTS, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
+from support.synthetic import BUCKETS, DONE, ELEMENTS, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
 
 from netprof.analysis.events.buckets import find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import find_collectives

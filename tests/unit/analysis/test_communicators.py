@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import MS, START_NS, Job
+from support.synthetic import MS, START_NS, Job
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.communicators import COMMUNICATORS

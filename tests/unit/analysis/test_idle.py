@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import collectives
+from support.synthetic import collectives
 
 from netprof.analysis.account.activity import Activity
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, others_served, turns

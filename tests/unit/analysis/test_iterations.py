@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import BACKWARD, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
+from support.synthetic import BACKWARD, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
 
 from netprof.analysis.events.iterations import Dropped, find_iterations
 from netprof.analysis.tables.marks import read_marks

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import ITERATION_NS, RATE_BPS, START_NS, Job
+from support.synthetic import ITERATION_NS, RATE_BPS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.link_changes import changes_in_words

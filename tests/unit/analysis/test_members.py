@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import BUCKETS, ELEMENTS, ITERATION_NS, MS, START_NS, Job, collectives
+from support.synthetic import BUCKETS, ELEMENTS, ITERATION_NS, MS, START_NS, Job, collectives
 
 from netprof.analysis import analyze
 from netprof.analysis.events.collectives import Collectives

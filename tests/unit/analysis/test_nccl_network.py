@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import ITERATION_NS, MS, PAYLOAD_PER_BIN, START_NS, WIRE_FROM, WIRE_TO, Job
+from support.synthetic import ITERATION_NS, MS, PAYLOAD_PER_BIN, START_NS, WIRE_FROM, WIRE_TO, Job
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.nccl_network import NCCL_NETWORK

@@ -1,6 +1,6 @@
 """Counters of the device against samples whose increase is known."""
 
-from synthetic import BYTES_PER_BIN, MS, START_NS, Job, wire_columns
+from support.synthetic import BYTES_PER_BIN, MS, START_NS, Job, wire_columns
 
 from netprof.analysis.findings.nic import nic_totals
 from netprof.analysis.findings.nic_drops import drops_by_device

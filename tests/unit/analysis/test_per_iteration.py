@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import BUCKET_BYTES, BUCKETS, ELEMENTS, MS, START_NS, Job
+from support.synthetic import BUCKET_BYTES, BUCKETS, ELEMENTS, MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.per_iteration import bandwidth_by_size, histogram, iteration_rows, slowest

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import BYTES_PER_BIN, ITERATION_NS, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
+from support.synthetic import BYTES_PER_BIN, ITERATION_NS, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.counters import COUNTERS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.processes import PROCESSES

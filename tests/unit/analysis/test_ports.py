@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import DONE, ITERATION_NS, MS, RATE_BPS, START_NS, WAIT, Job, mark_columns, wire_columns
+from support.synthetic import DONE, ITERATION_NS, MS, RATE_BPS, START_NS, WAIT, Job, mark_columns, wire_columns
 
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.queue_pairs import QUEUE_PAIRS

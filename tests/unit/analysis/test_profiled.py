@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import ITERATION_NS, MS, START_NS, WIRE_TO, Job, K, enqueued
+from support.synthetic import ITERATION_NS, MS, START_NS, WIRE_TO, Job, K, enqueued
 from unit.analysis.test_bounds import hidden
 
 from netprof.analysis import analyze

@@ -6,7 +6,7 @@ import json
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import BYTES_PER_BIN, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
+from support.synthetic import BYTES_PER_BIN, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
 
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives import COLLECTIVES

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import START_NS, Job
+from support.synthetic import START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.flows import FLOWS

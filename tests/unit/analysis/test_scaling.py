@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from synthetic import DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K
+from support.synthetic import DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from synthetic import Job, K, mark_columns
+from support.synthetic import Job, K, mark_columns
 
 from netprof.analysis.events.collectives import find_collectives
 from netprof.analysis.events.horovod import horovod_transfers

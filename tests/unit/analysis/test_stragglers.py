@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import LATE_RANK

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import synthetic
-from synthetic import ITERATION_NS, START_NS, Job
+from support import synthetic
+from support.synthetic import ITERATION_NS, START_NS, Job
 
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.transport_reason import transport_reason

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic import ITERATION_NS, MS, START_NS, Job
+from support.synthetic import ITERATION_NS, MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import IterationTimes

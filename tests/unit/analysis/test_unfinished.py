@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from synthetic import BACKWARD, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
+from support.synthetic import BACKWARD, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import find_iterations

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import ITERATION_NS, MS, RATE_BPS, START_NS, Job, wire_columns
+from support.synthetic import ITERATION_NS, MS, RATE_BPS, START_NS, Job, wire_columns
 
 from netprof.analysis import analyze
 from netprof.analysis.section import Analysis

@@ -1,7 +1,7 @@
 """Each verdict, from a trace that deserves it, and that it names its evidence."""
 
 import pytest
-from synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, WIRE_FROM, WIRE_TO, Job, K
+from support.synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, WIRE_FROM, WIRE_TO, Job, K
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import WAIT_CAUSES

@@ -12,7 +12,7 @@ from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from scapy.utils import wrpcap
-from training import netprof
+from support.training import netprof
 
 
 def capture(path: Path, link_type: int = 1) -> Path:

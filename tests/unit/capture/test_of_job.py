@@ -18,7 +18,7 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import wrpcap
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.errors import NetprofError
 from netprof.model import Target

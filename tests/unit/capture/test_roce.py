@@ -13,7 +13,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from scapy.utils import wrpcap
-from training import netprof
+from support.training import netprof
 
 from netprof.analysis import analyze
 from netprof.probes.capture.capture import Capture

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import synthetic
 from shifted_clock import shift
-from synthetic import Job
+from support import synthetic
+from support.synthetic import Job
 
 
 @pytest.fixture(scope="module")

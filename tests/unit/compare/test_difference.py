@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import ITERATION_NS, Job, enqueued, launched_ahead
+from support.synthetic import ITERATION_NS, Job, enqueued, launched_ahead
 
 from netprof.analysis.compare.difference import LESS, MORE, SAME, UNSURE, Difference, compare
 from netprof.analysis.compare.run import Run, read_run

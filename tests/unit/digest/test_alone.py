@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_alone import apart, digested, document, of_traces, who
 from shifted_clock import shift
-from synthetic import MS, RATE_BPS, Job, collectives, in_parts, parts_of, with_late_rank
+from support.made_alone import apart, digested, document, of_traces, who
+from support.synthetic import MS, RATE_BPS, Job, collectives, in_parts, parts_of, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.account.held_up import Windows

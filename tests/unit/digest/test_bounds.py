@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hidden_ends import ENDS, without
-from made_alone import apart, digested, document, of_traces
-from synthetic import MS, Job, enqueued, launched_ahead, with_late_rank
+from support.hidden_ends import ENDS, without
+from support.made_alone import apart, digested, document, of_traces
+from support.synthetic import MS, Job, enqueued, launched_ahead, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED

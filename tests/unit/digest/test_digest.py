@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from shifted_clock import shift
-from synthetic import MS, Job, with_late_rank
+from support.synthetic import MS, Job, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED

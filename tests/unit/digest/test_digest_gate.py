@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.analysis.digest.digest import Digest, Held
 from netprof.analysis.digest.fits import unfit

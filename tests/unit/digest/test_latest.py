@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
-from synthetic import collectives
+from support.synthetic import collectives
 
 from netprof.analysis.digest.alone.latest import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.events.collectives import Collectives

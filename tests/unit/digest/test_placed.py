@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.analysis.digest.alone.placed import Placed, usable
 from netprof.model import Host, HostClock

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED

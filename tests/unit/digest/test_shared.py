@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from synthetic import collectives
+from support.synthetic import collectives
 
 from netprof.analysis.digest.alone.shared import Fragment, Fragments, ViewKey, exchanged, find_shared, flows_of
 from netprof.analysis.digest.ways import Way

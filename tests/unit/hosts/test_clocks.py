@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streaming_hosts import MS, WRAP, S, Wire, assert_true, bursts
-from synthetic import collectives
+from support.streaming_hosts import MS, WRAP, S, Wire, assert_true, bursts
+from support.synthetic import collectives
 
 from netprof.analysis.hosts.by_collectives import _same
 from netprof.analysis.hosts.clocks import at, backwards, by_collectives, by_delays, by_realtime, one_after_other

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from shifted_clock import shift
-from synthetic import Job
+from support.synthetic import Job
 
 import netprof
 

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from streaming_hosts import MS, WRAP, S, Wire, assert_true, bursts
+from support.streaming_hosts import MS, WRAP, S, Wire, assert_true, bursts
 
 from netprof.analysis.hosts.clocks import by_delays, join_by_detours
 from netprof.analysis.hosts.detours import Ways, there_and_back

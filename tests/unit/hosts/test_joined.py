@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from shifted_clock import shift
-from synthetic import ITERATION_NS, MS, START_NS, Job, K
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 
 from netprof.analysis import analyze
 from netprof.analysis.hosts import clocks

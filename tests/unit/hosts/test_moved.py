@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import MS, Job, mark_columns
+from support.synthetic import MS, Job, mark_columns
 
 from netprof.analysis.hosts.meta import meta_of_job
 from netprof.analysis.hosts.moved import Mover

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from synthetic import MS, collectives
+from support.synthetic import MS, collectives
 
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members, find_members

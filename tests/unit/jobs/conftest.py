@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from process_trees import PROGRAM, Pids, Start, Tree, count
+from support.process_trees import PROGRAM, Pids, Start, Tree, count
 
 from netprof.probes.job import procfs
 

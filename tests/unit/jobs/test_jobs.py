@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from proc_tree import FIRST_PID, ProcTree
+from support.proc_tree import FIRST_PID, ProcTree
 
 from netprof.errors import NetprofError, UsageError
 from netprof.probes.job import containers, procfs

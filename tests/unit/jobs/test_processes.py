@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from open_files import no_more_open_files
-from process_trees import HOST, PROGRAM, Start, Tree, node, rank, rendezvous, torchrun, until
-from unprivileged import NOBODY
+from support.open_files import no_more_open_files
+from support.process_trees import HOST, PROGRAM, Start, Tree, node, rank, rendezvous, torchrun, until
+from support.unprivileged import NOBODY
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.model import Target

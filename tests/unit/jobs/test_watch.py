@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from process_trees import PROGRAM, Start, node, rank, torchrun, until
+from support.process_trees import PROGRAM, Start, node, rank, torchrun, until
 
 from netprof.probes.job.processes import find_job
 from netprof.probes.job.watch import Watch

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from nccl_net import compiled, needs_compiler
+from support.nccl_net import compiled, needs_compiler
 
 from netprof.errors import NetprofError
 from netprof.probes.marks.libraries import Library

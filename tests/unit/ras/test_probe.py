@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ras_server import Communicator, Rank, RasServer
+from support.ras_server import Communicator, Rank, RasServer
 
 from netprof.model import Target
 from netprof.probes.probe import Shared

@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 import pytest
-from ras_server import Communicator, Rank, RasServer
+from support.ras_server import Communicator, Rank, RasServer
 
 from netprof.errors import NetprofError
 from netprof.probes.ras.client import Answer, ask, is_own_address, parse_address

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from rdma_kernel import Kernel
-from rdma_tree import Tree
+from support.rdma_kernel import Kernel
+from support.rdma_tree import Tree
 
 from netprof.model import Target
 from netprof.probes.probe import Shared
@@ -115,7 +115,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from rdma_kernel import Kernel
+from support.rdma_kernel import Kernel
 from netprof.probes.rdma.binding import BoundPairs
 from netprof.probes.rdma.queue_pairs import QueuePair
 kernel = Kernel({5, 6})

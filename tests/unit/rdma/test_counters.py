@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rdma_tree import HARDWARE, Tree
+from support.rdma_tree import HARDWARE, Tree
 
 from netprof.probes.pace import Pace
 from netprof.probes.rdma.changes import Changes

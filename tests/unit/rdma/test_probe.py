@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from rdma_tree import ScriptedPort, Tree
+from support.rdma_tree import ScriptedPort, Tree
 
 from netprof.model import Device, Target
 from netprof.probes.probe import Shared

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from cluster_work import killed, same, square, total
+from support.cluster_work import killed, same, square, total
 
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.session import cluster as cluster_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from synthetic import ITERATION_NS, START_NS, Job
+from support.synthetic import ITERATION_NS, START_NS, Job
 
 from netprof.session.live import RecordingSource
 from netprof.session.recorder import Recorder

@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from synthetic import Job, mark_columns
+from support.synthetic import Job, mark_columns
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.recording import RECORDING
@@ -20,7 +20,7 @@ WRITES = """
 import sys, time
 from dataclasses import replace
 from pathlib import Path
-from synthetic import Job, mark_columns
+from support.synthetic import Job, mark_columns
 from netprof.trace import TraceWriter
 job = Job().fill()
 writer = TraceWriter(Path(sys.argv[1]), replace(job.meta(), stopped_ns=None, stop_reason=""))

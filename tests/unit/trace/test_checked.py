@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.domains import AROUND_NS, LONGEST_TEXT_BYTES, MARK_ARGUMENTS
 from netprof.errors import TraceError

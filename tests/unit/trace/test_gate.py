@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from synthetic import MS, START_NS, Job
+from support.synthetic import MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.cli.whatif_source import read as read_log

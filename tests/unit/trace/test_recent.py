@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.schema import tables
 from netprof.trace.recent import RecentRows

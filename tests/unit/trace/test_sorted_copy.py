@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from synthetic import MS, START_NS, Job
+from support.synthetic import MS, START_NS, Job
 
 from netprof.errors import TraceError
 from netprof.schema import tables

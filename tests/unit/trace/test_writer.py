@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.errors import TraceError
 from netprof.model import Meta

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import BUCKET_BYTES, BUCKETS, DONE, ELEMENTS, WAIT, Job
+from support.synthetic import BUCKET_BYTES, BUCKETS, DONE, ELEMENTS, WAIT, Job
 
 from netprof.analysis import analyze
 from netprof.trace import TraceReader

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from synthetic import MS, START_NS, Job
+from support.synthetic import MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.schema import CollectiveKind

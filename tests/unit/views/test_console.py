@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from synthetic import START_NS, Job
+from support.synthetic import START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.model import Device, LineRate, Losses

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import MS, START_NS, Job, with_findings
+from support.synthetic import MS, START_NS, Job, with_findings
 
 from netprof.analysis import Analysis, analyze, definitions
 from netprof.analysis.events.horovod import HorovodSummary

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.analysis import analyze
 from netprof.trace import TraceReader

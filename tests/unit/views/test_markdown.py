@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.verdict import VERDICT

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import BYTES_PER_BIN, MS, START_NS, Job
+from support.synthetic import BYTES_PER_BIN, MS, START_NS, Job
 
 from netprof.analysis import Analysis, analyze
 from netprof.trace import TraceReader

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archive import merged
 from shifted_clock import shift
-from synthetic import MS, START_NS, Job
+from support.archive import merged
+from support.synthetic import MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.hosts.job import open_job

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.views.printed import Unpadded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_columns
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_columns
 
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.recent import Recent

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.errors import UsageError
 from netprof.views.reporters import by_name, by_suffix

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.links import LINKS

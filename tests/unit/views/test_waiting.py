@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from synthetic import ITERATION_NS, START_NS, Job, with_findings
-from waiting import account
+from support.synthetic import ITERATION_NS, START_NS, Job, with_findings
+from support.waiting import account
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.account.causes import WAIT_CAUSES, Cause

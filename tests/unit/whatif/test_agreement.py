@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sharded import Sharded
-from synthetic import ITERATION_NS, MS, Job, K
+from support.sharded import Sharded
+from support.synthetic import ITERATION_NS, MS, Job, K
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.scaling import SCALING

@@ -10,7 +10,7 @@ from time import process_time
 import numpy as np
 import pytest
 import typer
-from synthetic import Job
+from support.synthetic import Job
 from typer.testing import CliRunner
 
 from netprof.analysis.whatif.equal_cost import (

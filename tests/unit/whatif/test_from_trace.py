@@ -11,7 +11,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import ITERATION_NS, MS, START_NS, Job, K
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze

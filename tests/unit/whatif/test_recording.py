@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from sharded import LATENCY_MS, MEGABYTE_MS, REDUCE, Sharded
-from synthetic import ITERATION_NS, MS, START_NS, Job, K
+from support.sharded import LATENCY_MS, MEGABYTE_MS, REDUCE, Sharded
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze

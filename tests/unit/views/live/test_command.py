@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from growing_hosts import GrowingHosts
-from synthetic import ITERATION_NS, START_NS, Job
+from support.growing_hosts import GrowingHosts
+from support.synthetic import ITERATION_NS, START_NS, Job
 
 
 def hosts(folder: Path, ranks: int, number: int = 1) -> GrowingHosts:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic import MS, START_NS, Job, with_late_rank
+from support.synthetic import MS, START_NS, Job, with_late_rank
 
 from netprof.model import Device, LineRate, Losses, Target
 from netprof.schema import GpuMetric

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_columns
+from support.synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_columns
 
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.live.window import LONGEST_NS

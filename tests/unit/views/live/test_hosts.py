@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from growing_hosts import Clocks, GrowingHosts
-from synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
+from support.growing_hosts import Clocks, GrowingHosts
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
 
 from netprof.analysis.hosts.job import open_job
 from netprof.analysis.hosts.moved import Mover

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from synthetic import BUCKETS, ITERATION_NS, MS, PAYLOAD_PER_BIN, START_NS, Job, mark_columns, wire_columns
+from support.synthetic import BUCKETS, ITERATION_NS, MS, PAYLOAD_PER_BIN, START_NS, Job, mark_columns, wire_columns
 
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.verdict import VERDICT

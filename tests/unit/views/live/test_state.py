@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_columns
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_columns
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import Iterations

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from synthetic import BUCKETS, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, mark_columns, wire_columns
+from support.synthetic import BUCKETS, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, mark_columns, wire_columns
 
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.live.past_iterations import usual_range_ns

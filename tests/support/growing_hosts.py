@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from synthetic import START_NS, Job, mark_columns, wire_columns
 
 from netprof.model import Clock, Meta
 from netprof.trace import TraceWriter
+from support.synthetic import START_NS, Job, mark_columns, wire_columns
 
 
 @dataclass

@@ -27,7 +27,7 @@ OWN = ("pid", "mount", "network", "ipc", "uts")
 CAPABILITIES = ("CAP_NET_ADMIN", "CAP_KILL")
 FOR_NETPROF = (*CAPABILITIES, "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYS_ADMIN")
 _LINKS = ("bin", "lib", "lib64", "sbin")  # of a system with merged /usr
-_CHECKOUT = Path(__file__).parent.parent
+_CHECKOUT = Path(__file__).parents[2]
 _HYBRID = "/sys/fs/cgroup/unified"
 _ENTER = f'echo $$ > "$0/cgroup.procs"; [ ! -d {_HYBRID} ] || umount {_HYBRID}; exec "$@"'
 """Goes into a cgroup, and hides that there are two kinds of them (in a mount namespace): crun refuses that."""

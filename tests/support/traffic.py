@@ -25,7 +25,7 @@ from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.schema import RECEIVE, TRANSMIT
 
-BURST = Path(__file__).parent / "programs" / "burst.py"
+BURST = Path(__file__).parents[1] / "programs" / "burst.py"
 _TIMEOUT_S = 60
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-TRAIN = Path(__file__).parent.parent / "examples" / "train.py"
+TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 
 
 def free_port() -> int:

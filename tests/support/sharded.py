@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from synthetic import MS, START_NS, Job, K
-
 from netprof.schema import CollectiveKind
+from support.synthetic import MS, START_NS, Job, K
 
 GATHER, SCATTER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE
 MEGABYTE_MS = 8.0  # at 1 Gbit/s, where a rank sends as much as the buffer has: an all-reduce among two

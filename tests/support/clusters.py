@@ -18,8 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from host_of_a_user import UserHost
 from lab import Host, Lab
+
+from support.host_of_a_user import UserHost
 
 PATIENCE_S = 60.0
 SSHD, SLURM = ("sshd", "ssh-keygen"), ("slurmctld", "slurmd", "munged", "srun")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAMS = Path(__file__).parent / "programs"
+PROGRAMS = Path(__file__).parents[1] / "programs"
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the stub needs g++ to be compiled")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from synthetic import ITERATION_NS, START_NS
 
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, WAIT_CAUSES, Cause
 from netprof.analysis.findings.waiting_finding import (
@@ -13,6 +12,7 @@ from netprof.analysis.findings.waiting_finding import (
     WaitingParts,
     WorstIteration,
 )
+from support.synthetic import ITERATION_NS, START_NS
 
 MS = 1_000_000
 

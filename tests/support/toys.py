@@ -15,7 +15,7 @@ from netprof.probes.job import procfs
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind
 
-PROGRAMS = Path(__file__).parent / "programs"
+PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 X86 = platform.machine() == "x86_64"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PROGRAM = Path(__file__).parent / "programs" / "process_tree.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "process_tree.py"
 
 
 HOST = f"node0-{os.getpid()}"  # so that other runs of these tests are other jobs
