@@ -6,6 +6,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
 from importlib import resources
 from typing import IO, TYPE_CHECKING
 
@@ -115,6 +116,7 @@ def _sections(analysis: Analysis) -> list[_Section]:
     return [section for section in found if section.parts]
 
 
+@cache
 def _environment() -> jinja2.Environment:
     import jinja2
     from markupsafe import Markup

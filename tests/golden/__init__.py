@@ -1,0 +1,1 @@
+"""Golden recordings: small real traces, and everything that netprof concludes from them and draws."""
