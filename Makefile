@@ -8,40 +8,53 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml README.md LICENSE NOTICE $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]' -o -path '*/html/*.*')
+COMPILED := probes/build.py $(shell find probes/ -name '*.[ch]')
+PYTEST := $(BIN)/python -m pytest
+TOGETHER := --numprocesses logical --maxprocesses 8 --dist worksteal
+ON_CHECKOUT := PYTHONPATH=. # what is in the checkout, without a wheel
+GROUPS := causes frameworks wire program hosts deep
 export PATH := $(PATH):/usr/sbin:/sbin
-unexport PYTHONPATH  # tests and demo must see the installed wheel, nothing else
+unexport PYTHONPATH  # all but `make check` must see the installed wheel, nothing else
 
-.PHONY: help install inplace check lint types contract test demo fuzz mutate bench predictions horovod nccl clean prepare prepare-test prepare-horovod
+.PHONY: help install inplace check lint types contract test test-all golden demo fuzz mutate bench predictions horovod nccl clean groups prepare prepare-test prepare-horovod
 
 help:  ## what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/.installed  ## build the wheel and install it into .venv: the program is .venv/bin/netprof
 
-check: lint types contract .venv/.torch  ## what to run after every change: lint, types, import contracts, unit tests (some minutes)
-	$(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal tests/unit
+check: .venv/.torch inplace lint contract  ## after every edit (90 s): lint, types of the product, imports, quick unit tests, golden recordings
+	$(BIN)/mypy netprof
+	$(ON_CHECKOUT) $(PYTEST) $(TOGETHER) -m "not slow and not deep" tests/unit tests/golden
 
-test: prepare-test check  ## everything: what check does, and every other test, against the installed wheel
-	@# What fails while the CPUs are away is tried again (tests/integration/conftest.py), and shown at the end.
-	$(BIN)/pytest --max-suite-reruns 40 --rerun-show-tracebacks tests/integration
+test: prepare-test .venv/.installed .venv/.torch lint types contract  ## before a commit lands (15 min): all unit tests in full depth and forty real jobs, on the installed wheel
+	NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) -m "not deep" tests/unit tests/golden
+	$(PYTEST) --group core tests/integration
 
-demo: .venv/.torch  ## profile a real 2-rank training job between two namespaces; writes out/demo.*
+test-all: prepare-test .venv/.installed .venv/.torch $(if $(filter-out frameworks,$(GROUP)),,horovod nccl)  ## every test there is (an hour), or one GROUP: causes, frameworks, wire, program, hosts, deep
+	$(if $(filter-out deep,$(GROUP)),,NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) $(if $(GROUP),-m deep) tests/unit tests/golden)
+	$(if $(filter deep,$(GROUP)),,$(PYTEST) $(addprefix --group ,$(GROUP)) tests/integration)
+
+golden: .venv/.torch inplace  ## conclude from every golden recording again, and print what changed; UPDATE=1 rewrites what is expected, NAMES="loss mpi"
+	PYTHONPATH=.:tests:examples $(BIN)/python -m golden $(if $(UPDATE),--update) $(NAMES)
+
+demo: .venv/.installed .venv/.torch  ## profile a real 2-rank training job between two namespaces; writes out/demo.*
 	$(BIN)/python examples/demo.py
 
-bench: .venv/.torch  ## print the benchmark tables (tens of minutes)
+bench: .venv/.installed .venv/.torch  ## print the benchmark tables (tens of minutes)
 	set -e; for script in examples/benchmarks/[!_]*.py; do \
 		case $$script in */predict_then_*) continue ;; esac; \
 		echo "== $$script"; $(BIN)/python $$script; \
 	done
 
-predictions: .venv/.torch  ## hold what-if's predictions against real jobs on changed links (50 minutes)
+predictions: .venv/.installed .venv/.torch  ## hold what-if's predictions against real jobs on changed links (50 minutes)
 	set -e; for script in examples/benchmarks/predict_then_*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 fuzz: .venv/.torch inplace  ## hostile traces, captures and logs against every output: CASES=100000, from FIRST=0 on (hours)
 	PYTHONPATH=.:tests:examples $(BIN)/python tests/fuzz --cases $(or $(CASES),100000) --first $(or $(FIRST),0) --keep out/fuzz
 
-mutate: .venv/.torch inplace  ## small changes of the code that no unit test notices: SAMPLE=N of each part, PART=analysis/account, AGAIN=LOG (an hour)
-	PYTHONPATH=tests:examples $(BIN)/python tests/mutation $(addprefix --sample ,$(SAMPLE)) $(addprefix --part ,$(PART)) $(addprefix --again ,$(AGAIN))
+mutate: .venv/.torch inplace  ## small changes of the code that no unit test notices: TOTAL=200 of all or SAMPLE=N of each part, PART=analysis/account, AGAIN=LOG (hours)
+	PYTHONPATH=tests:examples $(BIN)/python tests/mutation $(addprefix --total ,$(TOTAL)) $(addprefix --sample ,$(SAMPLE)) $(addprefix --part ,$(PART)) $(addprefix --again ,$(AGAIN))
 
 nccl: .venv/.made  ## get NVIDIA's real NCCL (190 MB, once; kept in ~/.cache/netprof), for the tests that look into it
 	examples/get_nccl $(BIN)/python
@@ -49,21 +62,23 @@ nccl: .venv/.made  ## get NVIDIA's real NCCL (190 MB, once; kept in ~/.cache/net
 horovod: prepare-horovod .venv/.torch  ## build Horovod (minutes, once; kept in ~/.cache/netprof), for the test that needs it
 	examples/build_horovod $(BIN)/python
 
-lint: .venv/.installed  ## ruff
+lint: .venv/.dependencies  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/.installed  ## mypy --strict, of tests and examples too
+types: .venv/.dependencies  ## mypy --strict, of tests and examples too
 	$(BIN)/mypy
 
-contract: .venv/.installed  ## who may import whom, and nobody in a circle
-	$(BIN)/lint-imports
+contract: .venv/.dependencies  ## who may import whom, and nobody in a circle
+	$(ON_CHECKOUT) $(BIN)/lint-imports
 
-inplace: .venv/.tools  ## compile the BPF programs and the native library into the checkout
-	$(BIN)/python probes/build.py
+inplace: .venv/.inplace  ## compile the BPF programs and the native library into the checkout
 
 clean:  ## remove everything that was built, .venv too
 	rm -rf .venv build dist out *.egg-info probes/*/*.bpf.o probes/kernel/native/*.so* probes/kernel/native/licenses
+
+groups:
+	@echo $(GROUPS)
 
 prepare:
 	@PYTHON="$(PYTHON)" .ci/prepare
@@ -75,8 +90,12 @@ prepare-test prepare-horovod: prepare-%:
 	"$(PYTHON)" -m venv .venv
 	@touch $@
 
-.venv/.tools: .venv/.made pyproject.toml
-	$(PIP) install 'setuptools>=77'
+.venv/.dependencies: .venv/.made pyproject.toml
+	.ci/dependencies $(BIN)/python dev | $(PIP) install --requirement /dev/stdin
+	@touch $@
+
+.venv/.inplace: .venv/.dependencies $(COMPILED)
+	$(BIN)/python probes/build.py
 	@touch $@
 
 dist/.built: .venv/.made $(SOURCES) | prepare
@@ -84,12 +103,11 @@ dist/.built: .venv/.made $(SOURCES) | prepare
 	$(PIP) wheel --no-deps --wheel-dir dist .
 	@touch $@
 
-.venv/.installed: dist/.built
-	$(PIP) install "$$(ls dist/*.whl)[dev]"
+.venv/.installed: dist/.built .venv/.dependencies
 	$(PIP) install --no-deps --force-reinstall dist/*.whl
 	@touch $@
 
-.venv/.torch: .venv/.installed
+.venv/.torch: .venv/.dependencies
 	@# The index for torch alone, and where it cannot be reached, do without it.
 	$(PIP) install --retries 1 --no-deps --extra-index-url $(TORCH_INDEX) '$(TORCH)'
 	$(PIP) install '$(TORCH)'

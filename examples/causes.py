@@ -85,13 +85,14 @@ def _play(setting: Setting, folder: Path) -> dict[str, Any]:
             away.begin()
             events = disturb(lab, setting, pids, folder, recorder)
             report = json.loads(recorder.communicate()[0])
-            cpus_away = away.share()
+            cpus_away, samples = away.share(), away.samples()
         after = [_counters(lab[rank]) for rank in range(setting.ranks)]
     meta = json.loads((folder / "t.netprof" / "meta.json").read_text())
     return {
         "setting": asdict(setting),
         "recorded_ns": [meta["started_ns"], meta["stopped_ns"]],
         "cpus_away": cpus_away,
+        "cpus_away_samples": samples,
         "events": events,
         "ranks": [
             {"rank": rank, "pid": pids[rank], "address": lab[rank].ipv4, "before": before[rank], "after": after[rank]}

@@ -50,6 +50,11 @@ class CpusAway:
         ]
         return max((late / asked for asked, late in asked_late if asked), default=0.0)
 
+    def samples(self) -> int:
+        """Return how often the CPU that was asked the least was asked since begin()."""
+        pairs = zip(self._read(), self._before, strict=True)
+        return min((asked - asked_before for (asked, _), (asked_before, _) in pairs), default=0)
+
     def close(self) -> None:
         """End the watching process."""
         self._watcher.communicate()
@@ -69,7 +74,7 @@ class CpusAway:
 def _watch(cpu: int, row: int, counts: mmap.mmap) -> None:
     """Ask to be woken on a CPU, for ever, and count."""
     os.sched_setaffinity(0, {cpu})
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(os.sched_get_priority_max(os.SCHED_FIFO)))
     asked = late = 0
     due_s = time.monotonic()
     while True:

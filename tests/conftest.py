@@ -1,4 +1,4 @@
-"""What every test shares: where netprof was imported from is said at the top of each run."""
+"""What every test shares: where netprof was imported from, how thoroughly hypothesis looks, and what is slow."""
 
 from __future__ import annotations
 
@@ -9,23 +9,56 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support import judging
+from support.profiles import register
 
 import netprof
 
 CHECKOUT = Path(__file__).parent.parent
-settings.register_profile("any machine", deadline=None)  # a busy one is slow, and that says nothing about netprof
-settings.load_profile("any machine")
+UNIT = CHECKOUT / "tests" / "unit"
+SLOW_CPU_S = 2.0
+"""From here on a unit test needs the mark `slow`: `make check` leaves it to `make test`."""
+
+register()
+_cpu = pytest.StashKey[float]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Take ctrl-C even if this run was started in the background: the programs under test inherit it."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(judging.Judge(config), "judge")
 
 
 def pytest_report_header() -> str:
     """Say whether the tests see the installed wheel (as `make test` has it) or the checkout."""
-    return f"netprof: {Path(netprof.__file__).parent}"
+    return f"netprof: {Path(netprof.__file__).parent}; hypothesis: {settings.get_current_profile_name()}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    before_s = cpu_s()
+    yield
+    item.stash[_cpu] = cpu_s() - before_s
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Fail a unit test that takes long and is not marked so."""
+    outcome = yield
+    report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]
+    may_be_slow = not item.path.is_relative_to(UNIT) or item.get_closest_marker("slow") is not None
+    took_s = item.stash.get(_cpu, 0.0)
+    if report.when == "call" and report.passed and took_s > SLOW_CPU_S and not may_be_slow:
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} took {took_s:.1f} s of CPU: mark it slow, or make it quicker"
+
+
+def cpu_s() -> float:
+    """Return the CPU time of this process and of its children that ended, in seconds."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import fuzz
-from fuzz.cases import keep_input, peak_bytes, run_case
+from fuzz.cases import LEAST_ANSWERED, TALLY, keep_input, peak_bytes, run_case
 
 _SAY_EVERY = 1000
+_MANY = 100
 _FORKED = multiprocessing.get_context("fork")
 
 
@@ -27,18 +28,24 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=None, metavar="FOLDER", help="where to put inputs that fail")
     options = parser.parse_args()
     numbers = range(options.first, options.first + options.cases) if options.only is None else [options.only]
-    failures = 0
-    for done, (number, failure, peak) in enumerate(results(numbers, options.keep), 1):
+    failures = answered = 0
+    for done, (number, failure, peak, was_answered) in enumerate(results(numbers, options.keep), 1):
+        answered += was_answered
         if failure:
             failures += 1
             print(f"case {number}: {failure}", flush=True)
         if done % _SAY_EVERY == 0 or done == len(numbers):
-            print(f"{done} cases, {failures} failures, {peak >> 20} MiB", file=sys.stderr, flush=True)
+            print(
+                f"{done} cases, {answered} answered, {failures} failures, {peak >> 20} MiB", file=sys.stderr, flush=True
+            )
+    if len(numbers) >= _MANY and answered < LEAST_ANSWERED * len(numbers):
+        print(f"only {answered} of {len(numbers)} cases were answered: something refuses too much", flush=True)
+        failures += 1
     raise SystemExit(1 if failures else 0)
 
 
-def results(numbers: Sequence[int], keep: Path | None) -> Iterator[tuple[int, str, int]]:
-    """Yield each case's number, what was wrong, and the memory that it took at most.
+def results(numbers: Sequence[int], keep: Path | None) -> Iterator[tuple[int, str, int, bool]]:
+    """Yield each case's number, what was wrong, the memory that it took at most, and whether it was answered.
 
     Cases run in a process of their own: one that kills it is a failure as any other, and the rest goes on in a new one.
     """
@@ -50,18 +57,18 @@ def results(numbers: Sequence[int], keep: Path | None) -> Iterator[tuple[int, st
         sending.close()
         with suppress(EOFError):
             while left:
-                failure, peak = receiving.recv()
-                yield left.popleft(), failure, peak
+                yield left.popleft(), *receiving.recv()
         process.join()
         if left:
             if keep is not None:
                 keep_input(left[0], keep)
-            yield left.popleft(), f"the process ends with {process.exitcode}", 0
+            yield left.popleft(), f"the process ends with {process.exitcode}", 0, False
 
 
 def _run(numbers: Sequence[int], keep: Path | None, sending: Connection) -> None:
     for number in numbers:
-        sending.send((run_case(number, keep), peak_bytes()))
+        before = TALLY["answered"]
+        sending.send((run_case(number, keep), peak_bytes(), TALLY["answered"] > before))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 from rich.console import Console
+from rich.default_styles import DEFAULT_STYLES
+from rich.style import Style
 from rich.text import Text
 
 from netprof.analysis import Analysis, analyze
@@ -107,6 +109,11 @@ def _console(analysis: Analysis) -> list[str]:
 
 
 def _terminal() -> tuple[io.StringIO, Console]:
+    """Return a terminal; a style of rich keeps the escapes of the first terminal that it was drawn on, so none may."""
+    for style in DEFAULT_STYLES.values():
+        style._ansi = None
+    Style.parse.cache_clear()
+    Style._add.cache_clear()
     file = io.StringIO()
     return file, Console(file=file, width=WIDTH, force_terminal=True, color_system="256", _environ={})
 

@@ -72,8 +72,6 @@ def finished(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 @pytest.fixture(scope="module")
 def summary(finished: tuple[Demo, str, str]) -> dict[str, Any]:
     demo, _, talk = finished
-    if "exit code 3" in talk:
-        pytest.skip(f"netprof may not attach here: {talk}")
     assert demo.process.returncode == 0, talk
     document: dict[str, Any] = json.loads((demo.out / "demo.json").read_text())
     return document

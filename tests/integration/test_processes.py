@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from netprof.probes.job.processes import find_job
+from netprof.probes.job.starts import Starts
 from netprof.probes.job.watch import Watch
 
 pytest.importorskip("torch", reason="LOUD: torch is not installed, finding a real job is untested here")
@@ -67,3 +68,20 @@ def test_a_killed_rank_ends_the_job(job: Job) -> None:
         while watch.alive():
             assert watch.wait(60), "nothing ended for a minute"
         assert watch.training() == []
+
+
+@pytest.mark.core
+@pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
+def test_every_program_that_is_started_is_told_once() -> None:
+    starts = Starts()
+    try:
+        starts.drain()
+        started = [subprocess.Popen(["/bin/true"]) for _ in range(13)]
+        for each in started:
+            each.wait()
+        pids, are_all = starts.drain()
+        assert {each.pid for each in started} <= pids
+        assert are_all
+        assert not {each.pid for each in started} & starts.drain()[0]
+    finally:
+        starts.close()

@@ -1,6 +1,6 @@
 """Mutation testing as a program: which small changes of the code no unit test notices.
 
-PYTHONPATH=tests python tests/mutation [--part analysis/account] [--sample N] [--jobs 2] [--seed 1] [--again LOG]
+PYTHONPATH=tests python tests/mutation [--part PACKAGE] [--sample N] [--total N] [--jobs 2] [--seed 1] [--again LOG]
 
 Every mutant is shown to the tests that run its function, the quickest first; then, if it survived, to the other tests
 of their files; to 40 seconds of them at most. It is killed when one of them fails, and fails again by itself, or when
@@ -55,7 +55,11 @@ def main() -> None:
     copies = [copy_of(CHECKOUT, folder / "copy-0")]
     known = list(_watched(parts, copies[0], folder))
     copies += [copy_of(copies[0], folder / f"copy-{number}") for number in range(1, options.jobs)]
-    enough = [_report(part, _part(part, options, known, copies)) for part in parts]
+    every = {part: _mutants(part, options) for part in parts}
+    if options.total is not None:
+        chosen = set(_drawn([each for part in every.values() for each in part], options.total, options.seed))
+        every = {part: [each for each in of_part if each in chosen] for part, of_part in every.items()}
+    enough = [_report(part, _try_all(of_part, known, copies)) for part, of_part in every.items() if of_part]
     raise SystemExit(0 if all(enough) else 1)
 
 
@@ -63,6 +67,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=list(PARTS), help="default: all")
     parser.add_argument("--sample", type=int, metavar="N", help="so many mutants of each part, drawn; default: all")
+    parser.add_argument("--total", type=int, metavar="N", help="so many mutants of all parts together, drawn")
     parser.add_argument("--only", metavar="TEXT", help="only mutants whose name has this in it")
     parser.add_argument("--again", metavar="LOG", type=Path, help="only those that survived by this output")
     parser.add_argument("--jobs", type=int, default=2)
@@ -96,17 +101,20 @@ def _watched_file(file: str, copy: Path, out: Path, *, all_of_it: bool) -> list[
     return found
 
 
-def _part(part: str, options: argparse.Namespace, known: Sequence[Test], copies: list[Path]) -> dict[Mutant, str]:
+def _mutants(part: str, options: argparse.Namespace) -> list[Mutant]:
+    """Return the mutants of a part that are asked for."""
     every = [each for file in modules(part) for each in mutants(file, (CHECKOUT / file).read_text())]
     every = [each for each in every if options.only is None or options.only in each.name]
     if options.again is not None:
         survived = set(_SURVIVOR.findall(options.again.read_text()))
         every = [each for each in every if each.name in survived]
-    drawn = (
-        every if options.sample is None else random.Random(options.seed).sample(every, min(options.sample, len(every)))
-    )
+    drawn = _drawn(every, options.sample, options.seed)
     print(f"{part}: {len(every)} mutants, {len(drawn)} of them drawn", flush=True)
-    return _try_all(sorted(drawn, key=lambda each: each.name), known, copies)
+    return sorted(drawn, key=lambda each: each.name)
+
+
+def _drawn(every: list[Mutant], count: int | None, seed: int) -> list[Mutant]:
+    return every if count is None else random.Random(seed).sample(every, min(count, len(every)))
 
 
 def _try_all(drawn: Sequence[Mutant], known: Sequence[Test], copies: list[Path]) -> dict[Mutant, str]:

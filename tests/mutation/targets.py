@@ -5,7 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
-PARTS = ("netprof/trace", "netprof/session", "analysis/account")
+_TOPS = ("netprof", "probes", "analysis")
+
+
+def _parts() -> tuple[str, ...]:
+    folders = {path.parent for top in _TOPS for path in (CHECKOUT / top).rglob("*.py") if path.name != "__init__.py"}
+    linked = (CHECKOUT / "netprof" / "probes", CHECKOUT / "netprof" / "analysis")
+    own = (folder for folder in folders if not any(folder.is_relative_to(link) for link in linked))
+    return tuple(sorted(str(folder.relative_to(CHECKOUT)) for folder in own))
+
+
+PARTS = _parts()
+"""Every package, by its folder in the checkout."""
 
 
 def modules(part: str) -> list[str]:
@@ -15,8 +26,9 @@ def modules(part: str) -> list[str]:
 
 
 def tests() -> list[str]:
-    """Return the files of unit tests."""
-    return [str(path.relative_to(CHECKOUT)) for path in sorted((CHECKOUT / "tests/unit").rglob("test_*.py"))]
+    """Return the files of unit tests, and the one that holds what is concluded from golden recordings."""
+    found = [*sorted((CHECKOUT / "tests/unit").rglob("test_*.py")), CHECKOUT / "tests/golden/test_golden.py"]
+    return [str(path.relative_to(CHECKOUT)) for path in found]
 
 
 def known_survivors() -> dict[str, str]:

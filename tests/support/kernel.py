@@ -14,6 +14,12 @@ _PROG_GET_FD_BY_ID = 13
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def kernel_release() -> tuple[int, int]:
+    """Return the kernel's version, as (6, 10)."""
+    major, minor = re.findall(r"\d+", platform.release())[:2]
+    return int(major), int(minor)
+
+
 def programs_of(pid: int) -> set[int]:
     """Return the ids of the BPF programs that a process has loaded or linked."""
     found = set()

@@ -26,6 +26,7 @@ def run(tmp_path: Path) -> Recording:
     return netprof.load(Job().fill().write(tmp_path / "run.netprof"))
 
 
+@pytest.mark.slow
 def test_every_table_is_a_frame_with_the_columns_of_the_csv_file(run: Recording, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "netprof", "report", str(run.path), "--csv", str(tmp_path / "csv")],

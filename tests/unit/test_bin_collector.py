@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_every_byte_in_its_bin_once(steps: list[tuple[int, int, int, int, bool]]) -> None:
     kernel, collector = Kernel(), BinCollector(BIN_NS, SLOTS)

@@ -177,6 +177,7 @@ def test_every_probe_of_a_recording_is_tried(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+@pytest.mark.slow
 @ROOT
 def test_what_nobody_may_do_is_said_line_by_line() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
@@ -192,6 +193,7 @@ def test_what_nobody_may_do_is_said_line_by_line() -> None:
     assert "probe flows" not in checks  # pointless to try
 
 
+@pytest.mark.slow
 @ROOT
 def test_one_missing_right_is_traced_to_the_programs_it_is_for() -> None:
     checks = examined(without("sys_admin", "perfmon"))
@@ -199,6 +201,7 @@ def test_one_missing_right_is_traced_to_the_programs_it_is_for() -> None:
     assert checks["kprobe program"]["status"] == checks["tracing program"]["status"] == "blocked"
 
 
+@pytest.mark.slow
 @ROOT
 def test_a_target_in_another_network_namespace() -> None:
     with subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE) as process:
@@ -213,6 +216,7 @@ def test_a_target_in_another_network_namespace() -> None:
     assert (allowed["frameworks"]["status"], allowed["ranks here"]["status"]) == ("limited", "limited")
 
 
+@pytest.mark.slow
 def test_a_target_that_is_not_there() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()

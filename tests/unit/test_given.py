@@ -96,6 +96,7 @@ def test_a_job_keeps_what_was_given_when_a_process_changes(tmp_path: Path) -> No
     assert job.rank_of(1) == UNKNOWN_RANK
 
 
+@pytest.mark.slow
 def test_the_command_says_it_in_one_line_and_exits_with_2() -> None:
     for options, message in (
         (["--rank", "nonsense"], "netprof: --rank nonsense is not PID=N"),

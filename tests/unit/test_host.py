@@ -171,6 +171,7 @@ def test_counts_are_those_of_this_kernel() -> None:
     assert all(before[key] <= found[key] <= after[key] for key in growing)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/pressure/cpu").exists(), reason="this kernel has no pressure information")
 def test_tasks_that_wait_for_a_cpu_are_seen() -> None:
     """Two busy processes on every CPU: at any time, one of them waits."""

@@ -18,6 +18,7 @@ def test_after_it(): Path("after").touch()
 NAMES = [f"test_it.py::{line.split()[1].partition('(')[0]}" for line in TESTS.splitlines() if line.startswith("def")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_what_fails_has_to_fail_by_itself(tmp_path: Path, is_broken: bool) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)

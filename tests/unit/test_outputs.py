@@ -54,6 +54,7 @@ def test_a_place_for_digests_is_tried_and_left_as_it_was(tmp_path: Path) -> None
         assert error.value.hint == "choose another place with --digest"
 
 
+@pytest.mark.slow
 def test_a_digest_in_the_way_is_found_before_the_work(tmp_path: Path) -> None:
     trace = Job().fill().write(tmp_path / "t.netprof")
     boot_id = TraceReader(trace).meta.boot_id
@@ -69,6 +70,7 @@ def test_a_digest_in_the_way_is_found_before_the_work(tmp_path: Path) -> None:
     assert error.value.hint == "choose another --digest, or replace it with --force"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
 @pytest.mark.parametrize("words", [["report", "--csv"], ["report", "--parquet"], ["digest", "-o"]], ids=" ".join)
 @pytest.mark.parametrize("owner", [65534, 0])

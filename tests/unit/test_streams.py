@@ -28,6 +28,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["report {}", "report {} --json", "report {} --html -", "whatif {} --json"])
 def test_a_full_standard_output_is_one_line(what: str, trace: Path) -> None:
     done = shell(f"netprof {what.format(trace)} > /dev/full")
@@ -36,6 +37,7 @@ def test_a_full_standard_output_is_one_line(what: str, trace: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what", ["report {}", "report {} --json", "report {} --html -", "whatif {}", "whatif {} --csv -"]
 )
@@ -45,18 +47,21 @@ def test_a_reader_who_leaves_early_has_what_he_wanted(what: str, trace: Path) ->
     assert len(done.stdout) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 def test_streams_that_are_closed_are_no_error(closed: str, trace: Path) -> None:
     done = shell(f"netprof report {trace} {closed}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_an_error_that_nobody_can_hear_keeps_its_exit_code(trace: Path) -> None:
     for stream in ("2>&-", "2>/dev/full"):
         assert shell(f"netprof report {trace}/nothing {stream}").returncode == 1
         assert shell(f"netprof report --no-such-option {stream}").returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
 @pytest.mark.parametrize("options", ["report {} --html", "report {} --html {} --force", "whatif {} --csv"])
 def test_a_device_is_written_to_and_stays_one(options: str, trace: Path, tmp_path: Path) -> None:
@@ -72,6 +77,7 @@ def test_a_device_is_written_to_and_stays_one(options: str, trace: Path, tmp_pat
     assert {entry.name for entry in tmp_path.iterdir()} == {"full.html", "null.html"}
 
 
+@pytest.mark.slow
 def test_a_pipe_is_written_to_and_stays_one(trace: Path, tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "p.json")
     read: list[bytes] = []
@@ -83,6 +89,7 @@ def test_a_pipe_is_written_to_and_stays_one(trace: Path, tmp_path: Path) -> None
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+@pytest.mark.slow
 def test_what_stands_for_standard_output_is_written_to(trace: Path) -> None:
     done = shell(f"netprof report {trace} --markdown /dev/stdout | cat")
     assert done.returncode == 0, done.stderr
@@ -90,6 +97,7 @@ def test_what_stands_for_standard_output_is_written_to(trace: Path) -> None:
     assert Path("/dev/stdout").is_symlink()
 
 
+@pytest.mark.slow
 def test_a_link_is_replaced_and_not_followed(trace: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "x.html").symlink_to(tmp_path / "precious")
@@ -99,6 +107,7 @@ def test_a_link_is_replaced_and_not_followed(trace: Path, tmp_path: Path) -> Non
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("umask", "mode"), [("077", 0o600), ("022", 0o644), ("027", 0o640)])
 def test_files_have_the_mode_that_the_umask_allows(umask: str, mode: int, trace: Path, tmp_path: Path) -> None:
     words = f"--html {tmp_path}/x.html --csv {tmp_path}/csv"

@@ -16,6 +16,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.profiles import examples
 
 from netprof.errors import NetprofError
 from netprof.probes.kernel.elf import variables
@@ -124,6 +125,7 @@ def _pyelftools(path: Path) -> Iterator[tuple[str, int]]:
                 yield symbol.name, address - segment["p_vaddr"] + segment["p_offset"]
 
 
+@pytest.mark.slow
 def test_functions_of_real_libraries_are_where_pyelftools_says() -> None:
     wanted = ("libc.so.*", "libm.so.*")
     mappings = [each for each in executable_mappings(os.getpid()) if any(matches(each, name) for name in wanted)]
@@ -234,7 +236,7 @@ def test_headers_that_name_a_section_that_is_not_there(library: Path, tmp_path: 
 
 
 @needs_gcc
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_lying_file_never_crashes_the_reader(library: Path, tmp_path: Path, data: st.DataObject) -> None:
     """Overwrite header, section table, program headers, symbols or names with anything, and cut the file anywhere."""
@@ -327,6 +329,7 @@ def test_mappings_of_nobody() -> None:
         executable_mappings(2**22 + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="checked on x86-64 builds of torch")
 def test_torch_has_every_function_of_the_tables_once_and_cheap() -> None:
     pytest.importorskip("torch")

@@ -21,9 +21,12 @@ LEFT_OUT = {"netprof/probes/build.py"}
 LIBC = ("libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "ld-linux")
 BUILD = "import sys, setuptools.build_meta as backend; print(getattr(backend, sys.argv[1])(sys.argv[2]))"
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("clang") or not shutil.which("cc"), reason="building the wheel needs clang and cc (make test)"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not shutil.which("clang") or not shutil.which("cc"), reason="building the wheel needs clang and cc (make test)"
+    ),
+]
 
 
 def build(kind: str, source: Path, target: Path) -> Path:

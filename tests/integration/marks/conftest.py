@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.kernel import kernel_release
 from support.toys import BEGIN, PROGRAMS, X86, Toy, toy
 
 from netprof.probes.marks.probe import MarkProbe
@@ -36,7 +37,8 @@ def toys(built: Path) -> Iterator[list[Toy]]:
 def multi(request: pytest.FixtureRequest) -> bool:
     wanted = bool(request.param == "uprobe_multi")
     if wanted:
+        if kernel_release() < (6, 10):
+            pytest.skip("uprobe_multi filters by process from Linux 6.10 on")
         with MarkProbe(frameworks=toy(BEGIN)) as probe:
-            if "uprobe_multi" not in probe.method:
-                pytest.skip("this kernel has no uprobe_multi that filters by process (6.10)")
+            assert "uprobe_multi" in probe.method
     return wanted

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.profiles import examples
 from support.synthetic import collectives
 
 from netprof.analysis.account.activity import Activity
@@ -244,7 +245,8 @@ def test_what_passed_no_wire_and_what_no_collective_carries_is_unseen():
     assert set(nobodys.group.tolist()) == {-1}, "of no communicator"
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.slow
+@examples(200)
 @given(st.data())
 def test_all_waiting_is_explained_and_nothing_else(data):
     count = data.draw(st.integers(0, 6))

@@ -117,6 +117,7 @@ def test_a_lane_grows_to_both_sides_and_past_four_gigabytes_in_a_bin():
     assert bins.payload_bytes.sum() == 4 * (large // 2)
 
 
+@pytest.mark.slow
 def test_bytes_of_a_lane_longer_than_a_block_are_those_of_its_rows():
     random = np.random.default_rng(5)
     numbers = np.flatnonzero(random.random(3_000_000) < 0.8)

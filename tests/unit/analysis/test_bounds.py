@@ -125,6 +125,7 @@ def test_causes_and_verdict_are_those_of_the_account(tmp_path: Path) -> None:
     assert analysis.of(WAITING) is None
 
 
+@pytest.mark.slow
 def test_no_view_takes_launches_for_phases_or_for_gradients(tmp_path: Path) -> None:
     _, analysis = bounds_of(enqueued(), tmp_path)
     rows = rows_of(analysis.evidence, 100)
@@ -269,6 +270,7 @@ def test_what_is_seen_to_end_has_no_bounds(tmp_path: Path) -> None:
     assert found.of(WAITING) is not None
 
 
+@pytest.mark.slow
 def test_bounds_are_the_same_in_pieces(tmp_path: Path) -> None:
     path = hidden(iterations=30).write(tmp_path / "t.netprof")
     whole = analyze(TraceReader(path)).of(BOUNDS)
@@ -281,6 +283,7 @@ def test_bounds_are_the_same_in_pieces(tmp_path: Path) -> None:
     assert pieces.shares == pytest.approx(whole.shares, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_whatif_refuses_and_says_why(tmp_path: Path) -> None:
     for job in (hidden(), enqueued()):
         path = job.write(tmp_path / f"{len(job.marks)}.netprof")

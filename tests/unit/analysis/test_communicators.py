@@ -73,6 +73,7 @@ def test_rows_in_any_order(tmp_path: Path) -> None:
     assert one == other
 
 
+@pytest.mark.slow
 def test_pieces_say_what_the_whole_says(tmp_path: Path) -> None:
     (tmp_path / "pieces").mkdir()
     whole = to_json(analysed(tmp_path, *ROWS))
@@ -85,6 +86,7 @@ def test_sizes_without_ranks(tmp_path: Path) -> None:
     assert (found["size"], found["members"], found["most_collectives"]) == (8, (), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [None, PieceSize(rows=500, at_once=1, shortest_ns=1)])
 def test_ranks_that_nothing_else_tells(size: PieceSize | None, tmp_path: Path) -> None:
     targets = tuple(Target(pid, 5, "python train.py", 7, UNKNOWN_RANK, None, ("nccl",)) for pid in (100, 101))

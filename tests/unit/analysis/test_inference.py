@@ -52,6 +52,7 @@ def check(played, found, edge_ns=0.0):
     assert (found.end_ns[:-1] == found.begin_ns[1:]).mean() > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("jitter", [0.05, 0.2, 0.5])
 @pytest.mark.parametrize("shape", ["normal", "uniform", "lognormal"])
@@ -62,6 +63,7 @@ def test_jittered_jobs_with_an_evaluation_pause(source, jitter, shape):
             check(played, SOURCES[source](played))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -80,6 +82,7 @@ def test_what_disturbs(change):
         check(played, infer_from_bins(played.bins))
 
 
+@pytest.mark.slow
 def test_what_an_iteration_moves_tells_it_from_the_chunks_of_a_transport():
     """As NCCL moves a bucket: equal chunks, some of them without a silence before, and far fewer iterations."""
     rng = np.random.default_rng(1)
@@ -98,6 +101,7 @@ def test_what_an_iteration_moves_tells_it_from_the_chunks_of_a_transport():
     assert isinstance(infer(onsets, "bytes", 1.5 * chunk), NoPeriod), "nothing that repeats is about as much"
 
 
+@pytest.mark.slow
 def test_of_several_equal_buckets_as_many_as_move_that_amount_make_an_iteration():
     """As where a host runs ahead of its GPU: no silence is longer than others, five buckets recur as six do."""
     rng = np.random.default_rng(2)
@@ -109,6 +113,7 @@ def test_of_several_equal_buckets_as_many_as_move_that_amount_make_an_iteration(
         assert abs(len(iterations_in(infer(onsets, "bytes", about))) - count) <= 2
 
 
+@pytest.mark.slow
 def test_any_buckets():
     """The same jobs each time: some that are possible, as of two halves of one size, look like shorter iterations."""
     right = 0
@@ -213,6 +218,7 @@ NOISE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NOISE)
 def test_no_period_in_noise(kind):
     for seed in range(5):
@@ -221,6 +227,7 @@ def test_no_period_in_noise(kind):
         assert found.reason
 
 
+@pytest.mark.slow
 def test_no_period_in_launches_at_random():
     for seed in range(10):
         times = START_NS + np.cumsum(np.random.default_rng(seed).exponential(50 * MS, 400)).astype(np.int64)
@@ -243,6 +250,7 @@ def test_confidence_falls_with_fewer_iterations_and_with_disturbance():
     assert confidence(iterations=15) < confidence(iterations=100) < confidence(iterations=500)
 
 
+@pytest.mark.slow
 def test_what_is_said_with_confidence_is_right():
     """Over jobs of every difficulty: of what is said with 0.9 and more, nine in ten have the right count."""
     said, right = 0, 0

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.profiles import examples
 from support.synthetic import BACKWARD, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
 
 from netprof.analysis.events.iterations import Dropped, find_iterations
@@ -194,7 +195,7 @@ def random_jobs(draw):
     return job
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(random_jobs(), st.randoms())
 def test_phases_add_up_exactly_whatever_is_lost_and_in_whatever_order_rows_come(job, random):
     found = find(job)

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.profiles import examples
 
 from netprof.analysis.events.iterations import Dropped, FoundIterations
 from netprof.analysis.events.steps import find_all_iterations
@@ -288,10 +289,14 @@ some_marks = st.lists(
 )
 
 
+CLEAN_MS = 5000
+"""How long before all else the clean steps begin."""
+
+
 @st.composite
 def some_steps(draw: st.DrawFn) -> list[Row]:
-    """Passes of up to three models that interleave, works that are waited for, and anything in between."""
-    rows: list[Row] = []
+    """Three clean steps, then passes of up to three models that interleave, waits, and anything in between."""
+    rows: list[Row] = [row for step in range(3) for row in exchanged(300 * step - CLEAN_MS, 20, 30, 50)]
     for number in range(draw(st.integers(1, 6))):
         for model in range(1, draw(st.integers(1, 3)) + 1):
             forward, backward, wait = (draw(st.integers(1, 90)) for _ in range(3))
@@ -306,11 +311,12 @@ def some_steps(draw: st.DrawFn) -> list[Row]:
     return rows + [(float(row[0]), int(row[1]), *row[2:]) for row in noise]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(some_steps())
 def test_phases_are_disjoint_and_add_up_whatever_comes_when(rows: list[Row]) -> None:
     found = find(rows)
     its = found.iterations
+    assert len(its) > 0, "the clean steps are there"
     parts = (its.forward_phase_ns, its.backward_phase_ns, its.exposed_phase_ns, its.rest_phase_ns)
     assert all((part >= 0).all() for part in parts)
     assert (sum(parts, np.zeros(len(its), np.int64)) == its.duration_ns).all()

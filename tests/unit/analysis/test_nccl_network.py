@@ -101,6 +101,7 @@ def test_more_posted_than_sent_is_said(tmp_path: Path) -> None:
     assert "100: 0.667" in note
 
 
+@pytest.mark.slow
 def test_pieces_say_what_the_whole_says(tmp_path: Path) -> None:
     rows = [*each_bin(100, 0xA, 0.6), *each_bin(100, 0xB, 0.39), *each_bin(101, 0xA)]
     (tmp_path / "pieces").mkdir()

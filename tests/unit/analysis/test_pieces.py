@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.profiles import examples
 from support.synthetic import BYTES_PER_BIN, ITERATION_NS, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
 
 from netprof.analysis import Analysis, analyze
@@ -108,7 +109,8 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return job().write(tmp_path_factory.mktemp("pieces") / "t.netprof")
 
 
-@settings(deadline=None, max_examples=12)
+@pytest.mark.slow
+@examples(12)
 @given(count=st.integers(2, 14))
 def test_pieces_say_what_the_whole_says(trace: Path, count: int) -> None:
     whole = analyze(TraceReader(trace))
@@ -123,6 +125,7 @@ def test_pieces_are_few_where_rows_are_few(trace: Path) -> None:
     assert len(Pieces(TraceReader(trace))) == 1
 
 
+@pytest.mark.slow
 def test_the_order_of_the_batches_is_nothing(trace: Path, tmp_path: Path) -> None:
     made = job()
     writer = TraceWriter(tmp_path / "t.netprof", made.meta())
@@ -137,6 +140,7 @@ def test_the_order_of_the_batches_is_nothing(trace: Path, tmp_path: Path) -> Non
     assert differences(whole, in_pieces(tmp_path / "t.netprof", 5)[0].document()) == []
 
 
+@pytest.mark.slow
 def test_a_stall_that_fills_pieces_is_in_the_account_once(tmp_path: Path) -> None:
     made = job()
     made.marks = [(m[0] + 60 * S * (m[0] >= START_NS + 20 * ITERATION_NS + 60 * MS), *m[1:]) for m in made.marks]
@@ -153,6 +157,7 @@ def test_a_stall_that_fills_pieces_is_in_the_account_once(tmp_path: Path) -> Non
     assert found["waiting"]["worst_iterations"][0]["number"] == 20
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_in_the_middle_holds_up_nothing(tmp_path: Path) -> None:
     made = job()
     made.marks = [m for m in made.marks if m[1] != 101 or m[0] < START_NS + 10 * ITERATION_NS + 50 * MS]
@@ -164,6 +169,7 @@ def test_a_process_that_ends_in_the_middle_holds_up_nothing(tmp_path: Path) -> N
     assert found["waiting"]["exposed_s"] == pytest.approx(whole["waiting"]["exposed_s"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_what_was_created_long_ago_is_still_known(tmp_path: Path) -> None:
     made = job()
     made.mark(START_NS - 5 * MS, 100, K.NCCL_COMM_INIT, 8)
@@ -175,6 +181,7 @@ def test_what_was_created_long_ago_is_still_known(tmp_path: Path) -> None:
     assert [each.operations for each in pieces.processes] == [ITERATIONS_IN_ALL]
 
 
+@pytest.mark.slow
 def test_a_counter_that_seldom_moves_is_not_lost_between_pieces(tmp_path: Path) -> None:
     made = job()
     made.changes["series"] = (Series(0, "host", "drops", "CPU 0", "packets", COUNT, "dropped"),)
@@ -189,6 +196,7 @@ def test_a_counter_that_seldom_moves_is_not_lost_between_pieces(tmp_path: Path) 
     assert [(each.total, each.subjects) for each in pieces.of(COUNTERS).summaries] == [(42, 1)]
 
 
+@pytest.mark.slow
 def test_every_row_and_iteration_is_of_one_piece(trace: Path) -> None:
     whole = analyze(TraceReader(trace)).evidence
     rows = wire = exposed_ns = 0

@@ -96,6 +96,7 @@ def test_what_is_not_told_is_null(tmp_path: Path) -> None:
     assert found["slurm"] == {"job": "1", "step": None}
 
 
+@pytest.mark.slow
 def test_hostile_names_are_harmless_everywhere(tmp_path: Path) -> None:
     hostile = Cgroup(*[HOSTILE] * 8)
     analysis = analysed(job(hostile, DOCKER), tmp_path)

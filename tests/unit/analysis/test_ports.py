@@ -71,6 +71,7 @@ def test_ports_share_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(bins) for bins in lanes.values()] == [25] * 8
 
 
+@pytest.mark.slow
 def test_a_long_recording_of_ports_is_cut_by_the_bins_that_they_take(tmp_path: Path) -> None:
     """Sixteen for each reading of a bin's worth each way; and pieces of it say what the whole says."""
     job = PortJob(iterations=40)

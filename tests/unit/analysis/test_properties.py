@@ -4,8 +4,10 @@ import contextlib
 import json
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
+from support.profiles import examples
 from support.synthetic import BYTES_PER_BIN, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
 
 from netprof.analysis.evidence import Evidence
@@ -69,7 +71,8 @@ def concluded(job):
     return conclude(Evidence(job.meta(), lambda name: columns.get(name, tables()[name].empty_table()), fold))
 
 
-@settings(max_examples=150)
+@pytest.mark.slow
+@examples(150)
 @given(jobs())
 def test_causes_add_up_and_shares_are_shares(job):
     for link in concluded(job).of(LINKS):
@@ -95,7 +98,8 @@ chaos = st.lists(
 )
 
 
-@settings(max_examples=150)
+@pytest.mark.slow
+@examples(150)
 @given(
     chaos, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 255), anything, st.just(5), st.just(9)), max_size=20)
 )
@@ -108,7 +112,8 @@ def test_nonsense_is_concluded_from_or_refused_but_never_crashes(marks, wire):
         json.dumps(to_json(concluded(job)), allow_nan=False)
 
 
-@settings(max_examples=60)
+@pytest.mark.slow
+@examples(60)
 @given(jobs(), st.integers(0, 1 << 30))
 def test_the_order_of_rows_is_nothing(job, seed):
     first = concluded(job)

@@ -158,6 +158,7 @@ def four(tmp_path: Path) -> Path:
     return Job().fill().write(tmp_path / "job.netprof")
 
 
+@pytest.mark.slow
 def test_a_baseline_in_seconds_or_from_a_trace_of_one_worker(four: Path, tmp_path: Path) -> None:
     alone = Job(ranks=1, world_size=1).fill().write(tmp_path / "alone.netprof")
     for baseline, measured in (("0.15", 0.75), ("150ms", 0.75), (str(alone), 1.0)):

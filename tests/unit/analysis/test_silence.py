@@ -142,6 +142,7 @@ class Dense:
         return Onsets(onset, silence, np.concatenate(([0.0], np.cumsum(amount)))[middles])
 
 
+@pytest.mark.slow
 @given(lanes, instants)
 def test_bytes_until_and_in_any_time_are_those_of_a_lane_without_gaps(table: list[Row], at_ns: list[int]) -> None:
     lane, dense = lane_of(table), Dense(table)
@@ -174,6 +175,7 @@ def test_what_is_served_and_kept_up_is_that_of_a_lane_without_gaps(table: list[R
     assert sustained_bps(lane) == pytest.approx(dense.sustained_bps(), rel=1e-12)
 
 
+@pytest.mark.slow
 @given(lanes, st.sampled_from([1, 2, 8, 64, 4096]))
 def test_cells_and_strips_are_those_of_a_lane_without_gaps(table: list[Row], factor: int) -> None:
     lane, dense = lane_of(table), Dense(table)
@@ -275,6 +277,7 @@ def test_batches_in_any_order_give_the_same_however_often_one_asks(
     assert all(bins.wire_bytes.sum(dtype=np.int64) == before for looks in seen for bins, before in looks)
 
 
+@pytest.mark.slow
 def test_parts_that_pile_up_are_put_together_without_being_asked_for() -> None:
     fold = fold_of()
     tracemalloc.start()

@@ -174,6 +174,7 @@ def test_nobody_is_named_where_all_do_the_same(tmp_path: Path) -> None:
     assert not finding.stragglers
 
 
+@pytest.mark.slow
 def test_a_recording_in_pieces_tells_the_same(tmp_path: Path) -> None:
     path = late_job(tmp_path / "t", iterations=60, since=30)
     size = PieceSize(rows=2_000, at_once=2_000, shortest_ns=2 * 10**9)

@@ -52,6 +52,7 @@ def is_late(mark: tuple[int, ...], step: int) -> bool:
     return START_NS + step * ITERATION_NS + 60 * MS <= mark[0] < START_NS + (step + 1) * ITERATION_NS
 
 
+@pytest.mark.slow
 def test_what_if_replays_it_and_says_so(tmp_path: Path) -> None:
     job = Job(iterations=50).fill()
     for step in range(3):  # as a recorder samples them: at the beginning

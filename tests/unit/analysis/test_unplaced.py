@@ -143,6 +143,7 @@ def test_a_row_that_ends_before_it_begins_makes_no_room_for_others() -> None:
     assert np.bincount(rows).tolist() == [99, 1]
 
 
+@pytest.mark.slow
 def test_many_rows_of_long_times_take_little_memory(tmp_path: Path) -> None:
     """What a hostile trace asks for is bounded, in however many batches it comes: here 10^12 bins."""
     path, job = tmp_path / "t.netprof", Job(ranks=1).fill()

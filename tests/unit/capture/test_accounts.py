@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scapy.contrib import roce
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import PcapNgWriter, wrpcap
+from support.profiles import examples
 
 from netprof.analysis import analyze
 from netprof.errors import NetprofError, UsageError
@@ -98,7 +99,8 @@ def as_the_kernel(segments: list[tuple[int, int]], receiving: bool) -> tuple[int
 segments = st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 3000)), min_size=1, max_size=40)
 
 
-@settings(max_examples=60)
+@pytest.mark.slow
+@examples(60)
 @given(segments, st.sampled_from([150, 4000, 1 << 20]))
 def test_any_order_of_segments_counts_as_in_the_kernel(
     tmp_path_factory: pytest.TempPathFactory, made: list[tuple[int, int]], block_bytes: int

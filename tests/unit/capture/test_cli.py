@@ -24,6 +24,7 @@ def capture(path: Path, link_type: int = 1) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_report_goes_to_standard_output_and_the_talk_to_the_other(tmp_path: Path) -> None:
     path, out = capture(tmp_path / "a.pcap"), tmp_path / "t"
     done = netprof("capture", str(path), "--out", str(out), "--json", "--line-rate", "10gbit", "--bin", "2ms")
@@ -36,6 +37,7 @@ def test_the_report_goes_to_standard_output_and_the_talk_to_the_other(tmp_path: 
     assert netprof("capture", str(path), "--out", str(out), "--force").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -58,6 +60,7 @@ def test_one_line_says_what_is_wrong(arguments: list[str], code: int, message: s
     assert len(hint) <= 1
 
 
+@pytest.mark.slow
 def test_nothing_but_a_rare_packet_needs_scapy(tmp_path: Path) -> None:
     """It takes long to import: neither the help nor a usual capture waits for it."""
     look = (

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 from scapy.utils import PcapNgWriter, RawPcapNgReader, RawPcapReader
+from support.profiles import examples
 
 from netprof.errors import NetprofError
 from netprof.probes.capture.file import CaptureFile
@@ -177,7 +178,7 @@ def test_pcapng_as_scapy_writes_and_reads_it(tmp_path: Path) -> None:
 HEADS = [b"", pcap()[:24], section("<", [(1, b"")]), gzip.compress(pcap())[:60]]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(60, len(pcap()) - 1), st.sampled_from(["plain", "gzip"]))
 def test_a_cut_file_is_read_up_to_there(tmp_path_factory: pytest.TempPathFactory, end: int, kind: str) -> None:
     path = tmp_path_factory.mktemp("cut") / "a.pcap"
@@ -239,7 +240,7 @@ def test_a_time_of_zero_is_none_where_the_clock_is_far_from_it(
         assert (found, file.untimed, file.damage) == (expected, untimed, "")
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.binary(max_size=300), st.sampled_from([b"", pcap()[:24], section("<", [(1, b"")]), gzip.compress(pcap())[:60]])
 )

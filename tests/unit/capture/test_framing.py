@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scapy.contrib import roce
 from scapy.contrib.mpls import MPLS
@@ -17,6 +17,7 @@ from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrHopByHop
 from scapy.layers.l2 import ARP, GRE, CookedLinux, CookedLinuxV2, Dot1AD, Dot1Q, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
+from support.profiles import examples
 
 from netprof.probes.capture.dissect import dissect, dissect_one
 from netprof.probes.capture.framing import parse
@@ -117,7 +118,8 @@ def told(datas: list[bytes], lengths: list[int], link_types: list[int]) -> list[
     return found
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
+@examples(40)
 @given(st.lists(st.one_of(frame(), overlay(), others()), min_size=1, max_size=12))
 def test_frames_are_what_scapy_says(frames: list[Packet]) -> None:
     datas = [bytes(each) for each in frames]
@@ -128,7 +130,8 @@ def test_frames_are_what_scapy_says(frames: list[Packet]) -> None:
     assert left.cut == left.fragments == 0
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
+@examples(40)
 @given(st.lists(st.one_of(frame(), overlay()), min_size=1, max_size=8), st.integers(96, 250))
 def test_lengths_come_from_the_headers_of_packets_that_are_cut(frames: list[Packet], snap: int) -> None:
     whole = [bytes(each) for each in frames]
@@ -144,7 +147,7 @@ def test_lengths_come_from_the_headers_of_packets_that_are_cut(frames: list[Pack
         }
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(network(st.one_of(tcp(), rdma())), st.sampled_from([RAW, COOKED, COOKED2]))
 def test_other_links(packet: Packet, link_type: int) -> None:
     kind = 0x0800 if isinstance(packet, IP) else 0x86DD
@@ -159,7 +162,8 @@ def test_other_links(packet: Packet, link_type: int) -> None:
     assert len(found) == 1
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
+@examples(40)
 @given(st.lists(st.one_of(frame(), overlay()), min_size=1, max_size=4), st.data())
 def test_damaged_packets_stop_nothing(frames: list[Packet], data: st.DataObject) -> None:
     """Whatever bytes are wrong, packets are read or left out, and lengths stay believable."""

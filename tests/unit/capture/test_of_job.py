@@ -94,6 +94,7 @@ def test_streams_tell_the_clock(late_ns: int, tmp_path: Path) -> None:
     assert ("7.30 ms apart" in said) == (late_ns > 0)
 
 
+@pytest.mark.slow
 def test_what_the_capture_does_not_cover_stays_as_recorded(tmp_path: Path) -> None:
     """A part of the job was captured, and another connection of it not at all; one of the capture is a stranger's."""
     job = [packet(number) for number in range(100)]

@@ -97,6 +97,7 @@ def test_a_queue_pair_that_is_used_again_begins_anew(second: int, block_bytes: i
     assert counted(write(tmp_path / "a.pcap", both), block_bytes) == (1300, 100, 1)
 
 
+@pytest.mark.slow
 def test_the_report_says_what_is_missing(tmp_path: Path) -> None:
     """300 of 1000 packets were captured."""
     path = write(tmp_path / "a.pcap", sends(*(number for number in range(1000) if number % 10 < 3)))
@@ -152,6 +153,7 @@ def test_series_are_of_what_was_counted(block_bytes: int, tmp_path: Path) -> Non
     assert (found, together) == (none | own | others, 2)
 
 
+@pytest.mark.slow
 def test_a_capture_of_a_large_job_is_a_trace(tmp_path: Path) -> None:
     """More queue pairs and addresses than a trace can describe one by one: all bytes are there."""
     header = bytes(packet(SEND, 7))

@@ -187,6 +187,7 @@ def test_one_device_cuts_what_another_has_in_one_piece(merged_first: bool, block
     assert twice == 2 + (10 if merged_first else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", SIZES)
 def test_networks_tell_connections_apart(block_bytes: int, tmp_path: Path) -> None:
     """The same addresses and ports in two VLANs, of one tag or of two, in two overlays."""

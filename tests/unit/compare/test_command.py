@@ -40,6 +40,7 @@ def document(folder: Path, *arguments: str) -> Any:
     return json.loads(diff(folder, *arguments, "--json").stdout)
 
 
+@pytest.mark.slow
 def test_the_same_run_twice(folder: Path) -> None:
     done = diff(folder, "a.netprof", "same.netprof", "--fail-above", "0%")
     assert done.returncode == 0, done.stderr
@@ -50,6 +51,7 @@ def test_the_same_run_twice(folder: Path) -> None:
     assert {each["verdict"] for each in found["changes"]} == {"same"}
 
 
+@pytest.mark.slow
 def test_what_of_a_run_cannot_be_read_is_said(folder: Path) -> None:
     trace = folder / "damaged.netprof"
     Job(iterations=20).fill().write(trace)
@@ -59,6 +61,7 @@ def test_what_of_a_run_cannot_be_read_is_said(folder: Path) -> None:
     assert said in " ".join(diff(folder, "a.netprof", trace.name).stdout.split())
 
 
+@pytest.mark.slow
 def test_what_changed_is_said(folder: Path) -> None:
     done = diff(folder, "a.netprof", "slow.netprof")
     assert done.returncode == 0, done.stderr
@@ -71,6 +74,7 @@ def test_what_changed_is_said(folder: Path) -> None:
     assert changes["iteration"]["verdict"] == "same"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "code"),
     [
@@ -91,11 +95,13 @@ def test_a_change_for_the_worse_fails(folder: Path, limits: tuple[str, ...], cod
     assert diff(folder, "slow.netprof", "a.netprof", "--fail-above", "1%").returncode in (0, 4)
 
 
+@pytest.mark.slow
 def test_what_got_better_does_not_fail(folder: Path) -> None:
     done = diff(folder, "slow.netprof", "a.netprof", "--fail-above", "exposed_communication=1%")
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_said_and_does_not_pass(folder: Path) -> None:
     done = diff(folder, "a.netprof", "fast.netprof")
     assert done.returncode == 0
@@ -105,6 +111,7 @@ def test_what_cannot_be_compared_is_said_and_does_not_pass(folder: Path) -> None
     assert "--fail-above has no answer" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_of_hosts_is_a_run(folder: Path) -> None:
     found = document(folder, "slow.netprof", "hosts")
     assert found["b"]["ranks"] == [0, 1]
@@ -113,6 +120,7 @@ def test_a_folder_of_hosts_is_a_run(folder: Path) -> None:
     assert any("recorded on" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_markdown(folder: Path) -> None:
     done = diff(folder, "a.netprof", "slow.netprof", "--markdown", "-")
     assert done.returncode == 0, done.stderr
@@ -123,6 +131,7 @@ def test_markdown(folder: Path) -> None:
     assert diff(folder, "a.netprof", "same.netprof", "--markdown", "d.md").returncode == 1
 
 
+@pytest.mark.slow
 def test_what_is_no_run_is_refused(folder: Path) -> None:
     done = diff(folder, "a.netprof", "nothing")
     assert done.returncode == 1

@@ -65,11 +65,13 @@ def test_cpu_time_that_explains_the_change_is_told(cpu: float, said: str) -> Non
     assert (said in told) if said else ("on a CPU for" not in told)
 
 
+@pytest.mark.slow
 def test_two_runs_of_the_same_do_not_differ() -> None:
     alarms = [compare(run(seed), run(seed + 1000)).changed for seed in range(0, 60, 2)]
     assert sum(alarms) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "verdict"), [("exposed_communication", MORE), ("wire_bytes", MORE)])
 def test_a_change_of_three_percent_is_told(name: str, verdict: str) -> None:
     found = [verdicts(compare(run(seed), run(seed + 1000, **{name: 1.03})))[name] for seed in range(10)]
@@ -84,6 +86,7 @@ def test_what_became_less_is_told_as_less() -> None:
     assert all(change.worse_share == 0 for change in difference.changes)
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_is_true() -> None:
     held = 0
     for seed in range(40):
@@ -122,6 +125,7 @@ def other(changes: Mapping[str, Any], **scale: float) -> list[str]:
     return list(compare(run(1), replace(run(2, **scale), **changes)).not_comparable)
 
 
+@pytest.mark.slow
 def test_runs_that_are_not_of_the_same_job_are_called_so() -> None:
     assert other({}) == []
     assert "2 ranks" in other({"world_size": 4})[0]
@@ -151,6 +155,7 @@ def test_a_recording_is_read_as_its_iterations(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.line_rates_bps, 1e9)
 
 
+@pytest.mark.slow
 def test_a_long_recording_is_read_in_pieces_as_it_is_at_once(tmp_path: Path) -> None:
     path = Job(iterations=40).fill().write(tmp_path / "t.netprof")
     whole = read_run(TraceReader(path))

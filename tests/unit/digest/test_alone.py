@@ -79,6 +79,7 @@ def late(ranks: int = 3, iterations: int = 30, rate_bps: float = RATE_BPS) -> Jo
     return with_late_rank(job.fill(), ranks - 1, 40 * MS)
 
 
+@pytest.mark.slow
 def test_a_late_rank(hosts, tmp_path):
     traces = hosts(late())
     found = digested(traces, tmp_path / "digests")
@@ -89,6 +90,7 @@ def test_a_late_rank(hosts, tmp_path):
     assert [(each["rank"], each["doing"]) for each in found["stragglers"]] == [(2, "compute")]
 
 
+@pytest.mark.slow
 def test_full_links(hosts, tmp_path):
     traces = hosts(Job(ranks=3, world_size=3, iterations=30).fill())
     found = digested(traces, tmp_path / "digests")
@@ -96,6 +98,7 @@ def test_full_links(hosts, tmp_path):
     assert found["verdict_case"] == "link_full"
 
 
+@pytest.mark.slow
 def test_a_recording_in_pieces(hosts, tmp_path):
     traces = hosts(late())
     size = PieceSize(rows=1000, at_once=1, shortest_ns=10**9)
@@ -103,6 +106,7 @@ def test_a_recording_in_pieces(hosts, tmp_path):
     same_waiting(found, of_traces(traces))
 
 
+@pytest.mark.slow
 def test_a_link_of_one_host_holds_the_ranks_of_all(hosts, tmp_path):
     devices = tuple(Device(f"eth{rank}", 7, LineRate(rate, "tbf")) for rank, rate in enumerate((1e10, 1e9, 1e10)))
     traces = hosts(Job(ranks=3, world_size=3, iterations=30, changes={"devices": devices}).fill())
@@ -126,6 +130,7 @@ def test_of_a_single_link_nobody_knows_whether_others_have_room(hosts, tmp_path)
         assert "the others" not in full["advice"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (8, 4), (8, 2)])
 def test_parts_of_the_job_on_several_hosts(hosts, tmp_path, ranks, size):
     """The mates of a late rank wait for it, nobody else does; who they are nothing but the connections tells."""
@@ -140,6 +145,7 @@ def test_parts_of_the_job_on_several_hosts(hosts, tmp_path, ranks, size):
     assert not any("part of the job" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (8, 4)])
 def test_a_slow_link_of_a_part_of_the_job(hosts, tmp_path, ranks, size):
     rates = [1e10] * ranks
@@ -155,6 +161,7 @@ def test_a_slow_link_of_a_part_of_the_job(hosts, tmp_path, ranks, size):
     assert [held] == [set(part) for part in parts_of(ranks, size) if 1 in part]
 
 
+@pytest.mark.slow
 def test_where_clocks_do_not_tell_who_was_last_nobody_is_said_to_be_busy(tmp_path):
     """Two pairs of hosts that nothing joins, each with a clock of its own: who waits may wait for the other one."""
     whole = in_parts(late(4, rate_bps=1e10), 2)
@@ -172,6 +179,7 @@ def test_where_clocks_do_not_tell_who_was_last_nobody_is_said_to_be_busy(tmp_pat
         assert each["stragglers"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [1, 2, 3])
 def test_the_median_of_mates_on_several_hosts_is_that_of_the_account(hosts, tmp_path, others):
     """As many as two wait for a late rank on hosts of their own; one of them posts early, and waits for longer."""
@@ -200,6 +208,7 @@ def test_what_one_host_alone_saw_of_the_job_s_communicator_is_of_it_too():
     assert found.seen.tolist() == [1, 3, 3, 1]
 
 
+@pytest.mark.slow
 def test_hosts_of_one_name_have_a_digest_each(hosts, tmp_path):
     """However often each is made again."""
     traces = hosts(late())
@@ -218,6 +227,7 @@ def test_hosts_of_one_name_have_a_digest_each(hosts, tmp_path):
         write_digests(analyze(reader, more=(GATHERED,)), tmp_path / "d", "job", reader=reader)
 
 
+@pytest.mark.slow
 def test_processes_say_what_one_says(hosts, tmp_path, monkeypatch):
     traces = hosts(late())
     here = digested(traces, tmp_path / "digests")
@@ -225,6 +235,7 @@ def test_processes_say_what_one_says(hosts, tmp_path, monkeypatch):
     assert document(analyze_digests(digests_in(tmp_path / "digests"))) == here
 
 
+@pytest.mark.slow
 def test_what_a_rank_without_a_digest_does_is_unseen(hosts, tmp_path):
     traces = hosts(late())
     found = digested(traces[:2], tmp_path / "digests")
@@ -236,6 +247,7 @@ def test_what_a_rank_without_a_digest_does_is_unseen(hosts, tmp_path):
     assert any("what 1 rank of 3 do" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_a_digest_of_another_run_is_left_out(hosts, tmp_path):
     traces = hosts(late())
     again = shift(traces[2], tmp_path / "again.netprof", host="again")
@@ -244,6 +256,7 @@ def test_a_digest_of_another_run_is_left_out(hosts, tmp_path):
     assert "host=h2: it has rank 2 as again has" in found["digest"]["left_out"][0]
 
 
+@pytest.mark.slow
 def test_a_damaged_answer_is_left_out(hosts, tmp_path):
     traces = hosts(late())
     digested(traces, tmp_path / "digests")
@@ -253,6 +266,7 @@ def test_a_damaged_answer_is_left_out(hosts, tmp_path):
     assert found["waiting"]["by_rank"][1]["rank"] == 1, "what it waits for is known all the same"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["passages", "spans", "collectives"])
 def test_where_the_first_host_is_damaged_streams_still_join_the_others(table, tmp_path):
     ends: dict[str, list[Any]] = {

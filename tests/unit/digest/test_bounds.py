@@ -59,6 +59,7 @@ def test_the_ends_are_hidden(hosts: list[Path]) -> None:
     assert {each["cause"] for each in found["waiting_bounds"]["causes"]} >= {"late_rank", "link_full"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [None, IN_PIECES])
 @pytest.mark.parametrize("made", ["alone", "in one go"])
 def test_they_say_the_same_as_the_traces(made: str, size: PieceSize | None, hosts: list[Path], tmp_path: Path) -> None:
@@ -77,6 +78,7 @@ def test_they_say_the_same_as_the_traces(made: str, size: PieceSize | None, host
     assert next(note for note in whole["notes"] if "bounded" in note) in found["notes"]
 
 
+@pytest.mark.slow
 def test_one_digest_of_all_ranks(tmp_path: Path) -> None:
     trace = without(late().write(tmp_path / "whole.netprof"), tmp_path / "launches.netprof", ENDS)
     found, whole = together([trace], tmp_path / "digests"), document(analyze(TraceReader(trace)))
@@ -84,6 +86,7 @@ def test_one_digest_of_all_ranks(tmp_path: Path) -> None:
     assert found["verdict"] == whole["verdict"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_jobs_on_gpus(is_ahead: bool, tmp_path: Path) -> None:
     trace = (launched_ahead(enqueued()) if is_ahead else enqueued()).write(tmp_path / "gpus.netprof")
@@ -97,6 +100,7 @@ def test_jobs_on_gpus(is_ahead: bool, tmp_path: Path) -> None:
     assert ahead[0] == ahead[1] == ahead[2]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_seen_to_be_done_waits_as_long_as_it_does(tmp_path: Path) -> None:
     """Where other hosts only see launches, its bounds are one number."""
     seen = apart(late().write(tmp_path / "whole.netprof"), tmp_path)
@@ -108,6 +112,7 @@ def test_a_rank_that_is_seen_to_be_done_waits_as_long_as_it_does(tmp_path: Path)
     assert second["exposed_s"]["at_least"] < second["exposed_s"]["at_most"]
 
 
+@pytest.mark.slow
 def test_of_which_nothing_is_known_is_said_why(hosts: list[Path], tmp_path: Path) -> None:
     """A host whose bytes were not recorded."""
     lost = [hosts[0], _without_bytes(hosts[1], tmp_path / "silent.netprof"), hosts[2]]

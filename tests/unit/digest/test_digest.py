@@ -54,6 +54,7 @@ def analyzed(paths: list[Path], size: PieceSize | None = None) -> Analysis:
     return analyze(open_job(paths), size=size, more=(GATHERED,))
 
 
+@pytest.mark.slow
 def test_where_digests_cannot_be_written_the_option_is_named(traces: list[Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(TraceError, match=f"cannot write to {tmp_path}/file: Not a directory") as caught:
@@ -84,6 +85,7 @@ def same_as_traces(found: dict[str, Any], traces: dict[str, Any]) -> list[str]:
     return keys
 
 
+@pytest.mark.slow
 def test_it_equals_that_of_the_traces(traces, tmp_path):
     analysis = analyzed(traces)
     assert len(write_digests(analysis, tmp_path, "job")) == 4
@@ -99,12 +101,14 @@ def test_it_equals_that_of_the_traces(traces, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_so_does_that_of_one_trace(tmp_path):
     analysis = analyzed([job(2).write(tmp_path / "one.netprof")])
     write_digests(analysis, tmp_path, "job")
     same_as_traces(document(analyze_digests(digests_in(tmp_path))), document(analysis))
 
 
+@pytest.mark.slow
 def test_so_does_that_of_a_long_recording_in_pieces(tmp_path):
     size = PieceSize(rows=1000, at_once=0, shortest_ns=500 * MS)
     analysis = analyzed([job(2, 60).write(tmp_path / "one.netprof")], size)
@@ -128,6 +132,7 @@ def test_a_trace_that_tells_nothing(tmp_path):
     assert found["waiting"] is None
 
 
+@pytest.mark.slow
 def test_in_any_order_and_any_tree_it_is_the_same(traces, tmp_path):
     write_digests(analyzed(traces), tmp_path, "job")
     parts = [part_of(open_digest(place)) for place in digests_in(tmp_path)]
@@ -145,6 +150,7 @@ def test_in_any_order_and_any_tree_it_is_the_same(traces, tmp_path):
     assert found == straight
 
 
+@pytest.mark.slow
 def test_hosts_that_are_missing_are_named(traces, tmp_path):
     write_digests(analyzed(traces), tmp_path, "job")
     shutil.rmtree(tmp_path / "job=job" / "host=h2")
@@ -154,6 +160,7 @@ def test_hosts_that_are_missing_are_named(traces, tmp_path):
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 3]
 
 
+@pytest.mark.slow
 def test_some_hosts_of_them(traces, tmp_path):
     write_digests(analyzed(traces), tmp_path, "job")
     analysis = analyze_digests(on_hosts(digests_in(tmp_path), ["h1"]), only_some=True)
@@ -166,6 +173,7 @@ def test_some_hosts_of_them(traces, tmp_path):
         on_hosts(digests_in(tmp_path), ["h9"])
 
 
+@pytest.mark.slow
 def test_every_view_of_findings_draws_it(traces, tmp_path):
     from io import StringIO
 
@@ -181,6 +189,7 @@ def test_every_view_of_findings_draws_it(traces, tmp_path):
     assert "4 hosts' digests" in markdown(analysis)
 
 
+@pytest.mark.slow
 def test_it_is_small_and_other_programs_read_it(traces, tmp_path):
     write_digests(analyzed(traces), tmp_path, "job")
     host = tmp_path / "job=job" / "host=h0"
@@ -229,6 +238,7 @@ def each_alone(traces: list[Path], root: Path) -> None:
         write_digests(analyzed([trace]), root, "job", reader=TraceReader(trace))
 
 
+@pytest.mark.slow
 def test_made_host_by_host_they_tell_who_comes_last(alike, tmp_path):
     each_alone(alike, tmp_path)
     found, whole = document(analyze_digests(digests_in(tmp_path))), document(analyzed(alike))
@@ -240,6 +250,7 @@ def test_made_host_by_host_they_tell_who_comes_last(alike, tmp_path):
     assert found["scaling_factor"] == whole["scaling_factor"]
 
 
+@pytest.mark.slow
 def test_clocks_of_their_own_are_compared_by_what_is_kept_of_the_streams(tmp_path):
     whole = job(2).write(tmp_path / "whole.netprof")
     mine = shift(whole, tmp_path / "h0.netprof", host="h0", pids=[100])
@@ -256,6 +267,7 @@ def test_clocks_of_their_own_are_compared_by_what_is_kept_of_the_streams(tmp_pat
     assert last["late_s"] == pytest.approx(30 * 0.04, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_where_the_clocks_do_not_tell_nobody_is_said_to_be_last(traces, tmp_path):
     """Steps that are all alike do not tell which is which, and the realtime clocks may be wrong by seconds."""
     each_alone(traces, tmp_path)
@@ -264,6 +276,7 @@ def test_where_the_clocks_do_not_tell_nobody_is_said_to_be_last(traces, tmp_path
     assert [host["clock"]["source"] for host in found["hosts"]] == ["reference", *["realtime"] * 3]
 
 
+@pytest.mark.slow
 def test_who_comes_last_is_who_does_in_the_traces(alike, tmp_path):
     each_alone(alike, tmp_path)
     found = document(analyze_digests(digests_in(tmp_path)))
@@ -286,6 +299,7 @@ def same_boot(trace: Path) -> Path:
     return trace
 
 
+@pytest.mark.slow
 def test_traces_beside_digests_are_digested_on_the_way(traces, tmp_path):
     each_alone(traces[:2], tmp_path)
     mixed = document(analyze_digests([*digests_in(tmp_path), *traces[2:]]))
@@ -293,6 +307,7 @@ def test_traces_beside_digests_are_digested_on_the_way(traces, tmp_path):
     assert mixed["last_ones"] == document(analyze_digests(digests_in(tmp_path)))["last_ones"]
 
 
+@pytest.mark.slow
 def test_what_was_made_together_and_what_alone_are_not_mixed(traces, tmp_path):
     write_digests(analyzed(traces[:2]), tmp_path, "job")
     each_alone(traces[2:], tmp_path)
@@ -300,6 +315,7 @@ def test_what_was_made_together_and_what_alone_are_not_mixed(traces, tmp_path):
         analyze_digests(digests_in(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [[0], [2], [1, 3]])
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_damaged_digest_is_left_out_and_named(alike, tmp_path, alone, damaged):
@@ -321,6 +337,7 @@ def test_a_damaged_digest_is_left_out_and_named(alike, tmp_path, alone, damaged)
     assert found["iterations"]["count"] == 30
 
 
+@pytest.mark.slow
 def test_a_damaged_digest_is_left_out_by_processes_too(alike, tmp_path, monkeypatch):
     write_digests(analyzed(alike), tmp_path, "job")
     (tmp_path / "job=job" / "host=h1" / "held.parquet").write_bytes(b"PAR1")
@@ -330,6 +347,7 @@ def test_a_damaged_digest_is_left_out_by_processes_too(alike, tmp_path, monkeypa
     assert len(here["digest"]["left_out"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [0, 1])
 def test_a_digest_whose_streams_are_damaged_is_left_out(alike, tmp_path, damaged):
     each_alone(alike, tmp_path)
@@ -339,6 +357,7 @@ def test_a_digest_whose_streams_are_damaged_is_left_out(alike, tmp_path, damaged
     assert "passages.parquet is damaged" in found["digest"]["left_out"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_digest_that_was_not_finished_is_named(alike, tmp_path, alone):
     """Its document is written last: a digest without is none, and neither is a folder where none was begun."""
@@ -364,6 +383,7 @@ def test_traces_in_folders_that_are_called_so_are_no_digests(alike, tmp_path):
     assert not is_digest(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["live"], ["digest", "-o", "x"], ["report", "--html", "-"]])
 def test_what_needs_the_traces_says_what_to_do_with_a_digest(alike, tmp_path, command):
     write_digests(analyzed(alike[:1]), tmp_path, "job")

@@ -137,6 +137,7 @@ def test_a_table_that_is_missing_cut_off_a_link_or_no_parquet(host, tmp_path):
     assert "symbolic link" in refused(host)
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_is_refused_or_harmless(host):
     """Whatever is damaged, there is a report or one line that says why not."""
     rng = random.Random(7)
@@ -152,6 +153,7 @@ def test_a_flipped_byte_is_refused_or_harmless(host):
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_the_command_says_so_in_one_line(host):
     (host / "iterations.parquet").write_bytes(b"PAR1")
     done = subprocess.run(

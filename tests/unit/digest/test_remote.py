@@ -79,6 +79,7 @@ def digests(memory, tmp_path):
     return tmp_path / "digests"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "named", ["job=y/host=n0", "job=y/host=n1/", "job=y/host=*", "job=y", "job=*/host=n0", "job=y*"]
 )
@@ -92,6 +93,7 @@ def test_digests_one_or_a_folder_or_a_pattern_of_them(named, digests):
         assert open_digest(mine).host == open_digest(other).host
 
 
+@pytest.mark.slow
 def test_what_is_said_names_what_the_person_named(digests, memory):
     with pytest.raises(UsageError, match="2 jobs") as error:
         sources(fetched("memory://bucket/digests"))
@@ -119,6 +121,7 @@ def test_what_is_not_there(memory):
         fetched("nothing-like-it://bucket/x")
 
 
+@pytest.mark.slow
 def test_what_else_lies_beside_hosts_is_left_there(memory, digests):
     memory.pipe("/bucket/digests/job=y/notes.txt", b"x")
     memory.pipe("/bucket/digests/job=y/meta.json", b"x")
@@ -166,6 +169,7 @@ def test_how_deep_the_place_lies_that_is_named_does_not_matter(trace):
         files.rm("/bucket", recursive=True)
 
 
+@pytest.mark.slow
 def test_so_for_what_hosts_have_in_common(digests, memory):
     memory.put(str(digests / "job=y"), "/bucket/a/b/c/d/e/f/job=y", recursive=True)
     memory.pipe("/bucket/a/b/c/d/e/f/job=y/more/_job-0123456789abcdef.json", b"{}")
@@ -176,6 +180,7 @@ def test_so_for_what_hosts_have_in_common(digests, memory):
         assert beside == {each.name for each in (digests / "job=y").glob("_job-*.json")} != set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["job=y/host=n0", "job=y/host=*"])
 def test_what_the_folders_are_called_that_a_job_s_lies_in_does_not_matter(named, digests, memory):
     """What lies around it is not copied, and may be called as no folder of a digest is."""
@@ -195,6 +200,7 @@ def test_storage_that_fails_on_the_way_is_one_line(memory, monkeypatch):
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.slow
 def test_the_command_reads_one_by_http(trace):
     pytest.importorskip("aiohttp", reason="what fsspec needs for http")
     handler = partial(_Quiet, directory=str(trace.parent.parent))

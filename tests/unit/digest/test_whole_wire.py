@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks
@@ -48,7 +48,6 @@ def links(turn: Intervals, side: int, own: Intervals) -> Links:
     return Links(best, longest, own & won, NOTHING, own, NOTHING, NOTHING)
 
 
-@settings(deadline=None)
 @given(st.lists(some_times, min_size=1, max_size=4), st.data())
 def test_the_link_that_holds_everybody_up_is_that_of_the_account(full, data):
     """In each turn that which is full for longest; where that one is not, any: as `bottlenecks` has it of a trace."""

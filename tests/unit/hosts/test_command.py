@@ -35,6 +35,7 @@ def report(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_traces_a_folder_and_a_pattern_are_the_same(folder):
     named = report(str(folder / "h0.netprof"), str(folder / "h1.netprof"))
     assert [host["host"] for host in named["hosts"]] == ["h0", "h1"]
@@ -44,12 +45,14 @@ def test_traces_a_folder_and_a_pattern_are_the_same(folder):
     assert report(str(folder / "*.netprof")) == named
 
 
+@pytest.mark.slow
 def test_one_host_of_them(folder):
     found = report(str(folder), "--host", "h1")
     assert [host["host"] for host in found["hosts"]] == ["h1"]
     assert [rank["rank"] for rank in found["ranks"]] == [1]
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_said(folder):
     assert "no trace fits" in run(str(folder / "x*")).stderr
     assert "no trace is of a host" in run(str(folder), "--host", "h9").stderr
@@ -60,12 +63,14 @@ def test_what_is_not_there_is_said(folder):
     assert "is not a netprof trace" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_report_names_the_hosts(folder):
     text = run(str(folder)).stdout
     assert "2 hosts: h0, h1" in text
     assert "clocks against that of h0" in text
 
 
+@pytest.mark.slow
 def test_every_format_is_written(folder, tmp_path):
     names = ("page.html", "report.md", "t.perfetto.json", "report.json")
     done = run(str(folder), *(text for name in names for text in ("-o", str(tmp_path / name))))
@@ -81,6 +86,7 @@ def test_load(folder):
     assert len(netprof.load(folder).ranks) == 2
 
 
+@pytest.mark.slow
 def test_two_jobs_of_one_size_are_not_mixed(folder, tmp_path):
     """Of the other job only one rank is first by name; connections tell that it is of the other one."""
     elsewhere = {"local_addr": ["10.9.0.1", "10.9.0.2"], "remote_addr": ["10.9.0.2", "10.9.0.1"]}
@@ -92,6 +98,7 @@ def test_two_jobs_of_one_size_are_not_mixed(folder, tmp_path):
     assert [host["host"] for host in found["hosts"]] == ["h0", "h1"]
 
 
+@pytest.mark.slow
 def test_traces_of_one_name_are_told_apart_by_their_folders(folder, tmp_path):
     for size in (2, 3):
         whole = Job(ranks=size, world_size=size).fill().write(tmp_path / f"whole{size}.netprof")

@@ -91,21 +91,25 @@ def report(paths: list[Path], size: PieceSize | None = None) -> dict[str, Any]:
     return cast(dict[str, Any], json.loads(re.sub(r'"pid": \d+', '"pid": 0', text)))
 
 
+@pytest.mark.slow
 def test_parts_say_what_the_whole_says(tmp_path):
     whole = late(4).write(tmp_path / "whole.netprof")
     assert report(parts(whole, 4)) == report([whole])
 
 
+@pytest.mark.slow
 def test_so_they_do_on_clocks_of_their_own(tmp_path):
     whole = late(4).write(tmp_path / "whole.netprof")
     assert report(parts(whole, 4, offset_ns=500_123_457)) == report([whole])
 
 
+@pytest.mark.slow
 def test_so_they_do_with_drift(tmp_path):
     whole = late(4).write(tmp_path / "whole.netprof")
     assert_about(report(parts(whole, 4, offset_ns=-77_000_001, drift=50e-6)), report([whole]))
 
 
+@pytest.mark.slow
 def test_so_they_do_piece_by_piece(tmp_path):
     whole = late(2, iterations=40).write(tmp_path / "whole.netprof")
     size = PieceSize(rows=1000, at_once=0, shortest_ns=500 * MS)
@@ -126,6 +130,7 @@ def test_of_long_recordings_only_windows_are_looked_at_for_the_clocks(tmp_path, 
     assert report(both) == report([whole])
 
 
+@pytest.mark.slow
 def test_processes_of_one_number_are_told_apart(tmp_path):
     whole = late(2).write(tmp_path / "whole.netprof")
     mine, its = parts(whole, 2)
@@ -150,6 +155,7 @@ def test_devices_of_one_name_and_namespace_are_told_apart(tmp_path):
     assert len({link["netns"] for link in links}) == 2
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_is_said_and_the_rest_is_used(tmp_path):
     whole = late(2).write(tmp_path / "whole.netprof")
     mine, its = parts(whole, 2)
@@ -186,6 +192,7 @@ def test_only_the_common_time_is_reported(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_recorder_that_died_early_does_not_shorten_the_report(tmp_path):
     whole = late(4, iterations=40).write(tmp_path / "whole.netprof")
     of_all = parts(whole, 4)
@@ -203,6 +210,7 @@ def test_a_recorder_that_died_early_does_not_shorten_the_report(tmp_path):
     assert causes[2]["unseen"] == 0
 
 
+@pytest.mark.slow
 def test_tcps_totals_are_compared_with_what_was_counted_beside_them(tmp_path):
     whole = late(2, iterations=40).write(tmp_path / "whole.netprof")
     mine, its = parts(whole, 2)

@@ -201,6 +201,7 @@ def test_a_trace_is_called_by_job_host_and_time(tree: ProcTree, monkeypatch: pyt
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["1", "--job"], ["1", "--all"], ["--slurm-job", "3"]])
 def test_what_is_to_be_recorded_is_said_once(words: list[str]) -> None:
     done = subprocess.run(

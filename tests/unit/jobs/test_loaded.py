@@ -63,6 +63,7 @@ def test_every_table_belongs_to_a_family_that_a_trace_may_name() -> None:
     assert [each.family or each.name for each in FRAMEWORKS if each.trains] == families
 
 
+@pytest.mark.slow
 def test_a_library_is_found_however_much_a_process_maps(tmp_path: Path) -> None:
     """More than 8 MiB of memory map, the library, deleted since, at its very end."""
     program = """

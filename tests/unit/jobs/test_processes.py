@@ -88,6 +88,7 @@ def test_ranks_started_one_by_one_are_found_by_their_rendezvous(start: Start, po
     assert not found & {other_port, other_run, shell}
 
 
+@pytest.mark.slow
 def test_of_what_is_started_later_only_ranks_of_the_job_join(start: Start, port: int) -> None:
     job = find_job([start(rank(0, port))["rank0"]])
     later = [
@@ -259,6 +260,7 @@ def test_a_launcher_started_by_something_with_torch_keeps_its_job_to_itself(star
     assert {target.pid for target in find_job([pids["first"]])} == {pids["first"], pids["rank0"]}
 
 
+@pytest.mark.slow
 def test_climbing_to_the_main_process_ends_below_netprof() -> None:
     """What started both the job and netprof, a notebook with torch loaded, is not the job's."""
     notebook = """
@@ -321,6 +323,7 @@ def test_a_process_without_any_framework_is_a_target_all_the_same(start: Start) 
     assert (target.rank, target.world_size, target.frameworks) == (UNKNOWN_RANK, None, ())
 
 
+@pytest.mark.slow
 def test_netprof_started_from_the_jobs_shell_is_no_rank(start: Start, port: int) -> None:
     pids = start(rank(0, port))
     find = "from netprof.probes.job.processes import find_job"
@@ -393,6 +396,7 @@ def test_netprof_does_not_profile_itself() -> None:
         find_job([os.getpid()])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is needed")
 def test_another_users_process_names_the_missing_capability(start: Start) -> None:
     """Really as an unprivileged user, in a process that main's error handling sees."""

@@ -83,6 +83,7 @@ def test_the_next_recorder_puts_back_what_a_killed_one_left(tmp_path: Path, life
     assert int(lifespan.read_text()) == 10
 
 
+@pytest.mark.slow
 def test_the_last_of_two_recorders_puts_it_back(tmp_path: Path, lifespan: Path) -> None:
     notes = tmp_path / "notes.json"
     first, second = hold(notes, 5, lifespan), hold(notes, 1, lifespan)
@@ -127,6 +128,7 @@ def test_notes_that_no_recorder_wrote_do_nothing(tmp_path: Path, lifespan: Path,
     assert victim.read_text() == "untouched"
 
 
+@pytest.mark.slow
 def test_a_recorder_that_is_killed_while_it_lowers_leaves_a_note(tmp_path: Path, lifespan: Path) -> None:
     notes = tmp_path / "notes.json"
     killed = [sys.executable, "-c", KILLED_AFTER_WRITING, str(notes), str(lifespan)]
@@ -144,6 +146,7 @@ def test_notes_are_not_followed_to_another_file(tmp_path: Path, lifespan: Path) 
     assert int(lifespan.read_text()) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="rights can only be given up by root")
 def test_notes_that_may_not_be_read_are_left_to_who_wrote_them(tmp_path: Path, lifespan: Path) -> None:
     notes = tmp_path / "run" / "notes.json"

@@ -166,6 +166,7 @@ def test_errors_of_dask_s_own_are_the_cluster_s(name: str) -> None:
     assert found.message == "all workers of tcp://x:1 are gone"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["nobody", "mute", "http", "worker", "without TLS"])
 def test_where_no_scheduler_answers_that_is_one_line(who: str, scheduler: str) -> None:
     """Whoever else is there: as a program, which prints what objects that cannot be closed have to complain of."""

@@ -35,6 +35,7 @@ print(without, kept, held_mb, resident_mb())
 """
 
 
+@pytest.mark.slow
 def test_what_is_wanted_again_is_kept_and_then_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", ROUNDS], capture_output=True, text=True, check=True)
     without, kept, held_mb, after_mb = map(float, done.stdout.split())

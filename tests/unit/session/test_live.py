@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from support.synthetic import ITERATION_NS, START_NS, Job
 
 from netprof.session.live import RecordingSource
@@ -23,6 +24,7 @@ class Collecting:
         self.observe = self.observers.append
 
 
+@pytest.mark.slow
 def test_a_view_sees_what_was_collected_and_is_told_once_where_to_look(tmp_path: Any) -> None:
     job = Job(ranks=2, iterations=10).fill()
     reader = TraceReader(job.write(tmp_path / "t.netprof"))

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from support.synthetic import Job, mark_columns
 
 from netprof.analysis import Analysis, analyze
@@ -35,6 +36,7 @@ def report(path: Path) -> Analysis:
     return analyze(TraceReader(path))
 
 
+@pytest.mark.slow
 def test_a_recording_that_goes_on_misses_nothing_until_its_recorder_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "t.netprof"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}

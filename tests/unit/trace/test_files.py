@@ -91,6 +91,7 @@ def test_what_a_person_names_may_be_a_link(tmp_path: Path) -> None:
     assert content(open_regular(tmp_path / "link", tmp_path / "link")) == b"content"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 @pytest.mark.timeout(20)
 def test_what_is_put_there_between_two_looks(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

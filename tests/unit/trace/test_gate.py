@@ -319,6 +319,7 @@ def endless(trace: Path) -> Path:
     return trace
 
 
+@pytest.mark.slow
 def test_a_table_that_unpacks_without_end_is_left_where_it_begins_to(endless: Path) -> None:
     reader, may_be = TraceReader(endless), budget_bytes((endless / "tcp.arrows").stat().st_size)
     for _ in range(2):  # what was counted once is not counted again
@@ -329,6 +330,7 @@ def test_a_table_that_unpacks_without_end_is_left_where_it_begins_to(endless: Pa
     assert "unpack to more than" in said
 
 
+@pytest.mark.slow
 def test_so_it_is_where_its_batches_are_asked_for_by_their_places(endless: Path) -> None:
     table = endless / "tcp.arrows"
     with pa.OSFile(str(table), mode="r") as file:
@@ -342,6 +344,7 @@ def test_so_it_is_where_its_batches_are_asked_for_by_their_places(endless: Path)
     assert "unpack to more than" in reader.damage[0]
 
 
+@pytest.mark.slow
 def test_a_trace_is_read_without_pandas(tmp_path: Path) -> None:
     """Arrow's own conversion to numpy imports it, which takes half of the time of a short report."""
     Job(iterations=2).fill().write(tmp_path / "t")

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.profiles import examples
 
 from netprof.analysis.tables.columns import UNKNOWN, int64_column
 from netprof.errors import NetprofError, TraceError
@@ -92,6 +93,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     assert all(entry.stat().st_mode & 0o022 == 0 for entry in (tmp_path / "t").iterdir())
 
 
+@pytest.mark.slow
 def test_a_recorder_killed_at_any_moment_leaves_a_trace(tmp_path: Path) -> None:
     """Cut the table at every length: every complete batch is read, and the trace says that its end is missing."""
     write(tmp_path / "t")
@@ -109,7 +111,7 @@ def test_a_recorder_killed_at_any_moment_leaves_a_trace(tmp_path: Path) -> None:
     assert rows == sorted(rows)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.data())
 def test_a_damaged_table_is_an_error_or_shorter_never_a_crash(tmp_path_factory: Any, data: Any) -> None:
     path = tmp_path_factory.mktemp("damaged") / "t"

@@ -153,6 +153,7 @@ def test_a_body_that_ends_before_a_size_is_one_that_ends(tmp_path: Path) -> None
         unpacked_bytes(description, lambda at: bytes(7))
 
 
+@pytest.mark.slow
 def test_a_file_that_ends_inside_a_batch_is_left_to_arrow(tmp_path: Path) -> None:
     places = written(tmp_path / "t", batch(1000))
     size = (tmp_path / "t").stat().st_size

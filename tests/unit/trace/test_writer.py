@@ -219,6 +219,7 @@ def test_a_description_with_what_is_no_number_is_not_written(tmp_path: Path) -> 
     assert TraceReader(tmp_path / "t").meta == meta()
 
 
+@pytest.mark.slow
 def test_no_file_stays_open(tmp_path: Path) -> None:
     gc.collect()  # what other tests left open is closed before it is counted
     before = len(list(Path("/proc/self/fd").iterdir()))

@@ -95,6 +95,7 @@ def test_a_link_with_hardly_any_traffic_is_left_out_and_said(tmp_path):
     assert "eth1" not in drawn.split("Flows")[0]
 
 
+@pytest.mark.slow
 def test_devices_of_one_name_are_told_apart(tmp_path):
     job = Job().fill()
     first, second = job.meta().devices
@@ -119,6 +120,7 @@ def test_bytes_whose_packets_were_not_seen_are_no_loss_and_said_plainly(tmp_path
     assert re.search(r"lost +nothing\n +seen late +586.4 kB in packets that were not seen: counted by TCP's", drawn)
 
 
+@pytest.mark.slow
 def test_packets_that_an_interface_dropped_are_in_the_table_of_links(tmp_path):
     assert "dropped" not in text(Job().fill(), tmp_path, 100)
     links = text(Job(drops=4).fill(), tmp_path, 101).split("Links")[1].split("Idle")[0].splitlines()

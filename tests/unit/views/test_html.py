@@ -88,6 +88,7 @@ def analysis(tmp_path: Path) -> Analysis:
     return analysed(Job().fill(), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_page_is_whole(analysis: Analysis) -> None:
     page = Page(render(analysis))
     assert analysis.of(VERDICT).sentence in page.text
@@ -99,6 +100,7 @@ def test_the_page_is_whole(analysis: Analysis) -> None:
     assert "CPU (1.0 % of a core)" in page.text
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_anywhere(analysis: Analysis) -> None:
     page = Page(render(analysis))
     for tag, attributes in page.elements:
@@ -108,6 +110,7 @@ def test_nothing_is_loaded_from_anywhere(analysis: Analysis) -> None:
     assert not re.search(r"url\(|@import", render(analysis).split("</style>")[0])
 
 
+@pytest.mark.slow
 def test_the_policy_lets_only_these_scripts_run(analysis: Analysis) -> None:
     page = Page(render(analysis))
     policy = next(a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a) or ""
@@ -117,6 +120,7 @@ def test_the_policy_lets_only_these_scripts_run(analysis: Analysis) -> None:
     assert digests == [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in page.scripts[1:]]
 
 
+@pytest.mark.slow
 def test_the_tracks_hold_every_iteration_bucket_and_collective_to_the_microsecond(analysis: Analysis) -> None:
     data, tables = Page(render(analysis)).data["tracks"], analysis.evidence
     for rank, pid in zip(data["ranks"], (100, 101), strict=True):
@@ -130,6 +134,7 @@ def test_the_tracks_hold_every_iteration_bucket_and_collective_to_the_microsecon
         assert set(unpack(rank["collectives"]["row"])) == {0, 1}
 
 
+@pytest.mark.slow
 def test_the_tracks_hold_every_byte_of_every_bin(analysis: Analysis) -> None:
     data = Page(render(analysis)).data["tracks"]
     for link in data["links"]:
@@ -144,6 +149,7 @@ def test_the_tracks_hold_every_byte_of_every_bin(analysis: Analysis) -> None:
             assert not rates[~busy].any()
 
 
+@pytest.mark.slow
 def test_a_lonely_packet_is_seen_from_afar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for few cells a single small bin among silent ones keeps its peak, and is not rounded away."""
     monkeypatch.setattr("netprof.views.html.tracks._CELL_BUDGET_BYTES", 4096)
@@ -161,6 +167,7 @@ def test_a_lonely_packet_is_seen_from_afar(tmp_path: Path, monkeypatch: pytest.M
     assert unpack(link["tx"]["mean"])[-1] > 0
 
 
+@pytest.mark.slow
 def test_of_very_many_idle_times_the_longest_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     analysis = analysed(Job().fill(), tmp_path)
 
@@ -178,6 +185,7 @@ def test_of_very_many_idle_times_the_longest_are_drawn(tmp_path: Path, monkeypat
     assert up_to == pytest.approx(every[-16], abs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["host", "kernel", "command", "target", "device", "stop", "warning", "address"])
 def test_names_are_text(place: str, tmp_path: Path) -> None:
     job = Job().fill()
@@ -237,6 +245,7 @@ def test_packed_integers_come_back(values: list[int]) -> None:
     assert unpack(pack_integers(np.array(values, np.int64))).tolist() == values
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 2**51), max_size=50), st.integers(0, 2**51))
 def test_packed_times_come_back(values: list[int], origin: int) -> None:
     packed = pack_times(np.array(values, np.int64), origin)
@@ -265,6 +274,7 @@ def metric(mean: float, phases: dict[str, PhaseMean]) -> MetricSummary:
     return MetricSummary(GpuMetric.SM_ACTIVE_PERCENT, 100, 20 * MS, 20 * MS, 0, mean, 1.0, 99.5, None, phases)
 
 
+@pytest.mark.slow
 def test_gpus_have_their_table_and_only_where_there_are_any(analysis: Analysis) -> None:
     assert 'id="gpus"' not in render(analysis)
     metrics = {
@@ -281,6 +291,7 @@ def test_gpus_have_their_table_and_only_where_there_are_any(analysis: Analysis) 
     assert "by idle" not in page.text
 
 
+@pytest.mark.slow
 def test_what_other_frameworks_communicate_is_shown(analysis: Analysis) -> None:
     kind = KindSummary("gloo", "all-gather", Timing.MEASURED, 7, 28_000_000, 90 * MS, 2.5e9, 0.5)
     horovod = HorovodSummary(100, 60, 6, 10.0, 100 * MS, 50 * MS, 20 * MS, 25 * MS, 5 * MS)
@@ -303,6 +314,7 @@ def test_what_other_frameworks_communicate_is_shown(analysis: Analysis) -> None:
         assert definition.text in page.text
 
 
+@pytest.mark.slow
 def test_without_marks_of_the_forward_pass_it_is_part_of_the_rest(analysis: Analysis) -> None:
     stepped = dataclasses.replace(analysis.of(ITERATIONS), stepped=(100, 101))
     page = Page(render(with_findings(analysis, {ITERATIONS: stepped})))

@@ -27,6 +27,7 @@ def test_a_number_that_json_does_not_have_is_never_written() -> None:
         json_text({"a": math.inf})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["", "probes", "analysis"])
 def test_every_writer_of_json_is_told_to_write_valid_json(part: str) -> None:
     files = list((PACKAGE / part).resolve().rglob("*.py"))

@@ -24,6 +24,7 @@ def piped(path: Path, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_no_line_is_broken_or_padded(tmp_path: Path) -> None:
     job = Job(changes={"warnings": (WARNING,)}).fill()
     lines = piped(job.write(tmp_path / "t.netprof"))
@@ -32,6 +33,7 @@ def test_no_line_is_broken_or_padded(tmp_path: Path) -> None:
     assert len(lines[0]) > 120, "the verdict"
 
 
+@pytest.mark.slow
 def test_columns_is_a_wish(tmp_path: Path) -> None:
     path = Job(changes={"warnings": (WARNING,)}).fill().write(tmp_path / "t.netprof")
     assert 60 < max(map(len, piped(path, COLUMNS="72"))) <= 72
@@ -46,6 +48,7 @@ def test_blanks_are_dropped_wherever_writes_end() -> None:
         assert file.getvalue() == "a  b\n  c\n\n d"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_a_terminal_without_utf_8_shows_what_it_can(encoding: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "netprof", "report", str(Job().fill().write(tmp_path / "t"))]
@@ -56,11 +59,13 @@ def test_a_terminal_without_utf_8_shows_what_it_can(encoding: str, tmp_path: Pat
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_no_columns_are_none(tmp_path: Path) -> None:
     path = Job().fill().write(tmp_path / "t")
     assert piped(path, COLUMNS="0") == piped(path)
 
 
+@pytest.mark.slow
 def test_of_hundreds_of_notes_the_first_are_printed(tmp_path: Path) -> None:
     """All of them would take seconds to be laid out, of a damaged description minutes."""
     warnings = tuple(f"warning {number}" for number in range(300))

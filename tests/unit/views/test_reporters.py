@@ -44,6 +44,7 @@ def test_a_name_that_says_no_format_is_refused(name: str) -> None:
         by_suffix(Path(name))
 
 
+@pytest.mark.slow
 def test_many_formats_at_once(trace: Path, tmp_path: Path) -> None:
     options = ("--html", tmp_path / "a.html", "--perfetto", tmp_path / "a.pftrace", "--csv", tmp_path / "new" / "csv")
     done = report(trace, *options, "-o", tmp_path / "b.html", "-o", tmp_path / "a.json", "--json")
@@ -55,6 +56,7 @@ def test_many_formats_at_once(trace: Path, tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("option", "beginning"), [("--html", b"<!doctype html>"), ("--perfetto", b'{"traceEvents"')])
 def test_a_dash_is_standard_output(option: str, beginning: bytes, trace: Path) -> None:
     done = report(trace, option, "-")
@@ -63,6 +65,7 @@ def test_a_dash_is_standard_output(option: str, beginning: bytes, trace: Path) -
     assert done.stderr == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -87,6 +90,7 @@ def test_what_cannot_be_meant_is_usage(options: tuple[str, ...], trace: Path, tm
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_an_existing_file_is_replaced_only_by_force(trace: Path, tmp_path: Path) -> None:
     target, precious = tmp_path / "a.html", tmp_path / "precious"
     precious.write_text("mine")
@@ -100,6 +104,7 @@ def test_an_existing_file_is_replaced_only_by_force(trace: Path, tmp_path: Path)
     assert target.stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.slow
 def test_a_folder_with_other_things_is_left_alone(trace: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -109,6 +114,7 @@ def test_a_folder_with_other_things_is_left_alone(trace: Path, tmp_path: Path) -
     assert (folder / "keep").read_text() == "me"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["missing/a.html", "a.html/b.html"])
 def test_a_place_that_cannot_be_written_is_one_line(place: str, trace: Path, tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text("")

@@ -99,6 +99,7 @@ def test_a_formula_in_a_name_stays_text_in_csv(text: str, tmp_path: Path) -> Non
     assert pq.read_table(tmp_path / "flows.parquet")["device"][0].as_py() == text
 
 
+@pytest.mark.slow
 def test_a_name_that_many_rows_repeat_is_made_harmless_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     for iterations in (10, 40):

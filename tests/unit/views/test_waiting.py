@@ -90,6 +90,7 @@ def test_bars_fill_their_row_and_are_known_without_colours() -> None:
         assert len(bars(stacked, room)) == room
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_a_job_that_never_waits(analysis: Analysis) -> None:
     idle = replace(account(), exposed_ns=0, exposed_share=0.0, causes=(), worst=())
     assert "Waiting" not in printed(of(analysis, idle), 80)
@@ -108,6 +109,7 @@ def test_a_notebook_draws_the_same_bars(analysis: Analysis) -> None:
     assert f'left:0.00%;width:30.00%;height:100%;background:{late}" title="late rank 30.0 %"' in text
 
 
+@pytest.mark.slow
 def test_the_page_says_at_once_what_to_do_and_goes_to_the_worst(analysis: Analysis) -> None:
     page = render(of(analysis))
     top = page[page.index('id="verdict"') : page.index('id="waiting"')]
@@ -122,6 +124,7 @@ def test_the_page_says_at_once_what_to_do_and_goes_to_the_worst(analysis: Analys
     assert '<i class="phase late_rank" style="left:0.000%;width:30.000%" title="a late rank 30.0 %"></i>' in page
 
 
+@pytest.mark.slow
 def test_names_stay_text_in_every_view(analysis: Analysis) -> None:
     found = of(analysis, account(link=HOSTILE))
     pages = (render(found), notebook.render(found), markdown.render(found))

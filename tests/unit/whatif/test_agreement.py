@@ -99,6 +99,7 @@ def test_each_rank_waits_as_long_as_it_was_recorded_to(tmp_path: Path, name: str
         assert recording.exposed_s[row] == pytest.approx(float(np.mean(own.exposed_phase_ns)) * 1e-9, rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_report_and_what_if_give_one_scaling_factor(tmp_path: Path, name: str) -> None:
     analysis = analysed(name, tmp_path)

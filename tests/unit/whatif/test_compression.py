@@ -13,7 +13,7 @@ from netprof.analysis.whatif.fit import AlphaBeta
 from netprof.analysis.whatif.transport import GLOO_TURNS, FittedTransport, FullLink, Spoken
 from netprof.cli import whatif_options as options
 from netprof.cli.codec_cost import codecs, measured
-from netprof.cli.codec_steps import steps_of
+from netprof.cli.codec_steps import BYTES, steps_of
 from netprof.errors import NetprofError, UsageError
 from netprof.schema import CollectiveKind
 
@@ -103,6 +103,7 @@ def test_methods_that_are_none(text: str) -> None:
 METHODS: tuple[Method, ...] = (Half("fp16"), Half("bf16"), PowerSgd(2), TopK(0.01))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.label))
 @pytest.mark.parametrize("with_torch", [True, False])
 def test_every_step_of_a_method_computes(method: Method, with_torch: bool) -> None:
@@ -114,6 +115,7 @@ def test_every_step_of_a_method_computes(method: Method, with_torch: bool) -> No
         steps.decode_each()
 
 
+@pytest.mark.slow
 def test_codecs_are_measured_unless_they_are_given() -> None:
     found, notes = codecs(METHODS, None, ranks=2)
     assert set(found) == {"fp16", "bf16", "powersgd:2", "topk:1%"}
@@ -125,6 +127,7 @@ def test_codecs_are_measured_unless_they_are_given() -> None:
     assert notes == ()
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_while_it_measures_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netprof.cli.codec_cost.all_times", ended)
     measured.cache_clear()
@@ -139,3 +142,15 @@ def ended(_: object) -> None:
 
 def test_no_method_needs_no_measurement() -> None:
     assert codecs((), None) == ({}, ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_torch", [True, False])
+def test_the_largest_values_are_chosen(with_torch: bool) -> None:
+    """What `topk` sends: about its share of the values, the largest ones."""
+    share, torch = 0.01, pytest.importorskip("torch") if with_torch else None
+    encode = steps_of(TopK(share), torch).encode
+    taken = np.abs(np.asarray(encode()))
+    assert len(np.asarray(encode())) == pytest.approx(share * BYTES / 4, rel=0.1)
+    assert len(taken) == pytest.approx(share * BYTES / 4, rel=0.1)
+    assert taken.min() > 2.0, "of values with a deviation of 1 the largest hundredth"

@@ -87,6 +87,7 @@ def test_both_ways_of_drawing_agree() -> None:
     assert by_path.max(axis=1).mean() == pytest.approx(by_part.mean(), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flows", "paths", "parts"), [(3, 5, 4096), (16, 4096, 4096), (4096, 8, 16), (512, 65_536, 1)])
 def test_no_question_takes_long(flows: int, paths: int, parts: int) -> None:
     """Of flows that are alike, and of those that are not; seconds at most, of the CPU."""
@@ -152,6 +153,7 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     path = str(Job(ranks=2).fill().write(tmp_path / "t.netprof"))
     said = json.loads(run(path, "--paths", "4", "--split", "2,8", "--json"))

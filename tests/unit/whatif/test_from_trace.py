@@ -197,6 +197,7 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_on_a_trace(tmp_path: Path) -> None:
     path = str(Job().fill().write(tmp_path / "t.netprof"))
     text = run(path, "--bandwidth", "500mbit,1,10")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.profiles import examples
 
 from netprof.analysis.whatif.buckets import Buckets
 from netprof.analysis.whatif.compression import Codec
@@ -99,6 +100,7 @@ def test_horovods_threshold_is_exceeded_only_by_a_gradient_alone(schedule, thres
     assert np.isin(too_large, schedule.bytes).all()
 
 
+@pytest.mark.slow
 @given(schedules, policies, costs, st.floats(1e6, 1e12), st.integers(2, 64), st.floats(0.2, 0.99))
 def test_the_ratio_needed_is_the_smallest_that_reaches_the_goal(schedule, policy, cost, bps, workers, goal) -> None:
     alone = replay(schedule, policy, cost)
@@ -126,7 +128,7 @@ def test_a_codec_counts_only_where_something_is_compressed(schedule, policy, bps
     assert with_codec[1] >= without[1]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(1, 1e8)), min_size=1, max_size=20), rings)
 def test_the_sweep_is_the_event_loop(rows, cost) -> None:
     rows.sort()

@@ -51,6 +51,7 @@ def test_a_sharded_job_is_replayed_as_it_was(tmp_path: Path) -> None:
     assert answer.sweep.scaling_factor[0] == pytest.approx(50 / told_ms(job), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate_bps", [1e8, 2.5e8, 4e9, 1e11])
 def test_a_sharded_job_at_another_rate_is_what_that_job_is(tmp_path: Path, rate_bps: float) -> None:
     found = schedule(Sharded(), tmp_path)
@@ -58,6 +59,7 @@ def test_a_sharded_job_at_another_rate_is_what_that_job_is(tmp_path: Path, rate_
     assert asked(found, rate_bps).sweep.iteration_s[0] * 1e3 == pytest.approx(told_ms(truly), rel=2e-3)
 
 
+@pytest.mark.slow
 def test_a_straggler_makes_the_other_wait_and_without_it_nobody_does(tmp_path: Path) -> None:
     job = Sharded(late_ms=(0, 30))
     found = schedule(job, tmp_path)
@@ -89,6 +91,7 @@ def test_parameters_are_not_compressed_with_the_gradients(tmp_path: Path) -> Non
     assert (halved[0] - halved[1]) * 1e3 == pytest.approx((2 + 1) * MEGABYTE_MS / 2, rel=5e-3)
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_the_recordings_own_spread(tmp_path: Path) -> None:
     steady = asked(schedule(Sharded(), tmp_path), 1e9).sweep
     assert steady.iteration_low_s is not None
@@ -116,6 +119,7 @@ def test_ranks_that_do_not_do_the_same_are_told(tmp_path: Path) -> None:
         asked(found, 1e9, without_straggler=True)
 
 
+@pytest.mark.slow
 def test_links_that_take_turns_are_full_for_longer_than_their_bytes_take(tmp_path: Path) -> None:
     """One rank sends in the first half of the exchange, the other in the second: on slow links both halves stretch."""
     job = Job().fill()
@@ -142,6 +146,7 @@ def test_ranks_that_were_not_recorded_at_the_same_time(tmp_path: Path) -> None:
     assert found.observed.iteration_s * 1e3 == pytest.approx(told_ms(job), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_of_ranks_that_do_not_keep_step_the_slowest_are_replayed(tmp_path: Path) -> None:
     job = Job(ranks=4, world_size=4, iterations=20)
     for step in range(21):
@@ -174,6 +179,7 @@ def test_one_more_all_reduce_than_buckets_is_no_obstacle(tmp_path: Path) -> None
     assert answer.sweep.iteration_s[1] == pytest.approx(0.280, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_buckets_of_another_size(tmp_path: Path) -> None:
     job = Job().fill()
     for rank in range(job.ranks):
@@ -223,6 +229,7 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_takes_legs_methods_and_stragglers(tmp_path: Path) -> None:
     path = str(Sharded(late_ms=(0, 30)).fill().write(tmp_path / "t.netprof"))
     options = ["--bandwidth", "1", "--compression", "1,fp16,topk:1%", "--codec-ns-per-byte", "0"]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.growing_hosts import GrowingHosts
 from support.synthetic import ITERATION_NS, START_NS, Job
 
@@ -36,6 +37,7 @@ def until(program: subprocess.Popen[str], pattern: str) -> list[str]:
     raise AssertionError(f"it never said {pattern}: {found}")
 
 
+@pytest.mark.slow
 def test_the_report_at_the_end_is_of_what_was_shown(tmp_path: Path) -> None:
     dead = hosts(tmp_path, 2)
     dead._writers.clear()
@@ -51,6 +53,7 @@ def test_the_report_at_the_end_is_of_what_was_shown(tmp_path: Path) -> None:
     assert rest.splitlines()[-1].endswith(f"; the trace is {tmp_path}")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_said_once_and_taken_in_when_it_can_be(tmp_path: Path) -> None:
     made = hosts(tmp_path, 4, 2)
     whole = (made.paths[1] / "meta.json").read_text()
@@ -69,6 +72,7 @@ def test_what_cannot_be_read_is_said_once_and_taken_in_when_it_can_be(tmp_path: 
     assert "2 hosts" in report
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_empty_is_watched_until_there_is_a_trace(tmp_path: Path) -> None:
     program = live(str(tmp_path))
     said = f"there is nothing in {tmp_path} yet: waiting for a trace (ctrl-C ends that)"
@@ -84,6 +88,7 @@ def test_a_folder_that_is_empty_is_watched_until_there_is_a_trace(tmp_path: Path
     assert "2 ranks" in report
 
 
+@pytest.mark.slow
 def test_who_does_not_want_to_wait_leaves(tmp_path: Path) -> None:
     program = live(str(tmp_path))
     until(program, "yet")

@@ -182,6 +182,7 @@ def test_one_outlier_does_not_flatten_the_trend_and_is_marked(look):
     assert "▁200 ms █220 ms ↑longer" in text(look(job), 120, 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "late"), [(4, 2), (64, 50)])
 def test_who_holds_the_job_up_stands_out(ranks, late, look):
     recent = look(with_late_rank(Job(ranks=ranks, world_size=ranks, iterations=14).fill(), late, 45 * MS))

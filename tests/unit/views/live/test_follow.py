@@ -92,6 +92,7 @@ def test_the_end_is_noticed(growing):
     assert source.look().meta.stop_reason == source.ended == "the job ended"
 
 
+@pytest.mark.slow
 def test_a_long_past_is_counted_but_not_kept(tmp_path):
     growing = Growing(tmp_path / "t.netprof", iterations=600)
     for _ in range(120):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -67,10 +68,17 @@ def text(recent: Recent, width: int = 80, height: int = 24, view: View = View.OV
     return "\n".join(row.plain.rstrip() for row in rows)
 
 
+@pytest.fixture
+def still(monkeypatch):
+    """A clock that stands still: how long nothing was added does not grow with the time that a test takes."""
+    now_s = time.monotonic()
+    monkeypatch.setattr(live_follow, "time", SimpleNamespace(monotonic=lambda: now_s, time=time.time))
+
+
 def silent(source: JobSource, hosts: dict[int, float]) -> None:
-    """Let it be so many seconds since something was added to the traces of hosts."""
+    """Let it be so many seconds since something was added to the traces of hosts, on a clock that stands still."""
     for host, seconds in hosts.items():
-        source._traces[host]._grew_s = time.monotonic() - seconds
+        source._traces[host]._grew_s = vars(live_follow)["time"].monotonic() - seconds
 
 
 def test_hosts_on_clocks_of_their_own_are_one_job(hosts):
@@ -89,6 +97,7 @@ def test_hosts_on_clocks_of_their_own_are_one_job(hosts):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [5, 0])
 def test_what_was_before_the_bytes_that_are_read_is_not_called_unseen(hosts, monkeypatch, first):
     """Opened late, only the newest batches are read; and of a host that comes later, there is nothing before it."""
@@ -131,6 +140,7 @@ def test_ranks_that_nothing_numbers_are_called_after_their_processes_and_stand_o
     assert re.search(r"^ *p101 +\d+ %", text(recent, height=40), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_view_that_was_opened_first_finds_the_clocks_when_there_is_something_to_go_by(hosts):
     made = hosts(2, job(), Clocks([0, 3 * S], [0, 700 * MS]))
     source, recent = followed(made, START_NS)
@@ -152,6 +162,7 @@ def test_a_view_that_was_opened_first_finds_the_clocks_when_there_is_something_t
         assert own == pytest.approx(begins[0], abs=1000), "what was moved by the wrong clock was moved again"
 
 
+@pytest.mark.slow
 def test_every_row_is_read_and_moved_once(hosts, monkeypatch):
     made = hosts(2, job(iterations=40), APART)
     source, _ = followed(made, after(4))
@@ -173,6 +184,7 @@ def test_every_row_is_read_and_moved_once(hosts, monkeypatch):
     assert sum(moved) == rows
 
 
+@pytest.mark.slow
 def test_who_is_slow_to_write_is_not_late(hosts):
     made = hosts(2, job(iterations=40))
     source, _ = followed(made, after(20))
@@ -186,6 +198,7 @@ def test_who_is_slow_to_write_is_not_late(hosts):
     assert source.notice == ""
 
 
+@pytest.mark.usefixtures("still")
 def test_who_writes_nothing_any_more_holds_up_no_view(hosts, monkeypatch):
     made = hosts(2, job(iterations=40))
     source, _ = followed(made, after(20))
@@ -203,6 +216,7 @@ def test_who_writes_nothing_any_more_holds_up_no_view(hosts, monkeypatch):
     assert (source.goes_on, source.ended) == (False, "")
 
 
+@pytest.mark.usefixtures("still")
 def test_hosts_whose_recorders_are_gone_are_named_and_the_view_ends_with_the_last(hosts, tmp_path):
     made = hosts(4, job())
     made.boots = [Path("/proc/sys/kernel/random/boot_id").read_text().strip()] * 4
@@ -227,6 +241,7 @@ def test_silence_goes_on_when_the_traces_are_opened_anew(hosts):
     assert source.notice == "nothing new of h1 for 60 s"
 
 
+@pytest.mark.usefixtures("still")
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (130, 40), (40, 8)])
 @pytest.mark.parametrize("number", [2, 8])
 def test_what_is_wrong_stands_below_the_title_whatever_the_size(number, width, height, hosts):
@@ -342,6 +357,7 @@ def test_a_trace_whose_tables_are_damaged_ends_the_view_of_no_other(when, hosts)
     assert [host.name for host in source.look().hosts] == ["h0"], "it is not tried again and again"
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_arrive_is_named_with_its_host(hosts):
     made_job = job(iterations=20)
     stop_ns = after(16)
@@ -361,6 +377,7 @@ def test_a_rank_that_does_not_arrive_is_named_with_its_host(hosts):
     assert "rank 3 (pid 101 on h1) has not arrived" in line(recent, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "ranks", "late"), [(2, 8, 5), (8, 64, 50), (16, 64, 63), (64, 64, 33)])
 def test_the_late_one_stands_out(number, ranks, late, hosts):
     _, recent = followed(hosts(number, with_late_rank(job(ranks), late, 45 * MS)), after(14))
@@ -376,6 +393,7 @@ def test_the_late_one_stands_out(number, ranks, late, hosts):
     assert marked == [str(late)]
 
 
+@pytest.mark.slow
 def test_all_64_ranks_are_on_the_screen(hosts):
     _, recent = followed(hosts(8, with_late_rank(job(64), 50, 45 * MS)), after(14))
     drawn = text(recent)
@@ -386,6 +404,7 @@ def test_all_64_ranks_are_on_the_screen(hosts):
             assert f" {rank}" in own
 
 
+@pytest.mark.slow
 def test_rows_of_a_host_are_about_as_long_as_each_other(hosts):
     _, recent = followed(hosts(2, job(16)), after(14))
     grid = [line for line in text(recent).splitlines() if re.match(r"(h\d|  ) +\d+[·▁-█]", line)]
@@ -393,6 +412,7 @@ def test_rows_of_a_host_are_about_as_long_as_each_other(hosts):
     assert ranks == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", View)
 def test_any_size_is_filled_exactly(view, hosts):
     _, recent = followed(hosts(16, with_late_rank(job(32), 9, 45 * MS)), after(14))
@@ -436,6 +456,7 @@ def test_while_the_job_is_silent_the_clocks_are_what_they_were(hosts):
     assert (clock.bound_ns or 0) >= (known.bound_ns or 0) > 0
 
 
+@pytest.mark.slow
 def test_many_rows_are_taken_in_on_the_way(hosts, monkeypatch):
     """The same is shown, and no more than some rows are held."""
     _, expected = followed(hosts(2, job(), APART), after(14))

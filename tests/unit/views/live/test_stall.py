@@ -71,6 +71,7 @@ def test_within_two_seconds_it_is_stalled_and_who_did_not_arrive_is_named():
     assert "stalled for" in line(seen[-1], None)
 
 
+@pytest.mark.slow
 def test_it_stays_stalled_for_as_long_as_nothing_moves():
     seen = list(looks(late(), STOP_NS + 330 * 1000 * MS, step_ns=3000 * MS))[-1]
     assert seen.stall is not None
@@ -90,6 +91,7 @@ def test_bytes_are_progress():
     assert all(recent.stall is None for recent in looks(job, STOP_NS + 2800 * MS))
 
 
+@pytest.mark.slow
 def test_it_moves_again():
     job = Job(ranks=2, iterations=30)
     for rank in (0, 1):
@@ -114,6 +116,7 @@ def test_the_end_of_a_job_is_no_stall():
     assert list(looks(job, STOP_NS + 3000 * MS, gone))[-1].stall is None
 
 
+@pytest.mark.slow
 def test_where_all_wait_the_first_to_fall_silent_is_named():
     """Rank 1 stops in the transfer of a bucket: the others send what they have, and wait as well."""
     at_ns = STOP_NS + BUCKETS[1][1] + 30 * MS
@@ -139,6 +142,7 @@ def test_where_no_byte_is_seen_nobody_is_blamed():
     assert "or they wait for different collectives" in stall.sentence({}, STOP_NS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause", [2, 20])
 def test_iterations_with_long_pauses_are_no_stalls(pause):
     job = Job(ranks=2)

@@ -61,6 +61,7 @@ def live():
     return start
 
 
+@pytest.mark.slow
 def test_conclusions_are_those_of_the_report(live, tmp_path):
     job = Job().fill()
     inbox, state = live(job)
@@ -112,6 +113,7 @@ def test_every_section_says_of_a_window_what_the_report_says_of_a_trace_as_long(
     assert live.notes == report.notes
 
 
+@pytest.mark.slow
 def test_iterations_are_numbered_and_none_is_missed(live):
     job = Job(iterations=150).fill()
     inbox, state = live(job)
@@ -123,6 +125,7 @@ def test_iterations_are_numbered_and_none_is_missed(live):
     assert recent.past.of(100).number.tolist() == list(range(51, 151))
 
 
+@pytest.mark.slow
 def test_memory_and_work_do_not_grow_with_the_recording(live):
     job = Job(iterations=400, ranks=1).fill()
     inbox, state = live(job)
@@ -139,6 +142,7 @@ def test_memory_and_work_do_not_grow_with_the_recording(live):
     assert state._window.columns("marks", 0)["time_ns"][0] > START_NS + 250 * ITERATION_NS
 
 
+@pytest.mark.slow
 def test_slow_iterations_stretch_the_window(live):
     job = Job(iterations=8, ranks=1)
     for step in range(9):
@@ -205,6 +209,7 @@ def test_a_view_that_does_not_fetch_loses_old_rows_not_memory():
     assert inbox.fetch()[2] == []
 
 
+@pytest.mark.slow
 def test_the_recorder_stays_without_pandas():
     parts = ("session.live", "session.live_follow", "views.live.display", "views.progress")
     code = f"import sys, {', '.join('netprof.' + part for part in parts)}; sys.exit('pandas' in sys.modules)"
@@ -234,6 +239,7 @@ def test_iterations_in_which_several_models_wait_are_counted_once():
     assert past.number.tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_who_is_late_is_looked_for_more_often_while_something_has_changed(live, monkeypatch):
     looks, clock = {}, SimpleNamespace(now_s=0.0, cpu_s=0.0)
     clock.monotonic = lambda: clock.now_s
