@@ -112,6 +112,7 @@ def give(held: socket.socket, to: Holder, folder: Path) -> dict[str, Any]:
         return to("receive_from", str(folder / "door"))
 
 
+@pytest.mark.core
 def test_a_connection_in_the_accept_queue_at_the_attach_is_counted_from_its_first_byte_on(job: Holder) -> None:
     port = job("listen", HERE)["port"]
     with socket.create_connection((HERE, port)) as far:
@@ -139,6 +140,7 @@ def test_what_waits_in_the_accept_queue_with_data_has_a_past(job: Holder) -> Non
     assert recorded.losses.late_flows == 0, "older than the attach: nothing of the recording is missing"
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("way", ["receive_from", "steal"])
 def test_a_socket_of_a_stranger_is_adopted_within_a_second(way: str, job: Holder, tmp_path: Path) -> None:
     stranger = Holder()
@@ -164,6 +166,7 @@ def test_a_socket_of_a_stranger_is_adopted_within_a_second(way: str, job: Holder
     assert recorded.losses.late_bytes == flow["earlier_sent_bytes"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("end", ["close", "exit"])
 def test_a_socket_that_comes_and_goes_between_two_looks_is_noted_at_its_end(
     end: str, job: Holder, tmp_path: Path
@@ -182,6 +185,7 @@ def test_a_socket_that_comes_and_goes_between_two_looks_is_noted_at_its_end(
     assert flow["earlier_sent_bytes"] == recorded.losses.late_bytes == 2_000_000
 
 
+@pytest.mark.core
 def test_multipath_tcp_older_than_the_attach() -> None:
     if Path("/proc/sys/net/mptcp/enabled").exists() and not int(Path("/proc/sys/net/mptcp/enabled").read_text()):
         pytest.skip("Multipath TCP is off")

@@ -60,6 +60,7 @@ def test_the_exit_code_is_the_job_s_whoever_listens(redirect: str, code: int, tm
     assert run("run", "--out", tmp_path / "t", "--", "sh", "-c", f"exit {code}", redirect=redirect).returncode == code
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("code", [0, 7])
 def test_the_exit_code_is_the_job_s_when_the_disk_is_full(code: int, disk: Path) -> None:
     fill = f"head -c 9m /dev/zero > {disk}/fill; sleep 3; exit {code}"
@@ -214,6 +215,7 @@ def test_libraries_that_come_up_later_hold_up_no_draining(tmp_path: Path) -> Non
             process.kill()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_attaching_is_interrupted_at_once(hostile: subprocess.Popen[str], number: int, tmp_path: Path) -> None:
     command = [*NETPROF, "attach", str(hostile.pid), "--no-live", "--out", str(tmp_path / "t")]

@@ -18,7 +18,7 @@ from netprof.schema import Profiled
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 MODEL = ("--gradient-mb", "12.6", "--batch", "128", "--bucket-cap-mb", "4", "--seconds", "60")
 NEAR = 0.15

@@ -17,7 +17,7 @@ from netprof.schema import TRANSMIT
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 ITERATION_ERROR_NS, ITERATION_ERROR_SHARE = 50_000, 1e-3
 
@@ -52,6 +52,7 @@ def check_against_log(job: TrainingJob, trace: Path, pid: int, rank: int) -> int
     return len(which)
 
 
+@pytest.mark.core
 def test_iterations_are_those_the_job_logged(tmp_path: Path) -> None:
     trace = tmp_path / "t.netprof"
     options = ["--gradient-mb", "2", "--width", "256", "--batch", "64", "--bucket-cap-mb", "1"]

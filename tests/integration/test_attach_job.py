@@ -16,7 +16,10 @@ from support.training import TRAIN, free_port
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the jobs to find are PyTorch ones")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF, and users of one's own, need root")
+pytestmark = [
+    pytest.mark.timing,
+    pytest.mark.skipif(os.geteuid() != 0, reason="BPF, and users of one's own, need root"),
+]
 
 LAUNCHED = Path(__file__).parents[1] / "programs" / "launched.py"
 ONLY_IMPORTS = "import torch, time; print('ready', flush=True); time.sleep(600)"
@@ -62,6 +65,7 @@ def recorded(host: UserHost) -> list[tuple[str, list[int]]]:
     return found
 
 
+@pytest.mark.core
 def test_the_only_job_is_recorded_and_the_trace_is_called_by_it(host: UserHost) -> None:
     lines(host.start("-c", ONLY_IMPORTS), "ready", 1)
     ranks = spawned(host)

@@ -20,7 +20,7 @@ from netprof.schema import MarkKind as K
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 MODEL = ("--gradient-mb", "12.6", "--batch", "128", "--bucket-cap-mb", "4", "--seconds", "60")
 HOLDS, WIDTH = 0.95, 0.20
@@ -55,6 +55,7 @@ def judged(trace: Path, job: TrainingJob) -> tuple[Bounds, np.ndarray]:
     return rows.where(known), true[known]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("left", ["all but ends", "launches alone"])
 def test_what_a_job_waits_for_is_inside_of_narrow_bounds(
     left: str, recorded: tuple[Path, TrainingJob], tmp_path: Path

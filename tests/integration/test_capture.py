@@ -28,6 +28,7 @@ from netprof.session.capture import CaptureOptions, import_capture
 from netprof.trace import TraceReader
 
 pytestmark = [
+    pytest.mark.timing,
     pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root"),
     pytest.mark.skipif(shutil.which("tcpdump") is None, reason="tcpdump is not installed"),
 ]
@@ -123,6 +124,7 @@ def assert_new_bytes_are_equal(recorded: Recorded, found: dict[Any, dict[tuple[i
             assert found[names(flow)][direction, "payload_bytes"] == recorded.total(flow, direction), (flow, direction)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 @pytest.mark.parametrize("offloads", [True, False])
 def test_at_a_host_all_is_equal(offloads: bool, family: str, tmp_path: Path) -> None:
@@ -160,6 +162,7 @@ def out_of_order_bytes(path: Path, source: int, destination: int) -> int:
     return late
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("place", ["host", "switch"])
 def test_with_loss_new_bytes_are_equal_and_the_sender_s_end_in_full(place: str, tmp_path: Path) -> None:
     """Where nothing that the sender sends is lost yet, what it sent again is equal too.
@@ -184,6 +187,7 @@ def test_with_loss_new_bytes_are_equal_and_the_sender_s_end_in_full(place: str, 
     assert again > 0
 
 
+@pytest.mark.core
 def test_one_end_s_view(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     with Lab() as lab, captured(lab, path):
@@ -192,6 +196,7 @@ def test_one_end_s_view(tmp_path: Path) -> None:
     assert set(found) == {names(flow) for flow in recorded.flows.values() if flow["pid"] == peers[0].pid}
 
 
+@pytest.mark.core
 def test_a_job_s_marks_with_a_capture_s_bytes(tmp_path: Path) -> None:
     """On one axis: the same iterations, the same bytes of every flow, and a clock that fits to well below a bin."""
     path, trace, both = tmp_path / "a.pcap", tmp_path / "job.netprof", tmp_path / "both.netprof"

@@ -28,10 +28,12 @@ from support.made_alone import apart, digested, of_traces, who
 from support.training import netprof
 
 pytest.importorskip("torch", reason="the jobs are PyTorch ones")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 # With a fifth lost both ways TCP waits for seconds at a time: some seconds may hold one step, or the end of none.
 CASES = {name: case for name, case in EVERY_CASE.items() if name != "loss-20"}
+CORE = ("late-rank", "slow-leg", "others-udp", "loss-10", "host", "unseen-way")
+"""Cases that `make test` plays: one of each cause whose timing no golden recording can try."""
 SHORTER_S = 4.0  # is enough where nothing happens only now and then
 LONG = {"fifth-step-late", "link-stalls", "link-10mbit", "link-60mbit", "stopped", "stopped-a-while"}
 LONG |= {name for name in CASES if name.startswith("loss")}  # else one long wait to send again may be all of it
@@ -76,7 +78,7 @@ def played(
 
 
 def cases(*names: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", names)
+    return pytest.mark.parametrize("case", [pytest.param(n, marks=pytest.mark.core) if n in CORE else n for n in names])
 
 
 def waiting(played: Played) -> dict[str, Any]:

@@ -114,6 +114,7 @@ def test_a_cluster_says_of_digests_that_were_made_alone_what_one_process_says(da
     assert len(found["waiting"]["by_rank"]) == 2 * HOSTS
 
 
+@pytest.mark.core
 def test_a_cluster_says_what_one_process_says(dask, digests):
     places = digests_in(digests)
     assert len(places) == HOSTS

@@ -22,6 +22,8 @@ from netprof.schema import MarkKind
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
+
+pytestmark = pytest.mark.timing
 needs_runtime = pytest.mark.skipif(bool(containers.missing()), reason=containers.missing() or "-")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
 
@@ -85,6 +87,7 @@ def named(report: Mapping[str, Any], ranks: Mapping[int, int]) -> dict[int, dict
     return {inside: by_pid[pid] for inside, pid in ranks.items()}
 
 
+@pytest.mark.core
 @needs_runtime
 def test_a_job_in_a_container_is_recorded_from_outside(job: tuple[Container, list[int]], tmp_path: Path) -> None:
     ranks, trace = ranks_outside(job), tmp_path / "t.netprof"
@@ -119,6 +122,7 @@ def inside(
     return json.loads(said), TraceReader(trace)
 
 
+@pytest.mark.core
 @needs_runtime
 def test_netprof_in_a_container_that_shares_the_job_s_pids(job: tuple[Container, list[int]], tmp_path: Path) -> None:
     """As beside it in a pod: pids are those of the shared namespace, in marks, flows and forks, and so are threads."""

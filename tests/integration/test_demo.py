@@ -20,6 +20,8 @@ from demo import DemoError, check
 from lab import NETNS_DIR
 from program import NETPROF
 
+pytestmark = pytest.mark.timing
+
 needs_demo = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the demo needs root"),
     pytest.mark.skipif(not Path(NETPROF).exists(), reason=f"{NETPROF} is not installed (make install)"),

@@ -19,6 +19,7 @@ from netprof.schema import MarkKind as K
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 pytestmark = [
+    pytest.mark.timing,
     pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the stub needs gcc to be compiled"),
 ]
@@ -64,6 +65,7 @@ def call(process: subprocess.Popen[str], name: str) -> tuple[int, int]:
     return int(begin), int(end)
 
 
+@pytest.mark.core
 def test_every_wait_has_its_begin_and_its_end(program: subprocess.Popen[str]) -> None:
     with MarkProbe([program.pid]) as probe:
         spans = [call(program, name) for name in CALLS]
@@ -78,5 +80,6 @@ def test_every_wait_has_its_begin_and_its_end(program: subprocess.Popen[str]) ->
         assert last - first >= WAIT_MS * 1_000_000
 
 
+@pytest.mark.core
 def test_the_runtime_alone_makes_no_rank_of_a_process(program: subprocess.Popen[str]) -> None:
     assert mapped_frameworks(program.pid) == ()

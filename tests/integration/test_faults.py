@@ -82,11 +82,13 @@ def trains_on(job: TrainingJob) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.core
 def test_no_such_process(tmp_path: Path) -> None:
     one_line(netprof("attach", "4194000", "--out", str(tmp_path / "t")), 1, "no process 4194000")
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.core
 def test_not_permitted(tmp_path: Path, sleeper: subprocess.Popen[str]) -> None:
     command = [*NOBODY, *NETPROF, "attach", str(sleeper.pid), "--out", str(tmp_path / "t")]
     one_line(subprocess.run(command, capture_output=True, text=True, check=False), 3, "CAP_SYS_PTRACE")
@@ -156,6 +158,7 @@ def test_what_is_in_the_way_stays(tmp_path: Path, sleeper: subprocess.Popen[str]
     one_line(netprof(*attach, "/proc/nowhere/t"), 1, "cannot write")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(tmp_path: Path, job: TrainingJob, kill: signal.Signals) -> None:
     trace = tmp_path / "t.netprof"
@@ -174,6 +177,7 @@ def test_interrupted(tmp_path: Path, job: TrainingJob, kill: signal.Signals) -> 
     trains_on(job)
 
 
+@pytest.mark.core
 def test_the_recorder_is_killed(tmp_path: Path, job: TrainingJob) -> None:
     trace = tmp_path / "t.netprof"
     recorder = subprocess.Popen([*NETPROF, "attach", str(job.pids[0]), "--out", str(trace)], stderr=subprocess.DEVNULL)
@@ -201,6 +205,7 @@ def test_the_recorder_is_killed(tmp_path: Path, job: TrainingJob) -> None:
     assert "end" in done.stdout
 
 
+@pytest.mark.core
 def test_the_job_is_killed(tmp_path: Path, job: TrainingJob) -> None:
     trace = tmp_path / "t.netprof"
     recorder = subprocess.Popen([*NETPROF, "attach", str(job.pids[0]), "--out", str(trace)], stdout=subprocess.PIPE)
@@ -222,6 +227,7 @@ def check_stopped_by_the_disk(trace: Path) -> None:
     assert not reader.truncated
 
 
+@pytest.mark.core
 def test_the_disk_is_full(tmp_path: Path, job: TrainingJob) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -58,6 +58,7 @@ def transfer(
     return recorded, sender, receiver
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 @pytest.mark.parametrize("link", LINKS)
 def test_payload_is_what_the_sockets_report(link: str, family: str) -> None:
@@ -79,6 +80,7 @@ def test_payload_is_what_the_sockets_report(link: str, family: str) -> None:
             assert recorded.total(flow, TRANSMIT, "retransmitted_bytes") == sock["tcp"]["bytes_retrans"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("link", ["pair", "shaped", "lossy"])
 def test_both_ends_say_where_the_stream_stands(link: str) -> None:
     """What one end sends and the other receives has the same numbers, and none arrives before it leaves."""
@@ -120,6 +122,7 @@ def passed(rows: dict[str, np.ndarray]) -> dict[int, int]:
     return dict(zip(rows["stream_position"][known].tolist(), rows["stream_position_ns"][known].tolist(), strict=True))
 
 
+@pytest.mark.core
 def test_loopback_counts_once() -> None:
     recorded, sender, receiver = transfer(subprocess.Popen, subprocess.Popen, "127.0.0.1", "--reply", "50000")
     assert_exact(recorded, sender.events("finished")[0], sender.pid)
@@ -127,6 +130,7 @@ def test_loopback_counts_once() -> None:
     assert {flow["device"] for flow in recorded.flows.values()} == {"lo"}
 
 
+@pytest.mark.core
 def test_congestion_control_is_named() -> None:
     """The laboratory's is its own, whatever the machine's is; a socket may choose another one."""
     with Lab() as lab:
@@ -146,6 +150,7 @@ def test_congestion_control_is_named() -> None:
     assert control == {True: "reno", False: usual}
 
 
+@pytest.mark.core
 def test_sockets_older_than_the_attach() -> None:
     with Lab(rate="1gbit") as lab:
         receiver = Peer(lab[1].popen, "receive", "--addr", lab[1].ipv4)
@@ -162,6 +167,7 @@ def test_sockets_older_than_the_attach() -> None:
     assert_exact(recorded, {"flows": receiver.events("closed")}, receiver.pid)
 
 
+@pytest.mark.core
 def test_attached_in_the_middle_counts_from_there() -> None:
     with Lab(rate="200mbit") as lab:
         receiver = Peer(lab[1].popen, "receive", "--addr", lab[1].ipv4)
@@ -181,6 +187,7 @@ def test_attached_in_the_middle_counts_from_there() -> None:
     assert received["earlier_received_bytes"] + recorded.total(received, RECEIVE) == 60 * 400_000
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("child", ["connect", "send"])
 def test_forked_children_belong_to_the_job(child: str) -> None:
     receiver = Peer(subprocess.Popen, "receive", "--addr", "127.0.0.1")
@@ -200,6 +207,7 @@ def test_forked_children_belong_to_the_job(child: str) -> None:
     assert_exact(recorded, finished, owner)
 
 
+@pytest.mark.core
 def test_strangers_are_not_recorded() -> None:
     receiver = Peer(subprocess.Popen, "receive", "--addr", "127.0.0.1")
     port = str(receiver.until("listening")["port"])
@@ -215,6 +223,7 @@ def test_strangers_are_not_recorded() -> None:
     assert len(recorded.wire["flow_id"]) == 0
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("device", "flows"), [(None, 4), ("lo", 4), ("eth0", 0)])
 def test_only_the_device_that_is_asked_for(device: str | None, flows: int) -> None:
     with FlowProbe(1_000_000, device=device, rank_of=lambda pid: pid + 1) as probe:
@@ -232,6 +241,7 @@ def test_only_the_device_that_is_asked_for(device: str | None, flows: int) -> No
         assert set(rows[table]["flow_id"].tolist()) == set(rows["flows"]["flow_id"])
 
 
+@pytest.mark.core
 def test_slots_are_used_again() -> None:
     """A job that opens many short connections never runs out, and no flow inherits another's bytes."""
     with FlowProbe(1_000_000, max_flows=8) as probe:
@@ -258,6 +268,7 @@ def test_slots_are_used_again() -> None:
         assert_exact(recorded, finished, finished["pid"])
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("link", ["pair-no-offloads", "shaped-no-offloads"])
 def test_wire_bytes_are_the_interface_s_own(link: str) -> None:
     options: dict[str, Any] = {"offloads": False} | ({"rate": "400mbit"} if "shaped" in link else {})
@@ -274,6 +285,7 @@ def test_wire_bytes_are_the_interface_s_own(link: str) -> None:
             assert wire == pytest.approx(counted, rel=1e-3)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("mtus", [(9000, 1500), (1500, 9000), (9000, 9000), (1500, 1500)], ids=str)
 def test_packets_are_those_of_the_link_whatever_the_mtu(mtus: tuple[int, int]) -> None:
     """Small writes are cut for the peer, not for the own device: the packets are TCP's, and so are their headers."""

@@ -18,7 +18,7 @@ from support.traffic import Capture, Collector, Peer
 from netprof.probes.flow.probe import FlowProbe
 from netprof.schema import TRANSMIT
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 BYTES, COUNT, PERIOD_NS = 500_000, 20, 60_000_000
 
@@ -44,6 +44,7 @@ def record_bursts(bin_ns: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarr
     return sender.events("burst"), {name: column[full].astype(np.int64) for name, column in rows.items()}, packets
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("bin_ns", [1_000_000, 100_000])
 def test_bursts_and_gaps_are_where_they_were(bin_ns: int) -> None:
     bursts, rows, (sent_ns, sizes) = record_bursts(bin_ns)
@@ -63,6 +64,7 @@ def test_bursts_and_gaps_are_where_they_were(bin_ns: int) -> None:
     assert (np.abs((begins[1:] - ends[:-1]) - (true_begins[1:] - true_ends[:-1])) < bin_ns).all()
 
 
+@pytest.mark.core
 def test_bins_hold_what_left_in_them() -> None:
     """Bin by bin, against the capture: typically no bin is off by more than the packets at its edges."""
     bin_ns = 1_000_000

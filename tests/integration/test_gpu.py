@@ -21,6 +21,7 @@ from netprof.trace import TraceReader
 
 pytest.importorskip("pynvml")
 pytestmark = [
+    pytest.mark.timing,
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the stub needs gcc to be compiled"),
     pytest.mark.usefixtures("stub"),
 ]
@@ -126,6 +127,7 @@ def lines(answer: dict[str, Any]) -> str:
     return "\n".join(f"{entry['name']}: {entry['reason']} ({entry['remedy']})" for entry in answer["skipped"])
 
 
+@pytest.mark.core
 def test_only_the_jobs_gpu_with_its_values(machine: Machine, prober: Callable[..., Prober]) -> None:
     machine.has(
         f"gpus 3\n0.pids 77\n1.pids 77,{JOB}\n1.power_mw 612000\n1.used 5000000000\n1.sm_mhz 1410\n1.mem_mhz 1593\n"
@@ -181,6 +183,7 @@ def test_utilization_has_nvmls_own_times_on_our_clock(machine: Machine, prober: 
     assert {row["period_ns"] for row in samples} <= {GRID_US * 1000, 1_000_000_000 // 6}
 
 
+@pytest.mark.core
 def test_a_gpu_lost_while_recording_ends_alone(machine: Machine, prober: Callable[..., Prober]) -> None:
     machine.has(f"gpus 2\n0.pids {JOB}\n1.pids {JOB}\n")
     probe = prober(machine.environment, JOB)
@@ -227,6 +230,7 @@ def test_what_one_gpu_lacks_is_one_line_and_the_next_best_source_takes_over(
     assert not probe.of(M.NVLINK_TX_BYTES_PER_S)
 
 
+@pytest.mark.core
 def test_gpm_takes_over_pcie_and_nvlink(machine: Machine, prober: Callable[..., Prober]) -> None:
     machine.has(f"0.pids {JOB}\nfail.field.197 3\nfail.field.139 3\n")
     probe = prober(machine.environment, JOB)
@@ -303,6 +307,7 @@ def test_in_a_container_open_device_files_tell(machine: Machine, prober: Callabl
             name.unlink()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("script", "reason", "remedy"),
     [

@@ -207,6 +207,7 @@ def test_results_are_those_of_an_undisturbed_run_and_nothing_stays(tmp_path: Pat
             TraceReader(trace).table("wire")
 
 
+@pytest.mark.core
 def test_one_bit_is_seen(tmp_path: Path) -> None:
     """The comparison is worth something: a job that reads another seed differs from its first step on."""
     runs = []

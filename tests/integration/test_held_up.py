@@ -20,7 +20,7 @@ from netprof.probes.flow.probe import FlowProbe
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.trace import TraceReader
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")]
 
 SOURCE = Path(__file__).parent.parent / "programs" / "busy_flows.c"
 FLOWS, MESSAGE_BYTES, STOPPED_S = 64, 512, 10.0
@@ -70,6 +70,7 @@ def test_a_recorder_that_is_stopped(busy: subprocess.Popen[bytes], tmp_path: Pat
     assert bins.wire_bytes.max() < 20 * sorted(bins.wire_bytes.tolist())[len(bins) // 2]
 
 
+@pytest.mark.core
 def test_reading_from_the_kernel_waits_for_nobody(busy: subprocess.Popen[bytes]) -> None:
     """For eight seconds the program does nothing and holds the interpreter's lock: twice what the ring has room for."""
     held_s = 8.0

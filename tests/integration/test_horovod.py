@@ -23,7 +23,7 @@ from netprof.schema import MarkKind
 from netprof.trace import TraceReader
 
 pytest.importorskip("horovod.torch", reason="HOROVOD IS NOT TESTED: build it with examples/build_horovod")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")]
 
 TRAIN = Path(__file__).parents[2] / "examples" / "horovod_train.py"
 PARAMETERS = 2 * 8  # of the eight layers that 8.4 MB are

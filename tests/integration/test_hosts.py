@@ -19,7 +19,7 @@ from netprof.analysis.hosts.job import open_job
 from netprof.trace import TraceReader
 from netprof.views.json_report import to_json
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and BPF need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and BPF need root")]
 
 S = 10**9
 _OF_RECORDERS = ("hosts", "host", "cost", "notes", "probes", "command", "definitions", "losses", "counters")
@@ -36,6 +36,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path
     return record(folder, hosts=2, seconds=6, job=["--gradient-mb", "10", "--data-ms", "30"], same_bins=True)
 
 
+@pytest.mark.core
 def test_two_recorders_tell_what_one_tells(recorded, tmp_path):
     parts, whole = recorded
     within = inside(parts)
@@ -63,6 +64,7 @@ def test_one_trace_in_parts_tells_what_it_tells(recorded, tmp_path):
     assert_alike(document(open_job(parts)), document(TraceReader(whole)))
 
 
+@pytest.mark.core
 def test_the_truth_is_inside_the_bound(recorded, tmp_path):
     parts, _ = recorded
     random = np.random.default_rng(1)

@@ -88,6 +88,7 @@ def lane_y(browser: Browser, kind: str, index: int = 0) -> float:
     return float(browser.script(script.replace("eval(arguments[0])", kind).replace("arguments[1]", str(index))))
 
 
+@pytest.mark.core
 def test_it_loads_with_the_network_off_and_asks_for_nothing(opened: Callable[..., Browser]) -> None:
     browser = opened(Job().fill())
     assert browser.said() == []
@@ -100,6 +101,7 @@ def test_it_loads_with_the_network_off_and_asks_for_nothing(opened: Callable[...
     assert any("Content Security Policy" in line for line in browser.said())
 
 
+@pytest.mark.core
 def test_every_chart_is_there_and_has_marks(opened: Callable[..., Browser]) -> None:
     browser = opened(Job().fill())
     for chart, least in CHARTS.items():
@@ -226,6 +228,7 @@ def test_the_slowest_iteration_is_one_click_away(opened: Callable[..., Browser])
     assert [begin, end] == pytest.approx([410_000 - 30_000, 910_000 + 30_000])
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("place", ["targets", "device", "address", "host"])
 def test_a_hostile_name_stays_text(place: str, opened: Callable[..., Browser]) -> None:
     job = Job().fill()

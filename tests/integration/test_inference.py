@@ -18,7 +18,7 @@ from netprof.analysis.inference import InferredIterations, infer_from_collective
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 
 def check(true: Iterations, found: InferredIterations) -> None:

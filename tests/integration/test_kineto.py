@@ -19,7 +19,7 @@ from netprof.analysis.tables.columns import Int64
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "profiled_train.py"
 SAME = 1e-3

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from lab import NETNS_DIR, Lab
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")]
 
 BURST = Path(__file__).parent.parent / "programs" / "burst.py"
 HOLD = """
@@ -58,6 +58,7 @@ def test_bursts_arrive_to_the_byte(options: dict[str, Any], family: str) -> None
     assert sent["bytes_received"] == 3 * 777
 
 
+@pytest.mark.core
 def test_the_token_bucket_shapes() -> None:
     with Lab(rate="100mbit") as lab:
         log = transfer(lab, lab[1].ipv4, "--bursts", "2000000")
@@ -155,6 +156,7 @@ def test_four_hosts_share_a_switch() -> None:
     assert len(events(log["receive"], "burst")) == 1
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_nothing_stays(number: signal.Signals) -> None:
     examples = str(Path(__file__).parent.parent.parent / "examples")

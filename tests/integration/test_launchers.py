@@ -23,7 +23,7 @@ from netprof.schema import RANK_GIVEN, MarkKind
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")]
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "launched.py"
 
@@ -56,6 +56,7 @@ def trained(targets: list[Target]) -> set[int]:
     return {target.pid for target in targets if target.frameworks}
 
 
+@pytest.mark.core
 def test_the_ranks_are_found_from_any_process_and_nothing_else_trains(job: Launched) -> None:
     everybody = {target.pid for target in find_job([job.started])}
     assert len(everybody - {job.started, *job.ranks.values()}) >= 2, "data loaders too"

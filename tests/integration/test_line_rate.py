@@ -56,6 +56,7 @@ def test_the_person_knows_best(host: Host) -> None:
     assert (device.line_rate.bps, device.line_rate.source, device.mtu_bytes) == (5e9, "--line-rate", 1500)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("rate", "bps"), [("100mbit", 1e8), ("1gbit", 1e9), ("100gbit", 1e11)])
 def test_a_token_bucket(host: Host, rate: str, bps: float) -> None:
     host.tc("qdisc", "add", "dev", host.device, "root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms")
@@ -81,6 +82,7 @@ def test_a_token_bucket_under_netem(host: Host) -> None:
     assert describe(host).line_rate.bps == 1e9
 
 
+@pytest.mark.core
 def test_htb_by_its_classes(host: Host) -> None:
     host.tc("qdisc", "add", "dev", host.device, "root", "handle", "1:", "htb", "default", "10")
     assert describe(host).line_rate.source == f"{NOMINAL}; an htb qdisc without classes limits nothing"
@@ -132,6 +134,7 @@ def test_loopback_and_a_device_that_is_not_there() -> None:
     assert line_rate(os.getpid(), "no-such-dev").source == "unknown: there is no such device any more"
 
 
+@pytest.mark.core
 def test_a_device_with_a_hostile_name() -> None:
     with Lab() as lab:
         run("ip", "-n", lab[0].netns, "link", "add", "name", "$(x)\x1b[2J", "type", "ifb")

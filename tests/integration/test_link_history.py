@@ -20,7 +20,7 @@ from support.traffic import Peer
 
 from netprof.trace import TraceReader
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 NETPROF = [sys.executable, "-m", "netprof"]
 BUSY = ["--bytes", "1000000", "--count", "1000", "--period-ms", "10"]
@@ -78,6 +78,7 @@ def busy_by_counters(trace: Path) -> float:
     return float(needed_s.sum() / (time_ns[-1] - time_ns[0]) * 1e9)
 
 
+@pytest.mark.core
 def test_a_rate_that_is_changed_counts_from_then_on(lab: Lab, tmp_path: Path) -> None:
     """A link is busy for its bytes at the rate of their time: at either rate alone it would be half or twice that."""
     with recorded(lab, tmp_path / "t.netprof"):
@@ -127,6 +128,7 @@ def test_a_device_that_goes_down_and_comes_back(lab: Lab, tmp_path: Path) -> Non
     assert any(note.startswith("eth0 came up ") for note in document["notes"])
 
 
+@pytest.mark.core
 def test_a_device_that_is_deleted(lab: Lab, tmp_path: Path) -> None:
     with recorded(lab, tmp_path / "t.netprof"):
         lab[0].ip("link", "delete", "eth0")

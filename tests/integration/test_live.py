@@ -26,6 +26,7 @@ from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to watch is a PyTorch one")
 pytestmark = [
+    pytest.mark.timing,
     pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root"),
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed: the live view cannot be driven"),
 ]
@@ -128,6 +129,7 @@ def past(number: int) -> Callable[[str], bool]:
     return lambda screen: iteration(screen) > number
 
 
+@pytest.mark.core
 def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path) -> None:
     before = tmux.settings()
     tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
@@ -258,6 +260,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_recording(job: Train
     assert np.diff([found.meta.started_ns, *times.tolist(), found.meta.stopped_ns]).max() < 2e9
 
 
+@pytest.mark.core
 def test_a_terminal_that_is_closed_ends_the_recording_and_nothing_is_lost(job: TrainingJob, tmp_path: Path) -> None:
     """As ctrl-C does: exit code 130, the trace whole, and the digest that was asked for there."""
     master, slave = pty.openpty()
@@ -285,6 +288,7 @@ def read_away(master: int) -> None:
             pass
 
 
+@pytest.mark.core
 def test_a_rank_that_is_stopped_is_soon_named(tmux: Tmux, tmp_path: Path) -> None:
     with training([subprocess.Popen] * 3, tmp_path, *SMALL[:-1], "300") as job:
         tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")

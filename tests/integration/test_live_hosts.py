@@ -21,6 +21,7 @@ from support.training import TRAIN
 
 pytest.importorskip("torch", reason="the job to watch is a PyTorch one")
 pytestmark = [
+    pytest.mark.timing,
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and BPF need root"),
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed: the live view cannot be driven"),
 ]
@@ -83,6 +84,7 @@ def until(folder: Path, pattern: str) -> str:
     raise AssertionError(f"the screen never showed {pattern}:\n{screen}")
 
 
+@pytest.mark.core
 def test_two_hosts_are_one_view_and_the_late_rank_is_named(tmp_path: Path) -> None:
     with recorded_apart(tmp_path) as traces:
         words = [sys.executable, "-m", "netprof", "live", *map(str, traces)]

@@ -80,6 +80,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return compile_program
 
 
+@pytest.mark.core
 def test_constants_maps_rings_and_counters(compiled: Callable[[str], str]) -> None:
     with BpfObject(compiled(GOOD), rodata={"wanted": 2**63 + 1, "small": 65535}, max_entries={"table": 9}) as loaded:
         assert loaded.programs() == ["on_fork"]
@@ -109,6 +110,7 @@ def test_constants_maps_rings_and_counters(compiled: Callable[[str], str]) -> No
             loaded.map_fd("absent")
 
 
+@pytest.mark.core
 def test_closing_unloads(compiled: Callable[[str], str]) -> None:
     before = programs_of(os.getpid())
     with BpfObject(compiled(GOOD)) as loaded:
@@ -122,6 +124,7 @@ def test_closing_unloads(compiled: Callable[[str], str]) -> None:
     assert still_loaded(ours) == set()
 
 
+@pytest.mark.core
 def test_a_rejected_program_shows_the_verifier_s_last_line(compiled: Callable[[str], str]) -> None:
     with pytest.raises(NetprofError) as caught:
         BpfObject(compiled(BAD))

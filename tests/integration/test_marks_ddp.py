@@ -15,7 +15,7 @@ from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind as Kind
 
 pytest.importorskip("torch", reason="the job to probe is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")]
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "tiny_ddp.py"
 Table = Mapping[str, Any]
@@ -79,6 +79,7 @@ def times(table: Table, kind: Kind) -> list[int]:
     return [int(time_ns) for time_ns in table["time_ns"][table["kind"] == kind]]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("job", [1, 2], indirect=True)
 def test_iterations_are_exactly_those_the_job_logged(job: Job) -> None:
     job.iterate(5)

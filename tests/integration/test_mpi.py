@@ -30,6 +30,7 @@ from netprof.schema import CollectiveKind, MarkKind
 from netprof.trace import TraceReader
 
 pytestmark = [
+    pytest.mark.timing,
     pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root"),
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the layouts in MPI's tables are those of x86-64"),
 ]
@@ -103,6 +104,7 @@ def calls(request: pytest.FixtureRequest, mpi: Mpi, tmp_path: Path) -> tuple[Mpi
     return mpi, [(each, read_calls(tmp_path / f"go.{rank}")) for rank, each in enumerate(own)]
 
 
+@pytest.mark.core
 def test_every_call_with_its_kind_size_and_communicator(calls: tuple[Mpi, list[tuple[Marks, list[Call]]]]) -> None:
     mpi, by_rank = calls
     world = len(by_rank)
@@ -205,6 +207,7 @@ def check_iterations(job: Recorded, calls: int) -> int:
     return min(counts)
 
 
+@pytest.mark.core
 @needs_training
 def test_a_training_job_over_tcp(mpi: Mpi, tmp_path: Path) -> None:
     job = record(mpi, tmp_path, "--gradient-mb", "2", given="launcher")

@@ -30,6 +30,8 @@ from netprof.probes.marks.symbols import X86_64, choose, find_functions
 from netprof.schema import MarkKind
 from netprof.trace import TraceReader
 
+pytestmark = pytest.mark.timing
+
 PROGRAMS = Path(__file__).parents[1] / "programs"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="the stub needs gcc to be compiled")
@@ -105,6 +107,7 @@ def rows_of(table: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.core
 @needs_root
 @needs_gcc
 def test_every_call_with_count_datatype_communicator_and_stream(trainers: list[Trainer], stub: Path) -> None:
@@ -140,6 +143,7 @@ def test_two_copies_of_the_library_in_one_process(trainers: list[Trainer], stub:
     assert Counter(rows) == expected
 
 
+@pytest.mark.core
 @needs_root
 @needs_gcc
 def test_a_training_rhythm_from_attach_to_report(trainers: list[Trainer], stub: Path, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from netprof.probes.probe import Shared
 from netprof.schema import RECEIVE, TRANSMIT, NcclNetwork
 from netprof.trace import TraceReader
 
+pytestmark = pytest.mark.timing
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")
 pytestmark = needs_compiler
 
@@ -99,6 +101,7 @@ def sums(rows: dict[str, Any], direction: int) -> tuple[int, int, int]:
     return tuple(int(rows[name][own].sum()) for name in ("posts", "posted_bytes", "refused"))  # type: ignore[return-value]
 
 
+@pytest.mark.core
 @needs_root
 @pytest.mark.parametrize("multi", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
@@ -220,6 +223,7 @@ def test_netprof_in_a_pid_namespace_of_its_own_counts_by_its_own_pids(libraries:
     assert (pids, counted, code) == ([pid], [300, 300 * 70_000, 900], 0)
 
 
+@pytest.mark.core
 @needs_root
 def test_posts_and_flows_agree_from_attach_to_report(
     libraries: Callable[[str], Path], posters: list[Poster], tmp_path: Path

@@ -54,6 +54,7 @@ def send_datagrams(namespace: NetworkNamespace, address: str) -> None:
     namespace.run(send)
 
 
+@pytest.mark.core
 def test_known_traffic_to_the_byte_in_two_namespaces(lab: Lab) -> None:
     with (
         process_in(lab, 0) as first,
@@ -82,6 +83,7 @@ def test_known_traffic_to_the_byte_in_two_namespaces(lab: Lab) -> None:
     assert all(step > 0 for step in grown["time_ns"])
 
 
+@pytest.mark.core
 def test_a_sample_is_what_the_interface_itself_says(lab: Lab) -> None:
     with process_in(lab, 0) as inside, NicProbe() as probe:
         netns = Path(f"/proc/{inside.pid}/ns/net").stat().st_ino
@@ -95,6 +97,7 @@ def test_a_sample_is_what_the_interface_itself_says(lab: Lab) -> None:
     assert {name: sample[name][row] for name in kernel} == kernel
 
 
+@pytest.mark.core
 def test_a_device_that_is_deleted_has_no_row_any_more(lab: Lab) -> None:
     with process_in(lab, 0) as inside, NicProbe() as probe:
         netns = Path(f"/proc/{inside.pid}/ns/net").stat().st_ino

@@ -23,7 +23,7 @@ from netprof.schema import CollectiveKind, MarkKind
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")]
 
 TRAIN = Path(__file__).parents[2] / "examples" / "fsdp_train.py"
 OPS = Path(__file__).parents[1] / "programs" / "gloo_ops.py"
@@ -78,6 +78,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return request.param, folder, json.loads(done.stdout)
 
 
+@pytest.mark.core
 def test_iterations_and_phases_are_those_that_the_job_logged(job: tuple[str, Path, dict[str, Any]]) -> None:
     how, folder, report = job
     reader = TraceReader(folder / "t.netprof")
@@ -140,6 +141,7 @@ def groups_of(table: Any, pid: int) -> list[tuple[int, int, int]]:
     return [(int(table["arg1"][row]), int(table["arg2"][row]), contexts.index(int(table["arg0"][row]))) for row in rows]
 
 
+@pytest.mark.core
 def test_every_collective_of_gloo_with_its_size() -> None:
     with ranks(OPS, stdin=subprocess.PIPE) as running:
         with MarkProbe([each.pid for each in running]) as probe:

@@ -51,6 +51,7 @@ def job() -> Iterator[Job]:
             launcher.send_signal(signal.SIGTERM)  # torchrun ends its ranks
 
 
+@pytest.mark.core
 def test_launcher_ranks_and_data_loaders_are_told_apart(job: Job) -> None:
     for given in (job.launcher, job.ranks[0], job.ranks[1]):
         found = find_job([given])
@@ -62,6 +63,7 @@ def test_launcher_ranks_and_data_loaders_are_told_apart(job: Job) -> None:
     assert find_job([loaders[0].pid, job.launcher]) == find_job([job.launcher])
 
 
+@pytest.mark.core
 def test_a_killed_rank_ends_the_job(job: Job) -> None:
     with Watch(find_job([job.launcher])) as watch:
         os.kill(job.ranks[0], signal.SIGKILL)

@@ -24,6 +24,8 @@ from netprof.session.recorder import TICK_S, Recorder
 from netprof.trace import TraceReader
 from netprof.views.json_report import to_json
 
+pytestmark = pytest.mark.timing
+
 PROGRAM = Path(__file__).parents[1] / "programs" / "port_ddp.py"
 SECONDS = 8.0
 MEGABYTES = 24
@@ -62,6 +64,7 @@ def port_job(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return play
 
 
+@pytest.mark.core
 def test_a_full_port_is_what_the_job_waits_for(port_job: Callable[..., dict[str, Any]]) -> None:
     report = port_job()
     assert report["verdict_case"] == "link_full", report["verdict"]

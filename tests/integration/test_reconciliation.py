@@ -72,6 +72,7 @@ def in_full(document: dict[str, Any]) -> bool:
     return books["holds"] is True and books["unseen_bytes"] == books["counted_beyond_bytes"] == 0
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("link", LOSSY)
 def test_what_is_sent_again_is_what_tcp_says(link: str, tmp_path: Path) -> None:
     """Retransmissions that no hook saw are recovered from TCP's totals, and nothing else is missing."""
@@ -91,6 +92,7 @@ def test_what_is_sent_again_is_what_tcp_says(link: str, tmp_path: Path) -> None:
         assert 0 <= flow["rx"]["packets"] - sock["tcp"]["segs_in"] <= AFTER_THE_END
 
 
+@pytest.mark.core
 def test_connections_older_than_the_recording(tmp_path: Path) -> None:
     """What they moved before is no part of the books, and nothing that they move afterwards is missing."""
     with Lab(rate="1gbit") as lab:

@@ -19,7 +19,7 @@ from support.training import TRAIN
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to record is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")]
 PATIENCE_S, CONNECTS_S = 120.0, 20.0
 
 

@@ -109,6 +109,7 @@ def has_trampoline(program: Program) -> bool:
     return "[uprobes]" in Path(f"/proc/{program.pid}/maps").read_text()
 
 
+@pytest.mark.core
 def test_marks_of_one_event_come_in_the_tables_order_and_the_return_after_them(program: Program, multi: bool) -> None:
     with MarkProbe([program.pid], frameworks=[TOY], multi=multi) as probe:
         assert probe.started[0].detail.startswith("5 of 5 functions")
@@ -140,6 +141,7 @@ def test_no_other_process_has_its_returns_probed(program: Program, built: Path, 
         assert kinds(probe) == {BEGIN: 3, SIZE: 3, END: 3}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("command", "answer", "begins", "ends"),
     [

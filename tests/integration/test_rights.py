@@ -18,6 +18,8 @@ from support.training import netprof, training
 from netprof.analysis import analyze
 from netprof.trace import TraceReader
 
+pytestmark = pytest.mark.timing
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="rights can only be given up by root")
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all")
 PAGE = Path(__file__).parents[2] / "docs" / "privileges.md"
@@ -57,11 +59,13 @@ def test_what_is_promised_is_what_happens(cell: Cell, nobody: None) -> None:
     assert tried(cell) == cell.expected
 
 
+@pytest.mark.core
 def test_the_page_on_rights_says_what_is_tried() -> None:
     assert PAGE.read_text() == document()
     assert len({str(cell) for cell in every_cell()}) == 8 * 2 * 6
 
 
+@pytest.mark.core
 @needs_root
 def test_without_any_rights_an_own_job_has_links_and_iterations(nobody: None, place: Path) -> None:
     """Bytes are TCP's own, and iterations, inferred from them, are as long as the job's log says."""

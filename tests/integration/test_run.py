@@ -18,10 +18,11 @@ from support.training import TRAIN, free_port, netprof
 from netprof.analysis import analyze
 from netprof.trace import TraceReader
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root")]
 NETPROF = [sys.executable, "-m", "netprof"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
 def test_exit_code_and_output_are_the_job_s(script: str, code: int, tmp_path: Path) -> None:
     job = f"printf 'to stdout'; printf 'to stderr' >&2; {script}"
@@ -52,6 +53,7 @@ def test_the_job_sees_nothing_of_it(tmp_path: Path) -> None:
     assert under.stdout == direct.stdout
 
 
+@pytest.mark.core
 def test_every_iteration_from_the_first(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the job is a PyTorch one")
     log, trace = tmp_path / "log.csv", tmp_path / "t.netprof"
@@ -67,6 +69,7 @@ def test_every_iteration_from_the_first(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r.json").read_text())["iterations"]["count"] == 29
 
 
+@pytest.mark.core
 def test_a_signal_is_passed_on(tmp_path: Path) -> None:
     job = "trap 'echo got TERM; exit 5' TERM; echo ready; while true; do sleep 0.05; done"
     command = [*NETPROF, "run", "--out", str(tmp_path / "t"), "--", "sh", "-c", job]

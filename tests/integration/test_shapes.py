@@ -17,7 +17,7 @@ from netprof.analysis.section import Analysis
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "shaped_train.py"
 LAYER_BYTES = 4 * (512 * 512 + 512)
@@ -42,6 +42,7 @@ def of_rank(evidence: Evidence, pid: int) -> Iterations:
     return evidence.iterations.where(evidence.iterations.pid == pid)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("shape", ["accumulate", "two_in_turn", "gan", "one_step", "metric"])
 def test_a_step_of_the_job_is_an_iteration_with_all_of_its_passes(shape: str, tmp_path: Path) -> None:
     waits_of_steps = 45  # attach counts the waits for buckets, of which a step has up to three

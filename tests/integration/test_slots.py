@@ -103,6 +103,7 @@ def test_connections_that_move_nothing_take_no_room(pairs: Callable[[int], list[
     assert recorded.flows[busy.ports]["earlier_sent_bytes"] == 0, "every byte was counted"
 
 
+@pytest.mark.core
 def test_silent_flows_make_room_and_go_on_where_they_stood(pairs: Callable[[int], list[Pair]]) -> None:
     with recording(max_flows=32) as collector:
         slots = collector.probe._slots

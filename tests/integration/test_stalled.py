@@ -17,7 +17,7 @@ from netprof.errors import EXIT_INTERRUPTED
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="attaching uprobes needs root")]
 
 SMALL = ["--gradient-mb", "2", "--width", "256", "--batch", "16", "--data-ms", "10"]
 
@@ -30,6 +30,7 @@ def until(ready: Path, size: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.core
 def test_the_others_wait_for_a_rank_that_was_stopped(tmp_path: Path) -> None:
     trace = tmp_path / "t.netprof"
     with training([subprocess.Popen] * 2, tmp_path, *SMALL) as job:

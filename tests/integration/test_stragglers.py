@@ -15,7 +15,7 @@ from netprof.analysis.sections import analyze
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the jobs are PyTorch ones")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")]
 
 LATE = Setting(
     ranks=3,
@@ -35,6 +35,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return play("late-rank", LATE, tmp_path_factory.mktemp("late"))
 
 
+@pytest.mark.core
 def test_the_late_rank_is_named_with_what_it_does_and_since_when(played: Played) -> None:
     first, *_ = played.report["stragglers"]
     assert (first["kind"], first["rank"], first["cause"], first["doing"]) == ("rank", 1, "late_rank", "data")
@@ -59,6 +60,7 @@ def test_it_is_the_last_one_of_its_iterations(played: Played) -> None:
     assert (late == 1).mean() > 0.9
 
 
+@pytest.mark.core
 def test_the_kernel_says_what_each_process_did(played: Played, tmp_path: Path) -> None:
     counters = {(each["source"], each["name"]): each for each in played.report["counters"]}
     assert counters["process", "on_cpu"]["subjects"] == LATE.ranks

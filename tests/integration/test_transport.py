@@ -20,7 +20,7 @@ from netprof.probes.flow.transport import SAMPLE_NS, tick_us
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.probe import Tables
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and namespaces need root")
+pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="BPF and namespaces need root")]
 
 CLOCKS = {"busy_us": 168, "rwnd_limited_us": 176, "sndbuf_limited_us": 184}  # offsets in struct tcp_info
 NOTSENT, DSACKED = 144, 216
@@ -93,6 +93,7 @@ def send(near: socket.socket, far: socket.socket, reading: threading.Event, amou
     return threads[0]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("known_before", [True, False], ids=["before the attach", "after it"])
 @pytest.mark.parametrize("how", ["rwnd", "sndbuf", "neither"])
 def test_the_clocks_are_the_sockets_own(connect: Callable[[str], Pair], how: str, known_before: bool) -> None:
@@ -168,6 +169,7 @@ def test_a_jiffy_is_as_long_as_the_kernel_was_built_with() -> None:
     assert 1_000_000 // int(line.partition("=")[2]) == TICK_US
 
 
+@pytest.mark.core
 def test_a_full_send_buffer_is_seen(connect: Callable[[str], Pair]) -> None:
     """TCP's own clock of it hardly runs where acknowledgements are all that it waits for."""
     with FlowProbe(1_000_000) as probe:

@@ -39,6 +39,7 @@ def lent(hidden: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_probe, "described_by_headers", lend)
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("lent")
 @pytest.mark.parametrize("name", ["flows", "adopted", "slots"])
 def test_bytes_are_exact_without_type_information(name: str) -> None:

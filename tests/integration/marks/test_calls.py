@@ -31,6 +31,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.core
 def test_every_call_is_recorded_with_its_arguments(toys: list[Toy], built: Path, multi: bool) -> None:
     program = start(toys, built)
     program.say("call 50")  # before the attach: not ours
@@ -52,6 +53,7 @@ def test_every_call_is_recorded_with_its_arguments(toys: list[Toy], built: Path,
     assert np.array_equal(large, np.stack([turn | 1 << 40, turn, turn * 0], axis=1))
 
 
+@pytest.mark.core
 def test_all_threads_and_no_other_process(toys: list[Toy], built: Path, multi: bool) -> None:
     ours, other = start(toys, built), start(toys, built)
     with MarkProbe([ours.pid], frameworks=toy(BEGIN), multi=multi) as probe:
@@ -63,6 +65,7 @@ def test_all_threads_and_no_other_process(toys: list[Toy], built: Path, multi: b
     assert sorted(Counter(tid for _, tid, *_ in seen).values()) == [10, 20]
 
 
+@pytest.mark.core
 def test_the_map_of_processes_can_belong_to_another_program(toys: list[Toy], built: Path) -> None:
     first, second = start(toys, built), start(toys, built)
     with TargetMap() as targets:
@@ -76,6 +79,7 @@ def test_the_map_of_processes_can_belong_to_another_program(toys: list[Toy], bui
         assert map_lookup(targets.fd, first.pid.to_bytes(4, "little"), 4) is not None, "the owner says who is in it"
 
 
+@pytest.mark.core
 def test_a_forked_child_is_recorded_once_attached(toys: list[Toy], built: Path) -> None:
     program = start(toys, built)
     with MarkProbe([program.pid], frameworks=toy(BEGIN)) as probe:
@@ -85,6 +89,7 @@ def test_a_forked_child_is_recorded_once_attached(toys: list[Toy], built: Path) 
         assert len(rows(probe, MarkKind.DDP_FORWARD)) == 5
 
 
+@pytest.mark.core
 def test_a_process_that_becomes_another_program(toys: list[Toy], built: Path, multi: bool) -> None:
     program = start(toys, built)
     with MarkProbe([program.pid], frameworks=toy(BEGIN), multi=multi) as probe:
@@ -96,6 +101,7 @@ def test_a_process_that_becomes_another_program(toys: list[Toy], built: Path, mu
     assert breakpoints(program, built / "libtoy.so") == 0
 
 
+@pytest.mark.core
 def test_sampled_marks_can_be_dropped(toys: list[Toy], built: Path, multi: bool) -> None:
     sampled = Mark(MarkKind.GRADIENT_READY, "toy_fields", (Register(2),), sampled=True)
     program = start(toys, built)
@@ -109,6 +115,7 @@ def test_sampled_marks_can_be_dropped(toys: list[Toy], built: Path, multi: bool)
         assert Counter(probe.drain()["marks"]["kind"].tolist()) == {MarkKind.DDP_FORWARD: 7}
 
 
+@pytest.mark.core
 def test_a_recording_samples_until_every_process_that_trains_and_lives_has_stepped_enough(
     toys: list[Toy], built: Path
 ) -> None:
@@ -137,6 +144,7 @@ def test_a_recording_samples_until_every_process_that_trains_and_lives_has_stepp
         assert not probe.sampling, "the first does not live any more"
 
 
+@pytest.mark.core
 def test_a_process_that_turns_out_to_be_a_launcher_is_not_waited_for(toys: list[Toy], built: Path) -> None:
     sampled = Mark(MarkKind.GRADIENT_READY, "toy_fields", (Register(2),), sampled=True)
     launcher, rank = start(toys, built), start(toys, built)
@@ -151,6 +159,7 @@ def test_a_process_that_turns_out_to_be_a_launcher_is_not_waited_for(toys: list[
         assert not probe.sampling
 
 
+@pytest.mark.core
 def test_a_process_that_is_said_to_have_exited_is_let_go(toys: list[Toy], built: Path) -> None:
     program = start(toys, built)
     with MarkProbe(frameworks=toy(BEGIN)) as probe:
@@ -163,6 +172,7 @@ def test_a_process_that_is_said_to_have_exited_is_let_go(toys: list[Toy], built:
         assert rows(probe, MarkKind.DDP_FORWARD) == []
 
 
+@pytest.mark.core
 def test_a_full_ring_counts_what_it_lost(toys: list[Toy], built: Path) -> None:
     program = start(toys, built)
     with MarkProbe([program.pid], frameworks=toy(BEGIN), ring_bytes=4096) as probe:
@@ -174,6 +184,7 @@ def test_a_full_ring_counts_what_it_lost(toys: list[Toy], built: Path) -> None:
         assert len(rows(probe, MarkKind.DDP_FORWARD)) == 2
 
 
+@pytest.mark.core
 def test_values_that_cannot_be_are_thrown_away_and_said(toys: list[Toy], built: Path) -> None:
     wrong_layout = Mark(MarkKind.COLLECTIVE_SIZE, "toy_fields", (Memory(1, 8, 8, valid=(1, 2, 4, 8)),))
     no_memory = Mark(MarkKind.BUCKET_DONE, "toy_pointer", (Memory(1, 0, 8),))
@@ -186,6 +197,7 @@ def test_values_that_cannot_be_are_thrown_away_and_said(toys: list[Toy], built: 
     assert said["marks:toy:bucket_done"].startswith("9 records")
 
 
+@pytest.mark.core
 def test_a_process_that_ended_or_never_was() -> None:
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
@@ -194,6 +206,7 @@ def test_a_process_that_ended_or_never_was() -> None:
         assert probe.drain()["marks"]["kind"].size == 0
 
 
+@pytest.mark.core
 def test_an_ended_process_is_forgotten_on_detach(toys: list[Toy], built: Path) -> None:
     first, second = start(toys, built), start(toys, built)
     with MarkProbe([first.pid, second.pid], frameworks=toy(BEGIN)) as probe:
@@ -212,6 +225,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.core
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the program that throws needs g++ to be compiled")
 def test_exceptions_pass_through_probed_functions(toys: list[Toy], tmp_path: Path, multi: bool) -> None:
     library = tmp_path / "libtoy.so"
@@ -239,6 +253,7 @@ def breakpoints(process: Toy, library: Path) -> int:
     return sum(a != b for a, b in zip(code, file, strict=False))
 
 
+@pytest.mark.core
 def test_nothing_is_left_after_closing(toys: list[Toy], built: Path, multi: bool) -> None:
     program = start(toys, built)
     with MarkProbe([program.pid], frameworks=toy(BEGIN, LARGE), multi=multi):
@@ -260,6 +275,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.core
 def test_a_killed_recorder_leaves_the_job_alone(toys: list[Toy], built: Path) -> None:
     program = start(toys, built)
     recorder = subprocess.Popen([sys.executable, "-c", RECORDER, str(program.pid)], stdout=subprocess.PIPE, text=True)
@@ -277,6 +293,7 @@ def test_a_killed_recorder_leaves_the_job_alone(toys: list[Toy], built: Path) ->
     program.say("call 100")
 
 
+@pytest.mark.core
 def test_a_job_killed_while_recorded(toys: list[Toy], built: Path) -> None:
     program = start(toys, built)
     toys.remove(program)
@@ -288,6 +305,7 @@ def test_a_job_killed_while_recorded(toys: list[Toy], built: Path) -> None:
         probe.detach(program.pid)
 
 
+@pytest.mark.core
 def test_without_the_right_to_load_programs(toys: list[Toy], built: Path) -> None:
     child = os.fork()
     if child == 0:

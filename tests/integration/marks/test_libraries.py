@@ -29,6 +29,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.core
 def test_a_library_loaded_after_the_attach_is_found_by_attaching_again(toys: list[Toy], built: Path) -> None:
     program = Toy([str(built / "toy")])
     toys.append(program)
@@ -45,6 +46,7 @@ def test_a_library_loaded_after_the_attach_is_found_by_attaching_again(toys: lis
         assert len(probe.started) == 1
 
 
+@pytest.mark.core
 def test_a_library_of_a_launcher_or_helper_is_not_called_absent(toys: list[Toy], built: Path) -> None:
     helper = start(toys, built)
     none = Toy([str(built / "toy")])
@@ -59,6 +61,7 @@ def test_a_library_of_a_launcher_or_helper_is_not_called_absent(toys: list[Toy],
         assert probe.describe().skipped == (said,), "it had it"
 
 
+@pytest.mark.core
 def test_missing_and_ambiguous_functions_are_said_and_the_rest_recorded(toys: list[Toy], built: Path) -> None:
     missing = Mark(MarkKind.DDP_WAIT, "toy_never_was")
     twins = Mark(MarkKind.DDP_BACKWARD, "toy_twin_")
@@ -73,6 +76,7 @@ def test_missing_and_ambiguous_functions_are_said_and_the_rest_recorded(toys: li
     assert all(skipped.remedy for skipped in said.values())
 
 
+@pytest.mark.core
 def test_versions_of_a_library_are_told_apart_by_what_they_have(toys: list[Toy], built: Path) -> None:
     older, newer = dataclasses.replace(BEGIN, until="toy_twin_a"), dataclasses.replace(BEGIN, until="toy_never_was")
     since = dataclasses.replace(LARGE, since="toy_twin_b")
@@ -87,6 +91,7 @@ def test_versions_of_a_library_are_told_apart_by_what_they_have(toys: list[Toy],
         assert probe.skipped == []
 
 
+@pytest.mark.core
 @pytest.mark.skipif(not X86, reason="the functions with these first instructions are x86-64 assembly")
 def test_first_instructions_that_are_dear_here(toys: list[Toy], built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "DEAR_NS", 500)  # less than any single-stepped one costs
@@ -105,6 +110,7 @@ def test_first_instructions_that_are_dear_here(toys: list[Toy], built: Path, mon
         assert table["arg0"][table["kind"] == kind].tolist() == [0, 1, 2]
 
 
+@pytest.mark.core
 @pytest.mark.skipif(not X86, reason="the functions with these first instructions are x86-64 assembly")
 def test_first_instructions_that_are_not_dear_here(
     toys: list[Toy], built: Path, monkeypatch: pytest.MonkeyPatch, multi: bool
@@ -122,6 +128,7 @@ def test_first_instructions_that_are_not_dear_here(
     assert 0 < costs["push"] < costs["other"]
 
 
+@pytest.mark.core
 @pytest.mark.skipif(not X86, reason="the function that cannot be probed is x86-64 assembly")
 def test_a_function_that_the_kernel_refuses_leaves_the_others(toys: list[Toy], built: Path, multi: bool) -> None:
     refused = Mark(MarkKind.DDP_WAIT, "toy_never")
@@ -138,6 +145,7 @@ def test_a_function_that_the_kernel_refuses_leaves_the_others(toys: list[Toy], b
         assert probe.started[0].detail.startswith("2 of 3")
 
 
+@pytest.mark.core
 def test_symbols_of_a_program_without_dynamic_ones_and_none_at_all(toys: list[Toy], built: Path) -> None:
     whole, stripped = built / "libtoy-in-program.so", built / "libtoy-stripped.so"
     subprocess.run(["strip", "--strip-all", "-o", stripped, whole], check=True)
@@ -152,6 +160,7 @@ def test_symbols_of_a_program_without_dynamic_ones_and_none_at_all(toys: list[To
         assert "libtoy-stripped.so has no function" in probe.skipped[0].reason
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", ["plain", "with space", "new\nline", "x (deleted)", "\\012"])
 def test_hostile_paths(toys: list[Toy], built: Path, tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
@@ -163,6 +172,7 @@ def test_hostile_paths(toys: list[Toy], built: Path, tmp_path: Path, name: str) 
         assert len(rows(probe, MarkKind.DDP_FORWARD)) == 4
 
 
+@pytest.mark.core
 def test_a_library_that_was_deleted_or_replaced(toys: list[Toy], built: Path, tmp_path: Path) -> None:
     path = tmp_path / "libtoy.so"
     shutil.copy(built / "libtoy.so", path)
@@ -174,6 +184,7 @@ def test_a_library_that_was_deleted_or_replaced(toys: list[Toy], built: Path, tm
         assert len(rows(probe, MarkKind.DDP_FORWARD)) == 4
 
 
+@pytest.mark.core
 def test_a_library_in_another_mount_namespace(toys: list[Toy], built: Path, tmp_path: Path) -> None:
     script = 'mount -t tmpfs none "$1" && cp "$2"/* "$1" && exec "$1/toy"'
     program = Toy(["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), str(built)])
@@ -189,6 +200,7 @@ def _open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.core
 def test_a_process_with_libraries_without_end(
     toys: list[Toy], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +216,7 @@ def test_a_process_with_libraries_without_end(
         assert _open_files() - before <= 2 * 3  # a file and a link each
 
 
+@pytest.mark.core
 def test_a_disk_that_does_not_answer_holds_up_nothing_else(
     toys: list[Toy], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +258,7 @@ def test_a_disk_that_does_not_answer_holds_up_nothing_else(
     answers.set()
 
 
+@pytest.mark.core
 def test_a_library_is_opened_by_its_path_where_map_files_is_closed(
     toys: list[Toy], built: Path, tmp_path: Path
 ) -> None:
