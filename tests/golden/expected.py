@@ -12,6 +12,8 @@ from typing import Any
 
 from golden.conclusions import EXPECTED, MISSING, Documents, changes, documents
 
+_PARTS = ("report", "in pieces", "by digests", "tables", "perfetto", "page", "console", "live")
+"""In the order in which differences are printed: what others follow from comes first."""
 _SCREENS = ("console", "live")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _TOLERANCE = 1e-8
@@ -59,7 +61,7 @@ def _place(folder: Path, key: str) -> Path:
 
 
 def _compared(before: Documents, after: Documents) -> Iterator[Difference]:
-    for part in sorted(before.keys() | after.keys()):
+    for part in sorted(before.keys() | after.keys(), key=_PARTS.index):
         one, two = before.get(part, MISSING), after.get(part, MISSING)
         if part in _SCREENS and one != MISSING and two != MISSING:
             yield from _screens(part, one, two)
