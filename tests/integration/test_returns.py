@@ -194,7 +194,7 @@ def test_detaching_in_the_middle_of_a_call_again_and_again(program: Program, mul
 
 RECORDER = """
 import sys, time
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = sys.argv[2].split(":")
 from test_returns import TOY
 from netprof.probes.marks.probe import MarkProbe
 probe = MarkProbe([int(sys.argv[1])], frameworks=[TOY], multi=sys.argv[3] == "True")
@@ -204,8 +204,9 @@ time.sleep(600)
 
 
 def test_a_recorder_killed_in_the_middle_of_a_call_again_and_again(program: Program, multi: bool) -> None:
+    path = ":".join(map(str, Path(__file__).parents[:2]))
     for _ in range(10 if multi else 3):
-        command = [sys.executable, "-c", RECORDER, str(program.pid), str(Path(__file__).parent), str(multi)]
+        command = [sys.executable, "-c", RECORDER, str(program.pid), path, str(multi)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as recorder:
             assert recorder.stdout is not None
             assert recorder.stdout.readline() == "1\n"
