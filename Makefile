@@ -9,7 +9,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml README.md LICENSE NOTICE $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]' -o -path '*/html/*.*')
 COMPILED := probes/build.py $(shell find probes/ -name '*.[ch]')
-PYTEST := $(BIN)/python -m pytest
+PYTEST := $(BIN)/pytest # not python -m pytest, which would look into the checkout first
 TOGETHER := --numprocesses logical --maxprocesses 8 --dist worksteal
 ON_CHECKOUT := PYTHONPATH=. # what is in the checkout, without a wheel
 GROUPS := causes frameworks wire program hosts deep
