@@ -20,6 +20,7 @@ from support.synthetic import (
     WIRE_TO,
     Job,
     K,
+    trace_of,
 )
 
 from netprof.analysis import analyze
@@ -65,7 +66,7 @@ def test_iterations_and_phases(analyzed):
 
 
 def test_the_scaling_factor_against_a_single_worker(tmp_path):
-    reader = TraceReader(Job().fill().write(tmp_path / "t"))
+    reader = TraceReader(trace_of())
     scaling = analyze(reader, baseline_s=0.15).of(SCALING)
     assert scaling is not None
     assert scaling.factor == pytest.approx(0.75)
@@ -427,7 +428,7 @@ def test_a_bin_width_of_nothing_is_damage(tmp_path):
 
 
 def test_a_trace_without_a_tcp_table(tmp_path):
-    path = Job().fill().write(tmp_path / "t")
+    path = trace_of()
     (path / "tcp.arrows").unlink()
     assert all(flow.tcp is None for flow in analyze(TraceReader(path)).of(FLOWS))
 

@@ -21,6 +21,7 @@ from support.synthetic import (
     K,
     enqueued,
     launched_ahead,
+    trace_of,
     with_late_rank,
 )
 
@@ -265,7 +266,7 @@ def test_a_barrier_over_gloo_does_not_make_gpus_seen(tmp_path: Path) -> None:
 
 
 def test_what_is_seen_to_end_has_no_bounds(tmp_path: Path) -> None:
-    found = analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof")))
+    found = analyze(TraceReader(trace_of()))
     assert found.of(BOUNDS) is None
     assert found.of(WAITING) is not None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, trace_of, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import LATE_RANK
@@ -167,9 +167,7 @@ def test_a_late_rank_is_named_in_the_report_with_what_it_did(tmp_path: Path) -> 
 
 
 def test_nobody_is_named_where_all_do_the_same(tmp_path: Path) -> None:
-    finding = analyze(TraceReader(Job(ranks=4, world_size=4, iterations=40).fill().write(tmp_path / "t"))).of(
-        STRAGGLERS
-    )
+    finding = analyze(TraceReader(trace_of(ranks=4, world_size=4, iterations=40))).of(STRAGGLERS)
     assert finding is not None
     assert not finding.stragglers
 

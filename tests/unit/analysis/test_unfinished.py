@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.synthetic import BACKWARD, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
+from support.synthetic import BACKWARD, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns, trace_of
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import find_iterations
@@ -97,5 +97,5 @@ def test_a_whole_recording_says_it(tmp_path: Path) -> None:
     job = cut(Job(iterations=30).fill(), LAST + WAIT + MS)
     stalled = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence.unfinished
     assert {pid: each.in_wait for pid, each in stalled.items()} == {100: True, 101: True}
-    running = analyze(TraceReader(Job(iterations=30).fill().write(tmp_path / "u.netprof"))).evidence.unfinished
+    running = analyze(TraceReader(trace_of(iterations=30))).evidence.unfinished
     assert running == {}

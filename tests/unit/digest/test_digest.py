@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from shifted_clock import shift
-from support.synthetic import MS, Job, with_late_rank
+from support.synthetic import MS, Job, trace_of, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
@@ -117,7 +117,7 @@ def test_so_does_that_of_a_long_recording_in_pieces(tmp_path):
 
 
 def test_one_rank_without_anybody_to_wait_for(tmp_path):
-    analysis = analyzed([Job(ranks=1, world_size=1).fill().write(tmp_path / "one.netprof")])
+    analysis = analyzed([trace_of(ranks=1, world_size=1)])
     write_digests(analysis, tmp_path, "job")
     found = document(analyze_digests(digests_in(tmp_path)))
     same_as_traces(found, document(analysis))

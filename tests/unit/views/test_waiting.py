@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from support.synthetic import ITERATION_NS, START_NS, Job, with_findings
+from support.synthetic import ITERATION_NS, START_NS, Job, trace_of, with_findings
 from support.waiting import account
 
 from netprof.analysis import Analysis, analyze
@@ -36,7 +36,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 
 @pytest.fixture
 def analysis(tmp_path: Path) -> Analysis:
-    return analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof")))
+    return analyze(TraceReader(trace_of()))
 
 
 def of(analysis: Analysis, finding: WaitingFinding | None = None) -> Analysis:
@@ -135,7 +135,7 @@ def test_names_stay_text_in_every_view(analysis: Analysis) -> None:
 
 
 def test_the_live_view_has_a_bar_for_each_rank(tmp_path: Path) -> None:
-    recent = TraceSource(Job(ranks=4, world_size=4).fill().write(tmp_path / "t.netprof")).look()
+    recent = TraceSource(trace_of(ranks=4, world_size=4)).look()
     assert recent.analysis is not None
     shown = replace(recent, analysis=of(recent.analysis, account(ranks=4)))
     for width, height in ((80, 24), (120, 40), (200, 60)):
