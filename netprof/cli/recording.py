@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from netprof.errors import NotPermittedError
     from netprof.session.attach import Outcome, Refusal
     from netprof.trace import TraceSource
+    from netprof.views.output import Target
 
 Out = Annotated[
     Path | None, output("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]")
@@ -83,7 +84,7 @@ def tell_of(talk: Console) -> Refusal:
 
 
 def finish(
-    outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, console: Console, json_file: Path | None = None
+    outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, console: Console, json_file: Target | None = None
 ) -> None:
     """Say why the recording ended and where it is, then print the report, and write it to `json_file` too.
 
@@ -105,7 +106,7 @@ def print_report(
     as_json: bool,
     console: Console,
     baseline_s: float | None = None,
-    json_file: Path | None = None,
+    json_file: Target | None = None,
 ) -> None:
     """Analyze a trace and print the report, and write it to `json_file` too. Raises NetprofError, OSError.
 

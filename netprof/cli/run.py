@@ -52,11 +52,10 @@ def run(
     from netprof.session.attach import AfterTheJob, BrokenOff
     from netprof.session.options import RecordingOptions
     from netprof.session.run import run as record_command
-    from netprof.views.output import check_place
+    from netprof.views.output import file_target
     from netprof.views.printed import standard_error
 
-    if json_file is not None:
-        check_place(json_file)
+    target = None if json_file is None else file_target(json_file)
     talk = standard_error()
     options = RecordingOptions.parse(
         out=out,
@@ -76,7 +75,7 @@ def run(
     outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after)
     with after:
         try:
-            finish(outcome, options.out, as_json=False, talk=talk, console=talk, json_file=json_file)
+            finish(outcome, options.out, as_json=False, talk=talk, console=talk, json_file=target)
         except NetprofError as error:
             print_error(error)
         except BrokenOff:

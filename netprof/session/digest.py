@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from netprof.errors import TraceError
+from netprof.files import Directory, Place, make_folder
 from netprof.trace.digest import (
     HOST_FILE,
     host_folder,
@@ -20,7 +20,6 @@ from netprof.trace.digest import (
     write_json,
     write_table,
 )
-from netprof.trace.files import Directory, make_folder
 
 _TOLD_BY = 8
 """Characters of a boot's identifier that tell two hosts of one name apart."""
@@ -70,12 +69,11 @@ def check_place(root: Path, job: str, hosts: Sequence[tuple[str, str]], *, force
     """
     folders = _folders(root, job, hosts)
     _check(folders, force, option)
-    existing = {
-        next(each for each in (folder, *folder.parents) if each.exists()) for folder in map(Path.absolute, folders)
-    }
     try:
-        for place in sorted(existing):
-            tempfile.TemporaryDirectory(dir=place, prefix=".netprof-").cleanup()
+        for folder in folders:
+            tried, name = Place(folder, follow=True).folder, f".netprof-{token_hex(8)}"
+            tried.make(name)
+            tried.remove_folder(name)
     except OSError as error:
         raise _cannot_write(root, error, option) from error
 

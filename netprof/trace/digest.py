@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.errors import TraceError, UsageError
+from netprof.files import Directory, made_whole, read_all
 from netprof.trace.columns import to_arrow, to_numpy
-from netprof.trace.files import Directory, made_whole, read_all
 from netprof.trace.meta import META_FILE
 
 HOST_FILE = "_digest.json"
