@@ -87,6 +87,9 @@ class KinetoProbe(Probe):
         self._asked[pid] = Clock.now()
         try:
             self._folders[pid] = ProfileFolder(pid)
+        except NetprofError as error:
+            self._skip(error.message, error.hint)
+            return None
         except OSError as error:
             self._skip(f"process {pid} has no place to write a profile to: {error.strerror}")
             return None
