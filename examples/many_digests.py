@@ -91,7 +91,7 @@ def multiply(
             made = f"{number:016x}"
             digest = replace(digest, host=replace(digest.host, made=made))
             _write_job(replace(job, hosts=(name,), made=made), target)
-        write_digest(digest, host_folder(target, "many", name))
+        write_digest(digest, make_folder(host_folder(target, "many", name)))
     if not alone:
         _write_job(job, target)
     return target

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.apart import apart
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
@@ -73,14 +74,19 @@ def run(
     )
     after = AfterTheJob()
     outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after)
-    with after:
+
+    def report() -> None:
         try:
             finish(outcome, options.out, as_json=False, talk=talk, console=talk, json_file=target)
         except NetprofError as error:
             print_error(error)
-        except BrokenOff:
-            print_error(NetprofError("there is no report: it was interrupted", f"netprof report {options.out}"))
         except Exception as error:  # the exit code is the job's, whatever happens to netprof
             said = f"the report failed: {type(error).__name__}: {error}"
             print_error(NetprofError(said, f"netprof report {options.out}"))
+
+    with after:
+        try:
+            apart(report)
+        except BrokenOff:
+            print_error(NetprofError("there is no report: it was interrupted", f"netprof report {options.out}"))
     raise typer.Exit(exit_code)

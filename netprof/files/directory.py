@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from netprof.errors import NetprofError, TraceError
+from netprof.files.keeper import Keeper
 from netprof.files.kernel import open_here
 from netprof.files.user import User, as_user, caller, owner, trusted
 
@@ -37,6 +38,14 @@ _KINDS = {
 }
 
 
+_writable: weakref.WeakSet[Directory] = weakref.WeakSet()
+
+
+def writable() -> list[Directory]:
+    """Return the directories that are open to make files in."""
+    return [each for each in _writable if each.close.alive]
+
+
 class Directory:
     """A directory that is held open, and what is done in it is done with the rights of `user` (None: one's own).
 
@@ -55,6 +64,8 @@ class Directory:
 
     def _hold(self, path: Path, descriptor: int, user: User | None) -> None:
         self.path, self.descriptor, self.user = path, descriptor, user
+        self.keeper: Keeper | None = None
+        self.number = 0
         self.close = weakref.finalize(self, os.close, descriptor)
 
     @classmethod
@@ -66,11 +77,15 @@ class Directory:
 
     def open(self, name: str) -> int:
         """Open a regular file of the directory for reading. Raises TraceError for what is none, OSError."""
+        if self.keeper is not None:
+            return int(self.keeper.ask(self, "open", name))
         with as_user(self.user):
             return _open_regular(self.path / name, name, self.descriptor)
 
     def create(self, name: str, mode: int = 0o666, access: int = os.O_WRONLY) -> int:
         """Make a new file that the umask allows others to read, and open it for writing. Raises OSError."""
+        if self.keeper is not None:
+            return int(self.keeper.ask(self, "create", name, mode, access))
         with as_user(self.user):
             return os.open(name, _CREATE | access, mode, dir_fd=self.descriptor)
 
@@ -85,35 +100,84 @@ class Directory:
 
     def folder(self, name: str) -> Directory:
         """Open a directory in this one, which no link and no other mount is. Raises OSError."""
+        if self.keeper is not None:
+            return self._kept(name, *self.keeper.ask(self, "folder", name))
         with as_user(self.user):
             return Directory.held(self.path / name, open_here(name, _FOLDER, self.descriptor), self.user)
 
     def make(self, name: str, mode: int = 0o777) -> Directory:
         """Make a new directory in this one. Raises OSError, also where something else is there already."""
+        if self.keeper is not None:
+            return self._kept(name, *self.keeper.ask(self, "make", name, mode))
         with as_user(self.user):
             os.mkdir(name, mode, dir_fd=self.descriptor)
-        return self.folder(name)
+        made = self.folder(name)
+        _writable.add(made)
+        return made
+
+    def _kept(self, name: str, number: int, descriptor: int) -> Directory:
+        found = Directory.held(self.path / name, descriptor, self.user)
+        found.keeper, found.number = self.keeper, number
+        return found
+
+    def enter(self, name: str, mode: int = 0o777) -> Directory:
+        """Open a directory in this one, made if need be. Raises OSError."""
+        try:
+            return self.make(name, mode)
+        except FileExistsError:  # somebody makes the same, or has put a link there
+            found = self.folder(name)
+            _writable.add(found)
+            return found
 
     def kind(self, name: str) -> int | None:
         """Return what is called so, as `stat.S_IFMT` has it; None where nothing is. Raises OSError."""
+        if self.keeper is not None:
+            kind: int | None = self.keeper.ask(self, "kind", name)
+            return kind
         with as_user(self.user), suppress(FileNotFoundError):
             return stat.S_IFMT(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mode)
         return None
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a file another name, that of a file that it replaces, say. Raises OSError."""
+        if self.keeper is not None:
+            self.keeper.ask(self, "rename", name, new_name)
+            return
         with as_user(self.user):
             os.replace(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there. Raises OSError."""
+        if self.keeper is not None:
+            self.keeper.ask(self, "remove", name)
+            return
         with as_user(self.user), suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.descriptor)
 
     def remove_folder(self, name: str) -> None:
         """Remove an empty directory. Raises OSError."""
+        if self.keeper is not None:
+            self.keeper.ask(self, "remove_folder", name)
+            return
         with as_user(self.user):
             os.rmdir(name, dir_fd=self.descriptor)
+
+    def open_special(self, name: str) -> int:
+        """Open a device or a pipe that is there, for writing. Raises OSError, also where it was exchanged."""
+        if self.keeper is not None:
+            return int(self.keeper.ask(self, "open_special", name))
+        with as_user(self.user):
+            look = os.open(name, _LOOK, dir_fd=self.descriptor)
+            try:
+                seen = os.fstat(look)
+                descriptor = os.open(name, _WRITE, dir_fd=self.descriptor)
+            finally:
+                os.close(look)
+        opened = os.fstat(descriptor)
+        if stat.S_ISREG(opened.st_mode) or (opened.st_dev, opened.st_ino) != (seen.st_dev, seen.st_ino):
+            os.close(descriptor)
+            raise OSError(errno.ESTALE, "it was exchanged", str(self.path / name))
+        return descriptor
 
     def names(self) -> list[str]:
         """Return what is in the directory. Raises OSError."""
@@ -121,13 +185,16 @@ class Directory:
             return [entry.name for entry in entries]
 
     def clear(self) -> None:
-        """Remove all that is in the directory and on its mount. Raises OSError."""
-        for name in self.names():
-            if self.kind(name) == stat.S_IFDIR:
-                self.folder(name).clear()
-                self.remove_folder(name)
-            else:
-                self.remove(name)
+        """Remove all that is in the directory and on its mount, as far as that can be. Raises OSError."""
+        with os.scandir(self.descriptor) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for name, is_folder in found:  # as they are listed: a look at one of another mount may never end
+            with suppress(OSError):
+                if is_folder:
+                    self.folder(name).clear()
+                    self.remove_folder(name)
+                else:
+                    self.remove(name)
 
 
 class Place:
@@ -147,6 +214,7 @@ class Place:
                 is_folder = stat.S_ISDIR(os.fstat(look).st_mode)
                 descriptor = os.open(".", _FOLDER, dir_fd=look) if is_folder else os.dup(look)
         self.folder = Directory.held(path, descriptor, self._user)
+        _writable.add(self.folder)
         """What is there of the path; without anything `missing`, the place itself."""
 
     @property
@@ -177,26 +245,8 @@ class Place:
     def _enter(self, name: str, mode: int = 0o777) -> None:
         if name == "..":  # of a folder that is still to be made
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
-        try:
-            found = self.folder.make(name, mode)
-        except FileExistsError:  # somebody makes the same, or has put a link there
-            found = self.folder.folder(name)
-        self.folder = Directory.held(self.path, os.dup(found.descriptor), self._user)
-
-    def open_special(self) -> int:
-        """Open a device or a pipe that is there, for writing. Raises OSError, also where it was exchanged."""
-        with as_user(self._user):
-            look = os.open(self.name, _LOOK, dir_fd=self.folder.descriptor)
-            try:
-                seen = os.fstat(look)
-                descriptor = os.open(self.name, _WRITE, dir_fd=self.folder.descriptor)
-            finally:
-                os.close(look)
-        opened = os.fstat(descriptor)
-        if stat.S_ISREG(opened.st_mode) or (opened.st_dev, opened.st_ino) != (seen.st_dev, seen.st_ino):
-            os.close(descriptor)
-            raise OSError(errno.ESTALE, "it was exchanged", str(self.path))
-        return descriptor
+        self.folder = self.folder.enter(name, mode)
+        self.folder.path = self.path
 
 
 def make_folder(path: Path) -> Directory:

@@ -9,7 +9,11 @@ import platform
 import stat
 from collections.abc import Sequence
 
-_OPENAT2 = 437  # the same on every architecture, as are all numbers from 424 on
+_OPENAT2, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 437, 444, 445, 446  # the same on every architecture
+_PATH_BENEATH, _VERSION = 1, 1
+_WRITE_FILE, _TRUNCATE, _REFER = 1 << 1, 1 << 14, 1 << 13
+_MAKE_AND_REMOVE = 0x1FF0  # of Landlock's first version: every kind of file, and folders
+_NO_NEW_PRIVILEGES = 38
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _NOBODY = 0xFFFFFFFF  # no user: asking for it changes nothing
@@ -39,6 +43,35 @@ def open_here(name: str, flags: int, directory: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
     return descriptor
+
+
+class _Below(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("descriptor", ctypes.c_int32))
+
+
+def write_only_below(descriptors: Sequence[int]) -> bool:
+    """Let this thread, and those that it starts, write to files only in and below what is open, by Landlock.
+
+    What is open for writing already stays so. Says whether the kernel can do that.
+    """
+    version = _libc.syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
+    if version < 1:
+        return False
+    files = _WRITE_FILE | (_TRUNCATE if version > 2 else 0)
+    handled = ctypes.c_uint64(files | _MAKE_AND_REMOVE | (_REFER if version > 1 else 0))
+    rules = _libc.syscall(ctypes.c_long(_CREATE_RULESET), ctypes.byref(handled), ctypes.c_size_t(8), ctypes.c_uint32(0))
+    if rules < 0:
+        return False
+    try:
+        for descriptor in descriptors:
+            is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+            below = _Below(handled.value if is_folder else files, descriptor)
+            _libc.syscall(ctypes.c_long(_ADD_RULE), rules, _PATH_BENEATH, ctypes.byref(below), ctypes.c_uint32(0))
+        _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        return bool(_libc.syscall(ctypes.c_long(_RESTRICT_SELF), rules, ctypes.c_uint32(0)) == 0)
+    finally:
+        os.close(rules)
 
 
 def rights() -> tuple[int, int]:

@@ -55,9 +55,13 @@ def remove_all() -> None:
         folder.close()
 
 
+def places() -> tuple[str, ...]:
+    """Return where temporary files may be made: what is made there has a name that cannot be foreseen."""
+    return tuple(filter(None, (os.environ.get("TMPDIR"), "/tmp", "/var/tmp")))  # noqa: S108
+
+
 def _place() -> Path:
-    places = (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp")  # noqa: S108 - what is made there has a name of its own
-    return next((Path(place) for place in places if place and Path(place).is_dir()), Path("/tmp"))  # noqa: S108
+    return next((Path(place) for place in places() if Path(place).is_dir()), Path("/tmp"))  # noqa: S108
 
 
 def _remove(above: Directory, name: str, directory: Directory) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,9 +44,24 @@ def caller() -> User | None:
 
 def owner(status: os.stat_result) -> User | None:
     """Return with whose rights something is read: the caller's; for root itself, its owner's. None: with one's own."""
+    if _watch is not None:
+        _watch(_owner(status))
+    return _owner(status)
+
+
+def _owner(status: os.stat_result) -> User | None:
     if os.geteuid() != 0:
         return None
     return caller() or (User.of(status.st_uid) if status.st_uid else None)
+
+
+_watch: Callable[[User | None], None] | None = None
+
+
+def watch_reading(watch: Callable[[User | None], None] | None) -> None:
+    """Have something called before a file is opened to be read, with the user whose rights that takes."""
+    global _watch
+    _watch = watch
 
 
 @contextmanager

@@ -38,15 +38,15 @@ def table_file(name: str) -> str:
 class TraceWriter:
     """Creates a trace directory and appends to its tables.
 
-    Raises TraceError when `path` is in the way and `force` is not given, is being recorded, or cannot be made;
+    Raises TraceError when the `place` is in the way and `force` is not given, is being recorded, or cannot be made;
     NetprofError where a link of another user is on the way to it.
     """
 
-    def __init__(self, path: Path, meta: Meta, *, force: bool = False) -> None:
-        self.path = path
+    def __init__(self, place: Path | Place, meta: Meta, *, force: bool = False) -> None:
+        self.path = path = place if isinstance(place, Path) else place.path
         self._streams: dict[str, _Stream] = {}
         try:
-            self._place = Place(path)
+            self._place = Place(place) if isinstance(place, Path) else place
             self._directory, is_new = _make_room(self._place, force)
         except OSError as error:
             raise cannot_write(path, error) from error

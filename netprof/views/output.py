@@ -64,7 +64,7 @@ class Target:
             with _standard_output() as out:
                 yield out
         elif place is None or self.kind not in _REPLACED:
-            descriptor = place.open_special() if place is not None else self._descriptor
+            descriptor = place.folder.open_special(place.name) if place is not None else self._descriptor
             assert descriptor is not None
             with os.fdopen(descriptor, "wb") as file:
                 yield file

@@ -361,7 +361,7 @@ def test_a_pipe_that_is_exchanged_for_a_file_is_not_written_to(tmp_path: Path, m
 
     monkeypatch.setattr(os, "open", exchanged)
     with pytest.raises(OSError, match="it was exchanged"):
-        place.open_special()
+        place.folder.open_special("out")
     assert (tmp_path / "victim").read_bytes() == b"as it was"
 
 
