@@ -118,7 +118,7 @@ def whatif(
         policy=fusion or ("paper" if observed is None else "observed"),
         transport=transport or ("ideal" if observed is None else "measured"),
         settings=FusionSettings(
-            cycle_s=parse_duration_ns(fusion_cycle) / 1e9, threshold_bytes=int(fusion_threshold_mib * (1 << 20))
+            cycle_s=parse_duration_ns(fusion_cycle) / 1e9, threshold_bytes=options.threshold_bytes(fusion_threshold_mib)
         ),
         add=None if add_cost is None else parse_add_table(source_of.text(add_cost), str(add_cost)),
         codecs=costs,
