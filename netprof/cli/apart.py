@@ -9,8 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
+from netprof.cli.ending import end_orderly
 from netprof.cli.streams import drop_unwritable, exit_code_of
 from netprof.files.drop import while_reading
+from netprof.files.temporary import remove_all
 
 
 def apart(work: Callable[[], object]) -> int:
@@ -41,8 +43,10 @@ def _child(work: Callable[[], object]) -> NoReturn:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        end_orderly()
         while_reading()
         code = exit_code_of(work)
         drop_unwritable()
     finally:
+        remove_all()
         os._exit(code)

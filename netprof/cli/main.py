@@ -14,6 +14,7 @@ from netprof.cli.capture import capture
 from netprof.cli.diff import diff
 from netprof.cli.digest import digest
 from netprof.cli.doctor import doctor
+from netprof.cli.ending import end_orderly
 from netprof.cli.live import live
 from netprof.cli.report import report, with_formats
 from netprof.cli.run import run
@@ -80,6 +81,7 @@ def main() -> None:
     """Run the command line and exit with its code. A reader who leaves early (`| head`) has what he wanted: 0."""
     open_missing_streams()
     _settings.is_program = True
+    end_orderly()
     code = exit_code_of(lambda: app(standalone_mode=False), lambda: _settings.verbose)
     drop_unwritable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and done: one more ctrl-C changes nothing

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import typer
 
+from netprof.cli.ending import Ended, end_by
 from netprof.copies import as_named
 from netprof.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNUSABLE, NetprofError
 from netprof.views.safe import safe_text
@@ -48,6 +49,9 @@ def exit_code_of(work: Callable[[], object], verbose: Callable[[], bool] = lambd
     except NetprofError as error:
         print_error(error, verbose=verbose())
         code = error.exit_code
+    except Ended as ended:
+        end_by(ended)
+        code = EXIT_INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         code = EXIT_INTERRUPTED
     except BrokenPipeError:

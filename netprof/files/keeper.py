@@ -60,6 +60,9 @@ class Keeper:
 def _serve(asked: socket.socket, folders: dict[int, Any]) -> NoReturn:
     """Answer until the other process is gone, whatever becomes of it; never returns."""
     try:
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
         while data := asked.recv(_LONGEST):

@@ -92,7 +92,7 @@ def test_a_number_that_is_none_is_one_clear_line(command: str, option: str, trac
             except Exception as error:
                 if not hasattr(error, "show"):  # of the command line library
                     raise
-                said = error.format_message()
+                said = str(error.format_message())  # type: ignore[attr-defined]
             assert said is None or (said and "\n" not in said), text
 
 
