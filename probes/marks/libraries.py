@@ -16,12 +16,15 @@ from dataclasses import dataclass
 
 from netprof.errors import NetprofError
 from netprof.probes.frameworks.table import file_names
+from netprof.probes.kernel.looker import LOOKER
+from netprof.probes.kernel.mounts import may_hang
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 
 _MAPPING = re.compile(
     rb"(?P<range>[0-9a-f]+-[0-9a-f]+) (?P<mode>[rwxsp-]{4}) [0-9a-f]+ "
     rb"(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+) (?P<inode>[0-9]+)(?: +(?P<path>.*))?"
 )
+_MOST_BYTES = 64 << 20
 _DELETED = b" (deleted)"
 
 
@@ -65,8 +68,7 @@ def executable_mappings(pid: int) -> list[Mapping]:
     Raises NetprofError when the process is gone, NotPermittedError when it may not be looked at.
     """
     try:
-        with open(f"/proc/{pid}/maps", "rb") as file:
-            lines = file.read().split(b"\n")  # the kernel escapes newlines in paths, and nothing else
+        lines = LOOKER.read(pid, f"/proc/{pid}/maps", _MOST_BYTES).split(b"\n")  # the kernel escapes those in paths
     except PermissionError as error:
         raise not_permitted(f"read the memory map of process {pid}", SYS_PTRACE) from error
     except OSError as error:
@@ -84,7 +86,13 @@ def matches(mapping: Mapping, pattern: str) -> bool:
 
 
 def open_library(pid: int, mapping: Mapping) -> Library:
-    """Open the file behind a mapping. Raises NetprofError if it cannot be had."""
+    """Open the file behind a mapping. Raises NetprofError if it cannot be had, or lies where nothing may answer."""
+    if may_hang(pid, mapping.device):
+        raise NetprofError(
+            f"{mapping.basename} of process {pid} lies on a file system that a user's program serves (FUSE), which may "
+            "hold the recorder up for ever",
+            "install it on a disk, or let root mount that file system on the host",
+        )
     try:
         return Library(_open_regular(f"/proc/{pid}/map_files/{mapping.address_range}"), mapping.basename)
     except OSError as error:
