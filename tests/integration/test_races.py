@@ -7,6 +7,7 @@ that looked at a path twice. See docs/security.md.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import signal
 import socket
@@ -32,7 +33,8 @@ SECONDS = float(os.environ.get("NETPROF_RACE_SECONDS", "60"))
 ATTACKER = 65534
 _RENAME_EXCHANGE, _AT_FDCWD = 2, -100
 _OPEN_TREE, _MOVE_MOUNT = 428, 429
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.CDLL(None)
+_exchange = _libc.renameat2
 
 
 @pytest.fixture
@@ -76,6 +78,7 @@ def attacked(by: Callable[[], None], before: Callable[[], object] = lambda: None
             os.setgroups([])
             os.setresgid(ATTACKER, ATTACKER, ATTACKER)
             os.setresuid(ATTACKER, ATTACKER, ATTACKER)
+            _libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: its own /proc is its own again
             before()
             while True:
                 by()
@@ -88,8 +91,18 @@ def attacked(by: Callable[[], None], before: Callable[[], object] = lambda: None
         os.waitpid(pid, 0)
 
 
-def exchange(one: Path, other: Path) -> None:
-    _libc.renameat2(_AT_FDCWD, bytes(one), _AT_FDCWD, bytes(other), _RENAME_EXCHANGE)
+def as_attacker(does: Callable[[], None]) -> None:
+    """Do something once with the attacker's rights: to clear up as root would be one more race."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(ATTACKER, ATTACKER, ATTACKER)
+            os.setresuid(ATTACKER, ATTACKER, ATTACKER)
+            does()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def played(victim: Path, words: list[str], *, clear: Callable[[], None], sudo: bool = False) -> None:
@@ -113,16 +126,24 @@ def parent_and_link(home: Path, victim: Path) -> tuple[Callable[[], None], Calla
     for place in (home / "p", home / "link"):
         os.chown(place, ATTACKER, ATTACKER, follow_symlinks=False)
 
-    def clear() -> None:
+    tries = itertools.count()
+
+    def put_away() -> None:
         for place in (home / "p", home / "link"):
-            if not place.is_symlink():
-                subprocess.run(["rm", "-rf", *place.iterdir()], check=True)
+            for name in ("etc", "t.netprof", "x.html", "d"):  # what is root's cannot be removed, but renamed
+                with suppress(OSError):
+                    (place / name).rename(place / f"old{next(tries)}{name}")
+
+    one, other = bytes(home / "p"), bytes(home / "link")
 
     def attack() -> None:
-        for _ in range(100):
-            exchange(home / "p", home / "link")
+        for number in range(100):
+            _exchange(_AT_FDCWD, one, _AT_FDCWD, other, _RENAME_EXCHANGE)
+            if number % 3 == 0:
+                with suppress(OSError):
+                    (home / "p" / "etc").rmdir()
 
-    return attack, clear
+    return attack, lambda: as_attacker(put_away)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +172,7 @@ def test_a_folder_above_is_exchanged_for_a_link(
 def test_a_socket_is_exchanged_for_a_link_to_a_file(sudo: bool, home: Path, victim: Path, tmp_path: Path) -> None:
     trace = Job().fill().write(tmp_path / "t.netprof")
     out, other = home / "r.md", home / "link"
+    one, two = bytes(out), bytes(other)
 
     def put(path: Path, *, link: bool) -> None:
         with suppress(OSError):
@@ -162,17 +184,15 @@ def test_a_socket_is_exchanged_for_a_link_to_a_file(sudo: bool, home: Path, vict
 
     def attack() -> None:
         for _ in range(200):
-            if _libc.renameat2(_AT_FDCWD, bytes(out), _AT_FDCWD, bytes(other), _RENAME_EXCHANGE):
+            if _exchange(_AT_FDCWD, one, _AT_FDCWD, two, _RENAME_EXCHANGE):
                 put(out, link=not other.is_symlink())
                 put(other, link=not out.is_symlink())
-
-    def clear() -> None:
-        for path in (out, other):
-            if path.is_file() and not path.is_symlink():
-                path.unlink(missing_ok=True)
+            elif other.is_file() and not other.is_symlink():  # what netprof wrote
+                with suppress(OSError):
+                    other.unlink()
 
     with attacked(attack):
-        played(victim, ["report", str(trace), "--markdown", str(out), "-f"], clear=clear, sudo=sudo)
+        played(victim, ["report", str(trace), "--markdown", str(out), "-f"], clear=lambda: None, sudo=sudo)
 
 
 def test_a_folder_of_root_s_is_mounted_over_a_profile_s(home: Path, victim: Path) -> None:
@@ -187,8 +207,8 @@ def test_a_folder_of_root_s_is_mounted_over_a_profile_s(home: Path, victim: Path
         Path("/proc/self/uid_map").write_text(f"0 {ATTACKER} 1")
         _libc.mount(b"none", b"/", None, (1 << 14) | (1 << 18), None)
         trees.extend(_libc.syscall(_OPEN_TREE, _AT_FDCWD, bytes(victim / "etc"), 1) for _ in range(500))
+        (home / "ready").touch()  # which the next line hides
         _libc.mount(bytes(home / "tmp"), b"/tmp", None, 1 << 12, None)
-        (home / "ready").touch()
 
     seen: set[str] = set()
     folder = -1
@@ -206,7 +226,9 @@ def test_a_folder_of_root_s_is_mounted_over_a_profile_s(home: Path, victim: Path
     before, until_s = state(victim), time.monotonic() + SECONDS
     with attacked(attack, enter) as pid:
         while not (home / "ready").exists():
+            assert time.monotonic() < until_s, "no namespace of one's own here"
             time.sleep(0.01)
+        time.sleep(0.5)
         while time.monotonic() < until_s and state(victim) == before:
             with suppress(OSError, NetprofError):
                 ProfileFolder(pid).close()

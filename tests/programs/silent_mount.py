@@ -1,8 +1,8 @@
-"""A job on a FUSE mount that stops answering: its libraries, its /tmp, even what its environment is read from.
+"""A job on a FUSE mount that stops answering: its libraries, its /tmp, even the pages of its environment.
 
 silent_mount.py LIBRARY [tmp] [environment]: serves a copy of LIBRARY as libtorch_cpu.so, maps it, says `ready PID`, and
 from then on the mount answers nothing. With `tmp` it lies on /tmp, too; with `environment` the pages that the kernel
-reads the environment and the command line from are mapped from it.
+reads the environment from are mapped from it.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def main() -> None:
     time.sleep(0.2)
     if "environment" in wanted:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        begin, end = int(fields[45]) & ~4095, (int(fields[48]) + 4095) & ~4095  # arg_start, env_end
+        begin, end = (int(fields[47]) + 4095) & ~4095, int(fields[48]) & ~4095  # whole pages from env_start to env_end
         far = len(content) // 2 & ~4095  # not in the page cache yet
-        libc.mmap(begin, end - begin - 4096, mmap.PROT_READ, mmap.MAP_PRIVATE | _MAP_FIXED, file, far)
+        libc.mmap(begin, end - begin, mmap.PROT_READ, mmap.MAP_PRIVATE | _MAP_FIXED, file, far)
         os.write(1, b"mapped\n")
     while True:
         libc.usleep(100000)
