@@ -50,12 +50,17 @@ class _Below(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("descriptor", ctypes.c_int32))
 
 
+def landlock_version() -> int:
+    """Return which Landlock the kernel has; below 1 none."""
+    return int(_libc.syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION)))
+
+
 def write_only_below(descriptors: Sequence[int]) -> bool:
     """Let this thread, and those that it starts, write to files only in and below what is open, by Landlock.
 
     What is open for writing already stays so. Says whether the kernel can do that.
     """
-    version = _libc.syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
+    version = landlock_version()
     if version < 1:
         return False
     files = _WRITE_FILE | (_TRUNCATE if version > 2 else 0)

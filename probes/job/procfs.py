@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from netprof.probes.kernel.looker import LOOKER
 from netprof.probes.kernel.pids import namespace_pids
 from netprof.redact import without_secrets
 
 PROC = "/proc"
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
-_MAX_BYTES, _MOST_MAPS_BYTES = 8 << 20, 64 << 20
+_MAX_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 16
 _MAX_COMMAND_CHARACTERS = 300
 _ENDED_STATES = "ZXx"
@@ -77,7 +76,7 @@ def process_of(pid: int) -> int:
 
 def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
     """Return those variables among `names` that process `pid` was started with. Raises OSError."""
-    data = b"\0" + LOOKER.read(pid, f"{PROC}/{pid}/environ", _MAX_BYTES)
+    data = b"\0" + _read(f"{PROC}/{pid}/environ")
     found: dict[str, str] = {}
     for name in names:
         needle = b"\0" + name.encode() + b"="
@@ -92,7 +91,7 @@ def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
 def was_started_with(pid: int, assignments: Iterable[bytes]) -> bool:
     """Tell whether process `pid` was started with one of `assignments` (NAME=value); no, if it may not be looked at."""
     try:
-        data = b"\0" + LOOKER.read(pid, f"{PROC}/{pid}/environ", _MAX_BYTES) + b"\0"
+        data = b"\0" + _read(f"{PROC}/{pid}/environ") + b"\0"
     except OSError:
         return False
     return any(b"\0" + assignment + b"\0" in data for assignment in assignments)
@@ -104,7 +103,7 @@ def command_line(pid: int) -> str:
     Secrets in it are hidden (`netprof.redact`).
     """
     try:
-        words = LOOKER.read(pid, f"{PROC}/{pid}/cmdline", _CHUNK_BYTES).rstrip(b"\0").split(b"\0")
+        words = _read(f"{PROC}/{pid}/cmdline", _CHUNK_BYTES).rstrip(b"\0").split(b"\0")
     except OSError:
         return ""
     text = " ".join(without_secrets([printable(word) for word in words]))
@@ -138,8 +137,9 @@ def cgroups(pid: int) -> str:
 
 def mapped(pid: int, pattern: re.Pattern[bytes]) -> set[int]:
     """Return the last groups by which `pattern` matches lines of the memory map of process `pid`. Raises OSError."""
-    lines = LOOKER.read(pid, f"{PROC}/{pid}/maps", _MOST_MAPS_BYTES)  # 65,530 of them, unless the system allows more
-    return {match.lastindex or 0 for match in pattern.finditer(lines)}
+    # In pieces, each of whole lines: there is no limit to how much a process maps.
+    parts = _parts(f"{PROC}/{pid}/maps")
+    return {match.lastindex or 0 for lines in parts for match in pattern.finditer(lines)}
 
 
 def sockets(pid: int) -> set[int]:

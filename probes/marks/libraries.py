@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from netprof.errors import NetprofError
 from netprof.probes.frameworks.table import file_names
-from netprof.probes.kernel.looker import LOOKER
 from netprof.probes.kernel.mounts import may_hang
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 
@@ -24,7 +23,6 @@ _MAPPING = re.compile(
     rb"(?P<range>[0-9a-f]+-[0-9a-f]+) (?P<mode>[rwxsp-]{4}) [0-9a-f]+ "
     rb"(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+) (?P<inode>[0-9]+)(?: +(?P<path>.*))?"
 )
-_MOST_BYTES = 64 << 20
 _DELETED = b" (deleted)"
 
 
@@ -68,7 +66,8 @@ def executable_mappings(pid: int) -> list[Mapping]:
     Raises NetprofError when the process is gone, NotPermittedError when it may not be looked at.
     """
     try:
-        lines = LOOKER.read(pid, f"/proc/{pid}/maps", _MOST_BYTES).split(b"\n")  # the kernel escapes those in paths
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            lines = file.read().split(b"\n")  # the kernel escapes newlines in paths, and nothing else
     except PermissionError as error:
         raise not_permitted(f"read the memory map of process {pid}", SYS_PTRACE) from error
     except OSError as error:

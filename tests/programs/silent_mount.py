@@ -2,7 +2,7 @@
 
 silent_mount.py LIBRARY [tmp] [environment]: serves a copy of LIBRARY as libtorch_cpu.so, maps it, says `ready PID`, and
 from then on the mount answers nothing. With `tmp` it lies on /tmp, too; with `environment` the pages that the kernel
-reads the environment from are mapped from it.
+reads the environment from are mapped from it (which it refuses to: CVE-2018-1120).
 """
 
 from __future__ import annotations
