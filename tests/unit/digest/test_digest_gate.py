@@ -19,6 +19,7 @@ from support.synthetic import Job
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
 from netprof.errors import NetprofError, TraceError
+from netprof.files import Directory
 from netprof.session.digest import write_digests
 from netprof.session.digested import _believable, _first_reference, analyze_digests
 from netprof.trace import TraceReader
@@ -33,7 +34,6 @@ from netprof.trace.digest import (
     write_json,
     write_table,
 )
-from netprof.trace.files import Directory
 from netprof.views.json_report import to_json
 
 

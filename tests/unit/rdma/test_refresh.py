@@ -27,13 +27,13 @@ if sys.stdin.readline():
 KILLED_AFTER_WRITING = """
 import os, signal, sys
 from pathlib import Path
-from netprof.probes.rdma.refresh import lower
-write = Path.write_text
+from netprof.probes.rdma import refresh
+write = refresh.set_value
 def write_and_die(path, text):
     write(path, text)
     os.kill(os.getpid(), signal.SIGKILL)
-Path.write_text = write_and_die
-lower([Path(sys.argv[2])], 1, Path(sys.argv[1]))
+refresh.set_value = write_and_die
+refresh.lower([Path(sys.argv[2])], 1, Path(sys.argv[1]))
 """
 
 

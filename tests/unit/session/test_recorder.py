@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from netprof.errors import NetprofError, NotPermittedError, TraceError, UsageError
+from netprof.files import Directory
 from netprof.model import Meta, Target
 from netprof.probes.job.processes import find_job
 from netprof.probes.kernel.targets import NoTargets
@@ -24,7 +25,6 @@ from netprof.session import recorder as recorder_module
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import Recorder
 from netprof.trace import TraceReader, TraceWriter
-from netprof.trace.files import Directory
 
 REFUSED = NotPermittedError("not permitted", "get the rights")
 SECOND_NS = 1_000_000_000

@@ -19,6 +19,7 @@ from support.profiles import examples
 
 from netprof.analysis.tables.columns import UNKNOWN, int64_column
 from netprof.errors import NetprofError, TraceError
+from netprof.files import Directory
 from netprof.model import (
     Clock,
     Cost,
@@ -37,7 +38,6 @@ from netprof.schema import COUNT, SCHEMA_VERSION, recorded_columns, tables
 from netprof.trace import TraceReader, TraceWriter
 from netprof.trace import reader as reader_module
 from netprof.trace.columns import to_arrow
-from netprof.trace.files import Directory
 from netprof.trace.follower import TableFollower
 from netprof.trace.meta import read_meta
 
@@ -223,11 +223,15 @@ def test_the_sudo_user_owns_the_files(tmp_path: Path, monkeypatch: pytest.Monkey
         pytest.skip("only root can give files away")
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1234")
-    trace = tmp_path / "made" / "for" / "t"
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 1234, 1234)
+    for above in home.parents[:3]:
+        above.chmod(0o711)
+    trace = home / "made" / "for" / "t"
     write(trace).close(META)
     made = [trace, trace.parent, trace.parent.parent, *trace.iterdir()]
     assert {(entry.stat().st_uid, entry.stat().st_gid) for entry in made} == {(1234, 1234)}
-    assert tmp_path.stat().st_uid == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")

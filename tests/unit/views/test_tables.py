@@ -13,6 +13,7 @@ from support.synthetic import Job
 from netprof.analysis import analyze
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.result_tables import result_tables
+from netprof.files import Directory
 from netprof.schema import tables
 from netprof.trace import TraceReader
 from netprof.views import csv_tables, parquet_tables
@@ -39,7 +40,7 @@ def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_pa
     for write, suffix in ((csv_tables.fill, "csv"), (parquet_tables.fill, "parquet")):
         folder = tmp_path / suffix
         folder.mkdir()
-        write(report, folder)
+        write(report, Directory(folder))
         expected = {*tables(), *result_tables()}
         assert {file.stem for file in folder.glob(f"*.{suffix}")} == expected
         assert (folder / "report.json").stat().st_size > 1000
@@ -47,7 +48,7 @@ def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_pa
 
 
 def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
-    csv_tables.fill(report, tmp_path)
+    csv_tables.fill(report, Directory(tmp_path))
     assert report.trace is not None
     for name, schema in tables().items():
         recorded = report.trace.table(name).to_pylist()
@@ -59,7 +60,7 @@ def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
 
 
 def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> None:
-    csv_tables.fill(report, tmp_path)
+    csv_tables.fill(report, Directory(tmp_path))
     analysis = report.analysis
     iterations = rows_of(tmp_path / "iterations.csv")
     assert [int(row["begin_ns"]) for row in iterations] == analysis.evidence.iterations.begin_ns.tolist()
@@ -79,7 +80,7 @@ def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> 
 
 
 def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:
-    parquet_tables.fill(report, tmp_path)
+    parquet_tables.fill(report, Directory(tmp_path))
     assert report.trace is not None
     for name, schema in tables().items():
         table = pq.read_table(tmp_path / f"{name}.parquet")
@@ -93,9 +94,9 @@ def test_a_formula_in_a_name_stays_text_in_csv(text: str, tmp_path: Path) -> Non
     job = Job().fill()
     job.flow_changes["device"] = [text, "eth1"]
     report = report_on(job, tmp_path)
-    csv_tables.fill(report, tmp_path)
+    csv_tables.fill(report, Directory(tmp_path))
     assert rows_of(tmp_path / "flows.csv")[0]["device"] == "'" + text
-    parquet_tables.fill(report, tmp_path)
+    parquet_tables.fill(report, Directory(tmp_path))
     assert pq.read_table(tmp_path / "flows.parquet")["device"][0].as_py() == text
 
 
@@ -108,7 +109,7 @@ def test_a_name_that_many_rows_repeat_is_made_harmless_once(tmp_path: Path, monk
         safe = Mock(side_effect=safe_text)
         with monkeypatch.context() as patched:
             patched.setattr(csv_tables, "safe_text", safe)
-            csv_tables.fill(report_on(Job(iterations=iterations).fill(), folder), folder)
+            csv_tables.fill(report_on(Job(iterations=iterations).fill(), folder), Directory(folder))
         counts.append(safe.call_count)
     assert 0 < counts[0] == counts[1]
 
@@ -118,7 +119,7 @@ def test_empty_tables_are_written_too(lost: str, tmp_path: Path) -> None:
     job = Job(rate_bps=None, world_size=None).fill()
     getattr(job, lost).clear()
     report = report_on(job, tmp_path)
-    csv_tables.fill(report, tmp_path)
-    parquet_tables.fill(report, tmp_path)
+    csv_tables.fill(report, Directory(tmp_path))
+    parquet_tables.fill(report, Directory(tmp_path))
     assert rows_of(tmp_path / "links.csv")[0]["line_rate_bps"] == ""
     assert rows_of(tmp_path / f"{lost}.csv") == []

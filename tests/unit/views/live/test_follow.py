@@ -14,11 +14,11 @@ from support.synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_co
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.live.window import LONGEST_NS
 from netprof.errors import TraceError
+from netprof.files import Directory
 from netprof.schema import tables
 from netprof.session import live_follow
 from netprof.session.live_follow import FollowedTrace, TraceSource
 from netprof.trace import TraceWriter, follower
-from netprof.trace.files import Directory
 from netprof.trace.follower import TableFollower
 
 
