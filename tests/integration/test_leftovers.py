@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 SIGNALS = ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "XCPU", "ABRT", "IO", "RTMIN"]
 
@@ -50,6 +50,7 @@ def wait_for(condition: object, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", SIGNALS)
 def test_copies_of_what_a_url_names_are_gone(name: str, silent: int, tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
@@ -64,6 +65,7 @@ def test_copies_of_what_a_url_names_are_gone(name: str, silent: int, tmp_path: P
     assert "Traceback" not in said
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", ["TERM", "HUP", "USR1"])
 def test_half_of_a_report_is_gone(name: str, tmp_path: Path) -> None:
     """It is ended while it writes one table after the other."""

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.errors import NetprofError
 from netprof.probes.kineto.files import ProfileFolder

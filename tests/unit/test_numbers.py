@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from synthetic import Job
+from support.synthetic import Job
 
 from netprof.cli.main import app
 from netprof.errors import NetprofError
