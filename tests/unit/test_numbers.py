@@ -71,6 +71,7 @@ def nothing_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("command", "option"), sorted(options()))
 def test_a_number_that_is_none_is_one_clear_line(command: str, option: str, trace: Path, tmp_path: Path) -> None:

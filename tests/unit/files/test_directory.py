@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from support.unprivileged import let_through
 
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.files import (
@@ -38,8 +39,7 @@ def reachable(folder: Path, owner: int) -> Path:
     """Return a new folder of a user's, to which the folders of pytest above it let everybody through."""
     folder.mkdir()
     os.chown(folder, owner, owner)
-    for above in (*folder.parents[:3], folder):
-        above.chmod(above.stat().st_mode | 0o111)
+    let_through(folder)
     return folder
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.unprivileged import let_through
 
 from netprof.files import Directory, Place, drop, kernel
 from netprof.files.keeper import Keeper
@@ -43,9 +44,7 @@ def trace(tmp_path: Path) -> Path:
     (trace / "meta.json").write_text("{}")
     for each in (trace, trace / "meta.json"):
         os.chown(each, USER, USER)
-    for above in tmp_path.parents[:2]:
-        above.chmod(0o711)
-    tmp_path.chmod(0o711)
+    let_through(tmp_path)
     return trace
 
 

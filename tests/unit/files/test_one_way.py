@@ -20,7 +20,8 @@ FLAGS = {"O_CREAT", "O_TRUNC", "O_WRONLY", "O_RDWR", "O_APPEND", "O_TMPFILE"}
 def wrong(source: str) -> Iterator[str]:
     """Yield what a file does that only netprof.files may do."""
     nodes = list(ast.walk(ast.parse(source)))
-    nowhere = [each for call in nodes if ast.unparse(call).startswith("os.open(os.devnull") for each in ast.walk(call)]
+    calls = [each for each in nodes if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
+    nowhere = [each for call in calls if _opens_nothing(call) for each in ast.walk(call)]
     for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in FLAGS and node not in nowhere:
             yield f"line {node.lineno}: os.{node.attr}"
@@ -31,6 +32,11 @@ def wrong(source: str) -> Iterator[str]:
             yield f"line {node.lineno}: .{name}()"
         if name == "open" and isinstance(node.func, ast.Name) and writes(node) and not opens_a_descriptor(node):
             yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def _opens_nothing(call: ast.Call) -> bool:
+    is_open = isinstance(call.func, ast.Attribute) and call.func.attr == "open"
+    return is_open and ast.unparse(call).startswith("os.open(os.devnull")
 
 
 def writes(call: ast.Call) -> bool:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.profiles import examples
+from support.unprivileged import let_through
 
 from netprof.analysis.tables.columns import UNKNOWN, int64_column
 from netprof.errors import NetprofError, TraceError
@@ -226,8 +227,7 @@ def test_the_sudo_user_owns_the_files(tmp_path: Path, monkeypatch: pytest.Monkey
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, 1234, 1234)
-    for above in home.parents[:3]:
-        above.chmod(0o711)
+    let_through(home)
     trace = home / "made" / "for" / "t"
     write(trace).close(META)
     made = [trace, trace.parent, trace.parent.parent, *trace.iterdir()]
