@@ -143,6 +143,7 @@ def test_all_reduce_bandwidths(analyzed):
     assert found.wire_bytes_per_iteration == BUSY_BINS * BYTES_PER_BIN
 
 
+@pytest.mark.slow
 def test_the_factor_of_four_ranks(analyzed):
     found = analyzed(Job(ranks=4, world_size=4).fill()).of(COLLECTIVES).summary
     assert found.bus_bandwidth_bps == pytest.approx(1.5 * found.algorithm_bandwidth_bps)
@@ -171,6 +172,7 @@ def test_flows(analyzed):
     assert properties.completion == pytest.approx(BUSY_BINS * MS / (BUCKETS[1][2] - BUCKETS[0][1]))
 
 
+@pytest.mark.slow
 def test_flows_are_held_against_each_collective_too(analyzed, tmp_path):
     job = Job(iterations=10).fill()
     job.wire = [r for r in job.wire if r[0] == 1 or (r[2] - START_NS) % ITERATION_NS >= WIRE_FROM + 20 * MS]

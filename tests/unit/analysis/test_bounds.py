@@ -302,6 +302,7 @@ def test_a_step_that_was_not_seen_whole_is_left_out(tmp_path: Path) -> None:
     assert replace(found, reasons={}).is_known
 
 
+@pytest.mark.slow
 def test_a_host_that_never_waits_for_its_gpu_may_be_steps_ahead(tmp_path: Path) -> None:
     job = enqueued(last_share=0.25)
     job.changes["probes_started"] = (StartedProbe("marks:cudart"),)
@@ -318,6 +319,7 @@ def test_a_host_that_never_waits_for_its_gpu_may_be_steps_ahead(tmp_path: Path) 
     assert (waiting.steps.most_ns < 120 * MS).all()
 
 
+@pytest.mark.slow
 def test_the_pace_of_gpus_whose_host_launches_many_steps_at_once_is_the_mean(tmp_path: Path) -> None:
     job = launched_ahead(enqueued())
     analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))

@@ -93,6 +93,7 @@ def test_other_ways_to_wait(kinds: list[tuple[int, int]], since: int, in_wait: b
     assert find_unfinished(marks, find_iterations(marks).iterations, START_NS + 5 * S) == {}, "nothing typical is known"
 
 
+@pytest.mark.slow
 def test_a_whole_recording_says_it(tmp_path: Path) -> None:
     job = cut(Job(iterations=30).fill(), LAST + WAIT + MS)
     stalled = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence.unfinished

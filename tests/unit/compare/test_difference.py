@@ -107,6 +107,7 @@ def test_a_share_of_nothing_is_unknown() -> None:
     assert change.verdict == SAME
 
 
+@pytest.mark.slow
 def test_a_rank_that_changed_alone_is_named() -> None:
     after = run(2, 4)
     slow = {name: each.copy() for name, each in after.values.items()}
@@ -184,6 +185,7 @@ def test_too_few_iterations_are_refused(tmp_path: Path) -> None:
         read_run(TraceReader(trace_of(iterations=3)))
 
 
+@pytest.mark.slow
 def test_a_job_without_marks_is_compared_by_inferred_iterations(tmp_path: Path) -> None:
     job = Job(iterations=40).fill()
     job.marks = []

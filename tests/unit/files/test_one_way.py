@@ -67,6 +67,7 @@ def test_the_rule_finds_what_it_is_for(source: str, count: int) -> None:
     assert len(list(wrong(source))) == count
 
 
+@pytest.mark.slow
 def test_nothing_else_makes_or_changes_files(checkout: Path) -> None:
     found = []
     for top in PRODUCT:

@@ -73,6 +73,7 @@ def test_what_is_lower_already_stays(tmp_path: Path, lifespan: Path) -> None:
     assert int(lifespan.read_text()) == 2
 
 
+@pytest.mark.slow
 def test_the_next_recorder_puts_back_what_a_killed_one_left(tmp_path: Path, lifespan: Path) -> None:
     notes = tmp_path / "notes.json"
     recorder = hold(notes, 1, lifespan)

@@ -406,6 +406,7 @@ def test_a_probe_that_is_not_due_samples_and_only_its_last_rows_are_final(job: l
     assert Sampling.finals == [False, True]
 
 
+@pytest.mark.slow
 def test_the_job_is_looked_at_when_it_ends_and_by_itself_where_the_kernel_may_not_be_asked(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_recorder_killed_at_any_moment_leaves_a_trace(tmp_path: Path) -> None:
     assert rows == sorted(rows)
 
 
+@pytest.mark.slow
 @examples(300)
 @given(st.data())
 def test_a_damaged_table_is_an_error_or_shorter_never_a_crash(tmp_path_factory: Any, data: Any) -> None:
@@ -149,6 +150,7 @@ def test_meta_that_is_not_ours(text: str, words: str, tmp_path: Path) -> None:
         read_meta(Directory(tmp_path))
 
 
+@pytest.mark.slow
 def test_meta_may_be_so_large_and_no_larger(tmp_path: Path) -> None:
     text = json.dumps(dataclasses.asdict(META))
     (tmp_path / "meta.json").write_text(text.ljust(16 << 20))

@@ -36,6 +36,7 @@ def report(tmp_path: Path) -> Report:
     return report_on(Job().fill(), tmp_path)
 
 
+@pytest.mark.slow
 def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_path: Path) -> None:
     for write, suffix in ((csv_tables.fill, "csv"), (parquet_tables.fill, "parquet")):
         folder = tmp_path / suffix
@@ -47,6 +48,7 @@ def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_pa
         assert len(list(folder.iterdir())) == len(expected) + 1
 
 
+@pytest.mark.slow
 def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
     csv_tables.fill(report, Directory(tmp_path))
     assert report.trace is not None
@@ -59,6 +61,7 @@ def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
             assert found[-1] == {column: str(value) for column, value in recorded[-1].items()}
 
 
+@pytest.mark.slow
 def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> None:
     csv_tables.fill(report, Directory(tmp_path))
     analysis = report.analysis
@@ -79,6 +82,7 @@ def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> 
     assert float(links[1]["idle_s.no_gradient"]) == (analysis.of(LINKS)[1].idle.no_gradient_ns or 0) / 1e9
 
 
+@pytest.mark.slow
 def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:
     parquet_tables.fill(report, Directory(tmp_path))
     assert report.trace is not None
@@ -89,6 +93,7 @@ def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:
         assert table.to_pylist() == report.trace.table(name).to_pylist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2", "@SUM(A1)"])
 def test_a_formula_in_a_name_stays_text_in_csv(text: str, tmp_path: Path) -> None:
     job = Job().fill()
@@ -114,6 +119,7 @@ def test_a_name_that_many_rows_repeat_is_made_harmless_once(tmp_path: Path, monk
     assert 0 < counts[0] == counts[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["marks", "wire"])
 def test_empty_tables_are_written_too(lost: str, tmp_path: Path) -> None:
     job = Job(rate_bps=None, world_size=None).fill()
