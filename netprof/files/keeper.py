@@ -45,7 +45,7 @@ class Keeper:
         Raises OSError.
         """
         with self._lock:
-            self._socket.send(json.dumps([folder.number, what, arguments]).encode())
+            self._socket.send(json.dumps([folder.number, what, arguments], allow_nan=False).encode())
             data, descriptors, _, _ = socket.recv_fds(self._socket, _LONGEST, 1)
         if not data:
             raise ConnectionError("the process that keeps the rights to write is gone")
@@ -67,7 +67,9 @@ def _serve(asked: socket.socket, folders: dict[int, Any]) -> NoReturn:
             signal.signal(number, signal.SIG_IGN)
         while data := asked.recv(_LONGEST):
             answer, descriptor = _answer(folders, *json.loads(data))
-            socket.send_fds(asked, [json.dumps(answer).encode()], [] if descriptor is None else [descriptor])
+            socket.send_fds(
+                asked, [json.dumps(answer, allow_nan=False).encode()], [] if descriptor is None else [descriptor]
+            )
             if descriptor is not None and "value" not in answer:
                 os.close(descriptor)
     finally:
