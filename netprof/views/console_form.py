@@ -145,8 +145,10 @@ def bars(stacked: Sequence[Bar], room: int) -> Text:
 
 
 def _block(bar: Bar, cells: int) -> Text:
-    """Return a bar with its letter at the beginning."""
+    """Return a bar with its letter at the beginning: only that is reversed, for a reversed full block is invisible."""
+    block = Text()  # without a style: a sum has its first text's style throughout
     if cells < 1:
-        return Text()
+        return block
     style = terminal_style(bar.name)
-    return Text(LETTERS.get(bar.name, "█"), f"reverse {style}") + Text("█" * (cells - 1), style)
+    block.append(LETTERS.get(bar.name, "█"), f"reverse {style}")
+    return block.append("█" * (cells - 1), style)
