@@ -176,7 +176,7 @@ class MarkKind(IntEnum):
     HOROVOD_WAIT = 55  # arg0: the handle that this thread waits for from here on
     PROCESS_FORK = 100  # arg0: the child's pid
     PROCESS_EXEC = 101
-    PROCESS_EXIT = 102
+    PROCESS_EXIT = 102  # arg0: 1 << 32 and the status, as wait(2) has it; 0 where that was not recorded
 
 
 ENQUEUED = tuple(kind for kind in MarkKind if MarkKind.NCCL_ALL_REDUCE <= kind <= MarkKind.NCCL_RECEIVE)

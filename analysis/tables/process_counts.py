@@ -45,6 +45,15 @@ class ProcessCounts:
                 found[pid] = merge(time_ns[value > 0], until[value > 0])
         return found
 
+    def stopped_last(self) -> dict[int, int]:
+        """Return the processes that were stopped when last looked at, and since when, by pid."""
+        found = {}
+        for (pid, name), (time_ns, value) in self.series.items():
+            if name == STOPPED and len(value) and value[-1] > 0:
+                ran = np.flatnonzero(value == 0)
+                found[pid] = int(time_ns[ran[-1] + 1 if len(ran) else 0])
+        return found
+
 
 def process_counts(samples: CounterSamples, series: Sequence[Series], hosts: Sequence[Host]) -> ProcessCounts:
     """Return the samples whose subject is a process; `samples` come by series and time."""

@@ -35,6 +35,9 @@ static __always_inline void tell(u32 kind, u32 pid, u32 tid, u64 argument)
 #define ALIVE 1
 #define ENDED 2
 
+/* In the argument of LIFE_EXIT: what wait(2) says of the process is in the lower half. */
+#define STATUS_KNOWN (1ULL << 32)
+
 /* A process that the job forks belongs to the job. */
 SEC(TRACEPOINT "sched_process_fork")
 int BPF_PROG(process_forked, struct task_struct *parent, struct task_struct *child)
@@ -69,7 +72,7 @@ int BPF_PROG(process_exited, struct task_struct *task)
 	if (!target || BPF_CORE_READ(task, signal, live.counter) > 0)
 		return 0;
 	*target = ENDED;
-	tell(LIFE_EXIT, pid, thread_of(task), 0);
+	tell(LIFE_EXIT, pid, thread_of(task), STATUS_KNOWN | (u32)BPF_CORE_READ(task, exit_code));
 	return 0;
 }
 

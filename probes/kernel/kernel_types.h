@@ -191,6 +191,7 @@ struct pid {
 struct task_struct {
 	int pid;
 	int tgid;
+	int exit_code;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	struct signal_struct *signal;

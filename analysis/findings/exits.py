@@ -1,0 +1,114 @@
+"""Ranks that ended while the job was recorded, and those that were stopped: when, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.events.exits import Exit, clock_time, find_exits, signal_name
+from netprof.analysis.form import Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.units import duration
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process of the job that ended, with its rank and the time of day; `exit` says how."""
+
+    exit: Exit
+    rank: int | None
+    at: str
+
+    @property
+    def is_crash(self) -> bool:
+        """Whether it was killed by what is no orderly way to end a job."""
+        return self.exit.is_crash
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self.exit.pid
+
+    @property
+    def name(self) -> str:
+        """The process for a person."""
+        return f"pid {self.pid}" if self.rank is None else f"rank {self.rank} (pid {self.pid})"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A time in which a process was stopped, by a signal or a debugger; ns."""
+
+    pid: int
+    rank: int | None
+    begin_ns: int
+    length_ns: int
+    at: str
+
+
+@dataclass(frozen=True)
+class ExitsFinding:
+    """Those that train and ended, the first one first, and their stops."""
+
+    ended: tuple[Ended, ...]
+    stops: tuple[Stop, ...]
+
+
+def _conclude(analysis: Analysis) -> ExitsFinding:
+    evidence, meta = analysis.evidence, analysis.meta
+    training = set(np.unique(evidence.iterations.pid).tolist()) | set(evidence.ranks)
+    exits = find_exits(evidence.marks)
+    ended = tuple(
+        Ended(each, evidence.ranks.get(each.pid), clock_time(meta, each.time_ns))
+        for each in exits.values()
+        if each.pid in training and evidence.piece.owns(np.array([each.time_ns])).all()
+    )
+    stops = tuple(
+        Stop(pid, evidence.ranks.get(pid), begin, end - begin, clock_time(meta, begin))
+        for pid, when in evidence.stopped.items()
+        if pid in training
+        for begin, end in zip(when.begin_ns.tolist(), when.end_ns.tolist(), strict=True)
+    )
+    return ExitsFinding(ended, tuple(sorted(stops, key=lambda each: each.begin_ns)))
+
+
+def _merge(parts: Sequence[ExitsFinding], whole: Analysis) -> ExitsFinding:
+    ended = {each.pid: each for part in parts for each in part.ended}
+    stops = {(each.pid, each.begin_ns): each for part in parts for each in part.stops}
+    return ExitsFinding(tuple(ended.values()), tuple(stops.values()))
+
+
+def _document(finding: ExitsFinding) -> Mapping[str, Any]:
+    return {
+        "exits": [
+            {
+                "rank": each.rank,
+                "pid": each.pid,
+                "time_ns": each.exit.time_ns,
+                "signal": None if each.exit.signal is None else signal_name(each.exit.signal),
+                "code": each.exit.code,
+            }
+            for each in finding.ended
+        ],
+        "stops": [
+            {"rank": each.rank, "pid": each.pid, "begin_ns": each.begin_ns, "length_s": each.length_ns / 1e9}
+            for each in finding.stops
+        ],
+    }
+
+
+def _parts(finding: ExitsFinding) -> Sequence[Part]:
+    rows = [(each.at, f"{each.name} {each.exit.said}") for each in finding.ended]
+    rows += [(each.at, _said(each)) for each in finding.stops]
+    return [Part("Exits and stops", "time of day", [Pairs(sorted(rows))])] if rows else ()
+
+
+def _said(stop: Stop) -> str:
+    name = f"pid {stop.pid}" if stop.rank is None else f"rank {stop.rank} (pid {stop.pid})"
+    return f"{name} was stopped (state T) for {duration(stop.length_ns / 1e9)}"
+
+
+EXITS = Section("exits", _conclude, ("marks", "counters"), _document, _parts, merge=_merge)
