@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from support.browser import Browser, chromium
 
 from netprof.analysis import analyze
@@ -187,13 +188,54 @@ def test_hovering_says_what_is_there(opened: Callable[..., Browser]) -> None:
 
 def test_hovering_over_a_chart_says_what_is_there(opened: Callable[..., Browser]) -> None:
     browser = opened(Job().fill())
-    bar = browser.driver.find_element(By.CSS_SELECTOR, "#flows-plot .point path")
+    bar = browser.driver.find_element(By.CSS_SELECTOR, "#flows-plot .point")
     browser.script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", bar)
     ActionChains(browser.driver).move_to_element(bar).perform()
-    browser.wait("return document.querySelector('#flows-plot .hovertext') !== null", "no hover label")
-    assert "110.0 MB sent over eth" in browser.script(
-        "return document.querySelector('#flows-plot .hovertext').textContent"
+    browser.wait("return !Plot.tip().hidden", "no hover label")
+    assert "110.0 MB sent over eth" in browser.script("return Plot.tip().textContent")
+
+
+def test_the_page_is_small_and_drawn_within_a_second(opened: Callable[..., Browser]) -> None:
+    browser = opened(Job().fill())
+    assert browser.script("return document.documentElement.outerHTML.length") < 1_000_000
+    timing = "const t = performance.timing; return t.domContentLoadedEventEnd - t.navigationStart"
+    assert browser.script(timing) < 1000
+
+
+def test_an_outlier_flattens_no_chart(opened: Callable[..., Browser]) -> None:
+    """One step takes forty times as long as the others: these keep most of the height, and it is marked."""
+    browser = opened(Job(iterations=60).fill())
+    browser.script("const it = Main.data.iterations[0]; it.duration_s[3] *= 40; it.exposed_s[3] *= 40; Main.draw();")
+    heights = browser.script(
+        "const box = document.querySelector('#run-plot svg').getBoundingClientRect();"
+        "return [...document.querySelectorAll('#run-plot circle.point')]"
+        ".map(c => (box.bottom - c.getBoundingClientRect().bottom) / box.height)"
     )
+    assert sorted(heights)[len(heights) // 2] > 0.4
+    assert browser.script("return document.querySelectorAll('#run-plot .beyond').length") >= 1
+
+
+def test_the_charts_are_reached_with_the_keyboard(opened: Callable[..., Browser]) -> None:
+    browser = opened(Job().fill())
+    browser.script("document.getElementById('flows-plot').focus()")
+    ActionChains(browser.driver).send_keys(Keys.ARROW_RIGHT).perform()
+    assert "sent over eth" in browser.script("return Plot.tip().textContent")
+    at(browser, x_of(browser, 300), 150).click().perform()
+    before = browser.script(STRETCH)
+    ActionChains(browser.driver).send_keys("+").perform()
+    settle(browser)
+    after = browser.script(STRETCH)
+    assert after[1] - after[0] < before[1] - before[0], "keys go on working after a click"
+
+
+def test_at_the_width_of_a_telephone_nothing_is_cut(opened: Callable[..., Browser]) -> None:
+    browser = opened(Job().fill())
+    browser.command("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
+    try:
+        settle(browser)
+        assert browser.script("return document.documentElement.scrollWidth") <= 390
+    finally:
+        browser.command("Emulation.clearDeviceMetricsOverride")
 
 
 def test_one_busy_bin_is_seen_in_a_long_silence(opened: Callable[..., Browser]) -> None:
@@ -241,14 +283,16 @@ def test_a_hostile_name_stays_text(place: str, opened: Callable[..., Browser]) -
         job.flow_changes[column] = [HOSTILE] * 2
     browser = opened(job)
     at(browser, x_of(browser, 300), lane_y(browser, "LinkLane") + 30).perform()
-    bar = browser.driver.find_element(By.CSS_SELECTOR, "#flows-plot .point path")
+    bar = browser.driver.find_element(By.CSS_SELECTOR, "#flows-plot .point")
     browser.script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", bar)
     ActionChains(browser.driver).move_to_element(bar).perform()
     assert browser.script("return window.pwned") is None
     assert browser.script("return document.querySelectorAll('img, main b b').length") == 0
     assert browser.script("return [...document.querySelectorAll('b')].some((e) => e.textContent === 'bold')") is False
     assert (
-        browser.script("return [...document.querySelectorAll('svg tspan')].some((e) => e.textContent === 'bold')")
+        browser.script(
+            "return [...document.querySelectorAll('svg tspan, svg b')].some((e) => e.textContent === 'bold')"
+        )
         is False
     )
     assert "<img src=x onerror=window.pwned=1>" in browser.script("return document.body.innerText")
@@ -259,12 +303,12 @@ def test_a_hostile_name_stays_text(place: str, opened: Callable[..., Browser]) -
 def test_light_and_dark_follow_the_reader(dark: bool, opened: Callable[..., Browser]) -> None:
     browser = opened(Job().fill(), dark=dark)
     ground = "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]"
-    ink = "return getComputedStyle(document.querySelector('#run-plot .xtick text')).fill.match(/\\d+/g).map(Number)[0]"
+    ink = "return getComputedStyle(document.querySelector('#run-plot svg text')).fill.match(/\\d+/g).map(Number)[0]"
     assert (browser.script(ground) < 60) == dark
-    assert (browser.script(ink) > 180) == dark
+    assert (browser.script(ink) > 130) == dark
     browser.driver.find_element(By.ID, "theme").click()
     assert (browser.script(ground) < 60) != dark
-    browser.wait(f"{ink.replace('return', 'return (')} > 180) !== {str(dark).lower()}", "the charts kept the old theme")
+    browser.wait(f"{ink.replace('return', 'return (')} > 130) !== {str(dark).lower()}", "the charts kept the old theme")
     assert browser.said() == []
 
 

@@ -20,7 +20,7 @@ from mutation.watched import OPTIONS
 _IMPORTED = (
     *("numpy", "numpy.lib.recfunctions", "pandas", "pyarrow", "pyarrow.compute", "pyarrow.ipc", "pyarrow.parquet"),
     *("hypothesis", "hypothesis.strategies", "rich.console", "rich.live", "rich.table", "typer", "typer.testing"),
-    *("jinja2", "plotly.offline", "pytest", "pytest_timeout", "scapy.all", "markdown_it"),
+    *("jinja2", "pytest", "pytest_timeout", "scapy.all", "markdown_it"),
 )
 _MOST_BYTES = 3 << 30
 _FILE_BYTES = 512 << 20

@@ -1,21 +1,13 @@
 "use strict";
-// The plotly charts. Each function draws one from the data; all are drawn again when the theme changes.
+// The charts. Each function describes one from the data for plot.js; all are drawn again when the theme changes.
 const Charts = {
-  config: { displaylogo: false, responsive: true, displayModeBar: false },
   dashes: ["solid", "dash", "dot", "dashdot"],
   symbols: ["circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon"],
 
   layout(extra) {
-    const c = Style.colours;
-    const axis = { gridcolor: c.line, zerolinecolor: c.line, linecolor: c.line, tickcolor: c.line, automargin: true, title: { standoff: 8, font: { size: 12.5, color: c.dim } } };
+    const axis = { title: {} };
     const { xaxis, yaxis, ...rest } = extra;
-    const merged = {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: Style.font, size: 12.5, color: c.ink },
-      margin: { l: 56, r: 16, t: 12, b: 40 }, hoverlabel: { bgcolor: c.ink, bordercolor: c.ink, font: { color: c.paper, family: Style.font } },
-      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, hovermode: "closest", dragmode: "zoom",
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: c.dim, activecolor: c.accent },
-      xaxis: Charts.axis(axis, xaxis), yaxis: Charts.axis(axis, yaxis), ...rest,
-    };
+    const merged = { margin: { l: 56, r: 16, t: 12, b: 40 }, xaxis: Charts.axis(axis, xaxis), yaxis: Charts.axis(axis, yaxis), ...rest };
     for (const key of Object.keys(rest)) if (/^[xy]axis\d/.test(key)) merged[key] = Charts.axis(axis, rest[key]);
     return merged;
   },
@@ -24,10 +16,8 @@ const Charts = {
     const element = document.getElementById(id);
     if (element === null) return null;
     if (layout.height) element.style.height = layout.height + "px";
-    return Plotly.react(element, traces, Charts.layout(layout), Charts.config);
+    return Plot.react(element, traces, Charts.layout(layout));
   },
-  // Plotly reads a little HTML in its texts: what comes from the trace is text only.
-  plain(text) { return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;"); },
   // A unit that suits the largest of the values, and its factor.
   unit(values, units) {
     const most = values.reduce((top, value) => (value > top ? value : top), 0);
@@ -37,8 +27,7 @@ const Charts = {
   rates: [[1e9, "Gbit/s"], [1e6, "Mbit/s"], [1e3, "kbit/s"]],
   sizes: [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]],
   rankColours() {
-    const c = Style.colours;
-    return [c.tx, c.exposed, c.backward, c.rx, c.gradients_waiting, c.rest];
+    return ["rank0", "rank1", "rank2", "rank3", "rank4", "rank5"].map((name) => Style.colours[name]);
   },
   pattern(kind) {
     const shapes = { plain: "", rising: "/", falling: "\\", dots: "." };
@@ -137,7 +126,7 @@ const Charts = {
         customdata: p[key + "_bps"][1].map((bps) => Numbers.rate(bps)), hovertemplate: `%{customdata}<extra>${name}</extra>` });
     }
     layout.yaxis2 = { domain, fixedrange: true, title: { text: scaleName }, tickvals: known ? [-100, -50, 0, 50, 100] : undefined, ticktext: known ? ["100", "50", "0", "50", "100"] : undefined, range: known ? [-112, 112] : undefined };
-    notes.push({ text: Charts.plain(data.link), xref: "paper", yref: "paper", x: 0, y: domain[1], yanchor: "bottom", xanchor: "left", showarrow: false, font: { size: 12, color: c.dim } });
+    notes.push({ text: data.link, xref: "paper", yref: "paper", x: 0, y: domain[1], yanchor: "bottom", xanchor: "left", showarrow: false, font: { size: 12, color: c.dim } });
     if (known) for (const at of [-100, 100]) layout.shapes.push({ type: "line", xref: "paper", yref: "y2", x0: 0, x1: 1, y0: at, y1: at, line: { color: c.rate, width: 1, dash: "dash" } });
   },
   anatomyIdle(traces, layout, data, names, unit, domain) {
@@ -171,8 +160,7 @@ const Charts = {
     });
     Charts.draw("run-plot", traces, { height: 420, xaxis: { title: { text: "s after the recording's begin" } }, yaxis: { title: { text: name }, rangemode: "tozero" } });
     const element = document.getElementById("run-plot");
-    element.removeAllListeners("plotly_click");
-    element.on("plotly_click", ({ points }) => Main.jump(tracks, points[0].customdata[1], points[0].customdata[2]));
+    if (element) element.picked = (trace, i) => Main.jump(tracks, trace.customdata[i][1], trace.customdata[i][2]);
   },
   // Each iteration's waiting, stacked by cause; who was late is said where one points.
   waiting(data, names, tracks) {
@@ -186,8 +174,7 @@ const Charts = {
     }));
     Charts.draw("waiting-plot", traces, { height: 300, barmode: "stack", legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" }, bargap: data.number.length <= 200 ? 0.12 : 0, xaxis: { title: { text: "iteration" } }, yaxis: { title: { text: name }, rangemode: "tozero" } });
     const element = document.getElementById("waiting-plot");
-    element.removeAllListeners("plotly_click");
-    element.on("plotly_click", ({ points }) => Main.jump(tracks, points[0].customdata[2], points[0].customdata[3]));
+    if (element) element.picked = (trace, i) => Main.jump(tracks, trace.customdata[i][2], trace.customdata[i][3]);
   },
   distributions(data, labels) {
     const colours = Charts.rankColours(), traces = [], metrics = ["iteration", "exposed", "bus"].filter((metric) => metric in data);
@@ -242,18 +229,18 @@ const Charts = {
     const rows = data.map((f, i) => `${i + 1}  ${f.label}`);
     for (const [key, label, kind, sign] of [["tx_bytes", "sent", "tx", 1], ["rx_bytes", "received", "rx", -1]]) {
       traces.push({
-        type: "bar", orientation: "h", name: label, y: rows, x: data.map((f) => sign * f[key] / unit), customdata: data.map((f) => [Numbers.size(f[key]), Charts.plain(f.device), Numbers.size(f.retransmitted_bytes)]),
+        type: "bar", orientation: "h", name: label, y: rows, x: data.map((f) => sign * f[key] / unit), customdata: data.map((f) => [Numbers.size(f[key]), f.device, Numbers.size(f.retransmitted_bytes)]),
         marker: { color: Style.colours[kind], pattern: kind === "rx" ? Charts.pattern("backward") : undefined }, hovertemplate: `%{customdata[0]} ${label} over %{customdata[1]}<br>%{customdata[2]} retransmitted<extra></extra>`,
       });
     }
     traces.push({ type: "bar", orientation: "h", name: "of it retransmitted", y: rows, x: data.map((f) => f.retransmitted_bytes / unit), marker: { color: Style.colours.exposed, pattern: Charts.pattern("exposed_communication") }, hoverinfo: "skip", showlegend: data.some((f) => f.retransmitted_bytes > 0) });
     Charts.draw("flows-plot", traces, {
       height: 110 + 26 * rows.length, barmode: "overlay", bargap: 0.3, margin: { l: 60, r: 16, t: 12, b: 40 },
-      xaxis: { title: { text: `${name}, received to the left, sent to the right` } }, yaxis: { type: "category", autorange: "reversed", tickvals: rows, ticktext: rows.map(Charts.plain), fixedrange: true, showgrid: false },
+      xaxis: { title: { text: `${name}, received to the left, sent to the right` } }, yaxis: { type: "category", autorange: "reversed", tickvals: rows, ticktext: rows, fixedrange: true, showgrid: false },
     });
   },
   whatif(data) {
-    const c = Style.colours, colours = [c.tx, c.backward, c.gradients_waiting, c.exposed];
+    const c = Style.colours, colours = Charts.rankColours();
     const charts = [["scaling-plot", "scaling_factor", 1, "scaling factor", data.scaling_factor], ["whatif-time-plot", "iteration_s", ...Charts.unit([data.iteration_s || 1], Charts.times), data.iteration_s]];
     for (const [id, key, unit, title, measured] of charts) {
       const traces = [];

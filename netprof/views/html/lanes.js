@@ -6,7 +6,8 @@ const Style = {
     const style = getComputedStyle(document.documentElement);
     const names = ["ground", "paper", "ink", "dim", "line", "soft", "accent", "forward", "backward", "exposed_communication", "rest", "tx", "rx",
       "rate", "inferred", "no_gradient", "gradients_waiting", "nothing_outstanding", "after_last_byte", "idle", "ready", "queued",
-      "wire", "unpack", "shade", "hatch", "late_rank", "link_full", "other_traffic", "loss", "transport", "host", "unseen"];
+      "wire", "unpack", "shade", "hatch", "late_rank", "link_full", "other_traffic", "loss", "transport", "host", "unseen",
+      "rank0", "rank1", "rank2", "rank3", "rank4", "rank5"];
     for (const name of names) Style.colours[name] = style.getPropertyValue("--" + name).trim();
     Style.colours.exposed = Style.colours.exposed_communication;
     Style.font = getComputedStyle(document.body).fontFamily;

@@ -12,16 +12,20 @@ from typing import IO, TYPE_CHECKING
 
 from netprof import units
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED, WAIT_CAUSES
-from netprof.analysis.findings.bounds import BOUNDS
+from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.counters import COUNTERS
+from netprof.analysis.findings.exits import EXITS
+from netprof.analysis.findings.first_screen import first_screen
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.iterations import ITERATIONS, named_phases
 from netprof.analysis.findings.links import LINKS, spans_of_idleness
+from netprof.analysis.findings.processes import PROCESSES
+from netprof.analysis.findings.reconciliation import OUTSIDE, RECONCILIATION, TCP_TOTALS
 from netprof.analysis.findings.recording import RECORDING
-from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.seen_flows import SEEN_FLOWS
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
-from netprof.analysis.findings.waiting_form import who, worth_doing
 from netprof.views.colours import style_sheet
 from netprof.views.html import charts, tracks
 from netprof.views.html.pack import json_for_script
@@ -33,13 +37,17 @@ if TYPE_CHECKING:
     import jinja2
 
     from netprof.analysis import Analysis
-    from netprof.analysis.events.typical import Durations
     from netprof.analysis.form import Part
     from netprof.views.reporter import Report
 
-SCRIPTS = ("numbers.js", "data.js", "lanes.js", "tracks.js", "charts.js", "main.js")
+SCRIPTS = ("numbers.js", "data.js", "lanes.js", "tracks.js", "plot.js", "charts.js", "main.js")
 _CHARTS = {section.name: f"{section.name}.html.j2" for section in (ITERATIONS, WAITING, COLLECTIVES, FLOWS)}
 """What is drawn beside a section's own tables and lines."""
+_PLUMBING = frozenset(
+    section.name.replace(" ", "-")
+    for section in (PROCESSES, COUNTERS, RECONCILIATION, CHECKS, RECORDING, SEEN_FLOWS, TCP_TOTALS, OUTSIDE, EXITS)
+)
+"""Sections on the recording and not on the job, folded at the end."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,6 @@ def write(report: Report, out: IO[bytes]) -> None:
 
 def render(analysis: Analysis) -> str:
     """Return the page for `analysis` as one HTML document. Every text from the trace is escaped."""
-    from plotly.offline import get_plotlyjs
-
     iterations = analysis.of(ITERATIONS)
     idle = {link.key: spans_of_idleness(analysis.evidence, link) for link in analysis.of(LINKS)}
     whatif, curves, whatif_note = charts.whatif(analysis)
@@ -76,24 +82,25 @@ def render(analysis: Analysis) -> str:
         "causes": {cause.name: cause.title for cause in (*CAUSES, UNEXPLAINED, *WAIT_CAUSES)},
         "phases": {phase.name: title for phase, title in phases},
     }
-    scripts = [get_plotlyjs(), *(_read(name) for name in SCRIPTS)]
+    scripts = [_read(name) for name in SCRIPTS]
     environment = _environment()
     markup = environment.filters["trusted"]
     collectives = analysis.of(COLLECTIVES)
     return environment.get_template("page.html.j2").render(
         meta=analysis.meta,
         verdict=analysis.of(VERDICT),
+        first=first_screen(analysis),
+        step=analysis.of(VERDICT).step,
+        plumbing=_PLUMBING,
         recording=analysis.of(RECORDING),
         iterations=iterations,
         all_reduces=collectives.summary,
         world_size=collectives.summary.world_size,
         notes=analysis.notes,
         recorded=_recorded(analysis),
-        figures=_figures(analysis),
         sections=_sections(analysis),
         slowest=charts.slowest_iterations(analysis),
         waiting=analysis.of(WAITING),
-        advice=worth_doing(analysis.of(WAITING)),
         data=data,
         curves=curves,
         whatif_note=whatif_note,
@@ -136,7 +143,7 @@ def _environment() -> jinja2.Environment:
         "ratio": units.ratio,
         "count": units.count,
         "shown": safe_text,
-        "who": who,
+        "ms": units.milliseconds,
         "trusted": Markup,  # our own files and JSON, never text from a trace
     }
     return environment
@@ -164,52 +171,3 @@ def _recorded(analysis: Analysis) -> str:
         return datetime.fromtimestamp(begin_ns / 1e9, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return ""
-
-
-def _waiting_figure(analysis: Analysis, durations: Durations) -> tuple[str, str, str]:
-    """Return the exposed communication over all time, beside that of a typical iteration."""
-    waiting, typical = analysis.of(WAITING), units.share(durations.exposed_share)
-    bounds = analysis.of(BOUNDS)
-    if waiting is None and bounds is not None:
-        about = "of all time; bounds from launches and the wire" if bounds.is_known else "launches alone are seen"
-        return "waiting for communication", bounds.said if bounds.is_known else units.UNKNOWN, about
-    if waiting is None:
-        return "exposed communication", typical, "of a typical iteration"
-    return "waiting for communication", units.share(waiting.exposed_share), f"of all time; {typical} typically"
-
-
-def _iteration_figure(found: Durations, *, runs_ahead: bool) -> tuple[str, str, str]:
-    if runs_ahead:
-        return "mean iteration", units.duration(found.mean_s), "about the GPUs' pace: the host launches ahead"
-    spread = f"p10 {units.duration(found.p10_s)}, p90 {units.duration(found.p90_s)}"
-    return "median iteration", units.duration(found.median_s), spread
-
-
-def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
-    """Return the headline numbers: name, value, and what it is set against."""
-    figures = []
-    iterations, collectives = analysis.of(ITERATIONS), analysis.of(COLLECTIVES).summary
-    verdict, scaling = analysis.of(VERDICT), analysis.of(SCALING)
-    if iterations.inferred is not None:
-        guessed = iterations.inferred
-        about = f"inferred, confidence {guessed.confidence:.2f}"
-        figures.append(("median iteration", units.duration(guessed.median_s), about))
-    if iterations.durations is not None:
-        found = iterations.durations
-        figures.append(_iteration_figure(found, runs_ahead=iterations.runs_ahead))
-        figures.append(_waiting_figure(analysis, found))
-    busiest = verdict.link
-    if busiest is not None:
-        usage, idle = busiest.waiting_utilization, busiest.waiting_idle_share
-        if usage is not None:
-            figures.append(("link while gradients wait", units.share(usage), f"idle {units.share(idle)} of it"))
-        elif busiest.utilization_tx is not None:
-            usage = max(busiest.utilization_tx, busiest.utilization_rx or 0.0)
-            figures.append(("link utilization", units.share(usage), f"of {units.rate(busiest.line_rate_bps)}"))
-    if collectives.bus_bandwidth_bps is not None:
-        share = collectives.line_rate_share
-        about = "line rate unknown" if share is None else f"{units.share(share)} of line rate"
-        figures.append(("bus bandwidth", units.rate(collectives.bus_bandwidth_bps), about))
-    if scaling is not None:
-        figures.append(("scaling factor", f"{scaling.factor:.2f}", scaling.about))
-    return figures

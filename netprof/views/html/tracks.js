@@ -1,7 +1,7 @@
 "use strict";
 // The tracks: lanes over one axis of time, zoomable from the whole run to one bin.
 class Tracks {
-  static GUTTER = 148;
+  static get GUTTER() { return innerWidth < 600 ? 84 : 148; }
   static AXIS = 26;
   static OVERVIEW = 40;
   static MOST_RANKS = 4;
@@ -65,6 +65,8 @@ class Tracks {
       this.phases.push(lane);
       this.add(lane, 9);
     }
+    const waits = Object.entries(rank.waits).map(([cause, spans]) => [cause, new Spans(spans.begin, spans.end)]);
+    if (waits.length) this.add(new SpanLane("waits for", 15, waits, this.names.causes, true), 2);
     if (rank.buckets.launch_ns.length) this.add(new BucketLane(rank), 3);
     const c = rank.collectives;
     if (!c.begin.length) return;
@@ -234,6 +236,7 @@ class Tracks {
     const [x, y] = this.place(event);
     const overview = y < Tracks.OVERVIEW, pan = event.shiftKey;
     const start = overview ? this.whole() : this.scale;
+    this.plot.focus({ preventScroll: true }); // keys go on working after a click
     if (x < start.left) return;
     this.drag = { x, scale: start, overview, pan, from: this.from, to: this.to };
     this.plot.setPointerCapture(event.pointerId);
@@ -296,6 +299,7 @@ class Tracks {
     const entries = [["tx", "sent"], ["rx", "received"], ...drawn];
     const causes = new Set(this.data.links.flatMap((link) => Object.keys(link.idle).filter((c) => link.idle[c].begin.length)));
     for (const cause of causes) entries.push([cause, "idle: " + this.names.causes[cause]]);
+    for (const cause of new Set(this.data.ranks.flatMap((rank) => Object.keys(rank.waits)))) entries.push([cause, "waits: " + this.names.causes[cause]]);
     if (this.data.ranks.some((rank) => rank.buckets.launch_ns.length)) entries.push(["queued", "bucket launched, waiting"], ["unpack", "bucket arrived, not unpacked"]);
     if (this.data.ranks.some((rank) => rank.collectives.begin.length)) entries.push(["wire", "in its collective"]);
     for (const [kind, text] of entries) {

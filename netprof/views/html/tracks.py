@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.events.phases import EDGES
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nic_drops import drops_by_device
 from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
@@ -159,9 +161,22 @@ def _rank(analysis: Analysis, rank: RankSummary) -> dict[str, Any]:
         | {name: pack_integers(column) for name, column in _of_buckets(drawn).items()},
         "collectives": _spans(shown.begin_ns, shown.end_ns, origin_ns)
         | {"bytes": pack_integers(shown.bytes), "row": pack_integers(_rows(shown.tid))},
+        "waits": _waits(analysis, rank.pid, most),
         "outstanding": None if waits is None else _spans(waits.begin_ns, waits.end_ns, origin_ns),
         "not_drawn": {"buckets": len(buckets) - len(drawn), "collectives": len(collectives) - len(shown)},
     }
+
+
+def _waits(analysis: Analysis, pid: int, most: int) -> dict[str, Any]:
+    """Return when a rank waits for what: the account itself, cause by cause."""
+    if analysis.of(WAITING) is None:
+        return {}
+    waiting = analysis.evidence.account.waiting
+    own = waiting.where(waiting.pid == pid)
+    own = own.where(np.arange(min(len(own), most)))
+    spans = {cause.name: own.of(cause) for cause in WAIT_CAUSES}
+    origin_ns = analysis.meta.started_ns
+    return {name: _spans(each.begin_ns, each.end_ns, origin_ns) for name, each in spans.items() if len(each)}
 
 
 def _of_buckets(buckets: Buckets) -> dict[str, Int64]:
