@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.checks import CHECKS
+from netprof.analysis.findings.collective_sizes import COLLECTIVE_SIZES
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.communicators import COMMUNICATORS
 from netprof.analysis.findings.counters import COUNTERS
+from netprof.analysis.findings.exits import EXITS
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.gpus import GPUS
@@ -30,7 +32,7 @@ from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.seen_flows import SEEN_FLOWS
-from netprof.analysis.findings.stall import STALLED_AT_END
+from netprof.analysis.findings.stall import STALL, STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
@@ -56,6 +58,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     PROCESSES,
     LINKS,
     COLLECTIVES,
+    COLLECTIVE_SIZES,
     SCALING,
     FLOW_PROPERTIES,
     HOROVOD,
@@ -73,7 +76,9 @@ SECTIONS: tuple[Section[Any], ...] = (
     SEEN_FLOWS,
     TCP_TOTALS,
     OUTSIDE,
+    EXITS,
     RECORDED,
+    STALL,
     STALLED_AT_END,
 )
 

@@ -60,6 +60,12 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
+def milliseconds(seconds: float) -> str:
+    """Return a part of a step as 57 ms, and 3.1 ms below ten: steps and their parts are compared by eye."""
+    value = seconds * 1e3
+    return f"{value:.0f} ms" if abs(value) >= 9.95 else f"{value:.1f} ms"
+
+
 def size(amount: float | None) -> str:
     """Return bytes as 25.0 MB (powers of ten)."""
     return UNKNOWN if amount is None else _scaled(amount, _BYTES, "B")
@@ -68,6 +74,23 @@ def size(amount: float | None) -> str:
 def rate(bps: float | None) -> str:
     """Return bits per second as 9.41 Gbit/s."""
     return UNKNOWN if bps is None else _scaled(bps, _RATES, "bit/s")
+
+
+def brief_rate(bps: float | None) -> str:
+    """Return a rate in three digits, where rates stand in a column: 858 Mbit/s, 9.41 Gbit/s."""
+    if bps is None:
+        return UNKNOWN
+    for unit, name in _RATES:
+        if bps >= 0.9995 * unit:
+            value = bps / unit
+            return (
+                f"{value:.2f} {name}"
+                if value < 9.995
+                else f"{value:.1f} {name}"
+                if value < 99.95
+                else f"{value:.0f} {name}"
+            )
+    return f"{bps:.0f} bit/s"
 
 
 def share(part: float | None) -> str:

@@ -21,34 +21,66 @@ _LEAST_WRITTEN_BPS = 1e6
 
 @dataclass(frozen=True)
 class Doing:
-    """What a rank does while it is waited for: its name in JSON, and as a person reads it, and what helps."""
+    """What a rank does while it is waited for: its name in JSON, and as a person reads it, and what helps.
+
+    `short` is how a headline has it, `do` what to do about `{rank}`, and `command` shows or repairs it.
+    """
 
     name: str
     said: str
     advice: str
+    short: str
+    do: str
+    command: str = ""
 
 
-PAUSED = Doing("paused", "it is stopped", "find what stops it: a signal, a debugger, a suspended machine")
+PAUSED = Doing(
+    "paused",
+    "it is stopped",
+    "find what stops it: a signal, a debugger, a suspended machine",
+    "stopped",
+    "let {rank} run on; find what stops it: a signal, a debugger, a suspended machine",
+    "kill -CONT {pid}",
+)
 CPU_TAKEN = Doing(
     "cpu_taken",
     "it could run and waits for a CPU that something else has",
     "give it cores to itself: find who else runs there, look at limits of CPU and at the hypervisor's steal time",
+    "waiting for a CPU",
+    "give {rank} cores to itself: neighbours, CPU limits, steal time",
+    "pidstat -w -p {pid} 1; taskset -cp {pid}",
 )
 COMPUTE = Doing(
     "compute",
     "its passes take longer than the others'",
     "look for a slower or hotter CPU or GPU, and for uneven batches",
+    "its passes take longer",
+    "{rank}'s CPU or GPU is slower or hotter, or its batches are larger",
+    "py-spy dump --pid {pid}",
 )
-CHECKPOINT = Doing("checkpoint", "it writes to files", "write checkpoints from another thread, or on all ranks alike")
+CHECKPOINT = Doing(
+    "checkpoint",
+    "it writes to files",
+    "write checkpoints from another thread, or on all ranks alike",
+    "writing files",
+    "write {rank}'s checkpoints from another thread, or on all ranks alike",
+    "py-spy dump --pid {pid}",
+)
 DATA = Doing(
     "data",
     "it waits between its steps, as for data",
     "look at its data loading: workers, decoding, the storage behind it",
+    "waiting for data",
+    "{rank}'s data loader: workers, decoding, storage",
+    "py-spy dump --pid {pid}",
 )
 BETWEEN = Doing(
     "between_steps",
     "it takes longer between its steps: data, a checkpoint, evaluation",
     "look at what it does between backward pass and forward pass: data loading, checkpoints, logging",
+    "slow between its steps",
+    "see what {rank} does between its steps: data loading, checkpoints, logging",
+    "py-spy dump --pid {pid}",
 )
 EVERY = (PAUSED, CPU_TAKEN, COMPUTE, CHECKPOINT, DATA, BETWEEN)
 

@@ -8,9 +8,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from netprof.analysis.events.exits import Exit, find_exits
 from netprof.analysis.events.unfinished import last_state
 from netprof.analysis.events.waits import training_threads
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.advice import Advice
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.marks import Marks
@@ -32,6 +34,8 @@ class Stall:
 
     `waiting` are the processes that wait for communication, `absent` those that do not, `gone` those that have exited.
     Where all wait, `silent_first` is the one that was the first to send nothing more; None where that is not seen.
+    `stopped` are those that a signal or a debugger has stopped, by what the kernel says; `exits` is how those that are
+    gone ended.
     """
 
     since_ns: int
@@ -39,13 +43,25 @@ class Stall:
     absent: tuple[int, ...]
     gone: tuple[int, ...]
     silent_first: int | None = None
+    stopped: tuple[int, ...] = ()
+    exits: tuple[Exit, ...] = ()
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        """Whom the others wait for: what the kernel says of a process is surer than what its marks tell."""
+        return self.gone or self.stopped or (self.absent if self.waiting else ())
 
     def sentence(self, ranks: Mapping[int, int], through_ns: int, hosts: Mapping[int, Host] = _ONE_HOST) -> str:
         """Return what is known of it, for a person; `ranks` and `hosts` are the processes'."""
         lasted = f"stalled for {duration((through_ns - self.since_ns) / 1e9)}"
         waiting, absent, gone = (_names(pids, ranks, hosts) for pids in (self.waiting, self.absent, self.gone))
         if gone:
-            return f"{lasted}: {gone} has exited" + (f", and {waiting} waits for it" if waiting else "")
+            said = self.exits[0].said if self.exits else "has exited"
+            return f"{lasted}: {gone} {said}" + (f", and {waiting} waits for it" if waiting else "")
+        if self.stopped:
+            others = _names(_without(self.waiting, self.stopped), ranks, hosts)
+            whom = _names(self.stopped, ranks, hosts)
+            return f"{lasted}: {whom} is stopped (state T)" + (f", and {others} waits for it" if others else "")
         if absent and waiting:
             return f"{lasted}: {absent} has not arrived where {waiting} waits: look at what it does"
         if waiting and self.silent_first is not None:
@@ -98,8 +114,8 @@ def stall_of(
 
     `done_pid` and `done_ns` are whose iterations were done when.
     """
-    ended = set(evidence.marks.of(MarkKind.PROCESS_EXIT).pid.tolist())
-    gone = [pid for pid in pids if pid in ended]
+    ends = find_exits(evidence.marks)
+    gone = [pid for pid in pids if pid in ends]
     left = [pid for pid in pids if pid not in gone]
     if not left:
         return None
@@ -107,7 +123,9 @@ def stall_of(
     absent = _without(left, waiting)
     behind = [pid for pid in waiting if _is_behind(pid, marks, done_ns[done_pid != pid])]
     silent_first = None if absent else _silent_first(evidence, behind or waiting)
-    return Stall(since_ns, tuple(waiting), absent, tuple(gone), silent_first)
+    stopped = tuple(pid for pid in left if pid in evidence.process_counts.stopped_last())
+    exits = tuple(ends[pid] for pid in ends if pid in gone)
+    return Stall(since_ns, tuple(waiting), absent, tuple(gone), silent_first, stopped, exits)
 
 
 def _waits(pid: int, marks: Marks) -> bool:
@@ -131,9 +149,43 @@ def _silent_first(evidence: Evidence, pids: Sequence[int]) -> int | None:
     return min(last_ns, key=lambda pid: last_ns[pid]) if last_ns else None
 
 
+def headline(stall: Stall, ranks: Mapping[int, int], since: str, hosts: Mapping[int, Host] = _ONE_HOST) -> str:
+    """Return it in a few words; `since` is the time of day from which on nothing moved."""
+    begin = f"STALLED since {since}"
+    if stall.gone:
+        said = stall.exits[0].said if stall.exits else "has exited"
+        return f"{begin}: {_names(stall.gone, ranks, hosts)} {said}"
+    if stall.stopped:
+        return f"{begin}: {_names(stall.stopped, ranks, hosts)} is stopped (state T)"
+    if stall.absent and stall.waiting:
+        return f"{begin}: {_names(stall.absent, ranks, hosts)} has not arrived, the others wait"
+    if stall.waiting and stall.silent_first is not None:
+        return f"{begin}: all ranks wait, {_names([stall.silent_first], ranks, hosts)} fell silent first"
+    return f"{begin}: all ranks wait, and no byte moves" if stall.waiting else f"{begin}: no rank trains"
+
+
+def next_steps(stall: Stall, ranks: Mapping[int, int], hosts: Mapping[int, Host] = _ONE_HOST) -> tuple[Advice, ...]:
+    """Return what to do about it, with a command where one process is behind it."""
+    culprits = stall.culprits or (() if stall.silent_first is None else (stall.silent_first,))
+    if len(culprits) != 1:
+        return (Advice("compare what the ranks do: the network between them may be cut", "py-spy dump --pid PID"),)
+    pid, host = culprits[0], hosts.get(culprits[0])
+    own, name = (pid if host is None else host.pids[pid]), _names(culprits, ranks, hosts)
+    if stall.gone:
+        return (
+            Advice(f"read the log of {name}; killed by the kernel for memory?", "dmesg | grep -i 'killed process'"),
+        )
+    if stall.stopped:
+        return (Advice(f"let {name} run on, and find what stopped it: a signal, a debugger", f"kill -CONT {own}"),)
+    return (Advice(f"look at what {name} does", f"py-spy dump --pid {own}"),)
+
+
+def _conclude_stall(analysis: Analysis) -> Stall | None:
+    return None if analysis.evidence.is_recent else stall_at_end(analysis.evidence)
+
+
 def _conclude(analysis: Analysis) -> str | None:
-    evidence = analysis.evidence
-    stall = None if evidence.is_recent else stall_at_end(evidence)
+    evidence, stall = analysis.evidence, analysis.of(STALL)
     if stall is None:
         return None
     end_ns = int(evidence.recording.end_ns[-1])
@@ -154,6 +206,11 @@ def _names(pids: Sequence[int], ranks: Mapping[int, int], hosts: Mapping[int, Ho
 def _without(pids: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
     return tuple(pid for pid in pids if pid not in others)
 
+
+STALL: Section[Stall | None] = Section(
+    "stall", _conclude_stall, ("marks", "wire", "tcp", "counters"), merge=lambda parts, whole: parts[-1]
+)
+"""The stall in which a recording ends; None where the job goes on. Digests hold its sentence alone."""
 
 STALLED_AT_END = Section("stalled at end", _conclude, ("marks", "wire", "tcp"), merge=lambda parts, whole: parts[-1])
 """That a recording ends in a stall, and who waits for whom then; None where the job goes on."""

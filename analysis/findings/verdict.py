@@ -1,4 +1,4 @@
-"""The first sentence of the report: what the job waits for most, and what to do about it, read off the account."""
+"""The first sentence of the report: a family, who or what, how much of a step it costs, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,34 +7,39 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from netprof.analysis.account.causes import (
-    HOST,
-    LATE_RANK,
-    LINK_FULL,
-    LOSS,
-    OTHER_TRAFFIC,
-    TRANSPORT,
-    UNSEEN,
-)
+from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, TRANSPORT, UNSEEN
+from netprof.analysis.account.held_up import Kind
+from netprof.analysis.events.exits import Exit, clock_time
+from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding
+from netprof.analysis.findings.cause_words import CAUSE_WORDS, Family, HeldUpSteps, Told, fitted
+from netprof.analysis.findings.exits import EXITS
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL
-from netprof.analysis.findings.stall import STALLED_AT_END
+from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.stall import STALL, STALLED_AT_END, next_steps
+from netprof.analysis.findings.stall import headline as stall_headline
+from netprof.analysis.findings.step import Step, mean_step
+from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.stragglers_finding import Straggler, StragglersFinding
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_finding import CauseShare, WaitingFinding
-from netprof.analysis.inference.sources import InferredSummary
+from netprof.analysis.findings.waiting_words import Blame
 from netprof.analysis.section import Analysis, Section
-from netprof.units import duration, percent
+from netprof.units import duration, milliseconds, percent
 
 EXPOSED_MATTERS = 0.10
-"""Exposed communication below this share of all time: the job is compute-bound."""
-EXPOSED_RULES = 0.50
-"""From this share on the job is communication-bound, between the two it is partly so."""
+"""Waiting below this share of all time: the job computes."""
 SECOND_MATTERS = 0.20
-"""Share of the waiting from which on the second cause is named too."""
+"""Share of what the first cause costs from which on the second one is named too."""
+WARM = 10
+"""Steps from which on a verdict stands."""
+_LEAST_COST_S = 1e-4
+_SLOWER = 1.5
+"""How many times as fast all other links are from which on one is called slow."""
 
 
 class Case(Enum):
@@ -55,140 +60,329 @@ class Case(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The case and its sentence, which names the numbers that it rests on, and what to do next ("": nothing).
+    """What holds the job up, if anything: a headline of at most 78 columns, one sentence, and what to do next.
 
-    `link` is the one that was busiest while gradients waited, or else over all; None without traffic.
+    `step` is what all its numbers are parts of; None where the phases of a step are not known. `steps` were seen, and
+    `once` says that the cause happened once. `link` was the busiest one while gradients waited, or else over all.
+    `page` is the page of the documentation on it.
     """
 
     case: Case
+    family: Family
+    headline: str
     sentence: str
-    advice: str = ""
+    next: tuple[Advice, ...] = ()
+    step: Step | None = None
+    steps: int = 0
+    once: bool = False
+    page: str = ""
     link: LinkSummary | None = None
 
     @property
     def text(self) -> str:
-        """All of it in one sentence."""
-        return f"{self.sentence}: {self.advice}" if self.advice else self.sentence
+        """The headline and its sentence in one."""
+        return f"{self.headline}; {self.sentence}" if self.sentence else self.headline
+
+    @property
+    def advice(self) -> str:
+        """What to do first; "" for nothing."""
+        return self.next[0].text if self.next else ""
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether fewer steps were seen than a verdict needs to stand."""
+        return 0 < self.steps < WARM
 
 
-def judge(
-    iterations: IterationsFinding,
-    waiting: WaitingFinding | None,
-    links: Sequence[LinkSummary],
-    *,
-    only_enqueues: bool = False,
-    bounds: BoundsFinding | None = None,
-) -> Verdict:
-    """Judge the job by the largest cause of its waiting.
+@dataclass(frozen=True)
+class Grounds:
+    """What a verdict rests on: findings of other sections, and for how long was recorded, seconds."""
 
-    `only_enqueues` says that the job's collectives run where the host does not see them (NCCL), and `bounds` what is
-    known of the waiting all the same.
-    """
-    busy = [link for link in links if link.moved_bytes > 0]
-    busiest = max(busy, key=lambda link: (link.waiting_utilization or 0.0, link.moved_bytes), default=None)
+    iterations: IterationsFinding
+    waiting: WaitingFinding | None
+    links: Sequence[LinkSummary]
+    stragglers: StragglersFinding | None = None
+    bounds: BoundsFinding | None = None
+    only_enqueues: bool = False
+    recorded_s: float = 0.0
+
+
+def judge(grounds: Grounds) -> Verdict:
+    """Judge the job by the cause that costs most of a step."""
+    waiting, bounds, iterations = grounds.waiting, grounds.bounds, grounds.iterations
     if waiting is None and bounds is not None and bounds.is_known:
-        return replace(_within_bounds(bounds, busy), link=busiest)
-    if waiting is None and (not only_enqueues or iterations.durations is None):
-        return replace(_without_iterations(busy, iterations.inferred), link=busiest)
-    if waiting is None or only_enqueues:
-        return Verdict(Case.UNSEEN, _on_gpus(busy), link=busiest)
-    if waiting.exposed_share < EXPOSED_MATTERS or not waiting.causes:
-        return Verdict(Case.COMPUTE_BOUND, compute_bound(waiting.exposed_share, busy), link=busiest)
-    first, *others = waiting.causes
-    bound = "communication-bound" if waiting.exposed_share >= EXPOSED_RULES else "partly communication-bound"
-    waits = f"{percent(waiting.exposed_share)} of all time the job only waits"
-    sentence = f"{bound}: {waits}; {first.sentence}{_gain(first, waiting)}"
-    if others and others[0].share >= SECOND_MATTERS:
-        sentence += f"; {others[0].sentence}"
-    return Verdict(Case(first.cause.name), sentence, first.advice, busiest)
+        return _within_bounds(bounds, grounds)
+    if waiting is None and (not grounds.only_enqueues or iterations.durations is None):
+        return _without_iterations(grounds)
+    if waiting is None or grounds.only_enqueues:
+        return Verdict(
+            Case.UNSEEN,
+            Family.UNSEEN,
+            "WAITING UNKNOWN: NCCL only enqueues collectives, the host does not see them",
+            _usage(grounds.links),
+            (Advice("record a torch profile of some steps: --kineto 10"),),
+            page="unseen",
+        )
+    step = mean_step(iterations, waiting)
+    if waiting.exposed_share < EXPOSED_MATTERS or not waiting.causes or step is None:
+        return _compute(waiting.exposed_share, grounds, step)
+    return _of_causes(waiting, step, grounds)
 
 
-def _within_bounds(found: BoundsFinding, busy: Sequence[LinkSummary]) -> Verdict:
+def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict:
+    costs = {each.cause: step.cost_s(each) for each in waiting.causes}
+    first, *others = sorted(waiting.causes, key=lambda each: (-costs[each.cause], -each.ns))
+    tolds = {each.cause: _told(each, waiting, step.seconds, costs[each.cause], grounds) for each in waiting.causes}
+    told, words = tolds[first.cause], CAUSE_WORDS[first.cause]
+    for each in waiting.causes:
+        step = step.naming(each, tolds[each.cause].named, tolds[each.cause].own_part)
+    without_s = max(step.seconds - told.costs_s * told.own_part, 0.0)
+    sentence = f"without that a step takes {milliseconds(without_s)} instead of {milliseconds(step.seconds)}"
+    next_steps = words.next(told)
+    for each in others[:1]:
+        cost_s = costs[each.cause]
+        if cost_s >= SECOND_MATTERS * told.costs_s and cost_s > _LEAST_COST_S:
+            sentence += f"; {each.cause.title} costs {milliseconds(cost_s)} of it"
+            next_steps = next_steps + CAUSE_WORDS[each.cause].next(tolds[each.cause])
+    return Verdict(
+        Case(first.cause.name),
+        words.family,
+        fitted(words.headline(told)),
+        sentence,
+        tuple(next_steps),
+        step,
+        step.steps,
+        told.often is not None and told.often.is_once,
+        words.page,
+        busiest(grounds.links),
+    )
+
+
+def _told(each: CauseShare, waiting: WaitingFinding, step_s: float, costs_s: float, grounds: Grounds) -> Told:
+    who = waiting.made_of.blames.get(each.cause, Blame())
+    straggler, rates_bps = _straggler(each, who, grounds.stragglers), _rates(who, grounds.links)
+    return Told(
+        each,
+        who,
+        step_s,
+        costs_s,
+        len(waiting.by_rank),
+        doing=None if straggler is None else straggler.doing,
+        often=None if straggler is None or grounds.stragglers is None else _often(straggler, grounds.stragglers),
+        pid=_pid(straggler, who, waiting),
+        alone=who.alone or _is_slower(rates_bps, len(who.ranks)) or _holds_up(who, grounds.stragglers),
+        links=sum(link.line_rate_bps is not None and link.moved_bytes > 0 for link in grounds.links),
+        rates_bps=rates_bps,
+    )
+
+
+def _straggler(each: CauseShare, who: Blame, found: StragglersFinding | None) -> Straggler | None:
+    """Return the straggler that is behind a cause; None where that names none that surely holds the job up."""
+    if found is None or each.cause not in (LATE_RANK, HOST):
+        return None
+    alike = (one for one in found.stragglers if one.kind is Kind.RANK and one.who.label == who.label)
+    return next(alike, None)
+
+
+def _often(straggler: Straggler, found: StragglersFinding) -> HeldUpSteps:
+    return HeldUpSteps(straggler.iterations, found.iterations, straggler.held_ns / 1e9)
+
+
+def _pid(straggler: Straggler | None, who: Blame, waiting: WaitingFinding) -> int | None:
+    """Return the process behind a cause by its own host's number; None where several hosts may number others so."""
+    if who.rank is None or " on " in who.label:
+        return None
+    if straggler is not None and straggler.who.pid is not None:
+        return straggler.who.pid
+    return next((rank.pid for rank in waiting.by_rank if rank.rank == who.rank), None)
+
+
+def _rates(who: Blame, links: Sequence[LinkSummary]) -> tuple[float | None, float | None]:
+    """Return the line rate of the link that is named, and the lowest of the other ones that carry the job's bytes."""
+    if who.link is None:
+        return None, None
+    own = [each for each in links if each.device == who.link and each.ranks == who.ranks]
+    others = [each.line_rate_bps for each in links if each not in own and each.line_rate_bps and each.moved_bytes > 0]
+    return (own[0].line_rate_bps if own else None), min(others, default=None)
+
+
+def _is_slower(rates_bps: tuple[float | None, float | None], ranks: int) -> bool:
+    """Say whether one rank's link is slower than all others."""
+    own_bps, others_bps = rates_bps
+    return ranks == 1 and bool(own_bps and others_bps) and (others_bps or 0.0) > _SLOWER * (own_bps or 0.0)
+
+
+def _holds_up(who: Blame, found: StragglersFinding | None) -> bool:
+    """Say whether a link is one that surely holds the others up."""
+    links = () if found is None else (one.who for one in found.stragglers if one.kind is Kind.LINK)
+    return any((one.link, one.ranks) == (who.link, who.ranks) for one in links)
+
+
+def busiest(links: Sequence[LinkSummary]) -> LinkSummary | None:
+    """Return the link that was busiest while gradients waited, or else over all; None without traffic."""
+    busy = [link for link in links if link.moved_bytes > 0]
+    return max(busy, key=lambda link: (link.waiting_utilization or 0.0, link.moved_bytes), default=None)
+
+
+def _within_bounds(found: BoundsFinding, grounds: Grounds) -> Verdict:
     """Judge by what both bounds say; where they disagree, that is said."""
     low, high = found.shares
     why = "NCCL only enqueues" if found.on_gpu else "no mark tells when a collective is done"
-    waits = f"{found.said} of all time the job waits for communication (bounds: {why})"
+    bounds = f"waiting is known within bounds: {why}"
+    link = busiest(grounds.links)
+    steps = max(found.counted.of_pid.values(), default=0)
     if high < EXPOSED_MATTERS or not found.most.causes:
-        usage = _busiest_usage(busy)
-        return Verdict(Case.COMPUTE_BOUND, f"compute-bound: {waits}{f', and {usage}' if usage else ''}")
-    if low < EXPOSED_MATTERS:
-        return Verdict(Case.UNSEEN, f"perhaps communication-bound: {waits}")
-    bound = "communication-bound" if low >= EXPOSED_RULES else "at least partly communication-bound"
+        headline = f"COMPUTE: the job waits {found.said} of the time"
+        return Verdict(Case.COMPUTE_BOUND, Family.COMPUTE, headline, bounds, steps=steps, page="compute", link=link)
+    exact = Advice("a torch profile of some steps gives exact times: --kineto 10, or report --with-kineto FILE")
     first = found.sure_cause
-    if first is None:
-        return Verdict(Case.UNSEEN, f"{bound}: {waits}; for what most of all, the bounds do not tell")
-    return Verdict(Case(first.cause.name), f"{bound}: {waits}; of that at most, {first.sentence}", first.advice)
+    if low < EXPOSED_MATTERS or first is None:
+        headline = f"WAITS {found.said} of the time: the bounds do not tell for what most"
+        return Verdict(Case.UNSEEN, Family.UNSEEN, headline, bounds, (exact,), None, steps, page="unseen", link=link)
+    words, ranks = CAUSE_WORDS[first.cause], max(1, len(found.most.by_rank))
+    each_s = max(1, len(found.most.made_of.by_iteration_ns)) * 1e9
+    costs_s = first.saves_s * 1e9 / each_s or first.ns / ranks / each_s
+    told = _told(first, found.most, found.most.window_ns / ranks / each_s, costs_s, grounds)
+    sentence = f"at most: the job waits {found.said} of the time, and {bounds}"
+    headline = fitted(words.headline(told))
+    advice = (*words.next(told), exact)
+    return Verdict(
+        Case(first.cause.name), words.family, headline, sentence, advice, None, steps, False, words.page, link
+    )
 
 
-def _gain(cause: CauseShare, waiting: WaitingFinding) -> str:
-    """Say what the job would gain without the cause."""
-    longest_ns = max(rank.window_ns for rank in waiting.by_rank)
-    return f" (without that, at most {percent(cause.saves_s * 1e9 / longest_ns)} less time)" if longest_ns else ""
+def _compute(share: float, grounds: Grounds, step: Step | None) -> Verdict:
+    headline = f"COMPUTE: the job waits {percent(share)} of the time"
+    gains = f"a faster network would gain at most {milliseconds(step.waits_s)} of a step" if step is not None else ""
+    usage = _usage(grounds.links)
+    return Verdict(
+        Case.COMPUTE_BOUND,
+        Family.COMPUTE,
+        headline,
+        "; ".join(filter(None, (gains, usage))),
+        (Advice("profile the computation, not the network", "py-spy top --pid PID"),),
+        step,
+        0 if step is None else step.steps,
+        page="compute",
+        link=busiest(grounds.links),
+    )
 
 
-def compute_bound(exposed: float, busy: Sequence[LinkSummary] = ()) -> str:
+def compute_bound(exposed: float) -> str:
     """Say that a job hardly waits: `exposed` is the share of all time in which it does."""
-    text = f"compute-bound: only {percent(exposed)} of all time the job only waits for communication"
-    if usage := _busiest_usage(busy):
-        text += f", and {usage}"
-    return f"{text}: a faster network would gain at most those {percent(exposed)}"
+    return f"COMPUTE: the job waits {percent(exposed)} of the time; a faster network would gain at most that"
 
 
-def _on_gpus(busy: Sequence[LinkSummary]) -> str:
-    text = "the collectives run on GPUs: NCCL only enqueues them, so what the ranks wait for is not seen from the host"
-    return f"{text}; {usage}" if (usage := _busiest_usage(busy)) else text
-
-
-def _busiest_usage(busy: Sequence[LinkSummary]) -> str:
+def _usage(links: Sequence[LinkSummary]) -> str:
     """Say how busy the busiest link is in the mean; nothing where no line rate is known."""
-    rated = [(max(link.utilization_tx or 0, link.utilization_rx or 0), link) for link in busy if link.line_rate_bps]
+    busy = [link for link in links if link.moved_bytes > 0 and link.line_rate_bps]
+    rated = [(max(link.utilization_tx or 0, link.utilization_rx or 0), link) for link in busy]
     if not rated:
         return ""
     usage, link = max(rated, key=lambda pair: pair[0])
     return f"{link.name} averages {percent(usage)} of line rate"
 
 
-def _inferred(found: InferredSummary) -> str:
-    return (
-        f"{found.count} iterations of {duration(found.period_s)} are inferred from {found.method} (confidence "
-        f"{found.confidence:.2f}), their phases are unknown"
-    )
-
-
-def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary | None) -> Verdict:
+def _without_iterations(grounds: Grounds) -> Verdict:
+    busy = [link for link in grounds.links if link.moved_bytes > 0]
+    seen = f"in {duration(grounds.recorded_s)}" if grounds.recorded_s else "in the recording"
+    doctor = Advice("check that the processes train and that their framework can be read", "netprof doctor PID")
     if not busy:
-        return Verdict(Case.NO_DATA, "nothing to judge: neither iterations nor traffic of the job were seen")
-    text = "iterations are unknown (no DDP marks)" if inferred is None else _inferred(inferred)
-    link = max(busy, key=lambda link: max(link.utilization_tx or 0.0, link.utilization_rx or 0.0))
-    known = [u for u in (link.utilization_tx, link.utilization_rx) if u is not None]
-    if not known:
         return Verdict(
-            Case.ITERATIONS_UNKNOWN,
-            f"{text} and so is the line rate of {link.name}: only bytes per flow can be shown",
+            Case.NO_DATA,
+            Family.UNKNOWN,
+            f"TOO LITTLE SEEN: neither a step nor a byte of the job {seen}",
+            "nothing to judge: neither iterations nor traffic of the job were seen",
+            (doctor,),
+            page="too-little-seen",
         )
+    inferred = grounds.iterations.inferred
+    if inferred is None:
+        headline, how = f"TOO LITTLE SEEN: no step ended {seen}", "iterations are unknown (no DDP marks)"
+        if grounds.iterations.count:
+            how = "no whole iteration was recorded"
+    else:
+        headline = f"TOO LITTLE SEEN: steps of {milliseconds(inferred.period_s)}, but no marks of their phases"
+        how = (
+            f"{inferred.count} iterations of {duration(inferred.period_s)} are inferred from {inferred.method} "
+            f"(confidence {inferred.confidence:.2f}), their phases are unknown"
+        )
+    usage = _usage(busy) or "the line rate is unknown too: only bytes per flow can be shown"
     return Verdict(
         Case.ITERATIONS_UNKNOWN,
-        f"{text}, so nothing can be said about what the job waits for; {link.name} averages {percent(max(known))} "
-        "of line rate over the recording",
+        Family.UNKNOWN,
+        fitted(headline),
+        f"{how}; {usage}",
+        (doctor,),
+        steps=0 if inferred is None else inferred.count,
+        page="too-little-seen",
+        link=busiest(grounds.links),
     )
 
 
 def _conclude(analysis: Analysis) -> Verdict:
     found = judge(
-        analysis.of(ITERATIONS),
-        analysis.of(WAITING),
-        analysis.of(LINKS),
-        only_enqueues=analysis.of(NCCL).only_enqueues,
-        bounds=analysis.of(BOUNDS),
+        Grounds(
+            analysis.of(ITERATIONS),
+            analysis.of(WAITING),
+            analysis.of(LINKS),
+            analysis.of(STRAGGLERS),
+            analysis.of(BOUNDS),
+            analysis.of(NCCL).only_enqueues,
+            analysis.of(RECORDED).total_ns / 1e9,
+        )
     )
     sentence = analysis.of(STALLED_AT_END)
-    if sentence is None:
-        return found
-    return replace(found, case=Case.STALLED, sentence=f"{sentence} (when the recording ended)", advice="")
+    if sentence is not None:
+        return _stalled(found, sentence, analysis)
+    ended = analysis.of(EXITS).ended if EXITS in analysis.sections else ()
+    crash = next((each.exit for each in ended if each.is_crash), None)
+    return found if crash is None else _killed(found, crash, analysis)
+
+
+def _stalled(found: Verdict, sentence: str, analysis: Analysis) -> Verdict:
+    """Return the verdict on a job that stands still when its recording ends; of digests only its sentence is known."""
+    headline, steps = f"STALLED when the recording ended: {sentence.partition(': ')[2]}", ()
+    if STALL in analysis.sections and (stall := analysis.of(STALL)) is not None:
+        evidence = analysis.evidence
+        since = clock_time(analysis.meta, stall.since_ns)
+        headline = stall_headline(stall, evidence.ranks, since, evidence.host_of)
+        return _of_a_stall(found, headline, sentence, next_steps(stall, evidence.ranks, evidence.host_of))
+    return _of_a_stall(found, headline, sentence, steps)
+
+
+def _killed(found: Verdict, crash: Exit, analysis: Analysis) -> Verdict:
+    """Return the verdict on a job of which a rank was killed: nothing else about it matters as much."""
+    rank, at = analysis.evidence.ranks.get(crash.pid), clock_time(analysis.meta, crash.time_ns)
+    name = f"pid {crash.pid}" if rank is None else f"rank {rank} (pid {crash.pid})"
+    headline = f"STALLED since {at}: {name} {crash.said}"
+    log = Advice(f"read the log of {name}; killed by the kernel for memory?", "dmesg | grep -i 'killed process'")
+    return _of_a_stall(found, headline, f"until then: {found.headline}", (log,))
+
+
+def _of_a_stall(found: Verdict, headline: str, sentence: str, steps: tuple[Advice, ...]) -> Verdict:
+    return replace(
+        found,
+        case=Case.STALLED,
+        family=Family.STALLED,
+        headline=fitted(headline),
+        sentence=sentence,
+        next=steps,
+        page="stalled",
+    )
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:
-    return {"verdict": verdict.text, "verdict_case": verdict.case.value}
+    return {
+        "verdict": verdict.text,
+        "verdict_case": verdict.case.value,
+        "family": verdict.family.value,
+        "headline": verdict.headline,
+        "sentence": verdict.sentence,
+        "next": [{"text": each.text, "command": each.command or None} for each in verdict.next],
+        "seen": {"steps": verdict.steps, "once": verdict.once, "warming_up": verdict.is_warming_up},
+        "step": None if verdict.step is None else verdict.step.document(),
+    }
 
 
 VERDICT = Section("verdict", _conclude, document=_document)

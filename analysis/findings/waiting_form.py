@@ -57,11 +57,9 @@ def worth_doing(finding: WaitingFinding | None) -> tuple[CauseShare, ...]:
 
 
 def _sentences(causes: Sequence[CauseShare]) -> Iterator[tuple[str, str]]:
-    """Yield what to do about the causes that are not negligible; what happened is the verdict's for the first."""
+    """Yield what happened and what to do about it, of the causes that are not negligible."""
     for number, each in enumerate(causes):
-        if number == 0:
-            yield each.cause.short, f"→ {each.advice}"
-        elif each.share >= _TOLD:
+        if number == 0 or each.share >= _TOLD:
             yield each.cause.short, f"{each.sentence} → {each.advice}"
 
 

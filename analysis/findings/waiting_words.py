@@ -24,11 +24,14 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.doing import Doing
 from netprof.analysis.findings.port_reports import port_reason
 from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason, transport_reason
+from netprof.analysis.tables.columns import Float64, Int64
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, merge, union
 from netprof.schema import TRANSMIT
 from netprof.units import duration, percent, rate
 
+_ALIKE = 0.5
+"""Share of what the first one is behind, from which on another one is named with it."""
 ALONE = 0.8
 """Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
 
@@ -55,6 +58,7 @@ class Blame:
     alone: bool = False
     detail: str = ""
     reason: Reason = NO_CLOCKS
+    advice: str = ""
 
 
 def blame(evidence: Evidence) -> dict[Cause, Blame]:
@@ -108,13 +112,20 @@ def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
     if len(stretches) == 0:
         return None
     pids, index = np.unique(stretches.culprit, return_inverse=True)
-    lengths = np.bincount(index, weights=stretches.length_ns)
+    lengths = np.bincount(index, weights=stretches.length_ns).astype(np.float64)
     pid = int(pids[np.argmax(lengths)])
     rank = evidence.ranks.get(pid)
     host = evidence.host_of.get(pid)
     own = pid if host is None else host.pids[pid]
     label = (f"process {own}" if rank is None else f"rank {rank}") + (f" on {host.name}" if host is not None else "")
-    return Blame(label, float(lengths.max() / lengths.sum()), rank=rank)
+    part = float(lengths.max() / lengths.sum())
+    return Blame(label, part, rank=rank, ranks=() if part >= ALONE else _alike(pids, lengths, evidence))
+
+
+def _alike(pids: Int64, lengths: Float64 | Int64, evidence: Evidence) -> tuple[int, ...]:
+    """Return the ranks that are behind about as much of a cause as the first one: to name one of them would be luck."""
+    alike = pids[lengths >= _ALIKE * lengths.max()].tolist()
+    return tuple(sorted(evidence.ranks[pid] for pid in alike if pid in evidence.ranks))
 
 
 def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blame | None:

@@ -15,6 +15,7 @@ from netprof.cli.diff import diff
 from netprof.cli.digest import digest
 from netprof.cli.doctor import doctor
 from netprof.cli.ending import end_orderly
+from netprof.cli.explain import explain
 from netprof.cli.live import live
 from netprof.cli.report import report, with_formats
 from netprof.cli.run import run
@@ -46,6 +47,7 @@ app.command()(digest)
 app.command()(timeline)
 app.command()(capture)
 app.command()(doctor)
+app.command()(explain)
 
 
 @dataclass

@@ -80,6 +80,7 @@ NoCommandLine = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.")]
+Full = Annotated[bool, typer.Option("--full", help="Print everything, not just the first screen.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
@@ -118,6 +119,7 @@ def print_report(
     console: Console,
     baseline_s: float | None = None,
     json_file: Target | None = None,
+    full: bool = False,
 ) -> None:
     """Analyze a trace and print the report, and write it to `json_file` too. Raises NetprofError, OSError.
 
@@ -133,10 +135,10 @@ def print_report(
         from netprof.views.reporters import by_name
 
         write(by_name("json"), Report(analysis, reader), json_file)
-    show(analysis, as_json=as_json, console=console)
+    show(analysis, as_json=as_json, console=console, full=full)
 
 
-def show(analysis: Analysis, *, as_json: bool, console: Console) -> None:
+def show(analysis: Analysis, *, as_json: bool, console: Console, full: bool = False) -> None:
     """Print a report, as JSON or for a person. Raises OSError."""
     if as_json:
         from netprof.views.json_report import to_json
@@ -146,4 +148,4 @@ def show(analysis: Analysis, *, as_json: bool, console: Console) -> None:
     else:
         from netprof.views.console import render
 
-        render(analysis, console)
+        render(analysis, console, full=full)

@@ -14,7 +14,7 @@ from netprof.cli.baseline import read_baseline
 from netprof.cli.digest import Scheduler, digests_named
 from netprof.cli.outputs import output
 from netprof.cli.reading import Bar, analyzed
-from netprof.cli.recording import Json, print_report, show
+from netprof.cli.recording import Full, Json, print_report, show
 from netprof.cli.traces import OnlyHosts, TracesOrDigests, open_traces
 from netprof.errors import UsageError
 from netprof.views.printed import say, standard_error
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 def report(
     traces: TracesOrDigests,
     as_json: Json = False,
+    full: Full = False,
     out: Annotated[
         list[Path] | None,
         output("--out", "-o", metavar="FILE", help="Write a file; its suffix says the format. May be repeated."),
@@ -62,13 +63,14 @@ def report(
                 "--with-kineto needs the traces", "report them, or digest a job that was asked for profiles"
             )
         how = {"baseline_s": read_baseline(baseline), "scheduler": scheduler, "only_some": bool(hosts)}
-        _report_digests(sources, targets if wanted or out else [], as_json, force, how)
+        _report_digests(sources, targets if wanted or out else [], as_json, full, force, how)
         return
     if not wanted and not out:
         from netprof.views.printed import standard_output
 
         reader = _opened(traces, hosts or (), with_kineto or ())
-        print_report(reader, as_json=as_json, console=standard_output(), baseline_s=read_baseline(baseline))
+        how_s = read_baseline(baseline)
+        print_report(reader, as_json=as_json, console=standard_output(), baseline_s=how_s, full=full)
         return
     _write(traces, hosts or (), targets, force, baseline, with_kineto or ())
 
@@ -126,6 +128,7 @@ def _report_digests(
     sources: Sequence[Source],
     targets: list[tuple[Reporter, Path]],
     as_json: bool,
+    full: bool,
     force: bool,
     how: Mapping[str, Any],
 ) -> None:
@@ -148,7 +151,7 @@ def _report_digests(
     if not targets:
         from netprof.views.printed import standard_output
 
-        show(analysis, as_json=as_json, console=standard_output())
+        show(analysis, as_json=as_json, console=standard_output(), full=full)
     _write_all(places, Report(analysis, None))
 
 

@@ -1,25 +1,39 @@
-"""The report on a terminal of any width from 40 columns: the verdict first, then what it rests on."""
+"""The report on a terminal of any width from 40 columns: the first screen, and everything else on request."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from netprof.analysis import Analysis
-from netprof.analysis.findings.recorded import RECORDED
-from netprof.analysis.findings.scaling import SCALING
-from netprof.analysis.findings.verdict import VERDICT
-from netprof.units import count, duration
+from netprof.analysis.findings.first_screen import FirstScreen, first_screen
+from netprof.analysis.form import Grid, Pairs
 from netprof.views.colours import terminal_style
-from netprof.views.console_form import bullets, print_part, title
+from netprof.views.console_form import bullets, pairs, print_part, show, title
 from netprof.views.safe import safe_text
 
 _LONGEST_NOTE = 400
+_MORE = (
+    ("everything", "--full"),
+    ("pictures", "--html run.html"),
+    ("a word", "netprof explain WORD"),
+    ("compare", "netprof diff A B"),
+    ("predict", "netprof whatif"),
+)
 
 
-def render(analysis: Analysis, console: Console) -> None:
-    """Print the report of `analysis`. Text from the trace is escaped and never read as markup."""
-    _verdict(analysis, console)
+def render(analysis: Analysis, console: Console, *, full: bool = False) -> None:
+    """Print the report of `analysis`, `full` or its first screen. Text from the trace is escaped, never markup."""
+    first = first_screen(analysis)
+    _verdict(first, console)
+    if not full:
+        for part in first.parts:
+            _brief(part.bodies, console)
+        _more(console)
+        return
     for section in analysis.sections:
         for part in analysis.parts(section):
             if not part.detail:
@@ -27,18 +41,34 @@ def render(analysis: Analysis, console: Console) -> None:
     notes = [Text(safe_text(note, _LONGEST_NOTE)) for note in analysis.notes]
     bullets(console, [(Text("!", style="yellow"), note) for note in notes])
     if analysis.definitions:
-        title(console, "Definitions", "in full in --json")
+        title(console, "Definitions", "in full: netprof explain WORD")
     meanings = [Text(f"{d.term}: ", style="bold dim") + Text(d.footnote, style="dim") for d in analysis.definitions]
     bullets(console, [(Text("·", style="dim"), meaning) for meaning in meanings])
 
 
-def _verdict(analysis: Analysis, console: Console) -> None:
-    verdict, scaling = analysis.of(VERDICT), analysis.of(SCALING)
-    console.print(Text(safe_text(verdict.text, 1000), style=f"bold {terminal_style(verdict.case.value)}"))
-    about = [safe_text(analysis.meta.host), f"{duration(analysis.of(RECORDED).total_ns / 1e9)} recorded"]
-    world_size = analysis.evidence.world_size
-    if world_size is not None:
-        about.append(count(world_size, "rank"))
-    if scaling is not None:
-        about.append(f"scaling factor {scaling.factor:.2f} ({scaling.about})")
-    console.print(Text(" · ".join(about), style="dim"))
+def _verdict(first: FirstScreen, console: Console) -> None:
+    verdict = first.verdict
+    console.print(Text(safe_text(verdict.headline, 200), style=f"bold {terminal_style(verdict.case.value)}"))
+    if verdict.sentence:
+        console.print(Padding(Text(safe_text(verdict.sentence, 400)), (0, 0, 0, 2)))
+    pairs(console, first.advice)
+
+
+def _brief(bodies: Sequence[Grid | Pairs], console: Console) -> None:
+    console.print()
+    for body in bodies:
+        if isinstance(body, Grid):
+            show(console, body.shortened())
+        else:
+            pairs(console, body)
+
+
+def _more(console: Console) -> None:
+    console.print()
+    line = Text()
+    for name, how in _MORE:
+        added = Text(f"{name}: ", style="dim") + Text(how)
+        if line and line.cell_len + 3 + added.cell_len > console.width:
+            break
+        line = line + Text("   " if line else "") + added
+    console.print(line)

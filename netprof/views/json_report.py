@@ -10,7 +10,20 @@ utilizations are fractions of 1. **null means unknown**, never zero. Keys are on
 | `still_recording` | true: a recorder is at work on the trace, and this is the report so far |
 | `recording_s`, `bin_s` | length of the recording, width of a time bin |
 | `world_size` | number of ranks of the job |
-| `verdict` | the conclusion in one sentence |
+| `verdict` | `headline` and `sentence` in one |
+| `family` | held_up, network, compute, stalled, unseen or unknown: what costs most of a step |
+| `headline` | the verdict in at most 78 columns |
+| `sentence` | what a step takes without that, and what costs most after it |
+| `next[].text`, `.command` | what to do, the most helpful first, and a command that does or confirms it, or null |
+| `seen.steps`, `.once`, `.warming_up` | steps that the verdict rests on; whether the cause happened once; whether \
+they are too few |
+| `step.seconds`, `.steps`, `.ranks` | the mean step, how many were seen, of how many ranks; null: phases unknown |
+| `step.parts[].name`, `.title`, `.seconds`, `.share`, `.saves_s`, `.who` | a phase of computing, or waiting by \
+cause; add up to the step. `saves_s` is how much shorter a step is without it, `who` is behind it; null: unknown |
+| `collectives_by_size[].kind`, `.bytes`, `.count`, `.ranks`, `.time_s`, `.{algorithm,bus}_bandwidth_bps` | \
+collectives whose sizes share a power of two: mean size and time, count over all ranks |
+| `exits[].rank`, `.pid`, `.time_ns`, `.signal`, `.code` | ranks that ended, by which signal or with which exit code |
+| `stops[].rank`, `.pid`, `.begin_ns`, `.length_s` | times in which a rank was stopped (state T) |
 | `verdict_case` | its kind: no_data, iterations_unknown, compute_bound, stalled, or the largest cause of waiting: \
 late_rank, link_full, other_traffic, loss, transport, host, unseen |
 | `iterations.count` | whole iterations of the rank that has the most; null: no marks |

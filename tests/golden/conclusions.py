@@ -76,6 +76,7 @@ def documents(name: str) -> Documents:
         "in pieces": changes(whole, _of(lambda: analyze(reader, size=_PIECES))),
         "by digests": changes(whole, _of(lambda: _digested(analysis, reader))),
         "console": _console(analysis),
+        "full": _console(analysis, full=True),
         "live": _live(name),
         "page": _page(analysis),
         "tables": _tables(analysis, reader),
@@ -102,10 +103,10 @@ def _digested(analysis: Analysis, reader: TraceSource) -> Analysis:
         return analyze_digests(digests_in(Path(folder)))
 
 
-def _console(analysis: Analysis) -> list[str]:
-    """Return the lines of the report on a terminal, with its escapes."""
+def _console(analysis: Analysis, *, full: bool = False) -> list[str]:
+    """Return the lines of the report on a terminal, with its escapes: the first screen, or all of it."""
     file, console = _terminal()
-    render(analysis, console)
+    render(analysis, console, full=full)
     return file.getvalue().splitlines()
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from golden.conclusions import EXPECTED, MISSING, Documents, changes, documents
 
-_PARTS = ("report", "in pieces", "by digests", "tables", "perfetto", "page", "console", "live")
+_PARTS = ("report", "in pieces", "by digests", "tables", "perfetto", "page", "console", "full", "live")
 """In the order in which differences are printed: what others follow from comes first."""
-_SCREENS = ("console", "live")
+_SCREENS = ("console", "full", "live")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _TOLERANCE = 1e-8
 """Nine digits are kept: the last one may be rounded otherwise on another CPU."""

@@ -67,9 +67,9 @@ def port_job(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 @pytest.mark.core
 def test_a_full_port_is_what_the_job_waits_for(port_job: Callable[..., dict[str, Any]]) -> None:
     report = port_job()
-    assert report["verdict_case"] == "link_full", report["verdict"]
-    assert "mlx5_" in report["verdict"]
-    assert "seen every" in report["verdict"]
+    assert report["verdict_case"] == "link_full", report["waiting"]["causes"][0]["sentence"]
+    assert "mlx5_" in report["waiting"]["causes"][0]["sentence"]
+    assert "seen every" in report["waiting"]["causes"][0]["sentence"]
     ports = [link for link in report["links"] if link["device"].startswith("mlx5_")]
     assert [link["ranks"] for link in sorted(ports, key=lambda link: link["device"])] == [[0], [1]]
     iterations = report["iterations"]["count"]
@@ -83,8 +83,8 @@ def test_a_full_port_is_what_the_job_waits_for(port_job: Callable[..., dict[str,
 
 def test_congestion_that_a_port_reports_is_why(port_job: Callable[..., dict[str, Any]]) -> None:
     report = port_job("--congested", gbit=4.0, at=0.25)
-    assert report["verdict_case"] == "transport", report["verdict"]
-    assert "CNP" in report["verdict"]
+    assert report["verdict_case"] == "transport", report["waiting"]["causes"][0]["sentence"]
+    assert "CNP" in report["waiting"]["causes"][0]["sentence"]
     (cnp,) = (counter for counter in report["counters"] if counter["name"] == "cnp_received")
     assert cnp["total"] > 0
     assert cnp["source"] == "RDMA ports"
@@ -92,6 +92,6 @@ def test_congestion_that_a_port_reports_is_why(port_job: Callable[..., dict[str,
 
 def test_without_a_port_it_is_unseen(port_job: Callable[..., dict[str, Any]]) -> None:
     report = port_job("--no-port")
-    assert report["verdict_case"] == "unseen", report["verdict"]
+    assert report["verdict_case"] == "unseen", report["waiting"]["causes"][0]["sentence"]
     assert not [link for link in report["links"] if link["device"].startswith("mlx5_")]
     assert {cause["cause"]: cause["share"] for cause in report["waiting"]["causes"]}["unseen"] > 0.9

@@ -29,6 +29,7 @@ COMMANDS = {
     "timeline": ["{folder}/absent.json", "-f"],
     "capture": ["{folder}/absent.pcap", "-f"],
     "doctor": [],
+    "explain": ["late-rank"],
 }
 
 

@@ -263,7 +263,7 @@ def test_without_a_line_rate_nothing_is_a_share_of_a_guess(analyzed):
     assert found.of(LINKS)[0].idle.total_ns == 10 * (ITERATION_NS - BUSY_BINS * MS)  # bins without any packet
     assert found.of(LINKS)[0].idle_basis == "bins without a packet"
     assert found.of(VERDICT).case is Case.TRANSPORT
-    assert "--line-rate" in found.of(VERDICT).text
+    assert "--line-rate" in found.of(VERDICT).advice
     assert any("line rate of eth0 is unknown" in note for note in found.notes)
 
 

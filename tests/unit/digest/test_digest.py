@@ -183,7 +183,7 @@ def test_every_view_of_findings_draws_it(traces, tmp_path):
     write_digests(analyzed(traces), tmp_path, "job")
     analysis = analyze_digests(digests_in(tmp_path))
     console = Console(file=StringIO(), width=120)
-    render(analysis, console)
+    render(analysis, console, full=True)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "4 hosts: h0, h1, h2, h3" in text
     assert "only in the traces" in text

@@ -6,14 +6,14 @@ import io
 from collections.abc import Callable, Iterator
 
 import pytest
+from golden.conclusions import traces
 from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from golden.conclusions import traces
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import WAIT_CAUSES
-from netprof.analysis.form import Bar, Grid, Stack
+from netprof.analysis.form import Bar, Cell, Grid, Stack
 from netprof.analysis.hosts.job import open_job
 from netprof.session.live_follow import TraceSource
 from netprof.views.colours import LETTERS
@@ -52,7 +52,7 @@ def test_only_the_letters_of_a_stack_are_reversed(thing: RenderableType, no_colo
 
 
 def test_no_bar_of_a_table_is_invisible() -> None:
-    rows = [("a", STACK), ("b", Bar(0.2, 0.5, "late_rank")), ("c", Bar(0.2, 0.5, "forward"))]
+    rows: list[tuple[Cell, ...]] = [("a", STACK), ("b", Bar(0.2, 0.5, "late_rank")), ("c", Bar(0.2, 0.5, "forward"))]
     segments = _segments(lambda console: show(console, Grid(("name", ""), rows)), _console())
     assert sum(_FULL in text for text, _, _ in segments) >= 3
     assert list(_invisible(segments)) == []
@@ -67,6 +67,6 @@ def test_no_bar_of_a_real_report_is_invisible() -> None:
 
 def test_no_bar_of_the_live_view_is_invisible() -> None:
     rows = draw(TraceSource(traces("late-rank")[0]).look(), ViewState("golden"), 120, 40)
-    segments = _segments(lambda console: [console.print(row) for row in rows] and None, _console())
+    segments = _segments(lambda console: console.print(*rows, sep="\n"), _console())
     assert any(_FULL in text for text, _, _ in segments)
     assert list(_invisible(segments)) == []

@@ -23,7 +23,7 @@ def report(job: Job, path: Path, width: int = 100) -> tuple[str, dict[str, Any]]
     """Return the text with all spaces alike, and the document."""
     analysis = analyze(TraceReader(job.write(path / "t.netprof")))
     file = io.StringIO()
-    render(analysis, Console(file=file, width=width))
+    render(analysis, Console(file=file, width=width), full=True)
     assert max(len(line.rstrip()) for line in file.getvalue().splitlines()) <= width
     document: dict[str, Any] = json.loads(json.dumps(to_json(analysis), allow_nan=False))
     return " ".join(file.getvalue().split()), document

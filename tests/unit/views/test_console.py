@@ -24,7 +24,11 @@ HOSTILE = "\x1b]0;owned\x07[red]name[/red]\u202egnp\n[link=file:///x]"
 
 def text(job, path, width, **console):
     file = io.StringIO()
-    render(analyze(TraceReader(job.write(path / f"{width}.netprof"))), Console(file=file, width=width, **console))
+    render(
+        analyze(TraceReader(job.write(path / f"{width}.netprof"))),
+        Console(file=file, width=width, **console),
+        full=True,
+    )
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 

@@ -1,0 +1,78 @@
+"""Terms and verdicts in words: what `netprof explain` prints, and the documentation's pages are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from netprof.analysis import definitions
+from netprof.analysis.account.causes import CAUSES, WAIT_CAUSES
+from netprof.analysis.definitions import Definition
+from netprof.analysis.findings.cause_words import CAUSE_WORDS
+from netprof.analysis.findings.doing import EVERY, Doing
+from netprof.analysis.verdict_pages import PAGES, VerdictPage
+
+Entry = Definition | VerdictPage
+
+
+def entries() -> Mapping[str, Entry]:
+    """Return everything that can be explained, by each name it goes by: lower case, without hyphens."""
+    pages = {page.name: page for page in PAGES}
+    found: dict[str, Entry] = {page.name.replace("-", " "): page for page in PAGES}
+    for cause in WAIT_CAUSES:
+        page = pages[CAUSE_WORDS[cause].page]
+        for name in (cause.name.replace("_", " "), cause.short, cause.title.removeprefix("a ")):
+            found.setdefault(name, page)
+    found |= {"held up": pages["late-rank"], "network": pages["full-link"], "straggler": pages["late-rank"]}
+    for doing in EVERY:
+        found.setdefault(doing.name.replace("_", " "), _of_doing(doing))
+    for each in all_definitions():
+        found.setdefault(each.term.lower().replace("-", " "), each)
+    for cause in CAUSES:
+        found.setdefault(cause.short, definitions.IDLE)
+    return found
+
+
+def all_definitions() -> Iterator[Definition]:
+    """Yield every term of the reports."""
+    yield from (each for each in vars(definitions).values() if isinstance(each, Definition))
+
+
+def _of_doing(doing: Doing) -> Definition:
+    return Definition(doing.name.replace("_", " "), f"A rank that is waited for: {doing.said}. To do: {doing.advice}.")
+
+
+def print_entry(entry: Entry, console: Console) -> None:
+    """Print a definition, or a verdict's page."""
+    if isinstance(entry, Definition):
+        console.print(Text(entry.term, style="bold"))
+        console.print(Padding(Text(entry.text), (0, 0, 0, 2)))
+        return
+    console.print(Text(entry.title, style="bold"))
+    for name, lines in sections(entry):
+        console.print(Text(f"\n{name}", style="dim"))
+        for line in lines:
+            console.print(Padding(Text(line.replace("`", "")), (0, 0, 0, 2)))
+
+
+def sections(page: VerdictPage) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the headed parts of a verdict's page."""
+    yield "Meaning", (page.means,)
+    yield "How it looks", (page.looks,)
+    yield "How to confirm it", page.confirm
+    yield "What to do", page.do
+    if page.case:
+        yield "Try it", (f"`python examples/causes.py {page.case}` plays it (as root, in a clone).",)
+
+
+def print_index(known: Mapping[str, Entry], console: Console) -> None:
+    """Print all words."""
+    console.print(Text("Verdicts", style="bold"))
+    for page in PAGES:
+        console.print(Text(f"  {page.name:<16} {page.title}"))
+    console.print(Text("\nTerms", style="bold"))
+    terms = sorted(name for name, entry in known.items() if isinstance(entry, Definition))
+    console.print(Padding(Text(", ".join(terms)), (0, 0, 0, 2)))

@@ -1,0 +1,55 @@
+"""The report by default: at most 30 lines, the verdict first, and what it leaves out is told."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from golden.conclusions import EXPECTED, names, traces
+from rich.console import Console
+
+from netprof.analysis import analyze
+from netprof.analysis.hosts.job import open_job
+from netprof.analysis.verdict_pages import PAGES
+from netprof.cli.explain import explain
+from netprof.errors import UsageError
+from netprof.views.console import render
+from netprof.views.explained import all_definitions, entries
+
+MOST_LINES = 30
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_real_report_has_at_most_thirty_lines_of_eighty_columns(name: str) -> None:
+    lines = (EXPECTED / name / "console.ansi").read_text().splitlines()
+    assert len(lines) <= MOST_LINES
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_first_lines_are_the_verdict_and_what_to_do(width: int) -> None:
+    file = io.StringIO()
+    render(analyze(open_job(traces("late-rank"))), Console(file=file, width=width))
+    lines = file.getvalue().splitlines()
+    assert len(lines) <= MOST_LINES
+    assert lines[0].startswith("HELD UP BY RANK 1: 119 ms late in every step, waiting for data")
+    assert lines[1].startswith("  without that a step takes 40 ms instead of 158 ms")
+    assert any(line.split()[:1] == ["next"] for line in lines)
+    assert "--full" in lines[-1]
+    assert "LATE" in file.getvalue()
+
+
+def test_every_verdict_and_every_term_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    known = entries()
+    for page in PAGES:
+        explain([page.name])
+        assert page.title in capsys.readouterr().out
+    for term in all_definitions():
+        assert term.term.lower().replace("-", " ") in known
+    explain(None)
+    assert "late-rank" in capsys.readouterr().out
+
+
+def test_an_unknown_word_names_those_that_are_close() -> None:
+    with pytest.raises(UsageError) as error:
+        explain(["late-rnak"])
+    assert "late rank" in error.value.hint
