@@ -34,7 +34,32 @@ class Stack:
     bars: tuple[Bar, ...]
 
 
-Cell = str | Bar | Stack
+@dataclass(frozen=True)
+class Spark:
+    """A value a cell, the newest at the right, each a share of the highest, 0 to 1; NaN where nothing is known.
+
+    `name` tells its colour.
+    """
+
+    values: tuple[float, ...]
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """The values by height, a character each; ↑ for what is higher than the highest."""
+        return "".join(map(_height, self.values))
+
+
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def _height(value: float) -> str:
+    if value != value:
+        return " "
+    return "↑" if value > 1.0 else SPARKS[round(7 * max(0.0, value))]
+
+
+Cell = str | Bar | Stack | Spark
 
 
 @dataclass(frozen=True)

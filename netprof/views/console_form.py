@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Spark
 from netprof.views.colours import LETTERS, terminal_style
 from netprof.views.safe import safe_text
 
@@ -53,15 +53,51 @@ def bullets(console: Console, rows: Sequence[tuple[Text, Text]]) -> None:
 
 def show(console: Console, grid: Grid) -> None:
     """Print a grid; where it does not fit, with shorter bars or without some of its columns."""
-    room = max(_FEWEST_BAR_CELLS, min(_MOST_BAR_CELLS, console.width - _BESIDE_BAR))
+    rows = grid_rows(grid, console.width)
+    if rows is None:
+        room = max(_FEWEST_BAR_CELLS, min(_MOST_BAR_CELLS, console.width - _BESIDE_BAR))
+        for row in grid.rows:
+            _show_row(console, grid.headings, row, room)
+        return
+    for line in rows:
+        console.print(line, soft_wrap=True)
+
+
+def grid_rows(grid: Grid, width: int) -> list[Text] | None:
+    """Return the heading and the rows of a grid, no wider than `width`; None where it does not fit at all.
+
+    Where there is little room bars become shorter, and then columns go.
+    """
     for given_up in range(len(grid.optional) + 1):
         smaller = grid.without(grid.optional[:given_up])
-        fitting = max(_FEWEST_BAR_CELLS, min(room, room + console.width - _width(smaller, room)))
-        if _width(smaller, fitting) <= console.width:
-            console.print(_table(smaller, fitting))
-            return
-    for row in grid.rows:
-        _show_row(console, grid.headings, row, room)
+        most = max(_FEWEST_BAR_CELLS, min(_MOST_BAR_CELLS, width - _BESIDE_BAR))
+        room = max(_FEWEST_BAR_CELLS, min(most, most + width - _width(smaller, most)))
+        if _width(smaller, room) <= width:
+            return _lines(smaller, room)
+    return None
+
+
+def _lines(grid: Grid, room: int) -> list[Text]:
+    """Return the rows of a grid with a gap between columns, numbers at the right."""
+    left = [index == 0 or heading in grid.left for index, heading in enumerate(grid.headings)]
+    cells = [[Text(heading, "dim") for heading in grid.headings]]
+    cells += [[_text(cell, room) for cell in row] for row in grid.rows]
+    widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
+    lines = []
+    for number, row in enumerate(cells):
+        line = Text("  ", no_wrap=True, end="\n")
+        for place, (cell, wide) in enumerate(zip(row, widths, strict=True)):
+            blank = " " * (wide - cell.cell_len)
+            line.append_text(cell if left[place] else Text(blank))
+            line.append_text(Text(blank) if left[place] else cell)
+            line.append("  " if place < len(row) - 1 else "")
+        line.rstrip()
+        if number - 1 in grid.strong:
+            line.stylize("bold")
+        elif number - 1 in grid.faint:
+            line.stylize("dim")
+        lines.append(line)
+    return lines
 
 
 def pairs(console: Console, body: Pairs) -> None:
@@ -78,22 +114,10 @@ def pairs(console: Console, body: Pairs) -> None:
     console.print(_indented(table))
 
 
-def _table(grid: Grid, room: int) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("", width=0)
-    for index, heading in enumerate(grid.headings):
-        left = index == 0 or heading in grid.left
-        table.add_column(Text(heading), justify="left" if left else "right", no_wrap=True)
-    for index, row in enumerate(grid.rows):
-        style = "bold green" if index in grid.strong else "dim" if index in grid.faint else ""
-        table.add_row("", *(_text(cell, room) for cell in row), style=style)
-    return table
-
-
 def _width(grid: Grid, room: int) -> int:
     """Return the width that the table wants: the indent, the widest cell of every column, and the gaps."""
     columns = zip(grid.headings, *([_text(cell, room).plain for cell in row] for row in grid.rows), strict=True)
-    return 1 + sum(max(Text(cell).cell_len for cell in column) + 2 for column in columns)
+    return sum(max(Text(cell).cell_len for cell in column) + 2 for column in columns)
 
 
 def _show_row(console: Console, headings: Sequence[str], row: Sequence[Cell], room: int) -> None:
@@ -121,6 +145,8 @@ def _text(cell: Cell, room: int) -> Text:
         return Text(safe_text(cell, _LONGEST_CELL))
     if isinstance(cell, Bar):
         return _alone(cell, room)
+    if isinstance(cell, Spark):
+        return Text(cell.text, terminal_style(cell.name) or "cyan")
     return bars(cell.bars, room)
 
 
@@ -149,6 +175,6 @@ def _block(bar: Bar, cells: int) -> Text:
     block = Text()  # without a style: a sum has its first text's style throughout
     if cells < 1:
         return block
-    style = terminal_style(bar.name)
-    block.append(LETTERS.get(bar.name, "█"), f"reverse {style}")
-    return block.append("█" * (cells - 1), style)
+    style, letter = terminal_style(bar.name), LETTERS.get(bar.name, "")
+    block.append(letter, f"reverse {style}")
+    return block.append("█" * (cells - len(letter)), style)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.form import Cell, Grid, Pairs, Part, Stack
+from netprof.analysis.form import Cell, Grid, Pairs, Part, Spark, Stack
 from netprof.views.colours import LETTERS
 from netprof.views.console_form import bars
 from netprof.views.safe import safe_text
@@ -89,6 +89,8 @@ def _cell(cell: Cell) -> str:
     """Return a cell; a bar is drawn in characters, at its place."""
     if isinstance(cell, str):
         return escaped(cell)
+    if isinstance(cell, Spark):
+        return f"`{cell.text}`"
     if isinstance(cell, Stack) or cell.name in LETTERS:
         return f"`{bars(cell.bars if isinstance(cell, Stack) else (cell,), _BAR_CELLS).plain}`"
     begin, end = cell.edges(_BAR_CELLS)

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Stack
+from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Spark, Stack
 from netprof.units import share
 from netprof.views.colours import page_colour
 from netprof.views.safe import safe_text
@@ -60,6 +60,8 @@ def _pairs(pairs: Pairs) -> str:
 def _cell(side: str, cell: Cell) -> str:
     if isinstance(cell, str):
         return f'<td style="text-align:{side}">{_text(cell)}</td>'
+    if isinstance(cell, Spark):
+        return f"<td>{_text(cell.text)}</td>"
     parts = cell.bars if isinstance(cell, Stack) else (cell,)
     drawn = "".join(_bar(bar) for bar in parts)
     return f'<td style="min-width:16em"><div style="position:relative;height:.9em">{drawn}</div></td>'

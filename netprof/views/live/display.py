@@ -13,6 +13,7 @@ from types import TracebackType
 
 from rich.console import Console
 
+from netprof.analysis.live.forms import ranks_now
 from netprof.analysis.live.recent import Recent
 from netprof.views.live.draw import draw, furthest_scroll, shown_zoom
 from netprof.views.live.screen import Screen
@@ -74,6 +75,9 @@ class LiveDisplay:
             self._draw()  # the first look at many hosts takes a moment
             while not self._leaving.is_set() and not self.stopping:
                 self._frame()
+            if self.stopping:  # what is written and concluded now takes a while: say so on the screen of before
+                self._terminal.leave()
+                self._console.print("netprof: stopping; writing the trace and the report …")
         except BaseException as error:
             self.failure = error
             self._terminal.leave()
@@ -110,5 +114,6 @@ class LiveDisplay:
             width, height = self._terminal.size()
             zoom = shown_zoom(self._shown, self._state, width)
             furthest = furthest_scroll(self._shown, self._with_notice(), width, height)
-            self._state = press(self._state, key, zoom, furthest)
+            ranks = len(ranks_now(self._shown, self._state.order, self._state.find)) if self._shown else 1
+            self._state = press(self._state, key, zoom, furthest, ranks)
         return self._state != before

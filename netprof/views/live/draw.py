@@ -5,33 +5,36 @@ from __future__ import annotations
 import numpy as np
 from rich.text import Text
 
+from netprof.analysis.findings.collectives import COLLECTIVES
+from netprof.analysis.findings.first_screen import capped, lost
 from netprof.analysis.live.recent import Recent
-from netprof.units import count, share, size
+from netprof.units import brief_rate, count, milliseconds, percent
 from netprof.views.live.everything import everything, last_scroll
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.help import help_rows
 from netprof.views.live.iterations import iterations_view
-from netprof.views.live.links import LABEL
-from netprof.views.live.overview import overview, verdict_rows
-from netprof.views.live.rows import Part, fitted, row, wrapped
+from netprof.views.live.links import LABEL, link_rows
+from netprof.views.live.overview import overview
+from netprof.views.live.rows import Part, fitted, row, rule, wrapped
 from netprof.views.live.state import VIEWS, View, ViewState, choose_zoom
+from netprof.views.live.verdict import verdict_rows
 from netprof.views.safe import safe_text
 
 SMALLEST = (40, 8)
-_AROUND_EVERYTHING = 5  # rows: title, footer, verdict
+_AROUND = 7  # rows: title, verdict of two, rule above and below, footer of two
 _NOTICE, _ROOMY = 2, 20  # rows of a notice, at most, where there are so many in all
 
 
 def draw(recent: Recent | None, state: ViewState, width: int, height: int) -> list[Text]:
     """Return exactly `height` rows of exactly `width` cells. Text from outside is escaped, never read as markup."""
     rows = [_title(recent, state, width), *_notice(state, width, height)]
+    footer = _footer(recent, state, width, height)
     if width < SMALLEST[0] or height < SMALLEST[1]:
         rows.append(row(f"too small: {width}x{height}"))
     else:
-        rows += _body(recent, state, width, height - len(rows) - 1)
-    rows = rows[: height - 1] + [row()] * (height - 1 - len(rows))
-    rows.append(_footer(recent, state, width))
-    return [fitted(one, width) for one in rows[:height]]
+        rows += _body(recent, state, width, height - len(rows) - len(footer))
+    rows = rows[: height - len(footer)] + [row()] * (height - len(footer) - len(rows))
+    return [fitted(one, width) for one in [*rows, *footer][:height]]
 
 
 def shown_zoom(recent: Recent | None, state: ViewState, width: int) -> int:
@@ -42,39 +45,52 @@ def shown_zoom(recent: Recent | None, state: ViewState, width: int) -> int:
 
 def furthest_scroll(recent: Recent | None, state: ViewState, width: int, height: int) -> int:
     """Return how far the view of everything can be scrolled on a screen of this size."""
-    around = _AROUND_EVERYTHING + len(_notice(state, width, height))
-    return last_scroll(recent, width, max(0, height - around))
+    return last_scroll(recent, width, max(0, height - _AROUND - len(_notice(state, width, height))))
 
 
 def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> list[Text]:
     if state.help:
         return help_rows(recent)
     if recent is None:
-        return [row(("nothing is known yet …", "dim"))]
-    if state.view is View.OVERVIEW:
-        return overview(recent, width, height, shown_zoom(recent, state, width))
-    top = [*verdict_rows(recent, width, 2), row()]
+        return [row((" starting: nothing is known yet …", "dim"))]
+    keys = "" if state.view is not View.OVERVIEW or state.detail else "↵ detail"
+    top = [*verdict_rows(recent, width, keys=keys if width >= 60 else ""), rule(width)]
+    room, zoom = height - len(top), shown_zoom(recent, state, width)
+    if state.view is View.LINKS:
+        return top + link_rows(recent, width, room, zoom)
     if state.view is View.FLOWS:
-        return top + flow_rows(recent, width, height - len(top), everything=True)
+        return top + flow_rows(recent, width, room, everything=True)
     if state.view is View.EVERYTHING:
-        return top + everything(recent, width, height - len(top), state.scrolled)
-    return top + iterations_view(recent, width, height - len(top))
+        return top + everything(recent, width, room, state.scrolled)
+    if state.view is View.STEPS:
+        return top + iterations_view(recent, width, room)
+    return top + overview(recent, state, width, room, zoom)
 
 
 def _title(recent: Recent | None, state: ViewState, width: int) -> Text:
+    """Return who and for how long; PAUSED and that it records are never cut."""
     elapsed_s = (recent.through_ns - recent.meta.started_ns) // 10**9 if recent is not None else 0
-    clock = (f" {elapsed_s // 60}:{elapsed_s % 60:02}  ", "bold")
-    parts: list[Part | Text | str] = [(" netprof ", "bold reverse"), clock, safe_text(state.source, 60)]
-    if state.paused:
-        parts.append((" PAUSED, recording goes on ", "bold reverse yellow"))
-    tabs: list[Part | str] = []
-    for number, view in enumerate(VIEWS, 1):
-        chosen = view is state.view and not state.help
-        tabs.append((f" {number} {view.value} ", "reverse" if chosen else "dim"))
-    tabs.append((" ? help ", "reverse" if state.help else "dim"))
-    titled, menu = row(*parts), row(*tabs)
-    room = width - menu.cell_len
-    return row(fitted(titled, room), menu) if room > 24 else titled
+    parts: list[Part | str] = [(" netprof ", "bold reverse")]
+    parts.append((" PAUSED ", "bold reverse yellow") if state.paused else (" ● ", "bold red"))
+    parts += [
+        (f"{elapsed_s // 60}:{elapsed_s % 60:02}  ", "bold"),
+        *_about(recent),
+        (safe_text(state.source, 60), "dim"),
+    ]
+    keys = row(("? ", "bold"), ("help  ", "dim"), ("q ", "bold"), ("stop ", "dim"))
+    titled = row(*parts)
+    return row(fitted(titled, width - keys.cell_len), keys) if width - keys.cell_len > 24 else titled
+
+
+def _about(recent: Recent | None) -> list[Part | str]:
+    if recent is None:
+        return []
+    ranks = count(len(np.unique(recent.past.pid)), "rank") if len(recent.past) else ""
+    step = f"{milliseconds(float(np.median(recent.past.duration_ns)) / 1e9)} a step" if len(recent.past) else ""
+    where = (
+        f"on {safe_text(recent.meta.host, 20)}" if len(recent.hosts) < 2 else f"on {count(len(recent.hosts), 'host')}"
+    )
+    return [f"{ranks} {where}  " if ranks else f"{where}  ", (f"{step}  ", "bold") if step else ""]
 
 
 def _notice(state: ViewState, width: int, height: int) -> list[Text]:
@@ -84,27 +100,38 @@ def _notice(state: ViewState, width: int, height: int) -> list[Text]:
     return wrapped(f"! {safe_text(state.notice)}", width, "bold yellow", _NOTICE if height >= _ROOMY else 1)
 
 
-def _footer(recent: Recent | None, state: ViewState, width: int) -> Text:
-    keys = row(
-        (" q", "bold"), (" stop  ", "dim"), ("p", "bold"), (" pause  ", "dim"), ("tab", "bold"), (" view ", "dim")
-    )
-    if recent is None or width - keys.cell_len < 24:
-        return keys
-    return row(fitted(_losses_and_cost(recent), width - keys.cell_len), keys)
+def _footer(recent: Recent | None, state: ViewState, width: int, height: int) -> list[Text]:
+    """Return how fast collectives are, what was lost and what recording costs; and the keys."""
+    if state.typing:
+        return [
+            fitted(row((" find: ", "bold"), safe_text(state.find, 60), ("▏", "blink"), ("  enter, esc", "dim")), width)
+        ]
+    tabs: list[Part | str] = []
+    for number, view in enumerate(VIEWS, 1):
+        chosen = view is state.view and not state.help
+        tabs.append((f" {number} {view.value} ", "reverse" if chosen else "dim"))
+    order = f" sort: {state.order.value} " if width >= 100 else " sort "
+    keys = [(" ↑↓", "bold"), (" select ", "dim"), ("s", "bold"), (order, "dim"), ("/", "bold")]
+    keys += [(f" find{f': {safe_text(state.find, 20)}' if state.find else ''} ", "dim")]
+    keys += [("p", "bold"), (" go on" if state.paused else " pause", "dim")]
+    rows = [fitted(row(*tabs, *keys), width)]
+    if recent is not None and height >= 12:
+        rows.insert(0, fitted(_losses_and_cost(recent), width))
+        rows.insert(0, rule(width))
+    return rows
 
 
 def _losses_and_cost(recent: Recent) -> Text:
     losses, cost = recent.meta.losses, recent.meta.cost
-    lost = [
-        count(losses.lost_marks, "mark") if losses.lost_marks else "",
-        count(losses.merged_bins, "merged bin") if losses.merged_bins else "",
-        count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
-        count(losses.late_flows, "flow found late", "flows found late") if losses.late_flows else "",
-    ]
-    said = ", ".join(part for part in lost if part)
-    cpu = f"{share(cost.cpu_share)} of a core, " if cost.cpu_share is not None else ""
-    return row(
-        (" lost ", "dim"),
-        (said or "nothing", "bold yellow" if said else "green"),
-        (f"  cost {cpu}{size(cost.peak_memory_bytes)} memory, {size(cost.trace_bytes)} of trace", "dim"),
-    )
+    said = lost(losses)
+    found = recent.analysis.of(COLLECTIVES).summary if recent.analysis is not None else None
+    speed = ""
+    if found is not None and found.bus_bandwidth_bps is not None:
+        share = found.line_rate_share
+        speed = f" all-reduce {brief_rate(found.bus_bandwidth_bps)}" + (
+            f" = {percent(capped(share))} of line rate" if share is not None else ""
+        )
+    cpu = f"  recorder {percent(cost.cpu_share)} of a core" if cost.cpu_share is not None else ""
+    late = f", {count(losses.late_flows, 'flow')} found late" if losses.late_flows else ""
+    clean = said == "nothing lost" and not late
+    return row((f"{speed}  ", ""), (said + late, "green" if clean else "bold yellow"), (cpu, "dim"))

@@ -6,25 +6,29 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from netprof.analysis.account.causes import CAUSES
+from netprof.analysis.account.causes import CAUSES, WAIT_CAUSES
 from netprof.analysis.live.past_iterations import HISTORY
 from netprof.analysis.live.recent import Recent
 from netprof.units import duration
+from netprof.views.colours import terminal_style
 from netprof.views.live.iterations import legend
 from netprof.views.live.links import CAUSE_STYLES
 from netprof.views.live.rows import Part, row
-from netprof.views.live.waiting import LEGEND
 
 _KEYS = (
     ("q", "stop and print the report (ctrl-C stops too)"),
     ("p", "let the display stand still; recording goes on"),
-    ("1 2 3, tab", "overview, flows, iterations"),
-    ("4", "all that the report says, of the last seconds; ↑ ↓ space scroll"),
+    ("↑ ↓ enter", "select a rank; all that is known of it"),
+    ("s  /", "sort the ranks by rank, waiting or step; find a rank, a pid or a state"),
+    ("1 2 3 4, tab", "overview, links, steps, flows"),
+    ("5", "all that the report says, of the last seconds; ↑ ↓ space scroll"),
     ("+ - 0", "finer or coarser columns in the strips; 0 chooses by the iteration"),
     ("? esc", "this help"),
 )
 
 
+LEGEND = [(cause.letter, cause.title, f"reverse {terminal_style(cause.name)}") for cause in WAIT_CAUSES]
+"""Letter, meaning and style of every cause of waiting."""
 _IDLE = list(zip(CAUSES, CAUSE_STYLES, strict=True))
 _FIRST = 4  # causes of waiting in the first of two rows
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.live.forms import states_of
 from netprof.analysis.live.recent import Recent
 from netprof.model import Host
 from netprof.schema import UNKNOWN_RANK
 from netprof.units import UNKNOWN, count, duration
 from netprof.views.live.rows import Part, fitted, heading, left, percent, right, row, spark
-from netprof.views.live.stragglers import LATE_STYLE, late_processes
 from netprof.views.safe import safe_text
 
 _PERCENT = 5
 """Cells of a percentage, where there is room for that."""
 _NAME, _GAP = 16, 2
-_ABSENT_STYLE = "bold yellow"
+_ABSENT_STYLE, _LATE_STYLE = "bold yellow", "bold red"
 
 
 def host_rows(recent: Recent, width: int, most: int) -> list[Text]:
@@ -26,7 +26,7 @@ def host_rows(recent: Recent, width: int, most: int) -> list[Text]:
     hosts = {host.name: ranks for host in recent.hosts if (ranks := _ranks(recent, host))}
     if not hosts or most < 2:
         return []
-    late = late_processes(recent)
+    late = _late(recent)
     grid = _Grid(recent, hosts, width, with_percent=True)
     if grid.height > most - 1:
         grid = _Grid(recent, hosts, width, with_percent=False)
@@ -38,7 +38,7 @@ class _Grid:
     """A block of rows for each host, side by side where all are one row high and there is room."""
 
     def __init__(self, recent: Recent, hosts: Mapping[str, Sequence[int]], width: int, *, with_percent: bool):
-        self._late, self._waits, self._name_of = late_processes(recent), _waits(recent), recent.name_of
+        self._late, self._waits, self._name_of = _late(recent), _waits(recent), recent.name_of
         self._absent = frozenset(recent.stall.absent if recent.stall is not None else ())
         self._with_percent = with_percent
         self._digits = max(3, *(len(recent.name_of(pid)) for ranks in hosts.values() for pid in ranks))
@@ -86,12 +86,16 @@ class _Grid:
     def _cell(self, pid: int) -> Text:
         """Return a rank and how much it waits."""
         share = self._waits.get(pid)
-        style = f"reverse {LATE_STYLE}" if pid in self._late else _ABSENT_STYLE if pid in self._absent else "bold"
+        style = f"reverse {_LATE_STYLE}" if pid in self._late else _ABSENT_STYLE if pid in self._absent else "bold"
         parts: list[Part | str] = [(f"{self._name_of(pid):>{self._digits}}", style)]
         parts.append(("·", "dim") if share is None else (spark([share], 0.0, 1.0), "red"))
         if self._with_percent:
             parts.append((right("" if share is None else percent(share), _PERCENT), "dim"))
         return row(*parts, " ")
+
+
+def _late(recent: Recent) -> frozenset[int]:
+    return frozenset(pid for pid, state in states_of(recent).items() if state == "LATE")
 
 
 def _ranks(recent: Recent, host: Host) -> list[int]:

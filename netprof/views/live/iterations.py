@@ -1,4 +1,4 @@
-"""Iterations: one row a rank in the overview, and the view in which the last ones are listed."""
+"""The view in which the last iterations are listed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from rich.text import Text
 
 from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, PHASES, REST
 from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.live.past_iterations import HISTORY, PastIterations, usual_range_ns
+from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.live.recent import Recent
-from netprof.analysis.tables.columns import Int64
-from netprof.units import count, duration, share
+from netprof.units import duration, share
 from netprof.views.live.hosts import host_rows
-from netprof.views.live.rows import Part, brief, cells, heading, right, row, spark, stacked
+from netprof.views.live.rows import Part, heading, right, row, stacked
 
 _DRAWN = {FORWARD: ("░", "blue"), BACKWARD: ("▒", "cyan"), EXPOSED: ("█", "red"), REST: ("·", "bright_black")}
-_NUMBERS = 34  # cells between the rank and the trend
-_STUCK = 3.0  # times its usual time an iteration may take before that is pointed out
 
 
 def legend() -> Text:
@@ -28,35 +25,6 @@ def legend() -> Text:
         title = EXPOSED.short if phase is EXPOSED else phase.title
         parts += [(glyph * 2, style), (f" {title}  ", "dim")]
     return row(*parts)
-
-
-def _short_legend() -> Text:
-    parts: list[Part | str] = []
-    for phase, (glyph, style) in _DRAWN.items():
-        parts += [" " if parts else "", (glyph, style), (phase.short, "dim")]
-    return row(*parts)
-
-
-def rank_rows(recent: Recent, width: int, most: int) -> list[Text]:
-    """Return the section of the overview: a heading and a row for each rank, `most` rows in all."""
-    pids = _order(recent)
-    if not pids:
-        return [heading("Iterations", "none seen yet: waiting for the marks of a training framework")]
-    low, high = usual_range_ns(recent.past.duration_ns)
-    outliers = bool((recent.past.duration_ns > high).any())
-    name_width = _name_width(recent, pids)
-    before = _NUMBERS + name_width
-    trend_width = min(HISTORY, max(8, (width - before) * 2 // 5))
-    bar_width = width - before - trend_width - 2
-    scale = f"▁{brief(low / 1e9)} █{brief(high / 1e9)}"
-    numbers = f"{'rank':>{name_width}} {'number':>8} {'last':>7} {'median':>7} {'now':>7} "
-    trend = f"{_trend_title(trend_width, scale, outliers):<{trend_width}}"
-    rows = [row((numbers, "dim"), (trend, "dim"), "  ", _short_legend() if bar_width < legend().cell_len else legend())]
-    shown = pids if len(pids) + 1 <= most else pids[: max(0, most - 2)]
-    rows += [_rank_row(recent, pid, name_width, trend_width, bar_width, (low, high)) for pid in shown]
-    if len(shown) < len(pids):
-        rows.append(row((f"  … and {count(len(pids) - len(shown), 'more rank')} (view 3)", "dim")))
-    return rows
 
 
 def iterations_view(recent: Recent, width: int, height: int) -> list[Text]:
@@ -87,47 +55,8 @@ def _order(recent: Recent) -> list[int]:
     return sorted(pids, key=lambda pid: (recent.ranks.get(pid, 1 << 31), pid))
 
 
-def _trend_title(width: int, scale: str, outliers: bool) -> str:
-    each = -(-HISTORY // width)
-    about = f"last {HISTORY}" if each == 1 else f"last {HISTORY}, worst of {each}"
-    longer = f"{scale} ↑longer" if outliers else scale
-    return next(title for title in (f"{about} {longer}", longer, scale, "trend", "") if len(title) <= width)
-
-
 def _name_width(recent: Recent, pids: Sequence[int], least: int = 4) -> int:
     return max([least, *(len(recent.name_of(pid)) for pid in pids)])
-
-
-def _rank_row(
-    recent: Recent, pid: int, name_width: int, trend_width: int, bar_width: int, scale: tuple[int, int]
-) -> Text:
-    own = recent.past.of(pid)
-    last = own.where(np.array([len(own) - 1]))
-    median_ns = float(np.median(own.duration_ns))
-    running_ns = max(0, recent.through_ns - int(own.end_ns[-1]))
-    stuck = running_ns > _STUCK * median_ns + 1e9
-    return row(
-        (f"{recent.name_of(pid):>{name_width}}", "bold"),
-        f" {'#' + str(int(last.number[0])):>8} ",
-        (right(brief(float(last.duration_ns[0]) / 1e9), 7), "bold"),
-        f" {right(brief(median_ns / 1e9), 7)} ",
-        (right(brief(running_ns / 1e9), 7), "bold yellow" if stuck else "dim"),
-        " ",
-        _trend(own.duration_ns, trend_width, scale),
-        "  ",
-        _bar(last, bar_width),
-    )
-
-
-def _trend(durations_ns: Int64, width: int, scale: tuple[int, int]) -> Text:
-    """Draw the durations, the slowest of as many as share a cell, the newest at the right; outliers are marked."""
-    each = -(-HISTORY // width)
-    padded = np.concatenate((np.zeros(-len(durations_ns) % each, np.int64), durations_ns))
-    worst = padded.reshape(-1, each).max(axis=1)[-width:] if len(padded) else padded
-    outlier = worst > scale[1]
-    glyphs = np.where(outlier, "↑", list(spark(worst.tolist(), *scale)))
-    drawn = cells("".join(glyphs), outlier.astype(np.int64), ("green", "bold yellow"))
-    return row(" " * (width - len(worst)), drawn)
 
 
 def _bar(one: PastIterations, width: int) -> Text:

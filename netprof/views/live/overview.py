@@ -1,123 +1,103 @@
-"""The overview: verdict, ranks, links, all-reduces, GPUs and the largest flows, as far as they fit."""
+"""The overview: a step, the ranks, and the links below them, as far as they fit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.text import Text
 
-from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.form import Bar
+from netprof.analysis.live.forms import rank_detail, ranks_grid, ranks_now
 from netprof.analysis.live.recent import Recent
-from netprof.views.colours import terminal_style
+from netprof.units import UNKNOWN, count, milliseconds
+from netprof.views.colours import LETTERS, terminal_style
+from netprof.views.console_form import bars, grid_rows
 from netprof.views.live.flows import flow_rows
 from netprof.views.live.gpus import gpu_rows
 from netprof.views.live.hosts import host_rows
-from netprof.views.live.iterations import rank_rows
+from netprof.views.live.iterations import iterations_view
 from netprof.views.live.links import by_traffic, link_rows
-from netprof.views.live.rows import Part, brief_rate, heading, percent, row, stacked, wrapped
-from netprof.views.live.stragglers import straggler_rows
-from netprof.views.live.waiting import waiting_rows
+from netprof.views.live.rows import Part, fitted, heading, row, rule, wrapped
+from netprof.views.live.state import ViewState
 from netprof.views.safe import safe_text
 
-_STRAGGLERS = 2
-_NOTEWORTHY_S = 3
-"""How old a verdict is that is said to be."""
-_VERDICT, _ROOMY, _LEAST_BELOW = 4, 18, 3
-"""Rows of the verdict; where there are fewer than _ROOMY in all, it may have all but a few of them."""
-_BELOW_HOSTS = 6
-"""Rows that are left for what the ranks wait for, and the links, where ranks are shown by host."""
+_FEWEST_RANKS, _LINK_ROWS, _BELOW_HOSTS = 3, 4, 6
+_SHOWN = 0.005
 
 
-def overview(recent: Recent, width: int, height: int, zoom: int) -> list[Text]:
+def overview(recent: Recent, state: ViewState, width: int, height: int, zoom: int) -> list[Text]:
     """Return the rows of the overview, at most `height`: what fits, the most telling parts first."""
-    late = straggler_rows(recent, width, _STRAGGLERS if height >= _ROOMY else 1)
-    height -= len(late)
-    top = verdict_rows(recent, width, _VERDICT if height >= _ROOMY else height - _LEAST_BELOW)
-    spaced = height >= 34
-    room = height - len(top)
-    ranks = _ranks(recent, width, room, height)
-    waiting = waiting_rows(recent, width, min(9, (height - len(top) - len(ranks)) // 2))
-    room = height - len(top) - len(ranks) - len(waiting) - 1
-    links = link_rows(recent, width, min(room, 1 + 4 * max(1, len(by_traffic(recent)))), zoom)
-    sections = [top, ranks, *([waiting] if waiting else []), links, all_reduce_rows(recent, width, spaced)]
-    for extra in (gpu_rows(recent, width, 1 + len(recent.gpus)), flow_rows(recent, width, 9)):
-        room = height - sum(len(section) + spaced for section in sections)
-        if extra and room >= 2:
-            sections.append(extra[:room])
-    rows: list[Text] = []
-    for section in sections:
-        rows += section + ([row()] if spaced else [])
-    if len(rows) < height:
-        rows[: len(top)] = verdict_rows(recent, width, len(top) + height - len(rows))
-    return late + rows
+    if state.detail:
+        return detail(recent, state, width)[:height]
+    rows = step_rows(recent, width)
+    links = by_traffic(recent)
+    room = height - len(rows)
+    below = _BELOW_HOSTS if recent.has_many_hosts else 1 + 3 * len(links)
+    keep = min(below, max(0, room - _FEWEST_RANKS - 1))
+    rows += rank_rows(recent, state, width, room - keep)
+    extras: tuple[Callable[[int], list[Text]], ...] = (
+        lambda room: link_rows(recent, width, min(room, 1 + _LINK_ROWS * max(1, len(links))), zoom),
+        lambda room: gpu_rows(recent, width, min(room, 1 + len(recent.gpus))),
+        lambda room: flow_rows(recent, width, room),
+        lambda room: iterations_view(recent, width, room),
+    )
+    for extra in extras:
+        room = height - len(rows) - 1
+        more = extra(room) if room >= 2 else []
+        rows += [rule(width), *more] if more else []
+    return rows[:height]
 
 
-def _ranks(recent: Recent, width: int, room: int, height: int) -> list[Text]:
-    """Return the ranks: side by side where they are on many hosts, else a row each."""
-    if recent.has_many_hosts:
-        rows = host_rows(recent, width, max(2, min(1 + 2 * len(recent.hosts), room - _BELOW_HOSTS)))
-        if rows:
-            return rows
-    return rank_rows(recent, width, max(2, min(9, room // 3 if height >= _ROOMY else room)))
+def step_rows(recent: Recent, width: int) -> list[Text]:
+    """Return the mean step: its parts in milliseconds, and one bar of them; nothing while that is not known."""
+    step = recent.analysis.of(VERDICT).step if recent.analysis is not None else None
+    if step is None or not step.seconds:
+        return []
+    shown = [part for part in step.parts if step.share(part.seconds) >= _SHOWN]
+    legend: list[Part | str] = [(" a step ", "bold"), (f"{milliseconds(step.seconds)} ", "bold"), " "]
+    for part in shown:
+        name = part.who or (part.cause.cause.short if part.cause is not None else part.title)
+        legend += [
+            (LETTERS.get(part.name, "█"), f"{'reverse ' if part.cause else ''}{terminal_style(part.name)}"),
+            f" {safe_text(name, 24)} ",
+            (f"{part.seconds * 1e3:.0f}  ", "bold"),
+        ]
+    before, drawn = 0.0, []
+    for part in shown:
+        drawn.append(Bar(before, step.share(part.seconds), part.name))
+        before += step.share(part.seconds)
+    return [fitted(row(*legend), width), fitted(row(" ", bars(drawn, width - 2)), width)]
 
 
-def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
-    """Return the verdict over the window, or that the job stalls, or that it is too early for a verdict.
-
-    What to do is never cut off for want of rows, unless there is but one.
-    """
-    if recent.stall is not None:
-        return wrapped(recent.stall.sentence(recent.ranks, recent.through_ns, recent.host_of), width, "bold red", most)
-    if recent.analysis is None or recent.is_early:
-        return wrapped("waiting for the first whole iteration", width, "dim", 1)
-    verdict = recent.analysis.of(VERDICT)
-    style = f"bold {terminal_style(verdict.case.value)}"
-    advice = wrapped(f"→ {safe_text(verdict.advice)}", width, "bold", most - 1) if verdict.advice else []
-    ago_s = (recent.through_ns - int(recent.analysis.evidence.recording.end_ns.max())) / 1e9
-    as_of = f", as of {ago_s:.0f} s ago" if ago_s >= _NOTEWORTHY_S else ""
-    text = f"{safe_text(verdict.sentence)} (last {recent.window_ns / 1e9:.0f} s{as_of})"
-    return wrapped(text, width, style, most - len(advice)) + advice
-
-
-def all_reduce_rows(recent: Recent, width: int, tall: bool) -> list[Text]:
-    """Return the bus bandwidth of the all-reduces against line rate: in one row, or `tall` with bars."""
-    found = recent.analysis.of(COLLECTIVES).summary if recent.analysis is not None else None
-    if found is None or not found.count:
-        return [heading("All-reduce", "none with a known size yet")]
-    last = [b.bus_bandwidth_bps for b in recent.last_bandwidths.values() if b.bus_bandwidth_bps is not None]
-    if found.bus_bandwidth_bps is None:
-        known = f"algorithm bandwidth {brief_rate(found.algorithm_bandwidth_bps)}"
-        return [heading("All-reduce", f"{known} (number of ranks unknown)")]
-    share, whole = found.line_rate_share, found.bus_bandwidth_bps
-    line_rate = whole / share if share and whole else None
-    values = {
-        "last": min(last, default=None),
-        "window": found.bus_bandwidth_bps,
-        "median": found.median_bus_bandwidth_bps,
-    }
-    if not tall:
-        parts: list[Part | str] = [("All-reduce", "bold")]
-        for name, value in values.items():
-            parts += [(f"  {name} ", "dim"), (brief_rate(value), "bold")]
-            if name == "window" and line_rate:
-                parts.append(f" = {percent(share)}" + (" of line rate" if width >= 90 else ""))
-        return [row(*parts)]
-    against = f"of a line rate of {brief_rate(line_rate)}" if line_rate else "line rate unknown"
-    rows = [heading("All-reduce", f"bus bandwidth, {against}")]
-    for name, value in values.items():
-        rows.append(_bandwidth(f"{name:<8}{_MEANING[name]:<34}", value, line_rate, width))
-    return rows
+def rank_rows(recent: Recent, state: ViewState, width: int, most: int) -> list[Text]:
+    """Return the table of ranks in at most `most` rows; by host where there are many."""
+    if recent.has_many_hosts and (rows := host_rows(recent, width, max(2, most))):
+        return rows
+    ranks = ranks_now(recent, state.order, state.find)
+    if not ranks:
+        about = f"none has '{state.find}' in it" if state.find else "none seen yet: waiting for marks of a framework"
+        return [heading("Ranks", safe_text(about))]
+    selected = min(state.selected, len(ranks) - 1)
+    shown = ranks[: max(1, most - 1)]
+    if len(shown) < len(ranks):
+        first = max(0, min(selected - (most - 2) // 2, len(ranks) - max(1, most - 2)))
+        shown = ranks[first : first + max(1, most - 2)]
+        selected -= first
+    fallback = [row(f"{each.name} {each.state or UNKNOWN}") for each in shown]
+    rows = grid_rows(ranks_grid(recent, shown, selected), width) or fallback
+    if len(shown) < len(ranks):
+        rows.append(row((f"  {count(len(ranks) - len(shown), 'more rank')}: ↑ ↓", "dim")))
+    return [fitted(each, width) for each in rows]
 
 
-_MEANING = {
-    "last": "all of the last iteration",
-    "window": "all of the window",
-    "median": "each alone (they share the link)",
-}
-
-
-def _bandwidth(name: str, value: float | None, line_rate: float | None, width: int) -> Text:
-    if value is None or line_rate is None:
-        return row((f" {name} ", "dim"), brief_rate(value))
-    share = min(1.0, value / line_rate)
-    bar = stacked([(share, "█", "green"), (1 - share, "·", "bright_black")], max(8, min(50, width - 68)))
-    return row((f" {name} ", "dim"), bar, (f"  {brief_rate(value):>10}", "bold"), f"  {percent(value / line_rate)}")
+def detail(recent: Recent, state: ViewState, width: int) -> list[Text]:
+    """Return all that is known of the selected rank."""
+    ranks = ranks_now(recent, state.order, state.find)
+    if not ranks:
+        return [row("no such rank")]
+    rows = []
+    for label, value in rank_detail(recent, ranks[min(state.selected, len(ranks) - 1)]).rows:
+        lines = wrapped(safe_text(value, 400), width - 19, "", 4)
+        rows += [row((f"  {label if not n else '':<16} ", "dim"), line) for n, line in enumerate(lines)]
+    return [*rows, row(("  esc, enter: back to all ranks", "dim"))]

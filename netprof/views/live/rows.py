@@ -67,16 +67,6 @@ def brief(seconds: float) -> str:
     return "0 ms" if seconds < 1e-9 else f"{seconds * 1e9:.0f} ns"
 
 
-def brief_rate(bps: float | None) -> str:
-    """Return a rate in three digits: 858 Mbit/s."""
-    if bps is None:
-        return UNKNOWN
-    for unit, name in ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
-        if bps >= 0.9995 * unit:
-            return f"{_three(bps / unit)} {name}"
-    return f"{bps:.0f} bit/s"
-
-
 def percent(share: float | None) -> str:
     """Return a share as a whole percentage."""
     return UNKNOWN if share is None else f"{share * 100:.0f} %"
@@ -89,6 +79,11 @@ def _three(value: float) -> str:
 def heading(name: str, about: str | Text = "") -> Text:
     """Return the row above a section."""
     return row((name, "bold"), "  ", about if isinstance(about, Text) else (about, "dim"))
+
+
+def rule(width: int) -> Text:
+    """Return the line between two sections."""
+    return row(("─" * width, "bright_black"))
 
 
 def wrapped(text: str, width: int, style: str, most: int) -> list[Text]:

@@ -36,6 +36,9 @@ _KEYS = {
     b"\x1b[D": "left",
     b"\x1bOD": "left",
     b"\x1b": "escape",
+    b"\r": "enter",
+    b"\n": "enter",
+    b"\x7f": "backspace",
 }
 
 

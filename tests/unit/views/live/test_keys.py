@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from netprof.analysis.live.forms import Order
 from netprof.views.live.state import View, ViewState, choose_zoom, press
 from netprof.views.live.terminal import read_keys
 
@@ -28,7 +29,7 @@ def after(keys, state=START):
         (b"\x1b[1;5Aq", ["q"]),
         (b"\x1b[A\x1b[B\x1b[5~\x1b[6~ ", ["up", "down", "page up", "page down", " "]),
         (b"\x1bOPq", ["q"]),
-        (b"\xc3\xa9\x00\x7fp", ["p"]),
+        (b"\xc3\xa9\x00\x7fp\r", ["backspace", "p", "enter"]),
         (b"\x1b[<0;10;10", []),
     ],
 )
@@ -37,10 +38,22 @@ def test_reading(sent, keys):
 
 
 def test_views_go_round_and_have_numbers():
-    assert [after(["tab"] * count).view for count in range(5)] == [*View, View.OVERVIEW]
+    assert [after(["tab"] * count).view for count in range(6)] == [*View, View.OVERVIEW]
     assert after(["backtab"]).view is View.EVERYTHING
-    assert [after([key]).view for key in "1234"] == list(View)
+    assert [after([key]).view for key in "12345"] == list(View)
     assert after(["9", "x", "é"]) == START
+
+
+def test_ranks_are_selected_sorted_found_and_looked_at():
+    assert press(START, "down", ranks=3).selected == 1
+    assert press(START, "down", ranks=1).selected == 0
+    assert after(["s"]).order is Order.WAITS
+    assert after(["s", "s", "s"]).order is Order.RANK
+    assert after(["/", "1", "q", "backspace", "2", "enter"]).find == "12"
+    assert not after(["/", "q"]).stopping, "what is typed is no key"
+    assert after(["/", "1", "escape"]).find == ""
+    assert after(["enter"]).detail
+    assert not after(["enter", "escape"]).detail
 
 
 def test_stop_pause_and_help():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from netprof.views.live.rows import brief, brief_rate, cells, fitted, left, right, row, spark, stacked, wrapped
+from netprof.units import brief_rate
+from netprof.views.live.rows import brief, cells, fitted, left, right, row, spark, stacked, wrapped
 from netprof.views.live.screen import Screen
 
 
