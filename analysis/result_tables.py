@@ -8,6 +8,7 @@
 | `collectives` | a collective that a process saw |
 | `arrivals` | the last rank of a communicator in an iteration: how much later than the last but one it asked for a \
 collective, and what it did meanwhile |
+| `waiting` | how long a process waits in an iteration for one cause, and for which rank (-1: none is named) |
 | `outstanding` | a stretch of time in which a bucket of a process is outstanding |
 | `idle` | a stretch of time in which a link was idle both ways, and why |
 | `utilization` | a time bin of a link in one direction in which a byte moved |
@@ -25,10 +26,13 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
 from netprof.analysis.findings.last_ones import arrivals_table
 from netprof.analysis.findings.links import LINKS, spans_of_idleness
 from netprof.analysis.findings.per_iteration import rows_of
 from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.waiting_by_iteration import waiting_by_iteration
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Columns
 from netprof.analysis.tables.intervals import Intervals
@@ -66,6 +70,29 @@ def _outstanding(analysis: Analysis) -> Table:
     return _stacked(parts, ("pid", "begin_ns", "end_ns"))
 
 
+def _waiting(analysis: Analysis) -> Table:
+    """Return the account of waiting, row by row: process, iteration (by begin), cause."""
+    evidence = analysis.evidence
+    names = ("pid", "rank", "iteration", "begin_ns", "cause", "waited_ns", "late_rank")
+    if analysis.of(WAITING) is None:
+        return {name: np.zeros(0, np.int64) for name in names}
+    found, pids = waiting_by_iteration(evidence.iterations, evidence.account.around), np.unique(evidence.iterations.pid)
+    rank, row, cause = np.nonzero(found.waited_ns)
+    ranks = np.array([evidence.ranks.get(pid, -1) for pid in pids.tolist()], np.int64)
+    late = np.array([evidence.ranks.get(pid, -1) for pid in found.latest_pid.tolist()], np.int64)
+    is_late = cause == WAIT_CAUSES.index(LATE_RANK)
+    values = (
+        pids[rank],
+        ranks[rank],
+        row + 1,
+        found.begin_ns[row],
+        [WAIT_CAUSES[number].name for number in cause.tolist()],
+        found.waited_ns[rank, row, cause],
+        np.where(is_late, late[row] if len(late) else -1, -1),
+    )
+    return dict(zip(names, values, strict=True))
+
+
 def _idle(analysis: Analysis) -> Table:
     parts = [
         {
@@ -98,7 +125,7 @@ def _utilization(analysis: Analysis) -> Table:
                     "bin_start_ns": bins.begin_ns,
                     "wire_bytes": bins.wire_bytes.astype(np.uint64),
                     "payload_bytes": bins.payload_bytes.astype(np.uint64),
-                    "utilization": bits / rates,
+                    "utilization": np.minimum(bits / rates, 1.0),
                 }
             )
     return _stacked(parts, ("netns",))
@@ -151,6 +178,7 @@ _TABLES: dict[str, Callable[[Analysis], Table]] = {
     "buckets": lambda analysis: _columns(analysis.evidence.buckets),
     "collectives": lambda analysis: _columns(analysis.evidence.collectives),
     "arrivals": arrivals_table,
+    "waiting": _waiting,
     "outstanding": _outstanding,
     "idle": _idle,
     "utilization": _utilization,

@@ -58,18 +58,18 @@ def _parts(finding: StragglersFinding | None) -> Sequence[Part]:
         return ()
     about = f"of {count(finding.iterations, 'iteration')}"
     said = Pairs([(each.who.label, f"{each.sentence} → {each.advice}") for each in finding.stragglers[:_BRIEF]])
-    return [Part("Who holds the job up", about, [_grid(finding.stragglers), said])]
+    return [Part("Stragglers", about, [_grid(finding.stragglers), said])]
 
 
 def _grid(found: Sequence[Straggler]) -> Grid:
-    headings = ("who", "of all time", "", "in iterations", "from", "confidence", "by", "it")
+    headings = ("who", "of all time", "", "in iterations", "from step", "confidence", "by", "it")
     rows = [
         (
             each.who.label,
             share(each.share),
             Bar(0.0, min(each.share, 1.0), each.cause.name),
             str(each.iterations),
-            f"#{each.first + 1}",
+            str(each.first + 1),
             percent(each.confidence),
             each.cause.short,
             each.doing.name.replace("_", " ") if each.doing is not None else "",
@@ -78,7 +78,7 @@ def _grid(found: Sequence[Straggler]) -> Grid:
     ]
     places = [(each.since_ns, each.until_ns - each.since_ns) for each in found]
     left = frozenset({"", "by", "it"})
-    return Grid(headings, rows, left, optional=("", "confidence", "from"), brief=_BRIEF, places=places)
+    return Grid(headings, rows, left, optional=("", "confidence", "from step"), brief=_BRIEF, places=places)
 
 
 STRAGGLERS = Section(

@@ -91,7 +91,7 @@ def _iteration(each: WorstIteration, longest_ns: int, ranks: int) -> Sequence[Ce
     waited = duration(each.exposed_ns / ranks / 1e9)
     named = each.cause.title if each.rank is None else f"{each.cause.title}: rank {each.rank}"
     took = duration(each.duration_ns / 1e9)
-    return (f"#{each.number + 1}", took, waited, named, stack(each.causes_ns, longest_ns))
+    return (str(each.number + 1), took, waited, named, stack(each.causes_ns, longest_ns))
 
 
 def stack(causes_ns: Sequence[int], whole_ns: int) -> Stack:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from netprof.analysis.result_tables import Table, result_table, result_tables
-from netprof.schema import tables
+from netprof.analysis.result_tables import __doc__ as result_tables_doc
+from netprof.schema import (
+    RECEIVE,
+    TRANSMIT,
+    Backend,
+    CollectiveKind,
+    LinkState,
+    MarkKind,
+    NcclNetwork,
+    tables,
+)
 from netprof.views import json_report
 from netprof.views.output import opened
 
@@ -24,14 +37,78 @@ def every_table(report: Report) -> Iterator[tuple[str, pa.Schema, Iterator[pa.Re
     trace = report.trace
     assert trace is not None, "tables are of traces"
     for name, schema in tables().items():
-        yield name, schema, trace.batches(name)
+        words = _words_of(schema)
+        yield name, _in_words(schema, words), (_worded(batch, words) for batch in trace.batches(name))
     for name in result_tables():
         table = _arrow(result_table(report.analysis, name))
-        yield name, table.schema, iter(table.to_batches(ROWS_AT_ONCE))
+        words = _words_of(table.schema)
+        batches = table.to_batches(ROWS_AT_ONCE)
+        yield name, _in_words(table.schema, words), (_worded(batch, words) for batch in batches)
+
+
+Words = Mapping[str, Mapping[int, str]]
+"""By column, what each of its numbers is called."""
+
+
+def _names(kinds: type[IntEnum]) -> Mapping[int, str]:
+    return {int(kind): kind.name.lower() for kind in kinds}
+
+
+_WAYS = {TRANSMIT: "tx", RECEIVE: "rx"}
+_KINDS = {frozenset({"tid", "arg0"}): _names(MarkKind), frozenset({"bytes", "backend"}): _names(CollectiveKind)}
+"""What column `kind` holds, in a table that has these columns too."""
+_ENUMS: Words = {
+    "direction": _WAYS,
+    "backend": _names(Backend),
+    "state": _names(LinkState),
+    "network": _names(NcclNetwork),
+}
+
+
+def _words_of(schema: pa.Schema) -> Words:
+    """Return the columns of a table that hold numbers of an enumeration, and what these are called."""
+    found = {name: words for name, words in _ENUMS.items() if name in schema.names and _is_number(schema, name)}
+    for others, words in _KINDS.items():
+        if "kind" in schema.names and others <= set(schema.names) and _is_number(schema, "kind"):
+            found["kind"] = words
+    return found
+
+
+def _is_number(schema: pa.Schema, name: str) -> bool:
+    return bool(pa.types.is_integer(schema.field(name).type))
+
+
+def _in_words(schema: pa.Schema, words: Words) -> pa.Schema:
+    return pa.schema([pa.field(f.name, pa.string()) if f.name in words else f for f in schema])
+
+
+def _worded(batch: pa.RecordBatch, words: Words) -> pa.RecordBatch:
+    """Return a batch with words in place of numbers; a number that has none stays one, as text."""
+    columns = list(batch.columns)
+    for name, called in words.items():
+        distinct = batch.column(name).dictionary_encode()
+        texts = [None if n is None else called.get(n, str(n)) for n in distinct.dictionary.to_pylist()]
+        columns[batch.schema.get_field_index(name)] = pa.array(texts, pa.string()).take(distinct.indices)
+    return pa.RecordBatch.from_arrays(columns, schema=_in_words(batch.schema, words))
+
+
+def write_schema(report: Report, folder: Directory) -> None:
+    """Write `schema.json` beside the tables: of each table what a row is, and its columns. Raises OSError."""
+    about = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", result_tables_doc.replace("\\\n", ""), re.MULTILINE))
+    found = {
+        name: {"row": about.get(name, ""), "columns": {f.name: str(f.type) for f in schema}}
+        for name, schema, _ in every_table(report)
+    }
+    with opened(folder, "schema.json") as file:
+        file.write(json.dumps({"units": _UNITS, "tables": found}, indent=1).encode() + b"\n")
+
+
+_UNITS = "_s seconds, _ns nanoseconds, _us microseconds, _bps bits per second; empty or -1: unknown"
 
 
 def write_summary(report: Report, folder: Directory) -> None:
-    """Write the report itself beside its tables, as `report.json`. Raises OSError."""
+    """Write the report itself beside its tables, as `report.json`, and their schema. Raises OSError."""
+    write_schema(report, folder)
     with opened(folder, "report.json") as file:
         json_report.write(report, file)
 

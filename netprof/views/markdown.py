@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.first_screen import first_screen
 from netprof.analysis.form import Cell, Grid, Pairs, Part, Spark, Stack
 from netprof.views.colours import LETTERS
 from netprof.views.console_form import bars
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _ACTIVE = re.compile(r"[\\`*_\[\]<>|~&$^]|(?<=[a-z]):(?=//)|(?<=www)\.")  # also what would be linked by itself
 _MENTIONS = re.compile(r"[@#]")  # a comment behind it keeps chats from looking up a person or an issue
 _BAR_CELLS = 30
+_FIRST_PARTS = 2
+"""Of the first screen: the step and the ranks; the network is in what is folded."""
 
 
 def write(report: Report, out: IO[bytes]) -> None:
@@ -35,15 +37,21 @@ def render(analysis: Analysis) -> str:
 
 
 def _lines(analysis: Analysis) -> Iterator[str]:
-    yield f"**{escaped(analysis.of(VERDICT).text)}**"
+    first = first_screen(analysis)
+    yield f"**{escaped(first.verdict.headline)}**"
+    if first.verdict.sentence:
+        yield from ("", escaped(first.verdict.sentence))
+    yield ""
+    for label, value in first.advice.rows:
+        yield f"- `{value[2:].replace('`', '')}`" if value.startswith("$ ") else f"- {label}: {escaped(value)}"
+    for part in first.parts[:_FIRST_PARTS]:
+        for body in part.bodies:
+            yield ""
+            yield from _grid(body) if isinstance(body, Grid) else _pairs(body)
     parts = [part for section in analysis.sections for part in analysis.parts(section)]
-    for part in parts:
-        if not part.detail:
-            yield from part_lines(part)
-    if analysis.notes:
-        yield from ("", "### To trust these numbers, know that", "")
-        yield from (f"- {escaped(note)}" for note in analysis.notes)
-    yield from folded("Details", [line for part in parts if part.detail for line in part_lines(part)])
+    yield from folded("Everything", [line for part in parts for line in part_lines(part)])
+    notes = [f"- {escaped(note)}" for note in analysis.notes]
+    yield from folded("To trust these numbers", ["", *notes] if notes else [])
     meanings = [f"- **{escaped(term.term)}**: {escaped(term.text)}" for term in analysis.definitions]
     yield from folded("Definitions", ["", *meanings] if meanings else [])
 

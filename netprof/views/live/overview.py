@@ -22,7 +22,7 @@ from netprof.views.live.rows import Part, fitted, heading, row, rule, wrapped
 from netprof.views.live.state import ViewState
 from netprof.views.safe import safe_text
 
-_FEWEST_RANKS, _LINK_ROWS, _BELOW_HOSTS = 3, 4, 6
+_LINK_ROWS, _BELOW_HOSTS = 4, 6
 _SHOWN = 0.005
 
 
@@ -34,7 +34,7 @@ def overview(recent: Recent, state: ViewState, width: int, height: int, zoom: in
     links = by_traffic(recent)
     room = height - len(rows)
     below = _BELOW_HOSTS if recent.has_many_hosts else 1 + 3 * len(links)
-    keep = min(below, max(0, room - _FEWEST_RANKS - 1))
+    keep = min(below, room // 2)
     rows += rank_rows(recent, state, width, room - keep)
     extras: tuple[Callable[[int], list[Text]], ...] = (
         lambda room: link_rows(recent, width, min(room, 1 + _LINK_ROWS * max(1, len(links))), zoom),

@@ -43,8 +43,10 @@ def test_it_says_what_the_terminal_says_and_folds_the_rest(tmp_path: Path) -> No
     assert analysis.of(VERDICT).sentence in seen(text)
     parts = [part for section in analysis.sections for part in analysis.parts(section)]
     head, _, folded = text.partition("<details>")
+    assert len(head.splitlines()) <= 25
+    assert analysis.of(VERDICT).headline in seen(head)
     for part in parts:
-        assert f"### {part.title}" in (folded if part.detail else head)
+        assert f"### {part.title}" in folded
     for term in analysis.definitions:
         assert term.footnote[:-1] in seen(folded)
     assert drawn(text).count("<table>") == drawn(text).count("</table>") >= 5

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from unittest.mock import Mock
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.synthetic import Job
 
 from netprof.analysis import analyze
+from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.result_tables import result_tables
 from netprof.files import Directory
 from netprof.schema import tables
 from netprof.trace import TraceReader
 from netprof.views import csv_tables, parquet_tables
+from netprof.views.every_table import _words_of
 from netprof.views.reporter import Report
 from netprof.views.safe import safe_text
 
@@ -45,7 +50,7 @@ def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_pa
         expected = {*tables(), *result_tables()}
         assert {file.stem for file in folder.glob(f"*.{suffix}")} == expected
         assert (folder / "report.json").stat().st_size > 1000
-        assert len(list(folder.iterdir())) == len(expected) + 1
+        assert len(list(folder.iterdir())) == len(expected) + 2  # report.json, schema.json
 
 
 @pytest.mark.slow
@@ -58,7 +63,13 @@ def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
         assert len(found) == len(recorded)
         if found:
             assert list(found[0]) == schema.names
-            assert found[-1] == {column: str(value) for column, value in recorded[-1].items()}
+            assert found[-1] == {column: str(worded(schema, column, v)) for column, v in recorded[-1].items()}
+
+
+def worded(schema: pa.Schema, column: str, value: object) -> object:
+    """Return what an export writes for a value: the word for a number of an enumeration."""
+    words = _words_of(schema).get(column)
+    return value if words is None or not isinstance(value, int) else words.get(value, str(value))
 
 
 @pytest.mark.slow
@@ -89,8 +100,38 @@ def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:
     for name, schema in tables().items():
         table = pq.read_table(tmp_path / f"{name}.parquet")
         assert table.schema.names == schema.names
-        assert table.schema.types == schema.types
-        assert table.to_pylist() == report.trace.table(name).to_pylist()
+        in_words = _words_of(schema)
+        kept = [each for each in schema.names if each not in in_words]
+        assert table.select(kept).schema.types == [schema.field(each).type for each in kept]
+        assert table.select(kept).to_pylist() == report.trace.table(name).select(kept).to_pylist()
+        for column in in_words:
+            recorded = report.trace.table(name)[column].to_pylist()
+            assert table[column].to_pylist() == [worded(schema, column, value) for value in recorded]
+
+
+@pytest.mark.slow
+def test_numbers_of_enumerations_are_words_and_the_schema_says_what_there_is(report: Report, tmp_path: Path) -> None:
+    csv_tables.fill(report, Directory(tmp_path))
+    assert {row["direction"] for row in rows_of(tmp_path / "wire.csv")} == {"tx", "rx"}
+    assert "ddp_forward" in {row["kind"] for row in rows_of(tmp_path / "marks.csv")}
+    assert {row["kind"] for row in rows_of(tmp_path / "collectives.csv")} == {"all_reduce"}
+    known = json.loads((tmp_path / "schema.json").read_text())["tables"]
+    for name, described in known.items():
+        rows = rows_of(tmp_path / f"{name}.csv")
+        assert not rows or list(rows[0]) == list(described["columns"])
+    assert "how long a process waits" in known["waiting"]["row"]
+
+
+@pytest.mark.slow
+def test_the_table_of_waiting_is_the_account(report: Report, tmp_path: Path) -> None:
+    csv_tables.fill(report, Directory(tmp_path))
+    found = report.analysis.of(WAITING)
+    assert found is not None
+    rows = rows_of(tmp_path / "waiting.csv")
+    for each in found.by_rank:
+        own = sum(int(row["waited_ns"]) for row in rows if int(row["pid"]) == each.pid)
+        assert own == pytest.approx(each.exposed_ns, rel=0.02)
+    assert {row["cause"] for row in rows} <= {cause.name for cause in WAIT_CAUSES}
 
 
 @pytest.mark.slow

