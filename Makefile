@@ -17,7 +17,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 unexport PYTHONDONTWRITEBYTECODE  # compiling every test again takes seconds
 unexport PYTHONPATH  # all but `make check` must see the installed wheel, nothing else
 
-.PHONY: help install inplace check lint types contract test test-all golden demo fuzz mutate bench predictions horovod nccl clean groups prepare prepare-test prepare-horovod
+.PHONY: docs help install inplace check lint types contract test test-all golden demo fuzz mutate bench predictions horovod nccl clean groups prepare prepare-test prepare-horovod
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,11 @@ test: prepare-test .venv/.installed .venv/.torch lint types contract  ## before 
 test-all: prepare-test .venv/.installed .venv/.torch $(if $(filter-out frameworks,$(GROUP)),,horovod nccl)  ## every test there is (an hour), or one GROUP: causes, frameworks, wire, program, trust, hosts, deep
 	$(if $(filter-out deep,$(GROUP)),,NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) $(if $(GROUP),-m deep) tests/golden tests/unit)
 	$(if $(filter deep,$(GROUP)),,$(PYTEST) $(addprefix --group ,$(GROUP)) tests/integration)
+
+docs: .venv/.torch inplace  ## the documentation as a site, strict, in out/site
+	PYTHONPATH=.:tests:examples $(BIN)/python docs/make.py --check
+	$(PIP) install 'mkdocs-material>=9.5,<10'
+	$(BIN)/mkdocs build --strict
 
 golden: .venv/.torch inplace  ## conclude from every golden recording again, and print what changed; UPDATE=1 rewrites what is expected, NAMES="loss mpi"
 	PYTHONPATH=.:tests:examples $(BIN)/python -m golden $(if $(UPDATE),--update) $(NAMES)

@@ -120,7 +120,7 @@ BANDWIDTH = Definition(
     "bandwidth is not link utilization.",
 )
 WIRE_RATIO = Definition(
-    "sent / needed",
+    "wire bytes / algorithm bytes",
     "Bytes sent over the 2(n-1)/n x S that a bandwidth-optimal all-reduce needs. They are the wire bytes of a rank's "
     "flows during its iterations; its other collectives add (n-1)/n x S each. Above 1 are headers, retransmissions, "
     "another algorithm or other traffic.",
@@ -149,8 +149,8 @@ BOUNDS = Definition(
     name="waiting_bounds",
 )
 STRAGGLERS = Definition(
-    "who holds the job up",
-    "A rank, link or way between ranks that the others wait for: the median of a rank's peers, most of a link's or a "
+    "stragglers",
+    "A rank, link or path between ranks that the others wait for: the median of a rank's peers, most of a link's or a "
     "way's, and of a link only while no other one is full, of a way what exceeds the median of its siblings. It is "
     "named where, in ten iterations or five seconds, it accounts for a twentieth of the time and for more than the "
     "scatter of the others of its kind in the same window allows (Chebyshev's inequality, for all of them together): "
@@ -159,7 +159,7 @@ STRAGGLERS = Definition(
     name="stragglers",
 )
 PATHS = Definition(
-    "way between ranks",
+    "path between ranks",
     "All connections from one process to another. Its rate is payload over the time in which TCP had something on its "
     "way or to send and the receiver had room, by TCP's own clocks: waiting for another rank does not lower it. "
     "Against its siblings is against the median of the other ways.",

@@ -41,7 +41,7 @@ def unfit(job: JobPart, host: HostPart, tables: Tables, read: Collection[str]) -
     if not (named and all(_within(getattr(tables, each).pid, -1, most) for each in _OF_PROCESSES)):
         yield "it names processes that no kernel has"
     if job.bounded and {each.pid for each in host.surely} != {each.pid for each in host.waiting}:
-        yield "what its processes wait at most is said of others than what they wait at least"
+        yield "what its processes wait at most is true of others than what they wait at least"
 
 
 def _pids(host: HostPart) -> Iterator[int]:

@@ -39,7 +39,7 @@ from netprof.model import Meta
 from netprof.units import count
 
 _NOT_TOLD = (
-    "flows, the ways between ranks, queue pairs, GPUs and other counters, TCP's own totals, NCCL's and Horovod's "
+    "flows, the paths, queue pairs, GPUs and other counters, TCP's own totals, NCCL's and Horovod's "
     "operations, bounds for what some ranks wait for where others are seen to be done with it, and anything over time "
     "finer than an iteration"
 )
@@ -74,12 +74,9 @@ def _parts(found: Digested) -> Sequence[Part]:
 def _notes(found: Digested) -> Iterator[str]:
     yield f"this is the report of digests: {_NOT_TOLD} are only in the traces"
     if found.missing:
-        yield (
-            f"the digests of {_first(found.missing)} are missing: what is said of the job is said of the other hosts' "
-            "ranks"
-        )
+        yield (f"the digests of {_first(found.missing)} are missing: the report is of the other hosts' ranks")
     if found.others:
-        yield f"not asked for were {_first(found.others)}: what is said of the job is said of the ranks that were"
+        yield f"not asked for were {_first(found.others)}: the report is of the ranks that were"
     yield from (f"left out: {each}" for each in found.left_out[:_NAMED])
     if len(found.left_out) > _NAMED:
         yield f"left out are {len(found.left_out) - _NAMED} more digests that cannot be used"

@@ -199,7 +199,7 @@ def _all_reduces(finding: CollectivesFinding) -> list[tuple[str, str]]:
         ("algorithm bw.", _bandwidth(found.algorithm_bandwidth_bps, found.median_algorithm_bandwidth_bps)),
         ("bus bandwidth", _bandwidth(found.bus_bandwidth_bps, found.median_bus_bandwidth_bps)),
         ("of line rate", share(found.line_rate_share)),
-        ("sent / needed", f"{ratio(found.wire_to_algorithm_ratio)}  (payload alone {without})"),
+        ("wire / algorithm", f"{ratio(found.wire_to_algorithm_ratio)}  (payload alone {without})"),
     ]
     if properties is not None and properties.start_skew_s is not None:
         equality, completion = share(properties.size_equality), share(properties.completion)

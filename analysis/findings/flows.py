@@ -82,8 +82,8 @@ def _notes(found: Sequence[FlowSummary]) -> Iterator[str]:
     paused = sum(flow.congestion_control == "bbr" for flow in main)
     if paused:
         yield (
-            f"{count(paused, 'flow')} under BBR, which every ten seconds lets a flow have no more than 4 packets on "
-            "their way, for 0.2 s: all ranks wait for the one that it carries"
+            f"{count(paused, 'flow')} under BBR, whose ProbeRTT cuts the window to 4 packets for 0.2 s every ten "
+            "seconds: all ranks wait for that flow"
         )
 
 

@@ -102,8 +102,8 @@ def _notes(hosts: Sequence[HostSummary]) -> Iterator[str]:
     for host in (each.host for each in hosts):
         if host.clock.bound_ns is not None and host.clock.bound_ns > _WIDE_NS:
             yield (
-                f"the clock of {host.name} is known to {duration(host.clock.bound_ns / 1e9)}: nobody there is said to "
-                "be late by less"
+                f"the clock of {host.name} is known to {duration(host.clock.bound_ns / 1e9)}: no rank there is called "
+                "late by less"
             )
 
 

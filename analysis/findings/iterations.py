@@ -188,7 +188,7 @@ def _parts(finding: IterationsFinding) -> Sequence[Part]:
     told = ", told by the optimizer's steps" if finding.stepped else ""
     median = Pairs([("median", _spread(finding.durations))])
     if finding.only_launch:
-        ahead = "  (about the GPUs' pace: the host launches ahead of them)" if finding.runs_ahead else ""
+        ahead = "  (about the GPUs' pace: the CPU runs ahead of them)" if finding.runs_ahead else ""
         rows = [("mean", f"{duration(finding.durations.mean_s)}{ahead}"), ("phases", f"unknown: {finding.why_unknown}")]
         return [Part("Iterations", f"{finding.count or 0} whole ones{told}", [median, Pairs(rows)])]
     grid = _phase_grid(finding.durations, finding.stepped)

@@ -83,7 +83,7 @@ def _part(each: NcclSummary) -> Part:
         ("ranks", f"{ranks}  ({each.ranks_source})"),
         ("buffers", size(each.bytes)),
         ("on the wire", f"{wire}, {rate(each.wire_bandwidth_bps)} meanwhile"),
-        ("sent / needed", ratio(each.wire_to_algorithm_ratio)),
+        ("wire / algorithm", ratio(each.wire_to_algorithm_ratio)),
     ]
     about = f"process {each.pid}: what was enqueued, and what its flows carried until the next launch"
     return Part("NCCL", about, [Pairs(rows)])

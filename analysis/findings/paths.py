@@ -158,7 +158,7 @@ def _parts(found: Sequence[PathSummary]) -> Sequence[Part]:
         for each in sorted(main, key=lambda each: each.rate_bps or np.inf)
     ]
     grid = Grid(headings, rows, frozenset({"to"}), ("sent", "to siblings"), brief=_BRIEF)
-    return [Part("Ways between ranks", "the slowest first", [grid], detail=True)]
+    return [Part("Paths", "the slowest first", [grid], detail=True)]
 
 
 PATHS = Section(

@@ -69,7 +69,7 @@ def _parts(processes: Sequence[ProcessSummary]) -> Sequence[Part]:
         places.setdefault((each.target.cgroup.label, each.host or ""), []).append(each)
     if not any(label for label, _ in places):
         return ()
-    rows = [(_who(found), host, label or "no container, as far as is told") for (label, host), found in places.items()]
+    rows = [(_who(found), host, label or "no container known") for (label, host), found in places.items()]
     grid = Grid(("processes", "host", "run in"), rows, frozenset({"host", "run in"}))
     return [Part("Placement", bodies=[grid if any(each.host for each in processes) else grid.without({"host"})])]
 

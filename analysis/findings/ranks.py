@@ -169,10 +169,10 @@ def _parts(ranks: Sequence[RankSummary]) -> Sequence[Part]:
         "p90",
         "exposed",
         "bus bandwidth",
-        "sent / needed",
+        "wire / algorithm",
         "sent",
     )
-    optional = ("sent", "p90", "sent / needed", "pid", "iterations")
+    optional = ("sent", "p90", "wire / algorithm", "pid", "iterations")
     grid = Grid(headings, [_row(rank) for rank in shown], frozenset({"host"}), optional, brief=_BRIEF)
     return [Part("Ranks", bodies=[grid if any(rank.host for rank in shown) else grid.without({"host"})])]
 

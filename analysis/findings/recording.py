@@ -84,7 +84,7 @@ def _cost(meta: Meta) -> dict[str, Any]:
 def _parts(finding: RecordingFinding) -> Sequence[Part]:
     rows = [("lost", _losses(finding))]
     if finding.meta.losses.healed_bytes:
-        rows.append(("seen late", _seen_late(finding.meta.losses.healed_bytes)))
+        rows.append(("recovered", _seen_late(finding.meta.losses.healed_bytes)))
     if finding.reconciliation is not None:
         rows.append(("unseen", in_words(finding.reconciliation)))
     rows += [
@@ -150,7 +150,7 @@ def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
         ("flows that found the table full", str(losses.untracked_flows)),
         ("flows found late", str(losses.late_flows)),
         ("their bytes until then, in no time bin", size(losses.late_bytes)),
-        ("bytes seen late, by sequence numbers", size(losses.healed_bytes)),
+        ("bytes recovered from TCP sequence numbers", size(losses.healed_bytes)),
         ("iterations cut off by the recording's edges", str(finding.dropped.incomplete)),
         ("iterations with lost marks", str(finding.dropped.damaged)),
         ("end of the trace", _end(finding)),
@@ -172,14 +172,14 @@ def _losses(finding: RecordingFinding) -> str:
     ]
     said = ", ".join(part for part in parts if part)
     if not said and not finding.failed_checks and (reconciled is None or reconciled.holds is None):
-        return "nothing that the recorder knows of"
+        return "nothing known to the recorder"
     return said or _doubt(finding.failed_checks)
 
 
 def _doubt(failed_checks: frozenset[str]) -> str:
     """Say what stands against nothing having been lost."""
     if failed_checks - set(OF_THE_JOB):
-        return "nothing that the recorder knows of, but the numbers do not fit together: see the notes"
+        return "nothing known to the recorder, but the numbers do not fit together: see the notes"
     return "nothing; a part of the job is not recorded: see the notes" if failed_checks else "nothing"
 
 

@@ -215,7 +215,7 @@ def _late(who: Blame, part: str) -> str:
 
 def _full(who: Blame, part: str) -> str:
     alone = ", while the other links have room" if who.alone else ""
-    return f"in {part} of the waiting {who.label or 'a link'} is full of the job's own bytes{alone}"
+    return f"in {part} of the waiting {who.label or 'a link'} is saturated by the job{alone}"
 
 
 _NOT_FULL_NOR_LOST = ", no link is known to be full and nothing is lost"

@@ -103,8 +103,8 @@ def _off(question: Question, standpoint: Standpoint) -> tuple[str, ...]:
     if abs(off) < _NOTABLY_OFF:
         return ()
     return (
-        f"the recorded iterations differ so much that their replay is off by {off * 100:+.0f} %: what is said of other "
-        "conditions is no better",
+        f"the recorded iterations differ so much that their replay is off by {off * 100:+.0f} %: predictions of other "
+        "conditions are no better",
     )
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -36,11 +37,18 @@ from netprof.cli.recording import (
     finish,
     tell_of,
 )
-from netprof.errors import EXIT_INTERRUPTED, UsageError
+from netprof.errors import EXIT_INTERRUPTED, NetprofError, UsageError
 
 
 def attach(
-    pids: Annotated[list[int] | None, typer.Argument(metavar="PID", help="Any process of the job, or several.")] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PID|NAME",
+            help="Any process of the job, or a text in its command line.",
+            autocompletion=training_pids,
+        ),
+    ] = None,
     job: Annotated[
         bool, typer.Option("--job", help="Find the job of this host; its trace is called netprof-JOB-HOST-TIME.")
     ] = False,
@@ -71,15 +79,22 @@ def attach(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Record a running training job until it ends, ctrl-C, --duration or --iterations; then print the report."""
+    """Record a running training job, then print the report.
+
+    It ends with the job, by ctrl-C, --duration or --iterations.
+
+    Examples: netprof attach 4711; netprof attach train.py; netprof attach --job --duration 60s
+    """
     from netprof.session.attach import attach as record_job
     from netprof.session.options import RecordingOptions
     from netprof.session.which_job import JobChoice, job_here, trace_name
     from netprof.views.printed import say, standard_error, standard_output
 
     talk = standard_error()
+    pids, named = split(targets or [])
+    job, name = job or named is not None, named or name
     choice = JobChoice(slurm_job, container, name, every)
-    _check(pids or [], job, is_chosen=choice.is_made)
+    _check(pids, job, is_chosen=choice.is_made)
     options = RecordingOptions.parse(
         out=out,
         bin_width=bin_width,
@@ -96,7 +111,7 @@ def attach(
     )
     if job:
         here = job_here(choice)
-        pids, options = here.pids, replace(options, out=out or trace_name(here))
+        pids, options = list(here.pids), replace(options, out=out or trace_name(here))
         say(talk, f"found {here.sentence}")
     if digest is not None:
         from netprof.session import this_host
@@ -105,7 +120,7 @@ def attach(
         this = [(this_host.name(), this_host.boot_id())]
         check_digest(digest, place, options.out, this, force=force, option="--digest")
     with watching(options.out, talk, show=not no_live) as watcher:
-        outcome = record_job(pids or [], options, sys.argv, watcher, tell_of(talk))
+        outcome = record_job(pids, options, sys.argv, watcher, tell_of(talk), partial(say, talk))
 
     def report() -> None:
         try:  # a terminal that is closed ends the recording, and takes no report
@@ -121,6 +136,29 @@ def attach(
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
+def split(targets: Sequence[str]) -> tuple[list[int], str | None]:
+    """Return the pids among what was named, and the one text that is to be found in a job's command line.
+
+    Raises UsageError for several texts, or both.
+    """
+    pids = [int(each) for each in targets if each.isascii() and each.isdigit()]
+    names = [each for each in targets if not (each.isascii() and each.isdigit())]
+    if len(names) > 1 or (names and pids):
+        raise UsageError(f"more than one target: {', '.join(targets)}", "give PIDs, or one NAME, or --job")
+    return pids, names[0] if names else None
+
+
+def training_pids(incomplete: str) -> list[tuple[str, str]]:
+    """Return the processes that train on this host, for the shell's completion."""
+    from netprof.probes.job.jobs import find_jobs
+
+    try:
+        found = [(str(target.pid), job.sentence) for job in find_jobs() for target in job.targets]
+    except NetprofError:
+        return []
+    return [(pid, about) for pid, about in found if pid.startswith(incomplete)]
+
+
 def _check(pids: Sequence[int], job: bool, *, is_chosen: bool) -> None:
     """Raise UsageError unless either processes are named or the job is to be found."""
     if pids and job:
@@ -130,4 +168,4 @@ def _check(pids: Sequence[int], job: bool, *, is_chosen: bool) -> None:
             "--slurm-job, --container, --name and --all choose among the jobs that --job finds", "add --job"
         )
     if not pids and not job:
-        raise UsageError("it is not said what to record", "give a PID of the job, or --job to find it on this host")
+        raise UsageError("no target", "give a PID or a NAME, or --job to find the job of this host")

@@ -28,7 +28,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = _with_unit(text)
     if not (value > 0 and math.isfinite(value)):
-        raise UsageError(f"'{text}' is not a time an iteration can take", "write --baseline like 0.128 or 128ms")
+        raise UsageError(f"'{text}' is not a duration", "try 128ms")
     return value
 
 

@@ -54,7 +54,7 @@ def diff(
     failed = _failed(difference, limits)
     _show(difference, failed, as_json, target)
     if fail_above and difference.not_comparable:
-        raise NetprofError("the runs cannot be compared, so --fail-above has no answer", difference.not_comparable[0])
+        raise NetprofError("the runs are not comparable: --fail-above is skipped", difference.not_comparable[0])
     if failed:
         from netprof.views.printed import say, standard_error
 
@@ -78,7 +78,7 @@ def _limits(texts: Sequence[str]) -> dict[str, float]:
             names = [each.name for each in QUANTITIES if each.main and each.name not in found]
         if not names:
             known = ", ".join(each.name for each in QUANTITIES if each.worse)
-            raise UsageError(f"nothing that can get worse is called '{match[1]}'", f"there are {known}")
+            raise UsageError(f"unknown metric '{match[1]}'", f"known: {known}")
         found.update(dict.fromkeys(names, float(match[2]) / 100))
     return found
 

@@ -166,7 +166,7 @@ class _Feeder:
 
 @contextmanager
 def _displayed(source: Watched, title: str, talk: Console) -> Iterator[Display]:
-    """Show a source on the terminal, or in lines where stdout is none; what it leaves out is said once, too."""
+    """Show a source on the terminal, or in lines where stdout is none; what it leaves out comes once, too."""
     from rich.console import Console
 
     from netprof.views.live.display import LiveDisplay

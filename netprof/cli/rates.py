@@ -1,4 +1,4 @@
-"""Rates on the command line: a number without a unit is Gbit/s, and what it was taken for is said."""
+"""Rates on the command line: a number without a unit is Gbit/s, and the output tells how it was read."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ Kineto = Annotated[
         min=1,
         max=100,
         help="Ask the job once for a torch profile of N iterations; it must run with KINETO_USE_DAEMON=1. A process "
-        "that ends before they are over may crash on its way out: torch's mistake.",
+        "that ends before they are over may crash as it exits: torch's mistake.",
     ),
 ]
 WorldSize = Annotated[

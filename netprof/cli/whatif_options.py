@@ -34,7 +34,7 @@ def seconds(text: str) -> float:
     value = number(text)
     value = parse_duration_ns(text) / 1e9 if value is None else value
     if not (value > 0 and math.isfinite(value)):
-        raise UsageError(f"'{text}' is not a time an iteration can take", "write it like 0.128 or 128ms")
+        raise UsageError(f"'{text}' is not a duration", "try 128ms")
     return value
 
 

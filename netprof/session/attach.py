@@ -59,12 +59,23 @@ Refusal = Callable[[NotPermittedError], None]
 
 
 def attach(
-    pids: Sequence[int], options: RecordingOptions, command: Sequence[str], watcher: Watcher, on_refusal: Refusal
+    pids: Sequence[int],
+    options: RecordingOptions,
+    command: Sequence[str],
+    watcher: Watcher,
+    on_refusal: Refusal,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
     """Record the job of `pids` to a trace. Raises NetprofError when it cannot begin; after that it always ends well."""
     rights, targets = Rights.here(), find_job(pids)
     if rights.refused is not None:
         on_refusal(rights.refused)
+    if not any(target.frameworks for target in targets):
+        named = ", ".join(map(str, pids))
+        tell(
+            f"netprof: no training process at pid {named} (no framework is loaded): recording its traffic, waiting for "
+            "one; netprof attach --job finds the job of this host, --job --name TEXT one of several"
+        )
     with stop_on_signals(at_once=True) as request:
         recorder = rights.recorder(targets, options, command)
         recorder.start()

@@ -27,7 +27,7 @@ from netprof.trace.writer import table_file
 
 QUIET_S = 5.0
 """A recorder writes every second: for how long nothing is new before that is said."""
-WITHOUT_A_WORD = "ended without a word"
+WITHOUT_A_WORD = "died: the trace has no end marker"
 """What is said of a recorder that is gone, and did not write that it stops."""
 _CAUGHT_UP_BATCHES = 400
 """Of what was there before we came, the newest batches of a table that are looked at."""

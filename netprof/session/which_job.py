@@ -68,7 +68,7 @@ def chosen(jobs: Sequence[LocalJob], choice: JobChoice, environment: Mapping[str
     fitting = fitting if choice.slurm_job is not None else own or fitting
     if len(fitting) > 1:
         raise UsageError(
-            f"{len(fitting)} jobs train on this host, and it is not said which is meant",
+            f"{len(fitting)} jobs train on this host: which one?",
             "choose one, as written behind each, or record them as one with --all",
             choices=[f"{job.sentence}: {_how_to_choose(job, fitting)}" for job in fitting[:_MOST_LISTED]],
         )

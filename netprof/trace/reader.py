@@ -120,7 +120,9 @@ class TraceReader:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise TraceError(f"cannot read {self._path(name)}: {error.strerror}", "see to it that you may") from error
+            raise TraceError(
+                f"cannot read {self._path(name)}: {error.strerror}", "check the permissions of that file"
+            ) from error
 
     def _read(
         self, name: str, check: _Check, read: Callable[[pa.RecordBatch], pa.RecordBatch], **options: Any

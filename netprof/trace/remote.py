@@ -56,7 +56,7 @@ def fetched(url: str) -> Path:
         raise
     except Exception as error:  # each kind of storage fails in its own way
         raise TraceError(
-            f"cannot read {shown}: {_reason(error)}", "see to it that it is there and that you may"
+            f"cannot read {shown}: {_reason(error)}", "check that it exists and that you may read it"
         ) from error
     if not copied:
         raise UsageError(f"there is no trace and no digest at {shown}", "name the directory that attach or digest made")

@@ -96,7 +96,10 @@ def file_target(path: Path) -> Target:
     """Return where a file is written, in place of one that is there. Raises UsageError where that can surely not be."""
     target = Target(path)
     if not target.has_folder:
-        raise UsageError(f"cannot write {path}: there is no such folder, or it is one", "name a file in a folder")
+        raise UsageError(
+            f"cannot write {path}: the parent directory does not exist, or the target is a directory",
+            "name a file in a directory that exists",
+        )
     return target
 
 

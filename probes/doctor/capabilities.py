@@ -65,7 +65,7 @@ def _require_pids() -> None:
         raise NotPermittedError("/proc shows other pids than this PID namespace has", PROC_REMEDY)
     if not pids.in_initial_namespace() and not described_by_kernel():
         raise NotPermittedError(
-            "in a PID namespace, BPF programs are of use only on a kernel with type information",
+            "in a PID namespace, BPF programs are of use only on a kernel with BTF (/sys/kernel/btf/vmlinux)",
             PID_NAMESPACE_REMEDY,
         )
 

@@ -108,7 +108,7 @@ def _trials() -> Iterator[Check]:
 
 
 def _type_information() -> Check:
-    name = "type information"
+    name = "kernel BTF"
     if described_by_kernel():
         return Check("machine", name, Status.OK, f"{KERNEL_BTF} found")
     try:

@@ -132,7 +132,9 @@ class FlowProbe(Probe):
         few = self._ring_bytes < _BINS_RING_BYTES[0]
         memory = f", only {self._ring_bytes >> 20} MiB of memory for them: there was no more" if few else ""
         started = StartedProbe(self.name, f"{self.bin_ns} ns bins{memory}")
-        warnings = (f"{self.name}: this kernel has no type information, so bcc read its headers. {WITHOUT_TYPES}",)
+        warnings = (
+            f"{self.name}: this kernel has no BTF (/sys/kernel/btf/vmlinux), so bcc read its headers. {WITHOUT_TYPES}",
+        )
         return Description(started=(started,), losses=losses, warnings=warnings if self._untyped else ())
 
     @property

@@ -150,7 +150,7 @@ class Mark:
         if len(self.args) > MAX_ARGUMENTS or not self.symbol_prefix:
             raise ValueError(f"{self.kind.name} needs a symbol and has room for {MAX_ARGUMENTS} arguments")
         if len(self.only) > len(self.args) or any(not 0 < len(text.encode()) <= 8 for text in self.only):
-            raise ValueError(f"{self.kind.name} is told by the texts in its first arguments, of up to 8 bytes each")
+            raise ValueError(f"{self.kind.name} needs texts in its first arguments, of up to 8 bytes each")
         if self.at_return and any(_alike(self.symbol_prefix, mangled) for mangled in _MANGLED):
             raise ValueError(f"{self.symbol_prefix} is not plain C: its return cannot be probed")
         if self.at_return and not all(isinstance(argument, Constant) for argument in self.args):

@@ -111,7 +111,7 @@ def _ask(places: list[_Place]) -> list[int]:
             return answers
         said = done.stderr
     raise NotPermittedError(
-        f"this kernel has no type information ({KERNEL_BTF}), and bcc cannot make up for it",
+        f"this kernel has no BTF ({KERNEL_BTF}), and bcc cannot make up for it",
         REMEDY,
         detail=said,
     )

@@ -146,8 +146,8 @@ class KinetoProbe(Probe):
         found = []
         if gone:
             reason = (
-                f"{len(gone)} of {len(self._asked)} processes ended while torch profiled them, which may crash them on "
-                "their way out (SIGSEGV, after the job's own work)"
+                f"{len(gone)} of {len(self._asked)} processes ended while torch profiled them, which may crash them as "
+                "they exit (SIGSEGV, after the job's own work)"
             )
             found.append(
                 SkippedProbe(self.name, reason, "ask while the job has longer to run, or for fewer iterations")

@@ -82,7 +82,7 @@ def test_of_two_jobs_one_is_chosen(host: UserHost) -> None:
     done = host.netprof("attach", "--job", *RECORD)
     said = done.stderr.splitlines()
     assert done.returncode == 2
-    assert said[0] == "netprof: 2 jobs train on this host, and it is not said which is meant"
+    assert said[0] == "netprof: 2 jobs train on this host: which one?"
     assert sorted(line.split(":")[0].strip() for line in said[1:3]) == ["launched.py", "train.py"]
     assert any(line.endswith("Slurm job 77: --job --slurm-job 77") for line in said)
     assert any(line.endswith("--job --name launched.py") for line in said)

@@ -51,16 +51,16 @@ def test_bytes_are_exact_without_type_information(name: str) -> None:
 def test_a_recording_says_that_there_is_no_type_information() -> None:
     with FlowProbe(1_000_000) as probe:
         (warning,) = probe.describe().warnings
-    assert "no type information" in warning
+    assert "no BTF" in warning
 
 
 @pytest.mark.usefixtures("hidden")
 def test_without_bcc_or_headers_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headers, "_ASK", "import no_such_module")
-    with pytest.raises(NotPermittedError, match="no type information") as caught:
+    with pytest.raises(NotPermittedError, match="no BTF") as caught:
         FlowProbe(1_000_000)
     assert "python3-bpfcc" in caught.value.hint
-    (found,) = (each for each in examine() if each.name == "type information")
+    (found,) = (each for each in examine() if each.name == "kernel BTF")
     assert (found.status, found.remedy) == (Status.BLOCKED, caught.value.hint)
 
 

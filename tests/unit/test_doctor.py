@@ -124,7 +124,7 @@ def test_without_type_information_pids_are_not_translated(monkeypatch: pytest.Mo
     monkeypatch.setattr("netprof.probes.doctor.capabilities.described_by_kernel", lambda: False)
     require_recording()
     monkeypatch.setattr("netprof.probes.kernel.pids.in_initial_namespace", lambda: False)
-    with pytest.raises(NotPermittedError, match="type information") as caught:
+    with pytest.raises(NotPermittedError, match="kernel with BTF") as caught:
         require_recording()
     assert "--pid=host" in caught.value.hint
 
@@ -155,7 +155,7 @@ def test_everything_is_allowed_here() -> None:
     checks = examine()
     assert can_record(checks)
     assert {check.name for check in checks if check.status is Status.OK} >= {
-        "typed tracepoints", "cookies of uprobes", "type information", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE",
+        "typed tracepoints", "cookies of uprobes", "kernel BTF", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE",
         "socket_filter program",
         "kprobe program", "tracing program", "probe flows", "probe marks", "uprobes",
     }  # fmt: skip

@@ -125,7 +125,7 @@ def _parts(found: LastOnes) -> Sequence[Part]:
     ]
     about = f"of {count(found.iterations, 'iteration')}; in {found.unsure} the clocks do not tell who"
     grid = Grid(("who", "host", "is the last in", "by much in", "late by, in all"), rows, frozenset({"host"}))
-    return [Part("Who comes last", about, [replace(grid, total=len(found.ranks))])]
+    return [Part("Last arrivals", about, [replace(grid, total=len(found.ranks))])]
 
 
 def _no_digest(analysis: Analysis) -> LastOnes:
@@ -133,7 +133,7 @@ def _no_digest(analysis: Analysis) -> LastOnes:
 
 
 LAST_ONES = Section("last ones", _no_digest, document=_document, parts=_parts)
-"""Who comes last to the collectives of the job, by digests that were made each alone."""
+"""Last arrivals to the collectives of the job, by digests that were made each alone."""
 
 _SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,

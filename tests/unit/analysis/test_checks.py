@@ -37,7 +37,7 @@ def test_bytes_that_the_collectives_need_are_missing(analysis):
     assert "rank 1 7" in failed(found)["payload_of_collectives"]
     assert failed(found)["payload_of_collectives"] in found.notes
     lost = dict(found.parts(RECORDING)[0].bodies[0].rows)["lost"]
-    assert lost.startswith("nothing that the recorder knows of, but")
+    assert lost.startswith("nothing known to the recorder, but")
 
 
 def test_a_line_rate_that_cannot_be(analysis):

@@ -97,7 +97,7 @@ def test_of_several_each_is_said_in_a_line_with_how_to_choose_it(tree: ProcTree)
     with pytest.raises(UsageError) as error:
         pick()
     assert error.value.exit_code == 2
-    assert error.value.message == "3 jobs train on this host, and it is not said which is meant"
+    assert error.value.message == "3 jobs train on this host: which one?"
     lines = error.value.choices
     assert len(lines) == 3
     assert lines[0].endswith("Slurm job 12: --job --slurm-job 12")

@@ -125,7 +125,7 @@ def test_only_what_is_shown_is_defined(tmp_path):
 
 def test_bytes_whose_packets_were_not_seen_are_no_loss_and_said_plainly(tmp_path):
     drawn = text(Job(changes={"losses": Losses(healed_bytes=586_400)}).fill(), tmp_path, 120)
-    assert re.search(r"lost +nothing\n +seen late +586.4 kB in packets that were not seen: counted by TCP's", drawn)
+    assert re.search(r"lost +nothing\n +recovered +586.4 kB in packets that were not seen: counted by TCP's", drawn)
 
 
 @pytest.mark.slow

@@ -310,7 +310,7 @@ def test_what_other_frameworks_communicate_is_shown(analysis: Analysis) -> None:
     assert re.search(
         r"40 operations in 1 communicator\s*ranks\s*2  \(its environment\)\s*buffers\s*4\.00 MB", page.text
     )
-    assert re.search(r"11\.0 ms a launch, 3\.00 Gbit/s meanwhile\s*sent / needed\s*unknown", page.text)
+    assert re.search(r"11\.0 ms a launch, 3\.00 Gbit/s meanwhile\s*wire / algorithm\s*unknown", page.text)
     for definition in (definitions.KINDS, definitions.HOROVOD, definitions.NCCL):
         assert definition.text in page.text
 

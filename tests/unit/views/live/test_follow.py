@@ -222,7 +222,7 @@ def test_of_a_recorder_that_is_gone_it_is_said_that_it_ended_without_a_word(of_h
     growing.writer = None  # as the kernel does for one that was killed
     source = TraceSource(growing.path)
     source.look()
-    assert source.ended == ("the recorder ended without a word" if of_here and age_s else "")
+    assert source.ended == ("the recorder died: the trace has no end marker" if of_here and age_s else "")
     assert source.notice == ("nothing new for 100 s" if age_s and not of_here else "")
     assert source.goes_on == (not age_s)
 

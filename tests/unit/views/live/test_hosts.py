@@ -227,7 +227,7 @@ def test_hosts_whose_recorders_are_gone_are_named_and_the_view_ends_with_the_las
     for host in (1, 2, 3):
         made._writers.pop(host)  # as the kernel does for one that was killed
     silent(source, {0: 0, 1: 10, 2: 20, 3: 30})
-    assert source.notice == "the recorder ended without a word on h3 30 s ago, h2 20 s ago and 1 more host"
+    assert source.notice == "the recorder died: the trace has no end marker on h3 30 s ago, h2 20 s ago and 1 more host"
     assert (source.goes_on, source.ended) == (True, "")
     made.stop(0)
     source._traces[0]._next_meta_s = 0.0
