@@ -9,6 +9,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.live.inbox import Rows
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.pieces import BEFORE_NS, end_of_piece, marks_since, open_since, sight_before
+from netprof.analysis.tables.columns import by_pid
 from netprof.analysis.tables.marks import read_marks
 from netprof.analysis.totals.backlog import Backlog
 from netprof.analysis.totals.sums import Totals
@@ -30,6 +31,8 @@ class GrowingAccount:
         self.totals = Totals()
         self.last: Evidence | None = None
         """The piece that was added last."""
+        self.last_step_ns: dict[int, int] = {}
+        """When the last whole step of each process ended, also of steps that are not in the totals yet."""
         self._backlog = Backlog(bin_ns)
         self._begin_ns = self._since_ns = ALL.begin_ns
         self._own_since_ns: dict[int, int] = {}
@@ -64,6 +67,8 @@ class GrowingAccount:
         marks = marks_since(read_marks(self._backlog.marks(self._since_ns)), self._own_since_ns, self._since_ns)
         marks = marks if final else marks.where(marks.time_ns <= through_ns)
         found = find_all_iterations(marks)
+        for pid, own in by_pid(found.iterations):
+            self.last_step_ns[pid] = int(own.end_ns.max())
         open_ns = [] if final else open_since(found, marks, self._begin_ns)
         if self._begin_ns in open_ns and not self._takes_too_long(through_ns):
             return False
@@ -77,6 +82,11 @@ class GrowingAccount:
         self._since_ns = min([self._begin_ns - BEFORE_NS, *self._own_since_ns.values()])
         self._backlog.let_go(self._since_ns)
         return True
+
+    def forget(self, pids: set[int]) -> None:
+        """Drop the totals of processes that are gone for good."""
+        self.totals.forget(pids)
+        self.last_step_ns = {pid: at_ns for pid, at_ns in self.last_step_ns.items() if pid not in pids}
 
     def _takes_too_long(self, through_ns: int) -> bool:
         if self._begin_ns == ALL.begin_ns:

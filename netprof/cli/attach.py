@@ -16,6 +16,7 @@ from netprof.cli.digest import check as check_digest
 from netprof.cli.digest import root_of
 from netprof.cli.digest import write as write_digest
 from netprof.cli.live import watching
+from netprof.cli.metrics import MetricsOption, MetricsOptions, TextfileOption, WebConfigOption, measuring, together
 from netprof.cli.outputs import output, output_place
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
@@ -73,6 +74,9 @@ def attach(
         Path | None,
         output(metavar="DIR", help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME."),
     ] = None,
+    metrics: MetricsOption = None,
+    metrics_textfile: TextfileOption = None,
+    web_config: WebConfigOption = None,
     as_json: Json = False,
 ) -> None:
     """Record a running training job until it ends, ctrl-C, --duration or --iterations; then print the report."""
@@ -110,8 +114,9 @@ def attach(
         place = output_place(root_of(digest), follow=True)
         this = [(this_host.name(), this_host.boot_id())]
         check_digest(digest, place, options.out, this, force=force, option="--digest")
-    with watching(options.out, talk, show=not no_live) as watcher:
-        outcome = record_job(pids or [], options, sys.argv, watcher, tell_of(talk))
+    shown = MetricsOptions(metrics, metrics_textfile, web_config)
+    with measuring(shown, talk) as account, watching(options.out, talk, show=not no_live) as watcher:
+        outcome = record_job(pids or [], options, sys.argv, together(account, watcher), tell_of(talk))
 
     def report() -> None:
         try:  # a terminal that is closed ends the recording, and takes no report

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
+from netprof.cli.metrics import MetricsOption, MetricsOptions, TextfileOption, WebConfigOption, following
 from netprof.cli.reading import Bar
 from netprof.cli.recording import Json, print_report
 from netprof.cli.traces import Traces, only_traces, open_traces
@@ -59,7 +60,13 @@ class Display(Protocol):
         """Why nothing is shown any more."""
 
 
-def live(traces: Traces, as_json: Json = False) -> None:
+def live(
+    traces: Traces,
+    metrics: MetricsOption = None,
+    metrics_textfile: TextfileOption = None,
+    web_config: WebConfigOption = None,
+    as_json: Json = False,
+) -> None:
     """Watch a job that is being recorded, on one host or many, until it ends or you leave (q); then report on it."""
     from netprof.session.attach import stop_on_signals
     from netprof.views.printed import say, standard_error, standard_output
@@ -67,7 +74,12 @@ def live(traces: Traces, as_json: Json = False) -> None:
     talk = standard_error()
     _wait_for_one(traces, talk)
     source, called = _source(traces), _called(traces)
-    with stop_on_signals() as request, _displayed(source, f"following {called}", talk) as display:
+    shown = MetricsOptions(metrics, metrics_textfile, web_config)
+    with (
+        following(shown, source.paths, talk),
+        stop_on_signals() as request,
+        _displayed(source, f"following {called}", talk) as display,
+    ):
         while not (display.stopping or display.failure or source.ended or request.reason()):
             time.sleep(_WAIT_S)
     if display.failure is not None:

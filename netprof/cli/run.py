@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from netprof.cli.apart import apart
+from netprof.cli.metrics import MetricsOption, MetricsOptions, TextfileOption, WebConfigOption, measuring
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
@@ -45,6 +46,9 @@ def run(
     world_size: WorldSize = None,
     no_command_line: NoCommandLine = False,
     force: Force = False,
+    metrics: MetricsOption = None,
+    metrics_textfile: TextfileOption = None,
+    web_config: WebConfigOption = None,
     json_file: Annotated[
         Path | None, output("--json", metavar="FILE", help="Write the report as JSON to a file as well.")
     ] = None,
@@ -73,7 +77,8 @@ def run(
         world_size=world_size,
     )
     after = AfterTheJob()
-    outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after)
+    with measuring(MetricsOptions(metrics, metrics_textfile, web_config), talk) as account:
+        outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after, account)
 
     def report() -> None:
         try:

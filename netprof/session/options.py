@@ -52,6 +52,7 @@ class RecordingOptions:
     force: bool = False
     command_lines: bool = True
     given: GivenRanks = field(default_factory=GivenRanks)
+    keeps_trace: bool = True
 
     @classmethod
     def parse(
@@ -71,6 +72,7 @@ class RecordingOptions:
         world_size: int | None = None,
         ranks: Sequence[str] = (),
         command_lines: bool = True,
+        keeps_trace: bool = True,
     ) -> RecordingOptions:
         """Read the options as typed. Raises UsageError for what cannot be meant."""
         duration_ns = parse_duration_ns(duration) if duration else None
@@ -90,4 +92,5 @@ class RecordingOptions:
             force=force,
             command_lines=command_lines,
             given=GivenRanks.parse(world_size, ranks),
+            keeps_trace=keeps_trace,
         )
