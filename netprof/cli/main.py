@@ -20,13 +20,14 @@ from netprof.cli.live import live
 from netprof.cli.metrics import with_default_address
 from netprof.cli.report import report, with_formats
 from netprof.cli.run import run
+from netprof.cli.save import save
 from netprof.cli.streams import drop_unwritable, exit_code_of, open_missing_streams
 from netprof.cli.timeline import timeline
 from netprof.cli.whatif import whatif
 from netprof.files.drop import while_reading
 from netprof.version import __version__
 
-_READING = ("capture", "diff", "digest", "live", "report", "timeline", "whatif")
+_READING = ("capture", "diff", "digest", "live", "report", "save", "timeline", "whatif")
 """Commands that only read and write files."""
 _PASS_ON = {"allow_interspersed_args": False}  # what follows the command belongs to it
 
@@ -42,6 +43,7 @@ app.command()(attach)
 app.command(context_settings=_PASS_ON)(run)
 app.command()(live)
 app.command()(exporter)
+app.command()(save)
 app.command()(with_formats(report))
 app.command()(whatif)
 app.command()(diff)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from netprof.errors import UsageError
 from netprof.session.given import GivenRanks
+from netprof.trace.ring import Keep
 from netprof.units import parse_duration_ns
 
 DEFAULT_BIN = "1ms"
@@ -53,6 +54,7 @@ class RecordingOptions:
     command_lines: bool = True
     given: GivenRanks = field(default_factory=GivenRanks)
     keeps_trace: bool = True
+    keep: Keep | None = None
 
     @classmethod
     def parse(
@@ -73,6 +75,7 @@ class RecordingOptions:
         ranks: Sequence[str] = (),
         command_lines: bool = True,
         keeps_trace: bool = True,
+        keep: str | None = None,
     ) -> RecordingOptions:
         """Read the options as typed. Raises UsageError for what cannot be meant."""
         duration_ns = parse_duration_ns(duration) if duration else None
@@ -93,4 +96,5 @@ class RecordingOptions:
             command_lines=command_lines,
             given=GivenRanks.parse(world_size, ranks),
             keeps_trace=keeps_trace,
+            keep=Keep.parse(keep) if keep else None,
         )

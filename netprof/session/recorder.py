@@ -29,6 +29,7 @@ from netprof.session.progress import Progress
 from netprof.session.running import RunningProbe
 from netprof.trace import TraceWriter
 from netprof.trace.discarded import DiscardedTrace
+from netprof.trace.ring import RingWriter
 from netprof.trace.writer import cannot_write
 from netprof.version import __version__
 
@@ -265,10 +266,12 @@ class Recorder:
         return tuple(replace(target, command="") for target in self.job.targets)
 
 
-def _writer(options: RecordingOptions, meta: Meta) -> TraceWriter | DiscardedTrace:
+def _writer(options: RecordingOptions, meta: Meta) -> TraceWriter | DiscardedTrace | RingWriter:
     """Return what writes the trace. Raises as TraceWriter does."""
     if not options.keeps_trace:
         return DiscardedTrace()
+    if options.keep is not None:
+        return RingWriter(options.out, meta, options.keep, force=options.force)
     return TraceWriter(options.out, meta, force=options.force)
 
 

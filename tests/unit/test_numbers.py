@@ -23,6 +23,7 @@ COMMANDS = {
     "attach": ["4194303"],
     "run": [],
     "exporter": [],
+    "save": ["{trace}", "{folder}/saved"],
     "live": ["{trace}"],
     "report": ["{trace}"],
     "whatif": ["{trace}", "--fusion", "horovod"],
