@@ -16,7 +16,19 @@ from netprof.cli.digest import check as check_digest
 from netprof.cli.digest import root_of
 from netprof.cli.digest import write as write_digest
 from netprof.cli.live import watching
-from netprof.cli.metrics import MetricsOption, MetricsOptions, TextfileOption, WebConfigOption, measuring, together
+from netprof.cli.metrics import (
+    MetricsOption,
+    MetricsOptions,
+    OnEventOption,
+    RuleOptions,
+    SavePerHourOption,
+    SaveTotalOption,
+    SaveWhenOption,
+    TextfileOption,
+    WebConfigOption,
+    measuring,
+    together,
+)
 from netprof.cli.outputs import output, output_place
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
@@ -26,6 +38,7 @@ from netprof.cli.recording import (
     Force,
     Iterations,
     Json,
+    Keep,
     Kineto,
     LineRate,
     NoCommandLine,
@@ -74,6 +87,11 @@ def attach(
         Path | None,
         output(metavar="DIR", help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME."),
     ] = None,
+    keep: Keep = None,
+    save_when: SaveWhenOption = None,
+    on_event: OnEventOption = None,
+    save_per_hour: SavePerHourOption = 4,
+    save_total: SaveTotalOption = "2GB",
     metrics: MetricsOption = None,
     metrics_textfile: TextfileOption = None,
     web_config: WebConfigOption = None,
@@ -103,6 +121,7 @@ def attach(
         command_lines=not no_command_line,
         world_size=world_size,
         ranks=ranks or (),
+        keep=keep,
     )
     if job:
         here = job_here(choice)
@@ -115,7 +134,12 @@ def attach(
         this = [(this_host.name(), this_host.boot_id())]
         check_digest(digest, place, options.out, this, force=force, option="--digest")
     shown = MetricsOptions(metrics, metrics_textfile, web_config)
-    with measuring(shown, talk) as account, watching(options.out, talk, show=not no_live) as watcher:
+    rules = RuleOptions(save_when or (), on_event, save_per_hour, save_total)
+    ring = options.out if keep else None
+    with (
+        measuring(shown, rules, talk, ring, quiet=not no_live and sys.stdout.isatty()) as (account, saver),
+        watching(options.out, talk, show=not no_live, saver=saver) as watcher,
+    ):
         outcome = record_job(pids or [], options, sys.argv, together(account, watcher), tell_of(talk))
 
     def report() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from netprof.session.live_follow import TraceSource
     from netprof.session.live_job import JobSource
     from netprof.session.recorder import Recorder
+    from netprof.session.save import Saver
 
 STOPPED = "stopped"
 _WAIT_S = 0.1
@@ -54,6 +55,10 @@ class Display(Protocol):
     @property
     def stopping(self) -> bool:
         """Whether the person asked to stop."""
+
+    @property
+    def saves(self) -> int:
+        """How often the person asked to save what is recorded."""
 
     @property
     def failure(self) -> BaseException | None:
@@ -132,8 +137,11 @@ def _called(named: Sequence[Path]) -> str:
 
 
 @contextmanager
-def watching(trace: Path, talk: Console, *, show: bool) -> Iterator[Watcher]:
-    """Give the recording something to call; it is shown live, as lines on stderr, or not at all."""
+def watching(trace: Path, talk: Console, *, show: bool, saver: Saver | None = None) -> Iterator[Watcher]:
+    """Give the recording something to call; it is shown live, as lines on stderr, or not at all.
+
+    The view's `w` has the `saver` save the recording's ring.
+    """
     if not show:
         yield _Waiting(talk)
         return
@@ -141,7 +149,7 @@ def watching(trace: Path, talk: Console, *, show: bool) -> Iterator[Watcher]:
 
     source = RecordingSource()
     with _displayed(source, f"recording {trace}", talk) as display:
-        yield _Feeder(source, display, talk)
+        yield _Feeder(source, display, talk, saver)
 
 
 class _Waiting:
@@ -161,8 +169,9 @@ class _Waiting:
 class _Feeder:
     """Feeds the display from the recording's loop, and tells the recording what the person wants."""
 
-    def __init__(self, source: RecordingSource, display: Display, talk: Console) -> None:
-        self._source, self._display, self._talk = source, display, talk
+    def __init__(self, source: RecordingSource, display: Display, talk: Console, saver: Saver | None) -> None:
+        self._source, self._display, self._talk, self._saver = source, display, talk, saver
+        self._saves = 0
         self._failure_said = False
 
     def __call__(self, recorder: Recorder) -> str | None:
@@ -173,6 +182,9 @@ class _Feeder:
             self._failure_said = True
             said = f"nothing is shown any more ({_said(self._display.failure)}); the recording goes on, ctrl-C ends it"
             say(self._talk, said)
+        if self._saver is not None and self._display.saves > self._saves:
+            self._saver.ask()
+        self._saves = self._display.saves
         return STOPPED if self._display.stopping else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,16 @@ from netprof.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from netprof.metrics.board import Board
+    from netprof.metrics.events import EventCommand, Limits
+    from netprof.metrics.rules import Rule
     from netprof.metrics.server import MetricsServer
     from netprof.metrics.textfile import Textfile
     from netprof.session.attach import Watcher
     from netprof.session.recorder import Recorder
+    from netprof.session.save import Saver
+
+    Say = Callable[[str], None]
 
 DEFAULT_ADDRESS = "127.0.0.1:9963"
 _ADDRESS = re.compile(r"[^\s-][^\s]*:\d{1,5}|:\d{1,5}")
@@ -48,6 +54,27 @@ WebConfigOption = Annotated[
 ]
 
 
+SaveWhenOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--save-when",
+        metavar="RULE",
+        help="Save what --keep holds when this comes to hold: 'waiting > 30 % for 60s', stalled, straggler, loss. "
+        "Repeatable.",
+    ),
+]
+OnEventOption = Annotated[
+    str | None,
+    typer.Option("--on-event", metavar="CMD", help="Run this when a rule holds, with one JSON document on its stdin."),
+]
+SavePerHourOption = Annotated[
+    int, typer.Option("--save-per-hour", metavar="N", min=1, max=1000, help="Let rules save N times an hour at most.")
+]
+SaveTotalOption = Annotated[
+    str, typer.Option("--save-total", metavar="SIZE", help="Let rules save no more once they saved so much.")
+]
+
+
 def with_default_address(arguments: Sequence[str]) -> list[str]:
     """Return a command line in which `--metrics` alone has the default address."""
     found = list(arguments)
@@ -70,6 +97,30 @@ class MetricsOptions:
     def is_wanted(self) -> bool:
         """Whether anybody is to be served."""
         return self.address is not None or self.textfile is not None
+
+
+@dataclass(frozen=True)
+class RuleOptions:
+    """Rules as typed, what is done when one holds, and how much is saved at most."""
+
+    save_when: Sequence[str] = ()
+    on_event: str | None = None
+    per_hour: int = 4
+    total: str = "2GB"
+
+    def parsed(self, *, has_ring: bool) -> tuple[Limits, list[Rule], EventCommand | None]:
+        """Return them as they are used. Raises UsageError."""
+        from netprof.metrics.events import EventCommand, Limits
+        from netprof.metrics.rules import Rule
+        from netprof.units import parse_size_bytes
+
+        if self.save_when and not has_ring:
+            raise UsageError("--save-when saves what --keep holds, which is missing", "add --keep 10m")
+        if self.on_event is not None and not self.save_when:
+            raise UsageError("--on-event is told of what --save-when finds, which is missing", "add --save-when RULE")
+        command = None if self.on_event is None else EventCommand(self.on_event)
+        limits = Limits(self.per_hour, parse_size_bytes(self.total))
+        return limits, [Rule.parse(text) for text in self.save_when], command
 
 
 class Shown:
@@ -110,26 +161,70 @@ class Shown:
             each.close()
 
 
-@contextmanager
-def measuring(options: MetricsOptions, talk: Console) -> Iterator[Watcher]:
-    """Make the account of a recording, shown where the options say; yields what the recording calls."""
-    if not options.is_wanted:
-        yield lambda recorder: None
-        return
-    from netprof.metrics.accountant import Accountant
+class Watching:
+    """What watches a recording besides a person: its account, the rules that are held against it, and its ring.
 
-    with closing(Shown(options, talk, str(os.getpid()))) as shown:
-        accountant = Accountant()
-        shown.board.add(accountant)
+    Raises NetprofError for what cannot be: before anything is recorded.
+    """
+
+    def __init__(
+        self, options: MetricsOptions, rules: RuleOptions, say: Say, ring: Path | None, board: Board | None
+    ) -> None:
+        from netprof.metrics.accountant import Accountant
+        from netprof.metrics.events import Events
+        from netprof.session.save import Saver
+
+        limits, parsed, command = rules.parsed(has_ring=ring is not None)
+        self.saver = Saver(ring) if ring is not None else None
+        events = Events(parsed, say, limits, board=board, saver=self.saver, command=command)
+        self.accountant = Accountant([events] if parsed else [])
+        self._is_wanted = options.is_wanted or bool(parsed)
+
+    def __call__(self, recorder: Recorder) -> None:
+        """Take what the recorder has; a watcher of the recording."""
+        if self._is_wanted:
+            self.accountant.feed(recorder)
+        if self.saver is not None:
+            self.saver(recorder)
+
+    def close(self) -> None:
+        """Conclude from what is left, and wait for what is being saved."""
+        self.accountant.close()
+        if self.saver is not None:
+            self.saver.close()
+
+
+@contextmanager
+def measuring(
+    options: MetricsOptions, rules: RuleOptions, talk: Console, ring: Path | None, *, quiet: bool = False
+) -> Iterator[tuple[Watcher, Saver | None]]:
+    """Watch a recording, shown where the options say; yields what the recording calls, and what saves its ring.
+
+    What is to be said waits for the end where a view has the terminal (`quiet`).
+    """
+    from netprof.session.save import saved_on_signal
+    from netprof.views.printed import say
+
+    held: list[str] = []
+    tell: Say = held.append if quiet else lambda text: say(talk, text)
+
+    def done(out: Path, code: int) -> None:
+        tell(f"saved as {out}" if code == 0 else f"{out} could not be saved: netprof save ended with {code}")
+
+    with ExitStack() as stack:
+        shown = stack.enter_context(closing(Shown(options, talk, str(os.getpid()))))
+        watched = stack.enter_context(closing(Watching(options, rules, tell, ring, shown.board)))
+        shown.board.add(watched.accountant)
+        if watched.saver is not None:
+            stack.enter_context(saved_on_signal(watched.saver, done))
 
         def watch(recorder: Recorder) -> None:
             shown.start()
-            accountant.feed(recorder)
+            watched(recorder)
 
-        try:
-            yield watch
-        finally:
-            accountant.close()
+        yield watch, watched.saver
+    for each in held:
+        say(talk, each)
 
 
 @contextmanager

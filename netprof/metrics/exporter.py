@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from netprof.errors import NetprofError
 from netprof.metrics.accountant import Accountant
 from netprof.metrics.board import MOST_JOBS, Board
 from netprof.probes.job.jobs import LocalJob, find_jobs
-from netprof.session.attach import Outcome, StopRequest, record
+from netprof.session.attach import StopRequest, record
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import Recorder
 from netprof.session.rights import Rights
@@ -20,9 +20,15 @@ from netprof.session.which_job import JobChoice
 LOOK_S = 5.0
 _TRY_AGAIN_S = 60.0
 
-OptionsOf = Callable[[LocalJob], RecordingOptions]
-"""How a job is recorded, and where to."""
-Watch = Callable[[Recorder], None]
+
+@dataclass(frozen=True)
+class Task:
+    """How a job is recorded: its account, what the recording's loop calls, and what is called at its end."""
+
+    options: RecordingOptions
+    accountant: Accountant
+    watch: Callable[[Recorder], None]
+    close: Callable[[], None]
 
 
 @dataclass(eq=False)
@@ -30,10 +36,8 @@ class _Recording:
     """A job's recording, in a thread of its own."""
 
     job: LocalJob
-    accountant: Accountant
     thread: threading.Thread = field(init=False)
     recorder: Recorder | None = None
-    outcome: Outcome | None = None
 
     @property
     def pids(self) -> set[int]:
@@ -43,21 +47,19 @@ class _Recording:
 
 
 class Exporter:
-    """Looks for jobs, and records those that are not recorded yet. `say` is told a line about each.
+    """Looks for jobs, and records those that are not recorded yet, as `task_of` says. `say` is told a line about each.
 
-    `watchers_of` returns for each job what is called on its recording's loop, besides the account.
+    Of some jobs only, where a `choice` is made.
     """
 
     def __init__(
         self,
         board: Board,
-        options_of: OptionsOf,
+        task_of: Callable[[LocalJob], Task],
         say: Callable[[str], None],
-        accountant_of: Callable[[LocalJob, RecordingOptions], tuple[Accountant, Sequence[Watch]]],
         choice: JobChoice = JobChoice(),  # noqa: B008 - frozen
     ) -> None:
-        self._board, self._options_of, self._say = board, options_of, say
-        self._accountant_of, self._choice = accountant_of, choice
+        self._board, self._task_of, self._say, self._choice = board, task_of, say, choice
         self._rights = Rights.here()
         if self._rights.refused is not None:
             say(f"{self._rights.refused.message}: bytes are sampled, and there are no marks")
@@ -97,19 +99,18 @@ class Exporter:
                 self._begin(job)
 
     def _begin(self, job: LocalJob) -> None:
-        options = self._options_of(job)
-        accountant, watchers = self._accountant_of(job, options)
-        recording = _Recording(job, accountant)
+        recording = _Recording(job)
         recording.thread = threading.Thread(
-            target=self._record, args=(recording, options, watchers), name=f"netprof-{job.pids[0]}", daemon=True
+            target=self._record, args=(recording,), name=f"netprof-{job.pids[0]}", daemon=True
         )
         self._recordings.append(recording)
         recording.thread.start()
 
-    def _record(self, recording: _Recording, options: RecordingOptions, watchers: Sequence[Watch]) -> None:
-        job, accountant = recording.job, recording.accountant
+    def _record(self, recording: _Recording) -> None:
+        job = recording.job
         try:
-            recorder = self._rights.recorder(job.targets, options, ["netprof", "exporter"])
+            task = self._task_of(job)
+            recorder = self._rights.recorder(job.targets, task.options, ["netprof", "exporter"])
             recorder.start()
         except Exception as error:  # of one job: the others go on
             self._not_before_s |= dict.fromkeys(job.pids, time.monotonic() + _TRY_AGAIN_S)
@@ -117,14 +118,8 @@ class Exporter:
             self._say(f"cannot record {job.sentence}: {error}")
             return
         recording.recorder = recorder
-        self._board.add(accountant)
+        self._board.add(task.accountant)
         self._say(f"recording {job.sentence}")
-
-        def watch(recorder: Recorder) -> None:
-            accountant.feed(recorder)
-            for each in watchers:
-                each(recorder)
-
-        outcome = recording.outcome = record(recorder, self._stop, watch)
-        accountant.close(outcome.meta)
+        outcome = record(recorder, self._stop, task.watch)
+        task.close()
         self._say(f"{outcome.failure or outcome.meta.stop_reason}: {job.sentence}")
