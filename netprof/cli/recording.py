@@ -35,20 +35,6 @@ LineRate = Annotated[
     typer.Option(metavar="RATE", help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it."),
 ]
 Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flows over this network device.")]
-RdmaRefresh = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Let the kernel read RDMA ports' counters this often while recording, as 1ms; it is put back after.",
-    ),
-]
-RdmaBind = Annotated[
-    bool,
-    typer.Option(
-        "--rdma-bind",
-        help="Bind the RDMA devices' own counters to the job's queue pairs while recording; it is undone after.",
-    ),
-]
 Kineto = Annotated[
     int | None,
     typer.Option(

@@ -100,8 +100,6 @@ class Recorder:
             options.bin_ns,
             options.line_rate_bps,
             options.device,
-            options.rdma_refresh_ns,
-            options.rdma_bind,
             options.ras,
             options.kineto_iterations,
         )
