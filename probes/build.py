@@ -31,7 +31,7 @@ _BUNDLED = """Libraries that this wheel bundles, unmodified, as the system that 
 
 libbpf: LGPL-2.1 or BSD-2-Clause. libelf (elfutils): LGPL-3.0-or-later or GPL-2.0-or-later. zlib: Zlib licence.
 libzstd, where libelf needs it: BSD-3-Clause. The full texts are beside netprof's own licence in the wheel's metadata
-(licenses/). The sources of exactly these versions lie beside every release of netprof (`make release` fetches them), and
+(licenses/). The sources of exactly these versions lie beside every release of netprof (`make release` gets them), and
 where the lines below say. Any of these files may be replaced by another build of the same library: netprof loads them
 by name from this folder.
 """
