@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.all_day import environment, netprof, plain, until
 from support.training import TrainingJob, free_port, training
 
 from netprof.trace.ring import RingReader, reader_of
@@ -29,10 +29,6 @@ pytestmark = [
 LATE_MS = 60
 
 
-def plain(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(list(command), **options)
-
-
 def late(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([*command, "--data-ms", str(LATE_MS)], **options)
 
@@ -44,46 +40,12 @@ def job(tmp_path: Path, ranks: Sequence[Callable[..., Any]] = (plain, late)) -> 
         yield found
 
 
-@contextmanager
-def netprof(*words: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run netprof until the block ends; then SIGINT, and it must end by itself."""
-    command = [sys.executable, "-m", "netprof", *words]
-    with (folder / "said").open("w") as said:
-        found = subprocess.Popen(command, stdout=said, stderr=said, text=True, cwd=folder, env=environment())
-        try:
-            yield found
-            if found.poll() is None:
-                found.send_signal(signal.SIGINT)
-            found.wait(60)
-        finally:
-            found.kill()
-            found.wait()
-
-
-def environment() -> dict[str, str]:
-    checkout = str(Path(__file__).parents[2])
-    return os.environ | {"PYTHONPATH": os.pathsep.join([checkout, os.environ.get("PYTHONPATH", "")])}
-
-
 def scraped(port: int) -> dict[tuple[str, str, str], float]:
     """What is served: by name, rank and cause (or what else there is)."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         text = answer.read().decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {(s.name, s.labels.get("rank", ""), s.labels.get("cause", "")): s.value for s in samples}
-
-
-def until(what: Callable[[], Any], seconds: float, said: Path | None = None) -> Any:
-    """Wait for something to be true, and return it."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if found := what():
-                return found
-        except OSError:
-            pass
-        assert time.monotonic() < deadline, said.read_text() if said else "too late"
-        time.sleep(0.2)
 
 
 @pytest.mark.core
