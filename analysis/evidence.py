@@ -17,11 +17,13 @@ from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gp
 from netprof.analysis.bounds.launches import without_ends
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
+from netprof.analysis.events.elsewhere import blocked_by_process, unmarked_communication, with_waits
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.flow_cells import FlowCells, FlowsByWindow, Windows, collective_windows
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, IterationTimes, times_of
 from netprof.analysis.events.level import level_columns
 from netprof.analysis.events.members import Members, find_members, together
+from netprof.analysis.events.messages import Exchanges, with_messages
 from netprof.analysis.events.order import clock_bounds
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.posted import all_posted
@@ -30,6 +32,7 @@ from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.links import Links
 from netprof.analysis.piece import ALL, Piece
+from netprof.analysis.tables.blocked import ThreadWaits, read_blocked
 from netprof.analysis.tables.columns import Float64, Int64
 from netprof.analysis.tables.counters import CounterSamples, read_counters
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
@@ -123,7 +126,7 @@ class Evidence:
         other = copy(self)
         for name in ("iterations", "iteration_times", "buckets", "_buckets_in_sight", "outstanding", "cells"):
             other.__dict__.pop(name, None)
-        other.__dict__["found"] = replace(self.found, iterations=iterations)
+        other.__dict__["found"] = other.__dict__["marked"] = replace(self.found, iterations=iterations)
         return other
 
     @property
@@ -175,15 +178,36 @@ class Evidence:
         return read_marks(self.table("marks"))
 
     @cached_property
-    def found(self) -> FoundIterations:
-        """The iterations, and what was dropped."""
+    def marked(self) -> FoundIterations:
+        """The iterations as marks alone tell of them, and what was dropped."""
         return find_all_iterations(self.marks)
+
+    @cached_property
+    def found(self) -> FoundIterations:
+        """The iterations, and what was dropped; their waits are all that are seen, with marks and without."""
+        return with_waits(self.marked, self.unmarked) if self.unmarked else self.marked
+
+    @cached_property
+    def blocked(self) -> Mapping[int, ThreadWaits]:
+        """What each process's trainers were off their CPUs for, by pid; of those that were watched."""
+        return blocked_by_process(read_blocked(self.table("blocked")), self.marks)
+
+    @cached_property
+    def unmarked(self) -> Mapping[int, Intervals]:
+        """When each process waited for communication of which no mark tells, by pid."""
+        if not self.blocked:
+            return {}
+        marked = {pid: times.exposed for pid, times in self.marked.phases.items()}
+        return unmarked_communication(self.blocked, marked, self.links.lanes)
 
     @cached_property
     def iterations(self) -> Iterations:
         """The whole iterations of all processes."""
-        found = self.found.iterations
-        return found if self.piece.is_all else found.where(self.piece.owns(found.begin_ns))
+        return self._owned_of(self.found)
+
+    def _owned_of(self, found: FoundIterations) -> Iterations:
+        its = found.iterations
+        return its if self.piece.is_all else its.where(self.piece.owns(its.begin_ns))
 
     @cached_property
     def iteration_times(self) -> IterationTimes:
@@ -304,7 +328,7 @@ class Evidence:
 
         Filled while the wire is folded.
         """
-        own, flows = _reference(self.iterations), len(self.flows)
+        own, flows = _reference(self._owned_of(self.marked)), len(self.flows)
         by_iteration = FlowsByWindow(Windows(own.begin_ns, own.end_ns), flows)
         return FlowCells(by_iteration, FlowsByWindow(collective_windows(self.owned(self.collectives)), flows))
 
@@ -352,6 +376,12 @@ class Evidence:
         """What the other ranks did, collective by collective."""
         clocks = clock_bounds(self.hosts)
         return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold), clocks)
+
+    @cached_property
+    def exchanges(self) -> Exchanges:
+        """What ranks wait for each other in: the collectives, and messages whose end was seen."""
+        known = (self.collectives, self.members, self.ranks, self.world_size, clock_bounds(self.hosts))
+        return with_messages(self.marks, *known)
 
     @cached_property
     def together(self) -> Collectives:
@@ -410,9 +440,9 @@ class Evidence:
             waits=self.waits,
             exposed=self.exposed,
             around=self.exposed_in_sight,
-            collectives=self.collectives,
+            collectives=self.exchanges.collectives,
             buckets=self._buckets_in_sight,
-            members=self.members,
+            members=self.exchanges.members,
             lanes=self.links.lanes,
             sides=self.links.sides,
             flows=self.fold.flows,
@@ -422,6 +452,7 @@ class Evidence:
             unplaced=self.links.unplaced,
             stopped=self.stopped,
             apart_ns=clock_bounds(self.hosts).apart_ns,
+            unmarked=self.unmarked,
         )
 
     @cached_property
