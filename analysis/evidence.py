@@ -17,7 +17,7 @@ from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gp
 from netprof.analysis.bounds.launches import without_ends
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
-from netprof.analysis.events.elsewhere import blocked_by_process, unmarked_communication, with_waits
+from netprof.analysis.events.elsewhere import blocked_by_process, unmarked_communication, whole_time, with_waits
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.flow_cells import FlowCells, FlowsByWindow, Windows, collective_windows
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, IterationTimes, times_of
@@ -198,7 +198,8 @@ class Evidence:
         if not self.blocked:
             return {}
         marked = {pid: times.exposed for pid, times in self.marked.phases.items()}
-        return unmarked_communication(self.blocked, marked, self.links.lanes)
+        known = {pid: waits for pid, waits in self.blocked.items() if pid not in self.only_launch | self._with_gpu}
+        return unmarked_communication(known, marked, self.links.lanes, self.marks)
 
     @cached_property
     def iterations(self) -> Iterations:
@@ -241,7 +242,17 @@ class Evidence:
     @cached_property
     def waits(self) -> Mapping[int, Intervals]:
         """When the training threads of each process do nothing but wait for communication, by pid."""
-        return {pid: times.exposed for pid, times in self.found.phases.items()}
+        return {**self.unmarked, **{pid: times.exposed for pid, times in self.found.phases.items()}}
+
+    @property
+    def accounted(self) -> Iterations:
+        """What time the account of waiting is of: the iterations; all time of those that wait where there are none."""
+        return self._accounted(self.iterations)
+
+    def _accounted(self, its: Iterations) -> Iterations:
+        if len(its) or not self.unmarked or not len(self.recording):
+            return its
+        return whole_time(sorted(self.unmarked), int(self.recording.begin_ns[0]), int(self.recording.end_ns[-1]))
 
     @cached_property
     def unfinished(self) -> Mapping[int, Unfinished]:
@@ -368,6 +379,7 @@ class Evidence:
         return self.exposed if self.piece.is_all else self._exposed_in(self.found.iterations)
 
     def _exposed_in(self, its: Iterations) -> Mapping[int, Intervals]:
+        its = self._accounted(its)
         own = {pid: its.where(its.pid == pid) for pid in np.unique(its.pid).tolist()}
         return {pid: self.waits[pid] & merge(each.begin_ns, each.end_ns) for pid, each in own.items()}
 

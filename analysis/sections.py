@@ -15,6 +15,7 @@ from netprof.analysis.findings.counters import COUNTERS
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.gpus import GPUS
+from netprof.analysis.findings.hang import HANG
 from netprof.analysis.findings.horovod import HOROVOD
 from netprof.analysis.findings.hosts import HOSTS
 from netprof.analysis.findings.iterations import ITERATIONS
@@ -32,6 +33,7 @@ from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.seen_flows import SEEN_FLOWS
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.thread_time import THREAD_TIME
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.memory import give_back
@@ -47,12 +49,14 @@ OnPiece = Callable[[int, int], None]
 
 SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,
+    HANG,
     ITERATIONS,
     WAITING,
     BOUNDS,
     STRAGGLERS,
     HOSTS,
     RANKS,
+    THREAD_TIME,
     PROCESSES,
     LINKS,
     COLLECTIVES,

@@ -37,16 +37,16 @@ _NOTABLE = 1.5
 
 def _conclude(analysis: Analysis) -> WaitingFinding | None:
     evidence = analysis.evidence
-    if len(evidence.iterations) == 0 or set(np.unique(evidence.iterations.pid).tolist()) <= evidence.only_launch:
+    if len(evidence.accounted) == 0 or set(np.unique(evidence.accounted.pid).tolist()) <= evidence.only_launch:
         return None  # of those that only launch, section `bounds` says what can be said
     return waiting_in(evidence, doings_of(analysis.of(STRAGGLERS)))
 
 
 def waiting_in(evidence: Evidence, doings: Mapping[str, Doing]) -> WaitingFinding:
     """Return what the account of some evidence amounts to; `doings` are what ranks do that hold the job up."""
-    by_rank = tuple(_rank(pid, evidence) for pid in np.unique(evidence.iterations.pid).tolist())
+    by_rank = tuple(_rank(pid, evidence) for pid in np.unique(evidence.accounted.pid).tolist())
     waiting = evidence.account.around
-    table = waiting_by_iteration(evidence.iterations, waiting)
+    table = waiting_by_iteration(evidence.accounted, waiting)
     exposed_ns = table.waited_ns.sum(axis=(0, 2))
     longest = longest_waits(exposed_ns)
     return waiting_finding(
@@ -56,7 +56,7 @@ def waiting_in(evidence: Evidence, doings: Mapping[str, Doing]) -> WaitingFindin
             blames=blame(evidence),
             saves_ns=tuple(_saves_ns(table, number) for number in range(len(WAIT_CAUSES))),
             by_iteration_ns=exposed_ns,
-            longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist()),
+            longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist() if len(evidence.iterations)),
         ),
         doings,
     )
@@ -135,7 +135,7 @@ def _longest(parts: Sequence[WaitingParts]) -> list[WorstIteration]:
 
 def _rank(pid: int, evidence: Evidence) -> RankWaiting:
     own = evidence.account.waiting.where(evidence.account.waiting.pid == pid)
-    iterations = evidence.iterations.where(evidence.iterations.pid == pid)
+    iterations = evidence.accounted.where(evidence.accounted.pid == pid)
     causes = np.bincount(own.cause, weights=own.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
     window = int(iterations.duration_ns.sum())
     return RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
