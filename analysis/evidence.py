@@ -15,6 +15,7 @@ from netprof.analysis.account.idle import CauseTimes, cause_times
 from netprof.analysis.bounds.exact import with_profiles
 from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gpu_processes
 from netprof.analysis.bounds.launches import without_ends
+from netprof.analysis.events.blocking import from_to
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.elsewhere import blocked_by_process, unmarked_communication, whole_time, with_waits
@@ -33,7 +34,7 @@ from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.links import Links
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.blocked import ThreadWaits, read_blocked
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import Float64, Int64, by_pid
 from netprof.analysis.tables.counters import CounterSamples, read_counters
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
@@ -429,6 +430,17 @@ class Evidence:
     def process_counts(self) -> ProcessCounts:
         """What the kernel says that each process did with its time."""
         return process_counts(self.counters, self.meta.series, self.hosts)
+
+    @cached_property
+    def collecting(self) -> Mapping[int, Intervals]:
+        """When Python's garbage collector ran in each process, by pid."""
+        own = by_pid(self.marks.of(MarkKind.COLLECTOR, MarkKind.COLLECTOR_OVER))
+        return {pid: from_to(marks, MarkKind.COLLECTOR, MarkKind.COLLECTOR_OVER) for pid, marks in own}
+
+    @cached_property
+    def profiling(self) -> frozenset[int]:
+        """The processes in which torch.profiler ran."""
+        return frozenset(self.marks.pid[self.marks.kind == MarkKind.PROFILER].tolist())
 
     @cached_property
     def stopped(self) -> Mapping[int, Intervals]:

@@ -11,7 +11,9 @@ from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.communicators import COMMUNICATORS
+from netprof.analysis.findings.connects import CONNECTS
 from netprof.analysis.findings.counters import COUNTERS
+from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.gpus import GPUS
@@ -57,6 +59,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     HOSTS,
     RANKS,
     THREAD_TIME,
+    CPU_SHORTAGE,
     PROCESSES,
     LINKS,
     COLLECTIVES,
@@ -67,6 +70,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     NCCL_NETWORK,
     COMMUNICATORS,
     FLOWS,
+    CONNECTS,
     QUEUE_PAIRS,
     PATHS,
     GPUS,

@@ -190,6 +190,7 @@ class MarkKind(IntEnum):
     # What a process that trains does beside that: none of these marks makes it one that trains.
     COLLECTOR = 110  # Python's garbage collector begins. arg0: the generation
     COLLECTOR_OVER = 111
+    PROFILER = 112  # torch.profiler notes an operation (sampled: see meta.json)
 
 
 ENQUEUED = tuple(kind for kind in MarkKind if MarkKind.NCCL_ALL_REDUCE <= kind <= MarkKind.NCCL_RECEIVE)

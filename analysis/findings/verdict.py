@@ -18,6 +18,7 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding
+from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.hang import HANG
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.link_summary import LinkSummary
@@ -49,6 +50,7 @@ class Case(Enum):
     NO_DATA = "no_data"
     ITERATIONS_UNKNOWN = "iterations_unknown"
     TOO_LITTLE = "too_little"
+    ALONE = "alone"
     ASLEEP = "asleep"
     COMPUTE_BOUND = "compute_bound"
     STALLED = "stalled"
@@ -186,6 +188,8 @@ def _inferred(found: InferredSummary) -> str:
 
 
 def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary | None) -> Verdict:
+    if not busy and inferred is not None:
+        return Verdict(Case.ITERATIONS_UNKNOWN, f"{_inferred(inferred)}, and no traffic of the job was seen")
     if not busy:
         return Verdict(Case.NO_DATA, "nothing to judge: neither iterations nor traffic of the job were seen")
     text = "iterations are unknown (no DDP marks)" if inferred is None else _inferred(inferred)
@@ -212,13 +216,30 @@ def _conclude(analysis: Analysis) -> Verdict:
         bounds=analysis.of(BOUNDS),
         time=analysis.of(THREAD_TIME),
     )
+    if analysis.evidence.world_size == 1 and found.case is not Case.NO_DATA:
+        return Verdict(Case.ALONE, "one rank alone: it has nothing to communicate", link=found.link)
+    found = _with_shortage(found, analysis.of(CPU_SHORTAGE), analysis.of(WAITING))
     hang = analysis.of(HANG)
+    if analysis.meta.stalled:
+        return Verdict(Case.STALLED, f"stalled: {analysis.meta.stalled}", "look at what that rank does", found.link)
     if hang is not None:
         return Verdict(Case.STALLED, hang.sentence, hang.advice, found.link)
     sentence = analysis.of(STALLED_AT_END)
     if sentence is None:
         return found
     return replace(found, case=Case.STALLED, sentence=f"{sentence} (when the recording ended)", advice="")
+
+
+def _with_shortage(found: Verdict, short: CpuShortages, waiting: WaitingFinding | None) -> Verdict:
+    """Say that CPUs are short, where that is behind what the job waits for."""
+    if not short.sentence or waiting is None or not waiting.causes:
+        return found
+    first = waiting.causes[0]
+    late = found.case is Case.LATE_RANK and short.explains(first.doing, first.rank)
+    busy = found.case is Case.HOST or (found.case is Case.TRANSPORT and first.by_hosts)
+    if not late and not busy:
+        return found
+    return replace(found, sentence=f"{found.sentence}; {short.sentence}", advice=short.advice)
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:

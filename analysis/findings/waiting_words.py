@@ -44,7 +44,7 @@ class Blame:
     """Who is behind a cause; what is not known is None or empty.
 
     `label` names the rank or link for a person, `part` is its share of the cause's time, `alone` says that the other
-    links of the group have room meanwhile.
+    links of the group have room meanwhile. `doing` is what all late ranks do, by name.
     """
 
     label: str = ""
@@ -56,6 +56,7 @@ class Blame:
     alone: bool = False
     detail: str = ""
     reason: Reason = NO_CLOCKS
+    doing: str = ""
 
 
 def blame(evidence: Evidence) -> dict[Cause, Blame]:
@@ -99,7 +100,7 @@ def words(cause: Cause, who: Blame, part: float, doing: Doing | None = None) -> 
     `part` is the cause's share of all exposed time, and `doing` what the rank that is behind it does meanwhile.
     """
     happened, next_step = _WORDS[cause]
-    if doing is None or who.part < ALONE:
+    if doing is None or (who.part < ALONE and who.doing != doing.name):
         return happened(who, percent(part)), next_step(who)
     return f"{happened(who, percent(part))}: {doing.said}", doing.advice
 
