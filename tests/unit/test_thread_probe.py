@@ -5,7 +5,6 @@ import stat
 import numpy as np
 import pytest
 
-from netprof.probes.threads import calls
 from netprof.probes.threads.calls import kinds_of, type_by_name
 from netprof.probes.threads.probe import RECORD
 from netprof.schema import BlockedIn
@@ -39,13 +38,13 @@ from netprof.schema import BlockedIn
 def test_the_kind_of_a_wait(
     call: int, mode: int, runnable: int, kind: BlockedIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
     columns = (np.array([call], np.int32), np.array([mode], np.uint16), np.array([runnable], np.uint16))
     assert kinds_of(*columns).tolist() == [kind]
 
 
 def test_arm_has_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
     zeros = np.zeros(2, np.uint16)
     assert kinds_of(np.array([98, 207], np.int32), zeros, zeros).tolist() == [BlockedIn.LOCK, BlockedIn.SOCKET]
 
