@@ -43,6 +43,10 @@ class Step:
         parts = [part for part in self.parts if part.cause is not None and part.name == each.cause.name]
         return sum(part.saves_s for part in parts) or sum(part.seconds for part in parts)
 
+    def mean_s(self, each: CauseShare) -> float:
+        """Return how long the mean rank waits in a step for one cause."""
+        return sum(part.seconds for part in self.parts if part.cause is not None and part.name == each.cause.name)
+
     def naming(self, each: CauseShare, who: str, part: float) -> Step:
         """Return the step with the part of a cause that `who` is behind, and the rest of that cause as others'."""
         found: list[StepPart] = []

@@ -14,7 +14,9 @@ from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding
 from netprof.analysis.findings.cause_words import CAUSE_WORDS, Family, HeldUpSteps, Told, fitted
+from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.exits import EXITS
+from netprof.analysis.findings.hang import HANG
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
@@ -25,18 +27,26 @@ from netprof.analysis.findings.stall import headline as stall_headline
 from netprof.analysis.findings.step import Step, mean_step
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.stragglers_finding import Straggler, StragglersFinding
+from netprof.analysis.findings.thread_time import THREAD_TIME, ThreadTime
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_finding import CauseShare, WaitingFinding
 from netprof.analysis.findings.waiting_words import Blame
 from netprof.analysis.section import Analysis, Section
-from netprof.units import duration, milliseconds, percent
+from netprof.units import count, duration, milliseconds, percent
 
 EXPOSED_MATTERS = 0.10
 """Waiting below this share of all time: the job computes."""
+ASLEEP_MATTERS = 0.50
+"""From this share of time on in which threads neither compute nor communicate, a job is not said to compute."""
+FEWEST = 5
+"""Iterations of a rank, in a small part of the recording, of which nothing is concluded."""
 SECOND_MATTERS = 0.20
 """Share of what the first cause costs from which on the second one is named too."""
 WARM = 10
 """Steps from which on a verdict stands."""
+_LITTLE = "too-little-seen"
+_COMMON = 0.3
+"""Share of the mean wait that removing one cause has to save, for causes to be compared by what they save."""
 _LEAST_COST_S = 1e-4
 _SLOWER = 1.5
 """How many times as fast all other links are from which on one is called slow."""
@@ -47,6 +57,9 @@ class Case(Enum):
 
     NO_DATA = "no_data"
     ITERATIONS_UNKNOWN = "iterations_unknown"
+    TOO_LITTLE = "too_little"
+    ALONE = "alone"
+    ASLEEP = "asleep"
     COMPUTE_BOUND = "compute_bound"
     STALLED = "stalled"
     LATE_RANK = LATE_RANK.name
@@ -105,6 +118,7 @@ class Grounds:
     bounds: BoundsFinding | None = None
     only_enqueues: bool = False
     recorded_s: float = 0.0
+    time: ThreadTime | None = None
 
 
 def judge(grounds: Grounds) -> Verdict:
@@ -125,12 +139,15 @@ def judge(grounds: Grounds) -> Verdict:
         )
     step = mean_step(iterations, waiting)
     if waiting.exposed_share < EXPOSED_MATTERS or not waiting.causes or step is None:
-        return _compute(waiting.exposed_share, grounds, step)
+        return _hardly_waits(waiting, grounds, step)
     return _of_causes(waiting, step, grounds)
 
 
 def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict:
     costs = {each.cause: step.cost_s(each) for each in waiting.causes}
+    apart = max(costs.values()) < _COMMON * step.waits_s
+    if apart:  # each rank waits at another time: no cause alone makes steps shorter, so the longest one is named
+        costs = {each.cause: step.mean_s(each) for each in waiting.causes}
     first, *others = sorted(waiting.causes, key=lambda each: (-costs[each.cause], -each.ns))
     tolds = {each.cause: _told(each, waiting, step.seconds, costs[each.cause], grounds) for each in waiting.causes}
     told, words = tolds[first.cause], CAUSE_WORDS[first.cause]
@@ -138,6 +155,8 @@ def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict
         step = step.naming(each, tolds[each.cause].named, tolds[each.cause].own_part)
     without_s = max(step.seconds - told.costs_s * told.own_part, 0.0)
     sentence = f"without that a step takes {milliseconds(without_s)} instead of {milliseconds(step.seconds)}"
+    if apart:
+        sentence = f"the mean rank waits {milliseconds(step.waits_s)} of a step of {milliseconds(step.seconds)}"
     next_steps = words.next(told)
     for each in others[:1]:
         cost_s = costs[each.cause]
@@ -251,6 +270,32 @@ def _within_bounds(found: BoundsFinding, grounds: Grounds) -> Verdict:
     )
 
 
+def _hardly_waits(waiting: WaitingFinding, grounds: Grounds, step: Step | None) -> Verdict:
+    """Judge a job that hardly waits for communication: that it computes needs to be seen."""
+    times, ranks, link = grounds.iterations.times, len(waiting.by_rank), busiest(grounds.links)
+    if grounds.iterations.durations is None:
+        return _without_iterations(grounds)
+    whole, steps = waiting.window_ns + waiting.unknown_ns, 0 if step is None else step.steps
+    if len(times) < FEWEST * ranks and waiting.unknown_ns > whole / 2:
+        seen = f"{len(times)} whole iterations of {ranks} processes"
+        headline = f"TOO LITTLE SEEN: {count(steps, 'step')} in {percent(waiting.window_ns / whole)} of the time"
+        longer = Advice("record for longer", "netprof attach --duration 60s PID")
+        return Verdict(Case.TOO_LITTLE, Family.UNKNOWN, headline, seen, (longer,), step, steps, page=_LITTLE, link=link)
+    if grounds.time is not None and grounds.time.asleep >= ASLEEP_MATTERS:
+        return Verdict(
+            Case.ASLEEP,
+            Family.UNSEEN,
+            f"ASLEEP {percent(grounds.time.asleep)} of the time: threads are blocked, mostly {grounds.time.mostly}",
+            f"neither communication nor computing: the job waits {percent(waiting.exposed_share)} of the time",
+            (Advice("look at data loading and other input", "py-spy dump --pid PID"),),
+            step,
+            steps,
+            page="unseen",
+            link=link,
+        )
+    return _compute(waiting.exposed_share, grounds, step)
+
+
 def _compute(share: float, grounds: Grounds, step: Step | None) -> Verdict:
     headline = f"COMPUTE: the job waits {percent(share)} of the time"
     gains = f"a faster network would gain at most {milliseconds(step.waits_s)} of a step" if step is not None else ""
@@ -287,7 +332,7 @@ def _without_iterations(grounds: Grounds) -> Verdict:
     busy = [link for link in grounds.links if link.moved_bytes > 0]
     seen = f"in {duration(grounds.recorded_s)}" if grounds.recorded_s else "in the recording"
     doctor = Advice("check that the processes train and that their framework can be read", "netprof doctor PID")
-    if not busy:
+    if not busy and grounds.iterations.inferred is None:
         return Verdict(
             Case.NO_DATA,
             Family.UNKNOWN,
@@ -330,14 +375,40 @@ def _conclude(analysis: Analysis) -> Verdict:
             analysis.of(BOUNDS),
             analysis.of(NCCL).only_enqueues,
             analysis.of(RECORDED).total_ns / 1e9,
+            analysis.of(THREAD_TIME),
         )
     )
+    if analysis.evidence.world_size == 1 and found.case is not Case.NO_DATA:
+        headline = "COMPUTE: one rank alone, it has nothing to communicate"
+        return Verdict(Case.ALONE, Family.COMPUTE, headline, "", step=found.step, page="compute", link=found.link)
+    found = _with_shortage(found, analysis.of(CPU_SHORTAGE), analysis.of(WAITING))
+    if analysis.meta.stalled:
+        look = (Advice("look at what that rank does", "py-spy dump --pid PID"),)
+        return _of_a_stall(found, f"STALLED: {analysis.meta.stalled}", analysis.meta.stalled, look)
+    hang = analysis.of(HANG)
+    if hang is not None:
+        headline = hang.sentence.replace("stalled", "STALLED", 1)
+        return _of_a_stall(found, headline, hang.sentence, (Advice(hang.advice),))
     sentence = analysis.of(STALLED_AT_END)
     if sentence is not None:
         return _stalled(found, sentence, analysis)
     ended = analysis.of(EXITS).ended if EXITS in analysis.sections else ()
     crash = next((each.exit for each in ended if each.is_crash), None)
     return found if crash is None else _killed(found, crash, analysis)
+
+
+def _with_shortage(found: Verdict, short: CpuShortages, waiting: WaitingFinding | None) -> Verdict:
+    """Say that CPUs are short, where that is behind what the job waits for."""
+    if not short.sentence or waiting is None:
+        return found
+    first = next((each for each in waiting.causes if each.cause.name == found.case.value), None)
+    if first is None:
+        return found
+    late = found.case is Case.LATE_RANK and short.explains(first.doing, first.rank)
+    busy = found.case is Case.HOST or (found.case is Case.TRANSPORT and first.by_hosts)
+    if not late and not busy:
+        return found
+    return replace(found, sentence=f"{found.sentence}; {short.sentence}", next=(Advice(short.advice), *found.next))
 
 
 def _stalled(found: Verdict, sentence: str, analysis: Analysis) -> Verdict:

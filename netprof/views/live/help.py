@@ -17,6 +17,7 @@ from netprof.views.live.rows import Part, row
 
 _KEYS = (
     ("q", "stop and print the report (ctrl-C stops too)"),
+    ("w", "save what --keep holds, and go on"),
     ("p", "let the display stand still; recording goes on"),
     ("↑ ↓ enter", "select a rank; all that is known of it"),
     ("s  /", "sort the ranks by rank, waiting or step; find a rank, a pid or a state"),

@@ -55,6 +55,8 @@ class ViewState:
     order: Order = Order.RANK
     find: str = ""
     typing: bool = False
+    saves: int = 0
+    """How often the person asked to save what is recorded."""
 
 
 def press(state: ViewState, key: str, shown_zoom: int = 10, last_scroll: int = 0, ranks: int = 1) -> ViewState:
@@ -71,6 +73,8 @@ def press(state: ViewState, key: str, shown_zoom: int = 10, last_scroll: int = 0
         return replace(state, help=True)
     if key in ("q", "Q"):
         return replace(state, stopping=True)
+    if key == "w":
+        return replace(state, saves=state.saves + 1)
     if key == "p":
         return replace(state, paused=not state.paused)
     if key in ("+", "=", "-", "0"):
