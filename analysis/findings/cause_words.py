@@ -105,7 +105,8 @@ class Told:
         """Who is behind the cause as a table has it; "" where one would be named by a hair, or nobody is known."""
         if self.who.link is not None:
             return link_name(self) if self.alone or self.links < 2 else ""
-        return self.names if self.share.flow is None and (self.one or self.several) else ""
+        is_rank = self.share.cause in (LATE_RANK, HOST)
+        return self.names if is_rank and (self.one or self.several) else ""
 
     @property
     def own_part(self) -> float:

@@ -15,12 +15,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.events.phases import EDGES, PHASES
+from netprof.analysis.findings.collective_kinds import kind_name
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nic_drops import drops_by_device
 from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
+from netprof.units import size
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from netprof.views.reporter import Report
 
 _MOST_CELLS = 1 << 19  # of all counters together; a line of JSON each
-_ITERATIONS, _BUCKETS, _COLLECTIVES = 1, 100, 1000  # the first track of each kind
+_ITERATIONS, _WAITS, _BUCKETS, _COLLECTIVES = 1, 2, 100, 1000  # the first track of each kind
 _LINK_PIDS = 1 << 30  # far above any process
 _FLUSH_EVENTS = 4096
 
@@ -71,7 +75,28 @@ def events(analysis: Analysis, host: Host | None = None) -> Iterator[Event]:
         return
     for rank in analysis.of(RANKS):
         yield from _rank(analysis, rank)
+    yield from arrows(analysis)
     yield from _links(analysis)
+
+
+def arrows(analysis: Analysis) -> Iterator[Event]:
+    """Yield an arrow from the last rank that begins a collective to each other one, of collectives that are matched."""
+    found, members = analysis.evidence.collectives, analysis.evidence.members
+    place: dict[int, tuple[int, int]] = {}
+    for pid in np.unique(found.pid).tolist():
+        own = np.flatnonzero(found.pid == pid)
+        tracks = tracks_of(found.begin_ns[own], found.end_ns[own])
+        place |= {row: (pid, _COLLECTIVES + track) for row, track in zip(own.tolist(), tracks, strict=True)}
+    is_last = (members.event >= 0) & (members.last_pid == found.pid)
+    last_of = dict(zip(members.event[is_last].tolist(), np.flatnonzero(is_last).tolist(), strict=True))
+    for row in np.flatnonzero((members.event >= 0) & ~is_last).tolist():
+        last = last_of.get(int(members.event[row]))
+        if last is None:
+            continue
+        at_us = (int(found.begin_ns[last]) - analysis.meta.started_ns) / 1e3
+        for (pid, tid), kind in ((place[last], "s"), (place[row], "f")):
+            event = {"ph": kind, "name": "last to begin", "cat": "collective", "id": row, "pid": pid, "tid": tid}
+            yield event | {"ts": at_us} | ({"bp": "e"} if kind == "f" else {})
 
 
 def _of_host(analysis: Analysis, host: Host) -> Iterator[Event]:
@@ -112,8 +137,25 @@ def _rank(analysis: Analysis, rank: RankSummary) -> Iterator[Event]:
         for phase in () if rank.only_launch else PHASES:
             begin, end = columns[phase.begin][row], columns[phase.end][row]
             yield time.slice(phase.title, "phase", pid, _ITERATIONS, begin, end)
+    yield from _waits(analysis, pid, time)
     yield from _buckets(analysis, pid, time)
     yield from _collectives(analysis, pid, time)
+
+
+def _waits(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
+    """Yield what a rank waits for: a slice a stretch, with the cause's name and the rank that is behind it."""
+    if analysis.of(WAITING) is None:
+        return
+    waiting = analysis.evidence.account.waiting
+    own = waiting.where(waiting.pid == pid)
+    if len(own):
+        yield _name("thread_name", pid, _WAITS, "waits for")
+    rows = zip(own.begin_ns.tolist(), own.end_ns.tolist(), own.cause.tolist(), own.culprit.tolist(), strict=True)
+    for begin, end, cause, culprit in rows:
+        rank = analysis.evidence.ranks.get(culprit)
+        details = {"cause": WAIT_CAUSES[cause].name} | ({"rank": rank} if rank is not None else {})
+        named = f": rank {rank}" if rank is not None else ""
+        yield time.slice(f"{WAIT_CAUSES[cause].title}{named}", "wait", pid, _WAITS, begin, end, details)
 
 
 def _buckets(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
@@ -132,9 +174,9 @@ def _buckets(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
         buckets.from_collective.tolist(),
         strict=True,
     )
-    for track, launch, begin, end, done, size, known in rows:
+    for track, launch, begin, end, done, amount, known in rows:
         tid = _BUCKETS + track
-        details = {"bytes": size} if size >= 0 else {}
+        details = {"bytes": amount} if amount >= 0 else {}
         yield time.slice("bucket", "bucket", pid, tid, launch, done, details)
         if known:
             yield time.slice("launched, waiting", "bucket", pid, tid, launch, begin)
@@ -145,13 +187,14 @@ def _collectives(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
     found = analysis.evidence.collectives.where(analysis.evidence.collectives.pid == pid)
     tracks = tracks_of(found.begin_ns, found.end_ns)
     yield from _track_names(pid, _COLLECTIVES, "collectives", tracks)
-    rows = zip(
-        tracks, found.begin_ns.tolist(), found.end_ns.tolist(), found.bytes.tolist(), found.tid.tolist(), strict=True
-    )
-    for track, begin, end, size, thread in rows:
-        name, details = (
-            ("all_reduce", {"bytes": size, "thread": thread}) if size >= 0 else ("collective", {"thread": thread})
-        )
+    columns = (found.begin_ns, found.end_ns, found.bytes, found.tid, found.kind)
+    for number, (track, begin, end, amount, thread, kind) in enumerate(
+        zip(tracks, *(column.tolist() for column in columns), strict=True), 1
+    ):
+        known = {"bytes": amount} if amount >= 0 else {}
+        of_size = f" {size(amount)}" if amount >= 0 else ""
+        details = {**known, "number": number, "thread": thread}
+        name = f"{kind_name(kind)}{of_size} #{number}"
         yield time.slice(name, "collective", pid, _COLLECTIVES + track, begin, end, details)
 
 
@@ -174,16 +217,23 @@ def _track_names(pid: int, first: int, name: str, tracks: Iterable[int]) -> Iter
 
 
 def _link(analysis: Analysis, link: LinkSummary, pid: int, room: int) -> Iterator[Event]:
-    yield _name("process_name", pid, 0, f"link {safe_text(link.name, 60)} ({link.netns})")
+    yield _name("process_name", pid, 0, f"link {safe_text(link.label, 60)}")
     unit, scale = ("% of line rate", link.line_rate_bps / 100) if link.line_rate_bps else ("Gbit/s", 1e9)
     for direction, name in ((TRANSMIT, "sent"), (RECEIVE, "received")):
         cells = link_cells(analysis.evidence.links.lanes, link.key, direction, room)
         if cells is None:
             continue
-        yield from _counter(analysis, pid, f"{name}, {unit}", cells, cells.total_bytes * (8e9 / cells.cell_ns) / scale)
+        yield from _counter(
+            analysis, pid, f"{name}, {unit}", cells, _capped(cells.total_bytes * (8e9 / cells.cell_ns) / scale, link)
+        )
         if cells.cell_ns > cells.bin_ns:
             peak = cells.peak_bytes * (8e9 / cells.bin_ns) / scale
-            yield from _counter(analysis, pid, f"{name} at peak, {unit}", cells, peak)
+            yield from _counter(analysis, pid, f"{name} at peak, {unit}", cells, _capped(peak, link))
+
+
+def _capped(values: Any, link: LinkSummary) -> Any:
+    """Return shares of line rate, at most all of it: what was seen a little late lies in one bin with what follows."""
+    return np.minimum(values, 100.0) if link.line_rate_bps else values
 
 
 def _counter(analysis: Analysis, pid: int, name: str, cells: Cells, values: Any) -> Iterator[Event]:

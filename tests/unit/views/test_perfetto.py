@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden.conclusions import traces
 from hypothesis import given
 from hypothesis import strategies as st
 from support.synthetic import BYTES_PER_BIN, MS, START_NS, Job
@@ -110,7 +111,7 @@ def test_processes_have_names_and_hostile_ones_are_harmless(tmp_path: Path) -> N
     job = Job(changes={"host": "\x1b]0;x\x07"}).fill()
     document = exported(analysed(job, tmp_path))
     names = {e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"}
-    assert names == {"rank 0", "rank 1", "link eth0 (7)", "link eth1 (7)"}
+    assert names == {"rank 0", "rank 1", "link eth0 · rank 0", "link eth1 · rank 1"}
     assert document["otherData"]["host"] == "\\x1b]0;x\\x07"
 
 
@@ -158,3 +159,18 @@ def test_drops_of_the_interface_are_a_counter(tmp_path: Path) -> None:
     events = exported(analysed(Job(ranks=1, drops=4).fill(), tmp_path))["traceEvents"]
     drops = [(e["ts"], e["args"]["value"]) for e in events if e["ph"] == "C" and e["name"] == "packets dropped"]
     assert drops == [(0, 0), (2_210_000, 4)]
+
+
+def test_waits_arrows_and_names_are_those_of_the_report() -> None:
+    reader = TraceReader(traces("late-rank")[0])
+    found = list(perfetto.events(analyze(reader)))
+    waits = [event for event in found if event.get("cat") == "wait"]
+    assert {"a late rank: rank 1", "a full link"} <= {event["name"].partition(": rank 0")[0] for event in waits}
+    late_ms = sum(event["dur"] for event in waits if event["args"]["cause"] == "late_rank") / 1e3
+    assert late_ms == pytest.approx(2137, rel=0.02), "as the report has it"
+    begins, ends = ([event for event in found if event["ph"] == kind] for kind in "sf")
+    assert len(begins) == len(ends) > 30
+    assert {event["pid"] for event in begins} == {9600}, "the late rank begins last"
+    assert any(event["name"].startswith("all-reduce 2.67 MB #") for event in found if event.get("cat") == "collective")
+    shares = [event["args"]["value"] for event in found if event["ph"] == "C" and "line rate" in event["name"]]
+    assert max(shares) <= 100
