@@ -159,6 +159,8 @@ def headline(stall: Stall, ranks: Mapping[int, int], since: str, hosts: Mapping[
         return f"{begin}: {_names(stall.stopped, ranks, hosts)} is stopped (state T)"
     if stall.absent and stall.waiting:
         return f"{begin}: {_names(stall.absent, ranks, hosts)} has not arrived, the others wait"
+    if len(stall.waiting) == 1 and not stall.absent:
+        return f"{begin}: {_names(stall.waiting, ranks, hosts)} waits for a rank that is not recorded"
     if stall.waiting and stall.silent_first is not None:
         return f"{begin}: all ranks wait, {_names([stall.silent_first], ranks, hosts)} fell silent first"
     return f"{begin}: all ranks wait, and no byte moves" if stall.waiting else f"{begin}: no rank trains"

@@ -107,6 +107,8 @@ def attach(
 
     Examples: netprof attach 4711; netprof attach train.py; netprof attach --job --duration 60s
     """
+    if sys.stderr.isatty():  # what follows is imported and loaded in seconds, on a busy machine
+        typer.echo("netprof: looking at the job, loading the probes …", err=True)
     from netprof.session.attach import attach as record_job
     from netprof.session.options import RecordingOptions
     from netprof.session.which_job import JobChoice, job_here, trace_name

@@ -25,7 +25,7 @@ def verdict_rows(recent: Recent, width: int, *, keys: str = "") -> list[Text]:
         text = cut(headline(recent.stall, recent.ranks, clock_time(recent.meta, recent.stall.since_ns), recent.host_of))
         steps = next_steps(recent.stall, recent.ranks, recent.host_of)
         return [
-            *wrapped(f" {safe_text(text)}", width, "bold red", 3),
+            *_indented(safe_text(text), width, "bold red"),
             _next(steps[0].text, steps[0].command, "", width),
         ]
     if recent.analysis is None or recent.is_early:
