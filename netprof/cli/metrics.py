@@ -117,7 +117,7 @@ class RuleOptions:
         if self.save_when and not has_ring:
             raise UsageError("--save-when saves what --keep holds, which is missing", "add --keep 10m")
         if self.on_event is not None and not self.save_when:
-            raise UsageError("--on-event is told of what --save-when finds, which is missing", "add --save-when RULE")
+            raise UsageError("--on-event needs --save-when: it takes what that finds", "add --save-when RULE")
         command = None if self.on_event is None else EventCommand(self.on_event)
         limits = Limits(self.per_hour, parse_size_bytes(self.total))
         return limits, [Rule.parse(text) for text in self.save_when], command

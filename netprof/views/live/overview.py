@@ -81,7 +81,7 @@ def rank_rows(recent: Recent, state: ViewState, width: int, most: int) -> list[T
     selected = min(state.selected, len(ranks) - 1)
     shown = ranks[: max(1, most - 1)]
     if len(shown) < len(ranks):
-        first = max(0, min(selected - (most - 2) // 2, len(ranks) - max(1, most - 2)))
+        first = max(0, min(selected - max(0, most - 2) // 2, len(ranks) - max(1, most - 2)))
         shown = ranks[first : first + max(1, most - 2)]
         selected -= first
     fallback = [row(f"{each.name} {each.state or UNKNOWN}") for each in shown]
