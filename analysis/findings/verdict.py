@@ -285,8 +285,11 @@ def _hardly_waits(waiting: WaitingFinding, grounds: Grounds, step: Step | None) 
         return Verdict(
             Case.ASLEEP,
             Family.UNSEEN,
-            f"ASLEEP {percent(grounds.time.asleep)} of the time: threads are blocked, mostly {grounds.time.mostly}",
-            f"neither communication nor computing: the job waits {percent(waiting.exposed_share)} of the time",
+            fitted(
+                f"ASLEEP {percent(grounds.time.asleep)} of the time: threads are blocked, mostly {grounds.time.mostly}"
+            ),
+            f"neither communication nor computing: the job waits {percent(waiting.exposed_share)} of the time, its "
+            f"threads are blocked elsewhere {percent(grounds.time.asleep)} of it, mostly {grounds.time.mostly}",
             (Advice("look at data loading and other input", "py-spy dump --pid PID"),),
             step,
             steps,

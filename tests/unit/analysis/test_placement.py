@@ -65,7 +65,7 @@ def test_of_many_ranks_some_are_named(tmp_path: Path) -> None:
 def test_what_runs_on_the_host_is_told_from_what_does_not(tmp_path: Path) -> None:
     assert rows(analysed(job(DOCKER, Cgroup()), tmp_path))[1] == (
         "rank 1 (pid 8 inside)",
-        "no container, as far as is told",
+        "no container known",
     )
 
 

@@ -130,5 +130,5 @@ def test_bounds_are_of_the_same_processes_on_both_sides(digest: Digest) -> None:
         other = replace(digest.host, surely=surely)
         assert said(replace(digest, host=other)) == [], "there are no bounds"
         assert said(replace(bounded, host=other)) == [
-            "what its processes wait at most is said of others than what they wait at least"
+            "what its processes wait at most is true of others than what they wait at least"
         ]

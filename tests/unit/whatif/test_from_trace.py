@@ -242,7 +242,7 @@ def test_other_fusion_needs_gradient_marks_and_says_what_does_not(tmp_path: Path
         (["--transport", "perfect"], "not a transport"),
         (["--codec-ns-per-byte", "-1"], "below zero"),
         (["--fusion-threshold-mib", "0"], "zero bytes"),
-        (["--batch-time", "0"], "not a time"),
+        (["--batch-time", "0"], "not a duration"),
         (["--csv", "-", "--json"], "standard output"),
         (["--add-cost", "/nonexistent/add.log"], "cannot read /nonexistent/add.log"),
         (["--csv", "/nonexistent/out.csv"], "cannot write /nonexistent/out.csv"),
