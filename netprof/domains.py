@@ -18,6 +18,7 @@ from netprof.schema import (
     NcclNetwork,
     NcclRankState,
     Profiled,
+    Unsent,
 )
 
 LONGEST_TEXT_BYTES = 1 << 16
@@ -79,7 +80,9 @@ _DOMAINS = {
     "flow_id": Domain(0, (1 << 31) - 1),  # a capture beside a trace numbers its own above
     "flows.family": _one_of(4, 6),
     "wire.direction": _YES_OR_NO,
+    "wire.unsent": _one_of(*Unsent),
     "outside.direction": _YES_OR_NO,
+    "flow_devices.direction": _YES_OR_NO,
     "wire.payload_bytes": _BYTES_IN_A_BIN,
     "wire.wire_bytes": _BYTES_IN_A_BIN,
     "wire.retransmitted_bytes": _BYTES_IN_A_BIN,

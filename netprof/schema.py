@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _TCP_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "notsent_bytes", "ca_state", "dsacked")
 _SEND_BUFFER = ("send_buffer_bytes", "send_queued_bytes")
@@ -24,12 +24,14 @@ _ADOPTION = (
     "earlier_sent_packets",
     "earlier_received_packets",
 )
+_PACING = ("pacing_bytes_per_s", "pacing_limit_bytes_per_s", "min_rtt_us", "unacked_bytes")
 _STREAM = ("stream_position", "stream_position_ns")
 _MORE_OF_A_FLOW = ("local_queue_pair", "remote_queue_pair", "congestion_control")
 _CAME_WITH: dict[int, dict[str, tuple[str, ...]]] = {
     2: {"tcp": _TCP_CLOCKS},
     3: {"flows": _ADOPTION, "wire": _STREAM},
     4: {"flows": _MORE_OF_A_FLOW, "tcp": _SEND_BUFFER},
+    5: {"wire": ("unsent",), "tcp": _PACING},
 }
 """The columns that a version added, by table; they are the table's last ones, in the order of the versions."""
 
@@ -191,6 +193,14 @@ class LinkState(IntEnum):
     UP = 2
 
 
+class Unsent(IntEnum):
+    """Values of `wire.unsent`: whether a flow's end had bytes that it had not sent, and what for."""
+
+    NOTHING = 0
+    WAITS = 1  # the receiver has room: they wait for this end's TCP (congestion window, pacing) or its device
+    NO_ROOM = 2  # the receiver's window is full
+
+
 class NcclNetwork(IntEnum):
     """Values of `nccl_posted.network`: which of NCCL's networks carries it."""
 
@@ -319,7 +329,12 @@ def tables() -> dict[str, pa.Schema]:
             # the other end is the same byte. 0 where no byte of the bin is new, or some went by unseen.
             "stream_position": u32,
             "stream_position_ns": i64,
+            # Received: what this end had to send itself when the bin's last packet arrived, as an `Unsent`.
+            "unsent": u8,
         },
+        # By which device a flow is sent, and received, from `since_ns` on until its next row of that direction. What
+        # is sent until the first row is sent by `flows.device`; what is received until then, by an unknown one.
+        "flow_devices": {"flow_id": u32, "direction": u8, "since_ns": i64, "device": text},
         "marks": {"time_ns": i64, "pid": i32, "tid": i32, "kind": u8, "arg0": u64, "arg1": u64, "arg2": u64},
         "tcp": {
             "flow_id": u32,
@@ -337,6 +352,10 @@ def tables() -> dict[str, pa.Schema]:
             "dsacked": u32,  # of the retransmits, those that the receiver had already (DSACK)
             "send_buffer_bytes": u32,  # 0: unknown
             "send_queued_bytes": u32,  # of the send buffer in use: memory, which is more than payload
+            "pacing_bytes_per_s": u64,  # TCP sends no faster; 0: it does not pace
+            "pacing_limit_bytes_per_s": u64,  # what the program asked for (SO_MAX_PACING_RATE); 0: nothing
+            "min_rtt_us": u32,  # the least round trip of the last minutes (tcp_min_rtt_wlen); 0: unknown
+            "unacked_bytes": u32,  # sent, and not acknowledged
         },
         # TCP's own totals of a flow since it is counted, beside what was counted until the same instant: the difference
         # went by unseen, or was on its way then. About once a second while the flow moves, and when its socket ends.

@@ -14,6 +14,7 @@ from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.flow.adoption import Adoption
 from netprof.probes.flow.bins import BIN_RECORD, BinCollector
+from netprof.probes.flow.devices import FlowDevices
 from netprof.probes.flow.rows import FlowRow, flow_row
 from netprof.probes.flow.slots import Slots
 from netprof.probes.flow.totals import FlowTotals
@@ -76,6 +77,7 @@ class FlowProbe(Probe):
         self._totals = FlowTotals(self._object)
         self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
         self._collector = BinCollector(bin_ns, max_flows)
+        self._devices = FlowDevices(max_flows)
         self._published = np.zeros(max_flows, dtype=np.uint32)  # the id last published from each slot
         self._ended: list[tuple[float, int]] = []  # processes, and when to forget them
         self._late_flows = self._late_bytes = 0
@@ -102,8 +104,8 @@ class FlowProbe(Probe):
         self._begun_ns = self._adoption.begin()
 
     def drain(self, *, final: bool = False) -> Tables:
-        """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`, `tcp`,
-        `totals`.
+        """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`,
+        `flow_devices`, `tcp`, `totals`.
 
         With `final` the open bins count too, and so does what the transport says of flows without packets.
         """
@@ -112,10 +114,12 @@ class FlowProbe(Probe):
         lives = self._drain_lives()
         wire = self._drain_bins(final=final)
         flows = self._new_flows(final=final)  # after the bins: each flow that has one has its row
-        used = self._slots.used()["id"]
-        tcp, totals = (each.drain(self._published[: len(used)], used) for each in (self._tcp, self._totals))
+        slots = self._slots.used()
+        used, published = slots["id"], self._published[: len(slots)]
+        devices = self._devices.changes(slots, published)
+        tcp, totals = (each.drain(published, used) for each in (self._tcp, self._totals))
         self._collector.forget(self._slots.recycle(time.monotonic_ns()))
-        of_flows = {"wire": wire, "tcp": tcp, "totals": totals}
+        of_flows = {"wire": wire, "flow_devices": devices, "tcp": tcp, "totals": totals}
         return {"marks": lives, "flows": flows, **{name: self._wanted(rows) for name, rows in of_flows.items()}}
 
     def describe(self) -> Description:
@@ -209,12 +213,12 @@ class FlowProbe(Probe):
         self._left_out.update({row.flow_id for row in rows} - {row.flow_id for row in wanted})
         return {name: [row[place] for row in wanted] for place, name in enumerate(FlowRow._fields)}
 
-    def _wanted(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def _wanted(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Leave out rows of the flows that are not wanted."""
         if not self._left_out:
             return columns
         wanted = ~np.isin(columns["flow_id"], list(self._left_out))
-        return {name: column[wanted] for name, column in columns.items()}
+        return {name: np.asarray(column)[wanted] for name, column in columns.items()}
 
 
 def _load(bin_ns: int, targets_fd: int, max_flows: int) -> tuple[BpfObject, int]:

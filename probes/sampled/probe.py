@@ -35,7 +35,13 @@ _PERIOD_NS = 10_000_000
 _BUDGET = 0.05  # of a core, that sampling may take: where there are many sockets it is done less often
 _LOOK_NS = 250_000_000
 _LOOK_BUDGET = 0.02  # of a core, that finding the job's sockets among all of its machine may take
-_NOT_ASKED = ("send_buffer_bytes", "send_queued_bytes")
+_NOT_ASKED = (
+    "send_buffer_bytes",
+    "send_queued_bytes",
+    "pacing_bytes_per_s",
+    "pacing_limit_bytes_per_s",
+    "unacked_bytes",
+)
 _ETHERNET, _IPV4, _IPV6, _TCP_HEADER = 14, 20, 40, 20
 
 
@@ -250,7 +256,7 @@ class SampledFlowProbe(Probe):
             for begin_ns, end_ns, share in _in_bins(flow.last.time_ns + 1, socket.time_ns, self._bin_ns):
                 part = [_part(amount, share) for amount in amounts]
                 start_ns = begin_ns // self._bin_ns * self._bin_ns
-                yield [flow.row.flow_id, direction, start_ns, *part, begin_ns, end_ns, 0, 0]
+                yield [flow.row.flow_id, direction, start_ns, *part, begin_ns, end_ns, 0, 0, 0]
 
 
 def _columns(table: str, rows: list[Any]) -> dict[str, Any]:

@@ -281,6 +281,7 @@ def wire_columns(rows: list[tuple[int, int, int, int, int]]) -> dict[str, Any]:
         "last_ns": table[:, 2] + MS,
         "stream_position": position % (1 << 32),
         "stream_position_ns": table[:, 2] + MS,
+        "unsent": np.zeros(len(table), np.int64),
     }
 
 
@@ -302,6 +303,10 @@ def tcp_columns(ranks: int, end_ns: int) -> dict[str, Any]:
         "dsacked": [0] * 2 * ranks,
         "send_buffer_bytes": [1 << 20] * 2 * ranks,
         "send_queued_bytes": [1 << 16] * 2 * ranks,
+        "pacing_bytes_per_s": [0] * 2 * ranks,
+        "pacing_limit_bytes_per_s": [0] * 2 * ranks,
+        "min_rtt_us": [80] * 2 * ranks,
+        "unacked_bytes": [0] * 2 * ranks,
     }
 
 
