@@ -31,7 +31,12 @@ _CAME_WITH: dict[int, dict[str, tuple[str, ...]]] = {
     2: {"tcp": _TCP_CLOCKS},
     3: {"flows": _ADOPTION, "wire": _STREAM},
     4: {"flows": _MORE_OF_A_FLOW, "tcp": _SEND_BUFFER},
-    5: {"wire": ("unsent",), "tcp": _PACING},
+    5: {
+        "wire": ("unsent",),
+        "tcp": _PACING,
+        "nic": ("qdisc_drops",),
+        "link_changes": ("receive_rate_bps", "receive_rate_source"),
+    },
 }
 """The columns that a version added, by table; they are the table's last ones, in the order of the versions."""
 
@@ -199,6 +204,21 @@ class Unsent(IntEnum):
     NOTHING = 0
     WAITS = 1  # the receiver has room: they wait for this end's TCP (congestion window, pacing) or its device
     NO_ROOM = 2  # the receiver's window is full
+
+
+class HopKind(IntEnum):
+    """Values of `paths.kind`: what leads to a device on the path of a flow."""
+
+    FLOW = 0  # it is the flow's own
+    OTHER_END = 1  # of a veth pair
+    BELOW = 2  # a VLAN, macvlan or ipvlan is stacked on it
+    MEMBER = 3  # one of the members of a bond or team, which share the bytes
+    PORT = 4  # of a bridge
+    ROUTE = 5
+    REDIRECT = 6  # a filter sends packets through it (ifb)
+    TUNNEL = 7  # the packets of a tunnel leave by it
+    ASSUMED = 8  # nothing tells, but it is the only kind of device that it can be: its counters decide
+    UNSEEN = 9  # no device: from here on netprof may not look, or cannot tell
 
 
 class NcclNetwork(IntEnum):
@@ -389,7 +409,13 @@ def tables() -> dict[str, pa.Schema]:
         },
         # Of an RDMA port from when it was first looked at, whatever its driver's counters did; no drops and errors, and
         # packets stay what they were while they cannot be read.
-        "nic": {"device": text, "netns": u64, "time_ns": i64, **dict.fromkeys(NIC_COUNTERS, u64)},
+        "nic": {
+            "device": text,
+            "netns": u64,
+            "time_ns": i64,
+            **dict.fromkeys(NIC_COUNTERS, u64),
+            "qdisc_drops": u64,  # packets that its queueing disciplines dropped, as of a moment before
+        },
         # What a device is like from `since_ns` on, until its next row; the first is from when it was first looked at.
         "link_changes": {
             "device": text,  # as it was called then: what the other tables call it
@@ -401,6 +427,26 @@ def tables() -> dict[str, pa.Schema]:
             "line_rate_source": text,
             "qdisc": text,  # its queueing disciplines, from the root on
             "mtu_bytes": u32,
+            # What it receives at most, where that is known by itself (driver, policing); 0: unknown. What a shaper lets
+            # it send is no limit of what it receives.
+            "receive_rate_bps": pa.float64(),
+            "receive_rate_source": text,
+        },
+        # Which devices what flows send from a device to an address, or receive from there, passes below it, from the
+        # flow's device (hop 0) on; of a direction all rows with the latest `since_ns` hold. Only where there are any.
+        "paths": {
+            "netns": u64,
+            "device": text,
+            "direction": u8,
+            "remote_addr": text,
+            "since_ns": i64,
+            "hop": u8,
+            "kind": u8,
+            "hop_netns": u64,
+            "hop_device": text,
+            "hop_direction": u8,  # of the packets at that device
+            "header_bytes": u32,  # by so much packets are longer there than on the flow's device
+            "about": text,
         },
         "gpu": {
             "gpu": u16,  # NVML's index

@@ -119,7 +119,7 @@ class FlowProbe(Probe):
         devices = self._devices.changes(slots, published)
         tcp, totals = (each.drain(published, used) for each in (self._tcp, self._totals))
         self._collector.forget(self._slots.recycle(time.monotonic_ns()))
-        of_flows = {"wire": wire, "flow_devices": devices, "tcp": tcp, "totals": totals}
+        of_flows: dict[str, dict[str, Any]] = {"wire": wire, "flow_devices": devices, "tcp": tcp, "totals": totals}
         return {"marks": lives, "flows": flows, **{name: self._wanted(rows) for name, rows in of_flows.items()}}
 
     def describe(self) -> Description:

@@ -308,6 +308,6 @@ def _owners(pids: set[int]) -> Iterator[tuple[int, int]]:
 def _device(route: RouteSocket, socket: TcpSocket) -> str:
     """Return the device by which a socket's packets leave as of now; "" where nobody can tell."""
     with suppress(OSError):
-        index = route.device_towards(socket.local[0], socket.remote[0])
+        index = route.route(socket.remote[0], socket.local[0]).index
         return next((link.name for link in route.links() if link.index == index), "")
     return ""

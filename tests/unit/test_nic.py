@@ -15,7 +15,7 @@ import pytest
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.errors import NetprofError
-from netprof.probes.kernel.link_events import LinkEvents
+from netprof.probes.kernel.link_events import Changed, LinkEvents
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.nic.counters import parse_counters
 from netprof.probes.nic.history import LinkHistory
@@ -183,8 +183,8 @@ class Told:
         time.sleep(self.look_s)
         return {"eth0": None}
 
-    def take(self) -> bool:
-        return True
+    def take(self) -> Changed:
+        return Changed(links=True)
 
     def close(self) -> None:
         pass
