@@ -32,12 +32,14 @@ from netprof.analysis.links import Links
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import Float64, Int64
 from netprof.analysis.tables.counters import CounterSamples, read_counters
+from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 from netprof.analysis.tables.link_history import LinkPast, known_as, read_link_history
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
+from netprof.analysis.tables.path_table import PathTable, read_paths
 from netprof.analysis.tables.process_counts import ProcessCounts, process_counts, stolen_until
 from netprof.analysis.tables.profiled import Profiles
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
@@ -101,7 +103,7 @@ class Evidence:
         """
 
         def fold(evidence: Evidence) -> WireFold:
-            folded = WireFold(evidence.flows, reader.meta.bin_ns, evidence.cells)
+            folded = WireFold(evidence.flows, reader.meta.bin_ns, evidence.cells, lanes=evidence.flow_lanes)
             folded.add_all(reader.batches("wire"))
             return folded
 
@@ -292,6 +294,16 @@ class Evidence:
     def flows(self) -> Flows:
         """The flow table."""
         return read_flows(self.table("flows"), dict(self.ranks), self.workers, known_as(self.pasts))
+
+    @cached_property
+    def path_table(self) -> PathTable:
+        """The devices below those of flows."""
+        return read_paths(self.table("flow_paths"), known_as(self.pasts))
+
+    @cached_property
+    def flow_lanes(self) -> FlowLanes:
+        """By which devices flows go, over time."""
+        return read_flow_lanes(self.flows, self.table("flow_devices"), self.path_table, known_as(self.pasts))
 
     @cached_property
     def workers(self) -> frozenset[int]:

@@ -434,7 +434,7 @@ def tables() -> dict[str, pa.Schema]:
         },
         # Which devices what flows send from a device to an address, or receive from there, passes below it, from the
         # flow's device (hop 0) on; of a direction all rows with the latest `since_ns` hold. Only where there are any.
-        "paths": {
+        "flow_paths": {
             "netns": u64,
             "device": text,
             "direction": u8,

@@ -198,9 +198,9 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
 
 def links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:
     """Return the links over which some processes move their bytes, but for those that carry hardly any."""
-    moved: dict[LinkKey, int] = {}
-    for lane, _, bins in lanes:
-        if lane.pid in pids:
-            moved[lane.link] = moved.get(lane.link, 0) + int(bins.wire_bytes.sum(dtype=np.int64))
+    moved = {
+        link: sum(int(use.bins.wire_bytes.sum(dtype=np.int64)) for use in lanes.uses_of(link) if use.lane.pid in pids)
+        for link in lanes.links
+    }
     most = max(moved.values(), default=0)
-    return {link for link, amount in moved.items() if amount >= MINOR_LINK * most}
+    return {link for link, amount in moved.items() if amount and amount >= MINOR_LINK * most}

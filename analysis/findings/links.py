@@ -342,7 +342,7 @@ def _definitions(links: Sequence[LinkSummary]) -> Sequence[Definition]:
 LINKS = Section(
     "links",
     _conclude,
-    ("marks", "wire", "flows", "nic", "link_changes"),
+    ("marks", "wire", "flows", "nic", "link_changes", "flow_devices", "flow_paths"),
     _document,
     _parts,
     _notes,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from netprof.analysis.tables.columns import concatenate
-from netprof.analysis.tables.flow_table import Flows, LaneKey
+from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.wire.bins import Bins, combine
 from netprof.analysis.wire.fold import WireFold
@@ -20,7 +20,7 @@ class RecentFold(WireFold):
     """The sum of `parts`, as if their rows had been added to one fold; flows unknown to `flows` are left out."""
 
     def __init__(self, flows: Flows, bin_ns: int, parts: Sequence[WireFold]) -> None:
-        super().__init__(flows, bin_ns)
+        super().__init__(flows, bin_ns)  # the parts know their lanes
         self._parts = parts
         self.rows = sum(part.rows for part in parts)
         self.unknown_bytes = sum(part.unknown_bytes for part in parts)
@@ -34,6 +34,16 @@ class RecentFold(WireFold):
             for lane, direction, bins in part.lanes():
                 found.setdefault((lane, direction), []).append(bins)
         return Lanes({key: whole for key, bins in found.items() if (whole := combine(bins)) is not None})
+
+    def sent_bytes(self) -> dict[int, dict[LinkKey, int]]:
+        """Return what each process sent in all parts, by pid and device."""
+        found: dict[int, dict[LinkKey, int]] = {}
+        for part in self._parts:
+            for pid, links in part.sent_bytes().items():
+                own = found.setdefault(pid, {})
+                for link, amount in links.items():
+                    own[link] = own.get(link, 0) + amount
+        return found
 
     def unknown(self) -> dict[tuple[LaneKey, int], Intervals]:
         """Return the time in which it is not known when the bytes of a lane passed, in any part."""

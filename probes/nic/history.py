@@ -35,7 +35,9 @@ class _Followed:
 
     def rated(self, found: Condition) -> Condition:
         given = self.given_bps
-        return found if given is None else replace(found, line_rate=LineRate(given, "--line-rate"))
+        if given is None:
+            return found
+        return replace(found, line_rate=LineRate(given, "--line-rate"), receive_rate=LineRate(given, "--line-rate"))
 
 
 class LinkHistory:

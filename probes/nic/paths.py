@@ -1,4 +1,4 @@
-"""The paths of the job's flows, found when a flow is new and again when devices or routes change: rows of `paths`."""
+"""The paths of the job's flows, found when a flow is new and again when devices or routes change: rows of `flow_paths`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Paths:
         self._changed_ns = self._changed_ns or at_ns
 
     def look(self) -> list[dict[str, Any]]:
-        """Return rows of table `paths` for each path that is new or another one."""
+        """Return rows of table `flow_paths` for each path that is new or another one."""
         now_s = time.monotonic()
         again = self._changed_ns is not None and now_s >= self._next_s
         since_ns = self._changed_ns if again and self._changed_ns is not None else time.monotonic_ns()

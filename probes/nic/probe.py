@@ -155,7 +155,7 @@ class NicProbe(Probe):
         """Return rows of table `nic` for the samples since the last call, and one more. A device that is gone has none.
 
         With `final` all are read, and each has a row. Table `link_changes` has one for each device that is new or
-        changed, `paths` the devices on each path that is new or changed.
+        changed, `flow_paths` the devices on each path that is new or changed.
         """
         paths = self._find_paths()
         self._sample(final=final)
@@ -170,7 +170,7 @@ class NicProbe(Probe):
         links = [row for each in namespaces for row in each.changes]
         for each in namespaces:
             each.changes.clear()
-        found = {"link_changes": links, "paths": paths, "nic": rows}
+        found = {"link_changes": links, "flow_paths": paths, "nic": rows}
         return {name: _columns(name, rows) for name, rows in found.items()}
 
     def _find_paths(self) -> list[_Row]:

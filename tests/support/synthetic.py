@@ -169,6 +169,7 @@ class Job:
         columns: dict[str, Any] = {"device": names, "name": names, "since_ns": times}
         columns |= {"netns": [7] * len(rows), "state": [int(LinkState.UP)] * len(rows), "mtu_bytes": [1500] * len(rows)}
         columns |= {"line_rate_source": ["tbf"] * len(rows), "qdisc": ["tbf"] * len(rows)}
+        columns |= {"receive_rate_bps": [0.0] * len(rows), "receive_rate_source": ["unknown"] * len(rows)}
         return columns | {"line_rate_bps": [bps or 0.0 for bps in rates]}
 
     def nic(self) -> dict[str, Any]:
@@ -181,7 +182,7 @@ class Job:
         end = START_NS + (self.iterations + 1) * ITERATION_NS
         columns = {
             name: [0] * 2 * len(names)
-            for name in ("tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
+            for name in ("tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors", "qdisc_drops")
         }
         columns["tx_drops"] = [0] * len(names) + [self.drops] * len(names)
         counted = [0] * len(names) + [round(amount * (1 + self.other_traffic)) for amount in moved]

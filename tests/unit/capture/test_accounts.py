@@ -130,7 +130,7 @@ def test_a_row_is_a_bin_and_says_where_the_stream_stands(tmp_path: Path) -> None
     """Twelve packets make two bins; the last two of the first bring nothing new."""
     packets = [sent(0, 0, "S"), *(sent(100 * number, 100) for number in range(7)), sent(0, 100), sent(100, 100)]
     rows = wire_of([*packets, sent(700, 100), sent(800, 100)], tmp_path / "a.pcap")
-    same = {"flow_id": 1, "direction": TRANSMIT, "wire_bytes": 0, "retransmitted_bytes": 0}
+    same = {"flow_id": 1, "direction": TRANSMIT, "wire_bytes": 0, "retransmitted_bytes": 0, "unsent": 0}
     expected = [
         {"bin_start_ns": MS, "first_ns": MS, "last_ns": MS + 900_000, "payload_bytes": 700, "packets": 10},
         {"bin_start_ns": 2 * MS, "first_ns": 2 * MS, "last_ns": 2 * MS + 100_000, "payload_bytes": 200, "packets": 2},
