@@ -13,8 +13,9 @@ from netprof.analysis.account.causes import CAUSES
 from netprof.analysis.account.idle import idle_spans, idle_time
 from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION, Definition
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.hops import hops_below, lowest_rate
 from netprof.analysis.findings.link_changes import changes_in_words, history
-from netprof.analysis.findings.link_summary import LinkSummary, SideTime, as_told, in_one
+from netprof.analysis.findings.link_summary import HopSummary, LinkSummary, SideTime, as_told, in_one
 from netprof.analysis.findings.nic import NicTotals, nic_totals
 from netprof.analysis.findings.silent_ports import counts_bytes, goes_unseen, stands_still, users_of_port
 from netprof.analysis.form import Grid, Pairs, Part
@@ -23,6 +24,7 @@ from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.tables.link_history import LinkPast
 from netprof.analysis.wire.bins import Bins
+from netprof.analysis.wire.ports import is_port
 from netprof.analysis.wire.served import MEASURING_ERROR
 from netprof.model import LineRate
 from netprof.schema import RECEIVE, TRANSMIT
@@ -65,6 +67,8 @@ def short_names(links: Sequence[LinkSummary]) -> list[str]:
 
 
 def _short_name(link: LinkSummary, ranks: Sequence[tuple[int, ...]]) -> str:
+    if link.above:
+        return f"↳ {link.device}"
     if len(ranks) == 1:
         return link.name
     if link.ranks and ranks.count(link.ranks) == 1:
@@ -73,13 +77,16 @@ def _short_name(link: LinkSummary, ranks: Sequence[tuple[int, ...]]) -> str:
 
 
 def links_by_rank(evidence: Evidence) -> list[LinkKey]:
-    """Return every device that was watched or carried a byte of the job, those of the first ranks first."""
+    """Return every device of the job's flows, and those that carried bytes of them, those of the first ranks first."""
+    flows = evidence.fold.flows
+    own = {LinkKey(*each) for each in zip(flows.netns.tolist(), flows.device.tolist(), strict=True)}
 
     def order(key: LinkKey) -> tuple[bool, list[int]]:
         ranks = sorted(evidence.ranks[pid] for pid in evidence.links.lanes.pids_of(key) if pid in evidence.ranks)
         return not ranks, ranks
 
-    return sorted(dict.fromkeys([*evidence.pasts, *evidence.links.lanes.links]), key=order)
+    watched = [key for key in evidence.pasts if key in own or is_port(key)]
+    return sorted(dict.fromkeys([*watched, *evidence.links.lanes.links]), key=order)
 
 
 def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
@@ -98,6 +105,8 @@ def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkS
     window = times.window if times else evidence.recording
     past = evidence.pasts.get(key)
     line_rate = _longest(past, window) if past is not None else UNKNOWN_RATE
+    hops = hops_below(evidence, key)
+    path_rate = lowest_rate(line_rate, hops)
     known = past.rate.known if past is not None else NOTHING
     unknown = {way: evidence.links.unknown(key, way) & window for way in (TRANSMIT, RECEIVE)}
     tx, rx = (evidence.links.lanes.of_link(key, direction) for direction in (TRANSMIT, RECEIVE))
@@ -138,6 +147,11 @@ def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkS
         counts_bytes=counts_bytes(evidence, key),
         stands_still=still,
         goes_unseen=still and goes_unseen(evidence, pids),
+        above=evidence.links.lanes.above(key),
+        about=evidence.path_table.about(key),
+        hops=hops,
+        path_rate_bps=path_rate.bps,
+        path_rate_source=path_rate.source,
     )
 
 
@@ -204,10 +218,18 @@ def _link(link: LinkSummary) -> dict[str, Any]:
         **{name.replace("_ns", "_s"): getattr(link, name) / 1e9 for name in _UNKNOWN},
         **{f"{name}_total_s": time.total_ns / 1e9 for name, time in idle.items()},
         **{f"{name}_s": {cause.name: _seconds(time.of(cause)) for cause in CAUSES} for name, time in idle.items()},
+        **({"below": [each.device for each in link.above], "about": link.about} if link.above else {}),
+        "path": [_hop(hop) for hop in link.hops],
         "history": history(link.past, link.started_ns),
         "nic": _nic(link.nic),
         **(_NOT_TOLD if link.tells_nothing else {}),
     }
+
+
+def _hop(hop: HopSummary) -> dict[str, Any]:
+    ways = {"way": hop.way, "direction": hop.direction}
+    named = {name: "sent" if way == TRANSMIT else "received" for name, way in ways.items()}
+    return {**dataclasses.asdict(hop), **named, "kind": hop.kind.name.lower()}
 
 
 def _nic(nic: NicTotals | None) -> dict[str, Any] | None:
@@ -288,8 +310,12 @@ def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
                 f"when bytes passed {link.name} is unknown for {duration(link.unknown_ns / 1e9)} in all: netprof was "
                 "held up for longer than the kernel keeps its bins apart. They are spread evenly there; it is not idle"
             )
-        if link.line_rate_bps is None and link.moved_bytes:
-            yield f"the line rate of {link.name} is unknown: no utilization; idle means bins without any packet"
+        if link.line_rate_bps is None and link.path_rate_bps is None and link.moved_bytes and not link.above:
+            unseen = next((hop.about for hop in link.hops if not hop.device), "")
+            yield (
+                f"the line rate of {link.name} is unknown: no utilization; idle means bins without any packet"
+                f"{f'. {unseen[0].upper()}{unseen[1:]}' if unseen else ''}"
+            )
         if link.kept_up > MEASURING_ERROR:
             yield (
                 f"{link.name} keeps up {share(link.kept_up)} of its line rate, so {rate(link.line_rate_bps)} "

@@ -84,6 +84,7 @@ class LinkChange:
     qdisc: str
     mtu_bytes: int
     receive_rate_bps: float | None = None
+    receive_rate_source: str = "unknown"
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,16 @@ def read_link_history(table: Any, devices: Iterable[Device]) -> dict[LinkKey, Li
     """
     found: dict[LinkKey, list[LinkChange]] = {}
     numbers = [int64_column(table, name).tolist() for name in ("netns", "since_ns", "state", "mtu_bytes")]
-    texts = [text_column(table, name) for name in ("device", "name", "line_rate_source", "qdisc")]
+    texts = [
+        text_column(table, name) for name in ("device", "name", "line_rate_source", "qdisc", "receive_rate_source")
+    ]
     rates = [column(table, name).astype(np.float64).tolist() for name in ("line_rate_bps", "receive_rate_bps")]
-    for netns, time_ns, state, mtu, device, name, source, qdisc, *bps in zip(*numbers, *texts, *rates, strict=True):
+    for netns, time_ns, state, mtu, device, name, source, qdisc, receives, *bps in zip(
+        *numbers, *texts, *rates, strict=True
+    ):
         known = [each if 0 < each < float("inf") else None for each in bps]
         up = LinkState(state) if state in LinkState.__members__.values() else LinkState.UP
-        change = LinkChange(time_ns, name, up, known[0], source, qdisc, mtu, known[1])
+        change = LinkChange(time_ns, name, up, known[0], source, qdisc, mtu, known[1], receives)
         found.setdefault(LinkKey(netns, device), []).append(change)
     pasts = {key: LinkPast(tuple(sorted(changes, key=lambda each: each.time_ns))) for key, changes in found.items()}
     return {LinkKey(device.netns, device.device): _only(device) for device in devices} | pasts

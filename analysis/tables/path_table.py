@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -42,6 +42,10 @@ class PathTable:
     def of(self, link: LinkKey, direction: int, remote_addr: str) -> PathOverTime | None:
         """Return the path of a flow's packets; None where it ends with the device."""
         return self.paths.get(Way(link, direction, remote_addr))
+
+    def of_link(self, link: LinkKey) -> Iterator[tuple[int, PathOverTime]]:
+        """Yield the paths of what passes a device, with its direction."""
+        yield from ((way.direction, path) for way, path in self.paths.items() if way.link == link)
 
     def about(self, link: LinkKey) -> str:
         """Return what leads to a device below a flow's own; "" where none does."""

@@ -32,6 +32,12 @@ typical |
 of the window, while utilization and idle time are of the one of the time |
 | `links[].history[]` | what the device was like `from_s` seconds of the recording on: `name`, `state` (up, down, \
 gone), `line_rate_bps`, `line_rate_source`, `qdisc`, `mtu_bytes` |
+| `links[].path[]` | the devices below it that its packets pass, in order: `way` (of what is sent or received by \
+the link), `device`, `netns`, `direction` (of the packets there), `kind` (other_end, below, member, port, route, \
+redirect, tunnel, assumed; unseen: `about` says why the path is not known further), `about`, `on_path` (its own \
+counters confirm it), `line_rate_bps` and `line_rate_source` of that direction |
+| `links[].below`, `.about` | only of such a device: the links above it, and what leads to it. Its bytes are those of \
+the flows that pass it |
 | `links[].window`, `.window_s` | what is averaged over: "iterations" of the link's ranks, or the whole "recording" |
 | `links[].outstanding_s` | time in it in which a bucket is outstanding |
 | `links[].unknown_s`, `.unknown_{tx,rx}_s` | time in it in which bytes moved of which it is not known when: they \

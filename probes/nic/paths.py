@@ -1,4 +1,4 @@
-"""The paths of the job's flows, found when a flow is new and again when devices or routes change: rows of `flow_paths`."""
+"""The paths of the job's flows, found anew when devices or routes change: rows of `flow_paths`."""
 
 from __future__ import annotations
 
