@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.account.activity import Activity, activity
-from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, turns
+from netprof.analysis.account.bottlenecks import LinkSide, alternation, bottlenecks, turns
 from netprof.analysis.account.group_times import (
     NOBODY_HOLDS,
     GroupTimes,
@@ -193,7 +193,8 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
         loss[flow] = loss[flow] | times if flow in loss else times
     unplaced = union([sources.unplaced[pid] for pid in pids if pid in sources.unplaced])
     stopped = {pid: sources.stopped[pid] for pid in pids if pid in sources.stopped}
-    return GroupTimes(bottlenecks(sides, turn, waits), loss, held, unplaced, stopped)
+    found = bottlenecks(sides, turn, waits)
+    return GroupTimes(found, loss, held, unplaced, stopped, alternation(found, turn))
 
 
 def links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:

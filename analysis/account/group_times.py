@@ -60,6 +60,10 @@ class Times(Protocol):
         """When the link that holds everybody up is full, but not of the job's bytes."""
 
     @property
+    def alternating(self) -> Intervals:
+        """When links are full in turn, none of them for long: what is lost then is not lost behind a full link."""
+
+    @property
     def recovering(self) -> Intervals:
         """When a flow recovers from loss."""
 
@@ -77,6 +81,7 @@ class GroupTimes:
     held: Held
     unplaced: Intervals = NOTHING
     stopped: Mapping[int, Intervals] = field(default_factory=dict)
+    alternating: Intervals = NOTHING
 
     @cached_property
     def link_full(self) -> Intervals:

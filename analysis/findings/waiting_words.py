@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netprof.analysis.account.account import links_of
-from netprof.analysis.account.bottlenecks import Bottleneck
+from netprof.analysis.account.bottlenecks import ONE_LINK, Bottleneck, LinkSide
 from netprof.analysis.account.causes import (
     HOST,
     LATE_RANK,
@@ -26,7 +26,8 @@ from netprof.analysis.findings.port_reports import port_reason
 from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason, transport_reason
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, merge, union
-from netprof.schema import TRANSMIT
+from netprof.analysis.wire.lanes import Use
+from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import duration, percent, rate
 
 ALONE = 0.8
@@ -43,7 +44,8 @@ class Blame:
     """Who is behind a cause; what is not known is None or empty.
 
     `label` names the rank or link for a person, `part` is its share of the cause's time, `alone` says that the other
-    links of the group have room meanwhile.
+    links of the group have room meanwhile, `in_turns` that no link is full for most of it, and `at_least` that this one
+    may be full for longer than `part` says. `advice` is what helps, where that is known of the place.
     """
 
     label: str = ""
@@ -55,6 +57,9 @@ class Blame:
     alone: bool = False
     detail: str = ""
     reason: Reason = NO_CLOCKS
+    in_turns: bool = False
+    at_least: bool = False
+    advice: str = ""
 
 
 def blame(evidence: Evidence) -> dict[Cause, Blame]:
@@ -99,8 +104,8 @@ def words(cause: Cause, who: Blame, part: float, doing: Doing | None = None) -> 
     """
     happened, next_step = _WORDS[cause]
     if doing is None or who.part < ALONE:
-        return happened(who, percent(part)), next_step(who)
-    return f"{happened(who, percent(part))}: {doing.said}", doing.advice
+        return happened(who, part), next_step(who)
+    return f"{happened(who, part)}: {doing.said}", doing.advice
 
 
 def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
@@ -124,24 +129,59 @@ def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Bla
     found = [each for number in numbers for each in evidence.account.groups[number].bottlenecks]
     if not found:
         return None
-    when = [((each.others if others else each.own) & times).total_ns for each in found]
+    when = [((each.full - each.own_full if others else each.own_full) & times).total_ns for each in found]
     best = int(np.argmax(when))
-    side = found[best].side
-    pids = evidence.links.lanes.pids_of(side.link)
+    side, part = found[best].side, when[best] / max(times.total_ns, 1)
+    uses = [use for use in evidence.links.lanes.uses_of(side.link) if use.way == side.direction]
+    pids = tuple(dict.fromkeys(use.lane.pid for use in uses)) or evidence.links.lanes.pids_of(side.link)
     ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
     rest = union([each.full for each in found if each.side.link != side.link])
     alone = _has_siblings(side.link, evidence) and (rest & times).total_ns < (1 - ALONE) * times.total_ns
-    place = f"{side.link.device} of {ranks_named(ranks, pids)}{_on_host(side.link, evidence)}"
-    way = "sending" if side.direction == TRANSMIT else "receiving"
-    use = evidence.links.ports.get(side.link)
-    seen = f", seen every {duration(use.period_ns / 1e9)}" if use is not None else ""
+    below = bool(evidence.links.lanes.above(side.link))
     return Blame(
-        label=f"{place} ({rate(side.line_rate_bps)}, {way}{seen})",
-        part=when[best] / max(times.total_ns, 1),
+        label=_place(side, uses, ranks, pids, evidence),
+        part=part,
         ranks=ranks,
         link=side.link.device,
-        alone=alone,
+        alone=alone and part >= ONE_LINK,
         detail=_others_share(found[best], times) if others else "",
+        in_turns=part < ONE_LINK,
+        advice=_raise(side, evidence) if below and part >= ONE_LINK and not others else "",
+    )
+
+
+def _place(side: LinkSide, uses: Sequence[Use], ranks: tuple[int, ...], pids: Iterable[int], evidence: Evidence) -> str:
+    """Return how a side of a link is called, and how fast it is."""
+    whose = f"{ranks_named(ranks, pids)}{_on_host(side.link, evidence)}"
+    above = evidence.links.lanes.above(side.link)
+    if not above:
+        use = evidence.links.ports.get(side.link)
+        seen = f", seen every {duration(use.period_ns / 1e9)}" if use is not None else ""
+        way = "sending" if side.direction == TRANSMIT else "receiving"
+        return f"{side.link.device} of {whose} ({rate(side.line_rate_bps)}, {way}{seen})"
+    ways = {use.own_way for use in uses}
+    does = " and ".join(name for way, name in ((TRANSMIT, "sends"), (RECEIVE, "receives")) if way in ways)
+    devices = " and ".join(dict.fromkeys(link.device for link in above))
+    by = _limit(side, evidence).partition(":")[0]
+    return f"{side.link.device}, below {devices} of {whose} ({rate(side.line_rate_bps)} by {by}, on what it {does})"
+
+
+def _limit(side: LinkSide, evidence: Evidence) -> str:
+    """Return what a side's line rate comes from."""
+    past = evidence.pasts[side.link]
+    if side.direction == RECEIVE and past.receive_rate.is_known:
+        return past.changes[-1].receive_rate_source
+    return past.source_of(side.line_rate_bps) if side.line_rate_bps else ""
+
+
+def _raise(side: LinkSide, evidence: Evidence) -> str:
+    """Return what helps where a device below those of flows is full."""
+    source = _limit(side, evidence)
+    if source.startswith("ethtool"):
+        return f"a faster {side.link.device}, or fewer bytes: compression, gradient accumulation, larger batches"
+    return (
+        f"raise that limit ({source}; in Kubernetes the pod's bandwidth annotation sets such), or send fewer bytes: "
+        "compression, gradient accumulation, larger batches"
     )
 
 
@@ -195,22 +235,58 @@ def ranks_named(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
     return f"{several if len(numbers) > 1 else one} {', '.join(map(str, numbers))}"
 
 
-def _late(who: Blame, part: str) -> str:
+def _late(who: Blame, part: float) -> str:
     if who.label and who.part >= ALONE:
-        return f"{part} of the waiting is for {who.label}, which asks for its collectives after everybody else"
+        return f"{percent(part)} of the waiting is for {who.label}, which asks for its collectives after everybody else"
     often = f"most often {who.label}" if who.label else "which of them, their hosts' clocks do not tell"
-    return f"{part} of the waiting is for ranks that ask for their collectives last, {often}"
+    return f"{percent(part)} of the waiting is for ranks that ask for their collectives last, {often}"
 
 
-def _full(who: Blame, part: str) -> str:
-    alone = ", while the other links have room" if who.alone else ""
-    return f"in {part} of the waiting {who.label or 'a link'} is full of the job's own bytes{alone}"
+def _full(who: Blame, part: float) -> str:
+    said = _whose_time(who, part, "of the job's own bytes")
+    return f"{said}, while the other links have room" if who.alone else said
+
+
+def _full_of_others(who: Blame, part: float) -> str:
+    return f"{_whose_time(who, part, '')}, {who.detail or 'a part'} of it not the job's bytes"
+
+
+def _whose_time(who: Blame, part: float, of: str) -> str:
+    """Say for what share of the waiting a link is full: of its own time, not of that of all links together."""
+    of = f" {of}" if of else ""
+    if who.in_turns:
+        most = f", most of all {who.label}: {percent(part * who.part)}" if who.label else ""
+        return f"in {percent(part)} of the waiting links are full{of} in turn, none for most of it{most}"
+    least = "at least " if who.at_least else ""
+    return f"in {least}{percent(part * who.part)} of the waiting {who.label or 'a link'} is full{of}"
+
+
+def _full_advice(who: Blame) -> str:
+    if who.advice:
+        return who.advice
+    if who.in_turns:
+        return (
+            "no faster link helps alone: let transfers overlap (more buckets or connections at once), or send fewer "
+            "bytes: compression, gradient accumulation, larger batches"
+        )
+    if who.alone:
+        return f"bring {who.label} up to the speed of the others (cable, port, driver, shaping): everybody waits for it"
+    return "a faster link, or fewer bytes: compression, gradient accumulation, larger batches"
+
+
+def _lost(who: Blame, part: float) -> str:
+    whose = f", most of all {who.label}" if who.label else ""
+    return f"in {percent(part)} of the waiting TCP recovers from loss{whose}"
+
+
+def _lost_advice(who: Blame) -> str:
+    return "find where packets are dropped: full switch buffers, errors of a port (ethtool -S), a wrong MTU"
 
 
 _NOT_FULL_NOR_LOST = ", no link is known to be full and nothing is lost"
 _NOT_FULL = " and no link is known to be full"
 
-_Say = tuple[Callable[[Blame, str], str], Callable[[Blame], str]]
+_Say = tuple[Callable[[Blame, float], str], Callable[[Blame], str]]
 
 _WORDS: dict[Cause, _Say] = {
     LATE_RANK: (
@@ -221,46 +297,31 @@ _WORDS: dict[Cause, _Say] = {
             else "look at what makes some ranks slower"
         ),
     ),
-    LINK_FULL: (
-        _full,
-        lambda who: (
-            f"bring {who.label} up to the speed of the others (cable, port, driver, shaping): everybody waits for it"
-            if who.alone
-            else "a faster link, or fewer bytes: compression, gradient accumulation, larger batches"
-        ),
-    ),
+    LINK_FULL: (_full, _full_advice),
     OTHER_TRAFFIC: (
-        lambda who, part: (
-            f"in {part} of the waiting {who.label or 'a link'} is full, "
-            f"{who.detail or 'a part'} of it not the job's bytes"
-        ),
+        _full_of_others,
         lambda who: "move the other traffic to another link or another time, or give the job priority on this one",
     ),
-    LOSS: (
-        lambda who, part: (
-            f"in {part} of the waiting TCP recovers from loss{', most of all ' if who.label else ''}{who.label}"
-        ),
-        lambda who: "find where packets are dropped: full switch buffers, errors of a port (ethtool -S), a wrong MTU",
-    ),
+    LOSS: (_lost, _lost_advice),
     TRANSPORT: (
         lambda who, part: (
-            f"in {part} of the waiting bytes are under way"
+            f"in {percent(part)} of the waiting bytes are under way"
             f"{_NOT_FULL if who.reason.of_port else _NOT_FULL_NOR_LOST}; {who.reason.happened}"
         ),
         lambda who: who.reason.advice,
     ),
     HOST: (
         lambda who, part: (
-            f"in {part} of the waiting all bytes have arrived and a host is busy with them"
+            f"in {percent(part)} of the waiting all bytes have arrived and a host is busy with them"
             f"{': ' if who.label else ''}{who.label}"
         ),
         lambda who: f"give {who.label or 'the hosts'} more CPU: cores to itself, pinning, fewer neighbours",
     ),
     UNSEEN: (
         lambda who, part: (
-            f"in {part} of the waiting bytes passed of which it is not known when: {who.label}"
+            f"in {percent(part)} of the waiting bytes passed of which it is not known when: {who.label}"
             if who.label
-            else f"{part} of the waiting is for bytes that passed no wire that netprof watches{who.detail}"
+            else f"{percent(part)} of the waiting is for bytes that passed no wire that netprof watches{who.detail}"
         ),
         lambda who: (
             "see dmesg for why its driver let go of the port"

@@ -17,11 +17,15 @@ _PACKET_BYTES = 1500
 
 
 class Use(NamedTuple):
-    """That a lane's bytes pass a link, which way there, and by what factor they are more or fewer than its own."""
+    """That a lane's bytes pass a link, which way there, and by what factor they are more or fewer than its own.
+
+    `own_way` is which way they pass the lane's own link.
+    """
 
     lane: LaneKey
     way: int
     bins: Bins
+    own_way: int
     factor: float = 1.0
 
 
@@ -83,13 +87,13 @@ class Lanes:
     def _by_link(self) -> dict[LinkKey, list[Use]]:
         found: dict[LinkKey, list[Use]] = {}
         for lane, way, bins in self:
-            found.setdefault(lane.link, []).append(Use(lane, way, bins))
-        for lane, _, bins in self:
+            found.setdefault(lane.link, []).append(Use(lane, way, bins, way))
+        for lane, way, bins in self:
             for passage in lane.below:
                 share = self._shares.get((passage.link, passage.direction), 1.0)
                 factor = share * (1 + passage.header_bytes / _PACKET_BYTES)
                 if factor:
-                    found.setdefault(passage.link, []).append(Use(lane, passage.direction, bins, factor))
+                    found.setdefault(passage.link, []).append(Use(lane, passage.direction, bins, way, factor))
         return found
 
     @cached_property

@@ -64,7 +64,7 @@ class Names:
         """Return what is known of a link, and how it is called."""
         host = self.hosts[side.host]
         found = host.links[side.link].summary
-        return found, f"{found.device} of {ranks_named(found.ranks, found.pids)} on {host.host.name}"
+        return found, f"{found.name} of {ranks_named(found.ranks, found.pids)} on {host.host.name}"
 
     def has_siblings(self, side: Side) -> bool:
         """Tell whether it is known of any other link that carries the job's bytes when that is full."""
@@ -135,6 +135,7 @@ def _blame(cause: Cause, thing: int, part: float, own: Behind, names: Names) -> 
         link=link.device,
         alone=names.has_siblings(side) and bool(own.shared_ns.sum() < (1 - ALONE) * own.ns.sum()),
         detail=_others_share(side, names) if cause is OTHER_TRAFFIC else "",
+        at_least=True,
     )
 
 

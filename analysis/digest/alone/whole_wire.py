@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from netprof.analysis.account.bottlenecks import taking_turns
 from netprof.analysis.account.group_times import NOBODY_HOLDS, Held, least_silence_ns, lost_unseen
 from netprof.analysis.digest.alone.own import Own
 from netprof.analysis.digest.spans import SpanKey, What
@@ -97,6 +99,11 @@ class WholeWire:
     unplaced: Intervals
     stopped: Mapping[int, Intervals]
     lost: Mapping[int, Intervals]
+
+    @cached_property
+    def alternating(self) -> Intervals:
+        """When links are full in turn, none of them for long."""
+        return taking_turns(self.links.best_ns, self.links.own | self.links.others, self.turn)
 
 
 def wire_part(own: Own, turn: Intervals, pids: Collection[int]) -> WirePart:
