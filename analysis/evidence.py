@@ -30,12 +30,12 @@ from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.links import Links
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
 from netprof.analysis.tables.counters import CounterSamples, read_counters
 from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
-from netprof.analysis.tables.intervals import Intervals, interval, merge
+from netprof.analysis.tables.intervals import Intervals, interval, merge, union
 from netprof.analysis.tables.link_history import LinkPast, known_as, read_link_history
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
@@ -47,8 +47,9 @@ from netprof.analysis.tables.transport import Resends, read_resends, round_trips
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.paths import BusyClocks, Paths, find_paths, read_busy
 from netprof.analysis.wire.traffic import traffic
+from netprof.analysis.wire.unsent import main_flows
 from netprof.model import Host, Meta
-from netprof.schema import TRANSMIT, MarkKind
+from netprof.schema import TRANSMIT, MarkKind, Unsent
 
 if TYPE_CHECKING:
     from netprof.trace import TraceSource
@@ -363,7 +364,7 @@ class Evidence:
     def members(self) -> Members:
         """What the other ranks did, collective by collective."""
         clocks = clock_bounds(self.hosts)
-        return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold), clocks)
+        return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold, self.paths.peer), clocks)
 
     @cached_property
     def together(self) -> Collectives:
@@ -383,7 +384,7 @@ class Evidence:
     @cached_property
     def paths(self) -> Paths:
         """The ways between processes that the folded flows go."""
-        return find_paths(self.fold.flows)
+        return find_paths(self.fold.flows, self.fold.peers())
 
     @cached_property
     def busy_clocks(self) -> BusyClocks:
@@ -434,7 +435,31 @@ class Evidence:
             unplaced=self.links.unplaced,
             stopped=self.stopped,
             apart_ns=clock_bounds(self.hosts).apart_ns,
+            unsent=self.unsent,
+            no_room=self._no_room,
         )
+
+    @cached_property
+    def unsent(self) -> Mapping[int, Intervals]:
+        """When the TCP of each process held bytes back that its main flows had to send, though there was room."""
+        found = self._unsent_flows(Unsent.WAITS)
+        return {pid: union([times for _, times in each]) for pid, each in found.items()}
+
+    @property
+    def _no_room(self) -> Mapping[int, Sequence[tuple[int, Intervals]]]:
+        """When they waited for room at which process, of those that are recorded."""
+        keys, of_flow = self.paths.keys, self.paths.of_flow
+        found: dict[int, list[tuple[int, Intervals]]] = {}
+        for pid, each in self._unsent_flows(Unsent.NO_ROOM).items():
+            for flow, times in each:
+                if (receiver := keys[int(of_flow[flow])].to_pid) != UNKNOWN:
+                    found.setdefault(pid, []).append((receiver, times))
+        return found
+
+    def _unsent_flows(self, what: Unsent) -> dict[int, list[tuple[int, Intervals]]]:
+        times = self.fold.unsent().times(what)
+        main = main_flows(self.fold.flows, self.fold.totals(TRANSMIT).wire_bytes)
+        return {pid: [(flow, times[flow]) for flow in flows if flow in times] for pid, flows in main.items()}
 
     @cached_property
     def recording(self) -> Intervals:

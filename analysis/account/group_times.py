@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import Bottleneck
+from netprof.analysis.account.pieces import contains
 from netprof.analysis.events.members import UNTOLD_NS
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
@@ -127,6 +128,24 @@ def silences(sent_ns: Mapping[int, Int64], moved: Intervals, least_ns: int) -> H
     first = np.stack([_first_from(sent_ns[pid], end) for pid in pids])
     holder = np.array(pids, np.int64)[first.argmin(axis=0)]
     return Held(Intervals(begin, end), holder).where(first.min(axis=0) <= end)
+
+
+def without_unsent(
+    held: Held, unsent: Mapping[int, Intervals], no_room: Mapping[int, Sequence[tuple[int, Intervals]]]
+) -> Held:
+    """Leave out silences in which the process that ends them had bytes to send: its TCP held them back.
+
+    `unsent` is by process when that was so. Where they waited for room at a receiver (`no_room`, with that process), it
+    is that one which stands still.
+    """
+    middle = (held.times.begin_ns + held.times.end_ns) // 2
+    kept, holder = np.ones(len(middle), bool), held.holder.copy()
+    for pid in np.unique(held.holder).tolist():
+        own = held.holder == pid
+        kept &= ~(own & contains(unsent.get(pid, NOTHING), middle))
+        for receiver, times in no_room.get(pid, ()):
+            holder[own & contains(times, middle)] = receiver
+    return Held(held.times, holder).where(kept)
 
 
 def _first_from(times: Int64, at_ns: Int64) -> Int64:

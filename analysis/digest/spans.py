@@ -46,6 +46,8 @@ class What(IntEnum):
     """It recovers from loss."""
     RESENDS = 10
     """TCP says that it sends again what is needed; touching intervals stay apart, for each is between two samples."""
+    UNSENT = 12
+    """Its TCP holds back what it has to send."""
     SURELY = 11
     """A process that is only seen to launch surely waits; `WAITS` is when it may."""
 
@@ -139,6 +141,7 @@ def _of_processes(sources: Sources) -> Iterator[tuple[SpanKey, Intervals]]:
         (What.ON_PORTS, on_ports(sources)),
         (What.UNPLACED, sources.unplaced),
         (What.STOPPED, sources.stopped),
+        (What.UNSENT, sources.unsent),
     ):
         yield from ((SpanKey(what, pid), times) for pid, times in found.items())
     for pid, found_activity in activities_of(sources).items():

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from netprof.analysis.tables.columns import concatenate
+from netprof.analysis.tables.columns import UNKNOWN, concatenate
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.wire.bins import Bins, combine
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Resent
+from netprof.analysis.wire.unsent import UnsentFlows
 
 
 class RecentFold(WireFold):
@@ -62,11 +63,22 @@ class RecentFold(WireFold):
             found.append(replace(resent, flow=row).where(row >= 0))
         return concatenate(Resent, found)
 
+    def unsent(self) -> UnsentFlows:
+        """Return when the flows had bytes that they had not sent in any part."""
+        found = []
+        for part in self._parts:
+            unsent = part.unsent()
+            row = self.flows.positions(part.flows.flow_id[unsent.flow])
+            found.append(replace(unsent, flow=row).where(row >= 0))
+        return concatenate(UnsentFlows, found)
+
     def _add_totals(self, part: WireFold) -> None:
         row = self.flows.positions(part.flows.flow_id)
         known = np.repeat(row >= 0, 2)
         slot = (np.repeat(row, 2) * 2 + np.tile([0, 1], len(row)))[known]
         for name, total in self._sums.items():
             total[slot] += part._sums[name][known]
+        moved = part._position[known] != UNKNOWN
+        self._position[slot[moved]] = part._position[known][moved]
         self._first[slot] = np.minimum(self._first[slot], part._first[known])
         self._last[slot] = np.maximum(self._last[slot], part._last[known])

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import Bool, Columns, Int64, column, int64_column
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, column, int64_column
 from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
@@ -18,8 +18,10 @@ from netprof.analysis.wire.bins import Bins
 from netprof.analysis.wire.by_bin import ByBin
 from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.analysis.wire.lanes import Lanes
+from netprof.analysis.wire.peers import find_peers
 from netprof.analysis.wire.recovery import Recovery, Resent
 from netprof.analysis.wire.unplaced import MOST_PARTS, is_unplaced, spread
+from netprof.analysis.wire.unsent import UnsentCollector, UnsentFlows
 from netprof.errors import TraceError
 from netprof.schema import RECEIVE, TRANSMIT
 
@@ -37,6 +39,9 @@ _NAMES = (
     "packets",
     "first_ns",
     "last_ns",
+    "unsent",
+    "stream_position",
+    "stream_position_ns",
 )
 
 
@@ -89,9 +94,11 @@ class WireFold:
         self._begin_ns: list[int] = []  # of the first and of the last bin
         slots = 2 * len(flows)
         self._sums = {name: np.zeros(slots, np.int64) for name in _NAMES[3:7]}
+        self._position = np.full(slots, UNKNOWN)  # of the stream, when it was last known
         self._first = np.full(slots, np.iinfo(np.int64).max)
         self._last = np.full(slots, np.iinfo(np.int64).min)
         self._recovery = Recovery(len(flows))
+        self._unsent = UnsentCollector(len(flows))
         self._unknown: dict[int, Intervals] = {}  # by lane
         self._parts_left = MOST_PARTS
 
@@ -115,6 +122,11 @@ class WireFold:
         sums = {name: values[part] for name, values in self._sums.items()}
         return FlowTotals(**sums, first_ns=self._first[part], last_ns=self._last[part])
 
+    def peers(self) -> Int64:
+        """Return the row of the other end of each flow, UNKNOWN where it is not recorded."""
+        payload = np.stack([self.totals(way).payload_bytes for way in (TRANSMIT, RECEIVE)])
+        return find_peers(self.flows, payload, self._position.reshape(-1, 2).T)
+
     def sent_bytes(self) -> dict[int, dict[LinkKey, int]]:
         """Return what each process sent, by pid and device; nothing is left out, zero is."""
         found: dict[int, dict[LinkKey, int]] = {}
@@ -127,6 +139,10 @@ class WireFold:
     def resent(self) -> Resent:
         """Return what the flows sent again."""
         return self._recovery.resent
+
+    def unsent(self) -> UnsentFlows:
+        """Return when the flows had bytes that they had not sent."""
+        return self._unsent.found
 
     def span_ns(self) -> tuple[int, int] | None:
         """Return the times of the first and the last packet of known flows, None without any."""
@@ -152,6 +168,7 @@ class WireFold:
             columns = {name: values[~unplaced] for name, values in columns.items()}
             flow, direction, lane = flow[~unplaced], direction[~unplaced], lane[~unplaced]
         self._recovery.add(flow, direction, columns)
+        self._unsent.add(flow, direction, columns)
         self._add_over_time(flow, direction, lane, columns)
 
     def _add_over_time(self, flow: Int64, direction: Int64, lane: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
@@ -190,6 +207,8 @@ class WireFold:
         self._moved += moved.astype(np.int64)
         for name, total in self._sums.items():
             total += np.bincount(slot, weights=columns[name], minlength=len(total)).astype(np.int64)
+        placed = np.flatnonzero(int64_column(columns, "stream_position_ns") > 0)
+        self._position[slot[placed]] = int64_column(columns, "stream_position")[placed]  # the last one of each stays
         np.minimum.at(self._first, slot, int64_column(columns, "first_ns"))
         np.maximum.at(self._last, slot, int64_column(columns, "last_ns"))
 

@@ -19,14 +19,21 @@ BUFFER = 1 << 20
 
 
 def clocks(
-    busy: float, receiver: float = 0.0, sender: float = 0.0, unsent: int = 0, queued: int = 0, rtt_us: int = 100
+    busy: float,
+    receiver: float = 0.0,
+    sender: float = 0.0,
+    unsent: int = 0,
+    queued: int = 0,
+    rtt_us: int = 100,
+    **more: int,
 ) -> dict[str, Any]:
     """TCP's samples of two flows at the begin and the end; `busy`, `receiver` and `sender` are shares of the time."""
     at_end = {"busy_us": busy, "rwnd_limited_us": receiver, "sndbuf_limited_us": sender}
     columns: dict[str, Any] = synthetic.tcp_columns(2, START_NS + ITERATIONS * ITERATION_NS)
     columns |= {name: [round(share * WHOLE_US)] * 2 + [0] * 2 for name, share in at_end.items()}
     columns |= {"notsent_bytes": [unsent] * 4, "send_buffer_bytes": [BUFFER] * 4, "send_queued_bytes": [queued] * 4}
-    return columns | {"rtt_us": [rtt_us] * 4}
+    more = {"rtt_us": rtt_us, "min_rtt_us": rtt_us} | more
+    return columns | {name: [value] * 4 for name, value in more.items()}
 
 
 CASES = {
@@ -37,6 +44,23 @@ CASES = {
     "little is ever handed over": (clocks(0.2, unsent=9000), "application"),
     "what is handed over goes at once": (clocks(1.0, queued=1000), "application"),
     "they were read but once": ({name: values[:2] for name, values in clocks(1.0).items()}, "unknown"),
+    "a round trip takes longer than it could": (clocks(1.0, unsent=9000, rtt_us=42_000, min_rtt_us=40), "queue"),
+    "a round trip is as long as it was": (
+        clocks(1.0, unsent=9000, rtt_us=42_000, min_rtt_us=30_000),
+        "congestion_window",
+    ),
+    "the program asked for a pace": (
+        clocks(1.0, unsent=9000, pacing_bytes_per_s=25_000_000, pacing_limit_bytes_per_s=25_000_000),
+        "pacing",
+    ),
+    "there is a pace that holds nothing back": (
+        clocks(1.0, unsent=9000, pacing_bytes_per_s=25_000_000, unacked_bytes=20 * 1448, cwnd=20),
+        "congestion_window",
+    ),
+    "the congestion control's pace holds back": (
+        clocks(1.0, unsent=9000, pacing_bytes_per_s=25_000_000, unacked_bytes=4 * 1448, cwnd=20),
+        "pacing",
+    ),
     "a round trip takes longer than the link does": (clocks(1.0, unsent=9000, rtt_us=10_000_000), "small_messages"),
 }
 
