@@ -467,6 +467,11 @@ class Evidence:
         return interval(self.meta.started_ns, self._stopped_ns) & self.piece.time
 
     @property
+    def recorded(self) -> Intervals:
+        """When was recorded, also outside of the piece."""
+        return interval(self.meta.started_ns, self._stopped_ns)
+
+    @property
     def _stopped_ns(self) -> int:
         if self.meta.stopped_ns is not None:
             return self.meta.stopped_ns

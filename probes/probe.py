@@ -35,7 +35,7 @@ class Shared:
     rank_of: Callable[[int], int]  # the rank of a process of the job, by pid
     bin_ns: int
     line_rate_bps: float | None = None  # as the person gave it
-    device: str | None = None  # the only one that the person wants to see flows of
+    devices: tuple[str, ...] = ()  # the only ones that the person wants to see flows of; none: all
     rdma_refresh_ns: int | None = None  # how old counters of RDMA ports may be, where the person lets that be changed
     rdma_bind: bool = False  # whether counters may be bound to the job's queue pairs: as the person asks
     ras: bool = True  # whether NCCL's RAS may be asked

@@ -92,7 +92,7 @@ def links_by_rank(evidence: Evidence) -> list[LinkKey]:
 def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
     """Summarise every device that the recording watched or that carried a byte of the job."""
     evidence = analysis.evidence
-    nics = nic_totals(evidence.table("nic"), evidence.links.lanes, evidence.piece)
+    nics = nic_totals(evidence.table("nic"), evidence.links.lanes, evidence.piece, evidence.recorded)
     nics = {key: totals for key, totals in nics.items() if key not in evidence.links.ports}  # its bytes are from there
     found = tuple(_summarize(key, nics.get(key), evidence) for key in links_by_rank(evidence))
     return tuple(map(as_told, found)) if evidence.piece.is_all else found

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from netprof.analysis.account.pieces import contains
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import Int64, int64_column
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import Intervals, interval
+from netprof.analysis.tables.intervals import NOTHING, Intervals, interval
 from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import NIC_COUNTERS, RECEIVE, TRANSMIT
@@ -47,17 +48,21 @@ class NicTotals:
 _SUMS = tuple(name for name in NicTotals.__dataclass_fields__ if name not in ("first_ns", "last_ns"))
 
 
-def nic_totals(table: Any, lanes: Lanes, piece: Piece = ALL) -> dict[LinkKey, NicTotals]:
+def nic_totals(
+    table: Any, lanes: Lanes, piece: Piece = ALL, recording: Intervals = NOTHING
+) -> dict[LinkKey, NicTotals]:
     """Return the totals of every sampled device; a counter reset between two samples counts from zero again.
 
     `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order. Of a `piece` of a recording,
-    from the last sample before it: what was counted between two samples is of the piece of the later one.
+    from the last sample before it: what was counted between two samples is of the piece of the later one. Samples from
+    outside of the `recording`, where the job's flows are not counted, are left out if there are two inside.
     """
     time_ns = int64_column(table, "time_ns")
     counters = {name: int64_column(table, name) for name in NIC_COUNTERS}
     totals = {}
-    for key, rows in rows_by_device(table, time_ns).items():
-        rows, own = since_before(rows, time_ns, piece)
+    for key, found in rows_by_device(table, time_ns).items():
+        inside = found[contains(recording, time_ns[found])]
+        rows, own = since_before(inside if len(inside) > 1 else found, time_ns, piece)
         if own == 0:
             continue
         moved = {name: _increase(values[rows]) for name, values in counters.items()}

@@ -224,6 +224,9 @@ def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
     unplaced = (times & union(list(evidence.links.unplaced.values()))).total_ns
     if 2 * unplaced > times.total_ns:
         return Blame(HELD_UP, part=unplaced / times.total_ns)
+    if evidence.meta.only_devices:
+        only = " ".join(f"--device {device}" for device in evidence.meta.only_devices)
+        return Blame(detail=f": only flows over some devices were recorded ({only})", advice=f"record without {only}")
     with_port = {pid for use in evidence.links.ports.values() for pid in use.pids}
     return Blame(detail=_PORTS_REST if set(np.unique(stretches.pid).tolist()) <= with_port else "")
 
@@ -328,7 +331,8 @@ _WORDS: dict[Cause, _Say] = {
             if who.label == _PORT_GONE
             else "give the recorder a core that is not so busy, or wider bins (--bin)"
             if who.label
-            else "they go through shared memory, over NVLink, over an RDMA port whose bytes nothing counts, or between "
+            else who.advice
+            or "they go through shared memory, over NVLink, over an RDMA port whose bytes nothing counts, or between "
             "members that are not recorded: record those too"
         ),
     ),

@@ -18,7 +18,7 @@ from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
     Bin,
-    Device,
+    Devices,
     Duration,
     Force,
     Iterations,
@@ -57,7 +57,7 @@ def attach(
     iterations: Iterations = None,
     bin_width: Bin = "1ms",
     line_rate: LineRate = None,
-    device: Device = None,
+    devices: Devices = None,
     rdma_refresh: RdmaRefresh = None,
     rdma_bind: RdmaBind = False,
     no_ras: NoRas = False,
@@ -88,7 +88,7 @@ def attach(
         duration=duration,
         iterations=iterations,
         line_rate_bps=optional_rate_bps("--line-rate", line_rate),
-        device=device,
+        devices=devices or (),
         rdma_refresh=rdma_refresh,
         rdma_bind=rdma_bind,
         ras=not no_ras,

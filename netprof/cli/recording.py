@@ -30,7 +30,10 @@ LineRate = Annotated[
     str | None,
     typer.Option(metavar="RATE", help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it."),
 ]
-Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flows over this network device.")]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option("--device", metavar="IF", help="Record only flows over this network device. Repeatable."),
+]
 RdmaRefresh = Annotated[
     str | None,
     typer.Option(

@@ -44,7 +44,7 @@ class RecordingOptions:
     duration_ns: int | None = None
     iterations: int | None = None
     line_rate_bps: float | None = None
-    device: str | None = None
+    devices: tuple[str, ...] = ()
     rdma_refresh_ns: int | None = None
     rdma_bind: bool = False
     ras: bool = True
@@ -62,7 +62,7 @@ class RecordingOptions:
         duration: str | None = None,
         iterations: int | None = None,
         line_rate_bps: float | None = None,
-        device: str | None = None,
+        devices: Sequence[str] = (),
         rdma_refresh: str | None = None,
         rdma_bind: bool = False,
         ras: bool = True,
@@ -82,7 +82,7 @@ class RecordingOptions:
             duration_ns=duration_ns,
             iterations=iterations,
             line_rate_bps=line_rate_bps,
-            device=device,
+            devices=tuple(dict.fromkeys(devices)),
             rdma_refresh_ns=parse_refresh_ns(rdma_refresh) if rdma_refresh else None,
             rdma_bind=rdma_bind,
             ras=ras,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,7 @@ from netprof.probes.kernel.loader import BpfObject, KernelMemoryError, RingBuffe
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import described_by_kernel
 from netprof.probes.probe import Description, Probe, Shared, Tables
-from netprof.schema import UNKNOWN_RANK
+from netprof.schema import RECEIVE, UNKNOWN_RANK
 
 LIFE_RECORD = np.dtype(
     [("time_ns", "u8"), ("pid", "u4"), ("tid", "u4"), ("kind", "u4"), ("padding", "u4"), ("arguments", "u8", 3)]
@@ -45,7 +46,7 @@ class FlowProbe(Probe):
     """Counts the job's TCP bytes per flow, direction and bin of `bin_ns`, from the first `follow` until `close`.
 
     `targets` is the map of the job's processes; without one to share the probe makes its own. Only flows of `device`
-    are kept, where one is named. Raises NotPermittedError without the rights for it, NetprofError when the kernel
+    are kept, where any are named. Raises NotPermittedError without the rights for it, NetprofError when the kernel
     refuses a program.
     """
 
@@ -59,14 +60,14 @@ class FlowProbe(Probe):
         *,
         targets: TargetMap | None = None,
         rank_of: Callable[[int], int] = lambda pid: UNKNOWN_RANK,
-        device: str | None = None,
+        devices: Sequence[str] = (),
         max_flows: int = MAX_FLOWS,
     ) -> None:
         self.bin_ns = bin_ns
         self._own_targets = targets is None
         self.targets = targets or TargetMap()
-        self._rank_of, self._device = rank_of, device
-        self._left_out: set[int] = set()  # flows of other devices
+        self._rank_of, self._only = rank_of, devices
+        self._left_out: dict[int, str] = {}  # flows of other devices than those, with their device
         self._untyped = not described_by_kernel()
         self._object, self._ring_bytes = _load(bin_ns, self.targets.fd, max_flows)
         self._adoption: Adoption | UntypedAdoption | None = None
@@ -85,7 +86,7 @@ class FlowProbe(Probe):
     @classmethod
     def open(cls, shared: Shared) -> FlowProbe:
         """Load the programs. Raises NotPermittedError or NetprofError."""
-        return cls(shared.bin_ns, targets=shared.targets, rank_of=shared.rank_of, device=shared.device)
+        return cls(shared.bin_ns, targets=shared.targets, rank_of=shared.rank_of, devices=shared.devices)
 
     def follow(self, targets: Sequence[Target] = ()) -> None:
         """Begin counting, at the first call; later ones adopt the sockets of the processes that have joined."""
@@ -136,8 +137,11 @@ class FlowProbe(Probe):
         few = self._ring_bytes < _BINS_RING_BYTES[0]
         memory = f", only {self._ring_bytes >> 20} MiB of memory for them: there was no more" if few else ""
         started = StartedProbe(self.name, f"{self.bin_ns} ns bins{memory}")
+        elsewhere = Counter(name or "an unknown device" for name in self._left_out.values())
+        said = ", ".join(f"{count} over {name}" for name, count in elsewhere.items())
+        left_out = (f"{self.name}: --device leaves out {len(self._left_out)} flows of the job: {said}",) if said else ()
         warnings = (f"{self.name}: this kernel has no type information, so bcc read its headers. {WITHOUT_TYPES}",)
-        return Description(started=(started,), losses=losses, warnings=warnings if self._untyped else ())
+        return Description(started=(started,), losses=losses, warnings=left_out + (warnings if self._untyped else ()))
 
     @property
     def objects(self) -> Sequence[BpfObject]:
@@ -209,9 +213,15 @@ class FlowProbe(Probe):
             of_them = silent["adoption"][silent["adoption"]["time_ns"] > self._begun_ns]
             self._late_flows += len(of_them)
             self._late_bytes += int(of_them["sent_bytes"].sum() + of_them["received_bytes"].sum())
-        wanted = [row for row in rows if self._device in (None, row.device)]
-        self._left_out.update({row.flow_id for row in rows} - {row.flow_id for row in wanted})
+        others = {row.flow_id: row.device for row in rows if self._only and not self._goes_by(row, flows)}
+        self._left_out.update(others)
+        wanted = [row for row in rows if row.flow_id not in others]
         return {name: [row[place] for row in wanted] for place, name in enumerate(FlowRow._fields)}
+
+    def _goes_by(self, row: FlowRow, flows: NDArray[Any]) -> bool:
+        """Tell whether a flow is sent or received by one of the devices that the person wants."""
+        received = (self._devices.name(flow, RECEIVE) for flow in flows[flows["id"] == row.flow_id])
+        return row.device in self._only or any(name in self._only for name in received)
 
     def _wanted(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Leave out rows of the flows that are not wanted."""

@@ -74,9 +74,9 @@ class SampledFlowProbe(Probe):
     period_s = 0.1
 
     def __init__(
-        self, bin_ns: int, rank_of: Callable[[int], int] = lambda pid: UNKNOWN_RANK, device: str | None = None
+        self, bin_ns: int, rank_of: Callable[[int], int] = lambda pid: UNKNOWN_RANK, devices: Sequence[str] = ()
     ) -> None:
-        self._bin_ns, self._rank_of, self._device = bin_ns, rank_of, device
+        self._bin_ns, self._rank_of, self._devices = bin_ns, rank_of, devices
         self._namespaces: dict[int, _Namespace] = {}
         self._skipped: dict[SkippedProbe, None] = {}
         self._rows: dict[str, list[Any]] = {"flows": [], "wire": [], "tcp": []}
@@ -93,7 +93,7 @@ class SampledFlowProbe(Probe):
     @classmethod
     def open(cls, shared: Shared) -> SampledFlowProbe:
         """Make one; it opens sockets as it meets their namespaces."""
-        return cls(shared.bin_ns, shared.rank_of, shared.device)
+        return cls(shared.bin_ns, shared.rank_of, shared.devices)
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Sample the sockets of these processes too."""
@@ -190,7 +190,7 @@ class SampledFlowProbe(Probe):
         if flow is None:
             self._adopt(namespace, socket)
             return
-        if self._device not in (None, flow.row.device):
+        if self._devices and flow.row.device not in self._devices:
             return
         for row in self._moved(flow, socket):
             self._tell(flow)
@@ -216,7 +216,7 @@ class SampledFlowProbe(Probe):
         header_bytes = _ETHERNET + ip_bytes + _TCP_HEADER + socket.options_bytes
         namespace.flows[socket.cookie] = _Flow(row, socket, header_bytes)
         moved = row.earlier_sent_bytes + row.earlier_received_bytes
-        if self._begun_ns and moved and self._device in (None, row.device):
+        if self._begun_ns and moved and (not self._devices or row.device in self._devices):
             self._losses += Losses(late_flows=1, late_bytes=moved)
 
     def _flow_row(self, namespace: _Namespace, socket: TcpSocket) -> FlowRow:

@@ -38,7 +38,7 @@ def test_what_is_not_chosen() -> None:
     assert re.fullmatch(r"netprof-\d{8}-\d{6}\.netprof", str(options.out))
     assert options == RecordingOptions(options.out)
     assert (options.bin_ns, options.duration_ns, options.iterations) == (1_000_000, None, None)
-    assert (options.line_rate_bps, options.device, options.rdma_refresh_ns) == (None, None, None)
+    assert (options.line_rate_bps, options.devices, options.rdma_refresh_ns) == (None, (), None)
     assert (options.force, options.command_lines) == (False, True)
 
 
@@ -49,7 +49,7 @@ def test_what_is_chosen() -> None:
         duration="3s",
         iterations=7,
         line_rate_bps=1e9,
-        device="eth0",
+        devices=["eth0", "eth1", "eth0"],
         rdma_refresh="5ms",
         force=True,
         world_size=4,
@@ -57,7 +57,7 @@ def test_what_is_chosen() -> None:
         command_lines=False,
     )
     assert (options.out, options.bin_ns, options.duration_ns) == (Path("t"), 2_000_000, 3_000_000_000)
-    assert (options.iterations, options.line_rate_bps, options.device) == (7, 1e9, "eth0")
+    assert (options.iterations, options.line_rate_bps, options.devices) == (7, 1e9, ("eth0", "eth1"))
     assert (options.rdma_refresh_ns, options.force, options.command_lines) == (5_000_000, True, False)
     assert (options.given.world_size, options.given.ranks) == (4, ((11, 3),))
 
