@@ -32,6 +32,7 @@ from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.seen_flows import SEEN_FLOWS
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.stuck import STUCK
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.memory import give_back
@@ -75,6 +76,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     OUTSIDE,
     RECORDED,
     STALLED_AT_END,
+    STUCK,
 )
 
 

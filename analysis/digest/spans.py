@@ -13,7 +13,6 @@ from netprof.analysis.account.account import Sources, activities_of, links_of, o
 from netprof.analysis.account.activity import activity
 from netprof.analysis.account.bottlenecks import full_times
 from netprof.analysis.account.group_times import LEAST_SILENCE_NS, recoveries
-from netprof.analysis.digest.ways import flow_name
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Columns, Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey
@@ -169,7 +168,7 @@ def _of_flows(sources: Sources) -> dict[SpanKey, Intervals]:
 
 
 def _flow_key(what: What, row: int, flows: Flows) -> SpanKey:
-    return SpanKey(what, int(flows.pid[row]), flow=flow_name(row, flows))
+    return SpanKey(what, int(flows.pid[row]), flow=flows.name(row))
 
 
 def merge_spans(parts: Sequence[FoundSpans]) -> FoundSpans:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 
 import numpy as np
 
-from netprof.analysis.account.account import links_of
-from netprof.analysis.account.bottlenecks import ONE_LINK, Bottleneck, LinkSide
 from netprof.analysis.account.causes import (
     HOST,
     LATE_RANK,
@@ -21,53 +18,26 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, process_name
 from netprof.analysis.findings.doing import Doing
+from netprof.analysis.findings.full_links import advice_on_full, link_behind, said_full, said_full_of_others
+from netprof.analysis.findings.loss_place import place_of_loss
+from netprof.analysis.findings.open_waits import OpenWaits
 from netprof.analysis.findings.port_reports import port_reason
-from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason, transport_reason
-from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import Intervals, merge, union
-from netprof.analysis.wire.lanes import Use
-from netprof.schema import RECEIVE, TRANSMIT
-from netprof.units import duration, percent, rate
+from netprof.analysis.findings.transport_reason import Reason, transport_reason
+from netprof.analysis.tables.intervals import merge, union
+from netprof.units import percent
 
-ALONE = 0.8
-"""Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
-
-
-HELD_UP = "the recorder was held up"
 _PORT_GONE = "an RDMA port was not there"
 _PORTS_REST = "; nor did the RDMA ports of these ranks move them"
-
-
-@dataclass(frozen=True)
-class Blame:
-    """Who is behind a cause; what is not known is None or empty.
-
-    `label` names the rank or link for a person, `part` is its share of the cause's time, `alone` says that the other
-    links of the group have room meanwhile, `in_turns` that no link is full for most of it, and `at_least` that this one
-    may be full for longer than `part` says. `advice` is what helps, where that is known of the place.
-    """
-
-    label: str = ""
-    part: float = 1.0
-    rank: int | None = None
-    ranks: tuple[int, ...] = ()
-    link: str | None = None
-    flow: str | None = None
-    alone: bool = False
-    detail: str = ""
-    reason: Reason = NO_CLOCKS
-    in_turns: bool = False
-    at_least: bool = False
-    advice: str = ""
 
 
 def blame(evidence: Evidence) -> dict[Cause, Blame]:
     """Return who is behind each cause of the account that names somebody."""
     waiting = evidence.account.waiting
     found = {cause: _rank_behind(waiting.of(cause), evidence) for cause in (LATE_RANK, HOST)}
-    found[LINK_FULL] = _link_behind(waiting.of(LINK_FULL), evidence, others=False)
-    found[OTHER_TRAFFIC] = _link_behind(waiting.of(OTHER_TRAFFIC), evidence, others=True)
+    found[LINK_FULL] = link_behind(waiting.of(LINK_FULL), evidence, others=False)
+    found[OTHER_TRAFFIC] = link_behind(waiting.of(OTHER_TRAFFIC), evidence, others=True)
     found[LOSS] = _flow_behind(waiting.of(LOSS), evidence)
     if len(slow := waiting.of(TRANSPORT)):
         found[TRANSPORT] = Blame(reason=_reason(evidence, slow))
@@ -79,22 +49,6 @@ def _reason(evidence: Evidence, slow: Waiting) -> Reason:
     """Return why a transport does not fill its link, be it an RDMA port or TCP."""
     of_port = port_reason(evidence, np.unique(slow.pid).tolist(), merge(slow.begin_ns, slow.end_ns))
     return transport_reason(evidence, slow) if of_port is None else of_port
-
-
-def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
-    """Return who is behind most of a cause, given how long it lasted in each piece of a recording, and who was then."""
-    weights: dict[tuple[str, str], float] = {}
-    for length_ns, who in found:
-        weights[_name(who)] = weights.get(_name(who), 0.0) + length_ns * who.part
-    most = max(weights, key=lambda name: weights[name])
-    alike = [(length_ns, who) for length_ns, who in found if _name(who) == most]
-    alone = sum(length_ns for length_ns, who in alike if who.alone) * 2 > sum(length_ns for length_ns, _ in alike)
-    total_ns = sum(length_ns for length_ns, _ in found)
-    return replace(max(alike, key=lambda pair: pair[0])[1], part=weights[most] / max(total_ns, 1), alone=alone)
-
-
-def _name(who: Blame) -> tuple[str, str]:
-    return who.label, who.reason.name
 
 
 def words(cause: Cause, who: Blame, part: float, doing: Doing | None = None) -> tuple[str, str]:
@@ -115,90 +69,22 @@ def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
     pids, index = np.unique(stretches.culprit, return_inverse=True)
     lengths = np.bincount(index, weights=stretches.length_ns)
     pid = int(pids[np.argmax(lengths)])
-    rank = evidence.ranks.get(pid)
-    host = evidence.host_of.get(pid)
-    own = pid if host is None else host.pids[pid]
-    label = (f"process {own}" if rank is None else f"rank {rank}") + (f" on {host.name}" if host is not None else "")
-    return Blame(label, float(lengths.max() / lengths.sum()), rank=rank)
+    return Blame(process_name(pid, evidence), float(lengths.max() / lengths.sum()), rank=evidence.ranks.get(pid))
 
 
-def _link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blame | None:
-    """Return the link that is full for most of the time."""
-    times = merge(stretches.begin_ns, stretches.end_ns)
-    numbers = [number for number in np.unique(stretches.group).tolist() if number in evidence.account.groups]
-    found = [each for number in numbers for each in evidence.account.groups[number].bottlenecks]
-    if not found:
-        return None
-    when = [((each.full - each.own_full if others else each.own_full) & times).total_ns for each in found]
-    best = int(np.argmax(when))
-    side, part = found[best].side, when[best] / max(times.total_ns, 1)
-    uses = [use for use in evidence.links.lanes.uses_of(side.link) if use.way == side.direction]
-    pids = tuple(dict.fromkeys(use.lane.pid for use in uses)) or evidence.links.lanes.pids_of(side.link)
-    ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
-    rest = union([each.full for each in found if each.side.link != side.link])
-    alone = _has_siblings(side.link, evidence) and (rest & times).total_ns < (1 - ALONE) * times.total_ns
-    below = bool(evidence.links.lanes.above(side.link))
-    return Blame(
-        label=_place(side, uses, ranks, pids, evidence),
-        part=part,
-        ranks=ranks,
-        link=side.link.device,
-        alone=alone and part >= ONE_LINK,
-        detail=_others_share(found[best], times) if others else "",
-        in_turns=part < ONE_LINK,
-        advice=_raise(side, evidence) if below and part >= ONE_LINK and not others else "",
-    )
-
-
-def _place(side: LinkSide, uses: Sequence[Use], ranks: tuple[int, ...], pids: Iterable[int], evidence: Evidence) -> str:
-    """Return how a side of a link is called, and how fast it is."""
-    whose = f"{ranks_named(ranks, pids)}{_on_host(side.link, evidence)}"
-    above = evidence.links.lanes.above(side.link)
-    if not above:
-        use = evidence.links.ports.get(side.link)
-        seen = f", seen every {duration(use.period_ns / 1e9)}" if use is not None else ""
-        way = "sending" if side.direction == TRANSMIT else "receiving"
-        return f"{side.link.device} of {whose} ({rate(side.line_rate_bps)}, {way}{seen})"
-    ways = {use.own_way for use in uses}
-    does = " and ".join(name for way, name in ((TRANSMIT, "sends"), (RECEIVE, "receives")) if way in ways)
-    devices = " and ".join(dict.fromkeys(link.device for link in above))
-    by = _limit(side, evidence).partition(":")[0]
-    return f"{side.link.device}, below {devices} of {whose} ({rate(side.line_rate_bps)} by {by}, on what it {does})"
-
-
-def _limit(side: LinkSide, evidence: Evidence) -> str:
-    """Return what a side's line rate comes from."""
-    past = evidence.pasts[side.link]
-    if side.direction == RECEIVE and past.receive_rate.is_known:
-        return past.changes[-1].receive_rate_source
-    return past.source_of(side.line_rate_bps) if side.line_rate_bps else ""
-
-
-def _raise(side: LinkSide, evidence: Evidence) -> str:
-    """Return what helps where a device below those of flows is full."""
-    source = _limit(side, evidence)
-    if source.startswith("ethtool"):
-        return f"a faster {side.link.device}, or fewer bytes: compression, gradient accumulation, larger batches"
-    return (
-        f"raise that limit ({source}; in Kubernetes the pod's bandwidth annotation sets such), or send fewer bytes: "
-        "compression, gradient accumulation, larger batches"
-    )
-
-
-def _has_siblings(link: LinkKey, evidence: Evidence) -> bool:
-    """Tell whether it is known of any other link that carries the job's bytes when that is full."""
-    used = links_of(np.unique(evidence.collectives.pid).tolist(), evidence.links.lanes)
-    return any(side.link in used for side in evidence.links.sides if side.link != link)
-
-
-def _on_host(link: LinkKey, evidence: Evidence) -> str:
-    host = evidence.host_of_link(link)
-    return f" on {host}" if host else ""
-
-
-def _others_share(full: Bottleneck, times: Intervals) -> str:
-    own, others = full.side.own.busy_in(times), full.side.others.busy_in(times)
-    return percent(others / (own + others)) if own + others else "an unknown part"
+def blame_of_open_waits(evidence: Evidence, unclosed: OpenWaits | None) -> dict[Cause, Blame]:
+    """Return who is behind a wait in which the recording ends, if that is longer than all other waiting."""
+    if unclosed is None or unclosed.total_ns < int(evidence.account.waiting.length_ns.sum()):
+        return {}
+    if unclosed.culprit is not None:
+        return {
+            unclosed.cause: Blame(process_name(unclosed.culprit, evidence), rank=evidence.ranks.get(unclosed.culprit))
+        }
+    if unclosed.flow is None:
+        return {}
+    name = evidence.fold.flows.name(unclosed.flow)
+    place = place_of_loss(evidence, unclosed.flow, evidence.recording)
+    return {LOSS: Blame(label=name, flow=name, detail=place.happened, advice=place.advice)}
 
 
 def _flow_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
@@ -211,8 +97,11 @@ def _flow_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
         return None
     flow = max(each, key=lambda row: each[row])
     flows = evidence.fold.flows
-    name = f"{flows.local_addr[flow]}:{flows.local_port[flow]} → {flows.remote_addr[flow]}:{flows.remote_port[flow]}"
-    return Blame(label=name, part=each[flow] / max(times.total_ns, 1), flow=name)
+    name = flows.name(flow)
+    lost = evidence.account.groups.values()
+    place = place_of_loss(evidence, flow, union([group.loss[flow] for group in lost if flow in group.loss]))
+    part = each[flow] / max(times.total_ns, 1)
+    return Blame(label=name, part=part, flow=name, detail=place.happened, advice=place.advice)
 
 
 def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
@@ -231,13 +120,6 @@ def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
     return Blame(detail=_PORTS_REST if set(np.unique(stretches.pid).tolist()) <= with_port else "")
 
 
-def ranks_named(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
-    """Return how some ranks are called, or the processes if nothing says which ranks they are."""
-    numbers = ranks or tuple(pids)
-    one, several = ("rank", "ranks") if ranks else ("process", "processes")
-    return f"{several if len(numbers) > 1 else one} {', '.join(map(str, numbers))}"
-
-
 def _late(who: Blame, part: float) -> str:
     if who.label and who.part >= ALONE:
         return f"{percent(part)} of the waiting is for {who.label}, which asks for its collectives after everybody else"
@@ -245,45 +127,15 @@ def _late(who: Blame, part: float) -> str:
     return f"{percent(part)} of the waiting is for ranks that ask for their collectives last, {often}"
 
 
-def _full(who: Blame, part: float) -> str:
-    said = _whose_time(who, part, "of the job's own bytes")
-    return f"{said}, while the other links have room" if who.alone else said
-
-
-def _full_of_others(who: Blame, part: float) -> str:
-    return f"{_whose_time(who, part, '')}, {who.detail or 'a part'} of it not the job's bytes"
-
-
-def _whose_time(who: Blame, part: float, of: str) -> str:
-    """Say for what share of the waiting a link is full: of its own time, not of that of all links together."""
-    of = f" {of}" if of else ""
-    if who.in_turns:
-        most = f", most of all {who.label}: {percent(part * who.part)}" if who.label else ""
-        return f"in {percent(part)} of the waiting links are full{of} in turn, none for most of it{most}"
-    least = "at least " if who.at_least else ""
-    return f"in {least}{percent(part * who.part)} of the waiting {who.label or 'a link'} is full{of}"
-
-
-def _full_advice(who: Blame) -> str:
-    if who.advice:
-        return who.advice
-    if who.in_turns:
-        return (
-            "no faster link helps alone: let transfers overlap (more buckets or connections at once), or send fewer "
-            "bytes: compression, gradient accumulation, larger batches"
-        )
-    if who.alone:
-        return f"bring {who.label} up to the speed of the others (cable, port, driver, shaping): everybody waits for it"
-    return "a faster link, or fewer bytes: compression, gradient accumulation, larger batches"
-
-
 def _lost(who: Blame, part: float) -> str:
     whose = f", most of all {who.label}" if who.label else ""
-    return f"in {percent(part)} of the waiting TCP recovers from loss{whose}"
+    return f"in {percent(part)} of the waiting TCP recovers from loss{whose}{f': {who.detail}' if who.detail else ''}"
 
 
 def _lost_advice(who: Blame) -> str:
-    return "find where packets are dropped: full switch buffers, errors of a port (ethtool -S), a wrong MTU"
+    return (
+        who.advice or "find where packets are dropped: full switch buffers, errors of a port (ethtool -S), a wrong MTU"
+    )
 
 
 _NOT_FULL_NOR_LOST = ", no link is known to be full and nothing is lost"
@@ -300,9 +152,9 @@ _WORDS: dict[Cause, _Say] = {
             else "look at what makes some ranks slower"
         ),
     ),
-    LINK_FULL: (_full, _full_advice),
+    LINK_FULL: (said_full, advice_on_full),
     OTHER_TRAFFIC: (
-        _full_of_others,
+        said_full_of_others,
         lambda who: "move the other traffic to another link or another time, or give the job priority on this one",
     ),
     LOSS: (_lost, _lost_advice),

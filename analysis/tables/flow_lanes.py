@@ -39,6 +39,11 @@ class FlowLanes:
             lane[rows] = np.where(place >= 0, lanes[place], lane[rows])
         return lane
 
+    def last(self, flow: int, direction: int) -> int:
+        """Return the lane that a flow goes by at last."""
+        slot = 2 * flow + direction
+        return int(self.later[slot][1][-1]) if slot in self.later else int(self.first[slot])
+
 
 def read_flow_lanes(
     flows: Flows,

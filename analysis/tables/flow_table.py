@@ -13,6 +13,7 @@ import numpy.typing as npt
 from netprof.analysis.tables.columns import Columns, Int64, int64_column, text_column
 from netprof.schema import UNKNOWN_RANK, HopKind
 
+_ENDS = ("local", "remote")
 _QUEUE_PAIRS = ("local_queue_pair", "remote_queue_pair")
 
 
@@ -62,6 +63,11 @@ class Flows(Columns):
     local_queue_pair: Int64
     remote_queue_pair: Int64
     congestion_control: npt.NDArray[Any]
+
+    def name(self, row: int) -> str:
+        """Return how a flow is called: its two ends."""
+        local, remote = (f"{getattr(self, f'{end}_addr')[row]}:{getattr(self, f'{end}_port')[row]}" for end in _ENDS)
+        return f"{local} → {remote}"
 
     def positions(self, flow_id: npt.NDArray[Any]) -> Int64:
         """Return the row of each flow id, -1 where the table has none."""

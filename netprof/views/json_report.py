@@ -90,6 +90,7 @@ hold just one; `port_pairs` in use and `port_entropy_bits` |
 | `waiting` | where all exposed time of all ranks went (`definitions.waiting`); null without iterations |
 | `waiting.exposed_s`, `.exposed_share_of_all_time` | summed over ranks; its share of the whole iterations |
 | `waiting.unknown_s` | what was recorded but lies in no whole iteration, summed over ranks |
+| `waiting.unclosed_s` | the part of `exposed_s` that is in no iteration, since the recording ends in it |
 | `waiting.causes[]` | the largest first, `seconds` adding up to `exposed_s`: `cause`, `seconds`, `share`, `saves_s` \
 (by which the iterations would be shorter together without it), `sentence`, `advice`, and where it names one, \
 `rank`, `ranks` behind `link`, `flow` |
@@ -136,6 +137,8 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 (fewer than 3: null) |
 | `gpus[].processes[]` | `pid` and the same `metrics` of that process alone |
 | `gpus[].throttled` | share of samples that give each reason for lower clocks |
+| `stuck_flows[]` | connections that stand when the recording ends: `flow`, for `lasted_s` nothing was acknowledged, \
+packets of `mss_bytes` were `resent` so often |
 | `queue_pairs[]` | of each process on each RDMA port: `device`, `netns`, `pid`, `rank`, `pairs` (numbers `local` and \
 `remote`, null where nothing says it; `sent_bytes` and `received_bytes`, null without --rdma-bind), and `peers`, the \
 ranks at the other ends that are recorded too |

@@ -30,9 +30,9 @@ from netprof.analysis.digest.alone.whole_wire import Side
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.spans import SpanSet, What
+from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, ranks_named
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who
-from netprof.analysis.findings.waiting_words import ALONE, HELD_UP, Blame, ranks_named
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.schema import TRANSMIT

@@ -1,0 +1,177 @@
+"""Where the packets were dropped for which a flow recovers, as far as devices, queues and hosts tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.stuck import StuckFlow, stuck_flows
+from netprof.analysis.tables.columns import UNKNOWN, Int64, int64_column
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
+from netprof.analysis.tables.link_history import LinkPast
+from netprof.analysis.tables.nic_counters import rows_by_device
+from netprof.schema import RECEIVE, TRANSMIT, LinkState
+from netprof.units import count, duration, percent
+
+_MATTERS = 0.2
+"""Share of a recovery's time in which a device was down, from which on that explains it."""
+_SAMPLE_NS = 300_000_000
+"""A drop is counted by so long after it at the latest."""
+_ENDLESS = (1 << 62) - 1
+_IP_TCP_BYTES = 40
+_COUNTED = {TRANSMIT: ("qdisc_drops", "tx_drops"), RECEIVE: ("rx_drops", "rx_errors")}
+
+_OF_QUEUE = (
+    "its queue overflows, by bursts or by several senders at once: a longer queue or a higher rate there, fewer "
+    "senders at a time, or paced flows"
+)
+_OF_RING = "the host is slow to take packets: more receive queues and CPUs, larger rings (ethtool -G)"
+_OF_ERRORS = "look at the port's errors (ethtool -S), its cable, and whether both ends have the same MTU"
+
+
+@dataclass(frozen=True)
+class LossPlace:
+    """What is known of where packets of a flow were lost, and what helps; "" where nothing is."""
+
+    happened: str = ""
+    advice: str = ""
+
+
+def place_of_loss(evidence: Evidence, flow: int, times: Intervals) -> LossPlace:
+    """Return where the packets were lost for which a flow (by row) recovers in some time."""
+    sides = dict(sides_of(evidence, flow))
+    for found in (_down(evidence, sides, times), _too_large(evidence, flow, sides), _dropped(evidence, sides, times)):
+        if found.happened:
+            return found
+    counted = evidence.links.counted
+    seen = [link for link, _ in sides if link in counted]
+    if not seen:
+        return LossPlace()
+    names = ", ".join(dict.fromkeys(link.device for link in seen))
+    return LossPlace(
+        f"no device on the way that netprof sees dropped any ({names})",
+        "look beyond these hosts: full buffers of a switch (its counters of drops), errors of a port, policing",
+    )
+
+
+def sides_of(evidence: Evidence, flow: int) -> Iterator[tuple[tuple[LinkKey, int], str]]:
+    """Yield the devices that a flow's packets pass, which way, and whose they are: from the sender's own on."""
+    lanes, flows = evidence.flow_lanes, evidence.fold.flows
+    peer = int(evidence.paths.peer[flow])
+    for row, way in ((flow, TRANSMIT), (peer, RECEIVE)):
+        if row == UNKNOWN:
+            continue
+        key, _ = lanes.keys[lanes.last(row, way)]
+        rank = evidence.ranks.get(int(flows.pid[row]))
+        whose = f"rank {rank}" if rank is not None else f"process {flows.pid[row]}"
+        yield (key.link, way), f"{key.link.device} of {whose}"
+        for passage in key.below:
+            yield (passage.link, passage.direction), f"{passage.link.device}, below {key.link.device} of {whose}"
+
+
+def _down(evidence: Evidence, sides: Mapping[tuple[LinkKey, int], str], times: Intervals) -> LossPlace:
+    """Return that a device was down meanwhile, if that is a good part of the time."""
+    started_ns = evidence.meta.started_ns
+    for (link, _), name in sides.items():
+        past = evidence.pasts.get(link)
+        down = _when_down(past) & evidence.recording if past is not None else NOTHING
+        share = (down & times).total_ns / max(times.total_ns, 1)
+        if share >= _MATTERS:
+            when = ", ".join(duration((begin - started_ns) / 1e9) for begin in down.begin_ns[:3].tolist())
+            more = f" and {len(down) - 3} times more" if len(down) > 3 else ""
+            return LossPlace(
+                f"for {percent(share)} of that {name} was down ({when} into the recording{more})",
+                f"find out what takes {name} down: dmesg, its cable and port, whoever configures it",
+            )
+    return LossPlace()
+
+
+def _when_down(past: LinkPast) -> Intervals:
+    begin = np.array([change.time_ns for change in past.changes], np.int64)
+    end = np.append(begin[1:], _ENDLESS)
+    down = np.array([change.state is not LinkState.UP for change in past.changes])
+    return merge(begin[down], end[down])
+
+
+def _too_large(evidence: Evidence, flow: int, sides: Mapping[tuple[LinkKey, int], str]) -> LossPlace:
+    """Return that packets are larger than what the way carries, where a flow stands for that."""
+    stuck = next((each for each in stuck_flows(evidence) if each.row == flow), None)
+    if stuck is None or stuck.is_small:
+        return LossPlace()
+    needs = stuck.mss_bytes + _IP_TCP_BYTES
+    least = [
+        (past.changes[-1].mtu_bytes, name)
+        for (link, _), name in sides.items()
+        if (past := evidence.pasts.get(link)) is not None and past.changes[-1].mtu_bytes
+    ]
+    small = min((each for each in least if each[0] < needs), default=None)
+    own = next(iter(sides.values()), "its device").partition(" of ")[0]
+    how = f"ip link set dev {own} mtu {small[0] if small else 1500}"
+    fix = f"give all devices on the way one MTU ({how}), or let TCP find it (net.ipv4.tcp_mtu_probing=1)"
+    if small is not None:
+        return LossPlace(f"{_what_stands(stuck)}: {small[1]} has an MTU of {small[0]}", fix)
+    return LossPlace(f"{_what_stands(stuck)}, as where a device on the way has a smaller MTU", fix)
+
+
+def _what_stands(stuck: StuckFlow) -> str:
+    smaller = ", while smaller ones arrive" if stuck.hears else ""
+    return (
+        f"packets of {stuck.mss_bytes} bytes are sent again ({count(stuck.resent, 'time')}) and never arrive{smaller}"
+    )
+
+
+def _dropped(evidence: Evidence, sides: Mapping[tuple[LinkKey, int], str], times: Intervals) -> LossPlace:
+    """Return which device on the way counted drops meanwhile, or that the host did."""
+    around = merge(times.begin_ns, times.end_ns + _SAMPLE_NS)
+    table = evidence.table("nic")
+    time_ns = int64_column(table, "time_ns")
+    rows = rows_by_device(table, time_ns)
+    found: list[tuple[int, str, str, str]] = []
+    for (link, way), name in sides.items():
+        for column in _COUNTED[way] if link in rows else ():
+            own = rows[link]
+            packets = _grown_in(around, time_ns[own], int64_column(table, column)[own])
+            found.append((packets, column, name, _qdisc(evidence, link)))
+    packets, column, name, qdisc = max(found, default=(0, "", "", ""))
+    softnet = _softnet_drops(evidence, around)
+    if softnet > packets:
+        said = f"{count(softnet, 'packet')} found no room in the backlog of a CPU"
+        return LossPlace(said, "spread receiving over CPUs (RSS, RPS), or raise net.core.netdev_max_backlog")
+    if not packets:
+        return LossPlace()
+    what, advice = {
+        "qdisc_drops": (f"the queue ({qdisc}) of {name} dropped", _OF_QUEUE),
+        "tx_drops": (f"{name} dropped what it was to send:", _OF_QUEUE),
+        "rx_drops": (f"{name} dropped what it received:", _OF_RING),
+        "rx_errors": (f"{name} received with errors", _OF_ERRORS),
+    }[column]
+    return LossPlace(f"{what} {count(packets, 'packet')} meanwhile", advice)
+
+
+def _grown_in(times: Intervals, time_ns: Int64, value: Int64) -> int:
+    """Return what a counter grew by between samples of which the later one lies in some time."""
+    if len(time_ns) < 2 or (value < 0).any():
+        return 0
+    rows = np.flatnonzero(np.diff(value) > 0)
+    begin, end = time_ns[rows], time_ns[rows + 1]
+    touched = (covered_until(times, end) - covered_until(times, begin)) > 0
+    return int(np.diff(value)[rows][touched].sum())
+
+
+def _qdisc(evidence: Evidence, link: LinkKey) -> str:
+    past = evidence.pasts.get(link)
+    return past.changes[-1].qdisc.partition(",")[0] if past is not None else ""
+
+
+def _softnet_drops(evidence: Evidence, times: Intervals) -> int:
+    series = [each.id for each in evidence.meta.series if each.name == "softnet_dropped"]
+    samples = evidence.counters
+    total = 0
+    for number in series:
+        own = samples.where(samples.series == number)
+        total += _grown_in(times, own.time_ns, own.value)
+    return total
