@@ -42,6 +42,7 @@ from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
 from netprof.analysis.tables.path_table import PathTable, read_paths
 from netprof.analysis.tables.process_counts import ProcessCounts, process_counts, stolen_until
 from netprof.analysis.tables.profiled import Profiles
+from netprof.analysis.tables.settings import Settings, read_settings
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
 from netprof.analysis.tables.transport import Resends, read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
@@ -300,6 +301,11 @@ class Evidence:
     def path_table(self) -> PathTable:
         """The devices below those of flows."""
         return read_paths(self.table("flow_paths"), known_as(self.pasts))
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What is set of devices, routes and TCP."""
+        return read_settings(self.table("settings"))
 
     @cached_property
     def flow_lanes(self) -> FlowLanes:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.audit import AUDIT
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
@@ -56,6 +57,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     RANKS,
     PROCESSES,
     LINKS,
+    AUDIT,
     COLLECTIVES,
     SCALING,
     FLOW_PROPERTIES,

@@ -448,6 +448,9 @@ def tables() -> dict[str, pa.Schema]:
             "header_bytes": u32,  # by so much packets are longer there than on the flow's device
             "about": text,
         },
+        # What is set that may matter to the job's bytes, from `time_ns` on until the next row of that name: addresses,
+        # kind and offloads of devices, routes (`route to ADDRESS`), and of a namespace (device "") TCP's settings.
+        "settings": {"netns": u64, "device": text, "name": text, "since_ns": i64, "value": text},
         "gpu": {
             "gpu": u16,  # NVML's index
             "pid": i32,  # 0: the GPU as a whole

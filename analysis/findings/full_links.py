@@ -10,6 +10,7 @@ from netprof.analysis.account.account import links_of
 from netprof.analysis.account.bottlenecks import ONE_LINK, Bottleneck, LinkSide
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.alternatives import alternatives
 from netprof.analysis.findings.blame import ALONE, Blame, ranks_named
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, merge, union
@@ -42,7 +43,7 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
         alone=alone and part >= ONE_LINK,
         detail=_others_share(found[best], times) if others else "",
         in_turns=part < ONE_LINK,
-        advice=_raise(side, evidence) if below and part >= ONE_LINK and not others else "",
+        advice="" if others else _advice(side, evidence, below=below and part >= ONE_LINK),
     )
 
 
@@ -68,6 +69,13 @@ def _limit(side: LinkSide, evidence: Evidence) -> str:
     if side.direction == RECEIVE and past.receive_rate.is_known:
         return past.changes[-1].receive_rate_source
     return past.source_of(side.line_rate_bps) if side.line_rate_bps else ""
+
+
+def _advice(side: LinkSide, evidence: Evidence, *, below: bool) -> str:
+    """Return what helps where a link is full: another device that idles, else what holds one below to its rate."""
+    known = alternatives(evidence)
+    found = [known[link] for link in evidence.links.lanes.above(side.link) or (side.link,) if link in known]
+    return found[0].advice if found else _raise(side, evidence) if below else ""
 
 
 def _raise(side: LinkSide, evidence: Evidence) -> str:

@@ -29,7 +29,7 @@ _WIRE = "wire"
 _NOT_NEEDED = (MarkKind.GRADIENT_READY,)  # no conclusion rests on them, and they are half of all marks
 _MOST_FLOWS = 4096
 _KEEP_NS = {"gpu": 5 * 10**9}  # only the latest values are shown, and there may be thousands a second
-_WHOLE = frozenset({"link_changes", "flow_devices", "flow_paths", "nccl_ranks"})
+_WHOLE = frozenset({"link_changes", "flow_devices", "flow_paths", "settings", "nccl_ranks"})
 """Few rows, and each holds until the next of its device, flow or rank."""
 _KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"flows", "wire"}
 

@@ -137,6 +137,8 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 (fewer than 3: null) |
 | `gpus[].processes[]` | `pid` and the same `metrics` of that process alone |
 | `gpus[].throttled` | share of samples that give each reason for lower clocks |
+| `audit[]` | what could be set otherwise: `kind` (faster_device, mtu, bond, offloads, receive_cpu, buffers), \
+`subject`, `sentence`, `advice` |
 | `stuck_flows[]` | connections that stand when the recording ends: `flow`, for `lasted_s` nothing was acknowledged, \
 packets of `mss_bytes` were `resent` so often |
 | `queue_pairs[]` | of each process on each RDMA port: `device`, `netns`, `pid`, `rank`, `pairs` (numbers `local` and \

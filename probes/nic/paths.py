@@ -32,10 +32,17 @@ class Paths:
         self._changed_ns: int | None = None
         self._next_s = 0.0
 
-    def want(self, way: Way) -> None:
-        """Look for one more path."""
-        if len(self._wanted) < _MOST:
-            self._wanted.setdefault(way, None)
+    def want(self, way: Way) -> bool:
+        """Look for one more path; tell whether it is new."""
+        if way in self._wanted or len(self._wanted) >= _MOST:
+            return False
+        self._wanted[way] = None
+        return True
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """The paths that are looked for."""
+        return tuple(self._wanted)
 
     def changed(self, at_ns: int) -> None:
         """Look for all paths again, since devices or routes have changed."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +17,7 @@ from netprof.probes.nic.history import LinkHistory
 from netprof.probes.nic.paths import Paths, Way
 from netprof.probes.nic.places import Places
 from netprof.probes.nic.qdisc_drops import QdiscDrops
+from netprof.probes.nic.settings import Fact, beside, facts_of, route_of
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.schema import NIC_COUNTERS, TRANSMIT, tables
 
@@ -113,6 +116,9 @@ class NicProbe(Probe):
         self._paths = Paths(self._places)
         self._changes_of_paths = 0
         self._ends: dict[int, tuple[int, int, str]] = {}  # by flow: namespace, process, address of the other end
+        self._leaves: set[int] = set()  # namespaces of flows
+        self._due: set[int] = set()  # of which settings are to be looked at
+        self._facts: dict[tuple[int, str, str], str] = {}
         self._namespaces: dict[int, _Namespace] = {}
         self._skipped: list[SkippedProbe] = []
         self._last: dict[tuple[int, str], _Row] = {}  # rows
@@ -144,8 +150,11 @@ class NicProbe(Probe):
             return
         if self._is_new(netns, device):
             self._add(netns, device, pid)
-        if remote:
-            self._paths.want(Way(netns, device, direction, remote))
+        if netns not in self._leaves:
+            self._leaves.add(netns)
+            self._due.add(netns)
+        if remote and self._paths.want(Way(netns, device, direction, remote)):
+            self._due.add(netns)
 
     def sample(self) -> None:
         """Read the counters of all devices that are due, and learn which devices have changed."""
@@ -154,10 +163,10 @@ class NicProbe(Probe):
     def drain(self, *, final: bool = False) -> Tables:
         """Return rows of table `nic` for the samples since the last call, and one more. A device that is gone has none.
 
-        With `final` all are read, and each has a row. Table `link_changes` has one for each device that is new or
-        changed, `flow_paths` the devices on each path that is new or changed.
+        With `final` all are read, and each has a row. The other tables have a row for what is new or changed: a device
+        in `link_changes`, each device on a path in `flow_paths`, and what is set in `settings`.
         """
-        paths = self._find_paths()
+        paths, settings = self._find_paths(), self._look_at_settings()
         self._sample(final=final)
         namespaces = self._namespaces.values()
         samples = [sample for namespace in namespaces for sample in namespace.take()]
@@ -170,7 +179,7 @@ class NicProbe(Probe):
         links = [row for each in namespaces for row in each.changes]
         for each in namespaces:
             each.changes.clear()
-        found = {"link_changes": links, "flow_paths": paths, "nic": rows}
+        found = {"link_changes": links, "flow_paths": paths, "settings": settings, "nic": rows}
         return {name: _columns(name, rows) for name, rows in found.items()}
 
     def _find_paths(self) -> list[_Row]:
@@ -179,11 +188,39 @@ class NicProbe(Probe):
         if changes != self._changes_of_paths:
             self._changes_of_paths = changes
             self._paths.changed(time.monotonic_ns())
+            self._due = set(self._leaves)
         rows = self._paths.look()
         for netns, device in sorted(self._paths.devices) if rows else ():
             if self._is_new(netns, device) and self._places.known(netns) is not None:
                 self._add(netns, device, 0)
         return rows
+
+    def _look_at_settings(self) -> list[_Row]:
+        """Return rows of what is set in the namespaces of flows, where something may have changed."""
+        rows: list[_Row] = []
+        due, self._due = self._due, set()
+        for netns in due:
+            place = self._places.known(netns)
+            if place is None:
+                continue
+            with suppress(NetprofError, OSError):  # it may end meanwhile, or not be entered
+                devices = beside(place)
+                for device in devices:
+                    if self._is_new(netns, device):
+                        self._add(netns, device, 0)
+                ways = [(way.device, way.remote_addr) for way in self._paths.ways if way.netns == netns]
+                facts = list(facts_of(place, devices))
+                for device, remote in dict.fromkeys(ways):
+                    facts += route_of(place, device, remote)
+                rows += self._changed_facts(netns, facts)
+        return rows
+
+    def _changed_facts(self, netns: int, facts: Sequence[Fact]) -> Iterator[_Row]:
+        since_ns = time.monotonic_ns()
+        for device, name, value in facts:
+            if self._facts.get((netns, device, name)) != value:
+                self._facts[netns, device, name] = value
+                yield {"netns": netns, "device": device, "name": name, "since_ns": since_ns, "value": value}
 
     def _sample(self, *, final: bool = False) -> None:
         now_s = time.monotonic()

@@ -22,6 +22,13 @@ from netprof.probes.nic.history import LinkHistory
 from netprof.probes.nic.probe import NicProbe
 from netprof.schema import LinkState, tables
 
+
+@pytest.fixture(autouse=True)
+def no_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's devices that no flow uses are followed too, and are not what is tested here."""
+    monkeypatch.setattr("netprof.probes.nic.probe.beside", lambda place: [])
+
+
 HEADER = b"Inter-|   Receive  |  Transmit\n face |bytes packets |bytes packets\n"
 OWN_NETNS = Path("/proc/self/ns/net").stat().st_ino
 

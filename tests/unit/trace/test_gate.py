@@ -69,6 +69,7 @@ ROWS: dict[str, dict[str, Any]] = {
         **{"line_rate_source": "tbf", "qdisc": "tbf", "mtu_bytes": 1500},
         **{"receive_rate_bps": 0.0, "receive_rate_source": "unknown"},
     },
+    "settings": {"netns": 7, "device": "eth0", "name": "addresses", "since_ns": START_NS, "value": "10.0.0.1/24"},
     "flow_devices": {"flow_id": 1, "direction": 1, "since_ns": START_NS, "device": "eth0"},
     "flow_paths": {
         **{"netns": 7, "device": "eth0", "direction": 0, "remote_addr": "10.0.0.2", "since_ns": START_NS, "hop": 1},
@@ -104,6 +105,7 @@ CELLS: list[tuple[str, dict[str, Any]]] = [
     ("flow_devices", {"direction": 2}),
     ("flow_devices", {"device": "x" * 70_000}),
     ("wire", {"unsent": 9}),
+    ("settings", {"value": "x" * 70_000}),
     ("flow_paths", {"kind": 99}),
     ("flow_paths", {"hop_direction": 7}),
     ("flow_paths", {"remote_addr": "x" * 70_000}),

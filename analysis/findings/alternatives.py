@@ -1,0 +1,96 @@
+"""Faster devices that idle and reach the same peers as those that a job uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.alternatives import Nic, faster, line_of_route, line_to_use, reached
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.blame import ranks_named
+from netprof.analysis.findings.hops import hops_below, lowest_rate
+from netprof.analysis.tables.columns import UNKNOWN
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.model import LineRate
+from netprof.schema import RECEIVE, TRANSMIT
+from netprof.units import percent, rate
+
+_MAIN = 0.1
+"""Share of the largest flow's bytes from which on another one says whom a device reaches."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A device of `ranks` that could carry what `link` does, and the line that makes it so.
+
+    `route` is the route that sends by `link` although the address is the other device's; "" where the job chose it.
+    """
+
+    link: LinkKey
+    ranks: tuple[int, ...]
+    pids: tuple[int, ...]
+    nic: Nic
+    address: str
+    used_bps: float
+    route: str
+    line: str
+
+    @property
+    def sentence(self) -> str:
+        """What could be."""
+        used = f", {percent(self.nic.used)} of it used" if self.nic.used is not None else ""
+        whose, times = ranks_named(self.ranks, self.pids), (self.nic.rate_bps or 0) / self.used_bps
+        other, own = f"{rate(self.nic.rate_bps)}{used}", f"{self.link.device} ({rate(self.used_bps)})"
+        return f"{self.nic.name} of {whose} ({other}) reaches {self.address} too, {times:.1f} times as fast as {own}"
+
+    @property
+    def advice(self) -> str:
+        """How to get there."""
+        why = f" (the route {self.route} sends by {self.link.device} what has an address of {self.nic.name})"
+        return f"{self.line}{why if self.route else ''}: {self.sentence}"
+
+
+def alternatives(evidence: Evidence) -> Mapping[LinkKey, Alternative]:
+    """Return for each device of the job's flows the fastest one that could take its place, if there is any."""
+    return {each.link: each for each in _alternatives(evidence)}
+
+
+def _alternatives(evidence: Evidence) -> Iterator[Alternative]:
+    settings, flows, lanes = evidence.settings, evidence.fold.flows, evidence.links.lanes
+    moved = evidence.fold.totals(TRANSMIT).wire_bytes + evidence.fold.totals(RECEIVE).wire_bytes
+    main = moved >= _MAIN * moved.max(initial=0)
+    frameworks = {name for target in evidence.meta.targets for name in target.frameworks}
+    for link in lanes.links:
+        past = evidence.pasts.get(link)
+        if past is None or lanes.above(link) or link not in settings.devices(link.netns):
+            continue
+        last = past.changes[-1]
+        used_bps = lowest_rate(LineRate(last.line_rate_bps, last.line_rate_source), hops_below(evidence, link)).bps
+        pids = lanes.pids_of(link)
+        rows = np.flatnonzero(main & (flows.netns == link.netns) & np.isin(flows.pid, pids))
+        others = [_nic(evidence, each) for each in settings.devices(link.netns) if each != link]
+        if used_bps is None or not len(rows):
+            continue
+        row = int(rows[np.argmax(moved[rows])])
+        remote, peer = str(flows.remote_addr[row]), int(evidence.paths.peer[row])
+        known = settings.addresses(int(flows.netns[peer])) if peer != UNKNOWN else ()
+        nic = faster(used_bps, others, remote, known)
+        if nic is None:
+            continue
+        of_other = any(each.partition("/")[0] == str(flows.local_addr[row]) for each in nic.addresses)
+        route = settings.of(link, f"route to {remote}") if of_other else ""
+        ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
+        line = line_of_route(route, nic.name) if route else line_to_use(nic.name, frameworks)
+        yield Alternative(link, ranks, pids, nic, reached(nic, remote, known), used_bps, route, line)
+
+
+def _nic(evidence: Evidence, link: LinkKey) -> Nic:
+    past, counted = evidence.pasts.get(link), evidence.links.counted.get(link)
+    bps = past.changes[-1].line_rate_bps if past is not None else None
+    used = None
+    if bps and counted is not None and len(counted[0]) > 1:
+        seconds = (counted[0][-1] - counted[0][0]) / 1e9
+        used = max(float(each[-1] - each[0]) for each in counted[1:]) * 8 / (bps * max(seconds, 1e-9))
+    return Nic(link.device, tuple(evidence.settings.of(link, "addresses").split()), bps, used)
