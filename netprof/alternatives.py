@@ -1,4 +1,4 @@
-"""Which of a host's devices reaches a peer faster, and the line that makes a job use it: for reports and the doctor."""
+"""What of a host's network could be set otherwise, and the line that does it: for reports and the doctor."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import ipaddress
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from netprof.units import percent, rate
+
 FASTER = 1.5
 """A device is worth a change if it is so many times as fast as the one that is used."""
 IDLE = 0.5
 """And if no more of it than this share is used, by whomever."""
+
+_FAST_BPS = 1e9
 
 _LINES = {
     "nccl": "NCCL_SOCKET_IFNAME={}",
@@ -66,3 +70,25 @@ def line_of_route(route: str, device: str) -> str:
     if "dev" in words:
         words[words.index("dev") + 1] = device
     return f"ip route change {' '.join(words)}"
+
+
+def reaches_too(nic: Nic, whose: str, address: str, device: str, device_bps: float) -> str:
+    """Say that a device could do what another one does."""
+    used = f", {percent(nic.used)} of it used" if nic.used is not None else ""
+    other, own = f"{rate(nic.rate_bps)}{used}", f"{device} ({rate(device_bps)})"
+    times = (nic.rate_bps or 0.0) / device_bps
+    return f"{nic.name}{whose} ({other}) reaches {address} too, {times:.1f} times as fast as {own}"
+
+
+def smaller_mtu(device: str, mtu_bytes: int, below: str, least_bytes: int) -> tuple[str, str]:
+    """Say that a device on the path takes smaller packets than that of the flows, and what helps."""
+    said = f"{below} below {device} has an MTU of {least_bytes}, {device} one of {mtu_bytes}"
+    return said, f"ip link set dev {device} mtu {least_bytes}, or raise the other"
+
+
+def offloads_off(device: str, off: Collection[str], rate_bps: float | None) -> tuple[str, str] | None:
+    """Say which offloads that matter at a rate are off, and what switches them on; None where it does not matter."""
+    if not {"tso", "gro"} & set(off) or (rate_bps is not None and rate_bps < _FAST_BPS):
+        return None
+    said = f"{device} has offloads switched off ({', '.join(off)}): each packet costs the CPU by itself"
+    return said, f"ethtool -K {device} {' '.join(f'{each} on' for each in off)}"

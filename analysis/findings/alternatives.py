@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.alternatives import Nic, faster, line_of_route, line_to_use, reached
+from netprof.alternatives import Nic, faster, line_of_route, line_to_use, reached, reaches_too
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.blame import ranks_named
 from netprof.analysis.findings.hops import hops_below, lowest_rate
@@ -15,7 +15,6 @@ from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.model import LineRate
 from netprof.schema import RECEIVE, TRANSMIT
-from netprof.units import percent, rate
 
 _MAIN = 0.1
 """Share of the largest flow's bytes from which on another one says whom a device reaches."""
@@ -40,10 +39,8 @@ class Alternative:
     @property
     def sentence(self) -> str:
         """What could be."""
-        used = f", {percent(self.nic.used)} of it used" if self.nic.used is not None else ""
-        whose, times = ranks_named(self.ranks, self.pids), (self.nic.rate_bps or 0) / self.used_bps
-        other, own = f"{rate(self.nic.rate_bps)}{used}", f"{self.link.device} ({rate(self.used_bps)})"
-        return f"{self.nic.name} of {whose} ({other}) reaches {self.address} too, {times:.1f} times as fast as {own}"
+        whose = f" of {ranks_named(self.ranks, self.pids)}"
+        return reaches_too(self.nic, whose, self.address, self.link.device, self.used_bps)
 
     @property
     def advice(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from netprof.alternatives import offloads_off, smaller_mtu
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.alternatives import alternatives
 from netprof.analysis.findings.hops import hops_below
@@ -22,7 +23,6 @@ _MATTERS = 0.01
 _ONE_CPU = 0.9
 _FEW_CPUS = 4
 _BUSY_PER_S = 2000
-_FAST_BPS = 1e9
 _LIMITED = 0.05
 
 
@@ -63,8 +63,7 @@ def _of_device(evidence: Evidence, link: LinkKey) -> Iterator[Audited]:
         below = evidence.pasts.get(LinkKey(hop.netns, hop.device))
         least = below.changes[-1].mtu_bytes if below is not None else 0
         if 0 < least < mtu and hop.kind is not HopKind.TUNNEL:
-            said = f"{hop.device} below {link.device} has an MTU of {least}, {link.device} one of {mtu}"
-            yield Audited("mtu", link.device, said, f"ip link set dev {link.device} mtu {least}, or raise the other")
+            yield Audited("mtu", link.device, *smaller_mtu(link.device, mtu, hop.device, least))
     members = {hop.device: hop for hop in hops if hop.kind is HopKind.MEMBER}
     idle = [name for name, hop in members.items() if not hop.on_path]
     if idle and len(idle) < len(members):
@@ -73,11 +72,8 @@ def _of_device(evidence: Evidence, link: LinkKey) -> Iterator[Audited]:
         yield Audited("bond", link.device, said, advice)
     off = evidence.settings.of(link, "off").split()
     rate_bps = past.changes[-1].line_rate_bps if past is not None else None
-    if {"tso", "gro"} & set(off) and (rate_bps is None or rate_bps >= _FAST_BPS):
-        said = f"{link.device} has offloads switched off ({', '.join(off)}): each packet costs the CPU by itself"
-        yield Audited(
-            "offloads", link.device, said, f"ethtool -K {link.device} {' '.join(f'{each} on' for each in off)}"
-        )
+    if (found := offloads_off(link.device, off, rate_bps)) is not None:
+        yield Audited("offloads", link.device, *found)
 
 
 def _receive_processing(evidence: Evidence) -> Iterator[Audited]:

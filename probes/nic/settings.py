@@ -40,14 +40,28 @@ def beside(place: Place) -> list[str]:
     return found[:_MOST_BESIDE]
 
 
+def addresses_of(place: Place, device: str) -> list[str]:
+    """Return the addresses of a device by which others can reach it, with their prefixes. Raises OSError."""
+    link = place.named(device)
+    own = [each for each in place.addresses if link is not None and each.index == link.index]
+    found = (ipaddress.ip_interface((each.address, each.prefix_bits)) for each in own)
+    return [str(each) for each in found if not each.ip.is_link_local]
+
+
+def offloads_of(place: Place, link: Link) -> list[str]:
+    """Return which offloads of a device are off that could be on. Raises OSError."""
+    off = place.namespace.run(partial(ethtool.offloads_off, link.raw_name))
+    return [each for each in off if each != "gro" or link.kind != "veth"]  # a veth passes on what is merged already
+
+
 def facts_of(place: Place, devices: list[str]) -> Iterator[Fact]:
     """Yield what is set for some devices of a namespace and for all of it. Raises OSError."""
     for device in devices:
         link = place.named(device)
         if link is not None:
-            yield device, "addresses", " ".join(_addresses(place, link))
+            yield device, "addresses", " ".join(addresses_of(place, device))
             yield device, "kind", link.kind
-            yield device, "off", " ".join(place.namespace.run(partial(ethtool.offloads_off, link.raw_name)))
+            yield device, "off", " ".join(offloads_of(place, link))
     yield from place.namespace.run(lambda: list(_sysctls()))
 
 
@@ -66,12 +80,6 @@ def _text(place: Place, route: Route, remote: str) -> str:
     metric = f" metric {route.metric}" if route.metric else ""
     table = f" table {route.table}" if route.table not in _MAIN_TABLES else ""
     return f"{prefix}{via} dev {link.name if link else '?'}{metric}{table}"
-
-
-def _addresses(place: Place, link: Link) -> list[str]:
-    own = [each for each in place.addresses if each.index == link.index]
-    found = (ipaddress.ip_interface((each.address, each.prefix_bits)) for each in own)
-    return [str(each) for each in found if not each.ip.is_link_local]
 
 
 def _sysctls() -> Iterator[Fact]:
