@@ -12,7 +12,7 @@ COMPILED := probes/build.py $(shell find probes/ -name '*.[ch]')
 PYTEST := $(BIN)/pytest # not python -m pytest, which would look into the checkout first
 TOGETHER := --numprocesses logical --maxprocesses 8 --dist worksteal
 ON_CHECKOUT := PYTHONPATH=. # what is in the checkout, without a wheel
-GROUPS := causes frameworks wire program hosts deep
+GROUPS := causes frameworks wire program trust hosts deep
 export PATH := $(PATH):/usr/sbin:/sbin
 unexport PYTHONPATH  # all but `make check` must see the installed wheel, nothing else
 
@@ -31,7 +31,7 @@ test: prepare-test .venv/.installed .venv/.torch lint types contract  ## before 
 	NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) -m "not deep" tests/unit tests/golden
 	$(PYTEST) --group core tests/integration
 
-test-all: prepare-test .venv/.installed .venv/.torch $(if $(filter-out frameworks,$(GROUP)),,horovod nccl)  ## every test there is (an hour), or one GROUP: causes, frameworks, wire, program, hosts, deep
+test-all: prepare-test .venv/.installed .venv/.torch $(if $(filter-out frameworks,$(GROUP)),,horovod nccl)  ## every test there is (an hour), or one GROUP: causes, frameworks, wire, program, trust, hosts, deep
 	$(if $(filter-out deep,$(GROUP)),,NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) $(if $(GROUP),-m deep) tests/unit tests/golden)
 	$(if $(filter deep,$(GROUP)),,$(PYTEST) $(addprefix --group ,$(GROUP)) tests/integration)
 

@@ -39,10 +39,10 @@ from netprof.analysis.digest.ways import WayBusy
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.tables.columns import Columns, concatenate, empty
+from netprof.files import make_folder
 from netprof.model import Meta
 from netprof.session.digest import write_digest
 from netprof.trace.digest import digests_in, host_folder, job_file, job_folder, write_json
-from netprof.trace.files import make_folder
 
 Int64 = npt.NDArray[np.int64]
 C = TypeVar("C", bound=Columns)
@@ -91,7 +91,7 @@ def multiply(
             made = f"{number:016x}"
             digest = replace(digest, host=replace(digest.host, made=made))
             _write_job(replace(job, hosts=(name,), made=made), target)
-        write_digest(digest, host_folder(target, "many", name))
+        write_digest(digest, make_folder(host_folder(target, "many", name)))
     if not alone:
         _write_job(job, target)
     return target

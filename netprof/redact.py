@@ -26,6 +26,10 @@ _VALUE = re.compile(rf"""{_SCHEME}(?:"(?:[^"\\]|\\.)*"|'[^']*'|`[^`]*`|\$\([^)]*
 _HEADERS = frozenset({"cookie", "set-cookie", "authorization", "proxy-authorization"})
 _REST_OF_HEADER = re.compile(r"""[^"'\r\n]+""")
 _SEVERAL = ("keys", "secrets", "passwords", "credentials", "creds")  # options that end so may have several values
+_SHORT = re.compile(r"(-p)=?(?![0-9]{1,5}$)\S.*", re.DOTALL)
+"""`-pSECRET`, as mysql and sshpass have it; a number is a port or a count."""
+_SHORT_INSIDE = re.compile(r"(?<=\s)(-p[\s=]?)(?![0-9:]{1,11}(?:\s|$))[^\s&;|]+")
+_PORT = re.compile(r"[0-9]{1,5}|[0-9]{1,5}:[0-9]{1,5}")
 _USER = frozenset({"-u", "--user", "--proxy-user"})
 _FOLLOWED = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?!--)(\S+)")
 _CREDENTIALS = re.compile(
@@ -48,6 +52,10 @@ def without_secrets(words: Sequence[str]) -> list[str]:
     for word in words:
         is_value = not word.startswith("--")
         if hide and is_value:
+            shown.append(HIDDEN)
+        elif (attached := _SHORT.fullmatch(word)) is not None:
+            shown.append(f"{attached[1]}{HIDDEN}")
+        elif before == "-p" and is_value and not _PORT.fullmatch(word):
             shown.append(HIDDEN)
         elif before in _USER and ":" in word:
             shown.append(f"{word.partition(':')[0]}:{HIDDEN}")
@@ -78,7 +86,7 @@ def _shown(word: str) -> str:
         return option[0] + HIDDEN
     word = _without_assigned(_without_user(word))
     word = _FOLLOWED.sub(lambda found: found[1] + found[2] + HIDDEN if is_secret(found[1]) else found[0], word)
-    return _TOKEN.sub(HIDDEN, word)
+    return _TOKEN.sub(HIDDEN, _SHORT_INSIDE.sub(lambda found: found[1] + HIDDEN, word))
 
 
 def _without_user(text: str) -> str:

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Float64
+from netprof.analysis.tables.columns import Bool, Float64
 from netprof.analysis.whatif import spread
 from netprof.analysis.whatif.points import Points, at, check, one
 from netprof.analysis.whatif.prices import Pricing
 from netprof.analysis.whatif.program import Program, slowest_compute_s
 from netprof.analysis.whatif.replay import replay
 
-_HALVINGS = 40
+_ROUNDS, _PARTS = 10, 16
+"""How often what is left of the bits is divided into so many parts: as exact as 40 halvings, and the replay, which
+takes as long for many points as for one, runs a quarter as often."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,20 +103,25 @@ def needed_compression(replay: Replay, points: Points, scaling_factor: float | F
     """Return, shape (P,), the smallest compression ratio that reaches `scaling_factor` (one, or (P,)).
 
     1 where none is needed, infinite where no ratio suffices (`points.compression` is not used). What encoding costs
-    counts. Found by halving the bits that are left: the iteration never gets longer with fewer of them.
+    counts. Found by dividing the bits that are left: the iteration never gets longer with fewer of them.
     """
     goal_s = worker_s / scaling_factor - replay.compute_s  # the overhead that is allowed
 
-    def reaches(share: Float64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        ratio = 1.0 / np.maximum(share, 1e-300)
-        return np.asarray(replay.overhead_s(at(points.workers, points.bandwidth_bps, ratio)) <= goal_s)
+    def reach(share: Float64) -> Bool:
+        """Return which shares of the bits, (S, P), reach the goal."""
+        ratio = 1.0 / np.maximum(share, 1e-300).ravel()
+        workers, bandwidth_bps = (np.tile(each, len(share)) for each in (points.workers, points.bandwidth_bps))
+        overhead = replay.overhead_s(at(workers, bandwidth_bps, ratio)).reshape(share.shape)
+        return np.asarray(overhead <= goal_s)
 
     everything = np.ones(len(points))
-    plain, none = reaches(everything), reaches(0 * everything)
+    none, plain = reach(np.stack((0 * everything, everything)))
     most, least = everything, 0 * everything  # share of the bits: the goal is reached at `least`
-    for _ in range(_HALVINGS):
-        middle = (most + least) / 2
-        good = reaches(middle)
-        least, most = np.where(good, middle, least), np.where(good, most, middle)
+    parts = np.arange(1, _PARTS)[:, None] / _PARTS
+    for _ in range(_ROUNDS):
+        width = (most - least) / _PARTS
+        good = np.minimum.accumulate(reach(least + parts * (most - least)), axis=0).sum(axis=0)
+        least = least + good * width
+        most = least + width
     with np.errstate(divide="ignore"):
         return np.where(plain, 1.0, np.where(none & (least > 0), 1.0 / least, np.inf))

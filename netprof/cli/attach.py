@@ -11,10 +11,12 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.apart import apart
 from netprof.cli.digest import check as check_digest
+from netprof.cli.digest import root_of
 from netprof.cli.digest import write as write_digest
 from netprof.cli.live import watching
-from netprof.cli.outputs import output
+from netprof.cli.outputs import output, output_place
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
     Bin,
@@ -105,16 +107,22 @@ def attach(
     if digest is not None:
         from netprof.session import this_host
 
-        check_digest(digest, options.out, [(this_host.name(), this_host.boot_id())], force=force, option="--digest")
+        place = output_place(root_of(digest), follow=True)
+        this = [(this_host.name(), this_host.boot_id())]
+        check_digest(digest, place, options.out, this, force=force, option="--digest")
     with watching(options.out, talk, show=not no_live) as watcher:
         outcome = record_job(pids or [], options, sys.argv, watcher, tell_of(talk))
-    # a terminal that is closed ends the recording, and takes no report
-    try:
-        with suppress(OSError) if outcome.interrupted else nullcontext():
-            finish(outcome, options.out, as_json=as_json, talk=talk, console=standard_output())
-    finally:
-        if digest is not None:
-            write_digest([options.out], digest, force=force, option="--digest")
+
+    def report() -> None:
+        try:  # a terminal that is closed ends the recording, and takes no report
+            with suppress(OSError) if outcome.interrupted else nullcontext():
+                finish(outcome, options.out, as_json=as_json, talk=talk, console=standard_output())
+        finally:
+            if digest is not None:
+                write_digest([options.out], digest, force=force, option="--digest")
+
+    if code := apart(report):
+        raise typer.Exit(code)
     if outcome.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
 

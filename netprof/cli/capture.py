@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from netprof.cli.outputs import output
+from netprof.cli.outputs import output, output_place
 from netprof.cli.reading import Bar
 from netprof.cli.recording import Bin, Force, Json, LineRate, print_report
 
@@ -38,12 +38,13 @@ def capture(
     from netprof.session.capture_of_job import import_beside
     from netprof.views.printed import standard_output
 
+    place = output_place(out)
     options = CaptureOptions.parse(bin_width=bin_width, line_rate=line_rate, host=host, force=force)
     with ExitStack() as stack:
         bar = Bar(stack, f"reading {file.name}")
         if beside is None:
-            import_capture(file, out, options, bar)
+            import_capture(file, place, options, bar)
         else:
-            import_beside(file, beside, out, options, bar)
+            import_beside(file, beside, place, options, bar)
     typer.echo(f"the trace is {out}", err=True)
     print_report(out, as_json=as_json, console=standard_output())

@@ -20,6 +20,7 @@ from netprof.errors import EXIT_WORSE, NetprofError, UsageError
 if TYPE_CHECKING:
     from netprof.analysis.compare.difference import Change, Difference
     from netprof.analysis.compare.run import Run
+    from netprof.views.output import Target
 
 _LIMIT = re.compile(r"(?:([a-z_]+)=)?([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%")
 
@@ -47,11 +48,11 @@ def diff(
     limits = _limits(fail_above or [])
     if as_json and markdown == Path("-"):
         raise UsageError("--json and --markdown - both want standard output", "give --markdown a file")
-    _check(markdown, force)
+    target = _target(markdown, force)
     with ExitStack() as stack:
         difference = compare(_read(before, stack), _read(after, stack))
     failed = _failed(difference, limits)
-    _show(difference, failed, as_json, markdown)
+    _show(difference, failed, as_json, target)
     if fail_above and difference.not_comparable:
         raise NetprofError("the runs cannot be compared, so --fail-above has no answer", difference.not_comparable[0])
     if failed:
@@ -82,12 +83,11 @@ def _limits(texts: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def _check(markdown: Path | None, force: bool) -> None:
+def _target(markdown: Path | None, force: bool) -> Target | None:
     from netprof.views.output import check
     from netprof.views.reporters import by_name
 
-    if markdown is not None:
-        check(by_name("markdown"), markdown, force)
+    return None if markdown is None else check(by_name("markdown"), markdown, force)
 
 
 def _read(path: Path, stack: ExitStack) -> Run:
@@ -102,17 +102,17 @@ def _failed(difference: Difference, limits: Mapping[str, float]) -> list[Change]
     return [each for each in own if each.worse_share > limits[each.quantity.name]]
 
 
-def _show(difference: Difference, failed: Sequence[Change], as_json: bool, markdown: Path | None) -> None:
+def _show(difference: Difference, failed: Sequence[Change], as_json: bool, markdown: Target | None) -> None:
     from netprof.views import difference as view
-    from netprof.views.output import STDOUT, opened
+    from netprof.views.output import STDOUT
     from netprof.views.printed import say, standard_error, standard_output
 
-    if markdown is not None and markdown != STDOUT:
-        with opened(markdown) as file:
+    if markdown is not None and markdown.path != STDOUT:
+        with markdown.opened() as file:
             file.write(view.to_markdown(difference).encode())
-        say(standard_error(), f"wrote {markdown}")
+        say(standard_error(), f"wrote {markdown.path}")
     console = standard_output()
-    if markdown == STDOUT:
+    if markdown is not None and markdown.path == STDOUT:
         console.file.write(view.to_markdown(difference))
     elif as_json:
         view.write_json(difference, failed, console.file)

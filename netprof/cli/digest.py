@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netprof.cli.outputs import output
+from netprof.cli.outputs import output, output_place
 from netprof.cli.reading import Bar
 from netprof.cli.traces import OnlyHosts, Traces, open_traces
 
 if TYPE_CHECKING:
     from netprof.analysis.digest.opened import Source
+    from netprof.files import Place
 
 Scheduler = Annotated[
     str | None,
@@ -55,31 +56,40 @@ def write(
     from netprof.session.digest import write_digests
     from netprof.views.printed import say, standard_error
 
+    place = output_place(root_of(out), follow=True)
     reader = open_traces(traces, hosts)
-    root, job = _job(out, reader.path)
-    check(out, reader.path, [(host.name, host.meta.boot_id) for host in reader.hosts], force=force, option=option)
+    recorded = [(each.name, each.meta.boot_id) for each in reader.hosts]
+    check(out, place, reader.path, recorded, force=force, option=option)
     with ExitStack() as stack:
         analysis = analyze(reader, on_piece=Bar(stack, f"analyzing {reader.path.name}"), more=(GATHERED,))
-    for folder in write_digests(analysis, root, job, reader=reader, force=force, option=option):
+    for folder in write_digests(analysis, place, _job(out, reader.path), reader=reader, force=force, option=option):
         say(standard_error(), f"wrote {folder}")
 
 
-def check(out: Path, trace: Path, hosts: Sequence[tuple[str, str]], *, force: bool, option: str) -> None:
+def check(out: Path, place: Place, trace: Path, hosts: Sequence[tuple[str, str]], *, force: bool, option: str) -> None:
     """Raise TraceError before any work where the digests of a trace's hosts could not be written below `out`.
 
     `hosts` are their names, and what tells each from another one of that name.
     """
     from netprof.session.digest import check_place
 
-    root, job = _job(out, trace)
-    check_place(root, job, hosts, force=force, option=option)
+    check_place(place, _job(out, trace), hosts, force=force, option=option)
 
 
-def _job(out: Path, trace: Path) -> tuple[Path, str]:
-    """Return where the digests of jobs lie, and what this one is called."""
+def root_of(out: Path) -> Path:
+    """Return where the digests of jobs lie, of which `out` may be one's folder."""
     from netprof.trace.digest import job_of
 
-    return job_of(out) or (out, trace.name.removesuffix(".netprof"))
+    named = job_of(out)
+    return out if named is None else named[0]
+
+
+def _job(out: Path, trace: Path) -> str:
+    """Return what the job is called."""
+    from netprof.trace.digest import job_of
+
+    named = job_of(out)
+    return trace.name.removesuffix(".netprof") if named is None else named[1]
 
 
 def digests_named(paths: Sequence[Path], scheduler: str | None, hosts: Collection[str]) -> list[Source] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,15 +14,18 @@ from netprof.cli.capture import capture
 from netprof.cli.diff import diff
 from netprof.cli.digest import digest
 from netprof.cli.doctor import doctor
+from netprof.cli.ending import end_orderly
 from netprof.cli.live import live
 from netprof.cli.report import report, with_formats
 from netprof.cli.run import run
-from netprof.cli.streams import drop_unwritable, of_system, open_missing_streams, print_error
+from netprof.cli.streams import drop_unwritable, exit_code_of, open_missing_streams
 from netprof.cli.timeline import timeline
 from netprof.cli.whatif import whatif
-from netprof.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNUSABLE, NetprofError
+from netprof.files.drop import while_reading
 from netprof.version import __version__
 
+_READING = ("capture", "diff", "digest", "live", "report", "timeline", "whatif")
+"""Commands that only read and write files."""
 _PASS_ON = {"allow_interspersed_args": False}  # what follows the command belongs to it
 
 app = typer.Typer(
@@ -49,6 +51,8 @@ app.command()(doctor)
 @dataclass
 class _Settings:
     verbose: bool = False
+    is_program: bool = False
+    """Whether this process is netprof's own, whose rights it may give up, and not one that has imported it."""
 
 
 _settings = _Settings()
@@ -62,38 +66,23 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the long form of errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     _settings.verbose = verbose
+    if _settings.is_program and context.invoked_subcommand in _READING:
+        while_reading()
 
 
 def main() -> None:
     """Run the command line and exit with its code. A reader who leaves early (`| head`) has what he wanted: 0."""
     open_missing_streams()
-    try:
-        code = app(standalone_mode=False)
-        sys.stdout.flush()
-    except NetprofError as error:
-        print_error(error, verbose=_settings.verbose)
-        code = error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        code = EXIT_DONE
-    except SystemExit as error:  # of the command line library, where a pipe breaks
-        code = EXIT_DONE if isinstance(error.__context__, BrokenPipeError) else error.code
-    except OSError as error:
-        print_error(of_system(error))
-        code = EXIT_UNUSABLE
-    except Exception as error:
-        if not hasattr(error, "show"):  # a usage error of the command line library shows itself
-            raise
-        with suppress(OSError):
-            error.show()
-        code = error.exit_code  # type: ignore[attr-defined]
+    _settings.is_program = True
+    end_orderly()
+    code = exit_code_of(lambda: app(standalone_mode=False), lambda: _settings.verbose)
     drop_unwritable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and done: one more ctrl-C changes nothing
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)

@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from netprof.errors import UsageError
+from netprof.errors import NetprofError, UsageError
+from netprof.files import Place
 from netprof.redact import without_credentials
 
 
@@ -22,3 +23,11 @@ def place_here(text: object) -> Path:
         said = f"{without_credentials(str(text))} is a URL: netprof writes to this machine only"
         raise UsageError(said, "name a place here, and copy it then")
     return Path(str(text))
+
+
+def output_place(path: Path, *, follow: bool = False) -> Place:
+    """Return where something is written, held from now on: before anything is read. Raises NetprofError."""
+    try:
+        return Place(path, follow=follow)
+    except OSError as error:
+        raise NetprofError(f"cannot write to {path}: {error.strerror}", "choose another place") from error

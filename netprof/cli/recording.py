@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from netprof.errors import NotPermittedError
     from netprof.session.attach import Outcome, Refusal
     from netprof.trace import TraceSource
+    from netprof.views.output import Target
+
+_MOST_ITERATIONS, _MOST_RANKS = 10**9, 10**6
 
 Out = Annotated[
     Path | None, output("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]")
 ]
 Duration = Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.")]
 Iterations = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Stop after N iterations of the slowest rank.")
+    int | None,
+    typer.Option(metavar="N", min=1, max=_MOST_ITERATIONS, help="Stop after N iterations of the slowest rank."),
 ]
 Bin = Annotated[str, typer.Option("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.")]
 LineRate = Annotated[
@@ -59,7 +63,10 @@ Kineto = Annotated[
     ),
 ]
 WorldSize = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Ranks of the job on all hosts, where its environment is silent.")
+    int | None,
+    typer.Option(
+        metavar="N", min=1, max=_MOST_RANKS, help="Ranks of the job on all hosts, where its environment is silent."
+    ),
 ]
 Ranks = Annotated[
     list[str] | None,
@@ -68,7 +75,12 @@ Ranks = Annotated[
 NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.")]
 NoRas = Annotated[bool, typer.Option("--no-ras", help="Do not ask NCCL for its ranks (RAS, read-only).")]
 NoCommandLine = Annotated[
-    bool, typer.Option("--no-command-line", help="Record no command lines. Secrets in them never are.")
+    bool,
+    typer.Option(
+        "--no-command-line",
+        help="Record no command lines. Secrets in them are left out where an option's name tells of one, or it is -p; "
+        "of other short options netprof cannot know.",
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
@@ -86,7 +98,7 @@ def tell_of(talk: Console) -> Refusal:
 
 
 def finish(
-    outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, console: Console, json_file: Path | None = None
+    outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, console: Console, json_file: Target | None = None
 ) -> None:
     """Say why the recording ended and where it is, then print the report, and write it to `json_file` too.
 
@@ -108,7 +120,7 @@ def print_report(
     as_json: bool,
     console: Console,
     baseline_s: float | None = None,
-    json_file: Path | None = None,
+    json_file: Target | None = None,
 ) -> None:
     """Analyze a trace and print the report, and write it to `json_file` too. Raises NetprofError, OSError.
 

@@ -23,7 +23,8 @@ from netprof.views.reporters import REPORTERS, by_name, by_suffix
 if TYPE_CHECKING:
     from netprof.analysis.digest.opened import Source
     from netprof.trace import TraceSource
-    from netprof.views.reporter import Reporter
+    from netprof.views.output import Target
+    from netprof.views.reporter import Report, Reporter
 
 
 def report(
@@ -133,25 +134,22 @@ def _report_digests(
     Raises NetprofError, UsageError for formats that need the traces.
     """
     from netprof.session.digested import analyze_digests
-    from netprof.views.output import STDOUT, check, write
+    from netprof.views.output import check
     from netprof.views.reporter import Report
 
-    for reporter, path in targets:
+    for reporter, _ in targets:
         if not reporter.of_findings:
             raise UsageError(
                 f"--{reporter.name} needs the traces: digests hold what was concluded from them",
                 "use --json or --markdown, or report the traces",
             )
-        check(reporter, path, force)
+    places = [(reporter, check(reporter, path, force)) for reporter, path in targets]
     analysis = analyze_digests(sources, **how)
     if not targets:
         from netprof.views.printed import standard_output
 
         show(analysis, as_json=as_json, console=standard_output())
-    for reporter, path in targets:
-        write(reporter, Report(analysis, None), path)
-        if path != STDOUT:
-            say(standard_error(), f"wrote {path}")
+    _write_all(places, Report(analysis, None))
 
 
 def _write(
@@ -163,16 +161,18 @@ def _write(
     beside: Sequence[Path],
 ) -> None:
     """Analyze a recording once and write each report. Raises NetprofError."""
-    from netprof.views.output import STDOUT, check, write
-
-    for reporter, path in targets:
-        check(reporter, path, force)
-
+    from netprof.views.output import check
     from netprof.views.reporter import Report
 
+    places = [(reporter, check(reporter, path, force)) for reporter, path in targets]
     reader = _opened(traces, hosts, beside)
-    done = Report(analyzed(reader, read_baseline(baseline)), reader, beside)
-    for reporter, path in targets:
-        write(reporter, done, path)
-        if path != STDOUT:
-            say(standard_error(), f"wrote {path}")
+    _write_all(places, Report(analyzed(reader, read_baseline(baseline)), reader, beside))
+
+
+def _write_all(places: Sequence[tuple[Reporter, Target]], report: Report) -> None:
+    from netprof.views.output import STDOUT, write
+
+    for reporter, target in places:
+        write(reporter, report, target)
+        if target.path != STDOUT:
+            say(standard_error(), f"wrote {target.path}")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.apart import apart
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
@@ -52,11 +53,10 @@ def run(
     from netprof.session.attach import AfterTheJob, BrokenOff
     from netprof.session.options import RecordingOptions
     from netprof.session.run import run as record_command
-    from netprof.views.output import check_place
+    from netprof.views.output import file_target
     from netprof.views.printed import standard_error
 
-    if json_file is not None:
-        check_place(json_file)
+    target = None if json_file is None else file_target(json_file)
     talk = standard_error()
     options = RecordingOptions.parse(
         out=out,
@@ -74,14 +74,19 @@ def run(
     )
     after = AfterTheJob()
     outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after)
-    with after:
+
+    def report() -> None:
         try:
-            finish(outcome, options.out, as_json=False, talk=talk, console=talk, json_file=json_file)
+            finish(outcome, options.out, as_json=False, talk=talk, console=talk, json_file=target)
         except NetprofError as error:
             print_error(error)
-        except BrokenOff:
-            print_error(NetprofError("there is no report: it was interrupted", f"netprof report {options.out}"))
         except Exception as error:  # the exit code is the job's, whatever happens to netprof
             said = f"the report failed: {type(error).__name__}: {error}"
             print_error(NetprofError(said, f"netprof report {options.out}"))
+
+    with after:
+        try:
+            apart(report)
+        except BrokenOff:
+            print_error(NetprofError("there is no report: it was interrupted", f"netprof report {options.out}"))
     raise typer.Exit(exit_code)

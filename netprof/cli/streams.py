@@ -6,10 +6,14 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
+import typer
+
+from netprof.cli.ending import Ended, end_by
 from netprof.copies import as_named
-from netprof.errors import NetprofError
+from netprof.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNUSABLE, NetprofError
 from netprof.views.safe import safe_text
 
 
@@ -34,6 +38,36 @@ def of_system(error: OSError) -> NetprofError:
     if error.filename is not None:
         return NetprofError(f"cannot use {error.filename}: {error.strerror}")
     return NetprofError(f"cannot write standard output: {error.strerror}")
+
+
+def exit_code_of(work: Callable[[], object], verbose: Callable[[], bool] = lambda: False) -> int:
+    """Do something, print what goes wrong, and return the exit code: 0 where a reader leaves early (`| head`)."""
+    code: object = EXIT_DONE
+    try:
+        code = work()
+        sys.stdout.flush()
+    except NetprofError as error:
+        print_error(error, verbose=verbose())
+        code = error.exit_code
+    except Ended as ended:
+        end_by(ended)
+        code = EXIT_INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort):
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        code = EXIT_DONE
+    except SystemExit as error:  # of the command line library, where a pipe breaks
+        code = EXIT_DONE if isinstance(error.__context__, BrokenPipeError) else error.code
+    except OSError as error:
+        print_error(of_system(error))
+        code = EXIT_UNUSABLE
+    except Exception as error:
+        if not hasattr(error, "show"):  # a usage error of the command line library shows itself
+            raise
+        with suppress(OSError):
+            error.show()
+        code = getattr(error, "exit_code", EXIT_UNUSABLE)
+    return code if isinstance(code, int) else EXIT_DONE
 
 
 def print_error(error: NetprofError, *, verbose: bool = False) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from netprof.cli.outputs import output
+from netprof.cli.outputs import output, output_place
 from netprof.cli.recording import Json, print_report
 
 
@@ -21,6 +21,6 @@ def timeline(
     from netprof.session.timeline import import_timeline
     from netprof.views.printed import standard_output
 
-    import_timeline(file, out, force=force)
+    import_timeline(file, output_place(out), force=force)
     typer.echo(f"the trace is {out}", err=True)
     print_report(out, as_json=as_json, console=standard_output())

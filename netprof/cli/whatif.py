@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
     from netprof.analysis.whatif.compression import Method
     from netprof.analysis.whatif.schedule import GradientSchedule
+    from netprof.views.output import Target
 
 _DEFAULT_BANDWIDTH = (1e9, 10e9, 25e9, 40e9, 100e9)
 _DEFAULT_WORKERS = (16, 32, 64)
@@ -98,6 +99,9 @@ def whatif(
     from netprof.analysis.whatif.fusion import FusionSettings
     from netprof.analysis.whatif.inputs import parse_add_table
     from netprof.cli.codec_cost import codecs
+    from netprof.views.output import file_target
+
+    target = None if csv is None else file_target(csv)
 
     codec_ns = options.codec_ns_per_byte(codec_ns_per_byte)
     smaller = options.list_of(compression, options.compression, _DEFAULT_COMPRESSION)
@@ -114,7 +118,7 @@ def whatif(
         policy=fusion or ("paper" if observed is None else "observed"),
         transport=transport or ("ideal" if observed is None else "measured"),
         settings=FusionSettings(
-            cycle_s=parse_duration_ns(fusion_cycle) / 1e9, threshold_bytes=int(fusion_threshold_mib * (1 << 20))
+            cycle_s=parse_duration_ns(fusion_cycle) / 1e9, threshold_bytes=options.threshold_bytes(fusion_threshold_mib)
         ),
         add=None if add_cost is None else parse_add_table(source_of.text(add_cost), str(add_cost)),
         codecs=costs,
@@ -126,7 +130,7 @@ def whatif(
         bucket_bytes=options.list_of(bucket_mb, options.bucket_bytes, ()),
         notes=said,
     )
-    _show(ask(schedule, question), as_json, csv)
+    _show(ask(schedule, question), as_json, target)
 
 
 def _show_paths(source: Path, paths: int | None, splits: tuple[int, ...], line_rate: str | None, as_json: bool) -> None:
@@ -151,15 +155,15 @@ def _show_paths(source: Path, paths: int | None, splits: tuple[int, ...], line_r
         view.draw(found, standard_output())
 
 
-def _show(answer: Answer, as_json: bool, csv: Path | None) -> None:
+def _show(answer: Answer, as_json: bool, csv: Target | None) -> None:
     """Print an answer as it was asked for."""
     from netprof.views import whatif as view
     from netprof.views import whatif_data as data
     from netprof.views.output import STDOUT
 
-    if csv is not None and csv != STDOUT:
+    if csv is not None and csv.path != STDOUT:
         source_of.write(csv, data.to_csv(answer))
-    if csv == STDOUT:
+    if csv is not None and csv.path == STDOUT:
         typer.echo(data.to_csv(answer), nl=False)
     elif as_json:
         from netprof.views.json_text import json_text

@@ -80,6 +80,13 @@ def bucket_bytes(text: str) -> int:
     return max(1, int(value * (1 << 20)))
 
 
+def threshold_bytes(mib: float) -> int:
+    """Return the size of Horovod's fusion buffer. Raises UsageError."""
+    if not 0 <= mib < 1e6:
+        raise UsageError(f"{mib:g} MiB is not a size of a fusion buffer", "write --fusion-threshold-mib like 64")
+    return int(mib * (1 << 20))
+
+
 def legs(texts: Sequence[str]) -> dict[int, float]:
     """Parse links that are held to a rate, `RANK=RATE` each. Raises UsageError."""
     return dict(leg(text) for text in texts)

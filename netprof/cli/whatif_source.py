@@ -10,6 +10,7 @@ from netprof.errors import NetprofError, UsageError
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.schedule import GradientSchedule
+    from netprof.views.output import Target
 
 _MAX_FILE_BYTES = 64 << 20
 
@@ -33,7 +34,7 @@ def read(source: Path, batch_s: float | None, line_rate_bps: float | None) -> Gr
 
 def text(path: Path) -> str:
     """Return a small text file. Raises NetprofError."""
-    from netprof.trace.files import read_all
+    from netprof.files import read_all
 
     data = read_all(path, _MAX_FILE_BYTES, "a trace directory or a log file")
     try:
@@ -43,12 +44,10 @@ def text(path: Path) -> str:
         raise NetprofError(f"{path} line {line} is not text", "name a trace directory or a log file") from error
 
 
-def write(path: Path, content: str) -> None:
+def write(target: Target, content: str) -> None:
     """Write what --csv asks for. Raises NetprofError."""
-    from netprof.views.output import opened
-
     try:
-        with opened(path) as file:
+        with target.opened() as file:
             file.write(content.encode())
     except OSError as error:
-        raise NetprofError(f"cannot write {path}: {error.strerror}", "give --csv another file") from error
+        raise NetprofError(f"cannot write {target.path}: {error.strerror}", "give --csv another file") from error

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netprof.errors import NetprofError, UsageError
+from netprof.files import Place
 from netprof.model import Clock, Device, LineRate, Losses, Meta, SkippedProbe, StartedProbe, Target
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.file import LONGEST_NS, CaptureFile
@@ -52,7 +53,7 @@ def _address(text: str) -> str:
         raise UsageError(f"'{text}' is not an address", "write it like 10.0.0.1 or fd00::1") from error
 
 
-def import_capture(path: Path, out: Path, options: CaptureOptions, on_progress: OnProgress) -> Meta:
+def import_capture(path: Path, out: Path | Place, options: CaptureOptions, on_progress: OnProgress) -> Meta:
     """Write the trace `out` from a capture file, as far as that can be read.
 
     Raises NetprofError for what is no capture or holds nothing of use, TraceError where `out` cannot be written.

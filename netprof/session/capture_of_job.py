@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.errors import NetprofError
+from netprof.files import Place
 from netprof.model import Device, Meta, StartedProbe
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.clock import ClockMatch, Passed, match_clock
@@ -101,7 +102,7 @@ def _first_times(reader: TraceReader) -> dict[int, int]:
     return found
 
 
-def import_beside(path: Path, trace: Path, out: Path, options: CaptureOptions, on_progress: OnProgress) -> Meta:
+def import_beside(path: Path, trace: Path, out: Path | Place, options: CaptureOptions, on_progress: OnProgress) -> Meta:
     """Write the trace `out` from a recording and a capture of the same job.
 
     Raises NetprofError for a capture that has nothing of the recording, TraceError for what is no trace.

@@ -62,6 +62,9 @@ class Child:
 
 def _become(argv: Sequence[str], gate: int) -> NoReturn:
     """Wait for the gate to open, then execute `argv`; never returns."""
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)) and number != signal.SIGINT:  # of netprof, in whose place it is not
+            signal.signal(number, signal.SIG_DFL)
     for number in _IGNORED_BY_PYTHON:  # anything else stays as netprof was given it, under nohup for example
         signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it would be raised in a second netprof

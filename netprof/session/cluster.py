@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import pickle
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from netprof.errors import NetprofError, TraceError, UsageError
+from netprof.files import Directory, TemporaryFolder
 from netprof.session.pool import pool
 from netprof.version import __version__
 
@@ -83,9 +83,9 @@ class Processes:
         size = -(-len(items) // (self._number * _PER_WORKER))
         slices = [items[first : first + size] for first in range(0, len(items), size)]
         try:
-            with tempfile.TemporaryDirectory(prefix="netprof-") as place:
+            with TemporaryFolder() as place:
                 made = [
-                    self._processes.submit(_slice, work, each, Path(place) / str(number))
+                    self._processes.submit(_slice, work, each, place.path / str(number))
                     for number, each in enumerate(slices)
                 ]
                 files = [each.result() for each in made]
@@ -96,7 +96,7 @@ class Processes:
 
 
 def _slice(work: Work[Any, Any, Any], items: Sequence[Any], file: Path) -> Path:
-    with open(file, "xb") as out:
+    with os.fdopen(Directory(file.parent).create(file.name, 0o600), "wb") as out:
         pickle.dump(work.of(items), out, protocol=5)
     return file
 
@@ -106,9 +106,10 @@ def _last(work: Work[Any, Any, Any], files: Sequence[Path]) -> Any:
 
 
 def _taken(file: Path) -> Any:
-    with open(file, "rb") as made:
+    folder = Directory(file.parent)
+    with open(folder.open(file.name), "rb") as made:
         found = pickle.load(made)  # noqa: S301  of a process of ours, in a folder that is ours alone
-    file.unlink()
+    folder.remove(file.name)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,17 +10,17 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from netprof.errors import TraceError
+from netprof.files import Directory, Place
 from netprof.trace.digest import (
     HOST_FILE,
     host_folder,
     job_file,
     job_folder,
-    made_together,
-    read_json,
+    made_in,
+    read_json_in,
     write_json,
     write_table,
 )
-from netprof.trace.files import Directory, make_folder
 
 _TOLD_BY = 8
 """Characters of a boot's identifier that tell two hosts of one name apart."""
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def write_digests(
     analysis: Analysis,
-    root: Path,
+    root: Path | Place,
     job: str,
     *,
     reader: TraceSource | None = None,
@@ -49,55 +49,72 @@ def write_digests(
     from netprof.analysis.digest.opened import sample_of
     from netprof.analysis.digest.take import digests_of
 
+    place = root if isinstance(root, Place) else Place(root, follow=True)
+    root = place.path
     digests = digests_of(analysis, token_hex(8), None if reader is None else sample_of(reader))
-    folders = _folders(root, job, [(each.host.host.name, each.host.host.meta.boot_id) for each in digests])
-    _check(folders, force, option)
+    folders = _folders(place, job, [(each.host.host.name, each.host.host.meta.boot_id) for each in digests])
     try:
+        _check(place, folders, force, option)
+        of_job = place.made().enter(job_folder(root, job).name)
         for digest, folder in zip(digests, folders, strict=True):
-            write_digest(digest, folder)
-        _write_job(digests[0], job_folder(root, job))
+            write_digest(digest, of_job.enter(folder.name))
+        _write_job(digests[0], of_job)
         if force:
-            _forget(job_folder(root, job))
+            _forget(of_job)
     except OSError as error:
         raise _cannot_write(root, error, option) from error
     return folders
 
 
-def check_place(root: Path, job: str, hosts: Sequence[tuple[str, str]], *, force: bool, option: str) -> None:
-    """Raise TraceError where the digests of some hosts could not be written below `root`: it is tried.
+def check_place(place: Place, job: str, hosts: Sequence[tuple[str, str]], *, force: bool, option: str) -> None:
+    """Raise TraceError where the digests of some hosts could not be written below a place: it is tried.
 
     `hosts` are their names, and what tells each from another one of that name.
     """
-    folders = _folders(root, job, hosts)
-    _check(folders, force, option)
-    existing = {
-        next(each for each in (folder, *folder.parents) if each.exists()) for folder in map(Path.absolute, folders)
-    }
+    folders = _folders(place, job, hosts)
     try:
-        for place in sorted(existing):
-            tempfile.TemporaryDirectory(dir=place, prefix=".netprof-").cleanup()
+        _check(place, folders, force, option)
+        for folder in folders:
+            tried, _ = _inside(place, folder)
+            name = f".netprof-{token_hex(8)}"
+            tried.make(name)
+            tried.remove_folder(name)
     except OSError as error:
-        raise _cannot_write(root, error, option) from error
+        raise _cannot_write(place.path, error, option) from error
 
 
-def _folders(root: Path, job: str, hosts: Sequence[tuple[str, str]]) -> list[Path]:
+def _folders(place: Place, job: str, hosts: Sequence[tuple[str, str]]) -> list[Path]:
     """Return where the digests of some hosts lie: beside that of another host of the same name, if there is one."""
     found = []
     for name, boot_id in hosts:
-        folder = host_folder(root, job, name)
-        others = _boot_id(folder)
-        found.append(folder if others in ("", boot_id) else host_folder(root, job, f"{name}-{boot_id[:_TOLD_BY]}"))
+        folder = host_folder(place.path, job, name)
+        if _boot_id(place, folder) not in ("", boot_id):
+            folder = host_folder(place.path, job, f"{name}-{boot_id[:_TOLD_BY]}")
+        found.append(folder)
     return found
 
 
-def _boot_id(folder: Path) -> str:
+def _inside(place: Place, folder: Path) -> tuple[Directory, int]:
+    """Return the folder of a host, or what there is on the way to it, and how many folders are missing."""
+    directory, names = place.folder, [*place.missing, folder.parent.name, folder.name]
+    while names and directory.kind(names[0]) == stat.S_IFDIR:
+        directory = directory.folder(names.pop(0))
+    return directory, len(names)
+
+
+def _holds_digest(place: Place, folder: Path) -> Directory | None:
+    """Return the folder of a host if there is a digest in it. Raises OSError."""
+    directory, missing = _inside(place, folder)
+    return directory if not missing and directory.kind(HOST_FILE) is not None else None
+
+
+def _boot_id(place: Place, folder: Path) -> str:
     """Return what tells the host whose digest lies in a folder; "" where none does, or does not say it."""
-    if not (folder / HOST_FILE).exists():
-        return ""
-    with suppress(TraceError):
-        host = read_json(folder / HOST_FILE).get("host")
-        meta = host.get("meta") if isinstance(host, dict) else None
-        return str(meta.get("boot_id", "")) if isinstance(meta, dict) else ""
+    with suppress(TraceError, OSError):
+        if (directory := _holds_digest(place, folder)) is not None:
+            host = read_json_in(directory, HOST_FILE).get("host")
+            meta = host.get("meta") if isinstance(host, dict) else None
+            return str(meta.get("boot_id", "")) if isinstance(meta, dict) else ""
     return ""
 
 
@@ -105,19 +122,18 @@ def _cannot_write(root: Path, error: OSError, option: str) -> TraceError:
     return TraceError(f"cannot write to {root}: {error.strerror}", f"choose another place with {option}")
 
 
-def _check(folders: Sequence[Path], force: bool, option: str) -> None:
+def _check(place: Place, folders: Sequence[Path], force: bool, option: str) -> None:
     if len(set(folders)) < len(folders):
         raise TraceError("two hosts have names that make one folder", "rename one of the traces")
-    taken = next((folder for folder in folders if (folder / HOST_FILE).exists()), None)
+    taken = next((folder for folder in folders if _holds_digest(place, folder) is not None), None)
     if taken is not None and not force:
         raise TraceError(f"{taken} holds a digest already", f"choose another {option}, or replace it with --force")
 
 
-def write_digest(digest: Digest, folder: Path) -> None:
+def write_digest(digest: Digest, place: Directory) -> None:
     """Write the digest of one host: its tables first, so that what has a document is complete. Raises OSError."""
     from netprof.analysis.digest.opened import columns_of, plain_part
 
-    place = make_folder(folder)
     place.remove(HOST_FILE)
     for name in type(digest.tables).__dataclass_fields__:
         table = getattr(digest.tables, name)
@@ -126,15 +142,16 @@ def write_digest(digest: Digest, folder: Path) -> None:
     write_json(place, HOST_FILE, plain_part(digest.host))
 
 
-def _write_job(digest: Digest, folder: Path) -> None:
+def _write_job(digest: Digest, folder: Directory) -> None:
     from netprof.analysis.digest.opened import plain_part
 
-    write_json(make_folder(folder), job_file(digest.job.made), plain_part(digest.job))
+    write_json(folder, job_file(digest.job.made), plain_part(digest.job))
 
 
-def _forget(folder: Path) -> None:
+def _forget(of_job: Directory) -> None:
     """Remove what hosts had in common whose digests were all replaced. Raises OSError."""
-    used = {read_json(each).get("made") for each in folder.glob(f"*/{HOST_FILE}")}
-    for made in made_together(folder):
+    hosts = [of_job.folder(name) for name in of_job.names() if of_job.kind(name) == stat.S_IFDIR]
+    used = {read_json_in(host, HOST_FILE).get("made") for host in hosts if host.kind(HOST_FILE) is not None}
+    for made in made_in(of_job.names()):
         if made not in used:
-            Directory(folder).remove(job_file(made))
+            of_job.remove(job_file(made))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from netprof.files import Place
 from netprof.model import Clock, Meta, SkippedProbe, StartedProbe, Target
 from netprof.probes.imported.horovod_timeline import PID, read_timeline
 from netprof.trace import TraceWriter
 from netprof.version import __version__
 
 
-def import_timeline(timeline: Path, out: Path, *, force: bool) -> Meta:
+def import_timeline(timeline: Path, out: Path | Place, *, force: bool) -> Meta:
     """Write the trace `out` from a timeline file. Raises TraceError for what is no timeline, or cannot be written."""
     read = read_timeline(timeline)
     warnings = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 
-from netprof.trace.files import Directory
+from netprof.files import Directory
 
 
 def hold(directory: Directory) -> bool:

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.errors import TraceError, UsageError
+from netprof.files import Directory, made_whole, read_all
 from netprof.trace.columns import to_arrow, to_numpy
-from netprof.trace.files import Directory, made_whole, read_all
 from netprof.trace.meta import META_FILE
 
 HOST_FILE = "_digest.json"
@@ -128,6 +128,11 @@ def made_together(job: Path) -> list[str]:
         names = Directory(job).names()
     except OSError as error:
         raise TraceError(f"cannot read {job}: {error.strerror}", "name the folder that netprof digest made") from error
+    return made_in(names)
+
+
+def made_in(names: Iterable[str]) -> list[str]:
+    """Return of which makings of digests there is something among the files of a job's folder."""
     return sorted(match[1] for name in names if (match := _JOB_FILE.fullmatch(name)))
 
 
@@ -144,7 +149,16 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a document. Raises TraceError where it is none of this schema."""
     if path.name == HOST_FILE and path.parent.is_dir() and not path.exists():
         raise TraceError(f"the digest {path.parent} was not finished: it has no {HOST_FILE}", _DAMAGED)
-    data = read_all(path, _MOST_JSON_BYTES, "what netprof digest wrote")
+    return _parsed(path, read_all(path, _MOST_JSON_BYTES, "what netprof digest wrote"))
+
+
+def read_json_in(folder: Directory, name: str) -> dict[str, Any]:
+    """Read a document of a folder that is held. Raises TraceError where it is none of this schema, OSError."""
+    with open(folder.open(name), "rb") as file:
+        return _parsed(folder.path / name, file.read(_MOST_JSON_BYTES))
+
+
+def _parsed(path: Path, data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:

@@ -9,9 +9,9 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from netprof.errors import TraceError
+from netprof.files import Directory
 from netprof.model import Meta
 from netprof.trace.checked import Outside, check_batch
-from netprof.trace.files import Directory
 from netprof.trace.unpacked import budget_bytes, unpacked_bytes
 from netprof.trace.versions import TableFormat
 from netprof.trace.writer import table_file

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.errors import TraceError
-from netprof.trace.files import open_regular
+from netprof.files import Directory, open_regular
 
 _GZIP = b"\x1f\x8b"
 _LATEST_NS = 1 << 62
@@ -124,7 +124,7 @@ class _Reading:
             raise _too_large(self.path)
 
 
-def read_kineto(path: Path, directory: int | None = None, on_read: OnRead | None = None) -> Kineto:
+def read_kineto(path: Path, directory: Directory | None = None, on_read: OnRead | None = None) -> Kineto:
     """Read a profile, in a `directory` by its name.
 
     Raises TraceError for what is none, of which NoJson for what is no JSON to its end.
@@ -204,10 +204,10 @@ class _Bounded:
 
 
 @contextmanager
-def _json_of(path: Path, directory: int | None = None, on_read: OnRead | None = None) -> Iterator[_Bounded]:
+def _json_of(path: Path, directory: Directory | None = None, on_read: OnRead | None = None) -> Iterator[_Bounded]:
     """Open the JSON of a profile, which may be compressed. Raises TraceError, also while it is read."""
     try:
-        descriptor = open_regular(path, path if directory is None else path.name, directory)
+        descriptor = open_regular(path, path) if directory is None else directory.open(path.name)
     except OSError as error:
         raise _unreadable(path, error) from error
     with open(descriptor, "rb") as file:

@@ -11,9 +11,9 @@ from typing import Any
 
 from netprof.domains import LONGEST_TEXT_BYTES, domain
 from netprof.errors import TraceError
+from netprof.files import Directory, made_whole
 from netprof.model import Meta
 from netprof.schema import SCHEMA_VERSION
-from netprof.trace.files import Directory, made_whole
 from netprof.trace.plain import hints_of
 
 META_FILE = "meta.json"

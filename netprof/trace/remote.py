@@ -6,8 +6,8 @@ digest keeps the folder of its job around it, and what the job's hosts have in c
 
 from __future__ import annotations
 
+import os
 import re
-import tempfile
 from collections.abc import Iterator
 from glob import has_magic
 from itertools import takewhile
@@ -16,6 +16,7 @@ from typing import Any
 
 from netprof import copies
 from netprof.errors import NetprofError, TraceError, UsageError
+from netprof.files import Directory, TemporaryFolder
 from netprof.redact import without_credentials
 from netprof.trace.digest import is_of_a_job
 from netprof.trace.meta import META_FILE
@@ -26,8 +27,8 @@ _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=@+ -]*")
 _DEEPEST = 4
 """Folders below what is named: of a job, of a host, and one more."""
 _MOST_FILES = 100_000
-_kept: list[tempfile.TemporaryDirectory[str]] = []
-"""Where copies are; Python removes them when it ends."""
+_kept: list[TemporaryFolder] = []
+"""Where copies are, until this process ends."""
 
 
 def is_url(text: str) -> bool:
@@ -42,15 +43,15 @@ def fetched(url: str) -> Path:
     """
     shown = without_credentials(url)
     files, start = _opened(url)
-    place = tempfile.TemporaryDirectory(prefix="netprof-")
+    place = TemporaryFolder()
     _kept.append(place)
-    target, above = Path(place.name).resolve(), _above(start)
+    target, above = place.path.resolve(), _above(start)
     copies.call(target, without_credentials(_called(url, start, above, files)))
     try:
         named = sorted(files.glob(start)) if has_magic(start) else [start.rstrip("/")]
-        copied = sum(_copy(files, str(each), above, target) for each in named)
+        copied = sum(_copy(files, str(each), above, place.directory) for each in named)
         if copied:
-            _copy_common(files, {str(each).rpartition("/")[0] for each in named}, above, target)
+            _copy_common(files, {str(each).rpartition("/")[0] for each in named}, above, place.directory)
     except NetprofError:
         raise
     except Exception as error:  # each kind of storage fails in its own way
@@ -88,7 +89,7 @@ def _opened(url: str) -> tuple[Any, str]:
     return files, str(start)
 
 
-def _copy(files: Any, start: str, above: str, target: Path) -> int:
+def _copy(files: Any, start: str, above: str, target: Directory) -> int:
     """Copy what belongs to traces and digests; return how many files that was."""
     copied, folders = 0, _below(start, above).count("/")
     for name in _listed(files, start, _DEEPEST):
@@ -97,22 +98,27 @@ def _copy(files: Any, start: str, above: str, target: Path) -> int:
         copied += 1
         if copied > _MOST_FILES:
             raise TraceError(f"{start} holds more files than a job has", "name one job's")
-        _get(files, name, target / path)
+        _get(files, name, target, path)
     return copied
 
 
-def _copy_common(files: Any, folders: set[str], above: str, target: Path) -> None:
+def _copy_common(files: Any, folders: set[str], above: str, target: Directory) -> None:
     """Copy what the hosts of jobs have in common from those of some folders that are a job's."""
     for folder in sorted(each for each in folders if is_of_a_job(each.rpartition("/")[2])):
         for name in _listed(files, folder, 1):
             path = _belongs(_below(name, above), _DEEPEST + folder.count("/"))
             if path is not None and path.name.startswith("_job-"):
-                _get(files, name, target / path)
+                _get(files, name, target, path)
 
 
-def _get(files: Any, name: str, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files.get_file(name, str(target))
+def _get(files: Any, name: str, target: Directory, path: PurePosixPath) -> None:
+    for folder in path.parts[:-1]:
+        target = target.make(folder) if target.kind(folder) is None else target.folder(folder)
+    descriptor = target.create(path.name)
+    try:
+        files.get_file(name, f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 def _listed(files: Any, start: str, deepest: int) -> Iterator[str]:

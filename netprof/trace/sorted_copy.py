@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from io import BufferedWriter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from netprof.files import TemporaryFolder
 from netprof.trace.columns import to_numpy
 
 _SLICE_ROWS = 1 << 16
@@ -28,11 +29,11 @@ class SortedCopy:
     ) -> None:
         self._column = column
         self._edges = np.array(edges_ns[:: -(-len(edges_ns) // _MOST_FILES)], np.int64)
-        self._place = tempfile.TemporaryDirectory(prefix="netprof-")
+        self._place = TemporaryFolder()
         options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
         with ExitStack() as stack:
             files = [
-                stack.enter_context(pa.ipc.new_stream(str(self._path(number)), schema, options=options))
+                stack.enter_context(pa.ipc.new_stream(stack.enter_context(self._made(number)), schema, options=options))
                 for number in range(len(self._edges) + 1)
             ]
             for batch in batches:
@@ -45,11 +46,11 @@ class SortedCopy:
         """Yield the batches of the spans that touch [begin_ns, end_ns)."""
         first, last = np.searchsorted(self._edges, [begin_ns, end_ns - 1], "right").tolist()
         for number in range(first, last + 1):
-            with pa.OSFile(str(self._path(number)), mode="r") as file:
+            with open(self._place.directory.open(_name(number)), "rb") as file:
                 yield from pa.ipc.open_stream(file)
 
-    def _path(self, number: int) -> Path:
-        return Path(self._place.name) / f"{number}.arrows"
+    def _made(self, number: int) -> BufferedWriter:
+        return os.fdopen(self._place.directory.create(_name(number)), "wb")
 
     def _write(self, batch: pa.RecordBatch, files: Sequence[pa.ipc.RecordBatchStreamWriter]) -> None:
         times: npt.NDArray[np.int64] = to_numpy(batch.column(self._column))
@@ -58,3 +59,7 @@ class SortedCopy:
         ends = np.flatnonzero(np.diff(number[order], append=-1)) + 1
         for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
             files[number[order[begin]]].write_batch(batch.take(pa.array(order[begin:end], pa.int64())))
+
+
+def _name(number: int) -> str:
+    return f"{number}.arrows"

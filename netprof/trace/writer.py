@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from netprof.errors import TraceError
+from netprof.files import Directory, Place
 from netprof.model import Meta
 from netprof.schema import tables
 from netprof.trace import at_work
 from netprof.trace.columns import to_arrow
-from netprof.trace.files import Directory, give_to_user, make_folder
 from netprof.trace.meta import META_FILE, PARTIAL_FILE, write_meta
 from netprof.units import size
 
@@ -37,21 +38,27 @@ def table_file(name: str) -> str:
 class TraceWriter:
     """Creates a trace directory and appends to its tables.
 
-    Raises TraceError when `path` is in the way and `force` is not given, is being recorded, or cannot be made;
+    Raises TraceError when the `place` is in the way and `force` is not given, is being recorded, or cannot be made;
     NetprofError where a link of another user is on the way to it.
     """
 
-    def __init__(self, path: Path, meta: Meta, *, force: bool = False) -> None:
-        self.path = path
+    def __init__(self, place: Path | Place, meta: Meta, *, force: bool = False) -> None:
+        self.path = path = place if isinstance(place, Path) else place.path
         self._streams: dict[str, _Stream] = {}
-        is_new = not os.path.lexists(path)
         try:
-            self._directory = _make_room(path, force)
+            self._place = Place(place) if isinstance(place, Path) else place
+            self._directory, is_new = _make_room(self._place, force)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
             _reserve(self._directory)
             write_meta(self._directory, meta)
         except OSError as error:
-            if is_new:
-                _undo(path)
+            if is_new:  # it would be in the way of the next one
+                with suppress(OSError):
+                    for name in (_BALLAST, PARTIAL_FILE, META_FILE):
+                        self._directory.remove(name)
+                    self._place.above().remove_folder(self._place.name)
             raise cannot_write(path, error) from error
 
     def append(self, name: str, columns: Mapping[str, Sequence[Any] | Any]) -> None:
@@ -80,7 +87,7 @@ class TraceWriter:
         """Remove a trace that never came to hold anything."""
         _clear_old_trace(self._directory)
         self._directory.close()
-        self.path.rmdir()
+        self._place.above().remove_folder(self._place.name)
 
     def close(self, meta: Meta) -> None:
         """End every table and write the final `meta.json`; a full disk costs the end markers, not the data."""
@@ -89,6 +96,7 @@ class TraceWriter:
             stream.close()
         write_meta(self._directory, meta)
         self._directory.close()
+        self._place.folder.close()
 
 
 class _Stream:
@@ -159,22 +167,26 @@ def _disk(path: Path) -> str:
     return f"{size(room.f_bavail * room.f_frsize)} of {size(room.f_blocks * room.f_frsize)} are left on {place}"
 
 
-def _make_room(path: Path, force: bool) -> Directory:
-    """Create the trace directory, or clear an older trace out of it; hold it. Raises NetprofError or OSError."""
-    if new := not os.path.lexists(path):
-        make_folder(path.parent)
-        path.mkdir()
+def _make_room(place: Place, force: bool) -> tuple[Directory, bool]:
+    """Create the trace directory, or clear an older trace out of it; return it held, and whether it is a new one.
+
+    Raises NetprofError or OSError.
+    """
+    kind = place.kind()
+    if kind is None:
+        directory = place.above().make(place.name)
     elif not force:
-        raise TraceError(f"{path} exists already", "choose another --out, or overwrite it with --force")
-    elif path.is_symlink() or not path.is_dir():
-        raise _not_a_trace(path)
-    directory = Directory(path, follow=False)
+        raise TraceError(f"{place.path} exists already", "choose another --out, or overwrite it with --force")
+    elif kind != stat.S_IFDIR:
+        raise _not_a_trace(place.path)
+    else:
+        directory = place.folder.folder(place.name) if place.missing else place.folder
+    directory.path = place.path
     if not at_work.hold(directory):
-        raise TraceError(f"{path} is being recorded by another netprof", "end that recording, or choose another --out")
-    if new:
-        give_to_user(directory.descriptor)
+        said = f"{place.path} is being recorded by another netprof"
+        raise TraceError(said, "end that recording, or choose another --out")
     _clear_old_trace(directory)
-    return directory
+    return directory, kind is None
 
 
 def _clear_old_trace(directory: Directory) -> None:
@@ -197,15 +209,6 @@ def _is_of_netprof(directory: Directory, names: Collection[str]) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(document, dict) and "netprof_version" in document
-
-
-def _undo(path: Path) -> None:
-    """Take away a directory that was made for a trace that cannot be: it would be in the way of the next one."""
-    with suppress(OSError):
-        directory = Directory(path, follow=False)  # whatever stands in its place by now is somebody else's
-        for name in (_BALLAST, PARTIAL_FILE, META_FILE):
-            directory.remove(name)
-        path.rmdir()
 
 
 def _not_a_trace(path: Path) -> TraceError:

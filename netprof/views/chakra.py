@@ -12,7 +12,6 @@ A file is a `GlobalMetadata` and then `Node` messages (chakra_schema.py), each w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
+    from netprof.files import Directory
     from netprof.views.reporter import Report
 
 NAME = "job"
@@ -37,7 +37,7 @@ _KINDS: Mapping[int, CommType] = {
 }
 
 
-def fill(report: Report, folder: Path) -> None:
+def fill(report: Report, folder: Directory) -> None:
     """Write a file for each rank, and the groups. Raises NetprofError, OSError."""
     message("Node")  # before anything is written
     job = job_execution(report.analysis.evidence)
@@ -46,11 +46,11 @@ def fill(report: Report, folder: Path) -> None:
             "there is no iteration that all ranks were recorded in", "record some iterations of a job that has marks"
         )
     for execution in job.executions:
-        with opened(folder / f"{NAME}.{job.ranks[execution.pid]}.et") as out:
+        with opened(folder, f"{NAME}.{job.ranks[execution.pid]}.et") as out:
             _write(out, _metadata(report.analysis, job, execution))
             for node in _nodes(job, execution, report.analysis.meta.started_ns):
                 _write(out, node)
-    with opened(folder / GROUPS) as out:
+    with opened(folder, GROUPS) as out:
         groups = {str(_group_name(number)): list(ranks) for number, ranks in job.groups.items() if ranks is not None}
         out.write(json_text(groups).encode() + b"\n")
 

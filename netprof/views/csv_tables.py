@@ -5,7 +5,6 @@ Text from outside that a spreadsheet would take for a formula gets a leading apo
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,15 +15,16 @@ from netprof.views.output import opened
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
+    from netprof.files import Directory
     from netprof.views.reporter import Report
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def fill(report: Report, folder: Path) -> None:
+def fill(report: Report, folder: Directory) -> None:
     """Write every table with a header. Raises OSError."""
     for name, schema, batches in every_table(report):
-        with opened(folder / f"{name}.csv") as file, pa.csv.CSVWriter(file, schema) as writer:
+        with opened(folder, f"{name}.csv") as file, pa.csv.CSVWriter(file, schema) as writer:
             for batch in batches:
                 writer.write_batch(_harmless(batch))
     write_summary(report, folder)

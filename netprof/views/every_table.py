@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from netprof.views import json_report
 from netprof.views.output import opened
 
 if TYPE_CHECKING:
+    from netprof.files import Directory
     from netprof.views.reporter import Report
 
 ROWS_AT_ONCE = 1 << 17
@@ -30,9 +30,9 @@ def every_table(report: Report) -> Iterator[tuple[str, pa.Schema, Iterator[pa.Re
         yield name, table.schema, iter(table.to_batches(ROWS_AT_ONCE))
 
 
-def write_summary(report: Report, folder: Path) -> None:
+def write_summary(report: Report, folder: Directory) -> None:
     """Write the report itself beside its tables, as `report.json`. Raises OSError."""
-    with opened(folder / "report.json") as file:
+    with opened(folder, "report.json") as file:
         json_report.write(report, file)
 
 

@@ -2,86 +2,135 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
 from netprof.errors import NetprofError, UsageError
-from netprof.trace.files import Directory, check_links, made_whole, make_folder
+from netprof.files import Directory, Place, made_whole, own_descriptor
 from netprof.views.reporter import Report, Reporter
 
 STDOUT = Path("-")
-_OPEN_FILES = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))
-"""Where links stand for files that are open; none but root makes links there."""
+_REPLACED = (None, stat.S_IFREG, stat.S_IFLNK)
+"""What a file takes the place of; devices and pipes are written to, and stay what they are."""
 
 
-def check(reporter: Reporter, target: Path, force: bool) -> None:
-    """Raise UsageError or NetprofError before any work is done where the target cannot serve."""
+class Target:
+    """Where something is written, found before any work is done and held from then on, whatever becomes of its name.
+
+    With `folder` it is a folder of files. Raises NetprofError where the way there cannot be walked.
+    """
+
+    def __init__(self, path: Path, *, folder: bool = False) -> None:
+        self.path = path
+        self._descriptor = None if folder else own_descriptor(path)
+        self._place = None
+        if path == STDOUT or self._descriptor is not None:
+            return
+        try:
+            self._place = Place(path, follow=folder)
+            self.kind = self._place.kind()
+        except OSError as error:
+            raise _cannot_write(path, error) from error
+
+    kind: int | None = None
+    """What was there, as `stat.S_IFMT` has it."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no folder with something in it."""
+        return self._place is None or bool(self._place.missing) or not self._place.folder.names()
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether the folder of a file is there, and the file is none itself."""
+        return self._place is None or (len(self._place.missing) == 1 and self.kind != stat.S_IFDIR)
+
+    def made(self) -> Directory:
+        """Return the folder, made as far as it is missing. Raises OSError, NetprofError."""
+        assert self._place is not None, "standard output is no folder"
+        return self._place.made()
+
+    @contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        """Open the file to write to, which takes its place when the block ends well. Raises NetprofError, OSError."""
+        place = self._place
+        if self.path == STDOUT:
+            with _standard_output() as out:
+                yield out
+        elif place is None or self.kind not in _REPLACED:
+            descriptor = place.folder.open_special(place.name) if place is not None else self._descriptor
+            assert descriptor is not None
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+        else:
+            with opened(place.folder, place.name) as file:
+                yield file
+
+
+def check(reporter: Reporter, path: Path, force: bool) -> Target:
+    """Return where a report is written. Raises UsageError or NetprofError, before any work, where that cannot be."""
     if reporter.folder:
-        if target == STDOUT:
+        if path == STDOUT:
             raise UsageError(f"--{reporter.name} writes several files: standard output holds one", "name a folder")
-        check_links(target)
-        if target.is_dir() and any(target.iterdir()) and not force:
-            raise NetprofError(f"{target} is not empty", "choose another folder, or replace its files with --force")
-        if target.exists() and not target.is_dir():
-            raise NetprofError(f"{target} is not a folder", "choose another one")
-    elif target != STDOUT and os.path.lexists(target) and not _is_special(target) and (not force or target.is_dir()):
-        raise NetprofError(f"{target} exists already", "choose another name, or replace it with --force")
+        target = Target(path, folder=True)
+        if target.kind not in (None, stat.S_IFDIR):
+            raise NetprofError(f"{path} is not a folder", "choose another one")
+        if not target.is_empty and not force:
+            raise NetprofError(f"{path} is not empty", "choose another folder, or replace its files with --force")
+        return target
+    target = Target(path)
+    if (target.kind in _REPLACED[1:] and not force) or target.kind == stat.S_IFDIR:
+        raise NetprofError(f"{path} exists already", "choose another name, or replace it with --force")
+    if not target.has_folder:
+        raise NetprofError(f"cannot write {path}: {os.strerror(2)}", "choose another place")
+    return target
 
 
-def check_place(target: Path) -> None:
-    """Raise UsageError where a file can certainly not be written: its folder is missing, or it is one itself."""
-    if target.is_dir() or not target.parent.is_dir():
-        raise UsageError(f"cannot write {target}: there is no such folder, or it is one", "name a file in a folder")
+def file_target(path: Path) -> Target:
+    """Return where a file is written, in place of one that is there. Raises UsageError where that can surely not be."""
+    target = Target(path)
+    if not target.has_folder:
+        raise UsageError(f"cannot write {path}: there is no such folder, or it is one", "name a file in a folder")
+    return target
 
 
-def write(reporter: Reporter, report: Report, target: Path) -> None:
+def write(reporter: Reporter, report: Report, target: Target) -> None:
     """Write a report. Raises NetprofError when the target cannot be written."""
     try:
         if reporter.folder:
-            folder = make_folder(target)  # whatever comes to stand in its place meanwhile
-            reporter.fill(report, Path("/proc/self/fd", str(folder.descriptor)))
+            reporter.fill(report, target.made())
         else:
-            with _standard_output() if target == STDOUT else opened(target) as out:
+            with target.opened() as out:
                 reporter.write(report, out)
     except BrokenPipeError:
         raise
     except OSError as error:
-        where = "standard output" if target == STDOUT else str(target)
-        raise NetprofError(f"cannot write {where}: {error.strerror}", "choose another place") from error
+        raise _cannot_write(target.path, error) from error
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file to write a report to, which takes the place of `path` when the block ends well. Raises OSError.
+@contextmanager
+def opened(folder: Directory, name: str) -> Iterator[IO[bytes]]:
+    """Open a file of a folder to write to, which takes its place when the block ends well. Raises OSError.
 
-    It is made under a name that nobody can foresee and renamed, so a link put in its place is replaced, not followed.
-    Devices, pipes and what stands for an open file (/dev/stdout) are written to, and stay what they are.
+    It is made under a name that cannot be foreseen and renamed, so a link in its place is replaced and not followed.
     """
-    if _is_special(path):
-        with open(os.open(path, os.O_WRONLY | os.O_NOCTTY), "wb") as file:
-            yield file
-        return
-    partial = f".{path.name[:40]}.{token_hex(8)}"
-    with (
-        made_whole(Directory(path.parent), path.name, partial) as descriptor,
-        open(descriptor, "wb", closefd=False) as file,
-    ):
+    partial = f".{name[:40]}.{token_hex(8)}"
+    with made_whole(folder, name, partial) as descriptor, open(descriptor, "wb", closefd=False) as file:
         yield file
 
 
-def _is_special(path: Path) -> bool:
-    """Say whether something is written to and never replaced: what exists, but is no file, no folder and no link."""
-    if path.is_symlink():
-        return path.parent in _OPEN_FILES
-    return path.exists() and not (path.is_file() or path.is_dir())
+def _cannot_write(path: Path, error: OSError) -> NetprofError:
+    where = "standard output" if path == STDOUT else str(path)
+    return NetprofError(f"cannot write {where}: {error.strerror}", "choose another place")
 
 
-@contextlib.contextmanager
+@contextmanager
 def _standard_output() -> Iterator[IO[bytes]]:
     sys.stdout.flush()
     yield sys.stdout.buffer

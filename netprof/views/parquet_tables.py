@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,14 +12,15 @@ from netprof.views.every_table import ROWS_AT_ONCE, every_table, write_summary
 from netprof.views.output import opened
 
 if TYPE_CHECKING:
+    from netprof.files import Directory
     from netprof.views.reporter import Report
 
 
-def fill(report: Report, folder: Path) -> None:
+def fill(report: Report, folder: Directory) -> None:
     """Write every table. Raises OSError."""
     for name, schema, batches in every_table(report):
         with (
-            opened(folder / f"{name}.parquet") as file,
+            opened(folder, f"{name}.parquet") as file,
             pa.parquet.ParquetWriter(file, schema, compression="zstd") as writer,
         ):
             for table in _gathered(schema, batches):

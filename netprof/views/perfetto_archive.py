@@ -10,12 +10,12 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from netprof.analysis.hosts.beside import Beside, lay_beside
+from netprof.files import unnamed_file
 from netprof.trace.kineto import copy_json, read_kineto
 from netprof.views import perfetto
 from netprof.views.safe import safe_text
@@ -91,13 +91,13 @@ def _clock(host: Host) -> str:
 
 
 def _add_host(archive: tarfile.TarFile, name: str, analysis: Analysis, host: Host) -> None:
-    with tempfile.TemporaryFile() as file:
+    with unnamed_file() as file:
         perfetto.write_analysis(analysis, file, host)
         _add_file(archive, name, file, file.tell())
 
 
 def _add_profile(archive: tarfile.TarFile, name: str, profile: Path) -> None:
-    with tempfile.TemporaryFile() as file:
+    with unnamed_file() as file:
         copy_json(profile, file)
         _add_file(archive, name, file, file.tell())
 

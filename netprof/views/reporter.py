@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
+    from netprof.files import Directory
     from netprof.trace import TraceSource
 
 
@@ -45,6 +46,6 @@ class Reporter:
         """Write a report to a stream."""
         import_module(self.module).write(report, out)
 
-    def fill(self, report: Report, folder: Path) -> None:
+    def fill(self, report: Report, folder: Directory) -> None:
         """Write a report into a folder that exists."""
         import_module(self.module).fill(report, folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from netprof.errors import NetprofError
+from netprof.files import open_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 1 << 20
@@ -23,7 +24,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by close)
+            self._file = open(open_file(path), "rb", buffering=0)  # noqa: SIM115 (closed by close)
             about = os.fstat(self._file.fileno())
         except OSError as error:
             raise NetprofError(f"cannot read the capture {path}: {error.strerror}") from error

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.errors import TraceError
+from netprof.files import read_all
 from netprof.schema import CollectiveKind, MarkKind
-from netprof.trace.files import read_all
 
 PID, TID, BACKGROUND_TID = 1, 1, 2
 """The timeline names no process: rank 0 is called process 1, its background thread 2."""

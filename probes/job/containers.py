@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from netprof.errors import TraceError
+from netprof.files import read_all
 from netprof.probes.job import procfs
-from netprof.trace.files import read_all
 
 ROOTS = (Path("/proc/1/root"), Path("/"))
 """Where the host's files are looked for."""

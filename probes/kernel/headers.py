@@ -11,13 +11,13 @@ import json
 import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from netprof.errors import NotPermittedError
+from netprof.files import unnamed_file
 from netprof.probes.kernel.elf import section_bytes
 from netprof.probes.kernel.types import KERNEL_BTF
 
@@ -91,10 +91,10 @@ def described_by_headers(programs: Path) -> Iterator[Path]:
             before = answers[place.root, place.parent] if place.parent else 0
             answer = (answer - before) | place.bits << 24
         struct.pack_into("<I", types, place.at, answer)
-    with tempfile.NamedTemporaryFile(prefix="netprof-types-") as written:
+    with unnamed_file() as written:
         written.write(types)
         written.flush()
-        yield Path(written.name)
+        yield Path(f"/proc/self/fd/{written.fileno()}")
 
 
 def _ask(places: list[_Place]) -> list[int]:

@@ -12,6 +12,7 @@ from netprof.errors import NetprofError
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kineto import fabric
 
+_ENDS_WITHIN_S = 0.5
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid, as the kernel says them
 
 OnQuestion = Callable[[int], bytes | None]
@@ -34,7 +35,7 @@ class Desk:
     def close(self) -> None:
         """Answer nobody any more."""
         self._stop.set()
-        self._thread.join()
+        self._thread.join(_ENDS_WITHIN_S)
         self._socket.close()
 
     def _answer_all(self) -> None:

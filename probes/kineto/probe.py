@@ -22,7 +22,7 @@ from netprof.trace.profiled import profiled_rows
 from netprof.units import duration
 
 _NO = ("", "0", "false")
-_LONGEST_S = 10.0
+_LONGEST_S = 2.0
 """How long the end of a recording waits for profiles that were asked for and are not written yet."""
 _LOOK_S = 0.2
 _SET_NS, _SLEWED = 2_000_000, 0.001
@@ -87,6 +87,9 @@ class KinetoProbe(Probe):
         self._asked[pid] = Clock.now()
         try:
             self._folders[pid] = ProfileFolder(pid)
+        except NetprofError as error:
+            self._skip(error.message, error.hint)
+            return None
         except OSError as error:
             self._skip(f"process {pid} has no place to write a profile to: {error.strerror}")
             return None

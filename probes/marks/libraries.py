@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from netprof.errors import NetprofError
 from netprof.probes.frameworks.table import file_names
+from netprof.probes.kernel.mounts import may_hang
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 
 _MAPPING = re.compile(
@@ -84,7 +85,13 @@ def matches(mapping: Mapping, pattern: str) -> bool:
 
 
 def open_library(pid: int, mapping: Mapping) -> Library:
-    """Open the file behind a mapping. Raises NetprofError if it cannot be had."""
+    """Open the file behind a mapping. Raises NetprofError if it cannot be had, or lies where nothing may answer."""
+    if may_hang(pid, mapping.device):
+        raise NetprofError(
+            f"{mapping.basename} of process {pid} lies on a file system that a user's program serves (FUSE), which may "
+            "hold the recorder up for ever",
+            "install it on a disk, or let root mount that file system on the host",
+        )
     try:
         return Library(_open_regular(f"/proc/{pid}/map_files/{mapping.address_range}"), mapping.basename)
     except OSError as error:

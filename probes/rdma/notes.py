@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from netprof.errors import TraceError
+from netprof.files import Directory, Place, made_whole
 from netprof.probes.job.procfs import read_stat
 
 _LONGEST_NOTE = 4 << 20
@@ -45,30 +47,30 @@ class Notes:
     @contextmanager
     def opened(self) -> Iterator[dict[str, Held]]:
         """Hold the notes alone, and undo afterwards what nobody holds. Raises OSError."""
-        self.path.parent.mkdir(mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        lock = os.open(self.path.with_suffix(".lock"), flags, 0o600)
+        folder = Place(self.path.parent, follow=True, own=True).made(0o700)
+        lock = folder.keep(f"{self.path.stem}.lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            held = self._read()
+            held = self._read(folder)
             for each in held.values():
                 each.holders = [holder for holder in each.holders if _lives(holder)]
             yield held
             free = {name: held.pop(name).before for name in list(held) if not held[name].holders}
             if free:
                 self.undo(free)
-            self.write(held)
+            self.write(held, folder)
         finally:
             os.close(lock)
 
-    def write(self, held: dict[str, Held]) -> None:
+    def write(self, held: dict[str, Held], folder: Directory | None = None) -> None:
         """Note what is held as of now: before it is changed, so that the next recorder undoes it if we are killed."""
-        partial = self.path.with_suffix(".partial")
+        folder = folder or Place(self.path.parent, follow=True, own=True).made(0o700)
         document = {name: {"before": each.before, "holders": each.holders} for name, each in held.items()}
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
+        with (
+            made_whole(folder, self.path.name, f"{self.path.stem}.partial", 0o600) as descriptor,
+            open(descriptor, "w", encoding="utf-8", closefd=False) as file,
+        ):
             json.dump(document, file, allow_nan=False)
-        partial.replace(self.path)
 
     def let_go(self) -> None:
         """Let go of everything that this process holds."""
@@ -83,12 +85,12 @@ class Notes:
                 with self.opened():
                     pass
 
-    def _read(self) -> dict[str, Held]:
+    def _read(self, folder: Directory) -> dict[str, Held]:
         """Read the notes; what is no note of a recorder is left out."""
         try:
-            with open(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+            with open(folder.open(self.path.name), "rb") as file:
                 document = json.loads(file.read(_LONGEST_NOTE))
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, RecursionError, TraceError):
             return {}
         entries = document.items() if isinstance(document, dict) else ()
         return {name: held for name, entry in entries if (held := self._believed(name, entry)) is not None}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from netprof.files import set_value
 from netprof.probes.rdma.notes import Held, Notes, own
 from netprof.probes.rdma.ports import number_in
 
@@ -52,13 +53,13 @@ def _lower(file: Path, to_ms: int, held: dict[str, Held], notes: Notes) -> None:
         noted.holders.append(own())
     notes.write(held)
     if before_ms > to_ms:
-        file.write_text(f"{to_ms}\n")
+        set_value(file, f"{to_ms}\n")
 
 
 def _put_back(files: dict[str, int]) -> None:
     for path, before_ms in files.items():
         with suppress(OSError):  # the device is gone, and with it what was set
-            Path(path).write_text(f"{before_ms}\n")
+            set_value(Path(path), f"{before_ms}\n")
 
 
 def _is_one(path: str, before_ms: int) -> bool:

@@ -28,6 +28,7 @@ from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.hosts.job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.errors import NetprofError
+from netprof.files import make_folder
 from netprof.session.digest import write_digests
 from netprof.session.digested import analyze_digests
 from netprof.session.live_follow import TraceSource as FollowedSource
@@ -149,8 +150,7 @@ def _tables(analysis: Analysis, reader: TraceSource) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         csv, parquet = Path(folder) / "csv", Path(folder) / "parquet"
         for place, module in ((csv, csv_tables), (parquet, parquet_tables)):
-            place.mkdir()
-            module.fill(report, place)
+            module.fill(report, make_folder(place))
         found: dict[str, Any] = {}
         for path in sorted(parquet.glob("*.parquet")):
             table = pa.parquet.read_table(path)

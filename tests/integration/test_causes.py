@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,8 @@ def played(
     return recordings[case]
 
 
-def cases(*names: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", [pytest.param(n, marks=pytest.mark.core) if n in CORE else n for n in names])
+def cases(*names: str, core: Collection[str] = ()) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", [pytest.param(n, marks=pytest.mark.core) if n in core else n for n in names])
 
 
 def waiting(played: Played) -> dict[str, Any]:
@@ -138,13 +139,13 @@ class Steps:
         return float(least / self["waited_ns"].sum()), float((own.max(0) - own).sum() / self["waited_ns"].sum())
 
 
-@cases(*CASES)
+@cases(*CASES, core=CORE)
 def test_the_verdict_is_the_injected_cause(played: Played) -> None:
     expected = played.truth["expected"]
     assert played.report["verdict_case"] == expected["verdict_case"], account(played)
 
 
-@cases(*(name for name, case in CASES.items() if case.cause and not name.startswith("stopped")))
+@cases(*(name for name, case in CASES.items() if case.cause and not name.startswith("stopped")), core=CORE)
 def test_the_largest_cause_is_the_injected_one_and_names_who_is_behind_it(played: Played) -> None:
     expected = played.truth["expected"]
     first = waiting(played)["causes"][0]

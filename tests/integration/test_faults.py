@@ -177,7 +177,6 @@ def test_interrupted(tmp_path: Path, job: TrainingJob, kill: signal.Signals) -> 
     trains_on(job)
 
 
-@pytest.mark.core
 def test_the_recorder_is_killed(tmp_path: Path, job: TrainingJob) -> None:
     trace = tmp_path / "t.netprof"
     recorder = subprocess.Popen([*NETPROF, "attach", str(job.pids[0]), "--out", str(trace)], stderr=subprocess.DEVNULL)

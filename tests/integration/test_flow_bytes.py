@@ -295,6 +295,8 @@ def test_packets_are_those_of_the_link_whatever_the_mtu(mtus: tuple[int, int]) -
         bursts = ["--bytes", "5792", "--count", "500", "--period-ms", "1", "--reply", "3000"]
         recorded, sender, receiver = transfer(lab[0].popen, lab[1].popen, lab[1].ipv4, *bursts)
     said = [(sender, sender.events("finished")[0]["flows"]), (receiver, receiver.events("closed"))]
+    again = sum(sock["tcp"]["retransmits"] for _, socks in said for sock in socks)
+    slack = 20 + 12 * again  # handshake and end; what comes twice is answered with a SACK option more
     for peer, socks in said:
         assert_exact(recorded, {"flows": socks}, peer.pid)
         for sock in socks:
@@ -306,4 +308,4 @@ def test_packets_are_those_of_the_link_whatever_the_mtu(mtus: tuple[int, int]) -
             for way, packets in ((TRANSMIT, sent), (RECEIVE, received)):
                 carried = recorded.total(flow, way) + recorded.total(flow, way, "retransmitted_bytes")
                 headers = recorded.total(flow, way, "wire_bytes") - carried
-                assert headers == pytest.approx(66 * packets, abs=20)
+                assert headers == pytest.approx(66 * packets, abs=slack)

@@ -44,8 +44,7 @@ def record_bursts(bin_ns: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarr
     return sender.events("burst"), {name: column[full].astype(np.int64) for name, column in rows.items()}, packets
 
 
-@pytest.mark.core
-@pytest.mark.parametrize("bin_ns", [1_000_000, 100_000])
+@pytest.mark.parametrize("bin_ns", [pytest.param(1_000_000, marks=pytest.mark.core), 100_000])
 def test_bursts_and_gaps_are_where_they_were(bin_ns: int) -> None:
     bursts, rows, (sent_ns, sizes) = record_bursts(bin_ns)
     assert len(bursts) == COUNT

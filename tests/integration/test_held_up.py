@@ -70,7 +70,6 @@ def test_a_recorder_that_is_stopped(busy: subprocess.Popen[bytes], tmp_path: Pat
     assert bins.wire_bytes.max() < 20 * sorted(bins.wire_bytes.tolist())[len(bins) // 2]
 
 
-@pytest.mark.core
 def test_reading_from_the_kernel_waits_for_nobody(busy: subprocess.Popen[bytes]) -> None:
     """For eight seconds the program does nothing and holds the interpreter's lock: twice what the ring has room for."""
     held_s = 8.0

@@ -143,7 +143,6 @@ def test_two_copies_of_the_library_in_one_process(trainers: list[Trainer], stub:
     assert Counter(rows) == expected
 
 
-@pytest.mark.core
 @needs_root
 @needs_gcc
 def test_a_training_rhythm_from_attach_to_report(trainers: list[Trainer], stub: Path, tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ def ranks_of(trace: Path) -> list[int]:
     return [target.rank for target in TraceReader(trace).meta.targets if target.frameworks]
 
 
-@pytest.mark.core
 @pytest.mark.skipif(not has(SSHD), reason="openssh-server is not installed")
 def test_ssh(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)

@@ -37,7 +37,6 @@ def every_output(trace: Path, folder: Path) -> list[bytes]:
     return said + [each.read_bytes() for each in written]
 
 
-@pytest.mark.core
 @pytest.mark.parametrize("options", [[], ["--no-command-line"]], ids=["redacted", "dropped"])
 def test_no_output_holds_a_secret_of_the_job(options: list[str], tmp_path: Path) -> None:
     command = [*SLEEPS[:2], SLEEPS[2].format(60), *SECRETS]

@@ -30,7 +30,6 @@ def until(ready: Path, size: int) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.core
 def test_the_others_wait_for_a_rank_that_was_stopped(tmp_path: Path) -> None:
     trace = tmp_path / "t.netprof"
     with training([subprocess.Popen] * 2, tmp_path, *SMALL) as job:

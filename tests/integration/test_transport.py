@@ -93,9 +93,8 @@ def send(near: socket.socket, far: socket.socket, reading: threading.Event, amou
     return threads[0]
 
 
-@pytest.mark.core
 @pytest.mark.parametrize("known_before", [True, False], ids=["before the attach", "after it"])
-@pytest.mark.parametrize("how", ["rwnd", "sndbuf", "neither"])
+@pytest.mark.parametrize("how", [pytest.param("rwnd", marks=pytest.mark.core), "sndbuf", "neither"])
 def test_the_clocks_are_the_sockets_own(connect: Callable[[str], Pair], how: str, known_before: bool) -> None:
     with FlowProbe(1_000_000) as probe:
         probe.targets.add(os.getpid())

@@ -44,6 +44,7 @@ def test_every_table_is_a_frame_with_the_columns_of_the_csv_file(run: Recording,
         assert name in dir(run)
 
 
+@pytest.mark.slow
 def test_frames_hold_what_was_recorded_and_concluded(run: Recording) -> None:
     assert len(run.iterations) == 20
     assert run.iteration_summary["exposed_communication_s"].median() == pytest.approx(0.098, abs=1e-5)
@@ -85,6 +86,7 @@ def test_importing_netprof_imports_nothing_large(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_documentation_run(
     run: Recording, checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,7 @@ def examined(prefix: Sequence[str] = (), *arguments: str) -> dict[str, dict[str,
     return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
+@pytest.mark.slow
 @ROOT
 @pytest.mark.parametrize(
     ("prefix", "missing"),
@@ -87,11 +88,13 @@ def test_a_user_without_the_rights_gets_exit_code_3_and_their_names(prefix: Sequ
     assert hint
 
 
+@pytest.mark.slow
 @ROOT
 def test_capabilities_suffice_without_being_all_of_root() -> None:
     assert run(REQUIRE, without("sys_admin", "sys_ptrace", "net_admin", "sys_resource")).returncode == 0
 
 
+@pytest.mark.slow
 @ROOT
 def test_root_of_a_user_namespace_is_told_apart() -> None:
     done = run(REQUIRE, ("unshare", "--user", "--map-root-user"))
@@ -99,12 +102,14 @@ def test_root_of_a_user_namespace_is_told_apart() -> None:
     assert "user namespace" in done.stdout
 
 
+@pytest.mark.slow
 @ROOT
 def test_a_pid_namespace_is_no_hindrance() -> None:
     done = run(REQUIRE, ("unshare", "--pid", "--fork", "--mount-proc"))
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 @ROOT
 def test_where_proc_is_of_another_pid_namespace_nothing_is_recorded() -> None:
     done = run(REQUIRE, ("unshare", "--pid", "--fork"))
@@ -131,6 +136,7 @@ def test_what_a_kernel_is_called_does_not_matter(release: str, monkeypatch: pyte
     require_recording()
 
 
+@pytest.mark.slow
 @ROOT
 def test_a_kernel_that_lacks_something_is_refused_in_one_line_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     needed, wanted, there = (Feature(name, "", "test", name == "storage") for name in ("storage", "cookies", "rings"))
@@ -143,6 +149,7 @@ def test_a_kernel_that_lacks_something_is_refused_in_one_line_that_names_it(monk
     assert [checks[name] for name in ("storage", "cookies", "rings")] == [Status.BLOCKED, Status.LIMITED, Status.OK]
 
 
+@pytest.mark.slow
 @ROOT
 def test_everything_is_allowed_here() -> None:
     checks = examine()
@@ -155,6 +162,7 @@ def test_everything_is_allowed_here() -> None:
     assert not [check for check in checks if check.prevents and not check.remedy]
 
 
+@pytest.mark.slow
 @ROOT
 def test_every_probe_of_a_recording_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(NicProbe):

@@ -65,6 +65,7 @@ def test_stages_and_sizes(tmp_path: Path) -> None:
     assert horovod_transfers(marks).bytes.tolist() == [4136, 4136]
 
 
+@pytest.mark.slow
 def test_a_timeline_cut_at_any_byte_gives_what_came_before(tmp_path: Path) -> None:
     whole = write(tmp_path / "t.json", step(1000) + step(2000)).read_text()
     counts = []

@@ -50,6 +50,7 @@ def run(
     return int(done.ret), done.stdout.str(), done.parseoutcomes()
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_once_on_a_disturbed_machine_is_tried_again_with_its_fixtures(pytester) -> None:
     code, output, outcomes = run(pytester, away=DISTURBED, test_a=FLAKY.format(mark=TIMING, passes_at=2))
     assert (code, outcomes) == (0, {"rerun": 1, "passed": 1})
@@ -73,6 +74,7 @@ def test_a_test_that_does_not_rest_on_time_is_not_tried_again(pytester) -> None:
     assert (code, outcomes) == (1, {"failed": 1})
 
 
+@pytest.mark.slow
 def test_more_than_three_retries_fail_the_run(pytester) -> None:
     files = {f"test_{letter}": FLAKY.format(mark=TIMING, passes_at=2) for letter in "abcd"}
     code, output, outcomes = run(pytester, away=DISTURBED, **files)

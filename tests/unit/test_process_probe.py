@@ -55,6 +55,7 @@ def wait_for_state(pid: int, states: str) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_process_is_seen_running_writing_and_stopped(busy: subprocess.Popen[str]) -> None:
     probe = ProcessProbe(SeriesRows("process", count()))
     rows: list[tuple[int, int, int]] = []

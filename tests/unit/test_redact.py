@@ -47,6 +47,12 @@ HIDDEN = [
     ["sh", "-c", f"TOKEN=$(echo {CANARY}) python train.py"],
     ["sh", "-c", f"TOKEN=`echo {CANARY}` python train.py"],
     ["curl", "-u", f"user:{CANARY}"],
+    ["mysql", "-p", CANARY],
+    ["sh", "-c", f"mysql -p {CANARY} -e x"],
+    ["sh", "-c", f"mysql -p{CANARY}; true"],
+    ["mysql", f"-p{CANARY}"],
+    ["sshpass", f"-pt{CANARY}", "ssh"],
+    ["x", f"-p={CANARY}"],
 ]
 
 

@@ -172,6 +172,7 @@ def test_looking_for_sockets_does_not_slow_the_sampling_of_those_that_are_known(
         assert probe._samples.cost_ns < 5_000_000, "a look takes three times as long"
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(1, 10**5), st.integers(1, 10**4), st.integers(0, 1 << 60))
 def test_what_is_split_adds_up_and_lies_in_its_bins(begin_ns: int, lasts_ns: int, bin_ns: int, amount: int) -> None:
     end_ns = begin_ns + lasts_ns - 1

@@ -113,7 +113,7 @@ def test_files_have_the_mode_that_the_umask_allows(umask: str, mode: int, trace:
     words = f"--html {tmp_path}/x.html --csv {tmp_path}/csv"
     assert shell(f"umask {umask}; netprof report {trace} {words}").returncode == 0
     assert shell(f"umask {umask}; netprof whatif {trace} --csv {tmp_path}/w.csv").returncode == 0
-    make = "from synthetic import *; import sys; Job().fill().write(Path(sys.argv[1]))"
+    make = "from support.synthetic import *; import sys; Job().fill().write(Path(sys.argv[1]))"
     assert shell(f"umask {umask}; {sys.executable} -c '{make}' {tmp_path}/t").returncode == 0
     files = [each for each in tmp_path.rglob("*") if each.is_file()]
     assert len(files) > 10

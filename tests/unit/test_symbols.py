@@ -235,6 +235,7 @@ def test_headers_that_name_a_section_that_is_not_there(library: Path, tmp_path: 
             find(path, "only_local")
 
 
+@pytest.mark.slow
 @needs_gcc
 @settings(examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

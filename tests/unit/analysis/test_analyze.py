@@ -20,6 +20,7 @@ from support.synthetic import (
     WIRE_TO,
     Job,
     K,
+    trace_of,
 )
 
 from netprof.analysis import analyze
@@ -65,7 +66,7 @@ def test_iterations_and_phases(analyzed):
 
 
 def test_the_scaling_factor_against_a_single_worker(tmp_path):
-    reader = TraceReader(Job().fill().write(tmp_path / "t"))
+    reader = TraceReader(trace_of())
     scaling = analyze(reader, baseline_s=0.15).of(SCALING)
     assert scaling is not None
     assert scaling.factor == pytest.approx(0.75)
@@ -142,6 +143,7 @@ def test_all_reduce_bandwidths(analyzed):
     assert found.wire_bytes_per_iteration == BUSY_BINS * BYTES_PER_BIN
 
 
+@pytest.mark.slow
 def test_the_factor_of_four_ranks(analyzed):
     found = analyzed(Job(ranks=4, world_size=4).fill()).of(COLLECTIVES).summary
     assert found.bus_bandwidth_bps == pytest.approx(1.5 * found.algorithm_bandwidth_bps)
@@ -170,6 +172,7 @@ def test_flows(analyzed):
     assert properties.completion == pytest.approx(BUSY_BINS * MS / (BUCKETS[1][2] - BUCKETS[0][1]))
 
 
+@pytest.mark.slow
 def test_flows_are_held_against_each_collective_too(analyzed, tmp_path):
     job = Job(iterations=10).fill()
     job.wire = [r for r in job.wire if r[0] == 1 or (r[2] - START_NS) % ITERATION_NS >= WIRE_FROM + 20 * MS]
@@ -427,7 +430,7 @@ def test_a_bin_width_of_nothing_is_damage(tmp_path):
 
 
 def test_a_trace_without_a_tcp_table(tmp_path):
-    path = Job().fill().write(tmp_path / "t")
+    path = trace_of()
     (path / "tcp.arrows").unlink()
     assert all(flow.tcp is None for flow in analyze(TraceReader(path)).of(FLOWS))
 

@@ -110,6 +110,7 @@ def test_without_iterations_idle_time_has_no_cause(tmp_path: Path) -> None:
     assert spans[UNEXPLAINED.name].total_ns == analysis.of(LINKS)[0].idle.total_ns > 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=12), st.lists(st.integers(-5, 105)))
 def test_covered_until_counts_every_nanosecond_once(pairs: list[tuple[int, int]], instants: list[int]) -> None:
     edges = np.array(pairs, np.int64).reshape(-1, 2)

@@ -21,6 +21,7 @@ from support.synthetic import (
     K,
     enqueued,
     launched_ahead,
+    trace_of,
     with_late_rank,
 )
 
@@ -265,7 +266,7 @@ def test_a_barrier_over_gloo_does_not_make_gpus_seen(tmp_path: Path) -> None:
 
 
 def test_what_is_seen_to_end_has_no_bounds(tmp_path: Path) -> None:
-    found = analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof")))
+    found = analyze(TraceReader(trace_of()))
     assert found.of(BOUNDS) is None
     assert found.of(WAITING) is not None
 
@@ -301,6 +302,7 @@ def test_a_step_that_was_not_seen_whole_is_left_out(tmp_path: Path) -> None:
     assert replace(found, reasons={}).is_known
 
 
+@pytest.mark.slow
 def test_a_host_that_never_waits_for_its_gpu_may_be_steps_ahead(tmp_path: Path) -> None:
     job = enqueued(last_share=0.25)
     job.changes["probes_started"] = (StartedProbe("marks:cudart"),)
@@ -317,6 +319,7 @@ def test_a_host_that_never_waits_for_its_gpu_may_be_steps_ahead(tmp_path: Path) 
     assert (waiting.steps.most_ns < 120 * MS).all()
 
 
+@pytest.mark.slow
 def test_the_pace_of_gpus_whose_host_launches_many_steps_at_once_is_the_mean(tmp_path: Path) -> None:
     job = launched_ahead(enqueued())
     analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))

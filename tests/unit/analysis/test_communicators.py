@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.synthetic import MS, START_NS, Job
+from support.synthetic import MS, START_NS, Job, trace_of
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.communicators import COMMUNICATORS
@@ -97,6 +97,6 @@ def test_ranks_that_nothing_else_tells(size: PieceSize | None, tmp_path: Path) -
 
 
 def test_without_ras_nothing_is_said(tmp_path: Path) -> None:
-    analysis = analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof")))
+    analysis = analyze(TraceReader(trace_of()))
     assert to_json(analysis)["nccl_communicators"] == []
     assert analysis.parts(COMMUNICATORS) == ()

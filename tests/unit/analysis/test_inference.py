@@ -242,6 +242,7 @@ def test_too_few_iterations(iterations):
     assert isinstance(found, NoPeriod)
 
 
+@pytest.mark.slow
 def test_confidence_falls_with_fewer_iterations_and_with_disturbance():
     def confidence(**change):
         return iterations_in(infer_from_bins(play(replace(STEADY, jitter=0.2, **change)).bins)).confidence

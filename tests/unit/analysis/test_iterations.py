@@ -195,6 +195,7 @@ def random_jobs(draw):
     return job
 
 
+@pytest.mark.slow
 @examples(200)
 @given(random_jobs(), st.randoms())
 def test_phases_add_up_exactly_whatever_is_lost_and_in_whatever_order_rows_come(job, random):

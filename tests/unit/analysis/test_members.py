@@ -131,6 +131,7 @@ def test_without_groups_all_are_of_the_whole_job():
     assert (found.seen == 2).all()
 
 
+@pytest.mark.slow
 @given(st.integers(2, 5), st.integers(1, 60), st.randoms(use_true_random=False))
 def test_any_number_of_ranks_is_one_communicator(ranks, count, random):
     at = np.cumsum([random.randint(60, 200) for _ in range(count)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.synthetic import ITERATION_NS, MS, PAYLOAD_PER_BIN, START_NS, WIRE_FROM, WIRE_TO, Job
+from support.synthetic import ITERATION_NS, MS, PAYLOAD_PER_BIN, START_NS, WIRE_FROM, WIRE_TO, Job, trace_of
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.nccl_network import NCCL_NETWORK
@@ -120,6 +120,6 @@ def test_every_view_draws_it(tmp_path: Path) -> None:
 
 
 def test_without_any_nothing_is_said(tmp_path: Path) -> None:
-    analysis = analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof")))
+    analysis = analyze(TraceReader(trace_of()))
     assert analysis.parts(NCCL_NETWORK) == ()
     assert to_json(analysis)["nccl_network"]["processes"] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from support.synthetic import BUCKET_BYTES, BUCKETS, ELEMENTS, MS, START_NS, Job
+from support.synthetic import BUCKET_BYTES, BUCKETS, ELEMENTS, MS, START_NS, Job, trace_of
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.per_iteration import bandwidth_by_size, histogram, iteration_rows, slowest
@@ -16,7 +16,7 @@ from netprof.trace import TraceReader
 
 
 def test_an_iterations_bus_bandwidth_is_over_the_time_in_which_any_all_reduce_runs(tmp_path: Path) -> None:
-    tables = analyze(TraceReader(Job(ranks=4, world_size=4).fill().write(tmp_path / "t.netprof"))).evidence
+    tables = analyze(TraceReader(trace_of(ranks=4, world_size=4))).evidence
     rows = iteration_rows(tables.iterations, tables.collectives, 101, 4)
     assert len(rows) == 10
     running_s = (BUCKETS[1][2] - BUCKETS[0][1]) / 1e9  # the two overlap
@@ -27,7 +27,7 @@ def test_an_iterations_bus_bandwidth_is_over_the_time_in_which_any_all_reduce_ru
 
 
 def test_no_bus_bandwidth_without_a_world_size(tmp_path: Path) -> None:
-    tables = analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof"))).evidence
+    tables = analyze(TraceReader(trace_of())).evidence
     assert np.isnan(iteration_rows(tables.iterations, tables.collectives, 100, None).bus_bandwidth_bps).all()
 
 
@@ -43,7 +43,7 @@ def test_the_slowest_come_first(tmp_path: Path) -> None:
 
 
 def test_bandwidth_of_each_size(tmp_path: Path) -> None:
-    tables = analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof"))).evidence
+    tables = analyze(TraceReader(trace_of())).evidence
     table = bandwidth_by_size(tables.collectives, 100, 2)
     assert table.bytes.tolist() == [4 * elements for elements in ELEMENTS]
     assert table.count.tolist() == [11, 11]
@@ -56,7 +56,7 @@ def test_bandwidth_of_each_size(tmp_path: Path) -> None:
 
 
 def test_many_sizes_share_groups_and_none_is_lost(tmp_path: Path) -> None:
-    tables = analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof"))).evidence
+    tables = analyze(TraceReader(trace_of())).evidence
     own = tables.collectives.where(tables.collectives.pid == 100)
     many = dataclasses.replace(own, bytes=1000 + np.arange(len(own)) ** 3)
     table = bandwidth_by_size(many, 100, 2, most_sizes=5)

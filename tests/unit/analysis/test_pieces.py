@@ -122,6 +122,7 @@ def test_pieces_say_what_the_whole_says(trace: Path, count: int) -> None:
     assert json.dumps(pieces.document()), "plain data"
 
 
+@pytest.mark.slow
 def test_pieces_are_few_where_rows_are_few(trace: Path) -> None:
     assert len(Pieces(TraceReader(trace))) == 1
 

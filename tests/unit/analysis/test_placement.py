@@ -55,6 +55,7 @@ def test_ranks_in_one_container_are_one_row(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_of_many_ranks_some_are_named(tmp_path: Path) -> None:
     ((who, _),) = rows(analysed(job(*[DOCKER] * 11), tmp_path))
     assert who.startswith("rank 0 (pid 7 inside), rank 1 ")

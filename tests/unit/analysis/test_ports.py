@@ -233,6 +233,7 @@ def shares(found: Analysis) -> dict[str, float]:
     return {share.cause.name: share.share for share in waiting.causes}
 
 
+@pytest.mark.slow
 def test_a_port_gives_what_packets_would(tmp_path: Path) -> None:
     by_packet = analysis_of(Job(rate_bps=10e9).fill(), tmp_path / "a")
     by_port = analysis_of(port_job(10e9), tmp_path / "b")

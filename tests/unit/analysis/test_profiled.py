@@ -92,6 +92,7 @@ def test_what_is_no_profile_is_refused(text: str, tmp_path: Path) -> None:
         profiled_rows(read_kineto(tmp_path / "p.json"), 100, CLOCK)
 
 
+@pytest.mark.slow
 def test_bounds_become_numbers_where_a_profile_saw_the_step(tmp_path: Path) -> None:
     trace = enqueued().write(tmp_path / "t.netprof")
     profile = write(tmp_path / "p.json", on_gpu(range(3, 7)))

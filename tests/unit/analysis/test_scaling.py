@@ -26,6 +26,7 @@ def late(job: Job, pid: int, by_ns: int) -> Job:
     return job
 
 
+@pytest.mark.slow
 def test_the_rank_that_computes_most_sets_the_pace(tmp_path: Path) -> None:
     job = late(Job(ranks=4, world_size=4).fill(), 102, 40 * MS)
     found = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(SCALING)
@@ -35,6 +36,7 @@ def test_the_rank_that_computes_most_sets_the_pace(tmp_path: Path) -> None:
     assert found.straggler_share == pytest.approx((most - (3 * usual + most) / 4) / ITERATION_NS)
 
 
+@pytest.mark.slow
 def test_ranks_are_compared_in_the_same_steps(tmp_path: Path) -> None:
     """Every other step, from wait to wait, is of the typical length, and rank 1 computes more in those, else rank 0."""
     job, at = Job(iterations=41), START_NS
@@ -80,6 +82,7 @@ def test_ranks_with_nothing_in_common_count_by_themselves(tmp_path: Path) -> Non
     assert found.estimate == pytest.approx(1 - (DONE - WAIT) / ITERATION_NS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longer_ms", [14, 100, 700])
 def test_ranks_that_do_not_keep_step_have_a_factor_each(tmp_path: Path, longer_ms: int) -> None:
     """Ranks 1 and 3 train by themselves, and their iterations last longer."""
@@ -176,12 +179,14 @@ def test_a_baseline_in_seconds_or_from_a_trace_of_one_worker(four: Path, tmp_pat
     assert without["scaling_factor"] == without["scaling_factor_estimate"] == pytest.approx(0.51)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("baseline", "is_told"), [("200ms", False), ("220ms", True)])
 def test_a_baseline_that_is_slower_than_the_job_is_told_of(four: Path, baseline: str, is_told: bool) -> None:
     notes = json.loads(report(four, "--json", "--baseline", baseline)[1])["notes"]
     assert any("is no baseline of the same work" in note for note in notes) == is_told
 
 
+@pytest.mark.slow
 def test_a_baseline_that_is_none_says_why(four: Path, tmp_path: Path) -> None:
     empty = Job(iterations=1, ranks=1, world_size=1).write(tmp_path / "empty.netprof")
     for baseline, says in (

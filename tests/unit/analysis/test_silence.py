@@ -161,6 +161,7 @@ def test_bytes_until_and_in_any_time_are_those_of_a_lane_without_gaps(table: lis
     assert evenly.tolist() == pytest.approx([dense.evenly_until(at) for at in at_ns], rel=1e-12)
 
 
+@pytest.mark.slow
 @given(lanes, st.sampled_from([1e7, 1e9, 1e11]))
 def test_what_is_served_and_kept_up_is_that_of_a_lane_without_gaps(table: list[Row], rate: float) -> None:
     lane, dense = lane_of(table), Dense(table)
@@ -192,6 +193,7 @@ def test_cells_and_strips_are_those_of_a_lane_without_gaps(table: list[Row], fac
     assert seen.peak_bps == pytest.approx(cells.max(axis=1) * 8e9 / MS)
 
 
+@pytest.mark.slow
 @given(lanes, st.sampled_from(BUSY_SHARES), st.booleans())
 def test_bursts_are_those_of_a_lane_without_gaps(table: list[Row], share: float, has_background: bool) -> None:
     if has_background:
@@ -207,6 +209,7 @@ def test_bursts_are_those_of_a_lane_without_gaps(table: list[Row], share: float,
     assert found.moved.tolist() == pytest.approx(expected.moved.tolist(), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(lanes, instants)
 def test_what_follows_a_launch_is_that_of_a_lane_without_gaps(table: list[Row], at_ns: list[int]) -> None:
     dense, launches = Dense(table), sorted(set(at_ns))
@@ -222,6 +225,7 @@ def test_what_follows_a_launch_is_that_of_a_lane_without_gaps(table: list[Row], 
             assert last[row] == (dense.first_bin + held[-1]) * MS + dense.last[held[-1]]
 
 
+@pytest.mark.slow
 @given(lanes, lanes)
 def test_activity_is_that_of_bins_with_payload_new_or_again(sent: list[Row], received: list[Row]) -> None:
     found = activity([lane_of(sent), None, lane_of(received)])
@@ -250,6 +254,7 @@ def test_new_bytes_in_tenths_of_a_second_until_now_are_those_of_a_lane_without_g
     assert found.tolist() == expected
 
 
+@pytest.mark.slow
 @given(st.lists(lanes, min_size=1, max_size=4))
 def test_lanes_put_together_are_one_lane_of_all_rows(tables: list[list[Row]]) -> None:
     whole = lane_of([row for table in tables for row in table])
@@ -260,6 +265,7 @@ def test_lanes_put_together_are_one_lane_of_all_rows(tables: list[list[Row]]) ->
         assert getattr(both, name).tolist() == getattr(whole, name).tolist(), name
 
 
+@pytest.mark.slow
 @given(lanes, st.integers(1, 6), st.randoms(), st.booleans())
 def test_batches_in_any_order_give_the_same_however_often_one_asks(
     table: list[Row], batches: int, random: Any, asks: bool

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, trace_of, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import LATE_RANK
@@ -153,6 +153,7 @@ def late_job(path: Path, iterations: int = 40, since: int = 0) -> Path:
     return with_late_rank(Job(ranks=4, world_size=4, iterations=iterations).fill(), 2, 45 * MS, since).write(path)
 
 
+@pytest.mark.slow
 def test_a_late_rank_is_named_in_the_report_with_what_it_did(tmp_path: Path) -> None:
     analysis = analyze(TraceReader(late_job(tmp_path / "t")))
     finding = analysis.of(STRAGGLERS)
@@ -166,10 +167,9 @@ def test_a_late_rank_is_named_in_the_report_with_what_it_did(tmp_path: Path) -> 
     assert "rank 2 holds the others up" in str(analysis.parts(STRAGGLERS)[0].bodies[1].rows[0][1])
 
 
+@pytest.mark.slow
 def test_nobody_is_named_where_all_do_the_same(tmp_path: Path) -> None:
-    finding = analyze(TraceReader(Job(ranks=4, world_size=4, iterations=40).fill().write(tmp_path / "t"))).of(
-        STRAGGLERS
-    )
+    finding = analyze(TraceReader(trace_of(ranks=4, world_size=4, iterations=40))).of(STRAGGLERS)
     assert finding is not None
     assert not finding.stragglers
 
@@ -185,6 +185,7 @@ def test_a_recording_in_pieces_tells_the_same(tmp_path: Path) -> None:
     assert [each.first for each in whole.stragglers] == [30]
 
 
+@pytest.mark.slow
 def test_who_came_last_is_a_table(tmp_path: Path) -> None:
     table = result_table(analyze(TraceReader(late_job(tmp_path / "t"))), "arrivals")
     assert set(table["rank"].tolist()) == {2}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.synthetic import BACKWARD, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
+from support.synthetic import BACKWARD, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns, trace_of
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import find_iterations
@@ -93,9 +93,10 @@ def test_other_ways_to_wait(kinds: list[tuple[int, int]], since: int, in_wait: b
     assert find_unfinished(marks, find_iterations(marks).iterations, START_NS + 5 * S) == {}, "nothing typical is known"
 
 
+@pytest.mark.slow
 def test_a_whole_recording_says_it(tmp_path: Path) -> None:
     job = cut(Job(iterations=30).fill(), LAST + WAIT + MS)
     stalled = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence.unfinished
     assert {pid: each.in_wait for pid, each in stalled.items()} == {100: True, 101: True}
-    running = analyze(TraceReader(Job(iterations=30).fill().write(tmp_path / "u.netprof"))).evidence.unfinished
+    running = analyze(TraceReader(trace_of(iterations=30))).evidence.unfinished
     assert running == {}

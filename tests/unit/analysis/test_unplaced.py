@@ -50,6 +50,7 @@ def recorded(path: Path, *, held_up: bool, rate_bps: float = RATE_BPS) -> Analys
     return analyze(TraceReader(path))
 
 
+@pytest.mark.slow
 def test_all_bytes_count_and_none_of_the_time_is_idle(tmp_path: Path) -> None:
     whole, held = (recorded(tmp_path / f"{held}.netprof", held_up=held) for held in (False, True))
     before, after = (analysis.document()["links"][0] for analysis in (whole, held))
@@ -71,12 +72,14 @@ def test_a_few_bytes_at_unknown_times_leave_no_time_that_is_known_to_be_idle(tmp
     assert link["idle_tx_total_s"] == pytest.approx(link["window_s"] - link["unknown_tx_s"], rel=0.01)
 
 
+@pytest.mark.slow
 def test_no_rate_that_never_was(tmp_path: Path) -> None:
     lanes = [recorded(tmp_path / f"{held}.netprof", held_up=held).evidence.links.lanes for held in (False, True)]
     most = [int(bins.wire_bytes.max()) for each in lanes if (bins := each.of_link(LINK, TRANSMIT)) is not None]
     assert most[1] == most[0]
 
 
+@pytest.mark.slow
 def test_what_a_rank_waits_for_then_is_not_known(tmp_path: Path) -> None:
     """Whether the link was full, or what else it was, nobody can say; how long everybody waited is known."""
     whole, held = (recorded(tmp_path / f"{held}.netprof", held_up=held).document()["waiting"] for held in (False, True))

@@ -147,6 +147,7 @@ def test_lengths_come_from_the_headers_of_packets_that_are_cut(frames: list[Pack
         }
 
 
+@pytest.mark.slow
 @examples(40)
 @given(network(st.one_of(tcp(), rdma())), st.sampled_from([RAW, COOKED, COOKED2]))
 def test_other_links(packet: Packet, link_type: int) -> None:

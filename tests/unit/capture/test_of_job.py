@@ -176,6 +176,7 @@ def rewritten(trace: Path, table: str, change: Callable[[pd.DataFrame], pd.DataF
         out.write_table(pa.Table.from_pandas(change(whole.to_pandas()), whole.schema, preserve_index=False))
 
 
+@pytest.mark.slow
 def test_bytes_that_the_recording_lacks_are_the_capture_s_up_to_its_edges(tmp_path: Path) -> None:
     """Of the bins that both saw whole the capture's bytes are taken, of all others those that were recorded."""
     path = write(tmp_path / "a.pcap", [packet(number) for number in range(100)])
@@ -198,6 +199,7 @@ def test_bytes_that_the_recording_lacks_are_the_capture_s_up_to_its_edges(tmp_pa
     assert found == expected.sort_values(key)[[*key, "payload_bytes"]].to_numpy().tolist()
 
 
+@pytest.mark.slow
 def test_queue_pairs_at_an_address_of_several_processes_are_of_none(tmp_path: Path) -> None:
     tcp = [packet(number, 80 + number % 2) for number in range(60)]
     trace = recording(write(tmp_path / "t.pcap", tcp), tmp_path / "t")
@@ -216,6 +218,7 @@ def test_an_address_that_is_only_named_is_the_one_process_s(pids: tuple[int, ...
     assert found == {"netns": netns, "device": "10.0.9.9", "pid": pid, "rank": 3 if pid else UNKNOWN_RANK}
 
 
+@pytest.mark.slow
 def test_of_many_addresses_that_are_not_the_job_s_four_are_named(tmp_path: Path) -> None:
     tcp = [packet(number) for number in range(30)]
     trace = recording(write(tmp_path / "t.pcap", tcp), tmp_path / "t")
@@ -224,6 +227,7 @@ def test_of_many_addresses_that_are_not_the_job_s_four_are_named(tmp_path: Path)
     assert any(note.endswith("(10.0.0.2, 10.0.9.1, 10.0.9.2, 10.0.9.3)") for note in both.meta.warnings)
 
 
+@pytest.mark.slow
 def test_how_well_the_clocks_agree_is_said(tmp_path: Path) -> None:
     """In the capture some packets pass up to 80 µs later than in the recording."""
     packets = [packet(number) for number in range(100)]

@@ -119,6 +119,7 @@ def test_a_mirror_of_both_ways_on_one_device(later_us: int, block_bytes: int, tm
     assert sent(write(tmp_path / "a.pcapng", mirrored), block_bytes) == (ALONE, 22)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", SIZES)
 @pytest.mark.parametrize("version", [IP, IPv6])
 def test_where_the_identifier_says_nothing_it_must_be_the_same_moment(
@@ -140,6 +141,7 @@ def test_what_is_sent_again_at_once_is_no_copy(block_bytes: int, tmp_path: Path)
     assert sent(path, block_bytes) == (MOVED, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", SIZES)
 def test_a_mirror_of_roce(block_bytes: int, tmp_path: Path) -> None:
     """Acknowledgements, which no number tells apart, are twice there too."""
@@ -163,6 +165,7 @@ def test_a_flow_that_moves_to_another_device_goes_on_there(block_bytes: int, tmp
     assert sent(write(tmp_path / "a.pcapng", moved), block_bytes) == (MOVED, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", SIZES)
 def test_a_second_section_goes_on_with_the_same_device(block_bytes: int, tmp_path: Path) -> None:
     packets = conversation()
@@ -204,6 +207,7 @@ def test_networks_tell_connections_apart(block_bytes: int, tmp_path: Path) -> No
         assert sent(path, block_bytes) == (TWO, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", SIZES)
 @pytest.mark.parametrize("device", ["eth0", "eth1"])
 @pytest.mark.parametrize("under", [OUTER, LINK / Dot1Q(vlan=5), LINK / Dot1Q(vlan=0, prio=3)])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.synthetic import ITERATION_NS, Job, enqueued, launched_ahead
+from support.synthetic import ITERATION_NS, Job, enqueued, launched_ahead, trace_of
 
 from netprof.analysis.compare.difference import LESS, MORE, SAME, UNSURE, Difference, compare
 from netprof.analysis.compare.run import Run, read_run
@@ -107,6 +107,7 @@ def test_a_share_of_nothing_is_unknown() -> None:
     assert change.verdict == SAME
 
 
+@pytest.mark.slow
 def test_a_rank_that_changed_alone_is_named() -> None:
     after = run(2, 4)
     slow = {name: each.copy() for name, each in after.values.items()}
@@ -142,7 +143,7 @@ def test_a_slightly_slower_link_is_only_noted() -> None:
 
 
 def test_a_recording_is_read_as_its_iterations(tmp_path: Path) -> None:
-    found = read_run(TraceReader(Job(iterations=12).fill().write(tmp_path / "t.netprof")))
+    found = read_run(TraceReader(trace_of(iterations=12)))
     assert found.iterations == 12
     assert found.ranks == (0, 1)
     np.testing.assert_allclose(found.values["iteration"], 0.2)
@@ -157,7 +158,7 @@ def test_a_recording_is_read_as_its_iterations(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_long_recording_is_read_in_pieces_as_it_is_at_once(tmp_path: Path) -> None:
-    path = Job(iterations=40).fill().write(tmp_path / "t.netprof")
+    path = trace_of(iterations=40)
     whole = read_run(TraceReader(path))
     pieces = read_run(TraceReader(path), size=PieceSize(rows=400, at_once=400, shortest_ns=1))
     assert whole.values.keys() == pieces.values.keys()
@@ -181,9 +182,10 @@ def test_launches_of_a_host_ahead_tell_no_times_where_bytes_do_not_either(tmp_pa
 
 def test_too_few_iterations_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="only 3 whole iterations"):
-        read_run(TraceReader(Job(iterations=3).fill().write(tmp_path / "t.netprof")))
+        read_run(TraceReader(trace_of(iterations=3)))
 
 
+@pytest.mark.slow
 def test_a_job_without_marks_is_compared_by_inferred_iterations(tmp_path: Path) -> None:
     job = Job(iterations=40).fill()
     job.marks = []
@@ -196,9 +198,4 @@ def test_a_job_without_marks_is_compared_by_inferred_iterations(tmp_path: Path) 
     difference = compare(found, found)
     assert set(verdicts(difference).values()) == {SAME}
     assert any("inferred" in note for note in difference.notes)
-    assert (
-        "inferred"
-        in compare(
-            found, read_run(TraceReader(Job(iterations=40).fill().write(tmp_path / "m.netprof")))
-        ).not_comparable[0]
-    )
+    assert "inferred" in compare(found, read_run(TraceReader(trace_of(iterations=40)))).not_comparable[0]

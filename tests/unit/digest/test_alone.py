@@ -120,6 +120,7 @@ def test_a_link_of_one_host_holds_the_ranks_of_all(hosts, tmp_path):
     assert [each["ranks"] for each in found["stragglers"] if each["kind"] == "link"] == [[1]]
 
 
+@pytest.mark.slow
 def test_of_a_single_link_nobody_knows_whether_others_have_room(hosts, tmp_path):
     traces = hosts(Job(ranks=3, world_size=3, iterations=30).fill())[:1]
     found, whole = digested(traces, tmp_path / "digests"), of_traces(traces)

@@ -52,6 +52,7 @@ def bounds(found: dict[str, Any]) -> dict[str, Any]:
     return its | {"causes": causes, "by_rank": [{**each, "pid": None} for each in its["by_rank"]]}
 
 
+@pytest.mark.slow
 def test_the_ends_are_hidden(hosts: list[Path]) -> None:
     found = of_traces(hosts)
     assert found["waiting"] is None

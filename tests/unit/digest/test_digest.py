@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from shifted_clock import shift
-from support.synthetic import MS, Job, with_late_rank
+from support.synthetic import MS, Job, trace_of, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
@@ -62,6 +62,7 @@ def test_where_digests_cannot_be_written_the_option_is_named(traces: list[Path],
     assert caught.value.hint == "choose another place with --digest"
 
 
+@pytest.mark.slow
 def test_hosts_whose_names_make_one_folder_are_refused(traces: list[Path], tmp_path: Path) -> None:
     for number, name in enumerate(("a b", "a/b")):
         shutil.copytree(traces[number], tmp_path / f"{number}.netprof")
@@ -117,7 +118,7 @@ def test_so_does_that_of_a_long_recording_in_pieces(tmp_path):
 
 
 def test_one_rank_without_anybody_to_wait_for(tmp_path):
-    analysis = analyzed([Job(ranks=1, world_size=1).fill().write(tmp_path / "one.netprof")])
+    analysis = analyzed([trace_of(ranks=1, world_size=1)])
     write_digests(analysis, tmp_path, "job")
     found = document(analyze_digests(digests_in(tmp_path)))
     same_as_traces(found, document(analysis))
@@ -200,6 +201,7 @@ def test_it_is_small_and_other_programs_read_it(traces, tmp_path):
     assert pyarrow.parquet.read_table(host / "link_seconds.parquet").num_rows > 0
 
 
+@pytest.mark.slow
 def test_digests_are_not_overwritten_unless_they_may_be(traces, tmp_path):
     analysis = analyzed(traces[:2])
     write_digests(analysis, tmp_path, "job")
@@ -375,6 +377,7 @@ def test_a_digest_that_was_not_finished_is_named(alike, tmp_path, alone):
         analyze_digests(digests_in(place / "host=h1"))
 
 
+@pytest.mark.slow
 def test_traces_in_folders_that_are_called_so_are_no_digests(alike, tmp_path):
     place = tmp_path / "job=job" / "host=h0"
     shutil.copytree(alike[0], place)

@@ -19,6 +19,7 @@ from support.synthetic import Job
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
 from netprof.errors import NetprofError, TraceError
+from netprof.files import Directory
 from netprof.session.digest import write_digests
 from netprof.session.digested import _believable, _first_reference, analyze_digests
 from netprof.trace import TraceReader
@@ -33,7 +34,6 @@ from netprof.trace.digest import (
     write_json,
     write_table,
 )
-from netprof.trace.files import Directory
 from netprof.views.json_report import to_json
 
 
@@ -56,6 +56,7 @@ def edited(path: Path, change: Any) -> None:
     path.write_text(json.dumps(document))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -99,6 +100,7 @@ def numbers(host: Path, name: str, value: int) -> pa.Array[Any]:
     return pa.array([value] * rows, pa.int64())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "column", "value"),
     [
@@ -115,6 +117,7 @@ def test_numbers_that_cannot_be_there(host, table, column, value):
     refused(host)
 
 
+@pytest.mark.slow
 def test_columns_of_another_kind_or_with_holes(host):
     rows = pyarrow.parquet.read_metadata(host / "iterations.parquet").num_rows
     replaced(host, "iterations", "begin_ns", pa.array(["x"] * rows))
@@ -123,6 +126,7 @@ def test_columns_of_another_kind_or_with_holes(host):
     refused(host)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_missing_cut_off_a_link_or_no_parquet(host, tmp_path):
     path = host / "iterations.parquet"
     data = path.read_bytes()
@@ -228,6 +232,7 @@ def test_a_large_table_may_be_a_hundred_times_its_file(
         assert len(read_table(tmp_path, "t", {"a": int})["a"]) == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "passes"), [(8 << 20, True), ((8 << 20) + 1, False)])
 def test_a_table_whose_file_is_small_may_take_64_mib_and_no_more(rows: int, passes: bool, tmp_path: Path) -> None:
     write_table(Directory(tmp_path), "t", {"a": np.full(rows, 7)}, {"a": int})

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.synthetic import Job
+from support.synthetic import trace_of
 
 from netprof.analysis.digest.digest import Digest, Held
 from netprof.analysis.digest.fits import unfit
@@ -21,9 +20,8 @@ _MOST_PIDS = 1 << 22
 
 
 @pytest.fixture(scope="module")
-def digest(tmp_path_factory: pytest.TempPathFactory) -> Digest:
-    folder: Path = tmp_path_factory.mktemp("fits")
-    found = digest_of_trace(Job(iterations=12).fill().write(folder / "t.netprof"))
+def digest() -> Digest:
+    found = digest_of_trace(trace_of(iterations=12))
     spans, ways = SpanSet(What.RESENDS, -1, -1, -1, "", 0.0, 0.0), Way(-1, "", 0)
     host = found.host
     more: dict[str, Any] = {"spans": (*host.spans, spans), "ways": (*host.ways, ways), "surely": host.waiting}

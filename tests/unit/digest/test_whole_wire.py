@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ def links(turn: Intervals, side: int, own: Intervals) -> Links:
     return Links(best, longest, own & won, NOTHING, own, NOTHING, NOTHING)
 
 
+@pytest.mark.slow
 @given(st.lists(some_times, min_size=1, max_size=4), st.data())
 def test_the_link_that_holds_everybody_up_is_that_of_the_account(full, data):
     """In each turn that which is full for longest; where that one is not, any: as `bottlenecks` has it of a trace."""

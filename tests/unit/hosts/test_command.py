@@ -80,6 +80,7 @@ def test_every_format_is_written(folder, tmp_path):
     assert "rank 1 on h1" in (tmp_path / "t.perfetto.json").read_text()
 
 
+@pytest.mark.slow
 def test_load(folder):
     run_of_two = netprof.load(folder / "h0.netprof", folder / "h1.netprof")
     assert set(run_of_two.flows["rank"]) == {0, 1}

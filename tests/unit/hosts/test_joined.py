@@ -117,6 +117,7 @@ def test_so_they_do_piece_by_piece(tmp_path):
     assert found == report([whole], size)
 
 
+@pytest.mark.slow
 def test_of_long_recordings_only_windows_are_looked_at_for_the_clocks(tmp_path, monkeypatch):
     whole = late(2, iterations=40).write(tmp_path / "whole.netprof")
     both = parts(whole, 2, offset_ns=123_456_789)
@@ -143,6 +144,7 @@ def test_processes_of_one_number_are_told_apart(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_devices_of_one_name_and_namespace_are_told_apart(tmp_path):
     whole = late(2).write(tmp_path / "whole.netprof")
     mine, its = parts(whole, 2)
@@ -178,6 +180,7 @@ def test_what_cannot_be_used_is_said_and_the_rest_is_used(tmp_path):
     assert report([mine, damaged, its, larger, again, twice]) == report([whole])
 
 
+@pytest.mark.slow
 def test_only_the_common_time_is_reported(tmp_path):
     whole = late(2, iterations=40).write(tmp_path / "whole.netprof")
     mine, its = parts(whole, 2, offset_ns=10**9)
@@ -226,6 +229,7 @@ def test_tcps_totals_are_compared_with_what_was_counted_beside_them(tmp_path):
     assert to_json(analyze(open_job(parts(whole, 2))))["reconciliation"]["beyond_report"] is False
 
 
+@pytest.mark.slow
 def test_counters_are_of_the_common_time(tmp_path):
     whole = late(2, iterations=40)
     series = [Series(0, "host", "all CPUs", "steal", "us", COUNT, "taken")]
@@ -251,6 +255,7 @@ def test_another_time_altogether_is_left_out(tmp_path):
     assert reader.meta.warnings == ("h1.netprof is left out: it was recorded at another time than the others",)
 
 
+@pytest.mark.slow
 def test_without_a_connection_the_realtime_clock_has_to_do(tmp_path):
     whole = late(2).write(tmp_path / "whole.netprof")
     mine, its = parts(whole, 2, offset_ns=10**9)
@@ -263,6 +268,7 @@ def test_without_a_connection_the_realtime_clock_has_to_do(tmp_path):
     assert any("no bytes went from h0 to h1 and back" in note for note in document["notes"])
 
 
+@pytest.mark.slow
 def test_one_host_alone(tmp_path):
     whole = late(2).write(tmp_path / "whole.netprof")
     both = parts(whole, 2)

@@ -78,6 +78,7 @@ def test_a_launcher_in_a_pod_with_a_rank_of_its_own_is_not_rank_0(start: Start, 
     assert by_pid(found)[pids["launcher"]].frameworks == ()
 
 
+@pytest.mark.slow
 def test_ranks_started_one_by_one_are_found_by_their_rendezvous(start: Start, port: int) -> None:
     mine = [start(rank(number, port))[f"rank{number}"] for number in (0, 1)]
     other_port = start(rank(0, port + 1))["rank0"]
@@ -105,6 +106,7 @@ def test_of_what_is_started_later_only_ranks_of_the_job_join(start: Start, port:
     assert training_ranks(found) == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_torchrun_starts_again_meets_elsewhere_and_is_of_the_job(start: Start, port: int) -> None:
     first, other = (
         start(
@@ -122,6 +124,7 @@ def test_a_rank_that_torchrun_starts_again_meets_elsewhere_and_is_of_the_job(sta
     assert not found & set(other.values())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 @pytest.mark.parametrize("first", [True, False])
 def test_a_second_job_at_the_same_address_in_another_network_is_another_job(
@@ -147,6 +150,7 @@ def test_a_thread_leads_to_its_process_and_to_what_it_started(start: Start) -> N
     assert [target.pid for target in find_job([thread])] == sorted(pids.values())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_a_loopback_rendezvous_means_a_job_only_within_its_namespace(start: Start, port: int) -> None:
     here = start(rank(0, port, address="127.0.0.1"))["rank0"]

@@ -18,6 +18,7 @@ from netprof.probes.job.watch import Watch
 from netprof.schema import UNKNOWN_RANK
 
 
+@pytest.mark.slow
 def test_a_watch_sees_processes_join_and_end(start: Start, port: int) -> None:
     first = start(torchrun(port))
     with Watch(find_job([first["rank0"]])) as watch:

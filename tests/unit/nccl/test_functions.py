@@ -62,6 +62,7 @@ def test_by_symbols_that_are_not_exported(stub: Callable[..., Path]) -> None:
     assert (send.call.size_bytes, send.call.request, receive.call.request, receive.call.counted) == (8, 7, 8, 2)
 
 
+@pytest.mark.slow
 def test_by_the_table_where_there_are_no_symbols(stub: Callable[..., Path]) -> None:
     with_symbols = found(stub())
     without = found(stub("-s"))

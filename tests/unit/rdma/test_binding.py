@@ -131,6 +131,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("when", "left"), [("while binding", {5: 7}), ("later", {5: 7, 6: 8})])
 def test_the_next_recorder_unbinds_what_a_killed_one_left(when: str, left: dict[int, int], tmp_path: Path) -> None:
     tests = Path(__file__).parents[2]

@@ -201,6 +201,7 @@ def test_a_port_is_gone_from_when_it_could_not_be_read(tmp_path: Path) -> None:
     assert [row["state"] for row in watched.become(port.condition(), after_ns)] == [LinkState.UP]
 
 
+@pytest.mark.slow
 def test_a_port_that_vanishes_and_comes_back_goes_on(tmp_path: Path, recorded: Callable[..., Recorded]) -> None:
     tree = Tree(tmp_path)
     port, other = tree.port("mlx5"), tree.port("mlx5")

@@ -27,13 +27,13 @@ if sys.stdin.readline():
 KILLED_AFTER_WRITING = """
 import os, signal, sys
 from pathlib import Path
-from netprof.probes.rdma.refresh import lower
-write = Path.write_text
+from netprof.probes.rdma import refresh
+write = refresh.set_value
 def write_and_die(path, text):
     write(path, text)
     os.kill(os.getpid(), signal.SIGKILL)
-Path.write_text = write_and_die
-lower([Path(sys.argv[2])], 1, Path(sys.argv[1]))
+refresh.set_value = write_and_die
+refresh.lower([Path(sys.argv[2])], 1, Path(sys.argv[1]))
 """
 
 
@@ -73,6 +73,7 @@ def test_what_is_lower_already_stays(tmp_path: Path, lifespan: Path) -> None:
     assert int(lifespan.read_text()) == 2
 
 
+@pytest.mark.slow
 def test_the_next_recorder_puts_back_what_a_killed_one_left(tmp_path: Path, lifespan: Path) -> None:
     notes = tmp_path / "notes.json"
     recorder = hold(notes, 1, lifespan)

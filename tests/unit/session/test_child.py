@@ -98,6 +98,7 @@ def test_no_command() -> None:
         Child([])
 
 
+@pytest.mark.slow
 def test_a_child_that_was_released_leaves_no_file_open() -> None:
     gc.collect()  # what other tests left open is closed before it is counted
     before = set(Path("/proc/self/fd").iterdir())

@@ -45,6 +45,7 @@ def scheduler() -> Iterator[str]:
         yield found.scheduler_address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items", [1, 2, 3, 16, 17, 70])
 def test_a_cluster_puts_together_every_item(items: int, scheduler: str) -> None:
     with workers(scheduler, items) as team:
@@ -215,12 +216,14 @@ def test_few_items_are_not_worth_a_process() -> None:
         assert few.reduce(range(5), WORK) == expected(5)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_one_line() -> None:
     with processes(2) as team, pytest.raises(NetprofError, match="was killed") as error:
         team.reduce(range(4), Work(killed, total, same))
     assert error.value.hint == "is there enough memory?"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items", [1, 2, 3, 40])
 def test_processes_put_together_every_item(items: int) -> None:
     with processes(2) as team:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from netprof.errors import NetprofError, NotPermittedError, TraceError, UsageError
+from netprof.files import Directory
 from netprof.model import Meta, Target
 from netprof.probes.job.processes import find_job
 from netprof.probes.kernel.targets import NoTargets
@@ -24,7 +25,6 @@ from netprof.session import recorder as recorder_module
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import Recorder
 from netprof.trace import TraceReader, TraceWriter
-from netprof.trace.files import Directory
 
 REFUSED = NotPermittedError("not permitted", "get the rights")
 SECOND_NS = 1_000_000_000
@@ -406,6 +406,7 @@ def test_a_probe_that_is_not_due_samples_and_only_its_last_rows_are_final(job: l
     assert Sampling.finals == [False, True]
 
 
+@pytest.mark.slow
 def test_the_job_is_looked_at_when_it_ends_and_by_itself_where_the_kernel_may_not_be_asked(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

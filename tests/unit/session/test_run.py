@@ -74,6 +74,7 @@ def test_so_it_is_told_when_the_recording_is_over(without_rights: None, tmp_path
     assert (code, outcome.meta.stop_reason) == (5, "the duration was reached")
 
 
+@pytest.mark.slow
 def test_the_job_is_told_once(without_rights: None, not_under_nohup: None, tmp_path: Path) -> None:
     traps = "".join(f"trap 'echo {name} >> {tmp_path}/told' {name}; " for name in ("TERM", "HUP"))
     script = f"{traps} kill -TERM {os.getpid()}; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; exit 6"

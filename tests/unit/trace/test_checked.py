@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.synthetic import Job
+from support.synthetic import Job, trace_of
 
 from netprof.domains import AROUND_NS, LONGEST_TEXT_BYTES, MARK_ARGUMENTS
 from netprof.errors import TraceError
@@ -111,7 +111,7 @@ def test_a_recording_has_so_many_devices(
 ) -> None:
     """A report says much of each: a damaged description of millions would take for ever."""
     monkeypatch.setattr("netprof.trace.meta._MOST_DEVICES", limit)
-    trace = Job().fill().write(tmp_path / "t")
+    trace = trace_of()
     with nullcontext() if passes else pytest.raises(TraceError, match=f"devices has 2 entries, where at most {limit}"):
         assert len(TraceReader(trace).meta.devices) == 2
 
@@ -121,7 +121,7 @@ def test_a_recording_says_so_much_of_itself(
     limit: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("netprof.trace.meta._MOST_ENTRIES", limit)
-    trace = Job().fill().write(tmp_path / "t")
+    trace = trace_of()
     described = json.loads((trace / "meta.json").read_text())
     described |= {"warnings": ["w"] * 9, "probes_started": [], "probes_skipped": [], "series": []}
     (trace / "meta.json").write_text(json.dumps(described))

@@ -48,7 +48,7 @@ def test_of_rows_of_one_span_the_order_stays() -> None:
 @pytest.mark.parametrize("edges", [63, 64, 65, 128, 1000])
 def test_there_are_no_more_files_than_may_be_open(edges: int) -> None:
     copy = SortedCopy([batch(*range(0, 10 * edges, 7))], SCHEMA, "time_ns", list(range(0, 10 * edges, 10)))
-    files = list(Path(copy._place.name).iterdir())
+    files = list(copy._place.path.iterdir())
     assert min(edges, 32) < len(files) <= 65
     every = range(0, 10 * edges, 7)
     assert times(copy.between(0, 10 * edges)) == list(every)
@@ -65,7 +65,7 @@ def test_large_batches_are_cut() -> None:
 
 def test_the_files_go_with_the_copy() -> None:
     copy = SortedCopy([batch(1)], SCHEMA, "time_ns", [0])
-    place = Path(copy._place.name)
+    place = copy._place.path
     assert place.exists()
     del copy
     assert not place.exists()

@@ -118,6 +118,7 @@ def described(path: Path, length: int) -> int:
     return place
 
 
+@pytest.mark.slow
 def test_what_is_described_at_any_length_counts_or_is_refused(tmp_path: Path) -> None:
     """Else who makes a description longer than any would have its batch unpack to as much as it likes."""
     budget, place = Budget(), described(tmp_path / "t", 16 << 20)

@@ -17,10 +17,10 @@ import pytest
 from support.synthetic import Job
 
 from netprof.errors import TraceError
+from netprof.files import Directory
 from netprof.model import Meta
 from netprof.schema import tables
 from netprof.trace import TraceReader, TraceWriter, at_work
-from netprof.trace.files import Directory
 from netprof.trace.writer import cannot_write
 
 
@@ -83,7 +83,7 @@ def test_a_link_that_takes_the_place_of_a_trace_leads_nowhere(tmp_path: Path, mo
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "meta.json").write_text("mine")
-    monkeypatch.setattr(Path, "mkdir", lambda path, **_: path.symlink_to(elsewhere))
+    monkeypatch.setattr(os, "mkdir", lambda name, mode, dir_fd: os.symlink(elsewhere, name, dir_fd=dir_fd))
     with pytest.raises(TraceError, match=r"cannot write the trace to .*: Not a directory"):
         TraceWriter(tmp_path / "t", meta())
     assert [(each.name, each.read_text()) for each in elsewhere.iterdir()] == [("meta.json", "mine")]

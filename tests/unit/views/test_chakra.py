@@ -12,6 +12,7 @@ import pytest
 from support.synthetic import BUCKET_BYTES, BUCKETS, DONE, ELEMENTS, WAIT, Job
 
 from netprof.analysis import analyze
+from netprof.files import make_folder
 from netprof.trace import TraceReader
 from netprof.views import chakra
 from netprof.views.chakra_schema import message
@@ -27,7 +28,7 @@ def written(job: Job, folder: Path) -> Path:
     reader = TraceReader(job.write(folder / "t.netprof"))
     out = folder / "out"
     out.mkdir()
-    chakra.fill(Report(analyze(reader), reader), out)
+    chakra.fill(Report(analyze(reader), reader), make_folder(out))
     return out
 
 

@@ -99,6 +99,7 @@ def test_nccl(tmp_path: Path, width: int) -> None:
     assert document["iterations"]["source"] in (None, "inferred")
 
 
+@pytest.mark.slow
 def test_a_ddp_job_needs_none_of_it(tmp_path: Path) -> None:
     text, document = report(Job().fill(), tmp_path)
     assert "Collectives by kind" not in text

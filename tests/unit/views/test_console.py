@@ -42,6 +42,7 @@ def no_marks():
     return job
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize(
     ("name", "job"),
@@ -55,6 +56,7 @@ def test_snapshot(name, job, width, tmp_path):
     assert drawn == snapshot.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 47, 60, 79, 100, 200])
 def test_no_line_is_wider_than_the_terminal(width, tmp_path):
     for index, job in enumerate((Job(ranks=4, world_size=4).fill(), one_rank())):
@@ -79,6 +81,7 @@ def test_hostile_names_stay_text(width, tmp_path):
     assert "\\x1b]0;owned\\x07[red]name[/red]\\u202egnp" in joined
 
 
+@pytest.mark.slow
 def test_losses_and_cost_are_in_every_report(tmp_path):
     for width, job in ((80, Job(ranks=0)), (81, no_marks()), (82, Job().fill())):
         drawn = text(job, tmp_path, width)
@@ -107,6 +110,7 @@ def test_devices_of_one_name_are_told_apart(tmp_path):
     assert "eth0@8" in text(job, tmp_path, 101)
 
 
+@pytest.mark.slow
 def test_only_what_is_shown_is_defined(tmp_path):
     empty = text(Job(ranks=0, iterations=0), tmp_path, 80)
     assert "Definitions" not in empty
@@ -128,6 +132,7 @@ def test_packets_that_an_interface_dropped_are_in_the_table_of_links(tmp_path):
     assert links[2].endswith(" 4")
 
 
+@pytest.mark.slow
 def test_a_utilization_that_cannot_be_is_explained(tmp_path):
     drawn = text(Job(ranks=1, rate_bps=0.2e9).fill(), tmp_path, 300)
     assert re.search(r"eth0 keeps up \d{3}\.\d % of its line rate, so 200\.0 Mbit/s \(tbf\) cannot be true", drawn)

@@ -212,6 +212,7 @@ def test_names_are_text(place: str, tmp_path: Path) -> None:
     assert "<img src=x onerror=alert(1)>\\x1b[31m\\u202e" in everything.replace("\\\\", "\\")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "job",
     [

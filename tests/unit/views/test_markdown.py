@@ -35,6 +35,7 @@ def seen(text: str) -> str:
     return shown.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&")
 
 
+@pytest.mark.slow
 def test_it_says_what_the_terminal_says_and_folds_the_rest(tmp_path: Path) -> None:
     analysis = analysed(Job().fill(), tmp_path)
     text = render(analysis)

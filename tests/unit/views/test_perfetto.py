@@ -74,6 +74,7 @@ def test_phases_fill_their_iteration_exactly(analysis: Analysis) -> None:
         assert sum(round(p["dur"] * 1000) for p in phases) == round(iteration["dur"] * 1000)
 
 
+@pytest.mark.slow
 def test_counters_hold_every_byte(analysis: Analysis) -> None:
     samples: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     for event in exported(analysis)["traceEvents"]:

@@ -72,6 +72,7 @@ def test_one_host_is_one_machine(whole: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_host_is_a_machine_with_its_own_processes_and_links(hosts: TraceSource) -> None:
     found = merged(archive(hosts))
     assert list(found) == ["h0", "h1"]
@@ -81,6 +82,7 @@ def test_every_host_is_a_machine_with_its_own_processes_and_links(hosts: TraceSo
         assert any(event["ph"] == "C" for event in found[host])
 
 
+@pytest.mark.slow
 def test_hosts_are_on_one_clock(hosts: TraceSource) -> None:
     found = merged(archive(hosts))
     bound_us = (hosts.hosts[1].clock.bound_ns or 0) / 1000 + 0.002
@@ -92,6 +94,7 @@ def test_hosts_are_on_one_clock(hosts: TraceSource) -> None:
     assert first == pytest.approx(second, abs=bound_us)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zipped", [False, True])
 def test_a_profile_lies_beside_its_rank(hosts: TraceSource, tmp_path: Path, zipped: bool) -> None:
     iteration = 3
@@ -136,11 +139,13 @@ def test_what_is_no_profile_is_refused(whole: Path, tmp_path: Path, content: byt
         archive(open_job([whole]), tmp_path / "p.json")
 
 
+@pytest.mark.slow
 def test_a_profile_of_another_job_is_refused(hosts: TraceSource, tmp_path: Path) -> None:
     with pytest.raises(NetprofError, match="is of no process"):
         archive(hosts, profile(tmp_path / "p.json", 4711, START_NS))
 
 
+@pytest.mark.slow
 def test_a_profile_from_a_container_names_the_pid_inside(whole: Path, tmp_path: Path) -> None:
     """Two hosts, each with the job's process as number 1 of a container; only one of them as number 17 as well."""
     for rank, inner_pid in ((0, 1), (1, 17)):

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.synthetic import Job
+from support.synthetic import Job, trace_of
 
 from netprof.views.printed import Unpadded
 
@@ -51,7 +51,7 @@ def test_blanks_are_dropped_wherever_writes_end() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_a_terminal_without_utf_8_shows_what_it_can(encoding: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "netprof", "report", str(Job().fill().write(tmp_path / "t"))]
+    command = [sys.executable, "-m", "netprof", "report", str(trace_of())]
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run(command, capture_output=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -61,7 +61,7 @@ def test_a_terminal_without_utf_8_shows_what_it_can(encoding: str, tmp_path: Pat
 
 @pytest.mark.slow
 def test_no_columns_are_none(tmp_path: Path) -> None:
-    path = Job().fill().write(tmp_path / "t")
+    path = trace_of()
     assert piped(path, COLUMNS="0") == piped(path)
 
 

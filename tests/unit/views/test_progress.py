@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
 from support.synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_columns
 
 from netprof.analysis.live.inbox import Inbox
@@ -47,6 +48,7 @@ def on_one_name(job: Job) -> Job:
     return job
 
 
+@pytest.mark.slow
 def test_a_line_says_what_its_second_was_like_and_whose_interface_it_names() -> None:
     job = on_one_name(Job(ranks=2, iterations=15).fill())
     said = lines(job, 3)

@@ -13,6 +13,7 @@ from support.synthetic import Job
 from netprof.analysis import analyze
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.result_tables import result_tables
+from netprof.files import Directory
 from netprof.schema import tables
 from netprof.trace import TraceReader
 from netprof.views import csv_tables, parquet_tables
@@ -35,19 +36,21 @@ def report(tmp_path: Path) -> Report:
     return report_on(Job().fill(), tmp_path)
 
 
+@pytest.mark.slow
 def test_every_recorded_table_and_every_result_is_written(report: Report, tmp_path: Path) -> None:
     for write, suffix in ((csv_tables.fill, "csv"), (parquet_tables.fill, "parquet")):
         folder = tmp_path / suffix
         folder.mkdir()
-        write(report, folder)
+        write(report, Directory(folder))
         expected = {*tables(), *result_tables()}
         assert {file.stem for file in folder.glob(f"*.{suffix}")} == expected
         assert (folder / "report.json").stat().st_size > 1000
         assert len(list(folder.iterdir())) == len(expected) + 1
 
 
+@pytest.mark.slow
 def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
-    csv_tables.fill(report, tmp_path)
+    csv_tables.fill(report, Directory(tmp_path))
     assert report.trace is not None
     for name, schema in tables().items():
         recorded = report.trace.table(name).to_pylist()
@@ -58,8 +61,9 @@ def test_csv_holds_what_was_recorded(report: Report, tmp_path: Path) -> None:
             assert found[-1] == {column: str(value) for column, value in recorded[-1].items()}
 
 
+@pytest.mark.slow
 def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> None:
-    csv_tables.fill(report, tmp_path)
+    csv_tables.fill(report, Directory(tmp_path))
     analysis = report.analysis
     iterations = rows_of(tmp_path / "iterations.csv")
     assert [int(row["begin_ns"]) for row in iterations] == analysis.evidence.iterations.begin_ns.tolist()
@@ -78,8 +82,9 @@ def test_csv_results_agree_with_the_analysis(report: Report, tmp_path: Path) -> 
     assert float(links[1]["idle_s.no_gradient"]) == (analysis.of(LINKS)[1].idle.no_gradient_ns or 0) / 1e9
 
 
+@pytest.mark.slow
 def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:
-    parquet_tables.fill(report, tmp_path)
+    parquet_tables.fill(report, Directory(tmp_path))
     assert report.trace is not None
     for name, schema in tables().items():
         table = pq.read_table(tmp_path / f"{name}.parquet")
@@ -88,14 +93,15 @@ def test_parquet_keeps_types_and_rows(report: Report, tmp_path: Path) -> None:
         assert table.to_pylist() == report.trace.table(name).to_pylist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2", "@SUM(A1)"])
 def test_a_formula_in_a_name_stays_text_in_csv(text: str, tmp_path: Path) -> None:
     job = Job().fill()
     job.flow_changes["device"] = [text, "eth1"]
     report = report_on(job, tmp_path)
-    csv_tables.fill(report, tmp_path)
+    csv_tables.fill(report, Directory(tmp_path))
     assert rows_of(tmp_path / "flows.csv")[0]["device"] == "'" + text
-    parquet_tables.fill(report, tmp_path)
+    parquet_tables.fill(report, Directory(tmp_path))
     assert pq.read_table(tmp_path / "flows.parquet")["device"][0].as_py() == text
 
 
@@ -108,17 +114,18 @@ def test_a_name_that_many_rows_repeat_is_made_harmless_once(tmp_path: Path, monk
         safe = Mock(side_effect=safe_text)
         with monkeypatch.context() as patched:
             patched.setattr(csv_tables, "safe_text", safe)
-            csv_tables.fill(report_on(Job(iterations=iterations).fill(), folder), folder)
+            csv_tables.fill(report_on(Job(iterations=iterations).fill(), folder), Directory(folder))
         counts.append(safe.call_count)
     assert 0 < counts[0] == counts[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["marks", "wire"])
 def test_empty_tables_are_written_too(lost: str, tmp_path: Path) -> None:
     job = Job(rate_bps=None, world_size=None).fill()
     getattr(job, lost).clear()
     report = report_on(job, tmp_path)
-    csv_tables.fill(report, tmp_path)
-    parquet_tables.fill(report, tmp_path)
+    csv_tables.fill(report, Directory(tmp_path))
+    parquet_tables.fill(report, Directory(tmp_path))
     assert rows_of(tmp_path / "links.csv")[0]["line_rate_bps"] == ""
     assert rows_of(tmp_path / f"{lost}.csv") == []

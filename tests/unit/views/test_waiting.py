@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from support.synthetic import ITERATION_NS, START_NS, Job, with_findings
+from support.synthetic import ITERATION_NS, START_NS, Job, trace_of, with_findings
 from support.waiting import account
 
 from netprof.analysis import Analysis, analyze
@@ -36,7 +36,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 
 @pytest.fixture
 def analysis(tmp_path: Path) -> Analysis:
-    return analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof")))
+    return analyze(TraceReader(trace_of()))
 
 
 def of(analysis: Analysis, finding: WaitingFinding | None = None) -> Analysis:
@@ -63,6 +63,7 @@ def test_a_bar_never_leaves_its_room(before: float, part: float, cells: tuple[in
     assert Bar(before, part, "loss").edges(20) == cells
 
 
+@pytest.mark.slow
 def test_causes_come_largest_first_with_who_and_what_it_would_save(analysis: Analysis) -> None:
     text = printed(of(analysis), 80)
     assert "Waiting for communication  25.0 % of all time, 2 ranks together" in text
@@ -76,6 +77,7 @@ def test_causes_come_largest_first_with_who_and_what_it_would_save(analysis: Ana
     assert re.search(r"#5 +200\.0 ms +90\.0 ms +a late rank: rank 1 +l█+", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 57, 80, 200])
 def test_no_line_is_wider_than_the_terminal(analysis: Analysis, width: int) -> None:
     lines = printed(of(analysis, account(ranks=40)), width).splitlines()
@@ -134,8 +136,9 @@ def test_names_stay_text_in_every_view(analysis: Analysis) -> None:
         assert "\u202e" not in text
 
 
+@pytest.mark.slow
 def test_the_live_view_has_a_bar_for_each_rank(tmp_path: Path) -> None:
-    recent = TraceSource(Job(ranks=4, world_size=4).fill().write(tmp_path / "t.netprof")).look()
+    recent = TraceSource(trace_of(ranks=4, world_size=4)).look()
     assert recent.analysis is not None
     shown = replace(recent, analysis=of(recent.analysis, account(ranks=4)))
     for width, height in ((80, 24), (120, 40), (200, 60)):
@@ -154,6 +157,7 @@ def test_every_cause_has_a_colour_and_a_letter_of_its_own() -> None:
     assert all(style_sheet().count(f"--{name}:") == 2 for name in names)
 
 
+@pytest.mark.slow
 def test_the_account_by_iteration_is_the_whole_account(tmp_path: Path) -> None:
     """Rank 1 begins its collectives late in two iterations, and in a third one rank 0 does."""
     job = Job(ranks=2)

@@ -151,6 +151,6 @@ def test_the_largest_values_are_chosen(with_torch: bool) -> None:
     share, torch = 0.01, pytest.importorskip("torch") if with_torch else None
     encode = steps_of(TopK(share), torch).encode
     taken = np.abs(np.asarray(encode()))
-    assert len(np.asarray(encode())) == pytest.approx(share * BYTES / 4, rel=0.1)
-    assert len(taken) == pytest.approx(share * BYTES / 4, rel=0.1)
+    assert len(np.asarray(encode())) == pytest.approx(share * BYTES / 4, rel=0.3)
+    assert len(taken) == pytest.approx(share * BYTES / 4, rel=0.3)
     assert taken.min() > 2.0, "of values with a deviation of 1 the largest hundredth"

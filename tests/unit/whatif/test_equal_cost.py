@@ -10,7 +10,7 @@ from time import process_time
 import numpy as np
 import pytest
 import typer
-from support.synthetic import Job
+from support.synthetic import trace_of
 from typer.testing import CliRunner
 
 from netprof.analysis.whatif.equal_cost import (
@@ -155,7 +155,7 @@ def run(*arguments: str) -> str:
 
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
-    path = str(Job(ranks=2).fill().write(tmp_path / "t.netprof"))
+    path = str(trace_of(ranks=2))
     said = json.loads(run(path, "--paths", "4", "--split", "2,8", "--json"))
     assert (said["flows"], said["paths"]) == (2, 4)
     assert [each["how"] for each in said["placings"]][::3] == ["each flow hashed", "packets sprayed"]
@@ -166,7 +166,7 @@ def test_the_command(tmp_path: Path) -> None:
     text = run(path, "--paths", "4")
     assert "2 flows hashed over 4 paths" in text
     assert "2 are left over, and split in 2 parts each they make all paths equal" in " ".join(text.split())
-    one = str(Job(ranks=1).fill().write(tmp_path / "one.netprof"))
+    one = str(trace_of(ranks=1))
     text = " ".join(run(one, "--paths", "4").split())
     assert "1 is left over, and split in 4 parts it makes all paths equal" in text
     with pytest.raises(UsageError, match="without paths"):

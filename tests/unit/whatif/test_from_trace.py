@@ -62,6 +62,7 @@ def test_what_a_trace_says(tmp_path: Path) -> None:
     assert seen.workers == 2
 
 
+@pytest.mark.slow
 def test_the_model_gives_the_measured_iteration_back(tmp_path: Path) -> None:
     found = schedule(Job().fill(), tmp_path)
     answer = ask(found, Question((2,), (1e9, 5e8), (1.0, 2.0), "observed", "measured"))
@@ -84,6 +85,7 @@ def test_a_stall_is_no_part_of_a_typical_iteration(tmp_path: Path) -> None:
     assert max(float(each.own_s.max()) for each in found.programs if each.own_s is not None) == pytest.approx(0.072)
 
 
+@pytest.mark.slow
 def test_collectives_are_enough_where_buckets_have_no_marks(tmp_path: Path) -> None:
     found = schedule(Job().fill().without([K.BUCKET_LAUNCH, K.BUCKET_DONE]), tmp_path)
     assert found.observed is not None
@@ -131,6 +133,7 @@ def test_a_trace_that_cannot_serve_says_why(tmp_path: Path, job, says: str) -> N
     assert caught.value.hint
 
 
+@pytest.mark.slow
 def test_an_unknown_line_rate_can_be_given(tmp_path: Path) -> None:
     unknown = schedule(Job(rate_bps=None).fill(), tmp_path)
     assert unknown.observed is not None
@@ -148,6 +151,7 @@ def test_an_unknown_line_rate_can_be_given(tmp_path: Path) -> None:
     assert found.rest_s_per_byte(next(iter(found.fits))) == pytest.approx(2.7e-9)
 
 
+@pytest.mark.slow
 def test_what_is_known_of_gloo_is_said_of_gloo_alone(tmp_path: Path) -> None:
     found = schedule(Job().fill(), tmp_path)
     assert found.observed is not None
@@ -212,6 +216,7 @@ def test_the_command_on_a_trace(tmp_path: Path) -> None:
     assert answer["conclusion"]
 
 
+@pytest.mark.slow
 def test_other_fusion_needs_gradient_marks_and_says_what_does_not(tmp_path: Path) -> None:
     bare = str(Job().fill().write(tmp_path / "bare.netprof"))
     with pytest.raises(NetprofError) as caught:

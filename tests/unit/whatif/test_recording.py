@@ -40,6 +40,7 @@ def told_ms(job: Sharded) -> float:
 WIRE_MS = (1 + 2 + 2 + 1) * MEGABYTE_MS
 
 
+@pytest.mark.slow
 def test_a_sharded_job_is_replayed_as_it_was(tmp_path: Path) -> None:
     job = Sharded()
     found = schedule(job, tmp_path)
@@ -75,6 +76,7 @@ def test_a_straggler_makes_the_other_wait_and_without_it_nobody_does(tmp_path: P
     assert any("rank 1 computes longest" in note for note in level.notes)
 
 
+@pytest.mark.slow
 def test_one_leg_holds_the_ring(tmp_path: Path) -> None:
     found = schedule(Sharded(), tmp_path)
     truly = Sharded(rate_bps=2.5e8, iterations=4).fill()
@@ -85,6 +87,7 @@ def test_one_leg_holds_the_ring(tmp_path: Path) -> None:
         asked(found, 1e9, legs_bps={7: 1e9})
 
 
+@pytest.mark.slow
 def test_parameters_are_not_compressed_with_the_gradients(tmp_path: Path) -> None:
     found = schedule(Sharded(), tmp_path)
     halved = asked(found, 1e9, compression=(1.0, 2.0)).sweep.iteration_s
@@ -107,6 +110,7 @@ def test_the_interval_is_that_of_the_recordings_own_spread(tmp_path: Path) -> No
     assert 0.0003 < spread.iteration_high_s[0] - spread.iteration_low_s[0] < 0.004
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_do_the_same_are_told(tmp_path: Path) -> None:
     job = Sharded().fill()
     job.marks = [
@@ -164,6 +168,7 @@ def test_of_ranks_that_do_not_keep_step_the_slowest_are_replayed(tmp_path: Path)
     assert asked(found, 1e9).measured_model_s == pytest.approx(0.300, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_one_more_all_reduce_than_buckets_is_no_obstacle(tmp_path: Path) -> None:
     """find_unused_parameters reduces a bitmap, a hook its own small tensor: they are replayed with the buckets."""
     job = Job().fill()
@@ -250,6 +255,7 @@ def test_what_went_before_is_the_step_before_on_all_ranks_or_the_step_itself() -
     assert _before(every[:, [1, 3]], every).tolist() == [[0, 3], [1, 5]]
 
 
+@pytest.mark.slow
 def test_ranks_that_are_late_in_turn_are_replayed_after_each_other(tmp_path: Path) -> None:
     """Every other step rank 0 computes 60 ms less before its passes, else rank 1."""
     job = Job()

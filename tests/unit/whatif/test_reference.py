@@ -45,6 +45,7 @@ def test_the_model_gives_all_90_rows() -> None:
     assert np.abs(result.overhead_s - wanted[:, 1]).max() < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to_file", [False, True])
 def test_the_command_line_gives_all_90_rows(tmp_path: Path, to_file: bool) -> None:
     app = typer.Typer()

@@ -80,15 +80,18 @@ def test_snapshot(name, width, height, look):
     check(f"{name}_{width}x{height}", text(look(JOBS[name]()), width, height))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", [View.FLOWS, View.ITERATIONS, View.EVERYTHING])
 def test_snapshot_of_the_other_views(view, look):
     check(f"{view.value}_80x24", text(look(Job().fill()), 80, 24, replace(STATE, view=view)))
 
 
+@pytest.mark.slow
 def test_snapshot_of_the_help(look):
     check("help_80x24", text(look(Job().fill()), 80, 24, replace(STATE, help=True)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", View)
 @pytest.mark.parametrize("job", [lambda: Job(ranks=4, world_size=4).fill(), unknown_rate, no_marks, nothing])
 def test_any_size_is_filled_exactly(job, view, look):
@@ -165,11 +168,13 @@ def test_gpus_are_shown_when_there_are_samples(look):
     assert "87 % busy  312 W" in drawn
 
 
+@pytest.mark.slow
 def test_packets_that_an_interface_dropped_are_pointed_out(look):
     assert "dropped 4 packets" in text(look(Job(ranks=1, drops=4).fill()), 120, 40)
     assert "dropped" not in text(look(Job(ranks=1).fill()), 120, 40)
 
 
+@pytest.mark.slow
 def test_one_outlier_does_not_flatten_the_trend_and_is_marked(look):
     job = Job(ranks=1, iterations=20)
     at = START_NS
@@ -194,5 +199,6 @@ def test_who_holds_the_job_up_stands_out(ranks, late, look):
     assert any("reverse" in str(span.style) for row in own for span in row.spans)
 
 
+@pytest.mark.slow
 def test_nobody_stands_out_where_nobody_holds_the_job_up(look):
     assert not look(Job(ranks=4, world_size=4, iterations=14).fill()).stragglers

@@ -14,11 +14,11 @@ from support.synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_co
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.live.window import LONGEST_NS
 from netprof.errors import TraceError
+from netprof.files import Directory
 from netprof.schema import tables
 from netprof.session import live_follow
 from netprof.session.live_follow import FollowedTrace, TraceSource
 from netprof.trace import TraceWriter, follower
-from netprof.trace.files import Directory
 from netprof.trace.follower import TableFollower
 
 
@@ -45,6 +45,7 @@ def growing(tmp_path):
     return Growing(tmp_path / "t.netprof")
 
 
+@pytest.mark.slow
 def test_it_sees_what_is_added(growing):
     source = TraceSource(growing.path)
     assert len(source.look().past) == 0
@@ -69,6 +70,7 @@ def test_a_table_that_is_written_before_another_does_not_leave_that_idle(growing
     assert source.look().through_ns > through_ns
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_half_written_is_read_when_it_is_whole(growing):
     growing.grow(4)
     source = TraceSource(growing.path)

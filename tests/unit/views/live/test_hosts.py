@@ -81,6 +81,7 @@ def silent(source: JobSource, hosts: dict[int, float]) -> None:
         source._traces[host]._grew_s = vars(live_follow)["time"].monotonic() - seconds
 
 
+@pytest.mark.slow
 def test_hosts_on_clocks_of_their_own_are_one_job(hosts):
     _, recent = followed(hosts(2, with_late_rank(job(), 3, 45 * MS), APART), after(14))
     assert [host.name for host in recent.hosts] == ["h0", "h1"]
@@ -121,6 +122,7 @@ def test_what_was_before_the_bytes_that_are_read_is_not_called_unseen(hosts, mon
     assert "unseen" not in [each["cause"] for each in waiting["causes"] if each["share"] > 0.01]
 
 
+@pytest.mark.slow
 def test_ranks_that_nothing_numbers_are_called_after_their_processes_and_stand_out_too(hosts):
     made = hosts(2, with_late_rank(job(), 3, 45 * MS), APART)
     made.start()
@@ -198,6 +200,7 @@ def test_who_is_slow_to_write_is_not_late(hosts):
     assert source.notice == ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("still")
 def test_who_writes_nothing_any_more_holds_up_no_view(hosts, monkeypatch):
     made = hosts(2, job(iterations=40))
@@ -216,6 +219,7 @@ def test_who_writes_nothing_any_more_holds_up_no_view(hosts, monkeypatch):
     assert (source.goes_on, source.ended) == (False, "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("still")
 def test_hosts_whose_recorders_are_gone_are_named_and_the_view_ends_with_the_last(hosts, tmp_path):
     made = hosts(4, job())
@@ -232,6 +236,7 @@ def test_hosts_whose_recorders_are_gone_are_named_and_the_view_ends_with_the_las
     assert source.ended == "the job ended", "which is what the only one said that said something"
 
 
+@pytest.mark.slow
 def test_silence_goes_on_when_the_traces_are_opened_anew(hosts):
     made = hosts(2, job())
     source, _ = followed(made, after(14))
@@ -241,6 +246,7 @@ def test_silence_goes_on_when_the_traces_are_opened_anew(hosts):
     assert source.notice == "nothing new of h1 for 60 s"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("still")
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (130, 40), (40, 8)])
 @pytest.mark.parametrize("number", [2, 8])
@@ -255,6 +261,7 @@ def test_what_is_wrong_stands_below_the_title_whatever_the_size(number, width, h
     assert draw(recent, replace(state, notice=""), width, height)[1].plain != drawn[1].plain
 
 
+@pytest.mark.slow
 def test_the_end_is_that_of_the_last_host(hosts):
     made = hosts(2, job())
     source, _ = followed(made, after(14))
@@ -268,6 +275,7 @@ def test_the_end_is_that_of_the_last_host(hosts):
     assert source.ended == "the job ended"
 
 
+@pytest.mark.slow
 def test_a_host_that_comes_later_is_taken_in(hosts):
     made = hosts(2, job(iterations=20))
     paths = made.start([0])
@@ -306,6 +314,7 @@ def test_the_report_is_of_the_job_that_is_shown(hosts):
     assert [host.trace for host in open_job(source.paths).hosts] == shown == ["h0.netprof", "h1.netprof"]
 
 
+@pytest.mark.slow
 def test_a_trace_that_cannot_be_read_is_left_out_until_it_can_be(hosts):
     """One whose description is just being copied, say; and nothing that appears meanwhile ends the view."""
     made = hosts(2, job())
@@ -333,6 +342,7 @@ def test_a_trace_that_cannot_be_read_is_left_out_until_it_can_be(hosts):
         source.look()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["at first", "meanwhile"])
 def test_a_trace_whose_tables_are_damaged_ends_the_view_of_no_other(when, hosts):
     made = hosts(2, job())
@@ -422,6 +432,7 @@ def test_any_size_is_filled_exactly(view, hosts):
         assert len(host_rows(recent, 80, most)) <= most
 
 
+@pytest.mark.slow
 def test_a_hostile_host_stays_text(hosts):
     made = hosts(2, job())
     made.start()
@@ -440,6 +451,7 @@ def test_no_grid_where_one_host_is_recorded(hosts):
     assert "Ranks" not in text(JobSource(lambda: made.paths[:1]).look())
 
 
+@pytest.mark.slow
 def test_while_the_job_is_silent_the_clocks_are_what_they_were(hosts):
     made = hosts(2, job(iterations=14), APART)
     source, recent = followed(made, after(14))
@@ -476,6 +488,7 @@ def test_many_rows_are_taken_in_on_the_way(hosts, monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_each_host_keeps_its_part_of_the_rows_for_the_clocks(hosts):
     source, _ = followed(hosts(2, job()), after(4))
     alone, _ = followed(hosts(1, job()), after(4))

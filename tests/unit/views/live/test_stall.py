@@ -51,11 +51,13 @@ def late(ranks=3):
     return stopped(job, 101, STOP_NS + 10 * MS, STOP_NS + 60 * MS)
 
 
+@pytest.mark.slow
 def test_a_job_that_moves_is_not_stalled():
     job = Job(ranks=2, iterations=20).fill()
     assert all(recent.stall is None for recent in looks(job, START_NS + 20 * ITERATION_NS))
 
 
+@pytest.mark.slow
 def test_within_two_seconds_it_is_stalled_and_who_did_not_arrive_is_named():
     seen = list(looks(late(), STOP_NS + 2000 * MS))
     assert all(recent.stall is None for recent in seen if recent.through_ns < STOP_NS + 500 * MS)
@@ -78,12 +80,14 @@ def test_it_stays_stalled_for_as_long_as_nothing_moves():
     assert seen.stall.absent == (101,)
 
 
+@pytest.mark.slow
 def test_heartbeats_are_no_progress():
     job = late()
     job.wire += [(1, 0, STOP_NS + k * 50 * MS, 200, 266) for k in range(60)]
     assert list(looks(job, STOP_NS + 2400 * MS))[-1].stall is not None
 
 
+@pytest.mark.slow
 def test_bytes_are_progress():
     """A bucket that takes ten times as long as ever: slow, but not stalled."""
     job = late()
@@ -102,6 +106,7 @@ def test_it_moves_again():
     assert not states[-1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_has_exited_is_named():
     job = stopped(Job(ranks=2).fill(), 101, STOP_NS + 10 * MS, STOP_NS + 60 * MS)
     gone = (STOP_NS + 11 * MS, 101, 101, int(MarkKind.PROCESS_EXIT), 0, 0)
@@ -110,6 +115,7 @@ def test_a_rank_that_has_exited_is_named():
     assert "rank 1 (pid 101) has exited, and rank 0 (pid 100) waits for it" in " ".join(shown(seen)[1:3])
 
 
+@pytest.mark.slow
 def test_the_end_of_a_job_is_no_stall():
     job = stopped(Job(ranks=2).fill(), 101, STOP_NS + 10 * MS, STOP_NS + 10 * MS)
     gone = [(STOP_NS + 11 * MS, pid, pid, int(MarkKind.PROCESS_EXIT), 0, 0) for pid in (100, 101)]
@@ -132,6 +138,7 @@ def test_where_all_wait_the_first_to_fall_silent_is_named():
     assert "every rank waits, and no byte moves; rank 1 (pid 101) was the first to send nothing more" in said
 
 
+@pytest.mark.slow
 def test_where_no_byte_is_seen_nobody_is_blamed():
     at_ns = STOP_NS + BUCKETS[1][1] + 30 * MS
     job = stopped(Job(ranks=2).fill(), 101, at_ns, at_ns)
@@ -172,6 +179,7 @@ def test_what_to_do_is_not_cut_off_where_there_is_little_room():
     assert any("#" in row for row in rows), "and how it goes"
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_stopped_while_it_waits_is_named_where_the_others_get_on():
     """Rank 1 stops in the wait of an iteration that the others finish: they wait for it in the next one."""
     job = stopped(Job(ranks=3, world_size=3).fill(), 101, STOP_NS - ITERATION_NS + 100 * MS, STOP_NS + 60 * MS)

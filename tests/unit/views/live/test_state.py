@@ -90,6 +90,7 @@ def said(section: Section[Any], analysis: Analysis) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_every_section_says_of_a_window_what_the_report_says_of_a_trace_as_long(tmp_path):
     job = Job(ranks=3, other_traffic=0.2, drops=4).fill()
     meta = job.meta()

@@ -1,6 +1,7 @@
 """Columns of a strip: no byte and no peak is lost, causes are those of most of a column."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rhythm import MS, full_bins
@@ -10,6 +11,7 @@ from netprof.analysis.live.strip import causes, is_idle, strip
 from netprof.analysis.tables.intervals import NOTHING, interval
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(1, 10), st.integers(1, 20), st.integers(950, 1070))
 def test_bytes_and_peaks_are_kept(amounts, each, columns, first):
     seen = strip(full_bins(amounts, 1000), first, each, columns, MS)

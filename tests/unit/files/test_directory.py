@@ -7,14 +7,40 @@ import gc
 import os
 import socket
 import stat
+import subprocess
+import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from support.unprivileged import let_through
 
 from netprof.errors import NetprofError, TraceError, UsageError
-from netprof.trace.files import Directory, check_links, give_to_user, made_whole, make_folder, open_regular, read_all
+from netprof.files import (
+    Directory,
+    Place,
+    User,
+    as_user,
+    directory,
+    kernel,
+    made_whole,
+    make_folder,
+    open_file,
+    open_regular,
+    read_all,
+)
 from netprof.trace.named import traces_named
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+
+def reachable(folder: Path, owner: int) -> Path:
+    """Return a new folder of a user's, to which the folders of pytest above it let everybody through."""
+    folder.mkdir()
+    os.chown(folder, owner, owner)
+    let_through(folder)
+    return folder
 
 
 def content(descriptor: int) -> bytes:
@@ -41,11 +67,11 @@ def test_a_directory_is_held_wherever_it_goes(tmp_path: Path) -> None:
         held.names()
 
 
-def test_a_link_to_a_directory_is_one_only_where_links_are_followed(tmp_path: Path) -> None:
+def test_a_link_to_a_directory_is_one_where_a_person_names_it_and_none_in_a_directory(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     assert "link" in Directory(tmp_path / "link").names()
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
-        Directory(tmp_path / "link", follow=False)
+        Directory(tmp_path).folder("link")
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         Directory(tmp_path / "file")
@@ -82,7 +108,7 @@ def test_everything_that_is_no_file_is_called_what_it_is(tmp_path: Path) -> None
             held.open(name)
         assert "regular files" in caught.value.hint
     with pytest.raises(TraceError, match="is a device, not a file"):
-        open_regular(Path("shown"), "/dev/zero")
+        open_regular(Path("shown"), Path("/dev/zero"))
 
 
 def test_what_a_person_names_may_be_a_link(tmp_path: Path) -> None:
@@ -97,20 +123,21 @@ def test_what_a_person_names_may_be_a_link(tmp_path: Path) -> None:
 def test_what_is_put_there_between_two_looks(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first look sees a file, the second one what it was exchanged for; nothing is read, and nothing stays open."""
     (tmp_path / "file").write_bytes(b"")
-    held, real = Directory(tmp_path), os.stat
+    held, real = Directory(tmp_path), kernel.open_here
     gc.collect()  # what other tests left open is closed before it is counted
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
-    def exchanged(*given: object, **named: object) -> os.stat_result:
-        status = real(*given, **named)  # type: ignore[arg-type]
-        (tmp_path / "file").unlink()
-        if kind == "link":
-            (tmp_path / "file").symlink_to("/dev/zero")
-        else:
-            os.mkfifo(tmp_path / "file")
-        return status
+    def exchanged(name: str, flags: int, folder: int) -> int:
+        descriptor = real(name, flags, folder)
+        if flags & os.O_PATH:
+            (tmp_path / "file").unlink()
+            if kind == "link":
+                (tmp_path / "file").symlink_to("/dev/zero")
+            else:
+                os.mkfifo(tmp_path / "file")
+        return descriptor
 
-    monkeypatch.setattr("os.stat", exchanged)
+    monkeypatch.setattr(directory, "open_here", exchanged)
     with pytest.raises(TraceError, match="a symbolic link" if kind == "link" else "a pipe"):
         held.open("file")
     monkeypatch.undo()
@@ -129,7 +156,7 @@ def test_what_is_there_and_cannot_be_opened_is_said_so_too(tmp_path: Path, monke
     def fails(*_: object, **__: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(os, "open", fails)
+    monkeypatch.setattr(directory, "open_here", fails)
     with pytest.raises(OSError, match="Too many open files"):
         held.open("file")
 
@@ -170,102 +197,173 @@ def half(held: Directory) -> None:
         raise KeyboardInterrupt
 
 
+@needs_root
 @pytest.mark.parametrize(
     ("user", "group", "given"),
     [("1234", "5678", True), ("", "5678", False), ("1234", "", False), ("12x", "5678", False), ("1234", "-1", False)],
 )
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_files_are_given_to_who_called_sudo(
+def test_what_is_made_is_made_as_who_called_sudo(
     user: str, group: str, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUDO_UID", user)
     monkeypatch.setenv("SUDO_GID", group)
-    with open(tmp_path / "file", "w") as file:
-        give_to_user(file.fileno())
-    status = (tmp_path / "file").stat()
-    assert (status.st_uid, status.st_gid) == ((1234, 5678) if given else (0, 0))
+    home = reachable(tmp_path / "home", 1234 if given else 0)
+    place = make_folder(home / "a" / "b")
+    os.close(place.create("file"))
+    for path in (home / "a", home / "a" / "b", home / "a" / "b" / "file"):
+        assert (path.stat().st_uid, path.stat().st_gid) == ((1234, 5678) if given else (0, 0))
 
 
-def test_one_who_is_not_root_gives_nothing_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_root
+def test_where_who_called_sudo_may_not_write_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1234")
-    monkeypatch.setattr("os.geteuid", lambda: 1)
-    with open(tmp_path / "file", "w") as file:
-        give_to_user(file.fileno())
-    assert (tmp_path / "file").stat().st_uid == os.getuid()
+    roots = reachable(tmp_path / "roots", 0)
+    (roots / "secret").write_text("root's alone")
+    (roots / "secret").chmod(0o600)
+    held = make_folder(roots)
+    for does in (
+        lambda: held.create("file"),
+        lambda: held.make("folder"),
+        lambda: held.remove("secret"),
+        lambda: held.rename("secret", "known"),
+        lambda: held.open("secret"),
+        lambda: make_folder(roots / "a"),
+        lambda: open_file(roots / "secret"),
+    ):
+        with pytest.raises(PermissionError):
+            does()
+    assert [each.name for each in roots.iterdir()] == ["secret"]
+    assert (roots / "secret").read_text() == "root's alone", "and afterwards all is as it was"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_folders_belong_to_who_called_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SUDO_UID", "65534")
-    monkeypatch.setenv("SUDO_GID", "65533")
-    make_folder(tmp_path / "a" / "b")
-    assert [(place.stat().st_uid, place.stat().st_gid) for place in (tmp_path / "a", tmp_path / "a" / "b")] == [
-        (65534, 65533)
-    ] * 2
-    assert tmp_path.stat().st_uid != 65534
+@needs_root
+def test_rights_are_one_thread_s_and_groups_go_with_them(tmp_path: Path) -> None:
+    def seen() -> list[str]:
+        lines = Path("/proc/thread-self/status").read_text().splitlines()
+        return [line for line in lines if line.startswith(("Uid:", "Gid:", "Groups:", "CapEff:"))]
+
+    before, other = seen(), []
+    with as_user(User(1234, 5678, (5678, 9999))):
+        inside = seen()
+        thread = threading.Thread(target=lambda: other.append(Path("/proc/self/status").read_text()))
+        with as_user(User(1, 1, ())):
+            assert seen()[0].split()[4] == "1"
+        assert seen() == inside
+    thread.start()
+    thread.join()
+    assert seen() == before
+    assert inside[0].split() == ["Uid:", "0", "0", "0", "1234"]
+    assert inside[1].split() == ["Gid:", "0", "0", "0", "5678"]
+    assert inside[2].split() == ["Groups:", "5678", "9999"]
+    assert int(inside[3].split()[1], 16) & 0b11111 == 0, "CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID"
+
+
+@needs_root
+def test_of_another_user_root_reads_what_that_user_may(tmp_path: Path) -> None:
+    home = reachable(tmp_path / "home", 1234)
+    (home / "own").write_text("mine")
+    os.chown(home / "own", 1234, 1234)
+    (home / "roots").write_text("root's")
+    (home / "roots").chmod(0o600)
+    held = Directory(home)
+    assert content(held.open("own")) == b"mine"
+    with pytest.raises(PermissionError):
+        held.open("roots")
 
 
 def test_folders_are_made_as_far_as_they_are_missing_and_again(tmp_path: Path) -> None:
     place = tmp_path / "a" / "b"
     for _ in range(2):
-        assert make_folder(place).path == place
+        make_folder(place)
+        assert place.is_dir()
     (tmp_path / "link").symlink_to(place)
-    assert make_folder(tmp_path / "link").path == place.resolve()  # one's own may be named
+    os.close(make_folder(tmp_path / "link").create("file"))  # one's own may be named
+    assert (place / "file").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
-def test_nothing_is_made_behind_another_user_s_link(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path)
-    os.lchown(tmp_path / "link", 65534, 65534)
-    with pytest.raises(NetprofError, match="is a symbolic link of another user"):
-        make_folder(tmp_path / "link" / "a")
-    assert not (tmp_path / "a").exists()
+def test_a_place_is_what_it_was_at_the_first_look(tmp_path: Path) -> None:
+    """Exchanged for a link while the work is done: what is made lies where the folder went."""
+    (tmp_path / "p").mkdir()
+    (tmp_path / "victim").mkdir()
+    place = Place(tmp_path / "p" / "a" / "b")
+    (tmp_path / "p").rename(tmp_path / "q")
+    (tmp_path / "p").symlink_to(tmp_path / "victim")
+    place.above().make(place.name)
+    assert (tmp_path / "q" / "a" / "b").is_dir()
+    assert list((tmp_path / "victim").iterdir()) == []
 
 
-def test_a_link_that_takes_the_place_of_a_folder_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else is quicker than the look at what was made: it is neither given away nor gone through."""
+def test_a_link_that_takes_the_place_of_a_new_folder_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else is quicker than the look at what was made: it is not gone through."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    monkeypatch.setattr(Path, "mkdir", lambda path, **_: path.symlink_to(elsewhere))
-    with pytest.raises(NotADirectoryError):
+    monkeypatch.setattr(os, "mkdir", lambda name, mode, dir_fd: os.symlink(elsewhere, name, dir_fd=dir_fd))
+    with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
         make_folder(tmp_path / "a" / "b")
     assert list(elsewhere.iterdir()) == []
 
 
-def test_nor_does_one_that_takes_its_place_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    real = Path.resolve
-
-    def exchanged(path: Path) -> Path:
-        found = real(path)
-        found.rmdir()
-        found.symlink_to(tmp_path / "elsewhere")
-        return found
-
-    monkeypatch.setattr(Path, "resolve", exchanged)
-    with pytest.raises(NotADirectoryError):
-        make_folder(tmp_path / "a")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
-def test_nor_does_another_user_s_that_takes_the_place_of_one_above(
+@needs_root
+def test_another_mount_that_takes_the_place_of_a_new_folder_is_not_entered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Put there while the folder was made: what is made then lies where the link leads, and is not gone through."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    real = Path.mkdir
+    (tmp_path / "victim").mkdir()
+    real = os.mkdir
 
-    def exchanged(path: Path, **how: bool) -> None:
-        (tmp_path / "a").rmdir()
-        (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
-        os.lchown(tmp_path / "a", 65534, 65534)
-        real(path, **how)
+    def covered(name: str, mode: int, dir_fd: int) -> None:
+        real(name, mode, dir_fd=dir_fd)
+        subprocess.run(["mount", "--bind", tmp_path / "victim", tmp_path / name], check=True)
 
-    monkeypatch.setattr(Path, "mkdir", exchanged)
-    with pytest.raises(NetprofError, match="a is a symbolic link of another user"):
-        make_folder(tmp_path / "a" / "b")
+    monkeypatch.setattr(os, "mkdir", covered)
+    try:
+        with pytest.raises(OSError, match="Invalid cross-device link"):
+            make_folder(tmp_path / "a")
+    finally:
+        subprocess.run(["umount", tmp_path / "a"], check=True)
+
+
+@needs_root
+@pytest.mark.parametrize("use", [make_folder, Directory, Place, open_file, lambda path: open_regular(path, path)])
+def test_another_user_s_link_leads_nowhere(use: Callable[[Path], object], tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    os.lchown(tmp_path / "link", 65534, 65534)
+    with pytest.raises(NetprofError, match=f"{tmp_path}/link is a symbolic link of another user"):
+        use(tmp_path / "link" / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_links_that_lead_in_circles_end(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(OSError, match="symbolic links"):
+        Directory(tmp_path / "one")
+
+
+def test_what_this_process_has_open_may_be_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    with open(tmp_path / "file", "rb") as file:
+        assert content(open_file(Path(f"/dev/fd/{file.fileno()}"))) == b"content"
+        assert content(open_file(Path(f"/proc/{os.getpid()}/fd/{file.fileno()}"))) == b"content"
+
+
+def test_a_pipe_that_is_exchanged_for_a_file_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "out")
+    (tmp_path / "victim").write_bytes(b"as it was")
+    place, real = Place(tmp_path / "out"), os.open
+
+    def exchanged(name: str, flags: int, *rest: int, **where: int) -> int:
+        if flags & os.O_WRONLY:
+            (tmp_path / "out").unlink()
+            os.link(tmp_path / "victim", tmp_path / "out")
+        return real(name, flags, *rest, **where)
+
+    monkeypatch.setattr(os, "open", exchanged)
+    with pytest.raises(OSError, match="it was exchanged"):
+        place.folder.open_special("out")
+    assert (tmp_path / "victim").read_bytes() == b"as it was"
 
 
 def make_trace(path: Path) -> Path:
@@ -296,25 +394,18 @@ def test_a_trace_that_holds_another_is_one(tmp_path: Path) -> None:
     assert traces_named([outer]) == [outer]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
+@needs_root
 @pytest.mark.parametrize(
-    ("owner", "runs_as", "sudo_uid", "follows"),
-    [
-        (65534, 0, "", False),
-        (65534, 0, "65534", True),  # whoever runs sudo
-        (65534, 0, "1000", False),
-        (65534, 0, "65534x", False),
-        (65534, 1000, "65534", False),  # says so of itself
-        (65534, 65534, "", True),
-        (0, 1000, "", True),
-    ],
+    ("owner", "sudo_uid", "follows"),
+    [(65534, "", False), (65534, "65534", True), (65534, "1000", False), (65534, "65534x", False), (0, "1000", True)],
 )
 def test_whose_links_are_followed(
-    owner: int, runs_as: int, sudo_uid: str, follows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: int, sudo_uid: str, follows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "link").symlink_to(tmp_path)
-    os.lchown(tmp_path / "link", owner, owner)
-    monkeypatch.setattr(os, "geteuid", lambda: runs_as)
+    home = reachable(tmp_path / "home", 65534)
+    (home / "link").symlink_to(home)
+    os.lchown(home / "link", owner, owner)
     monkeypatch.setenv("SUDO_UID", sudo_uid)
+    monkeypatch.setenv("SUDO_GID", sudo_uid)
     with nullcontext() if follows else pytest.raises(NetprofError, match="link is a symbolic link of another user"):
-        check_links(tmp_path / "link" / "below" / "it")
+        Place(home / "link" / "below" / "it")

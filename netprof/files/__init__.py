@@ -1,0 +1,32 @@
+"""The one way to files: found, made and opened from folders that are held, with the rights of who asked for it."""
+
+from netprof.files.directory import (
+    Directory,
+    Place,
+    made_whole,
+    make_folder,
+    open_file,
+    open_regular,
+    own_descriptor,
+    read_all,
+    set_value,
+)
+from netprof.files.temporary import TemporaryFolder, unnamed_file
+from netprof.files.user import User, as_user, caller
+
+__all__ = [
+    "Directory",
+    "Place",
+    "TemporaryFolder",
+    "User",
+    "as_user",
+    "caller",
+    "made_whole",
+    "make_folder",
+    "open_file",
+    "open_regular",
+    "own_descriptor",
+    "read_all",
+    "set_value",
+    "unnamed_file",
+]
