@@ -62,7 +62,7 @@ def stuck_flows(evidence: Evidence) -> tuple[StuckFlow, ...]:
         first = int(own[other[-1] + 1]) if len(other) else int(own[0])
         last = int(own[-1])
         again, lasted_ns = int(resent[last] - resent[first]), end_ns - int(time_ns[first])
-        if unacked[last] <= 0 or state[last] < _RECOVERY or again < _LEAST_RESENT or lasted_ns < _LEAST_NS:
+        if state[last] < _RECOVERY or again < _LEAST_RESENT or lasted_ns < _LEAST_NS:
             continue
         heard = evidence.links.lanes.of_process(int(flows.pid[flow]), RECEIVE)
         since = interval(int(time_ns[first]) + _LEAST_NS // 2, end_ns)

@@ -46,7 +46,7 @@ class UnsentCollector:
     def add(self, flow: Int64, direction: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
         """Add wire rows: the flow's row in the flow table, the direction, and the columns of `wire`."""
         unsent = int64_column(columns, "unsent")
-        rows = np.flatnonzero((direction == RECEIVE) & (unsent >= 0))  # older recorders do not say it
+        rows = np.flatnonzero(direction == RECEIVE)
         last_ns = int64_column(columns, "last_ns")
         rows = rows[np.lexsort((last_ns[rows], flow[rows]))]
         if len(rows) == 0:
