@@ -58,18 +58,18 @@ def faster(used_bps: float, others: Iterable[Nic], remote: str, peer_addresses: 
     return max(worth, key=lambda nic: nic.rate_bps or 0.0, default=None)
 
 
-def line_to_use(device: str, frameworks: Collection[str]) -> str:
-    """Return what makes a job's frameworks use a device."""
-    lines = [line.format(device) for name, line in _LINES.items() if name in frameworks]
-    return " and ".join(lines or [_LINES["nccl"].format(device)])
+def change(nic: Nic, device: str, remote: str, route: str, frameworks: Collection[str]) -> tuple[str, str]:
+    """Return what makes a job use a device instead of another one, and why it does not yet, if that is known.
 
-
-def line_of_route(route: str, device: str) -> str:
-    """Return the command that lets a route, written as `ip route` does, go by another device."""
+    `route`, written as `ip route` does, is the one to the peer. Where both devices are in the peer's network it is that
+    which decides, whatever address the job binds to.
+    """
     words = route.split()
-    if "dev" in words:
-        words[words.index("dev") + 1] = device
-    return f"ip route change {' '.join(words)}"
+    if "dev" not in words or words[words.index("dev") + 1] != device or not reached(nic, remote, ()):
+        lines = [line.format(nic.name) for name, line in _LINES.items() if name in frameworks]
+        return " and ".join(lines or [_LINES["nccl"].format(nic.name)]), ""
+    words[words.index("dev") + 1] = nic.name
+    return f"ip route change {' '.join(words)}", f"the route {route} sends by {device}"
 
 
 def reaches_too(nic: Nic, whose: str, address: str, device: str, device_bps: float) -> str:

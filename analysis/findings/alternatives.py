@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.alternatives import Nic, faster, line_of_route, line_to_use, reached, reaches_too
+from netprof.alternatives import Nic, change, faster, reached, reaches_too
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.blame import ranks_named
 from netprof.analysis.findings.hops import hops_below, lowest_rate
@@ -24,7 +24,7 @@ _MAIN = 0.1
 class Alternative:
     """A device of `ranks` that could carry what `link` does, and the line that makes it so.
 
-    `route` is the route that sends by `link` although the address is the other device's; "" where the job chose it.
+    `why` says what makes packets go by `link`, where that is a route.
     """
 
     link: LinkKey
@@ -33,8 +33,8 @@ class Alternative:
     nic: Nic
     address: str
     used_bps: float
-    route: str
     line: str
+    why: str
 
     @property
     def sentence(self) -> str:
@@ -45,8 +45,8 @@ class Alternative:
     @property
     def advice(self) -> str:
         """How to get there."""
-        why = f" (the route {self.route} sends by {self.link.device} what has an address of {self.nic.name})"
-        return f"{self.line}{why if self.route else ''}: {self.sentence}"
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.line}{why}: {self.sentence}"
 
 
 def alternatives(evidence: Evidence) -> Mapping[LinkKey, Alternative]:
@@ -76,11 +76,9 @@ def _alternatives(evidence: Evidence) -> Iterator[Alternative]:
         nic = faster(used_bps, others, remote, known)
         if nic is None:
             continue
-        of_other = any(each.partition("/")[0] == str(flows.local_addr[row]) for each in nic.addresses)
-        route = settings.of(link, f"route to {remote}") if of_other else ""
+        line, why = change(nic, link.device, remote, settings.of(link, f"route to {remote}"), frameworks)
         ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
-        line = line_of_route(route, nic.name) if route else line_to_use(nic.name, frameworks)
-        yield Alternative(link, ranks, pids, nic, reached(nic, remote, known), used_bps, route, line)
+        yield Alternative(link, ranks, pids, nic, reached(nic, remote, known), used_bps, line, why)
 
 
 def _nic(evidence: Evidence, link: LinkKey) -> Nic:

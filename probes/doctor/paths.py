@@ -10,9 +10,8 @@ from functools import partial
 
 from netprof.alternatives import (
     Nic,
+    change,
     faster,
-    line_of_route,
-    line_to_use,
     offloads_off,
     reached,
     reaches_too,
@@ -142,9 +141,8 @@ def _faster(way: _Way, least_bps: float, targets: Sequence[Target], peer_address
     nic = faster(least_bps, nics, way.remote, peer_addresses)
     if nic is None:
         return
-    routed = any(each.partition("/")[0] == way.local for each in nic.addresses)
-    route = next((text for _, _, text in route_of(way.place, way.device, way.remote)), "") if routed else ""
+    route = next((text for _, _, text in route_of(way.place, way.device, way.remote)), "")
     frameworks = {name for target in targets for name in target.frameworks}
-    advice = line_of_route(route, nic.name) if route else line_to_use(nic.name, frameworks)
+    line, why = change(nic, way.device, way.remote, route, frameworks)
     said = reaches_too(nic, "", reached(nic, way.remote, peer_addresses), way.device, least_bps)
-    yield Check(_AREA, "faster device", Status.INFO, said, advice)
+    yield Check(_AREA, "faster device", Status.INFO, said, f"{line} ({why})" if why else line)

@@ -127,8 +127,10 @@ class _Walk:
         if len(self.hops) >= _MOST_HOPS:
             return
         master = place.links.get(link.master_index)
-        if master is None:
+        if master is None and (not mac or mac == link.mac):  # else it is for one that is stacked on it
             self._route_on(place, link, remote)
+        elif master is None:
+            return
         elif master.kind == "bridge":
             self._leave_by_port(place, master, remote, mac, came_by=link)
         elif master.kind in AGGREGATES:
@@ -156,9 +158,12 @@ class _Walk:
         self._leave(place, port, remote, mac)
 
     def _route_on(self, place: Place, link: Link, remote: bytes) -> None:
-        route = place.route.route(remote)
+        try:
+            route = place.route.route(remote)
+        except OSError:  # it is dropped
+            return
         out = place.links.get(route.index)
-        if route.is_local or place.has(remote) or out is None or out.flags & IFF_LOOPBACK:
+        if route.is_local or place.has(remote) or out in (None, link) or out.flags & IFF_LOOPBACK:
             return
         self._note(HopKind.ROUTE, place, out, TRANSMIT, f"routed on from {link.name}")
         self._leave(place, out, remote, place.mac_of(out.index, route.gateway or remote))
