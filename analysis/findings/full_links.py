@@ -13,7 +13,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.alternatives import alternatives
 from netprof.analysis.findings.blame import ALONE, Blame, ranks_named
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import Intervals, merge, union
+from netprof.analysis.tables.intervals import Intervals, covered_until, merge, union
 from netprof.analysis.wire.lanes import Use
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import duration, percent, rate
@@ -26,9 +26,9 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
     found = [each for number in numbers for each in evidence.account.groups[number].bottlenecks]
     if not found:
         return None
-    when = [((each.full - each.own_full if others else each.own_full) & times).total_ns for each in found]
+    when = [_within(each.full - each.own_full if others else each.own_full, stretches) for each in found]
     best = int(np.argmax(when))
-    side, part = found[best].side, when[best] / max(times.total_ns, 1)
+    side, part = found[best].side, when[best] / max(int(stretches.length_ns.sum()), 1)
     uses = [use for use in evidence.links.lanes.uses_of(side.link) if use.way == side.direction]
     pids = tuple(dict.fromkeys(use.lane.pid for use in uses)) or evidence.links.lanes.pids_of(side.link)
     ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
@@ -45,6 +45,11 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
         in_turns=part < ONE_LINK,
         advice="" if others else _advice(side, evidence, below=below and part >= ONE_LINK),
     )
+
+
+def _within(times: Intervals, stretches: Waiting) -> int:
+    """Return how much of some stretches lies within some time, process by process."""
+    return int((covered_until(times, stretches.end_ns) - covered_until(times, stretches.begin_ns)).sum())
 
 
 def _place(side: LinkSide, uses: Sequence[Use], ranks: tuple[int, ...], pids: Iterable[int], evidence: Evidence) -> str:
