@@ -20,6 +20,7 @@ from netprof.analysis.findings.horovod import HOROVOD
 from netprof.analysis.findings.hosts import HOSTS
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.losses import LOSSES
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.nccl_network import NCCL_NETWORK
 from netprof.analysis.findings.paths import PATHS
@@ -66,6 +67,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     NCCL_NETWORK,
     COMMUNICATORS,
     FLOWS,
+    LOSSES,
     QUEUE_PAIRS,
     PATHS,
     GPUS,

@@ -84,6 +84,7 @@ _DOMAINS = {
     "wire.unsent": _one_of(*Unsent),
     "outside.direction": _YES_OR_NO,
     "flow_devices.direction": _YES_OR_NO,
+    "drops.direction": _YES_OR_NO,
     "flow_paths.direction": _YES_OR_NO,
     "flow_paths.hop_direction": _YES_OR_NO,
     "flow_paths.kind": _one_of(*HopKind),

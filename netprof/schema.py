@@ -355,6 +355,9 @@ def tables() -> dict[str, pa.Schema]:
         # By which device a flow is sent, and received, from `since_ns` on until its next row of that direction. What
         # is sent until the first row is sent by `flows.device`; what is received until then, by an unknown one.
         "flow_devices": {"flow_id": u32, "direction": u8, "since_ns": i64, "device": text},
+        # Packets of flows that this host dropped, and the kernel's own name of the reason (enum skb_drop_reason);
+        # `device` is where it was, if it was any device's. Where there are thousands, not all have a row.
+        "drops": {"flow_id": u32, "time_ns": i64, "direction": u8, "bytes": u32, "reason": text, "device": text},
         "marks": {"time_ns": i64, "pid": i32, "tid": i32, "kind": u8, "arg0": u64, "arg1": u64, "arg2": u64},
         "tcp": {
             "flow_id": u32,

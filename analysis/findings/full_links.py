@@ -26,7 +26,7 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
     found = [each for number in numbers for each in evidence.account.groups[number].bottlenecks]
     if not found:
         return None
-    when = [_within(each.full - each.own_full if others else each.own_full, stretches) for each in found]
+    when = [within(each.full - each.own_full if others else each.own_full, stretches) for each in found]
     best = int(np.argmax(when))
     side, part = found[best].side, when[best] / max(int(stretches.length_ns.sum()), 1)
     uses = [use for use in evidence.links.lanes.uses_of(side.link) if use.way == side.direction]
@@ -47,7 +47,7 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
     )
 
 
-def _within(times: Intervals, stretches: Waiting) -> int:
+def within(times: Intervals, stretches: Waiting) -> int:
     """Return how much of some stretches lies within some time, process by process."""
     return int((covered_until(times, stretches.end_ns) - covered_until(times, stretches.begin_ns)).sum())
 

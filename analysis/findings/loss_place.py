@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.analysis.account.pieces import contains
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stuck import StuckFlow, stuck_flows
-from netprof.analysis.tables.columns import UNKNOWN, Int64, int64_column
+from netprof.analysis.tables.columns import UNKNOWN, Int64, int64_column, text_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
 from netprof.analysis.tables.link_history import LinkPast
 from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.schema import RECEIVE, TRANSMIT, LinkState
-from netprof.units import count, duration, percent
+from netprof.units import count, duration, percent, size
 
 _MATTERS = 0.2
 """Share of a recovery's time in which a device was down, from which on that explains it."""
@@ -23,6 +24,11 @@ _SAMPLE_NS = 300_000_000
 """A drop is counted by so long after it at the latest."""
 _ENDLESS = (1 << 62) - 1
 _IP_TCP_BYTES = 40
+_HARMLESS = frozenset(
+    {"NOT_SPECIFIED", "TCP_OLD_DATA", "TCP_OLD_SEQUENCE", "TCP_OLD_ACK", "TCP_TOO_OLD_ACK", "TCP_CLOSE", "TCP_RESET"}
+    | {"TCP_OFOMERGE", "TCP_FLAGS", "TCP_ABORT_ON_DATA", "TCP_ABORT_ON_CLOSE", "TCP_ABORT_ON_LINGER", "SOCKET_CLOSE"}
+)
+"""Reasons for which TCP lets packets go that bring it nothing new."""
 _COUNTED = {TRANSMIT: ("qdisc_drops", "tx_drops"), RECEIVE: ("rx_drops", "rx_errors")}
 
 _OF_QUEUE = (
@@ -30,6 +36,16 @@ _OF_QUEUE = (
     "senders at a time, or paced flows"
 )
 _OF_RING = "the host is slow to take packets: more receive queues and CPUs, larger rings (ethtool -G)"
+_OF_REASON = {
+    "QDISC": _OF_QUEUE,
+    "NETFILTER": "a rule of the firewall drops it: nft list ruleset, iptables -vL",
+    "TC_": "a filter of traffic control drops or polices it: tc -s filter show",
+    "XDP": "a program (XDP) drops it: bpftool net",
+    "BACKLOG": "the process is slow to take packets: more CPU for it, larger net.ipv4.tcp_rmem",
+    "RCVBUFF": "the process is slow to take packets: more CPU for it, larger net.ipv4.tcp_rmem",
+    "TOO_BIG": "give all devices on the way one MTU",
+}
+_OF_OTHERS = "the kernel's enum skb_drop_reason says what this reason means; perf trace -e skb:kfree_skb shows where"
 _OF_ERRORS = "look at the port's errors (ethtool -S), its cable, and whether both ends have the same MTU"
 
 
@@ -44,9 +60,11 @@ class LossPlace:
 def place_of_loss(evidence: Evidence, flow: int, times: Intervals) -> LossPlace:
     """Return where the packets were lost for which a flow (by row) recovers in some time."""
     sides = dict(sides_of(evidence, flow))
-    for found in (_down(evidence, sides, times), _too_large(evidence, flow, sides), _dropped(evidence, sides, times)):
+    for found in (_down(evidence, sides, times), _too_large(evidence, flow, sides), _told(evidence, flow, times)):
         if found.happened:
             return found
+    if (found := _dropped(evidence, sides, times)).happened:
+        return found
     counted = evidence.links.counted
     seen = [link for link, _ in sides if link in counted]
     if not seen:
@@ -122,6 +140,28 @@ def _what_stands(stuck: StuckFlow) -> str:
     return (
         f"packets of {stuck.mss_bytes} bytes are sent again ({count(stuck.resent, 'time')}) and never arrive{smaller}"
     )
+
+
+def _told(evidence: Evidence, flow: int, times: Intervals) -> LossPlace:
+    """Return for which reason the kernel dropped packets of the flow itself, and where."""
+    table, flows = evidence.table("drops"), evidence.fold.flows
+    row, time_ns = flows.positions(int64_column(table, "flow_id")), int64_column(table, "time_ns")
+    way, packet_bytes = (int64_column(table, name) for name in ("direction", "bytes"))
+    ends = ((row == flow) & (way == TRANSMIT)) | (
+        (row == int(evidence.paths.peer[flow])) & (way == RECEIVE) & (row >= 0)
+    )
+    around = merge(times.begin_ns - _SAMPLE_NS, times.end_ns)
+    reasons, devices = text_column(table, "reason"), text_column(table, "device")
+    found: dict[tuple[str, str], list[int]] = {}
+    for place in np.flatnonzero(ends & contains(around, time_ns)).tolist():
+        if reasons[place] not in _HARMLESS:
+            found.setdefault((reasons[place], devices[place]), []).append(int(packet_bytes[place]))
+    if not found:
+        return LossPlace()
+    (reason, device), amounts = max(found.items(), key=lambda each: sum(each[1]))
+    where = f" at {device}" if device else ""
+    said = f"this host dropped {count(len(amounts), 'packet')} of it{where} ({size(sum(amounts))}; {reason})"
+    return LossPlace(said, next((advice for name, advice in _OF_REASON.items() if name in reason), _OF_OTHERS))
 
 
 def _dropped(evidence: Evidence, sides: Mapping[tuple[LinkKey, int], str], times: Intervals) -> LossPlace:

@@ -75,6 +75,16 @@ def read_resends(table: Any, flows: Flows) -> Resends:
     return resends.where(np.lexsort((resends.time_ns, resends.row)))
 
 
+def needless_packets(table: Any, flows: Flows) -> Int64:
+    """Return how many packets each flow sent again that the receiver had already; 0 where TCP does not say."""
+    row, had = flows.positions(int64_column(table, "flow_id")), int64_column(table, "dsacked")
+    row, had = row[(row >= 0) & (had >= 0)], had[(row >= 0) & (had >= 0)]
+    least, most = np.full(len(flows), np.iinfo(np.int64).max), np.zeros(len(flows), np.int64)
+    np.minimum.at(least, row, had)
+    np.maximum.at(most, row, had)
+    return np.where(most > least, most - least, 0)
+
+
 def _apart(begin_ns: Int64, end_ns: Int64) -> Intervals:
     """Return intervals that may touch, without joining them."""
     longer = end_ns > begin_ns

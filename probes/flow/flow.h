@@ -134,6 +134,16 @@ struct tcp_record {
 	u32 unacked_bytes; /* sent, and not acknowledged */
 };
 
+/* A packet of a flow that this host dropped. */
+struct drop_record {
+	u64 time_ns;
+	u32 flow_id;
+	u32 bytes;
+	u32 direction;
+	u32 reason; /* of enum skb_drop_reason */
+	char device[16]; /* "" where it was no device's any more */
+};
+
 /* A point in a process's life; the layout of a mark. */
 struct life_record {
 	u64 time_ns;

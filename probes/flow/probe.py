@@ -16,6 +16,7 @@ from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.flow.adoption import Adoption
 from netprof.probes.flow.bins import BIN_RECORD, BinCollector
 from netprof.probes.flow.devices import FlowDevices
+from netprof.probes.flow.drops import Drops
 from netprof.probes.flow.rows import FlowRow, flow_row
 from netprof.probes.flow.slots import Slots
 from netprof.probes.flow.totals import FlowTotals
@@ -76,6 +77,7 @@ class FlowProbe(Probe):
         self._bins = RingBuffer(self._object.map_fd("bins"), self._ring_bytes, BIN_RECORD.itemsize)
         self._tcp = TcpSamples(self._object)
         self._totals = FlowTotals(self._object)
+        self._drops = None if self._untyped else Drops(self._object)
         self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
         self._collector = BinCollector(bin_ns, max_flows)
         self._devices = FlowDevices(max_flows)
@@ -102,11 +104,12 @@ class FlowProbe(Probe):
             self._adoption = UntypedAdoption(self._object, self.targets, self._slots)
         else:
             self._adoption = Adoption(self._object, self.targets)
+            self._object.attach("packet_dropped")
         self._begun_ns = self._adoption.begin()
 
     def drain(self, *, final: bool = False) -> Tables:
         """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`,
-        `flow_devices`, `tcp`, `totals`.
+        `flow_devices`, `tcp`, `totals`, `drops`.
 
         With `final` the open bins count too, and so does what the transport says of flows without packets.
         """
@@ -121,6 +124,8 @@ class FlowProbe(Probe):
         tcp, totals = (each.drain(published, used) for each in (self._tcp, self._totals))
         self._collector.forget(self._slots.recycle(time.monotonic_ns()))
         of_flows: dict[str, dict[str, Any]] = {"wire": wire, "flow_devices": devices, "tcp": tcp, "totals": totals}
+        if self._drops is not None:
+            of_flows["drops"] = self._drops.drain(published, used)
         return {"marks": lives, "flows": flows, **{name: self._wanted(rows) for name, rows in of_flows.items()}}
 
     def describe(self) -> Description:
@@ -158,6 +163,8 @@ class FlowProbe(Probe):
         self._bins.close()
         self._tcp.close()
         self._totals.close()
+        if self._drops is not None:
+            self._drops.close()
         self._lives.close()
         self._object.close()
         if self._own_targets:

@@ -67,6 +67,25 @@ def test_drops_at_another_time_explain_nothing(tmp_path: Path) -> None:
     assert "no device on the way" in place_of_loss(evidence, 1, interval(END_NS + MS, END_NS + 2 * MS)).happened
 
 
+@pytest.mark.parametrize(
+    ("flow", "direction", "reason", "said"),
+    [
+        (1, 0, "NETFILTER_DROP", "this host dropped 2 packets of it at eth0 (3.00 kB; NETFILTER_DROP)"),
+        (2, 1, "SOCKET_BACKLOG", "this host dropped 2 packets of it at eth0 (3.00 kB; SOCKET_BACKLOG)"),
+        (2, 1, "TCP_OLD_DATA", "no device on the way"),
+        (2, 0, "NETFILTER_DROP", "no device on the way"),
+    ],
+)
+def test_the_kernel_tells_why_it_dropped(flow: int, direction: int, reason: str, said: str, tmp_path: Path) -> None:
+    """What flow 1 sends is received by the flow 2 of its peer."""
+    job = Job().fill()
+    rows = [{"flow_id": flow, "time_ns": START_NS + at * MS, "direction": direction} for at in (310, 320, 900)]
+    table = {name: [row.get(name, 1500) for row in rows] for name in ("flow_id", "time_ns", "direction", "bytes")}
+    job.extra["drops"] = {**table, "reason": [reason] * 3, "device": ["eth0"] * 3}
+    place = place_of_loss(evidence_of(job, tmp_path), 0, WHEN)
+    assert place.happened.startswith(said)
+
+
 def test_a_device_that_was_down_explains_it(tmp_path: Path) -> None:
     job = Job().fill()
     names = tables()["link_changes"].names
