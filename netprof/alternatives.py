@@ -67,7 +67,8 @@ def change(nic: Nic, device: str, remote: str, route: str, frameworks: Collectio
     words = route.split()
     if "dev" not in words or words[words.index("dev") + 1] != device or not reached(nic, remote, ()):
         lines = [line.format(nic.name) for name, line in _LINES.items() if name in frameworks]
-        return " and ".join(lines or [_LINES["nccl"].format(nic.name)]), ""
+        either = [_LINES[name].format(nic.name) for name in ("nccl", "gloo")]
+        return " and ".join(lines) or " or ".join(either), ""
     words[words.index("dev") + 1] = nic.name
     return f"ip route change {' '.join(words)}", f"the route {route} sends by {device}"
 

@@ -192,8 +192,8 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     sent = {pid: activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns for pid in pids}
     least_ns = least_silence_ns(int(sources.rtt_ns[flows].max(initial=0)), sources.apart_ns)
     resends = {flow: times for flow, times in sources.resends.times().items() if flow in flows}
-    quiet = without_unsent(silences(sent, moved, least_ns), sources.unsent, sources.no_room)
-    held, unseen = lost_unseen(quiet, resends)
+    quiet, unseen = lost_unseen(silences(sent, moved, least_ns), resends)
+    held = without_unsent(quiet, sources.unsent, sources.no_room)
     for flow, times in unseen.items():
         loss[flow] = loss[flow] | times if flow in loss else times
     unplaced = union([sources.unplaced[pid] for pid in pids if pid in sources.unplaced])

@@ -14,7 +14,7 @@ from netprof.analysis.findings.hops import hops_below, lowest_rate
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.model import LineRate
-from netprof.schema import RECEIVE, TRANSMIT
+from netprof.schema import RECEIVE, TRANSMIT, Backend
 
 _MAIN = 0.1
 """Share of the largest flow's bytes from which on another one says whom a device reaches."""
@@ -59,6 +59,7 @@ def _alternatives(evidence: Evidence) -> Iterator[Alternative]:
     moved = evidence.fold.totals(TRANSMIT).wire_bytes + evidence.fold.totals(RECEIVE).wire_bytes
     main = moved >= _MAIN * moved.max(initial=0)
     frameworks = {name for target in evidence.meta.targets for name in target.frameworks}
+    frameworks |= {Backend(number).name.lower() for number in np.unique(evidence.collectives.backend).tolist()}
     for link in lanes.links:
         past = evidence.pasts.get(link)
         if past is None or lanes.above(link) or link not in settings.devices(link.netns):

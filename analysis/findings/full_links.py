@@ -18,6 +18,9 @@ from netprof.analysis.wire.lanes import Use
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import duration, percent, rate
 
+_NEAR = 0.9
+"""Share of the longest time from which on two links are full as long as each other."""
+
 
 def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blame | None:
     """Return the link that is full for most of some stretches, of the job's bytes or of others'."""
@@ -27,7 +30,7 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
     if not found:
         return None
     when = [within(each.full - each.own_full if others else each.own_full, stretches) for each in found]
-    best = int(np.argmax(when))
+    best = _most(when, [is_assumed(each.side, evidence) for each in found])
     side, part = found[best].side, when[best] / max(int(stretches.length_ns.sum()), 1)
     uses = [use for use in evidence.links.lanes.uses_of(side.link) if use.way == side.direction]
     pids = tuple(dict.fromkeys(use.lane.pid for use in uses)) or evidence.links.lanes.pids_of(side.link)
@@ -45,6 +48,18 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
         in_turns=part < ONE_LINK,
         advice="" if others else _advice(side, evidence, below=below and part >= ONE_LINK),
     )
+
+
+def _most(when: Sequence[int], assumed: Sequence[bool]) -> int:
+    """Return which link is full for most; one of which the rate is known comes before one of which it is assumed."""
+    near = [(not taken and length >= _NEAR * max(when), length) for length, taken in zip(when, assumed, strict=True)]
+    return near.index(max(near))
+
+
+def is_assumed(side: LinkSide, evidence: Evidence) -> bool:
+    """Tell whether it is only assumed that a side is as fast as the other one: that a device receives as it sends."""
+    past = evidence.pasts[side.link]
+    return side.direction == RECEIVE and not past.receive_rate.is_known and not evidence.links.lanes.above(side.link)
 
 
 def within(times: Intervals, stretches: Waiting) -> int:

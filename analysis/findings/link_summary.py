@@ -158,8 +158,8 @@ class LinkSummary:
 
     @property
     def dropped_packets(self) -> int:
-        """What the device itself says that it dropped, either way; 0 also where its counters are not known."""
-        return self.nic.tx_drops + self.nic.rx_drops if self.nic is not None else 0
+        """What the device and its queues say that they dropped, either way; 0 also where that is not known."""
+        return max(self.nic.tx_drops, self.nic.qdisc_drops) + self.nic.rx_drops if self.nic is not None else 0
 
     @property
     def name(self) -> str:

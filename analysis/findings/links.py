@@ -322,7 +322,7 @@ def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
                 f"({link.line_rate_source}) cannot be true and no utilization is shown: say what it is with --line-rate"
             )
         if link.nic is not None:
-            yield from _nic_notes(link.name, link.nic)
+            yield from _nic_notes(link.name, link.nic, is_below=bool(link.above))
         if link.period_ns and link.moved_bytes:
             yield from _port_notes(link)
 
@@ -348,14 +348,17 @@ def _port_notes(link: LinkSummary) -> Iterator[str]:
         yield f"{len(link.pids)} processes use {link.name}, and each is taken to move as much as the others"
 
 
-def _nic_notes(device: str, nic: NicTotals) -> Iterator[str]:
+def _nic_notes(device: str, nic: NicTotals, *, is_below: bool) -> Iterator[str]:
     """Say where the device itself counted what matters to the job: other traffic, drops, errors."""
-    counted, own = nic.tx_bytes + nic.rx_bytes, nic.job_tx_bytes + nic.job_rx_bytes
+    ways = [(nic.tx_bytes, nic.job_tx_bytes), (nic.rx_bytes, nic.job_rx_bytes)]
+    ways = [way for way in ways if way[1]] if is_below else ways  # an ifb counts all that it sends as received too
+    counted, own = (sum(each) for each in zip(*ways, strict=True)) if ways else (0, 0.0)
     if own and counted - own > OTHER_TRAFFIC * counted:
         yield f"{(counted - own) / counted:.0%} of the bytes that {device} counted are not the job's"
     dropped, errors = nic.tx_drops + nic.rx_drops, nic.tx_errors + nic.rx_errors
-    if dropped or errors:
-        yield f"{device} counted {dropped} dropped packets and {errors} errors"
+    if dropped or errors or nic.qdisc_drops:
+        queued = f", its queues {nic.qdisc_drops}" if nic.qdisc_drops else ""
+        yield f"{device} counted {dropped} dropped packets and {errors} errors{queued}"
 
 
 def _definitions(links: Sequence[LinkSummary]) -> Sequence[Definition]:

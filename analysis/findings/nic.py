@@ -22,7 +22,8 @@ from netprof.schema import NIC_COUNTERS, RECEIVE, TRANSMIT
 class NicTotals:
     """Differences of a device's counters between its first and its last sample, for the whole device.
 
-    `job_tx_bytes` and `job_rx_bytes` are the wire bytes of the job's flows in the same time.
+    `job_tx_bytes` and `job_rx_bytes` are the wire bytes of the job's flows in the same time, `qdisc_drops` what the
+    device's queues dropped, which some drivers count among `tx_drops` too.
     """
 
     first_ns: int
@@ -38,6 +39,7 @@ class NicTotals:
     rx_errors: int
     job_tx_bytes: float
     job_rx_bytes: float
+    qdisc_drops: int = 0
 
     def __add__(self, later: NicTotals) -> NicTotals:
         """Return both together, the other being the later."""
@@ -58,7 +60,7 @@ def nic_totals(
     outside of the `recording`, where the job's flows are not counted, are left out if there are two inside.
     """
     time_ns = int64_column(table, "time_ns")
-    counters = {name: int64_column(table, name) for name in NIC_COUNTERS}
+    counters = {name: int64_column(table, name) for name in (*NIC_COUNTERS, "qdisc_drops")}
     totals = {}
     for key, found in rows_by_device(table, time_ns).items():
         inside = found[contains(recording, time_ns[found])]
@@ -87,4 +89,4 @@ def _job_bytes(lanes: Lanes, link: LinkKey, direction: int, times: Intervals) ->
 
 def _increase(samples: npt.NDArray[np.int64]) -> int:
     steps = np.diff(samples)
-    return int(np.where(steps >= 0, steps, samples[1:]).sum())
+    return max(int(np.where(steps >= 0, steps, samples[1:]).sum()), 0)

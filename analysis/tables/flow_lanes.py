@@ -53,21 +53,33 @@ def read_flow_lanes(
 ) -> FlowLanes:
     """Return the lanes of flows, by the `flow_devices` table (Arrow, DataFrame or mapping) and the paths.
 
-    Where nothing says by which device a flow is received (older traces), it is the one that it is sent by.
+    Where nothing says by which device a flow is received (older traces), it is the one that it is sent by. A device on
+    the path that is found from both ends of a connection belongs to the sender's.
     """
     told = _devices_over_time(flows, devices, known_as)
+    names = (flows.local_addr, flows.local_port, flows.remote_addr, flows.remote_port)
+    ends = list(zip(*(each.tolist() for each in names), strict=True))
+    of_sender: dict[tuple[str, int, str, int], set[tuple[LinkKey, int]]] = {}
     numbers: dict[tuple[LaneKey, int], int] = {}
     first, later = np.zeros(2 * len(flows), np.int64), {}
-    rows = zip(*(each.tolist() for each in (flows.netns, flows.device, flows.pid, flows.remote_addr)), strict=True)
-    for row, (netns, device, pid, remote) in enumerate(rows):
-        for way in (TRANSMIT, RECEIVE):
+    own = list(zip(*(each.tolist() for each in (flows.netns, flows.device, flows.pid, flows.remote_addr)), strict=True))
+    for way in (TRANSMIT, RECEIVE):
+        for row, (netns, device, pid, remote) in enumerate(own):
             over_time = _below(told.get((row, way), [(_ALWAYS, device)]), netns, way, remote, paths)
+            if way == TRANSMIT:
+                of_sender[ends[row]] = {(each.link, each.direction) for _, _, below in over_time for each in below}
+            elif there := of_sender.get((*ends[row][2:], *ends[row][:2])):
+                over_time = [(since_ns, link, _without(below, there)) for since_ns, link, below in over_time]
             lanes = [numbers.setdefault((LaneKey(link, pid, below), way), len(numbers)) for _, link, below in over_time]
             first[2 * row + way] = lanes[0]
             if len(lanes) > 1:
                 since_ns = np.array([since for since, _, _ in over_time[1:]], np.int64)
                 later[2 * row + way] = since_ns, np.array(lanes[1:], np.int64)
     return FlowLanes(tuple(numbers), first, later)
+
+
+def _without(below: tuple[Passage, ...], others: set[tuple[LinkKey, int]]) -> tuple[Passage, ...]:
+    return tuple(each for each in below if (each.link, each.direction) not in others)
 
 
 def _devices_over_time(

@@ -11,6 +11,7 @@ from netprof.analysis.tables.columns import Bool, Columns, Int64, int64_column
 from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.tables.intervals import Intervals
 
+_LOSS = 4  # enum tcp_ca_state
 _HEARD_NS = 60_000_000
 """By then a sender has heard that what it sent again was there already."""
 
@@ -36,17 +37,20 @@ class Resends(Columns):
     """How often each flow had sent something again that was needed, by flow and time. `row` is the flow's row.
 
     A busy receiver is slow to acknowledge, and TCP sends the last packet again to see; that the receiver had it already
-    is heard of a round trip later. Those are not counted.
+    is heard of a round trip later. Those are not counted. `timed_out` says that nothing was acknowledged for so long
+    that TCP began anew, and that some still is not: what its own device does not take is not counted as sent again.
     """
 
     row: Int64
     time_ns: Int64
     count: Int64
+    timed_out: Bool
 
     def times(self) -> dict[int, Intervals]:
-        """Return between which samples the count rose, by flow; flows of which it did."""
+        """Return between which samples the count rose, or of which the later one has timed out, by flow."""
         before = np.flatnonzero(self.row[1:] == self.row[:-1])
-        rose = before[self._at(self.row[before], self.time_ns[before + 1] + _HEARD_NS) > self.count[before]]
+        heard_ns = self.time_ns[before + 1] + _HEARD_NS
+        rose = before[(self._at(self.row[before], heard_ns) > self.count[before]) | self.timed_out[before + 1]]
         return {
             int(row): _apart(self.time_ns[rose[self.row[rose] == row]], self.time_ns[rose[self.row[rose] == row] + 1])
             for row in np.unique(self.row[rose]).tolist()
@@ -70,19 +74,11 @@ class Resends(Columns):
 def read_resends(table: Any, flows: Flows) -> Resends:
     """Return the counts of the `tcp` table; an older one does not say what was needed, so all was."""
     flow, time_ns, sent, had = (int64_column(table, name) for name in ("flow_id", "time_ns", "retransmits", "dsacked"))
-    resends = Resends(flows.positions(flow), time_ns, sent - np.maximum(had, 0))
+    state, unacked = (int64_column(table, name) for name in ("ca_state", "unacked_bytes"))
+    timed_out = (state == _LOSS) & (unacked > 0)
+    resends = Resends(flows.positions(flow), time_ns, sent - np.maximum(had, 0), timed_out)
     resends = resends.where(resends.row >= 0)
     return resends.where(np.lexsort((resends.time_ns, resends.row)))
-
-
-def needless_packets(table: Any, flows: Flows) -> Int64:
-    """Return how many packets each flow sent again that the receiver had already; 0 where TCP does not say."""
-    row, had = flows.positions(int64_column(table, "flow_id")), int64_column(table, "dsacked")
-    row, had = row[(row >= 0) & (had >= 0)], had[(row >= 0) & (had >= 0)]
-    least, most = np.full(len(flows), np.iinfo(np.int64).max), np.zeros(len(flows), np.int64)
-    np.minimum.at(least, row, had)
-    np.maximum.at(most, row, had)
-    return np.where(most > least, most - least, 0)
 
 
 def _apart(begin_ns: Int64, end_ns: Int64) -> Intervals:

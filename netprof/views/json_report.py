@@ -139,8 +139,8 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 | `gpus[].throttled` | share of samples that give each reason for lower clocks |
 | `audit[]` | what could be set otherwise: `kind` (faster_device, mtu, bond, offloads, receive_cpu, buffers), \
 `subject`, `sentence`, `advice` |
-| `lost_flows[]` | flows that sent something again: `flow`, `resent_bytes`, `needless_packets` of it that the receiver \
-had already (DSACK), `where` they were lost as far as can be told, `advice`, and for how long ranks together `waited_s` |
+| `lost_flows[]` | flows that sent something again: `flow`, `resent_bytes`, `needless_packets` of it that the \
+receiver had already (DSACK), `where` they were lost as far as can be told, `advice`, and `waited_s` of all ranks |
 | `stuck_flows[]` | connections that stand when the recording ends: `flow`, for `lasted_s` nothing was acknowledged, \
 packets of `mss_bytes` were `resent` so often |
 | `queue_pairs[]` | of each process on each RDMA port: `device`, `netns`, `pid`, `rank`, `pairs` (numbers `local` and \

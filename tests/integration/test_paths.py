@@ -175,4 +175,4 @@ def test_the_doctor_names_a_pods_limit_and_no_faster_device_where_there_is_none(
 def test_the_doctor_names_an_idle_device_in_another_network_of_the_peer() -> None:
     with looked_at("two-networks", rate="10gbit") as at:
         (faster,) = [each for each in checks_of(at) if each.name == "faster device" and "10.78.2.2" in each.detail]
-        assert faster.remedy == "NCCL_SOCKET_IFNAME=e10"
+        assert faster.remedy == "NCCL_SOCKET_IFNAME=e10 or GLOO_SOCKET_IFNAME=e10"

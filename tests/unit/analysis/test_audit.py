@@ -36,7 +36,7 @@ def test_a_device_is_worth_a_change_if_it_is_faster_idles_and_reaches_the_peer()
         ("10.0.0.2", "10.0.0.0/24 dev eth9", {"gloo"}, "GLOO_SOCKET_IFNAME=eth9"),
         ("10.1.0.2", "10.1.0.0/24 dev eth0", {"nccl", "ddp"}, "NCCL_SOCKET_IFNAME=eth9"),
         ("10.1.0.2", "", {"mpi"}, "mpirun --mca btl_tcp_if_include eth9"),
-        ("10.1.0.2", "", set(), "NCCL_SOCKET_IFNAME=eth9"),
+        ("10.1.0.2", "", {"torch"}, "NCCL_SOCKET_IFNAME=eth9 or GLOO_SOCKET_IFNAME=eth9"),
     ],
 )
 def test_the_line_changes_what_decides(remote: str, route: str, frameworks: set[str], line: str) -> None:

@@ -169,3 +169,20 @@ def test_a_tunnels_headers_count_below_it(tmp_path: Path) -> None:
         analyzed(tmp_path, Job(rate_bps=None).fill(), hops, [condition("eth9", 1e9)], counted("eth9", [0, MOVED]))
     )
     assert found["eth9"]["tx_bytes"] == pytest.approx(1.1 * found["eth0"]["tx_bytes"])
+
+
+def test_what_both_ends_find_on_the_way_carries_the_bytes_once(tmp_path: Path) -> None:
+    """The sender finds an uplink below, the receiver the same one."""
+    sent = paths(("up", TRANSMIT, HopKind.PORT))
+    received = paths(("up", TRANSMIT, HopKind.PORT), device="eth1", remote="10.0.0.1", direction=RECEIVE)
+    found = links(
+        analyzed(
+            tmp_path,
+            Job(rate_bps=None).fill(),
+            [*sent, *received],
+            [condition("up", RATE_BPS)],
+            counted("up", [0, MOVED]),
+        )
+    )
+    assert found["up"]["tx_bytes"] == found["eth0"]["tx_bytes"]
+    assert found["up"]["below"] == ["eth0"]
