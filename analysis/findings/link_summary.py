@@ -162,6 +162,11 @@ class LinkSummary:
         return max(self.nic.tx_drops, self.nic.qdisc_drops) + self.nic.rx_drops if self.nic is not None else 0
 
     @property
+    def limits_or_drops(self) -> bool:
+        """Whether any rate of it is known, or it dropped anything."""
+        return bool(self.dropped_packets) or self.utilization_tx is not None or self.utilization_rx is not None
+
+    @property
     def name(self) -> str:
         """The device for a person, of which host where there are several."""
         below = f" below {self.above[0].device}" if self.above else ""

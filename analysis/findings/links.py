@@ -249,6 +249,10 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     shown = _main_links(links)
     left_out = len(links) - len(shown)
     about = f"; {left_out} with hardly any traffic left out" if left_out else ""
+    own = [link for link in shown if not link.above]
+    plain = [link for link in shown if link.above and not link.limits_or_drops]
+    shown = [link for link in shown if link not in plain]
+    about += f"; {len(plain)} below them that limit nothing and drop nothing" if plain else ""
     columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting", "dropped")
     names = dict(zip(map(id, links), short_names(links), strict=True))
     rows = [_usage(names[id(link)], link) for link in shown[:_MOST]]
@@ -258,8 +262,8 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
     rates = Pairs([("line rate from", source) for source in sources])
     headings = ("link", "unknown", "idle", *(cause.short for cause in CAUSES))
-    idle = Grid(headings, [_idle(names[id(link)], link) for link in shown[:_MOST]], total=len(shown))
-    if not any(link.unknown_ns for link in shown):
+    idle = Grid(headings, [_idle(names[id(link)], link) for link in own[:_MOST]], total=len(own))
+    if not any(link.unknown_ns for link in own):
         idle = idle.without({"unknown"})
     return [
         Part("Links", f"share of line rate; 'waiting': while a bucket is outstanding{about}", [usage, rates]),
@@ -278,7 +282,7 @@ def _usage(name: str, link: LinkSummary) -> tuple[str, ...]:
     return (
         name,
         ",".join(map(str, link.ranks)) or "?",
-        rate(link.line_rate_bps),
+        rate(link.line_rate_bps) if link.line_rate_bps or not link.path_rate_bps else f"≤ {rate(link.path_rate_bps)}",
         share(link.utilization_tx),
         share(link.utilization_rx),
         share(link.utilization_outstanding_tx),
