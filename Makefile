@@ -14,6 +14,7 @@ TOGETHER := --numprocesses logical --maxprocesses 8 --dist worksteal
 ON_CHECKOUT := PYTHONPATH=. # what is in the checkout, without a wheel
 GROUPS := causes frameworks wire program trust hosts deep
 export PATH := $(PATH):/usr/sbin:/sbin
+unexport PYTHONDONTWRITEBYTECODE  # compiling every test again takes seconds
 unexport PYTHONPATH  # all but `make check` must see the installed wheel, nothing else
 
 .PHONY: help install inplace check lint types contract test test-all golden demo fuzz mutate bench predictions horovod nccl clean groups prepare prepare-test prepare-horovod
@@ -25,14 +26,14 @@ install: .venv/.installed  ## build the wheel and install it into .venv: the pro
 
 check: .venv/.torch inplace lint contract  ## after every edit (90 s): lint, types of the product, imports, quick unit tests, golden recordings
 	$(BIN)/mypy netprof
-	$(ON_CHECKOUT) $(PYTEST) $(TOGETHER) -m "not slow and not deep" tests/unit tests/golden
+	$(ON_CHECKOUT) $(PYTEST) $(TOGETHER) -m "not slow and not deep" tests/golden tests/unit
 
 test: prepare-test .venv/.installed .venv/.torch lint types contract  ## before a commit lands (15 min): all unit tests in full depth and forty real jobs, on the installed wheel
-	NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) -m "not deep" tests/unit tests/golden
+	NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) -m "not deep" tests/golden tests/unit
 	$(PYTEST) --group core tests/integration
 
 test-all: prepare-test .venv/.installed .venv/.torch $(if $(filter-out frameworks,$(GROUP)),,horovod nccl)  ## every test there is (an hour), or one GROUP: causes, frameworks, wire, program, trust, hosts, deep
-	$(if $(filter-out deep,$(GROUP)),,NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) $(if $(GROUP),-m deep) tests/unit tests/golden)
+	$(if $(filter-out deep,$(GROUP)),,NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) $(if $(GROUP),-m deep) tests/golden tests/unit)
 	$(if $(filter deep,$(GROUP)),,$(PYTEST) $(addprefix --group ,$(GROUP)) tests/integration)
 
 golden: .venv/.torch inplace  ## conclude from every golden recording again, and print what changed; UPDATE=1 rewrites what is expected, NAMES="loss mpi"

@@ -136,12 +136,17 @@ def _live(name: str) -> list[str]:
 def _page(analysis: Analysis) -> Any:
     """Return the data of the page and the text that stands around it."""
     page = render_page(analysis)
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert found is not None
-    markup = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.S)
+    data = page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    markup = _without("style", _without("script", page))
     words = [line for line in (re.sub(r"<[^>]+>", " ", line) for line in markup.splitlines()) if line.strip()]
     text = re.sub(r"\s+", " ", "\n".join(words))
-    return {"data": condensed(json.loads(found[1])), "text": {"characters": len(text), "hash": _hash([text])}}
+    return {"data": condensed(json.loads(data)), "text": {"characters": len(text), "hash": _hash([text])}}
+
+
+def _without(tag: str, page: str) -> str:
+    """Return a page without a kind of element; a regular expression takes long over megabytes of script."""
+    first, *rest = page.split(f"<{tag}")
+    return first + "".join(part.partition(f"</{tag}>")[2] for part in rest)
 
 
 def _tables(analysis: Analysis, reader: TraceSource) -> Any:

@@ -160,9 +160,11 @@ class Job:
     def totals(self, end_ns: int) -> dict[str, Any]:
         """One row a flow: TCP moved what was counted, but for `totals_changes`."""
         flows = self.flows()["flow_id"]
+        wire = np.array(self.wire, np.int64).reshape(-1, 5)
 
         def moved(direction: int) -> list[int]:
-            return [sum(r[3] for r in self.wire if r[:2] == (flow, direction)) for flow in flows]
+            own = wire[wire[:, 1] == direction]
+            return [int(own[own[:, 0] == flow, 3].sum()) for flow in flows]
 
         sent, received, nothing = moved(0), moved(1), [0] * len(flows)
         columns = dict.fromkeys(tables()["totals"].names, nothing)

@@ -33,7 +33,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("url", [URLS[0], *(pytest.param(url, marks=pytest.mark.slow) for url in URLS[1:])])
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_url_is_refused_before_anything_is_done(
     command: list[str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -86,6 +86,7 @@ def test_ranks_are_told_when_they_change_and_at_the_end(process: Callable[..., T
     assert server.address in started.detail
 
 
+@pytest.mark.slow
 def test_it_is_not_asked_more_than_it_should(process: Callable[..., Target]) -> None:
     with RasServer([]) as server:
         target = process(server.address)

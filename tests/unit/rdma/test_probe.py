@@ -142,6 +142,7 @@ def test_what_moves_is_recorded_and_what_is_reported(tmp_path: Path, recorded: C
     assert job.moved(port)[-1] == (4_000, 2_000)
 
 
+@pytest.mark.slow
 def test_how_often_values_change_is_measured_and_said(tmp_path: Path, recorded: Callable[..., Recorded]) -> None:
     tree = Tree(tmp_path)
     port = tree.port("efa")
@@ -314,6 +315,7 @@ def test_counters_of_an_unknown_driver_are_one_line(tmp_path: Path, recorded: Ca
     assert not job.devices()
 
 
+@pytest.mark.slow
 def test_a_remote_end_that_is_known_later_is_told(tmp_path: Path, recorded: Callable[..., Recorded]) -> None:
     tree = Tree(tmp_path)
     port = tree.port("mlx5")

@@ -40,6 +40,7 @@ def test_a_job_is_run_and_recorded(without_rights: None, tmp_path: Path) -> None
     assert 0 < outcome.meta.cost.start_s < outcome.meta.cost.wall_s, "to attach took some time"
 
 
+@pytest.mark.slow
 def test_the_job_outlives_a_recording_that_is_over(without_rights: None, tmp_path: Path) -> None:
     script = f"sleep 1; touch {tmp_path}/done; exit 4"
     options = RecordingOptions(tmp_path / "t", duration_ns=200_000_000)
@@ -56,7 +57,10 @@ def not_under_nohup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize(("number", "passed"), [(signal.SIGTERM, True), (signal.SIGHUP, True), (signal.SIGINT, False)])
+@pytest.mark.parametrize(
+    ("number", "passed"),
+    [(signal.SIGTERM, True), (signal.SIGHUP, True), pytest.param(signal.SIGINT, False, marks=pytest.mark.slow)],
+)
 def test_what_netprof_is_told_the_job_is_told(
     without_rights: None, not_under_nohup: None, tmp_path: Path, number: signal.Signals, passed: bool
 ) -> None:
@@ -67,6 +71,7 @@ def test_what_netprof_is_told_the_job_is_told(
     assert code == (5 if passed else 6)
 
 
+@pytest.mark.slow
 def test_so_it_is_told_when_the_recording_is_over(without_rights: None, tmp_path: Path) -> None:
     script = f"trap 'exit 5' TERM; sleep 1; kill -TERM {os.getpid()}; for i in 1 2 3 4 5 6; do sleep 0.1; done; exit 6"
     options = RecordingOptions(tmp_path / "t", duration_ns=100_000_000)

@@ -124,7 +124,14 @@ CELLS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("table", "cells"), CELLS, ids=lambda each: str(each)[:50])
+@pytest.mark.parametrize(
+    ("table", "cells"),
+    [
+        pytest.param(*case, marks=[] if case[0] not in dict(CELLS[:place]) else pytest.mark.slow)
+        for place, case in enumerate(CELLS)
+    ],
+    ids=lambda each: str(each)[:50],
+)
 def test_what_no_recorder_writes_ends_its_table_and_is_said(
     table: str, cells: dict[str, Any], trace: Path, damaged: Damaged
 ) -> None:

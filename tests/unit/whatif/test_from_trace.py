@@ -11,7 +11,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, K, trace_of
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze
@@ -248,10 +248,9 @@ def test_other_fusion_needs_gradient_marks_and_says_what_does_not(tmp_path: Path
         (["--csv", "/nonexistent/out.csv"], "cannot write /nonexistent/out.csv"),
     ],
 )
-def test_options_that_cannot_be_meant(tmp_path: Path, options: list[str], says: str) -> None:
-    path = str(Job(iterations=4).fill().write(tmp_path / "t.netprof"))
+def test_options_that_cannot_be_meant(options: list[str], says: str) -> None:
     with pytest.raises(NetprofError, match=says) as caught:
-        run(path, *options)
+        run(str(trace_of(iterations=4)), *options)
     assert "\n" not in caught.value.message
 
 
