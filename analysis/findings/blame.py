@@ -11,6 +11,9 @@ from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason
 ALONE = 0.8
 """Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
 
+NEAR = 0.9
+"""Share of the longest time from which on two links are full as long as each other: the one that is sure is named."""
+
 HELD_UP = "the recorder was held up"
 
 
@@ -20,7 +23,9 @@ class Blame:
 
     `label` names the rank or link for a person, `part` is its share of the cause's time, `alone` says that the other
     links of the group have room meanwhile, `in_turns` that no link is full for most of it, and `at_least` that this one
-    may be full for longer than `part` says. `advice` is what helps, where that is known of the place.
+    may be full for longer than `part` says. `advice` is what helps, where that is known of the place. `rivals` are the
+    others that may be behind it at the same time, such as other links that are full; `assumed` is one of which the rate
+    is only assumed.
     """
 
     label: str = ""
@@ -35,18 +40,23 @@ class Blame:
     in_turns: bool = False
     at_least: bool = False
     advice: str = ""
+    assumed: bool = False
+    rivals: tuple[Blame, ...] = ()
 
 
 def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
     """Return who is behind most of a cause, given how long it lasted in each piece of a recording, and who was then."""
+    each = [(length_ns, who) for length_ns, first in found for who in (first, *first.rivals)]
     weights: dict[tuple[str, str], float] = {}
-    for length_ns, who in found:
+    for length_ns, who in each:
         weights[_name(who)] = weights.get(_name(who), 0.0) + length_ns * who.part
-    most = max(weights, key=lambda name: weights[name])
-    alike = [(length_ns, who) for length_ns, who in found if _name(who) == most]
+    near = [name for name, weight in weights.items() if weight >= NEAR * max(weights.values())]
+    known = {_name(who) for _, who in each if not who.assumed}
+    most = max(near, key=lambda name: (name in known, weights[name]))
+    alike = [(length_ns, who) for length_ns, who in each if _name(who) == most]
     alone = sum(length_ns for length_ns, who in alike if who.alone) * 2 > sum(length_ns for length_ns, _ in alike)
-    total_ns = sum(length_ns for length_ns, _ in found)
-    return replace(max(alike, key=lambda pair: pair[0])[1], part=weights[most] / max(total_ns, 1), alone=alone)
+    part = weights[most] / max(sum(length_ns for length_ns, _ in found), 1)
+    return replace(max(alike, key=lambda pair: pair[0])[1], part=part, alone=alone)
 
 
 def _name(who: Blame) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,15 +12,15 @@ from netprof.analysis.account.bottlenecks import ONE_LINK, Bottleneck, LinkSide
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.alternatives import alternatives
-from netprof.analysis.findings.blame import ALONE, Blame, ranks_named
+from netprof.analysis.findings.blame import ALONE, NEAR, Blame, ranks_named
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, covered_until, merge, union
 from netprof.analysis.wire.lanes import Use
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import duration, percent, rate
 
-_NEAR = 0.9
-"""Share of the longest time from which on two links are full as long as each other."""
+_RIVAL = 0.3
+"""Share of the longest time from which on another link may be the one in another piece of the recording."""
 
 
 def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blame | None:
@@ -30,8 +31,21 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
     if not found:
         return None
     when = [within(each.full - each.own_full if others else each.own_full, stretches) for each in found]
-    best = _most(when, [is_assumed(each.side, evidence) for each in found])
-    side, part = found[best].side, when[best] / max(int(stretches.length_ns.sum()), 1)
+    blames = [
+        _of_side(each, part / max(int(stretches.length_ns.sum()), 1), found, times, evidence, others=others)
+        for each, part in zip(found, when, strict=True)
+        if part >= _RIVAL * max(when)
+    ]
+    near = [who for who in blames if who.part >= NEAR * max(who.part for who in blames)]
+    first = max(near, key=lambda who: (not who.assumed, who.part))
+    return replace(first, rivals=tuple(who for who in blames if who is not first))
+
+
+def _of_side(
+    full: Bottleneck, part: float, found: Sequence[Bottleneck], times: Intervals, evidence: Evidence, *, others: bool
+) -> Blame:
+    """Return that one side of a link is full for a part of some times, of all that are `found` to be."""
+    side = full.side
     uses = [use for use in evidence.links.lanes.uses_of(side.link) if use.way == side.direction]
     pids = tuple(dict.fromkeys(use.lane.pid for use in uses)) or evidence.links.lanes.pids_of(side.link)
     ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
@@ -44,19 +58,14 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
         ranks=ranks,
         link=side.link.device,
         alone=alone and part >= ONE_LINK,
-        detail=_others_share(found[best], times) if others else "",
+        detail=_others_share(full, times) if others else "",
         in_turns=part < ONE_LINK,
+        assumed=_is_assumed(side, evidence),
         advice="" if others else _advice(side, evidence, below=below and part >= ONE_LINK),
     )
 
 
-def _most(when: Sequence[int], assumed: Sequence[bool]) -> int:
-    """Return which link is full for most; one of which the rate is known comes before one of which it is assumed."""
-    near = [(not taken and length >= _NEAR * max(when), length) for length, taken in zip(when, assumed, strict=True)]
-    return near.index(max(near))
-
-
-def is_assumed(side: LinkSide, evidence: Evidence) -> bool:
+def _is_assumed(side: LinkSide, evidence: Evidence) -> bool:
     """Tell whether it is only assumed that a side is as fast as the other one: that a device receives as it sends."""
     past = evidence.pasts[side.link]
     return side.direction == RECEIVE and not past.receive_rate.is_known and not evidence.links.lanes.above(side.link)

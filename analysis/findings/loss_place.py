@@ -11,7 +11,7 @@ from netprof.analysis.account.pieces import contains
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stuck import StuckFlow, stuck_flows
 from netprof.analysis.tables.columns import UNKNOWN, Int64, int64_column, text_column
-from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.flow_table import LOOPBACK, LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
 from netprof.analysis.tables.link_history import LinkPast
 from netprof.analysis.tables.nic_counters import rows_by_device
@@ -36,13 +36,14 @@ _OF_QUEUE = (
     "senders at a time, or paced flows"
 )
 _OF_RING = "the host is slow to take packets: more receive queues and CPUs, larger rings (ethtool -G)"
+_OF_PROCESS = "the process is slow to take packets: more CPU for it, larger net.ipv4.tcp_rmem"
 _OF_REASON = {
     "QDISC": _OF_QUEUE,
     "NETFILTER": "a rule of the firewall drops it: nft list ruleset, iptables -vL",
     "TC_": "a filter of traffic control drops or polices it: tc -s filter show",
     "XDP": "a program (XDP) drops it: bpftool net",
-    "BACKLOG": "the process is slow to take packets: more CPU for it, larger net.ipv4.tcp_rmem",
-    "RCVBUFF": "the process is slow to take packets: more CPU for it, larger net.ipv4.tcp_rmem",
+    "BACKLOG": _OF_PROCESS,
+    "RCVBUFF": _OF_PROCESS,
     "TOO_BIG": "give all devices on the way one MTU",
 }
 _OF_OTHERS = "the kernel's enum skb_drop_reason says what this reason means; perf trace -e skb:kfree_skb shows where"
@@ -70,6 +71,8 @@ def place_of_loss(evidence: Evidence, flow: int, times: Intervals) -> LossPlace:
     if not seen:
         return LossPlace()
     names = ", ".join(dict.fromkeys(link.device for link in seen))
+    if names == LOOPBACK:
+        return LossPlace("nothing is lost on lo: a process was slow to take or to acknowledge it", _OF_PROCESS)
     return LossPlace(
         f"no device on the way that netprof sees dropped any ({names})",
         "look beyond these hosts: full buffers of a switch (its counters of drops), errors of a port, policing",
@@ -78,7 +81,7 @@ def place_of_loss(evidence: Evidence, flow: int, times: Intervals) -> LossPlace:
 
 def sides_of(evidence: Evidence, flow: int) -> Iterator[tuple[tuple[LinkKey, int], str]]:
     """Yield the devices that a flow's packets pass, which way, and whose they are: from the sender's own on."""
-    lanes, flows = evidence.flow_lanes, evidence.fold.flows
+    lanes, flows = evidence.fold.flow_lanes, evidence.fold.flows
     peer = int(evidence.paths.peer[flow])
     for row, way in ((flow, TRANSMIT), (peer, RECEIVE)):
         if row == UNKNOWN:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from netprof.analysis.tables.columns import UNKNOWN, concatenate
+from netprof.analysis.tables.flow_lanes import FlowLanes
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.wire.bins import Bins, combine
@@ -20,8 +21,8 @@ from netprof.analysis.wire.unsent import UnsentFlows
 class RecentFold(WireFold):
     """The sum of `parts`, as if their rows had been added to one fold; flows unknown to `flows` are left out."""
 
-    def __init__(self, flows: Flows, bin_ns: int, parts: Sequence[WireFold]) -> None:
-        super().__init__(flows, bin_ns)  # the parts know their lanes
+    def __init__(self, flows: Flows, bin_ns: int, parts: Sequence[WireFold], lanes: FlowLanes | None = None) -> None:
+        super().__init__(flows, bin_ns, lanes=lanes)
         self._parts = parts
         self.rows = sum(part.rows for part in parts)
         self.unknown_bytes = sum(part.unknown_bytes for part in parts)

@@ -170,7 +170,7 @@ class Window:
 
     def _fold(self, since_ns: int) -> RecentFold:
         parts = [part.fold for part in self._parts if part.last_ns > since_ns]
-        return RecentFold(self._flow_table(), self.bin_ns, parts)
+        return RecentFold(self._flow_table(), self.bin_ns, parts, self._lanes)
 
 
 def _time_of(table: str) -> str:

@@ -84,8 +84,8 @@ class WireFold:
         self.flows = flows
         self._piece = piece
         self._also = also
-        self._lane_of = read_flow_lanes(flows) if lanes is None else lanes
-        self._keys = self._lane_of.keys
+        self.flow_lanes = read_flow_lanes(flows) if lanes is None else lanes
+        self._keys = self.flow_lanes.keys
         self.bin_ns = bin_ns
         self.rows = 0
         self.unknown_bytes = 0
@@ -160,7 +160,7 @@ class WireFold:
             self.unknown_bytes += int(columns["wire_bytes"][own & ~known].sum())
             columns = {name: values[known] for name, values in columns.items()}
             flow, direction, own = flow[known], direction[known], own[known]
-        lane = self._lane_of.of(flow, direction, int64_column(columns, "first_ns"))
+        lane = self.flow_lanes.of(flow, direction, int64_column(columns, "first_ns"))
         self._add_to_flows(flow * 2 + direction, lane, columns, own)
         unplaced = is_unplaced(columns, self.bin_ns)
         if unplaced.any():

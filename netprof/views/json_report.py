@@ -51,7 +51,7 @@ count as spread evenly, and no part of it is idle |
 idle time by cause; adds up to the total |
 | `links[].idle_basis` | "utilization below 1 %", or without a line rate "bins without a packet" |
 | `links[].nic` | increase of the device's own counters from its first to its last sample: `window_s`, `samples`, \
-`{tx,rx}_{bytes,packets,drops,errors}`, and `job_{tx,rx}_bytes`, the job's part of the bytes (many \
+`{tx,rx}_{bytes,packets,drops,errors}`, `qdisc_drops`, and `job_{tx,rx}_bytes`, the job's part of the bytes (many \
 devices count a packet that is segmented later with one header, some 4 % less than the wire); null: not sampled |
 | `links[].period_s` | only of an RDMA port, whose bytes are those of its counters: how often they are seen at best. \
 Of one of which nothing tells what it moved, bytes, utilization and idle time are null |

@@ -8,7 +8,7 @@ from netprof.analysis.tables.flow_table import LinkKey, read_flows
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
 
-COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
+COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors", "qdisc_drops")
 
 
 def samples(rows):

@@ -158,7 +158,7 @@ def recorder(tree: Tree, kernel: Kernel, *, bind: bool) -> RdmaProbe:
     scripted |= {"bound_notes": tree.root / "bound.json", "statistic": staticmethod(kernel.socket)}
     scripted["queue_pairs"] = staticmethod(lambda: pairs(*kernel.pairs))
     shared = SimpleNamespace(rank_of=lambda pid: 3, bin_ns=1_000_000, series_ids=count(), line_rate_bps=None)
-    shared.device = shared.rdma_refresh_ns = None
+    shared.devices, shared.rdma_refresh_ns = (), None
     shared.rdma_bind = bind
     kind = cast("type[RdmaProbe]", type("Scripted", (RdmaProbe,), scripted))
     return kind.open(cast(Shared, shared))
