@@ -32,10 +32,10 @@ from netprof.analysis.links import Links
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
 from netprof.analysis.tables.counters import CounterSamples, read_counters
-from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
+from netprof.analysis.tables.flow_lanes import FlowLanes, passed, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
-from netprof.analysis.tables.intervals import Intervals, interval, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge, union
 from netprof.analysis.tables.link_history import LinkPast, known_as, read_link_history
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
@@ -443,7 +443,18 @@ class Evidence:
             apart_ns=clock_bounds(self.hosts).apart_ns,
             unsent=self.unsent,
             no_room=self._no_room,
+            down=self._down,
         )
+
+    @property
+    def _down(self) -> Mapping[int, Intervals]:
+        """When a device on the way of each flow, by row, was down."""
+        down = {link: past.down & self.recording for link, past in self.pasts.items()}
+        if not any(map(len, down.values())):
+            return {}
+        lanes, peers = self.fold.flow_lanes, self.paths.peer
+        ways = {row: [link for _, link, _, _ in passed(lanes, peers, row)] for row in range(len(self.fold.flows))}
+        return {row: union([down.get(link, NOTHING) for link in links]) for row, links in ways.items()}
 
     @cached_property
     def unsent(self) -> Mapping[int, Intervals]:

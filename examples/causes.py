@@ -85,7 +85,10 @@ def _play(setting: Setting, folder: Path) -> dict[str, Any]:
         with CpusAway() as away, recording(targets, setting, folder / "t.netprof") as recorder:
             away.begin()
             events = disturb(lab, setting, pids, folder, recorder)
-            report = json.loads(recorder.communicate()[0])
+            told = recorder.communicate()[0]
+            if recorder.returncode:
+                raise CauseError(f"netprof attach ended with exit code {recorder.returncode}")
+            report = json.loads(told)
             cpus_away, samples = away.share(), away.samples()
         after = [_counters(lab[rank]) for rank in range(setting.ranks)]
     meta = json.loads((folder / "t.netprof" / "meta.json").read_text())

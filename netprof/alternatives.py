@@ -13,6 +13,7 @@ FASTER = 1.5
 IDLE = 0.5
 """And if no more of it than this share is used, by whomever."""
 
+_HARDLY = 1e-3
 _FAST_BPS = 1e9
 
 _LINES = {
@@ -75,7 +76,7 @@ def change(nic: Nic, device: str, remote: str, route: str, frameworks: Collectio
 
 def reaches_too(nic: Nic, whose: str, address: str, device: str, device_bps: float) -> str:
     """Say that a device could do what another one does."""
-    used = f", {percent(nic.used)} of it used" if nic.used is not None else ""
+    used = "" if nic.used is None else f", {percent(nic.used)} of it used" if nic.used >= _HARDLY else ", idle"
     other, own = f"{rate(nic.rate_bps)}{used}", f"{device} ({rate(device_bps)})"
     times = (nic.rate_bps or 0.0) / device_bps
     return f"{nic.name}{whose} ({other}) reaches {address} too, {times:.1f} times as fast as {own}"

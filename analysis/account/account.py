@@ -16,6 +16,7 @@ from netprof.analysis.account.group_times import (
     lost_unseen,
     recoveries,
     silences,
+    while_down,
     without_unsent,
 )
 from netprof.analysis.account.lateness import resolve_lateness
@@ -65,7 +66,8 @@ class Sources:
     `waits` is by process, `exposed` what of them lies in whole iterations, `around` in all of them that are in sight;
     `rtt_ns`, `resent` and `resends` are by the flow's row; `unplaced` is by process when bytes passed at a time that is
     not known, `stopped` when it was seen stopped. The clocks of hosts may be `apart_ns` apart. `unsent` is by process
-    when its TCP held bytes back, `no_room` when for want of room at which process.
+    when its TCP held bytes back, `no_room` when for want of room at which process, and `down` by the flow's row when a
+    device on its way was down.
     """
 
     waits: Mapping[int, Intervals]
@@ -85,6 +87,7 @@ class Sources:
     apart_ns: float
     unsent: Mapping[int, Intervals] = field(default_factory=dict)
     no_room: Mapping[int, Sequence[tuple[int, Intervals]]] = field(default_factory=dict)
+    down: Mapping[int, Intervals] = field(default_factory=dict)
 
 
 def make_account(sources: Sources) -> Account:
@@ -192,9 +195,12 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     sent = {pid: activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns for pid in pids}
     least_ns = least_silence_ns(int(sources.rtt_ns[flows].max(initial=0)), sources.apart_ns)
     resends = {flow: times for flow, times in sources.resends.times().items() if flow in flows}
-    quiet, unseen = lost_unseen(silences(sent, moved, least_ns), resends)
+    quiet, without_link = while_down(
+        silences(sent, moved, least_ns), {flow: times for flow, times in sources.down.items() if flow in flows}
+    )
+    quiet, unseen = lost_unseen(quiet, resends)
     held = without_unsent(quiet, sources.unsent, sources.no_room)
-    for flow, times in unseen.items():
+    for flow, times in (*without_link.items(), *unseen.items()):
         loss[flow] = loss[flow] | times if flow in loss else times
     unplaced = union([sources.unplaced[pid] for pid in pids if pid in sources.unplaced])
     stopped = {pid: sources.stopped[pid] for pid in pids if pid in sources.stopped}

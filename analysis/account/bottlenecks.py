@@ -25,6 +25,10 @@ OTHERS_MATTER = 0.05
 """Share of what a device moved that has to be others' to be believed: it may count headers in its own way."""
 
 
+_AROUND = 4
+"""So many samples before and after one have to leave others' bytes that it shows."""
+
+
 @dataclass(frozen=True, eq=False)
 class LinkSide:
     """One direction of a device: what it served of the job's own bytes, and of others' as the device counted them.
@@ -87,8 +91,19 @@ def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate: 
     moved_ns = np.rint(np.clip(needed_ns, -_LONGEST_NS, _LONGEST_NS)).astype(np.int64)
     job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
     busy = np.minimum(moved_ns, length) - job_ns
-    kept = busy > OTHERS_MATTER * moved_ns
+    kept = (busy > OTHERS_MATTER * moved_ns) & (_lasting(busy, length) >= busy // 2)
     return Served(time_ns[:-1][kept], time_ns[1:][kept], busy[kept])
+
+
+def _lasting(busy_ns: Int64, length_ns: Int64) -> Int64:
+    """Return what is left of others' bytes together with those of the samples around, which may lack them.
+
+    What a shaper lets through at once is counted before it is served, and a sample may be taken late.
+    """
+    through = np.concatenate(([0], np.cumsum(np.maximum(busy_ns, -length_ns))))
+    place = np.arange(len(busy_ns))
+    until = through[np.minimum(place + _AROUND + 1, len(busy_ns))]
+    return np.asarray(until - through[np.maximum(place - _AROUND, 0)])
 
 
 def turns(collectives: Collectives, members: Members, group: int) -> Intervals:

@@ -13,7 +13,7 @@ from netprof.analysis.account.bottlenecks import Bottleneck
 from netprof.analysis.account.pieces import contains
 from netprof.analysis.events.members import UNTOLD_NS
 from netprof.analysis.tables.columns import Bool, Int64
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge, union
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,5 +184,17 @@ def lost_unseen(held: Held, resending: Mapping[int, Intervals]) -> tuple[Held, d
         inside = _ends_in(held.times, times)
         if (inside & kept).any():
             found[flow] = held.where(inside & kept).times
+            kept &= ~inside
+    return held.where(kept), found
+
+
+def while_down(held: Held, down: Mapping[int, Intervals]) -> tuple[Held, dict[int, Intervals]]:
+    """Tell silences in which a device on a flow's way is down from those of a busy host."""
+    kept, found = np.ones(len(held.holder), bool), {}
+    for flow, times in down.items():
+        begin, end = held.times.begin_ns, held.times.end_ns
+        inside = (covered_until(times, end) - covered_until(times, begin)) > 0
+        if inside.any():
+            found[flow] = held.where(inside).times
             kept &= ~inside
     return held.where(kept), found

@@ -10,19 +10,18 @@ import numpy as np
 from netprof.analysis.account.pieces import contains
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stuck import StuckFlow, stuck_flows
-from netprof.analysis.tables.columns import UNKNOWN, Int64, int64_column, text_column
+from netprof.analysis.tables.columns import Int64, int64_column, text_column
+from netprof.analysis.tables.flow_lanes import passed
 from netprof.analysis.tables.flow_table import LOOPBACK, LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
-from netprof.analysis.tables.link_history import LinkPast
 from netprof.analysis.tables.nic_counters import rows_by_device
-from netprof.schema import RECEIVE, TRANSMIT, LinkState
+from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import count, duration, percent, size
 
 _MATTERS = 0.2
 """Share of a recovery's time in which a device was down, from which on that explains it."""
 _SAMPLE_NS = 300_000_000
 """A drop is counted by so long after it at the latest."""
-_ENDLESS = (1 << 62) - 1
 _IP_TCP_BYTES = 40
 _HARMLESS = frozenset(
     {"NOT_SPECIFIED", "TCP_OLD_DATA", "TCP_OLD_SEQUENCE", "TCP_OLD_ACK", "TCP_TOO_OLD_ACK", "TCP_CLOSE", "TCP_RESET"}
@@ -81,17 +80,12 @@ def place_of_loss(evidence: Evidence, flow: int, times: Intervals) -> LossPlace:
 
 def sides_of(evidence: Evidence, flow: int) -> Iterator[tuple[tuple[LinkKey, int], str]]:
     """Yield the devices that a flow's packets pass, which way, and whose they are: from the sender's own on."""
-    lanes, flows = evidence.fold.flow_lanes, evidence.fold.flows
-    peer = int(evidence.paths.peer[flow])
-    for row, way in ((flow, TRANSMIT), (peer, RECEIVE)):
-        if row == UNKNOWN:
-            continue
-        key, _ = lanes.keys[lanes.last(row, way)]
+    flows = evidence.fold.flows
+    for row, link, way, above in passed(evidence.fold.flow_lanes, evidence.paths.peer, flow):
         rank = evidence.ranks.get(int(flows.pid[row]))
         whose = f"rank {rank}" if rank is not None else f"process {flows.pid[row]}"
-        yield (key.link, way), f"{key.link.device} of {whose}"
-        for passage in key.below:
-            yield (passage.link, passage.direction), f"{passage.link.device}, below {key.link.device} of {whose}"
+        below = f"{link.device}, below {above.device}" if above != link else link.device
+        yield (link, way), f"{below} of {whose}"
 
 
 def _down(evidence: Evidence, sides: Mapping[tuple[LinkKey, int], str], times: Intervals) -> LossPlace:
@@ -99,23 +93,16 @@ def _down(evidence: Evidence, sides: Mapping[tuple[LinkKey, int], str], times: I
     started_ns = evidence.meta.started_ns
     for (link, _), name in sides.items():
         past = evidence.pasts.get(link)
-        down = _when_down(past) & evidence.recording if past is not None else NOTHING
+        down = past.down & evidence.recording if past is not None else NOTHING
         share = (down & times).total_ns / max(times.total_ns, 1)
         if share >= _MATTERS:
             when = ", ".join(duration((begin - started_ns) / 1e9) for begin in down.begin_ns[:3].tolist())
-            more = f" and {len(down) - 3} times more" if len(down) > 3 else ""
+            more = f" and {count(len(down) - 3, 'time')} more" if len(down) > 3 else ""
             return LossPlace(
                 f"for {percent(share)} of that {name} was down ({when} into the recording{more})",
                 f"find out what takes {name} down: dmesg, its cable and port, whoever configures it",
             )
     return LossPlace()
-
-
-def _when_down(past: LinkPast) -> Intervals:
-    begin = np.array([change.time_ns for change in past.changes], np.int64)
-    end = np.append(begin[1:], _ENDLESS)
-    down = np.array([change.state is not LinkState.UP for change in past.changes])
-    return merge(begin[down], end[down])
 
 
 def _too_large(evidence: Evidence, flow: int, sides: Mapping[tuple[LinkKey, int], str]) -> LossPlace:

@@ -11,7 +11,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.tcp_facts import UNKNOWN_FACTS, TcpFacts, tcp_facts
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, int64_column
 from netprof.analysis.tables.flow_table import LOOPBACK
-from netprof.analysis.tables.intervals import Intervals, covered_until, merge
+from netprof.analysis.tables.intervals import Intervals, covered_until, merge, union
 from netprof.schema import TRANSMIT
 from netprof.units import duration, rate
 
@@ -123,6 +123,9 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     samples = _samples(evidence, main)
     sizes = evidence.collectives.bytes[np.isin(evidence.members.group, groups)]
     facts = tcp_facts(evidence.table("tcp"), evidence.fold.flows, main, times)
+    full = union([evidence.account.groups[each].link_full for each in groups if each in evidence.account.groups])
+    if full.total_ns > times.total_ns:
+        facts = replace(facts, trip_ns=0.0)  # the queue is that of the link that is full, before and after
     lanes, sides = evidence.links.lanes, evidence.links.sides
     rates = [side.line_rate_bps for side in sides]
     return reason_of(

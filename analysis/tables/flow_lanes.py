@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Int64, int64_column, text_column
+from netprof.analysis.tables.columns import UNKNOWN, Int64, int64_column, text_column
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey, Passage
 from netprof.analysis.tables.path_table import PathTable
 from netprof.schema import RECEIVE, TRANSMIT
@@ -43,6 +43,19 @@ class FlowLanes:
         """Return the lane that a flow goes by at last."""
         slot = 2 * flow + direction
         return int(self.later[slot][1][-1]) if slot in self.later else int(self.first[slot])
+
+
+def passed(lanes: FlowLanes, peers: Int64, flow: int) -> Iterator[tuple[int, LinkKey, int, LinkKey]]:
+    """Yield the devices that a flow's packets pass at last, from the sender's own on.
+
+    Each with the row of the flow of whose end it is, which way packets pass it, and that end's own device.
+    """
+    for row, way in ((flow, TRANSMIT), (int(peers[flow]), RECEIVE)):
+        if row != UNKNOWN:
+            key, _ = lanes.keys[lanes.last(row, way)]
+            yield row, key.link, way, key.link
+            for passage in key.below:
+                yield row, passage.link, passage.direction, key.link
 
 
 def read_flow_lanes(

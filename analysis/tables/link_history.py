@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -111,13 +111,23 @@ class LinkPast:
     @property
     def gone(self) -> Intervals:
         """When it was not there."""
+        return self._while({LinkState.GONE})
+
+    @property
+    def down(self) -> Intervals:
+        """When it carried nothing."""
+        return self._while(set(LinkState) - {LinkState.UP})
+
+    def _while(self, states: Collection[LinkState]) -> Intervals:
         begin = np.array([change.time_ns for change in self.changes])
-        away = np.array([change.state is LinkState.GONE for change in self.changes])
-        return merge(begin[away], np.append(begin[1:], _FOREVER)[away])
+        own = np.array([change.state in states for change in self.changes])
+        return merge(begin[own], np.append(begin[1:], _FOREVER)[own])
 
     def source_of(self, bps: float | None) -> str:
-        """Return where one of its line rates came from."""
-        return next(change.line_rate_source for change in reversed(self.changes) if change.line_rate_bps == bps)
+        """Return where the line rate that is nearest to one came from: what is kept up may be a little more."""
+        rates = [(change.line_rate_bps, change.line_rate_source) for change in reversed(self.changes)]
+        known = [(abs(own - bps), source) for own, source in rates if own is not None and bps is not None]
+        return min(known, key=lambda each: each[0], default=(0.0, "unknown"))[1]
 
 
 def read_link_history(table: Any, devices: Iterable[Device]) -> dict[LinkKey, LinkPast]:

@@ -61,8 +61,8 @@ class _Namespace:
         """Read the counters once. Of several samples that hold the same, the first and the last are kept."""
         begin_s, before_ns = time.thread_time(), time.monotonic_ns()
         text = self.counters.read()
-        drops = self.qdiscs.counts()
-        taken = _Sample((before_ns + time.monotonic_ns()) // 2, text, self.history.names(), drops)
+        taken_ns = (before_ns + time.monotonic_ns()) // 2
+        taken = _Sample(taken_ns, text, self.history.names(), self.qdiscs.counts())
         if len(self.samples) > 1 and self._same(taken, self.samples[-1]) and self._same(taken, self.samples[-2]):
             self.samples[-1] = taken
         else:
