@@ -38,20 +38,6 @@ Devices = Annotated[
     list[str] | None,
     typer.Option("--device", metavar="IF", help="Record only flows over this network device. Repeatable."),
 ]
-RdmaRefresh = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Let the kernel read RDMA ports' counters this often while recording, as 1ms; it is put back after.",
-    ),
-]
-RdmaBind = Annotated[
-    bool,
-    typer.Option(
-        "--rdma-bind",
-        help="Bind the RDMA devices' own counters to the job's queue pairs while recording; it is undone after.",
-    ),
-]
 Kineto = Annotated[
     int | None,
     typer.Option(

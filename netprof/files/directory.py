@@ -305,18 +305,6 @@ def read_all(path: Path, most_bytes: int, what: str) -> bytes:
     return data
 
 
-def set_value(path: Path, value: str) -> None:
-    """Write to a file of the kernel's that is there, with one's own rights. Raises OSError."""
-    with _walked(path, None) as (look, missing):
-        if missing:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        descriptor = os.open(f"/proc/self/fd/{look}", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, value.encode())
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def made_whole(directory: Directory, name: str, partial: str, mode: int = 0o666) -> Iterator[int]:
     """Write a file under the name `partial`, which becomes `name` when the block ends well. Raises OSError."""

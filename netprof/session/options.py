@@ -13,7 +13,6 @@ from netprof.units import parse_duration_ns
 
 DEFAULT_BIN = "1ms"
 _MIN_BIN_NS, _MAX_BIN_NS = 100_000, 1_000_000_000
-_MAX_REFRESH_NS = 10_000_000_000
 
 
 def parse_bin_ns(text: str) -> int:
@@ -22,17 +21,6 @@ def parse_bin_ns(text: str) -> int:
     if not _MIN_BIN_NS <= bin_ns <= _MAX_BIN_NS:
         raise UsageError(f"bins of {text} are out of range", "choose --bin between 100us and 1s")
     return bin_ns
-
-
-def parse_refresh_ns(text: str) -> int:
-    """Read for how long counters of RDMA ports may stay the same. Raises UsageError for what the kernel does not take.
-
-    It takes whole milliseconds.
-    """
-    refresh_ns = parse_duration_ns(text)
-    if refresh_ns % 1_000_000 or not 0 < refresh_ns <= _MAX_REFRESH_NS:
-        raise UsageError(f"{text} is no time that RDMA counters can be kept for", "give whole milliseconds, 1ms to 10s")
-    return refresh_ns
 
 
 @dataclass(frozen=True)
@@ -45,8 +33,6 @@ class RecordingOptions:
     iterations: int | None = None
     line_rate_bps: float | None = None
     devices: tuple[str, ...] = ()
-    rdma_refresh_ns: int | None = None
-    rdma_bind: bool = False
     ras: bool = True
     kineto_iterations: int | None = None
     force: bool = False
@@ -63,8 +49,6 @@ class RecordingOptions:
         iterations: int | None = None,
         line_rate_bps: float | None = None,
         devices: Sequence[str] = (),
-        rdma_refresh: str | None = None,
-        rdma_bind: bool = False,
         ras: bool = True,
         kineto: int | None = None,
         force: bool = False,
@@ -83,8 +67,6 @@ class RecordingOptions:
             iterations=iterations,
             line_rate_bps=line_rate_bps,
             devices=tuple(dict.fromkeys(devices)),
-            rdma_refresh_ns=parse_refresh_ns(rdma_refresh) if rdma_refresh else None,
-            rdma_bind=rdma_bind,
             ras=ras,
             kineto_iterations=kineto,
             force=force,

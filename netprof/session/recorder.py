@@ -98,8 +98,6 @@ class Recorder:
             options.bin_ns,
             options.line_rate_bps,
             options.devices,
-            options.rdma_refresh_ns,
-            options.rdma_bind,
             options.ras,
             options.kineto_iterations,
         )
