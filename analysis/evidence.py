@@ -453,7 +453,7 @@ class Evidence:
         if not any(map(len, down.values())):
             return {}
         lanes, peers = self.fold.flow_lanes, self.paths.peer
-        ways = {row: [link for _, link, _, _ in passed(lanes, peers, row)] for row in range(len(self.fold.flows))}
+        ways = {row: [each.link for _, _, each in passed(lanes, peers, row)] for row in range(len(self.fold.flows))}
         return {row: union([down.get(link, NOTHING) for link in links]) for row, links in ways.items()}
 
     @cached_property

@@ -25,6 +25,8 @@ OTHERS_MATTER = 0.05
 """Share of what a device moved that has to be others' to be believed: it may count headers in its own way."""
 
 
+_OTHERS_AT_ALL = 0.01
+"""Share of all that a device moved that has to be others' for any of it to be."""
 _AROUND = 4
 """So many samples before and after one have to leave others' bytes that it shows."""
 
@@ -92,6 +94,7 @@ def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate: 
     job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
     busy = np.minimum(moved_ns, length) - job_ns
     kept = (busy > OTHERS_MATTER * moved_ns) & (_lasting(busy, length) >= busy // 2)
+    kept &= np.maximum(busy, -length).sum() > _OTHERS_AT_ALL * moved_ns.sum()
     return Served(time_ns[:-1][kept], time_ns[1:][kept], busy[kept])
 
 

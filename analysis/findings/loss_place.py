@@ -15,11 +15,13 @@ from netprof.analysis.tables.flow_lanes import passed
 from netprof.analysis.tables.flow_table import LOOPBACK, LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
 from netprof.analysis.tables.nic_counters import rows_by_device
-from netprof.schema import RECEIVE, TRANSMIT
+from netprof.schema import RECEIVE, TRANSMIT, HopKind
 from netprof.units import count, duration, percent, size
 
 _MATTERS = 0.2
 """Share of a recovery's time in which a device was down, from which on that explains it."""
+_NEEDLESS = 0.5
+"""Share of the packets that were sent again from which on their loss was a mistake."""
 _SAMPLE_NS = 300_000_000
 """A drop is counted by so long after it at the latest."""
 _IP_TCP_BYTES = 40
@@ -57,13 +59,32 @@ class LossPlace:
     advice: str = ""
 
 
+def needless_packets(evidence: Evidence) -> dict[int, tuple[int, int]]:
+    """Return of each flow (by row) how many packets it sent again, and how many of them the receiver had already."""
+    table, flows = evidence.table("tcp"), evidence.fold.flows
+    row, sent, had = (int64_column(table, name) for name in ("flow_id", "retransmits", "dsacked"))
+    row = flows.positions(row)
+    own = [(each, np.flatnonzero((row == each) & (had >= 0))) for each in np.unique(row[row >= 0]).tolist()]
+    return {each: (int(np.ptp(sent[rows])), int(np.ptp(had[rows]))) for each, rows in own if len(rows)}
+
+
+def _needless(evidence: Evidence, flow: int) -> LossPlace:
+    """Return that nothing was lost, where most of what was sent again had arrived."""
+    resent, needless = needless_packets(evidence).get(flow, (0, 0))
+    if not resent or needless < _NEEDLESS * resent:
+        return LossPlace()
+    return LossPlace("the receiver had nearly all of it already, it was only slow to say so", _OF_PROCESS)
+
+
 def place_of_loss(evidence: Evidence, flow: int, times: Intervals) -> LossPlace:
     """Return where the packets were lost for which a flow (by row) recovers in some time."""
     sides = dict(sides_of(evidence, flow))
-    for found in (_down(evidence, sides, times), _too_large(evidence, flow, sides), _told(evidence, flow, times)):
-        if found.happened:
-            return found
-    if (found := _dropped(evidence, sides, times)).happened:
+    found = _down(evidence, sides, times)
+    found = found if found.happened else _too_large(evidence, flow, sides)
+    found = found if found.happened else _needless(evidence, flow)
+    found = found if found.happened else _told(evidence, flow, times)
+    found = found if found.happened else _dropped(evidence, sides, times)
+    if found.happened:
         return found
     counted = evidence.links.counted
     seen = [link for link, _ in sides if link in counted]
@@ -72,20 +93,25 @@ def place_of_loss(evidence: Evidence, flow: int, times: Intervals) -> LossPlace:
     names = ", ".join(dict.fromkeys(link.device for link in seen))
     if names == LOOPBACK:
         return LossPlace("nothing is lost on lo: a process was slow to take or to acknowledge it", _OF_PROCESS)
+    lanes, peer = evidence.fold.flow_lanes, evidence.paths.peer
+    tunnels = [own.device for _, own, each in passed(lanes, peer, flow) if each.kind is HopKind.ASSUMED]
     return LossPlace(
         f"no device on the way that netprof sees dropped any ({names})",
-        "look beyond these hosts: full buffers of a switch (its counters of drops), errors of a port, policing",
+        f"give the program behind {tunnels[0]}, which may drop them, more CPU and larger socket buffers, or look "
+        "beyond these hosts"
+        if tunnels
+        else "look beyond these hosts: full buffers of a switch (its counters of drops), errors of a port, policing",
     )
 
 
 def sides_of(evidence: Evidence, flow: int) -> Iterator[tuple[tuple[LinkKey, int], str]]:
     """Yield the devices that a flow's packets pass, which way, and whose they are: from the sender's own on."""
     flows = evidence.fold.flows
-    for row, link, way, above in passed(evidence.fold.flow_lanes, evidence.paths.peer, flow):
+    for row, own, passage in passed(evidence.fold.flow_lanes, evidence.paths.peer, flow):
         rank = evidence.ranks.get(int(flows.pid[row]))
         whose = f"rank {rank}" if rank is not None else f"process {flows.pid[row]}"
-        below = f"{link.device}, below {above.device}" if above != link else link.device
-        yield (link, way), f"{below} of {whose}"
+        below = f", below {own.device}" if passage.kind is not HopKind.FLOW else ""
+        yield (passage.link, passage.direction), f"{passage.link.device}{below} of {whose}"
 
 
 def _down(evidence: Evidence, sides: Mapping[tuple[LinkKey, int], str], times: Intervals) -> LossPlace:

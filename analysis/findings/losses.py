@@ -11,18 +11,15 @@ import numpy as np
 from netprof.analysis.account.causes import LOSS
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.full_links import within
-from netprof.analysis.findings.loss_place import LossPlace, place_of_loss
+from netprof.analysis.findings.loss_place import needless_packets, place_of_loss
 from netprof.analysis.findings.open_waits import open_waits
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import int64_column
 from netprof.analysis.tables.intervals import union
 from netprof.schema import TRANSMIT
 from netprof.units import duration, size
 
 _MOST = 20
-_NEEDLESS = 0.5
-"""Share of the packets that were sent again from which on their loss was a mistake."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +46,10 @@ def _conclude(analysis: Analysis) -> tuple[LostFlow, ...]:
     return tuple(_of(evidence, row, int(resent[row]), needless.get(row, (0, 0))) for row in rows)
 
 
-def needless_packets(evidence: Evidence) -> dict[int, tuple[int, int]]:
-    """Return of each flow (by row) how many packets it sent again, and how many of them the receiver had already."""
-    table, flows = evidence.table("tcp"), evidence.fold.flows
-    row, sent, had = (int64_column(table, name) for name in ("flow_id", "retransmits", "dsacked"))
-    row = flows.positions(row)
-    own = [(each, np.flatnonzero((row == each) & (had >= 0))) for each in np.unique(row[row >= 0]).tolist()]
-    return {each: (int(np.ptp(sent[rows])), int(np.ptp(had[rows]))) for each, rows in own if len(rows)}
-
-
 def _of(evidence: Evidence, row: int, resent_bytes: int, packets: tuple[int, int]) -> LostFlow:
     groups, name = evidence.account.groups.values(), evidence.fold.flows.name(row)
     times = union([group.loss[row] for group in groups if row in group.loss])
-    resent, needless = packets
-    if resent and needless >= _NEEDLESS * resent:
-        place = LossPlace("nothing: the receiver had nearly all of it already, it was only slow to say so")
-    else:
-        place = place_of_loss(evidence, row, times)
+    place, needless = place_of_loss(evidence, row, times), packets[1]
     waited_ns = within(times, evidence.account.waiting.of(LOSS))
     if (unclosed := open_waits(evidence)) is not None and unclosed.flow == row:
         waited_ns += unclosed.total_ns

@@ -12,7 +12,7 @@ import numpy as np
 from netprof.analysis.tables.columns import UNKNOWN, Int64, int64_column, text_column
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey, Passage
 from netprof.analysis.tables.path_table import PathTable
-from netprof.schema import RECEIVE, TRANSMIT
+from netprof.schema import RECEIVE, TRANSMIT, HopKind
 
 _ALWAYS = np.iinfo(np.int64).min
 
@@ -45,17 +45,16 @@ class FlowLanes:
         return int(self.later[slot][1][-1]) if slot in self.later else int(self.first[slot])
 
 
-def passed(lanes: FlowLanes, peers: Int64, flow: int) -> Iterator[tuple[int, LinkKey, int, LinkKey]]:
+def passed(lanes: FlowLanes, peers: Int64, flow: int) -> Iterator[tuple[int, LinkKey, Passage]]:
     """Yield the devices that a flow's packets pass at last, from the sender's own on.
 
-    Each with the row of the flow of whose end it is, which way packets pass it, and that end's own device.
+    Each with the row of the flow of whose end it is, and that end's own device.
     """
     for row, way in ((flow, TRANSMIT), (int(peers[flow]), RECEIVE)):
         if row != UNKNOWN:
             key, _ = lanes.keys[lanes.last(row, way)]
-            yield row, key.link, way, key.link
-            for passage in key.below:
-                yield row, passage.link, passage.direction, key.link
+            for passage in (Passage(key.link, way, HopKind.FLOW), *key.below):
+                yield row, key.link, passage
 
 
 def read_flow_lanes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,9 +126,11 @@ class LinkPast:
 
     def source_of(self, bps: float | None) -> str:
         """Return where the line rate that is nearest to one came from: what is kept up may be a little more."""
-        rates = [(change.line_rate_bps, change.line_rate_source) for change in reversed(self.changes)]
-        known = [(abs(own - bps), source) for own, source in rates if own is not None and bps is not None]
-        return min(known, key=lambda each: each[0], default=(0.0, "unknown"))[1]
+        far = [
+            (0.0 if own is bps else math.inf if own is None or bps is None else abs(own - bps), source)
+            for own, source in ((change.line_rate_bps, change.line_rate_source) for change in reversed(self.changes))
+        ]
+        return min(far, key=lambda each: each[0])[1]
 
 
 def read_link_history(table: Any, devices: Iterable[Device]) -> dict[LinkKey, LinkPast]:

@@ -100,7 +100,7 @@ def sources(waits: Mapping[int, Intervals], found: Collectives | None = None, **
         "sides": [],
         "flows": cast(Flows, SimpleNamespace(pid=np.array([A, B, C]))),
         "resent": Resent(*(nothing,) * 4),
-        "resends": Resends(nothing, nothing, nothing, np.zeros(0, bool)),
+        "resends": Resends(nothing, nothing, nothing, np.zeros(0, bool), nothing),
         "rtt_ns": np.zeros(3, np.int64),
         "unplaced": {},
         "stopped": {},
@@ -118,7 +118,7 @@ def rows(found: Waiting) -> list[tuple[int, float, float, Cause, int]]:
 def samples(*rows: tuple[int, int, int]) -> Resends:
     """What TCP said had been sent again: (flow, ms, count)."""
     flow, at_ms, count = np.array(rows, np.int64).T
-    return Resends(flow, at_ms * MS, count, np.zeros(len(flow), bool))
+    return Resends(flow, at_ms * MS, count, np.zeros(len(flow), bool), np.full(len(flow), 60 * MS))
 
 
 def test_a_single_packet_ends_a_silence_and_its_sender_was_the_one_who_held_everybody() -> None:

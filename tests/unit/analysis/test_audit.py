@@ -87,7 +87,7 @@ def test_an_idle_faster_device_is_found_and_the_route_that_chose_the_other(tmp_p
     found = audited(with_idle_device(eth0={"route to 10.0.0.2": "10.0.0.0/24 dev eth0"}), tmp_path)["faster_device"]
     assert found["subject"] == "eth0"
     assert found["sentence"] == (
-        "eth9 of rank 0 (10.0 Gbit/s, 0 % of it used) reaches 10.0.0.2 too, 10.0 times as fast as eth0 (1.00 Gbit/s)"
+        "eth9 of rank 0 (10.0 Gbit/s, idle) reaches 10.0.0.2 too, 10.0 times as fast as eth0 (1.00 Gbit/s)"
     )
     assert found["advice"] == "ip route change 10.0.0.0/24 dev eth9"
 

@@ -41,8 +41,8 @@ def test_the_rate_of_the_time() -> None:
 def test_where_a_rate_came_from_is_told_of_the_nearest_one() -> None:
     first, second = (LinkChange(at, "eth0", LinkState.UP, bps, source, "", 0) for at, bps, source in FROM)
     changes = LinkPast((first, second))
-    assert [changes.source_of(bps) for bps in (1e9, 1.003e9, 2e8, None)] == ["ethtool", "ethtool", "tbf", "unknown"]
-    assert past((1, "eth0", LinkState.UP, None)).source_of(1e9) == "unknown"
+    assert [changes.source_of(bps) for bps in (1e9, 1.003e9, 2e8)] == ["ethtool", "ethtool", "tbf"]
+    assert past((1, "eth0", LinkState.UP, None), (2, "eth0", LinkState.UP, 1e9)).source_of(None) == "tbf"
 
 
 def test_what_is_full_before_and_after_a_change_is_full(tmp_path: Path) -> None:
