@@ -230,7 +230,7 @@ CASES: Mapping[str, Case] = {
         "in mid-run the switch takes no packets any more that are larger than 1500 bytes",
         "loss",
         Setting(mtu=9000, mtu_hole_s=3.0, rate="500mbit", seconds=12.0),
-        says="8948 bytes.*MTU",
+        says=r"\d+ bytes.*MTU",
     ),
     "paced": Case(
         "the ranks' sockets are paced",

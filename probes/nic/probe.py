@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class _Namespace:
     changes: list[_Row] = field(default_factory=list)
     samples: list[_Sample] = field(default_factory=list)
     parsed_s: float = 0.0  # CPU time that turning a sample into rows took
+    costs_s: deque[float] = field(default_factory=lambda: deque(maxlen=3))  # of the last samples: one may be slow
 
     def listen(self, *, final: bool = False) -> None:
         """Take note of devices that changed."""
@@ -67,8 +69,8 @@ class _Namespace:
             self.samples[-1] = taken
         else:
             self.samples.append(taken)
-        cost_s = time.thread_time() - begin_s + self.parsed_s
-        self.next_s = before_ns / 1e9 + cost_s / _NAMESPACE_SHARE
+        self.costs_s.append(time.thread_time() - begin_s + self.parsed_s)
+        self.next_s = before_ns / 1e9 + min(self.costs_s) / _NAMESPACE_SHARE
 
     def take(self) -> list[_Row]:
         """Return a row for each device that is sampled of each sample since the last call."""

@@ -6,28 +6,21 @@ a third one under WireGuard.
 
 from __future__ import annotations
 
-import itertools
 import os
 import platform
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.nic.line_rate import describe_device
 from netprof.probes.nic.path import find_path
 from netprof.probes.nic.places import Place, Places
-from netprof.probes.probe import Shared
 from netprof.schema import RECEIVE, TRANSMIT, HopKind
 
 MODULES = Path("/modules")
 SPACES = ("a", "b")
-PORT = 7777
 ANSWER = """
 import socket
 listener = socket.create_server(("", 7777))
@@ -36,6 +29,17 @@ while True:
     peer, _ = listener.accept()
     while data := peer.recv(1 << 16):
         peer.sendall(data)
+"""
+ASK = """
+import socket, sys
+peer = socket.create_connection((sys.argv[1], 7777), 20)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(20):
+    peer.sendall(bytes(1000))
+    peer.recv(1 << 16)
+print("done", flush=True)
+sys.stdin.readline()
 """
 
 
@@ -143,22 +147,36 @@ def judge_rate(place: Place) -> None:
     say("rate", f"{found.bps:.0f} bit/s by {found.source}")
 
 
-def judge_devices(place: Place, remote: str, device: str) -> str:
-    """Talk to the other namespace, and return by which devices the flow probe saw that."""
-    probe = FlowProbe.open(
-        cast(Shared, SimpleNamespace(rank_of=lambda pid: -1, bin_ns=10**6, series_ids=itertools.count(), devices=()))
+def start(space: str, program: str, *words: str) -> subprocess.Popen[str]:
+    """Start a program in a namespace, and wait until it is ready."""
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", space, sys.executable, "-S", "-c", program, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    probe.targets.add(os.getpid())
+    said(process)
+    return process
+
+
+def said(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    insist(bool(process.stdout.readline()), "a program ended")
+
+
+def judge_devices(remote: str, device: str) -> str:
+    """Let a process talk to the other namespace, and return by which devices the flow probe saw that."""
+    asks = start("a", ASK, remote)
+    probe = FlowProbe(1_000_000)
+    probe.targets.add(asks.pid)
     probe.follow(())
-    peer = place.namespace.run(lambda: socket.create_connection((remote, PORT), 20))
-    for _ in range(20):
-        peer.sendall(bytes(1000))
-        peer.recv(1 << 16)
-    time.sleep(0.2)
+    assert asks.stdin is not None
+    print(file=asks.stdin, flush=True)
+    said(asks)
     rows = probe.drain(final=True)["flow_devices"]
     found = dict(zip(map(int, rows["direction"]), map(str, rows["device"]), strict=True))
     insist(found == {TRANSMIT: device, RECEIVE: device}, f"{found}, not {device}")
-    peer.close()
+    asks.kill()
     probe.close()
     return f"{remote} by {device}"
 
@@ -168,17 +186,12 @@ def judge() -> None:
     load_modules()
     make_bonds()
     make_tunnel()
-    command("ip netns exec b ip link show")  # that a namespace can be entered
-    answers = subprocess.Popen(
-        ["ip", "netns", "exec", "b", sys.executable, "-S", "-c", ANSWER], stdout=subprocess.PIPE, text=True
-    )
-    assert answers.stdout is not None
-    answers.stdout.readline()
+    answers = start("b", ANSWER)
     places = Places()
     place = places.take(NetworkNamespace(os.open("/run/netns/a", os.O_RDONLY)))
     insist(place is not None, "namespace a cannot be opened")
     assert place is not None
-    say("devices", f"{judge_devices(place, '10.5.0.2', 'bond0.5')}, {judge_devices(place, '10.7.0.2', 'wg0')}")
+    say("devices", f"{judge_devices('10.5.0.2', 'bond0.5')}, {judge_devices('10.7.0.2', 'wg0')}")
     tunnel = (HopKind.FLOW, "wg0"), (HopKind.TUNNEL, "e0")
     say("wireguard", beginning(path(places, place, "wg0", "10.7.0.2"), *tunnel))
     judge_rate(place)
