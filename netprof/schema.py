@@ -446,7 +446,8 @@ def tables() -> dict[str, pa.Schema]:
             "about": text,
         },
         # What is set that may matter to the job's bytes, from `time_ns` on until the next row of that name: addresses,
-        # kind and offloads of devices, routes (`route to ADDRESS`), and of a namespace (device "") TCP's settings.
+        # kind and offloads of devices, the rate that fq holds each flow to (`flow_rate_bps`), routes (`route to
+        # ADDRESS`), and of a namespace (device "") TCP's settings.
         "settings": {"netns": u64, "device": text, "name": text, "since_ns": i64, "value": text},
         "gpu": {
             "gpu": u16,  # NVML's index

@@ -24,13 +24,14 @@ _ROOM = 0.75
 class TcpFacts:
     """Round trips, the usual and the least one (0: unknown), and the rate that senders are paced at (0: they are not).
 
-    `by_program` says that the program asked for that rate.
+    `by_program` says that the program asked for that rate, `by_device` that the fq of a device holds each flow to it.
     """
 
     trip_ns: float = 0.0
     least_trip_ns: float = 0.0
     paced_bps: float = 0.0
     by_program: bool = False
+    by_device: str = ""
 
     @property
     def is_queued(self) -> bool:

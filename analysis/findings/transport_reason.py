@@ -10,7 +10,7 @@ from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.tcp_facts import UNKNOWN_FACTS, TcpFacts, tcp_facts
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, int64_column
-from netprof.analysis.tables.flow_table import LOOPBACK
+from netprof.analysis.tables.flow_table import LOOPBACK, LinkKey
 from netprof.analysis.tables.intervals import Intervals, covered_until, merge, union
 from netprof.schema import TRANSMIT
 from netprof.units import duration, rate
@@ -85,7 +85,7 @@ QUEUE = Reason(
 )
 PACED = Reason(
     "pacing",
-    "the senders have data and room for it, but TCP paces them at {}: {}",
+    "the senders have data and room for it, but are paced at {}: {}",
     "raise or remove that rate: {}",
 )
 APPLICATION = Reason(
@@ -126,6 +126,7 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     full = union([evidence.account.groups[each].link_full for each in groups if each in evidence.account.groups])
     if full.total_ns > times.total_ns:
         facts = replace(facts, trip_ns=0.0)  # the queue is that of the link that is full, before and after
+    facts = facts if facts.paced_bps else _held_by_fq(evidence, main, facts, times)
     lanes, sides = evidence.links.lanes, evidence.links.sides
     rates = [side.line_rate_bps for side in sides]
     return reason_of(
@@ -163,13 +164,29 @@ def reason_of(
     return CONGESTION if ran.busy - ran.receiver - ran.sender >= ran.whole - ran.busy else APPLICATION
 
 
+def _held_by_fq(evidence: Evidence, main: Bool, facts: TcpFacts, times: Intervals) -> TcpFacts:
+    """Return the facts with the rate that an fq holds each of the main flows to, where they send about as fast."""
+    flows, lanes = evidence.fold.flows, evidence.links.lanes
+    for row in np.flatnonzero(main).tolist():
+        link, pid = LinkKey(int(flows.netns[row]), str(flows.device[row])), int(flows.pid[row])
+        limit_bps = evidence.settings.number(link, "flow_rate_bps")
+        own = [use.bins for use in lanes.uses_of(link) if use.lane.pid == pid and use.way == TRANSMIT]
+        sent_bps = sum(bins.wire_bytes_in(times) for bins in own) * 8e9 / max(times.total_ns, 1)
+        if limit_bps and sent_bps >= _MOSTLY * limit_bps:
+            return replace(facts, paced_bps=limit_bps, by_device=link.device)
+    return facts
+
+
 def _paced(facts: TcpFacts) -> Reason:
-    who = "the program asked for it (SO_MAX_PACING_RATE)" if facts.by_program else "its congestion control does"
-    where = (
-        "SO_MAX_PACING_RATE of the sockets, or what sets it"
-        if facts.by_program
-        else "another congestion control (net.ipv4.tcp_congestion_control)"
-    )
+    who, where = "its congestion control does", "another congestion control (net.ipv4.tcp_congestion_control)"
+    if facts.by_program:
+        who, where = (
+            "the program asked for it (SO_MAX_PACING_RATE)",
+            "SO_MAX_PACING_RATE of the sockets, or what sets it",
+        )
+    if facts.by_device:
+        who = f"the fq of {facts.by_device} does (maxrate)"
+        where = f"tc qdisc change dev {facts.by_device} root fq maxrate"
     return replace(PACED, happened=PACED.happened.format(rate(facts.paced_bps), who), advice=PACED.advice.format(where))
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from netprof.analysis.tables.columns import int64_column, text_column
 from netprof.analysis.tables.flow_table import LinkKey
 
+_DIGITS = 15
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -21,6 +23,11 @@ class Settings:
     def of(self, link: LinkKey, name: str) -> str:
         """Return what is set of a device; "" where nothing tells."""
         return self.values.get((link, name), "")
+
+    def number(self, link: LinkKey, name: str) -> int:
+        """Return what is set of a device as a number; 0 where nothing tells, or what is none."""
+        value = self.of(link, name)
+        return int(value) if value.isascii() and value.isdecimal() and len(value) <= _DIGITS else 0
 
     def devices(self, netns: int) -> list[LinkKey]:
         """Return the devices of a namespace that have addresses."""

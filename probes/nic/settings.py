@@ -12,6 +12,7 @@ from pathlib import Path
 from netprof.probes.kernel.rtnetlink import IFF_LOOPBACK, IFF_UP, Link, Route
 from netprof.probes.nic import ethtool
 from netprof.probes.nic.places import Place
+from netprof.probes.nic.shaping import flow_rate_bps
 
 _SYSCTLS = (
     "net.ipv4.tcp_rmem",
@@ -64,6 +65,8 @@ def facts_of(place: Place, devices: list[str]) -> Iterator[Fact]:
             yield device, "addresses", " ".join(addresses_of(place, device))
             yield device, "kind", link.kind
             yield device, "off", " ".join(offloads_of(place, link))
+            rate_bps = flow_rate_bps(place.route.qdiscs(link.index))
+            yield device, "flow_rate_bps", f"{rate_bps:.0f}" if rate_bps else ""
     yield from place.namespace.run(lambda: list(_sysctls()))
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.nic.line_rate import describe_device
 from netprof.probes.nic.path import find_path
 from netprof.probes.nic.places import Place, Places
+from netprof.probes.nic.settings import facts_of
 from netprof.schema import RECEIVE, TRANSMIT, HopKind
 
 MODULES = Path("/modules")
@@ -142,9 +142,10 @@ def judge_bond(places: Places, place: Place) -> None:
 
 
 def judge_rate(place: Place) -> None:
-    found = describe_device(place.namespace, "m0").line_rate
-    insist(found.bps == 200e6, found)
-    say("rate", f"{found.bps:.0f} bit/s by {found.source}")
+    facts = {(device, name): value for device, name, value in facts_of(place, ["m0"])}
+    found = facts["m0", "flow_rate_bps"]
+    insist(found == "200000000", found)
+    say("rate", f"{found} bit/s for each flow by fq")
 
 
 def start(space: str, program: str, *words: str) -> subprocess.Popen[str]:

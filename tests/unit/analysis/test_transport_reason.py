@@ -67,7 +67,8 @@ CASES = {
 
 def said(job: Job, columns: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(synthetic, "tcp_columns", lambda ranks, end_ns: columns)
-    evidence = Evidence.of_trace(TraceReader(job.fill().write(folder / "t.netprof")))
+    job = job if job.wire else job.fill()
+    evidence = Evidence.of_trace(TraceReader(job.write(folder / "t.netprof")))
     assert len(evidence.account.waiting)
     return transport_reason(evidence, evidence.account.waiting).name
 
@@ -93,3 +94,15 @@ def test_only_what_stays_on_a_host_has_no_line_to_ask_for(
     """Nobody can give the line rate of the loopback device; its buffers may still be too small."""
     job = Job(ITERATIONS, rate_bps=None, one_device=True, flow_changes={"device": devices})
     assert said(job, clocks(1.0, receiver=receiver, unsent=9000), tmp_path, monkeypatch) == reason
+
+
+@pytest.mark.parametrize(
+    ("share", "reason"), [(1.5, "pacing"), (10.0, "congestion_window"), (0.0, "congestion_window")]
+)
+def test_what_fq_holds_each_flow_to(share: float, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate that is far above what the flows send holds nothing back."""
+    job = Job(ITERATIONS).fill()
+    sent_bps = sum(row[3] for row in job.wire if row[:2] == (1, 0)) * 8e9 / (ITERATIONS * ITERATION_NS)
+    values = {"netns": [7, 7], "device": ["eth0", "eth1"], "name": ["flow_rate_bps"] * 2, "since_ns": [1, 1]}
+    job.extra["settings"] = {**values, "value": [f"{share * sent_bps:.0f}", "no number"]}
+    assert said(job, clocks(1.0, unsent=9000), tmp_path, monkeypatch) == reason
