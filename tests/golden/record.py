@@ -214,7 +214,7 @@ EVERY: dict[str, Recorder] = {name: case(name) for name in CAUSES} | {
     "stopped": case("stopped", seconds=4.0, stopped_after_s=1.5),
     "stopped-a-while": case("stopped-a-while", seconds=4.0, stopped_after_s=1.0, stopped_s=1.0),
     "pod-limit": case("pod-limit", seconds=1.5, gradient_mb=6.0),
-    "two-nics-one-subnet": case("two-nics-one-subnet", seconds=2.5, gradient_mb=4.0),
+    "two-nics-one-subnet": case("two-nics-one-subnet", seconds=2.0, gradient_mb=4.0),
     "mtu-hole": case("mtu-hole", seconds=4.0, mtu_hole_s=1.0),
     "link-down": case("link-down", seconds=4.0, compute_ms=60.0, blocked_every_s=1.5, blocked_s=0.5),
     "hidden-ends": hidden_ends,
