@@ -12,10 +12,13 @@ from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.communicators import COMMUNICATORS
+from netprof.analysis.findings.connects import CONNECTS
 from netprof.analysis.findings.counters import COUNTERS
+from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.gpus import GPUS
+from netprof.analysis.findings.hang import HANG
 from netprof.analysis.findings.horovod import HOROVOD
 from netprof.analysis.findings.hosts import HOSTS
 from netprof.analysis.findings.iterations import ITERATIONS
@@ -35,6 +38,7 @@ from netprof.analysis.findings.seen_flows import SEEN_FLOWS
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.stuck import STUCK
+from netprof.analysis.findings.thread_time import THREAD_TIME
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.memory import give_back
@@ -50,12 +54,15 @@ OnPiece = Callable[[int, int], None]
 
 SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,
+    HANG,
     ITERATIONS,
     WAITING,
     BOUNDS,
     STRAGGLERS,
     HOSTS,
     RANKS,
+    THREAD_TIME,
+    CPU_SHORTAGE,
     PROCESSES,
     LINKS,
     AUDIT,
@@ -68,6 +75,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     COMMUNICATORS,
     FLOWS,
     LOSSES,
+    CONNECTS,
     QUEUE_PAIRS,
     PATHS,
     GPUS,

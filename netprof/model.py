@@ -261,6 +261,7 @@ class Meta:
     probes_skipped: tuple[SkippedProbe, ...] = ()
     only_devices: tuple[str, ...] = ()  # the devices whose flows were recorded, where a person named any
     warnings: tuple[str, ...] = ()
+    stalled: str = ""  # what is waited for at the end, where the source says it itself
     losses: Losses = field(default_factory=Losses)
     cost: Cost = field(default_factory=Cost)
 

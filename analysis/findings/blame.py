@@ -25,7 +25,7 @@ class Blame:
     links of the group have room meanwhile, `in_turns` that no link is full for most of it, and `at_least` that this one
     may be full for longer than `part` says. `advice` is what helps, where that is known of the place. `rivals` are the
     others that may be behind it at the same time, such as other links that are full; `assumed` is one of which the rate
-    is only assumed.
+    is only assumed. `doing` is what all late ranks do, by name.
     """
 
     label: str = ""
@@ -41,6 +41,7 @@ class Blame:
     at_least: bool = False
     advice: str = ""
     assumed: bool = False
+    doing: str = ""
     rivals: tuple[Blame, ...] = ()
 
 

@@ -28,6 +28,7 @@ from netprof.analysis.findings.transport_reason import Reason, transport_reason
 from netprof.analysis.tables.intervals import merge, union
 from netprof.units import percent
 
+UNMARKED = "no mark tells what is waited for"
 _PORT_GONE = "an RDMA port was not there"
 _PORTS_REST = "; nor did the RDMA ports of these ranks move them"
 
@@ -57,7 +58,7 @@ def words(cause: Cause, who: Blame, part: float, doing: Doing | None = None) -> 
     `part` is the cause's share of all exposed time, and `doing` what the rank that is behind it does meanwhile.
     """
     happened, next_step = _WORDS[cause]
-    if doing is None or who.part < ALONE:
+    if doing is None or (who.part < ALONE and who.doing != doing.name):
         return happened(who, part), next_step(who)
     return f"{happened(who, part)}: {doing.said}", doing.advice
 
@@ -116,6 +117,11 @@ def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
     if evidence.meta.only_devices:
         only = " ".join(f"--device {device}" for device in evidence.meta.only_devices)
         return Blame(detail=f": only flows over some devices were recorded ({only})", advice=f"record without {only}")
+    unmarked = union(
+        [times & evidence.unmarked[pid] for pid in np.unique(stretches.pid).tolist() if pid in evidence.unmarked]
+    )
+    if 2 * unmarked.total_ns > times.total_ns:
+        return Blame(UNMARKED, part=unmarked.total_ns / times.total_ns)
     with_port = {pid for use in evidence.links.ports.values() for pid in use.pids}
     return Blame(detail=_PORTS_REST if set(np.unique(stretches.pid).tolist()) <= with_port else "")
 
@@ -174,13 +180,18 @@ _WORDS: dict[Cause, _Say] = {
     ),
     UNSEEN: (
         lambda who, part: (
-            f"in {percent(part)} of the waiting bytes passed of which it is not known when: {who.label}"
+            f"in {percent(part)} of the waiting the ranks are blocked in sockets or locks while their bytes move, and "
+            f"{who.label}"
+            if who.label == UNMARKED
+            else f"in {percent(part)} of the waiting bytes passed of which it is not known when: {who.label}"
             if who.label
             else f"{percent(part)} of the waiting is for bytes that passed no wire that netprof watches{who.detail}"
         ),
         lambda who: (
             "see dmesg for why its driver let go of the port"
             if who.label == _PORT_GONE
+            else "look at who carries those bytes: the flows and links below, and at what the ranks are blocked in"
+            if who.label == UNMARKED
             else "give the recorder a core that is not so busy, or wider bins (--bin)"
             if who.label
             else who.advice

@@ -37,11 +37,11 @@ class RecentFold(WireFold):
                 found.setdefault((lane, direction), []).append(bins)
         return Lanes({key: whole for key, bins in found.items() if (whole := combine(bins)) is not None})
 
-    def sent_bytes(self) -> dict[int, dict[LinkKey, int]]:
-        """Return what each process sent in all parts, by pid and device."""
+    def moved_bytes(self, direction: int) -> dict[int, dict[LinkKey, int]]:
+        """Return what each process moved in one direction in all parts, by pid and device."""
         found: dict[int, dict[LinkKey, int]] = {}
         for part in self._parts:
-            for pid, links in part.sent_bytes().items():
+            for pid, links in part.moved_bytes(direction).items():
                 own = found.setdefault(pid, {})
                 for link, amount in links.items():
                     own[link] = own.get(link, 0) + amount

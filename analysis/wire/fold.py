@@ -127,11 +127,11 @@ class WireFold:
         payload = np.stack([self.totals(way).payload_bytes for way in (TRANSMIT, RECEIVE)])
         return find_peers(self.flows, payload, self._position.reshape(-1, 2).T)
 
-    def sent_bytes(self) -> dict[int, dict[LinkKey, int]]:
-        """Return what each process sent, by pid and device; nothing is left out, zero is."""
+    def moved_bytes(self, direction: int) -> dict[int, dict[LinkKey, int]]:
+        """Return what each process moved in one direction, by pid and device; nothing is left out, zero is."""
         found: dict[int, dict[LinkKey, int]] = {}
         for (lane, way), amount in zip(self._keys, self._moved.tolist(), strict=True):
-            if amount and way == TRANSMIT:
+            if amount and way == direction:
                 own = found.setdefault(lane.pid, {})
                 own[lane.link] = own.get(lane.link, 0) + amount
         return found

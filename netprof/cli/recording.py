@@ -68,6 +68,10 @@ NoCommandLine = Annotated[
         "of other short options netprof cannot know.",
     ),
 ]
+Keep = Annotated[
+    str | None,
+    typer.Option("--keep", metavar="TIME|SIZE", help="Keep only the newest part of the trace: 10m, or 2GB on disk."),
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
@@ -112,9 +116,9 @@ def print_report(
 
     `baseline_s` is an iteration of one worker alone, in seconds.
     """
-    from netprof.trace import TraceReader
+    from netprof.trace.ring import reader_of
 
-    reader = TraceReader(trace) if isinstance(trace, Path) else trace
+    reader = reader_of(trace) if isinstance(trace, Path) else trace
     analysis = analyzed(reader, baseline_s)
     if json_file is not None:  # before what a terminal that is gone may fail by
         from netprof.views.output import write

@@ -9,6 +9,18 @@ from typing import Annotated
 import typer
 
 from netprof.cli.apart import apart
+from netprof.cli.metrics import (
+    MetricsOption,
+    MetricsOptions,
+    OnEventOption,
+    RuleOptions,
+    SavePerHourOption,
+    SaveTotalOption,
+    SaveWhenOption,
+    TextfileOption,
+    WebConfigOption,
+    measuring,
+)
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
@@ -17,6 +29,7 @@ from netprof.cli.recording import (
     Duration,
     Force,
     Iterations,
+    Keep,
     LineRate,
     NoCommandLine,
     NoRas,
@@ -41,6 +54,14 @@ def run(
     world_size: WorldSize = None,
     no_command_line: NoCommandLine = False,
     force: Force = False,
+    keep: Keep = None,
+    save_when: SaveWhenOption = None,
+    on_event: OnEventOption = None,
+    save_per_hour: SavePerHourOption = 4,
+    save_total: SaveTotalOption = "2GB",
+    metrics: MetricsOption = None,
+    metrics_textfile: TextfileOption = None,
+    web_config: WebConfigOption = None,
     json_file: Annotated[
         Path | None, output("--json", metavar="FILE", help="Write the report as JSON to a file as well.")
     ] = None,
@@ -65,9 +86,13 @@ def run(
         force=force,
         command_lines=not no_command_line,
         world_size=world_size,
+        keep=keep,
     )
     after = AfterTheJob()
-    outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after)
+    shown = MetricsOptions(metrics, metrics_textfile, web_config)
+    rules = RuleOptions(save_when or (), on_event, save_per_hour, save_total)
+    with measuring(shown, rules, talk, options.out if keep else None) as (account, _):
+        outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after, account)
 
     def report() -> None:
         try:

@@ -217,6 +217,15 @@ class Place:
         _writable.add(self.folder)
         """What is there of the path; without anything `missing`, the place itself."""
 
+    @classmethod
+    def inside(cls, directory: Directory, name: str) -> Place:
+        """Return a name in a directory that is held already."""
+        place = cls.__new__(cls)
+        place.path, place._user, place.missing = directory.path / name, directory.user, [name]
+        place.folder = Directory.held(directory.path, os.dup(directory.descriptor), directory.user)
+        place.folder.keeper, place.folder.number = directory.keeper, directory.number
+        return place
+
     @property
     def name(self) -> str:
         """The last name of the path."""

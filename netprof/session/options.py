@@ -9,6 +9,7 @@ from pathlib import Path
 
 from netprof.errors import UsageError
 from netprof.session.given import GivenRanks
+from netprof.trace.ring import Keep
 from netprof.units import parse_duration_ns
 
 DEFAULT_BIN = "1ms"
@@ -38,6 +39,8 @@ class RecordingOptions:
     force: bool = False
     command_lines: bool = True
     given: GivenRanks = field(default_factory=GivenRanks)
+    keeps_trace: bool = True
+    keep: Keep | None = None
 
     @classmethod
     def parse(
@@ -55,6 +58,8 @@ class RecordingOptions:
         world_size: int | None = None,
         ranks: Sequence[str] = (),
         command_lines: bool = True,
+        keeps_trace: bool = True,
+        keep: str | None = None,
     ) -> RecordingOptions:
         """Read the options as typed. Raises UsageError for what cannot be meant."""
         duration_ns = parse_duration_ns(duration) if duration else None
@@ -72,4 +77,6 @@ class RecordingOptions:
             force=force,
             command_lines=command_lines,
             given=GivenRanks.parse(world_size, ranks),
+            keeps_trace=keeps_trace,
+            keep=Keep.parse(keep) if keep else None,
         )
