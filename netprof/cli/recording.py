@@ -59,6 +59,14 @@ Kineto = Annotated[
         "that ends before they are over may crash on its way out: torch's mistake.",
     ),
 ]
+Stacks = Annotated[
+    bool,
+    typer.Option(
+        "--stacks",
+        help="Sample the Python stack of the rank that the others wait for, by py-spy (pip install 'netprof[stacks]'); "
+        "the job is not stopped for that.",
+    ),
+]
 WorldSize = Annotated[
     int | None,
     typer.Option(

@@ -49,6 +49,7 @@ class RecordingOptions:
     rdma_bind: bool = False
     ras: bool = True
     kineto_iterations: int | None = None
+    stacks: bool = False
     force: bool = False
     command_lines: bool = True
     given: GivenRanks = field(default_factory=GivenRanks)
@@ -67,6 +68,7 @@ class RecordingOptions:
         rdma_bind: bool = False,
         ras: bool = True,
         kineto: int | None = None,
+        stacks: bool = False,
         force: bool = False,
         world_size: int | None = None,
         ranks: Sequence[str] = (),
@@ -87,6 +89,7 @@ class RecordingOptions:
             rdma_bind=rdma_bind,
             ras=ras,
             kineto_iterations=kineto,
+            stacks=stacks,
             force=force,
             command_lines=command_lines,
             given=GivenRanks.parse(world_size, ranks),
