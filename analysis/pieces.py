@@ -29,9 +29,9 @@ _WEIGHTS = {"marks": 4.0}
 """How much more memory the rows of a table take while they are concluded from than those of `wire`."""
 _WEIGHT_OF_A_BIN = 8.0
 """The same of a bin that a port's counters are spread into; so that what is not cut has no more than `MOST_BINS`."""
-_LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
+LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
 """Marks of what lasts: communicators are created once, and used for as long as the job runs."""
-_BEFORE_NS = 10**9
+BEFORE_NS = 10**9
 """What is sampled is seen at least once in as long."""
 _IN_FLIGHT_NS = 10**9
 """What begins is seen to its end within as long, where nothing tells of iterations."""
@@ -53,7 +53,7 @@ class _Survey:
         self.told.add(batch)
         kind, pid = int64_column(batch, "kind"), int64_column(batch, "pid")
         self.workers.update(np.unique(pid[kind < MarkKind.PROCESS_FORK]).tolist())
-        lasts = np.isin(kind, [int(each) for each in _LASTING])
+        lasts = np.isin(kind, [int(each) for each in LASTING])
         if lasts.any():
             self.lasting.append(batch.filter(pa.array(lasts)))
 
@@ -77,7 +77,7 @@ class PieceSize:
 
     rows: int = 1_000_000
     at_once: int = 8_000_000
-    shortest_ns: int = 10 * _BEFORE_NS
+    shortest_ns: int = 10 * BEFORE_NS
 
 
 class Pieces:
@@ -127,13 +127,13 @@ class Pieces:
             sight = _Sight(since_ns, cut_ns, own_since_ns)
             marks = self._marks(sight)
             found = find_all_iterations(marks)
-            open_ns = _open_since(found, marks, begin_ns) if cut_ns != ALL.end_ns else []
+            open_ns = open_since(found, marks, begin_ns) if cut_ns != ALL.end_ns else []
             if begin_ns in open_ns and len(marks) * _WEIGHTS["marks"] < _MOST_HELD * self._size.rows:
                 continue
-            piece = Piece(begin_ns, _end_of_piece(open_ns, marks, begin_ns, cut_ns))
+            piece = Piece(begin_ns, end_of_piece(open_ns, marks, begin_ns, cut_ns))
             known = {"marks": marks, "marked": found} | self.known
-            begin_ns, own_since_ns = piece.end_ns, _sight_before(found, piece.end_ns)
-            since_ns = min([begin_ns - _BEFORE_NS, *own_since_ns.values()])
+            begin_ns, own_since_ns = piece.end_ns, sight_before(found, piece.end_ns)
+            since_ns = min([begin_ns - BEFORE_NS, *own_since_ns.values()])
             self._sights[piece] = sight
             del marks, found  # they are the piece's from here on
             yield self._evidence(piece, sight, counters, known)
@@ -154,7 +154,7 @@ class Pieces:
         earlier = (batch.filter(pa.array(int64_column(batch, "time_ns") < sight.since_ns)) for batch in lasting)
         seen = self._index.between("marks", sight.since_ns, sight.until_ns)
         table = pa.Table.from_batches([*earlier, *seen], schema=tables()["marks"])
-        return _since(read_marks(table), sight.own_since_ns, sight.since_ns)
+        return marks_since(read_marks(table), sight.own_since_ns, sight.since_ns)
 
     def _evidence(self, piece: Piece, sight: _Sight, counters: _Counters, known: dict[str, Any]) -> Evidence:
         since_ns, until_ns = sight.since_ns, sight.until_ns
@@ -221,7 +221,7 @@ def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
     return [*dict.fromkeys(np.interp(wanted, through, at_ns).astype(np.int64).tolist()), ALL.end_ns]
 
 
-def _open_since(found: FoundIterations, marks: Marks, begin_ns: int) -> list[int]:
+def open_since(found: FoundIterations, marks: Marks, begin_ns: int) -> list[int]:
     """Return since when the iteration of each process goes on that is not complete; at the earliest from `begin_ns` on.
 
     A process is gone when it said so, or when another one has begun and ended several iterations since its last mark:
@@ -239,7 +239,7 @@ def _open_since(found: FoundIterations, marks: Marks, begin_ns: int) -> list[int
     return found_ns
 
 
-def _end_of_piece(open_ns: list[int], marks: Marks, begin_ns: int, cut_ns: int) -> int:
+def end_of_piece(open_ns: list[int], marks: Marks, begin_ns: int, cut_ns: int) -> int:
     """Return until when all iterations that begin are complete by `cut_ns`, or else what is in flight."""
     if cut_ns == ALL.end_ns:
         return cut_ns
@@ -248,7 +248,7 @@ def _end_of_piece(open_ns: list[int], marks: Marks, begin_ns: int, cut_ns: int) 
     return min(later) if later else cut_ns - min(_IN_FLIGHT_NS, (cut_ns - since_ns) // 2)
 
 
-def _sight_before(found: FoundIterations, end_ns: int) -> dict[int, int]:
+def sight_before(found: FoundIterations, end_ns: int) -> dict[int, int]:
     """Return from when marks are read for the piece that begins at `end_ns`, by process: from an iteration's beginning.
 
     That is at least the last but one before, so that models that train in turn are told apart as they were.
@@ -256,14 +256,14 @@ def _sight_before(found: FoundIterations, end_ns: int) -> dict[int, int]:
     its, since_ns = found.iterations, {}
     for pid in np.unique(its.pid).tolist():
         begin = its.begin_ns[its.pid == pid]
-        row = min(np.searchsorted(begin, end_ns) - 2, np.searchsorted(begin, end_ns - _BEFORE_NS, "right") - 1)
+        row = min(np.searchsorted(begin, end_ns) - 2, np.searchsorted(begin, end_ns - BEFORE_NS, "right") - 1)
         since_ns[pid] = int(begin[max(row, 0)])
     return since_ns
 
 
-def _since(marks: Marks, own_ns: Mapping[int, int], since_ns: int) -> Marks:
+def marks_since(marks: Marks, own_ns: Mapping[int, int], since_ns: int) -> Marks:
     """Leave out what is older than is read of its process; of those that have iterations, but for what lasts."""
     pids, row = np.unique(marks.pid, return_inverse=True)
     limit = np.array([own_ns.get(pid, since_ns) for pid in pids.tolist()], np.int64)
-    lasts = np.isin(marks.kind, [int(kind) for kind in _LASTING])
+    lasts = np.isin(marks.kind, [int(kind) for kind in LASTING])
     return marks.where((marks.time_ns >= limit[row]) | lasts) if len(marks) else marks

@@ -57,12 +57,6 @@ NCCL_RAS_PROBE = "nccl ras"
 RDMA_PORTS = "RDMA ports"
 """The source of series that are of RDMA ports; their subject is the port."""
 
-RDMA_PAIRS = "RDMA queue pairs"
-"""The source of series that are of single queue pairs; their subject is `PORT QP NUMBER`."""
-
-PAIR_SENT, PAIR_RECEIVED = "pair_sent", "pair_received"
-"""Series of those: bytes."""
-
 RDMA_CONGESTION = ("cnp_received", "ecn_marked", "credit_waits", "pause_received")
 RDMA_LOSS = ("sequence_errors", "out_of_sequence", "ack_timeouts", "resent_packets", "dropped")
 """Series of RDMA ports that tell of congestion, and of loss, the most telling ones first."""

@@ -33,6 +33,15 @@ def parse_duration_ns(text: str) -> int:
     return round(number * _TIME_NS[unit or "s"])
 
 
+def parse_size_bytes(text: str) -> int:
+    """Parse `16MB`, `2GB` (powers of ten; KiB, MiB, GiB of two) to bytes. Raises UsageError."""
+    number, unit = _split(text, "a size such as 2GB")
+    powers = {name.lower(): value for value, name in _BYTES} | {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+    if unit not in powers:
+        raise UsageError(f"'{text}' is not a size", "write it like 500MB or 2GB")
+    return round(number * powers[unit])
+
+
 def parse_rate_bps(text: str) -> float:
     """Parse `10gbit`, `10gbit/s`, `10gbps` (a bare number is Gbit/s) to bits per second. Raises UsageError."""
     number, unit = _split(text, "a rate such as 10gbit")

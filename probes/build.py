@@ -9,6 +9,7 @@ where that machine's libbpf is:
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -25,6 +26,15 @@ from setuptools.errors import CompileError, PlatformError
 HERE = Path(__file__).resolve().parent
 NATIVE = Path("kernel", "native")
 PACKAGES = "clang llvm libbpf-dev libelf-dev zlib1g-dev gcc libc6-dev"
+PACKAGES_OF_DNF = "clang llvm libbpf-devel elfutils-libelf-devel zlib-devel gcc glibc-devel"
+_BUNDLED = """Libraries that this wheel bundles, unmodified, as the system that built it has them.
+
+libbpf: LGPL-2.1 or BSD-2-Clause. libelf (elfutils): LGPL-3.0-or-later or GPL-2.0-or-later. zlib: Zlib licence.
+libzstd, where libelf needs it: BSD-3-Clause. The full texts are beside netprof's own licence in the wheel's metadata
+(licenses/). The sources of exactly these versions lie beside every release of netprof (`make release` gets them), and
+where the lines below say. Any of these files may be replaced by another build of the same library: netprof loads them
+by name from this folder.
+"""
 _THIS_MODULE = ("netprof.probes", "build")
 _TARGET_ARCH = {"x86_64": "x86", "aarch64": "arm64"}
 _PART_OF_LIBC = ("ld-linux", "libc.", "libdl.", "libgcc_s.", "libm.", "libpthread.", "librt.")
@@ -79,20 +89,22 @@ def build(target: Path) -> None:
 
 
 def _check_tools() -> None:
-    missing = [tool for tool in ("clang", _cc()) if not shutil.which(tool)]
+    missing = [tool for tool in ("clang", _cc()[0]) if not shutil.which(tool)]
     if missing := missing or _missing_library("libbpf.so"):
-        raise PlatformError(f"building netprof needs {', '.join(missing)}: apt-get install {PACKAGES}")
+        how = f"apt-get install {PACKAGES}, or dnf install {PACKAGES_OF_DNF}"
+        raise PlatformError(f"building netprof needs {', '.join(missing)}: {how}")
     if _machine() not in _TARGET_ARCH:
         raise PlatformError(f"netprof runs on {' and '.join(_TARGET_ARCH)}, not on {_machine()}")
 
 
-def _cc() -> str:
-    return os.environ.get("CC", "cc")
+def _cc() -> list[str]:
+    """Return the compiler and its options."""
+    return shlex.split(os.environ.get("CC", "")) or ["cc"]
 
 
 def _machine() -> str:
     """Return the machine that is built for."""
-    return _output(_cc(), "-dumpmachine").partition("-")[0]
+    return _output(*_cc(), "-dumpmachine").partition("-")[0]
 
 
 def _flags(name: str) -> list[str]:
@@ -102,7 +114,7 @@ def _flags(name: str) -> list[str]:
 def _missing_library(name: str) -> list[str]:
     """Return what the linker does not find."""
     folders = [f"-B{flag.removeprefix('-L')}" for flag in _flags("LDFLAGS") if flag.startswith("-L")]
-    return [] if Path(_output(_cc(), *folders, f"-print-file-name={name}")).is_absolute() else [name]
+    return [] if Path(_output(*_cc(), *folders, f"-print-file-name={name}")).is_absolute() else [name]
 
 
 def _compile_bpf(source: Path, target: Path) -> None:
@@ -118,7 +130,7 @@ def _compile_bpf(source: Path, target: Path) -> None:
 
 def _multiarch_include() -> list[str]:
     """Return where Debian keeps the machine's <asm/types.h>, which clang does not search when the target is BPF."""
-    multiarch = _output(_cc(), "-print-multiarch")
+    multiarch = _output(*_cc(), "-print-multiarch")
     folders = (
         (f"/usr/include/{multiarch}", f"/usr/{multiarch}/include") if multiarch else ()
     )  # the second for a cross compiler
@@ -129,20 +141,21 @@ def _compile_library(sources: list[Path], target: Path) -> None:
     """Link our C against libbpf, which is then looked for beside it (libbpf.a is not PIC on Debian)."""
     with _replacing(target) as output:
         _run(
-            *(_cc(), "-shared", "-fPIC", "-O2", "-Wall", *_flags("CFLAGS"), "-o", str(output), *map(str, sources)),
+            *(*_cc(), "-shared", "-fPIC", "-O2", "-Wall", *_flags("CFLAGS"), "-o", str(output), *map(str, sources)),
             # Old-style tags: RPATH, unlike RUNPATH, also holds for what libbpf itself needs.
             *(*_flags("LDFLAGS"), "-lbpf", "-pthread", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags", "-Wl,-s"),
         )
 
 
 def _bundle_dependencies(library: Path) -> None:
-    """Copy what the library needs beyond libc (libbpf, libelf, libz, ...), with the copyright notices.
+    """Copy what the library needs beyond libc (libbpf, libelf, libz, ...), and write down what each is and its sources.
 
     Not so for another kind of machine: there it takes the system's.
     """
     notices = library.parent / "licenses"
     notices.mkdir(exist_ok=True)
-    for line in _output("ldd", str(library)).splitlines():
+    lines = []
+    for line in sorted(_output("ldd", str(library)).splitlines()):
         name, _, rest = line.strip().partition(" => ")
         if not rest or name.startswith(_PART_OF_LIBC):
             continue
@@ -150,17 +163,26 @@ def _bundle_dependencies(library: Path) -> None:
         if found.parent != library.parent:
             with _replacing(library.parent / name) as output:
                 shutil.copyfile(found, output)
-        _copy_notice(name, notices)
+        digest = hashlib.sha256((library.parent / name).read_bytes()).hexdigest()
+        lines.append(f"{name}  {_origin(name, notices)}  sha256 {digest}")
+    with _replacing(notices / "BUNDLED.txt") as output:
+        output.write_text("\n".join((_BUNDLED, *lines, "")))
 
 
-def _copy_notice(file_name: str, notices: Path) -> None:
-    """Copy the copyright notice of the Debian package that owns a file; on other systems there is none to find."""
-    if not shutil.which("dpkg-query"):
-        return
-    package = _output("dpkg-query", "-S", f"*/{file_name}").partition(":")[0]
-    notice = Path("/usr/share/doc") / package / "copyright"
-    if package and notice.is_file():
-        shutil.copyfile(notice, notices / f"{package}.txt")
+def _origin(file_name: str, notices: Path) -> str:
+    """Return the package and version that a file is of, and where its sources are; copy the package's own notice."""
+    if shutil.which("dpkg-query"):
+        package = _output("dpkg-query", "-S", f"*/{file_name}").partition(":")[0]
+        notice = Path("/usr/share/doc") / package / "copyright"
+        if package and notice.is_file():
+            shutil.copyfile(notice, notices / f"{package}.txt")
+        form = "${source:Package} ${source:Version}\n"
+        source, _, version = _output("dpkg-query", "-W", "-f", form, package).partition("\n")[0].partition(" ")
+        return f"{package} {version}, sources: https://snapshot.debian.org/package/{source}/{version}/"
+    if shutil.which("rpm"):
+        found = _output("rpm", "-q", "--whatprovides", "--qf", "%{SOURCERPM}", f"/usr/lib64/{file_name}")
+        return f"sources: {found}"
+    return "of the system that built this wheel"
 
 
 class _replacing:

@@ -36,8 +36,6 @@ class Shared:
     bin_ns: int
     line_rate_bps: float | None = None  # as the person gave it
     device: str | None = None  # the only one that the person wants to see flows of
-    rdma_refresh_ns: int | None = None  # how old counters of RDMA ports may be, where the person lets that be changed
-    rdma_bind: bool = False  # whether counters may be bound to the job's queue pairs: as the person asks
     ras: bool = True  # whether NCCL's RAS may be asked
     kineto_iterations: int | None = None  # of which the job is asked for a profile, where the person wants one
     stacks: bool = False  # whether the stacks of a rank that others wait for are wanted

@@ -23,9 +23,10 @@ from netprof.analysis.sections import analyze
 from netprof.analysis.tables.columns import Columns, empty
 from netprof.errors import TraceError
 from netprof.schema import RECEIVE, TRANSMIT
-from netprof.trace import TraceReader, TraceSource
+from netprof.trace import TraceSource
 from netprof.trace.digest import DIGEST_SCHEMA, HOST_FILE, DigestPlace, job_file, read_json, read_table
 from netprof.trace.plain import Special, from_plain, to_plain
+from netprof.trace.ring import reader_of
 
 _SPECIAL: Special = {Cause: cause_of}
 T = TypeVar("T")
@@ -62,7 +63,7 @@ def job_part(job: Path, made: str) -> JobPart:
 @lru_cache(maxsize=16)
 def digest_of_trace(trace: Path) -> Digest:
     """Return the digest of the trace of one host alone, which is named by the trace's place. Raises TraceError."""
-    reader = TraceReader(trace)
+    reader = reader_of(trace)
     return digests_of(analyze(reader, more=(GATHERED,)), "0" * 16, sample_of(reader))[0]
 
 

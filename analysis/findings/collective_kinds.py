@@ -28,7 +28,7 @@ class Timing(Enum):
 
 _HOW_SEEN = {Timing.MEASURED: "", Timing.ENQUEUED: " enqueued", Timing.POSTED: " posted"}
 _ORDINARY = {("gloo", "all-reduce"), ("gloo", "barrier"), ("gloo", "unknown")}
-_KIND_NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in CollectiveKind}
+KIND_NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in CollectiveKind}
 _BACKEND_NAMES = {int(backend): backend.name.lower() for backend in Backend}
 _OF_ONE_RANK = (CollectiveKind.GATHER, CollectiveKind.SCATTER)  # the sizes of marks are of one rank's part there
 
@@ -140,7 +140,7 @@ def _row(each: KindSummary) -> tuple[str, ...]:
 
 def kind_name(kind: int) -> str:
     """Return how the field writes a kind of collective."""
-    return _KIND_NAMES.get(kind, "unknown")
+    return KIND_NAMES.get(kind, "unknown")
 
 
 def backend_name(backend: int) -> str:

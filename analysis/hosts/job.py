@@ -27,8 +27,9 @@ from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.model import Host, HostClock, Meta
 from netprof.schema import UNKNOWN_RANK
-from netprof.trace import TraceReader, TraceSource
+from netprof.trace import TraceSource
 from netprof.trace.index import TraceIndex
+from netprof.trace.ring import reader_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ def open_job(paths: Sequence[Path], only: Collection[str] = ()) -> TraceSource:
     where no trace can be used, UsageError for a host that none is of.
     """
     if len(paths) == 1 and not only:
-        return TraceReader(paths[0])
+        return reader_of(paths[0])
     parts, warnings = _opened(paths)
     parts, warnings = _of_one_job(_on(parts, only) if only else parts, warnings)
     clocks = find_clocks([part.index for part in parts], [part.span_ns for part in parts])
@@ -67,7 +68,7 @@ def _opened(paths: Iterable[Path]) -> tuple[list[_Part], list[str]]:
     parts, warnings, errors = [], [], []
     for path in dict.fromkeys(path.resolve() for path in paths):
         try:
-            index = TraceIndex(TraceReader(path))
+            index = TraceIndex(reader_of(path))
             parts.append(_Part(index, _span(index)))
         except TraceError as error:
             warnings.append(as_named(f"{path.name} is left out: {error.message}"))

@@ -16,6 +16,19 @@ from netprof.cli.digest import check as check_digest
 from netprof.cli.digest import root_of
 from netprof.cli.digest import write as write_digest
 from netprof.cli.live import watching
+from netprof.cli.metrics import (
+    MetricsOption,
+    MetricsOptions,
+    OnEventOption,
+    RuleOptions,
+    SavePerHourOption,
+    SaveTotalOption,
+    SaveWhenOption,
+    TextfileOption,
+    WebConfigOption,
+    measuring,
+    together,
+)
 from netprof.cli.outputs import output, output_place
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
@@ -25,6 +38,7 @@ from netprof.cli.recording import (
     Force,
     Iterations,
     Json,
+    Keep,
     Kineto,
     LineRate,
     NoCommandLine,
@@ -32,8 +46,6 @@ from netprof.cli.recording import (
     NoRas,
     Out,
     Ranks,
-    RdmaBind,
-    RdmaRefresh,
     Stacks,
     WorldSize,
     finish,
@@ -61,8 +73,6 @@ def attach(
     bin_width: Bin = "1ms",
     line_rate: LineRate = None,
     device: Device = None,
-    rdma_refresh: RdmaRefresh = None,
-    rdma_bind: RdmaBind = False,
     no_ras: NoRas = False,
     kineto: Kineto = None,
     stacks: Stacks = False,
@@ -75,6 +85,14 @@ def attach(
         Path | None,
         output(metavar="DIR", help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME."),
     ] = None,
+    keep: Keep = None,
+    save_when: SaveWhenOption = None,
+    on_event: OnEventOption = None,
+    save_per_hour: SavePerHourOption = 4,
+    save_total: SaveTotalOption = "2GB",
+    metrics: MetricsOption = None,
+    metrics_textfile: TextfileOption = None,
+    web_config: WebConfigOption = None,
     as_json: Json = False,
 ) -> None:
     """Record a running training job until it ends, ctrl-C, --duration or --iterations; then print the report."""
@@ -93,8 +111,6 @@ def attach(
         iterations=iterations,
         line_rate_bps=optional_rate_bps("--line-rate", line_rate),
         device=device,
-        rdma_refresh=rdma_refresh,
-        rdma_bind=rdma_bind,
         ras=not no_ras,
         stacks=stacks,
         kineto=kineto,
@@ -102,6 +118,7 @@ def attach(
         command_lines=not no_command_line,
         world_size=world_size,
         ranks=ranks or (),
+        keep=keep,
     )
     if job:
         here = job_here(choice)
@@ -113,8 +130,14 @@ def attach(
         place = output_place(root_of(digest), follow=True)
         this = [(this_host.name(), this_host.boot_id())]
         check_digest(digest, place, options.out, this, force=force, option="--digest")
-    with watching(options.out, talk, show=not no_live) as watcher:
-        outcome = record_job(pids or [], options, sys.argv, watcher, tell_of(talk))
+    shown = MetricsOptions(metrics, metrics_textfile, web_config)
+    rules = RuleOptions(save_when or (), on_event, save_per_hour, save_total)
+    ring = options.out if keep else None
+    with (
+        measuring(shown, rules, talk, ring, quiet=not no_live and sys.stdout.isatty()) as (account, saver),
+        watching(options.out, talk, show=not no_live, saver=saver) as watcher,
+    ):
+        outcome = record_job(pids or [], options, sys.argv, together(account, watcher), tell_of(talk))
 
     def report() -> None:
         try:  # a terminal that is closed ends the recording, and takes no report

@@ -17,9 +17,9 @@ def read_baseline(text: str | None) -> float | None:
     if not Path(text).is_dir():
         return _seconds(text)
     from netprof.analysis.findings.scaling import single_worker_s
-    from netprof.trace import TraceReader
+    from netprof.trace.ring import reader_of
 
-    return single_worker_s(analyzed(TraceReader(Path(text))), text)
+    return single_worker_s(analyzed(reader_of(Path(text))), text)
 
 
 def _seconds(text: str) -> float:

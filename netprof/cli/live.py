@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
+from netprof.cli.metrics import MetricsOption, MetricsOptions, TextfileOption, WebConfigOption, following
 from netprof.cli.reading import Bar
 from netprof.cli.recording import Json, print_report
 from netprof.cli.traces import Traces, only_traces, open_traces
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from netprof.session.live_follow import TraceSource
     from netprof.session.live_job import JobSource
     from netprof.session.recorder import Recorder
+    from netprof.session.save import Saver
 
 STOPPED = "stopped"
 _WAIT_S = 0.1
@@ -55,11 +57,21 @@ class Display(Protocol):
         """Whether the person asked to stop."""
 
     @property
+    def saves(self) -> int:
+        """How often the person asked to save what is recorded."""
+
+    @property
     def failure(self) -> BaseException | None:
         """Why nothing is shown any more."""
 
 
-def live(traces: Traces, as_json: Json = False) -> None:
+def live(
+    traces: Traces,
+    metrics: MetricsOption = None,
+    metrics_textfile: TextfileOption = None,
+    web_config: WebConfigOption = None,
+    as_json: Json = False,
+) -> None:
     """Watch a job that is being recorded, on one host or many, until it ends or you leave (q); then report on it."""
     from netprof.session.attach import stop_on_signals
     from netprof.views.printed import say, standard_error, standard_output
@@ -67,7 +79,12 @@ def live(traces: Traces, as_json: Json = False) -> None:
     talk = standard_error()
     _wait_for_one(traces, talk)
     source, called = _source(traces), _called(traces)
-    with stop_on_signals() as request, _displayed(source, f"following {called}", talk) as display:
+    shown = MetricsOptions(metrics, metrics_textfile, web_config)
+    with (
+        following(shown, source.paths, talk),
+        stop_on_signals() as request,
+        _displayed(source, f"following {called}", talk) as display,
+    ):
         while not (display.stopping or display.failure or source.ended or request.reason()):
             time.sleep(_WAIT_S)
     if display.failure is not None:
@@ -120,8 +137,11 @@ def _called(named: Sequence[Path]) -> str:
 
 
 @contextmanager
-def watching(trace: Path, talk: Console, *, show: bool) -> Iterator[Watcher]:
-    """Give the recording something to call; it is shown live, as lines on stderr, or not at all."""
+def watching(trace: Path, talk: Console, *, show: bool, saver: Saver | None = None) -> Iterator[Watcher]:
+    """Give the recording something to call; it is shown live, as lines on stderr, or not at all.
+
+    The view's `w` has the `saver` save the recording's ring.
+    """
     if not show:
         yield _Waiting(talk)
         return
@@ -129,7 +149,7 @@ def watching(trace: Path, talk: Console, *, show: bool) -> Iterator[Watcher]:
 
     source = RecordingSource()
     with _displayed(source, f"recording {trace}", talk) as display:
-        yield _Feeder(source, display, talk)
+        yield _Feeder(source, display, talk, saver)
 
 
 class _Waiting:
@@ -149,8 +169,9 @@ class _Waiting:
 class _Feeder:
     """Feeds the display from the recording's loop, and tells the recording what the person wants."""
 
-    def __init__(self, source: RecordingSource, display: Display, talk: Console) -> None:
-        self._source, self._display, self._talk = source, display, talk
+    def __init__(self, source: RecordingSource, display: Display, talk: Console, saver: Saver | None) -> None:
+        self._source, self._display, self._talk, self._saver = source, display, talk, saver
+        self._saves = 0
         self._failure_said = False
 
     def __call__(self, recorder: Recorder) -> str | None:
@@ -161,6 +182,9 @@ class _Feeder:
             self._failure_said = True
             said = f"nothing is shown any more ({_said(self._display.failure)}); the recording goes on, ctrl-C ends it"
             say(self._talk, said)
+        if self._saver is not None and self._display.saves > self._saves:
+            self._saver.ask()
+        self._saves = self._display.saves
         return STOPPED if self._display.stopping else None
 
 

@@ -15,16 +15,19 @@ from netprof.cli.diff import diff
 from netprof.cli.digest import digest
 from netprof.cli.doctor import doctor
 from netprof.cli.ending import end_orderly
+from netprof.cli.exporter import exporter
 from netprof.cli.live import live
+from netprof.cli.metrics import with_default_address
 from netprof.cli.report import report, with_formats
 from netprof.cli.run import run
+from netprof.cli.save import save
 from netprof.cli.streams import drop_unwritable, exit_code_of, open_missing_streams
 from netprof.cli.timeline import timeline
 from netprof.cli.whatif import whatif
 from netprof.files.drop import while_reading
 from netprof.version import __version__
 
-_READING = ("capture", "diff", "digest", "live", "report", "timeline", "whatif")
+_READING = ("capture", "diff", "digest", "live", "report", "save", "timeline", "whatif")
 """Commands that only read and write files."""
 _PASS_ON = {"allow_interspersed_args": False}  # what follows the command belongs to it
 
@@ -39,6 +42,8 @@ app = typer.Typer(
 app.command()(attach)
 app.command(context_settings=_PASS_ON)(run)
 app.command()(live)
+app.command()(exporter)
+app.command()(save)
 app.command()(with_formats(report))
 app.command()(whatif)
 app.command()(diff)
@@ -82,7 +87,8 @@ def main() -> None:
     open_missing_streams()
     _settings.is_program = True
     end_orderly()
-    code = exit_code_of(lambda: app(standalone_mode=False), lambda: _settings.verbose)
+    arguments = with_default_address(sys.argv[1:])
+    code = exit_code_of(lambda: app(arguments, standalone_mode=False), lambda: _settings.verbose)
     drop_unwritable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and done: one more ctrl-C changes nothing
     sys.exit(code)

@@ -35,20 +35,6 @@ LineRate = Annotated[
     typer.Option(metavar="RATE", help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it."),
 ]
 Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flows over this network device.")]
-RdmaRefresh = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Let the kernel read RDMA ports' counters this often while recording, as 1ms; it is put back after.",
-    ),
-]
-RdmaBind = Annotated[
-    bool,
-    typer.Option(
-        "--rdma-bind",
-        help="Bind the RDMA devices' own counters to the job's queue pairs while recording; it is undone after.",
-    ),
-]
 Kineto = Annotated[
     int | None,
     typer.Option(
@@ -86,6 +72,10 @@ NoCommandLine = Annotated[
         help="Record no command lines. Secrets in them are left out where an option's name tells of one, or it is -p; "
         "of other short options netprof cannot know.",
     ),
+]
+Keep = Annotated[
+    str | None,
+    typer.Option("--keep", metavar="TIME|SIZE", help="Keep only the newest part of the trace: 10m, or 2GB on disk."),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
@@ -131,9 +121,9 @@ def print_report(
 
     `baseline_s` is an iteration of one worker alone, in seconds.
     """
-    from netprof.trace import TraceReader
+    from netprof.trace.ring import reader_of
 
-    reader = TraceReader(trace) if isinstance(trace, Path) else trace
+    reader = reader_of(trace) if isinstance(trace, Path) else trace
     analysis = analyzed(reader, baseline_s)
     if json_file is not None:  # before what a terminal that is gone may fail by
         from netprof.views.output import write

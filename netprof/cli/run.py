@@ -9,6 +9,18 @@ from typing import Annotated
 import typer
 
 from netprof.cli.apart import apart
+from netprof.cli.metrics import (
+    MetricsOption,
+    MetricsOptions,
+    OnEventOption,
+    RuleOptions,
+    SavePerHourOption,
+    SaveTotalOption,
+    SaveWhenOption,
+    TextfileOption,
+    WebConfigOption,
+    measuring,
+)
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.recording import (
@@ -17,12 +29,11 @@ from netprof.cli.recording import (
     Duration,
     Force,
     Iterations,
+    Keep,
     LineRate,
     NoCommandLine,
     NoRas,
     Out,
-    RdmaBind,
-    RdmaRefresh,
     Stacks,
     WorldSize,
     finish,
@@ -40,13 +51,19 @@ def run(
     bin_width: Bin = "1ms",
     line_rate: LineRate = None,
     device: Device = None,
-    rdma_refresh: RdmaRefresh = None,
-    rdma_bind: RdmaBind = False,
     no_ras: NoRas = False,
     stacks: Stacks = False,
     world_size: WorldSize = None,
     no_command_line: NoCommandLine = False,
     force: Force = False,
+    keep: Keep = None,
+    save_when: SaveWhenOption = None,
+    on_event: OnEventOption = None,
+    save_per_hour: SavePerHourOption = 4,
+    save_total: SaveTotalOption = "2GB",
+    metrics: MetricsOption = None,
+    metrics_textfile: TextfileOption = None,
+    web_config: WebConfigOption = None,
     json_file: Annotated[
         Path | None, output("--json", metavar="FILE", help="Write the report as JSON to a file as well.")
     ] = None,
@@ -67,16 +84,18 @@ def run(
         iterations=iterations,
         line_rate_bps=optional_rate_bps("--line-rate", line_rate),
         device=device,
-        rdma_refresh=rdma_refresh,
-        rdma_bind=rdma_bind,
         ras=not no_ras,
         stacks=stacks,
         force=force,
         command_lines=not no_command_line,
         world_size=world_size,
+        keep=keep,
     )
     after = AfterTheJob()
-    outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after)
+    shown = MetricsOptions(metrics, metrics_textfile, web_config)
+    rules = RuleOptions(save_when or (), on_event, save_per_hour, save_total)
+    with measuring(shown, rules, talk, options.out if keep else None) as (account, _):
+        outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after, account)
 
     def report() -> None:
         try:

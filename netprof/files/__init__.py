@@ -9,7 +9,6 @@ from netprof.files.directory import (
     open_regular,
     own_descriptor,
     read_all,
-    set_value,
 )
 from netprof.files.temporary import TemporaryFolder, unnamed_file
 from netprof.files.user import User, as_user, caller
@@ -27,6 +26,5 @@ __all__ = [
     "open_regular",
     "own_descriptor",
     "read_all",
-    "set_value",
     "unnamed_file",
 ]

@@ -217,6 +217,15 @@ class Place:
         _writable.add(self.folder)
         """What is there of the path; without anything `missing`, the place itself."""
 
+    @classmethod
+    def inside(cls, directory: Directory, name: str) -> Place:
+        """Return a name in a directory that is held already."""
+        place = cls.__new__(cls)
+        place.path, place._user, place.missing = directory.path / name, directory.user, [name]
+        place.folder = Directory.held(directory.path, os.dup(directory.descriptor), directory.user)
+        place.folder.keeper, place.folder.number = directory.keeper, directory.number
+        return place
+
     @property
     def name(self) -> str:
         """The last name of the path."""
@@ -303,18 +312,6 @@ def read_all(path: Path, most_bytes: int, what: str) -> bytes:
     if len(data) > most_bytes:
         raise TraceError(f"{path} is larger than {most_bytes >> 20} MiB", f"that is not {what}")
     return data
-
-
-def set_value(path: Path, value: str) -> None:
-    """Write to a file of the kernel's that is there, with one's own rights. Raises OSError."""
-    with _walked(path, None) as (look, missing):
-        if missing:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        descriptor = os.open(f"/proc/self/fd/{look}", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, value.encode())
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

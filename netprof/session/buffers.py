@@ -4,34 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from netprof.schema import tables
-from netprof.trace import TraceWriter
+
+
+class Writer(Protocol):
+    """What rows are written to."""
+
+    def append(self, name: str, columns: Mapping[str, Sequence[Any] | Any]) -> None:
+        """Append rows to a table."""
 
 
 class TableBuffers:
     """Collects the columns of every table until they are flushed as one batch each.
 
-    `observer`, where one is set, is given every batch of rows as it comes in.
+    Each of `observers` is given every batch of rows as it comes in.
     """
 
-    observer: Callable[[str, Mapping[str, Any]], None] | None = None
-
     def __init__(self) -> None:
+        self.observers: list[Callable[[str, Mapping[str, Any]], None]] = []
         # In the order in which they are flushed: a flow's row is on disk before its bytes.
         self._parts: dict[str, list[Mapping[str, Any]]] = {name: [] for name in tables()}
 
     def add(self, table: str, columns: Mapping[str, Any]) -> None:
         """Keep rows of `table`: one sequence per column, all of one length."""
         self._parts[table].append(columns)
-        if self.observer is not None:
-            self.observer(table, columns)
+        for observer in self.observers:
+            observer(table, columns)
 
-    def flush(self, writer: TraceWriter) -> None:
+    def flush(self, writer: Writer) -> None:
         """Write what was kept. Raises OSError, after which the rows not yet written are still here."""
         for name, parts in self._parts.items():
             if parts:

@@ -164,7 +164,9 @@ def _client(address: str) -> Iterator[Client]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise UsageError("--scheduler needs Dask, which is not installed", "pip install 'netprof[cluster]'") from error
+        raise UsageError(
+            "--scheduler needs Dask, which is not installed", "pip install 'netprof-ebpf[cluster]'"
+        ) from error
     _check_address(address)
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what fails is said here, in a line
     try:

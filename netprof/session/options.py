@@ -9,11 +9,11 @@ from pathlib import Path
 
 from netprof.errors import UsageError
 from netprof.session.given import GivenRanks
+from netprof.trace.ring import Keep
 from netprof.units import parse_duration_ns
 
 DEFAULT_BIN = "1ms"
 _MIN_BIN_NS, _MAX_BIN_NS = 100_000, 1_000_000_000
-_MAX_REFRESH_NS = 10_000_000_000
 
 
 def parse_bin_ns(text: str) -> int:
@@ -22,17 +22,6 @@ def parse_bin_ns(text: str) -> int:
     if not _MIN_BIN_NS <= bin_ns <= _MAX_BIN_NS:
         raise UsageError(f"bins of {text} are out of range", "choose --bin between 100us and 1s")
     return bin_ns
-
-
-def parse_refresh_ns(text: str) -> int:
-    """Read for how long counters of RDMA ports may stay the same. Raises UsageError for what the kernel does not take.
-
-    It takes whole milliseconds.
-    """
-    refresh_ns = parse_duration_ns(text)
-    if refresh_ns % 1_000_000 or not 0 < refresh_ns <= _MAX_REFRESH_NS:
-        raise UsageError(f"{text} is no time that RDMA counters can be kept for", "give whole milliseconds, 1ms to 10s")
-    return refresh_ns
 
 
 @dataclass(frozen=True)
@@ -45,14 +34,14 @@ class RecordingOptions:
     iterations: int | None = None
     line_rate_bps: float | None = None
     device: str | None = None
-    rdma_refresh_ns: int | None = None
-    rdma_bind: bool = False
     ras: bool = True
     kineto_iterations: int | None = None
     stacks: bool = False
     force: bool = False
     command_lines: bool = True
     given: GivenRanks = field(default_factory=GivenRanks)
+    keeps_trace: bool = True
+    keep: Keep | None = None
 
     @classmethod
     def parse(
@@ -64,8 +53,6 @@ class RecordingOptions:
         iterations: int | None = None,
         line_rate_bps: float | None = None,
         device: str | None = None,
-        rdma_refresh: str | None = None,
-        rdma_bind: bool = False,
         ras: bool = True,
         kineto: int | None = None,
         stacks: bool = False,
@@ -73,6 +60,8 @@ class RecordingOptions:
         world_size: int | None = None,
         ranks: Sequence[str] = (),
         command_lines: bool = True,
+        keeps_trace: bool = True,
+        keep: str | None = None,
     ) -> RecordingOptions:
         """Read the options as typed. Raises UsageError for what cannot be meant."""
         duration_ns = parse_duration_ns(duration) if duration else None
@@ -85,12 +74,12 @@ class RecordingOptions:
             iterations=iterations,
             line_rate_bps=line_rate_bps,
             device=device,
-            rdma_refresh_ns=parse_refresh_ns(rdma_refresh) if rdma_refresh else None,
-            rdma_bind=rdma_bind,
             ras=ras,
             kineto_iterations=kineto,
             stacks=stacks,
             force=force,
             command_lines=command_lines,
             given=GivenRanks.parse(world_size, ranks),
+            keeps_trace=keeps_trace,
+            keep=Keep.parse(keep) if keep else None,
         )

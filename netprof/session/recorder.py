@@ -28,6 +28,8 @@ from netprof.session.outside import Outside
 from netprof.session.progress import Progress
 from netprof.session.running import RunningProbe
 from netprof.trace import TraceWriter
+from netprof.trace.discarded import DiscardedTrace
+from netprof.trace.ring import RingWriter
 from netprof.trace.writer import cannot_write
 from netprof.version import __version__
 
@@ -88,7 +90,7 @@ class Recorder:
             self._resources.callback(self._probes[-1].close)
         self._next_flush_s = self._next_meta_s = 0.0
         self._meta = _first_meta(self.options, command)
-        self._writer = TraceWriter(self.options.out, self._meta, force=self.options.force)
+        self._writer = _writer(self.options, self._meta)
 
     def _shared(self) -> Shared:
         options = self.options
@@ -98,8 +100,6 @@ class Recorder:
             options.bin_ns,
             options.line_rate_bps,
             options.device,
-            options.rdma_refresh_ns,
-            options.rdma_bind,
             options.ras,
             options.kineto_iterations,
             options.stacks,
@@ -123,7 +123,7 @@ class Recorder:
 
     def observe(self, observer: Callable[[str, Mapping[str, Any]], None]) -> None:
         """From now on also give every batch of rows, with its table's name, to `observer`; it must be quick."""
-        self._buffers.observer = observer
+        self._buffers.observers.append(observer)
 
     @property
     def meta(self) -> Meta:
@@ -263,6 +263,15 @@ class Recorder:
         if self.options.command_lines:
             return self.job.targets
         return tuple(replace(target, command="") for target in self.job.targets)
+
+
+def _writer(options: RecordingOptions, meta: Meta) -> TraceWriter | DiscardedTrace | RingWriter:
+    """Return what writes the trace. Raises as TraceWriter does."""
+    if not options.keeps_trace:
+        return DiscardedTrace()
+    if options.keep is not None:
+        return RingWriter(options.out, meta, options.keep, force=options.force)
+    return TraceWriter(options.out, meta, force=options.force)
 
 
 def _length(columns: Columns) -> int:

@@ -13,6 +13,7 @@ from netprof.session.attach import (
     Outcome,
     Refusal,
     StopRequest,
+    Watcher,
     record,
     stop_on_signals,
 )
@@ -29,11 +30,12 @@ def run(
     command: Sequence[str],
     on_refusal: Refusal,
     then: AfterTheJob | None = None,
+    watcher: Watcher = lambda recorder: None,
 ) -> tuple[Outcome, int]:
     """Run `argv` under the probes; returns the recording and the job's exit code. Raises NetprofError before it starts.
 
     The terminal's ctrl-C reaches the job by itself; a SIGTERM or SIGHUP sent to netprof is passed on to it. After the
-    job signals do what `then` does.
+    job signals do what `then` does. The `watcher` is called as by `attach`.
     """
     rights = Rights.here()
     if rights.refused is not None:
@@ -51,7 +53,7 @@ def run(
                 raise KilledBefore(code) from error
             raise
         child.release()
-        outcome = record(recorder, _ForChild(child, request), lambda progress: None)
+        outcome = record(recorder, _ForChild(child, request), watcher)
         while (code := child.exit_code()) is None:  # the recording may end before the job
             _pass_on(child, request)
             time.sleep(_WAIT_S)

@@ -80,7 +80,7 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise UsageError("URLs need fsspec, which is not installed", "pip install 'netprof[remote]'") from error
+        raise UsageError("URLs need fsspec, which is not installed", "pip install 'netprof-ebpf[remote]'") from error
     try:
         files, start = url_to_fs(url)
     except (ImportError, ValueError, OSError) as error:

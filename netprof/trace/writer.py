@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,10 @@ from netprof.units import size
 
 _SUFFIX = ".arrows"
 _LONGEST_META_BYTES = 64 << 20
+PART_OF_A_RING = re.compile(r"[0-9]{6,9}\.(part|carry)")
+"""What the folders in a ring are called: see ring.py."""
+RING_FILE = ".ring"
+"""What tells a ring from another trace; who reads it holds a lock on this file."""
 _BALLAST = ".ballast"  # given back when the disk is full, so that the last meta.json still fits
 _BALLAST_BYTES = 256 << 10
 
@@ -47,7 +52,7 @@ class TraceWriter:
         self._streams: dict[str, _Stream] = {}
         try:
             self._place = Place(place) if isinstance(place, Path) else place
-            self._directory, is_new = _make_room(self._place, force)
+            self._directory, is_new = make_room(self._place, force)
         except OSError as error:
             raise cannot_write(path, error) from error
         try:
@@ -69,10 +74,14 @@ class TraceWriter:
         schema = tables()[name]
         arrays = [to_arrow(columns[field.name], field.type) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        self.append_batch(name, batch)
+
+    def append_batch(self, name: str, batch: pa.RecordBatch) -> None:
+        """Append a batch that has the table's schema. Raises OSError."""
         if batch.num_rows == 0:
             return
         if name not in self._streams:
-            self._streams[name] = _Stream(self._directory.create(table_file(name)), schema)
+            self._streams[name] = _Stream(self._directory.create(table_file(name)), tables()[name])
         self._streams[name].append(batch)
 
     def update_meta(self, meta: Meta) -> None:
@@ -85,7 +94,7 @@ class TraceWriter:
 
     def discard(self) -> None:
         """Remove a trace that never came to hold anything."""
-        _clear_old_trace(self._directory)
+        clear_trace(self._directory)
         self._directory.close()
         self._place.above().remove_folder(self._place.name)
 
@@ -167,7 +176,7 @@ def _disk(path: Path) -> str:
     return f"{size(room.f_bavail * room.f_frsize)} of {size(room.f_blocks * room.f_frsize)} are left on {place}"
 
 
-def _make_room(place: Place, force: bool) -> tuple[Directory, bool]:
+def make_room(place: Place, force: bool) -> tuple[Directory, bool]:
     """Create the trace directory, or clear an older trace out of it; return it held, and whether it is a new one.
 
     Raises NetprofError or OSError.
@@ -185,24 +194,38 @@ def _make_room(place: Place, force: bool) -> tuple[Directory, bool]:
     if not at_work.hold(directory):
         said = f"{place.path} is being recorded by another netprof"
         raise TraceError(said, "end that recording, or choose another --out")
-    _clear_old_trace(directory)
+    clear_trace(directory)
     return directory, kind is None
 
 
-def _clear_old_trace(directory: Directory) -> None:
+def clear_trace(directory: Directory) -> None:
     """Delete an old trace's own files and nothing else."""
-    known = {META_FILE, PARTIAL_FILE, _BALLAST} | {table_file(name) for name in tables()}
+    known = {META_FILE, PARTIAL_FILE, _BALLAST, RING_FILE} | {table_file(name) for name in tables()}
     found = directory.names()
-    if not known.issuperset(found) or not _is_of_netprof(directory, found):
+    parts = [name for name in found if PART_OF_A_RING.fullmatch(name)]
+    files = [name for name in found if name not in parts]
+    if not known.issuperset(files) or not _is_of_netprof(directory, found):
         raise _not_a_trace(directory.path)
-    for name in found:
+    for name in parts:
+        remove_part(directory, name)
+    for name in files:
         directory.remove(name)
+
+
+def remove_part(directory: Directory, name: str) -> None:
+    """Remove a ring's part, a folder with the files of a trace, and nothing else. Raises OSError, TraceError."""
+    if directory.kind(name) is None:
+        return
+    part = directory.folder(name)
+    clear_trace(part)
+    part.close()
+    directory.remove_folder(name)
 
 
 def _is_of_netprof(directory: Directory, names: Collection[str]) -> bool:
     """Say whether files that are called as a trace's are one's: its description is the first of them to be written."""
     if META_FILE not in names:
-        return {_BALLAST, PARTIAL_FILE}.issuperset(names)
+        return {_BALLAST, PARTIAL_FILE, RING_FILE}.issuperset(names)
     try:
         with open(directory.open(META_FILE), "rb") as file:
             document = json.loads(file.read(_LONGEST_META_BYTES))

@@ -71,7 +71,7 @@ def message(name: str) -> Any:
         from google.protobuf import message_factory
     except ImportError as error:
         raise NetprofError(
-            "Chakra traces need the library protobuf", "install it with: pip install 'netprof[chakra]'"
+            "Chakra traces need the library protobuf", "install it with: pip install 'netprof-ebpf[chakra]'"
         ) from error
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 

@@ -141,8 +141,8 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 | `gpus[].processes[]` | `pid` and the same `metrics` of that process alone |
 | `gpus[].throttled` | share of samples that give each reason for lower clocks |
 | `queue_pairs[]` | of each process on each RDMA port: `device`, `netns`, `pid`, `rank`, `pairs` (numbers `local` and \
-`remote`, null where nothing says it; `sent_bytes` and `received_bytes`, null without --rdma-bind), and `peers`, the \
-ranks at the other ends that are recorded too |
+`remote`, null where nothing says it; `sent_bytes` and `received_bytes`, always null: ports are counted, queue pairs \
+are not), and `peers`, the ranks at the other ends that are recorded too |
 | `counters[]` | other counters of the host, by source and quantity, all subjects (CPUs, ports) together: `source`, \
 `name`, `unit`, `kind` ("count", "level"), `meaning`, `subjects`; of a count `total`, `per_second`, \
 `busiest_per_second`, and what has most of it: `worst_subject`, `worst_total`; of a level its last value and mean |

@@ -27,6 +27,7 @@ class LineDisplay:
     """
 
     stopping = False
+    saves = 0
 
     def __init__(self, console: Console, look: Callable[[], Recent | None], notice: Callable[[], str] = str) -> None:
         self._console, self._look, self._notice = console, look, notice

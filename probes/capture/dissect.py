@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from netprof.errors import UsageError
 from netprof.probes.capture import bth, networks, tunnels
 from netprof.probes.capture.framing import segment_size
 from netprof.probes.capture.packets import Int64, Interface, Packets
@@ -196,6 +197,11 @@ class _Scapy:
         logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # what it finds missing on this machine is no matter
         import socket
 
+        try:
+            import scapy
+        except ImportError as error:
+            said = "this capture has packets (tunnels, MPLS, RoCE and the like) that take scapy, which is not installed"
+            raise UsageError(said, "pip install 'netprof-ebpf[capture]'") from error
         import scapy.contrib.erspan as erspan
         import scapy.contrib.geneve as geneve
         import scapy.contrib.mpls as mpls

@@ -96,6 +96,15 @@ def find_jobs() -> list[LocalJob]:
     return sorted(found, key=lambda job: (not job.is_sure, job.pids))
 
 
+def label_of(targets: Sequence[Target]) -> str:
+    """Return what to call the job of some processes, as `LocalJob.label`; "" where none of them trains."""
+    training = [target for target in targets if target.frameworks]
+    if not training:
+        return ""
+    run = ranks.run_of(_environment(training[0].pid))
+    return LocalJob(tuple(targets), "", training[0].cgroup, run).label
+
+
 def script_of(command: str) -> str:
     """Return the script or the module that a command line runs; "" where it is neither."""
     words = command.split()

@@ -23,11 +23,6 @@ class Changes:
             self._between_ns.append(time_ns - self._last_ns)
         self._last_ns = time_ns
 
-    def forget(self) -> None:
-        """Begin anew: something else decides from here on how often they change."""
-        self._between_ns.clear()
-        self._last_ns = None
-
     @property
     def measured(self) -> bool:
         """Whether there were enough changes to tell."""

@@ -18,10 +18,9 @@ Ports = Mapping[str, Sequence[Port]]
 
 @dataclass(frozen=True)
 class Found:
-    """The ports that the job uses, its queue pairs on them, and rows of table `flows` that tell of these."""
+    """The ports that the job uses, and rows of table `flows` that tell of its queue pairs on them."""
 
     ports: tuple[Port, ...]
-    pairs: tuple[QueuePair, ...]
     flows: tuple[Row, ...]
 
 
@@ -44,7 +43,7 @@ class PortFinder:
                 self._strangers.setdefault(f"{pair.device}/{pair.port}", set()).add(pair.pid)
         ports = {device: ports_of(device, self._sysfs) for device in sorted(devices - {""})}
         flows = self._of_opened(opened, ports) if pairs is None else self._of_pairs(own, ports)
-        return Found(tuple(port for each in ports.values() for port in each), tuple(own), tuple(flows))
+        return Found(tuple(port for each in ports.values() for port in each), tuple(flows))
 
     def shared_with(self, names: Iterable[str]) -> Iterable[str]:
         """Yield who else has queue pairs on some ports, a sentence each."""

@@ -15,18 +15,14 @@ from typing import Any, ClassVar
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.pace import Pace
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
-from netprof.probes.rdma import binding
-from netprof.probes.rdma.binding import QUANTITIES, BoundPairs
 from netprof.probes.rdma.finding import PortFinder
 from netprof.probes.rdma.pauses import pauses, statistics_of
 from netprof.probes.rdma.ports import SYSFS, Port, any_device, number_in
 from netprof.probes.rdma.queue_pairs import QueuePair, queue_pairs
-from netprof.probes.rdma.refresh import NOTES, lower, mend, put_back
-from netprof.probes.rdma.statistic import StatisticSocket
 from netprof.probes.rdma.users import PortUsers
 from netprof.probes.rdma.watched import WatchedPort
 from netprof.probes.series import SeriesRows
-from netprof.schema import RDMA_PAIRS, RDMA_PORTS, RDMA_PROBE
+from netprof.schema import RDMA_PORTS, RDMA_PROBE
 
 _EVENTS_NS = 100_000_000
 _LOOK_NS = 1_000_000_000
@@ -43,9 +39,8 @@ Row = dict[str, Any]
 class RdmaProbe(Probe):
     """Samples RDMA ports from when a process of the job is found to use them.
 
-    What cannot be had of one is skipped, a line each. `refresh_ms` lowers for how long the kernel hands out the same
-    values. `sysfs`, `queue_pairs`, `statistics` and `notes` are where it looks. Reading what ports have moved may take
-    `budget` of a core, finding the job's ports and queue pairs `look_budget`.
+    What cannot be had of one is skipped, a line each. `sysfs`, `queue_pairs` and `statistics` are where it looks.
+    Reading what ports have moved may take `budget` of a core, finding the job's ports and queue pairs `look_budget`.
     """
 
     name = RDMA_PROBE
@@ -53,9 +48,6 @@ class RdmaProbe(Probe):
     budget: ClassVar[float] = 6e-3
     look_budget: ClassVar[float] = 2e-3
     sysfs: ClassVar[Path] = SYSFS
-    notes: ClassVar[Path] = NOTES
-    bound_notes: ClassVar[Path] = binding.NOTES
-    statistic: ClassVar[Callable[[], StatisticSocket]] = StatisticSocket
     queue_pairs: ClassVar[Callable[[], list[QueuePair]]] = staticmethod(queue_pairs)
     statistics: ClassVar[Callable[[str], dict[str, int]]] = staticmethod(statistics_of)
 
@@ -66,24 +58,18 @@ class RdmaProbe(Probe):
         self._ports: dict[str, WatchedPort] = {}
         users = PortUsers(self._netns, shared.rank_of)
         self._finder = PortFinder(users, type(self).queue_pairs, self.sysfs)
-        self._bound = BoundPairs(type(self).statistic, self.bound_notes) if shared.rdma_bind else None
         self._rows: dict[str, list[Row]] = {"flows": [], "link_changes": [], "nic": []}
         self._series = SeriesRows(RDMA_PORTS, shared.series_ids)
-        self._pair_series = SeriesRows(RDMA_PAIRS, shared.series_ids)
         self._problems: dict[str, SkippedProbe] = {}
         self._samples, self._events = Pace(self.budget, _FINEST_NS), Pace(_EVENT_BUDGET, _EVENTS_NS)
         self._looks, self._pauses = Pace(self.look_budget, _LOOK_NS), Pace(_PAUSE_BUDGET, _LOOK_NS)
-        self._pairs = Pace(_EVENT_BUDGET, _EVENTS_NS)
         self._lock = threading.Lock()  # of all that both threads look at
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._guarded, name="netprof-rdma", daemon=True)
-        self._lowered = False
 
     @classmethod
     def open(cls, shared: Shared) -> RdmaProbe:
-        """Make one, and put back what recorders that were killed have changed."""
-        mend(cls.notes)
-        binding.mend(cls.statistic, cls.bound_notes)
+        """Make one."""
         return cls(shared)
 
     def follow(self, targets: Sequence[Target]) -> None:
@@ -102,14 +88,13 @@ class RdmaProbe(Probe):
         if final:
             self._end()
             if self._thread.ident is not None:
-                self._look(bind=False)
+                self._look()
                 self._sample(final=True)
                 self._report()
                 self._ask_for_pauses()
-                self._read_bound()
         with self._lock:
             rows, self._rows = self._rows, {name: [] for name in self._rows}
-            counters = _together(self._series.drain(final=final), self._pair_series.drain(final=final))
+            counters = self._series.drain(final=final)
         return {**{name: _columns(each) for name, each in rows.items() if each}, "counters": counters}
 
     def describe(self) -> Description:
@@ -120,19 +105,13 @@ class RdmaProbe(Probe):
             started = (StartedProbe(self.name, self._detail()),) if self._ports else ()
             warnings = (*self._reloaded(), *self._finder.shared_with(self._ports))
             skipped = (*self._problems.values(), *self._unknown())
-            series = self._series.series + self._pair_series.series
-            return Description(started, skipped, warnings, devices=devices, series=series)
+            return Description(started, skipped, warnings, devices=devices, series=self._series.series)
 
     def close(self) -> None:
-        """End sampling, and put back what was changed."""
+        """End sampling."""
         self._end()
         for each in self._ports.values():
             each.close()
-        if self._bound is not None:
-            self._bound.close()
-        if self._lowered:
-            put_back(self.notes)
-        self._lowered = False
 
     def _end(self) -> None:
         self._stop.set()
@@ -152,7 +131,6 @@ class RdmaProbe(Probe):
             self._report: (self._events, 0),
             self._look: (self._looks, _now() + _LOOK_NS),
             self._ask_for_pauses: (self._pauses, 0),
-            self._read_bound: (self._pairs, 0),
         }
         while True:
             for call, (pace, at_ns) in due.items():
@@ -187,7 +165,7 @@ class RdmaProbe(Probe):
                 for quantity, total in found:
                     self._series.see(time_ns, each.port.name, quantity, total)
 
-    def _look(self, *, bind: bool = True) -> None:
+    def _look(self) -> None:
         """Find the ports that the job uses by now, and see what has become of the others."""
         found = self._finder.look(self._pids)
         if self._finder.problem is not None:
@@ -196,34 +174,11 @@ class RdmaProbe(Probe):
         for port in found.ports:
             if port.name not in self._ports:
                 self._watch(port)
-        if bind and self._bound is not None:
-            self._bind(self._bound, found.pairs)
         conditions = [(each, each.port.condition()) for each in self._ports.values()]
         with self._lock:
             self._rows["flows"] += found.flows
             for each, condition in conditions:
                 self._rows["link_changes"] += each.become(condition, _now())
-
-    def _bind(self, bound: BoundPairs, pairs: Sequence[QueuePair]) -> None:
-        """Have counters bound to the job's queue pairs."""
-        bound.bind(pair for pair in pairs if f"{pair.device}/{pair.port}" in self._ports)
-        if bound.problem:
-            self._skip(
-                "rdma-bind", bound.problem, "leave --rdma-bind out; the ports' own counters are read all the same"
-            )
-
-    def _read_bound(self) -> None:
-        """Read what is counted of single queue pairs of the job."""
-        if self._bound is None:
-            return
-        time_ns, found = _now(), self._bound.read()
-        with self._lock:
-            for each in found:
-                subject = f"{each.device}/{each.port} QP {each.pairs[0]}"
-                if self._finder.users.has(f"{each.device}/{each.port}", each.pairs[0]):
-                    for name, value in each.values.items():
-                        if name in QUANTITIES:
-                            self._pair_series.see(time_ns, subject, QUANTITIES[name], value)
 
     def _watch(self, port: Port) -> None:
         """Begin to sample a port."""
@@ -238,23 +193,10 @@ class RdmaProbe(Probe):
             return
         if not driver.counts_bytes:
             self._skip(name, f"the driver of {port.name} ({driver.name}) counts packets, not bytes")
-        if self._shared.rdma_refresh_ns is not None:
-            self._refresh(port, watched, self._shared.rdma_refresh_ns)
         with self._lock:
             self._ports[port.name] = watched
             self._samples.finest_ns = max(_FINEST_NS, min(_holds_ns(each) for each in self._ports.values()) // _PARTS)
             self._samples.period_ns = max(self._samples.period_ns, self._samples.finest_ns)
-
-    def _refresh(self, port: Port, watched: WatchedPort, wanted_ns: int) -> None:
-        """Lower for how long the kernel hands out the same values of a port."""
-        lifespan = port.lifespan
-        if lifespan is None or not watched.is_cached:
-            what = f"what {port.name} moves is asked for at every reading"
-            self._skip(f"rdma-refresh:{port.name}", f"{what}: there is nothing to lower")
-            return
-        self._lowered = True
-        for problem in lower([lifespan], wanted_ns // _MS, self.notes):
-            self._skip(f"rdma-refresh:{port.name}", problem, "run as root, on the host, or leave it out")
 
     def _skip(self, name: str, reason: str, remedy: str = "") -> None:
         self._problems.setdefault(name, SkippedProbe(name, reason, remedy))
@@ -296,10 +238,6 @@ def _holds_ns(watched: WatchedPort) -> int:
 
 def _now() -> int:
     return time.monotonic_ns()
-
-
-def _together(one: Columns, other: Columns) -> Columns:
-    return {name: (*one[name], *other[name]) for name in one}
 
 
 def _columns(rows: list[Row]) -> Columns:

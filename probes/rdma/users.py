@@ -33,7 +33,6 @@ class PortUsers:
         self._netns, self._rank_of = netns, rank_of
         self._ids = count(FIRST_QUEUE_PAIR)
         self._known: dict[_Key, tuple[int, int]] = {}  # the flow, and the remote queue pair
-        self._pairs: set[tuple[str, int]] = set()
 
     def see(self, port: Port, pid: int, local: int = UNKNOWN, remote: int = UNKNOWN) -> list[Row]:
         """Return the row of table `flows` that tells of a process's use of a port; none if it was told."""
@@ -41,7 +40,6 @@ class PortUsers:
         flow_id, before = self._known.get(key, (0, None))
         if before is not None and remote in (before, UNKNOWN):
             return []
-        self._pairs.add((port.name, local))
         self._known[key] = flow_id, _ = flow_id or next(self._ids), remote
         return [
             {
@@ -59,10 +57,6 @@ class PortUsers:
                 "congestion_control": "",
             }
         ]
-
-    def has(self, port: str, local: int) -> bool:
-        """Tell whether a queue pair on a port is one of the job."""
-        return (port, local) in self._pairs
 
     def __len__(self) -> int:
         return sum(local != UNKNOWN for _, _, local in self._known)

@@ -55,7 +55,6 @@ def judged(trace: Path, job: TrainingJob) -> tuple[Bounds, np.ndarray]:
     return rows.where(known), true[known]
 
 
-@pytest.mark.core
 @pytest.mark.parametrize("left", ["all but ends", "launches alone"])
 def test_what_a_job_waits_for_is_inside_of_narrow_bounds(
     left: str, recorded: tuple[Path, TrainingJob], tmp_path: Path

@@ -37,7 +37,7 @@ def refused() -> list[Any]:
 
 def recorded(tree: Tree, pids: list[int], out: Path, seconds: float = SECONDS) -> dict[str, Any]:
     """Record a job beside a scripted sysfs, and return the report."""
-    scripted = {"sysfs": tree.root, "notes": tree.root / "notes.json", "queue_pairs": staticmethod(refused)}
+    scripted = {"sysfs": tree.root, "queue_pairs": staticmethod(refused)}
     rdma = cast("type[Probe]", type("Scripted", (RdmaProbe,), scripted))
     recorder = Recorder(find_job(pids), RecordingOptions(out), [], (FlowProbe, NicProbe, rdma, MarkProbe))
     recorder.start()

@@ -42,9 +42,7 @@ def of_rank(evidence: Evidence, pid: int) -> Iterations:
     return evidence.iterations.where(evidence.iterations.pid == pid)
 
 
-@pytest.mark.parametrize(
-    "shape", [pytest.param("accumulate", marks=pytest.mark.core), "two_in_turn", "gan", "one_step", "metric"]
-)
+@pytest.mark.parametrize("shape", ["accumulate", "two_in_turn", "gan", "one_step", "metric"])
 def test_a_step_of_the_job_is_an_iteration_with_all_of_its_passes(shape: str, tmp_path: Path) -> None:
     waits_of_steps = 45  # attach counts the waits for buckets, of which a step has up to three
     analysis, pids = record(shape, tmp_path, waits_of_steps)

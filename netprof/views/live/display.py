@@ -54,6 +54,11 @@ class LiveDisplay:
         """Whether the person asked to stop."""
         return self._state.stopping
 
+    @property
+    def saves(self) -> int:
+        """How often the person asked to save what is recorded."""
+        return self._state.saves
+
     def __enter__(self) -> LiveDisplay:
         self._wake_fd, self._waker_fd = self._resources.enter_context(waking_pipe())
         self._resources.enter_context(self._terminal)

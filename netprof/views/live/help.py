@@ -17,6 +17,7 @@ from netprof.views.live.waiting import LEGEND
 
 _KEYS = (
     ("q", "stop and print the report (ctrl-C stops too)"),
+    ("w", "save what --keep holds, and go on"),
     ("p", "let the display stand still; recording goes on"),
     ("1 2 3, tab", "overview, flows, iterations"),
     ("4", "all that the report says, of the last seconds; ↑ ↓ space scroll"),

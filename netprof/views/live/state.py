@@ -41,6 +41,8 @@ class ViewState:
     scrolled: int = 0
     notice: str = ""
     stopping: bool = False
+    saves: int = 0
+    """How often the person asked to save what is recorded."""
 
 
 def press(state: ViewState, key: str, shown_zoom: int = 10, last_scroll: int = 0) -> ViewState:
@@ -54,6 +56,8 @@ def press(state: ViewState, key: str, shown_zoom: int = 10, last_scroll: int = 0
         return replace(state, help=True)
     if key in ("q", "Q"):
         return replace(state, stopping=True)
+    if key == "w":
+        return replace(state, saves=state.saves + 1)
     if key == "p":
         return replace(state, paused=not state.paused)
     if key in ("+", "=", "-", "0"):

@@ -109,11 +109,15 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return job().write(tmp_path_factory.mktemp("pieces") / "t.netprof")
 
 
+@pytest.fixture(scope="module")
+def whole(trace: Path) -> Analysis:
+    return analyze(TraceReader(trace))
+
+
 @pytest.mark.slow
-@examples(12)
+@examples(6)
 @given(count=st.integers(2, 14))
-def test_pieces_say_what_the_whole_says(trace: Path, count: int) -> None:
-    whole = analyze(TraceReader(trace))
+def test_pieces_say_what_the_whole_says(trace: Path, whole: Analysis, count: int) -> None:
     pieces, found = in_pieces(trace, count)
     assert found >= count
     assert whole.of(ITERATIONS).count == ITERATIONS_IN_ALL

@@ -133,7 +133,7 @@ def test_without_what_reads_urls_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(UsageError, match="not installed") as caught:
         fetched("memory://bucket/job")
-    assert "netprof[remote]" in caught.value.hint
+    assert "netprof-ebpf[remote]" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from netprof.errors import NetprofError
 from netprof.model import Clock, Target
+from netprof.probes.job import procfs
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kineto import fabric
 from netprof.probes.kineto.desk import Desk
@@ -166,7 +168,10 @@ class Asking:
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"  # one that is being started has no environment
-        self.target = Target(self.process.pid, 1, frameworks=("torch",), netns=Path("/proc/self/ns/net").stat().st_ino)
+        stat = procfs.read_stat(self.process.pid)
+        assert stat is not None
+        netns = Path("/proc/self/ns/net").stat().st_ino
+        self.target = Target(self.process.pid, stat.start_ticks, frameworks=("torch",), netns=netns)
 
     def ask(self) -> str:
         assert self.process.stdin is not None
@@ -216,3 +221,20 @@ def test_a_clock_that_is_set_while_a_job_is_profiled_misplaces_nothing(
             assert found == {}
             (skipped,) = probe.describe().skipped
             assert "clock was set by 1.00 s" in skipped.reason
+
+
+@pytest.mark.slow
+def test_a_job_that_writes_its_profile_long_after_the_end_is_not_waited_for(asking: Asking) -> None:
+    begin_s = time.monotonic()
+    with KinetoProbe(2) as probe:
+        probe.follow([asking.target])
+        probe.drain()
+        (file,) = [line for line in asking.ask().split("\n") if line.startswith("ACTIVITIES_LOG_FILE=")]
+        assert probe.drain(final=True) == {}
+        (skipped,) = probe.describe().skipped
+        assert "1 of 1 profiles were not written before the end" in skipped.reason
+    assert time.monotonic() - begin_s < 3
+    late = Path(file.partition("=")[2])
+    with pytest.raises(FileNotFoundError):  # 10 s later: there is no place for it any more, and nothing is left behind
+        late.write_text("{}")
+    assert not late.parent.exists()

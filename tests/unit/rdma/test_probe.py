@@ -32,9 +32,9 @@ class Recorded:
     """A probe on a scripted host, and all the rows that it has handed over."""
 
     def __init__(self, tree: Tree, pairs: Callable[[], list[QueuePair]], **options: Any) -> None:
-        scripted = {"sysfs": tree.root, "notes": tree.root / "notes.json", "queue_pairs": staticmethod(pairs)}
+        scripted = {"sysfs": tree.root, "queue_pairs": staticmethod(pairs)}
         shared = {"rank_of": lambda pid: 3, "bin_ns": 1_000_000, "series_ids": count(), "line_rate_bps": None}
-        shared |= {"device": None, "rdma_refresh_ns": None, "rdma_bind": False, **options}
+        shared |= {"device": None, **options}
         kind = cast("type[RdmaProbe]", type("Scripted", (RdmaProbe,), scripted))
         self.probe = kind.open(cast(Shared, SimpleNamespace(**shared)))
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("flows", "nic", "link_changes", "counters")}
@@ -284,17 +284,6 @@ def test_a_counter_that_cannot_be_read_costs_no_bytes(tmp_path: Path, recorded: 
     }
 
 
-def test_the_kernels_time_is_lowered_for_the_recording_only(tmp_path: Path, recorded: Callable[..., Recorded]) -> None:
-    tree = Tree(tmp_path)
-    port = tree.port("efa")
-    lifespan = port.folder / "hw_counters" / "lifespan"
-    job = recorded(tree, pairs_on(port), rdma_refresh_ns=1_000_000)
-    job.probe.follow([OWN])
-    job.until(lambda: lifespan.read_text() == "1\n")
-    job.probe.close()
-    assert lifespan.read_text() == "10\n"
-
-
 def test_a_machine_without_rdma_is_one_line(tmp_path: Path, recorded: Callable[..., Recorded]) -> None:
     job = recorded(Tree(tmp_path), refused)
     job.probe.follow([OWN])
@@ -349,16 +338,6 @@ def test_a_row_has_the_columns_of_its_table(tmp_path: Path, recorded: Callable[.
     job = recorded(tree, pairs_on(tree.port("mlx5")))
     job.probe.follow([OWN])
     job.until(lambda: all(job.rows[table] for table in ("flows", "nic", "link_changes")))
-
-
-def test_where_nothing_can_be_lowered_that_is_one_line(tmp_path: Path, recorded: Callable[..., Recorded]) -> None:
-    tree = Tree(tmp_path)
-    port = tree.port("mlx5")
-    job = recorded(tree, pairs_on(port), rdma_refresh_ns=1_000_000)
-    job.probe.follow([OWN])
-    job.until(lambda: bool(job.skipped()))
-    assert "nothing to lower" in job.skipped()[f"rdma-refresh:{port.name}"]
-    assert (port.folder / "hw_counters" / "lifespan").read_text() == "10\n"
 
 
 def test_strangers_on_a_port_of_the_job_are_named(tmp_path: Path, recorded: Callable[..., Recorded]) -> None:

@@ -97,7 +97,7 @@ def test_what_finds_no_room_stays_and_what_was_written_is_not_written_again() ->
 def test_who_looks_on_is_given_every_batch_as_it_comes() -> None:
     buffers, seen = TableBuffers(), list[tuple[str, Any]]()
     buffers.add("marks", rows("marks", 1))
-    buffers.observer = lambda name, columns: seen.append((name, columns))
+    buffers.observers.append(lambda name, columns: seen.append((name, columns)))
     batch = rows("wire", 1)
     buffers.add("wire", batch)
     assert seen == [("wire", batch)]

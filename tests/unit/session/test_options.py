@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from netprof.errors import UsageError
-from netprof.session.options import RecordingOptions, parse_bin_ns, parse_refresh_ns
+from netprof.session.options import RecordingOptions, parse_bin_ns
 
 
 @pytest.mark.parametrize(("text", "bin_ns"), [("100us", 100_000), ("1ms", 1_000_000), ("1s", 1_000_000_000)])
@@ -22,23 +22,12 @@ def test_bins_out_of_range(text: str) -> None:
         parse_bin_ns(text)
 
 
-@pytest.mark.parametrize(("text", "refresh_ns"), [("1ms", 1_000_000), ("10s", 10_000_000_000), ("15ms", 15_000_000)])
-def test_whole_milliseconds_that_the_kernel_keeps_counters_for(text: str, refresh_ns: int) -> None:
-    assert parse_refresh_ns(text) == refresh_ns
-
-
-@pytest.mark.parametrize("text", ["0ms", "1500us", "100us", "10001ms"])
-def test_times_that_the_kernel_does_not_take(text: str) -> None:
-    with pytest.raises(UsageError, match="no time that RDMA counters can be kept for"):
-        parse_refresh_ns(text)
-
-
 def test_what_is_not_chosen() -> None:
     options = RecordingOptions.parse(out=None)
     assert re.fullmatch(r"netprof-\d{8}-\d{6}\.netprof", str(options.out))
     assert options == RecordingOptions(options.out)
     assert (options.bin_ns, options.duration_ns, options.iterations) == (1_000_000, None, None)
-    assert (options.line_rate_bps, options.device, options.rdma_refresh_ns) == (None, None, None)
+    assert (options.line_rate_bps, options.device) == (None, None)
     assert (options.force, options.command_lines) == (False, True)
 
 
@@ -50,7 +39,6 @@ def test_what_is_chosen() -> None:
         iterations=7,
         line_rate_bps=1e9,
         device="eth0",
-        rdma_refresh="5ms",
         force=True,
         world_size=4,
         ranks=["11=3"],
@@ -58,7 +46,7 @@ def test_what_is_chosen() -> None:
     )
     assert (options.out, options.bin_ns, options.duration_ns) == (Path("t"), 2_000_000, 3_000_000_000)
     assert (options.iterations, options.line_rate_bps, options.device) == (7, 1e9, "eth0")
-    assert (options.rdma_refresh_ns, options.force, options.command_lines) == (5_000_000, True, False)
+    assert (options.force, options.command_lines) == (True, False)
     assert (options.given.world_size, options.given.ranks) == (4, ((11, 3),))
 
 

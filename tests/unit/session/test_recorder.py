@@ -189,11 +189,11 @@ def test_long_words_of_the_command_are_cut(job: list[Target], tmp_path: Path) ->
 
 
 def test_probes_are_told_what_was_chosen(job: list[Target], tmp_path: Path) -> None:
-    options = RecordingOptions(tmp_path / "t", bin_ns=7_000_000, line_rate_bps=5.0, rdma_refresh_ns=8)
+    options = RecordingOptions(tmp_path / "t", bin_ns=7_000_000, line_rate_bps=5.0)
     recorder = Recorder(job, options, [], [Given], refused=REFUSED)
     (shared,) = Given.shared
     recorder.abandon()
-    assert (shared.bin_ns, shared.line_rate_bps, shared.device, shared.rdma_refresh_ns) == (7_000_000, 5.0, None, 8)
+    assert (shared.bin_ns, shared.line_rate_bps, shared.device) == (7_000_000, 5.0, None)
     assert not (tmp_path / "t").exists()
 
 

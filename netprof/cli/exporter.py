@@ -1,0 +1,94 @@
+"""`netprof exporter`: record every training job of this host as it comes, and serve the totals, forever."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netprof.cli.metrics import (
+    DEFAULT_ADDRESS,
+    MetricsOption,
+    MetricsOptions,
+    OnEventOption,
+    RuleOptions,
+    SavePerHourOption,
+    SaveTotalOption,
+    SaveWhenOption,
+    Shown,
+    TextfileOption,
+    Watching,
+    WebConfigOption,
+)
+from netprof.cli.outputs import output
+from netprof.cli.recording import Bin, Keep, NoCommandLine, NoRas
+from netprof.errors import EXIT_DONE, UsageError
+
+SlurmJob = Annotated[str | None, typer.Option(metavar="ID", help="Only the one of this Slurm job.")]
+Container = Annotated[str | None, typer.Option(metavar="NAME", help="Only those in this container or pod.")]
+Name = Annotated[str | None, typer.Option(metavar="TEXT", help="Only those with this text in a command line.")]
+Folder = Annotated[Path | None, output("--out", "-o", metavar="DIR", help="With --keep: the folder of the traces.")]
+
+
+def exporter(
+    metrics: MetricsOption = DEFAULT_ADDRESS,
+    metrics_textfile: TextfileOption = None,
+    web_config: WebConfigOption = None,
+    keep: Keep = None,
+    out: Folder = None,
+    save_when: SaveWhenOption = None,
+    on_event: OnEventOption = None,
+    save_per_hour: SavePerHourOption = 4,
+    save_total: SaveTotalOption = "2GB",
+    bin_width: Bin = "1ms",
+    slurm_job: SlurmJob = None,
+    container: Container = None,
+    name: Name = None,
+    no_ras: NoRas = False,
+    no_command_line: NoCommandLine = False,
+) -> None:
+    """Wait for training jobs on this host, attach to each as it comes, and serve totals to Prometheus, forever."""
+    from netprof.metrics.exporter import Exporter, Task
+    from netprof.probes.job.jobs import LocalJob
+    from netprof.session.attach import stop_on_signals
+    from netprof.session.options import RecordingOptions
+    from netprof.session.which_job import JobChoice, trace_name
+    from netprof.views.printed import say, standard_error
+
+    talk = standard_error()
+    choice = JobChoice(slurm_job, container, name)
+    rules = RuleOptions(save_when or (), on_event, save_per_hour, save_total)
+    rules.parsed(has_ring=keep is not None)
+    if (keep is None) != (out is None):
+        raise UsageError("--keep and --out belong together", "give both, or none to keep no trace")
+    options = RecordingOptions.parse(
+        out=out or Path("none"),
+        bin_width=bin_width,
+        ras=not no_ras,
+        command_lines=not no_command_line,
+        keeps_trace=keep is not None,
+        keep=keep,
+    )
+    where = MetricsOptions(metrics, metrics_textfile, web_config)
+    numbers = itertools.count(1)
+
+    def tell(text: str) -> None:
+        say(talk, text)
+
+    with closing(Shown(where, talk, "exporter")) as shown:
+        shown.start()
+
+        def task(job: LocalJob) -> Task:
+            named = trace_name(job)
+            place = None if out is None else out / f"{named.stem}-{next(numbers)}{named.suffix}"
+            own = options if place is None else replace(options, out=place)
+            watched = Watching(where, rules, tell, place, shown.board)
+            return Task(own, watched.accountant, watched, watched.close)
+
+        with stop_on_signals() as request:
+            Exporter(shown.board, task, tell, choice).run(request)
+    raise typer.Exit(EXIT_DONE)

@@ -1,0 +1,255 @@
+"""The options that put metrics where Prometheus finds them, and what serves them while something is recorded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netprof.cli.outputs import output
+from netprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from netprof.metrics.board import Board
+    from netprof.metrics.events import EventCommand, Limits
+    from netprof.metrics.rules import Rule
+    from netprof.metrics.server import MetricsServer
+    from netprof.metrics.textfile import Textfile
+    from netprof.session.attach import Watcher
+    from netprof.session.recorder import Recorder
+    from netprof.session.save import Saver
+
+    Say = Callable[[str], None]
+
+DEFAULT_ADDRESS = "127.0.0.1:9963"
+_ADDRESS = re.compile(r"[^\s-][^\s]*:\d{1,5}|:\d{1,5}")
+
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[ADDR:PORT]",
+        help=f"Serve totals to Prometheus here (/metrics, /healthz).  [without a value: {DEFAULT_ADDRESS}]",
+    ),
+]
+TextfileOption = Annotated[
+    Path | None,
+    output(
+        "--metrics-textfile", metavar="DIR", help="Write totals for node_exporter's textfile collector to this folder."
+    ),
+]
+WebConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--web-config", metavar="FILE", help="TLS and passwords for --metrics, as in Prometheus' web.config files."
+    ),
+]
+
+
+SaveWhenOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--save-when",
+        metavar="RULE",
+        help="Save what --keep holds when this comes to hold: 'waiting > 30 % for 60s', stalled, straggler, loss. "
+        "Repeatable.",
+    ),
+]
+OnEventOption = Annotated[
+    str | None,
+    typer.Option("--on-event", metavar="CMD", help="Run this when a rule holds, with one JSON document on its stdin."),
+]
+SavePerHourOption = Annotated[
+    int, typer.Option("--save-per-hour", metavar="N", min=1, max=1000, help="Let rules save N times an hour at most.")
+]
+SaveTotalOption = Annotated[
+    str, typer.Option("--save-total", metavar="SIZE", help="Let rules save no more once they saved so much.")
+]
+
+
+def with_default_address(arguments: Sequence[str]) -> list[str]:
+    """Return a command line in which `--metrics` alone has the default address."""
+    found = list(arguments)
+    end = found.index("--") if "--" in found else len(found)
+    for place in [place for place in range(end) if found[place] == "--metrics"]:
+        if place + 1 >= end or not _ADDRESS.fullmatch(found[place + 1]):
+            found[place] = f"--metrics={DEFAULT_ADDRESS}"
+    return found
+
+
+@dataclass(frozen=True)
+class MetricsOptions:
+    """Where metrics are served or written; None for nowhere."""
+
+    address: str | None = None
+    textfile: Path | None = None
+    web_config: Path | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody is to be served."""
+        return self.address is not None or self.textfile is not None
+
+
+@dataclass(frozen=True)
+class RuleOptions:
+    """Rules as typed, what is done when one holds, and how much is saved at most."""
+
+    save_when: Sequence[str] = ()
+    on_event: str | None = None
+    per_hour: int = 4
+    total: str = "2GB"
+
+    def parsed(self, *, has_ring: bool) -> tuple[Limits, list[Rule], EventCommand | None]:
+        """Return them as they are used. Raises UsageError."""
+        from netprof.metrics.events import EventCommand, Limits
+        from netprof.metrics.rules import Rule
+        from netprof.units import parse_size_bytes
+
+        if self.save_when and not has_ring:
+            raise UsageError("--save-when saves what --keep holds, which is missing", "add --keep 10m")
+        if self.on_event is not None and not self.save_when:
+            raise UsageError("--on-event is told of what --save-when finds, which is missing", "add --save-when RULE")
+        command = None if self.on_event is None else EventCommand(self.on_event)
+        limits = Limits(self.per_hour, parse_size_bytes(self.total))
+        return limits, [Rule.parse(text) for text in self.save_when], command
+
+
+class Shown:
+    """A board, and what shows it from `start` on. Raises NetprofError where it cannot be shown.
+
+    Threads begin with `start`: a process that is to fork has none before.
+    """
+
+    def __init__(self, options: MetricsOptions, talk: Console, name: str) -> None:
+        from netprof.metrics.board import Board
+        from netprof.metrics.server import MetricsServer
+        from netprof.metrics.textfile import Textfile
+        from netprof.metrics.web_config import WebConfig
+        from netprof.views.printed import say
+
+        if options.web_config is not None and options.address is None:
+            raise UsageError("--web-config is for --metrics, which is missing", "add --metrics")
+        self.board = Board()
+        self._by: list[MetricsServer | Textfile] = []
+        self._is_started = False
+        if options.address is not None:
+            web = None if options.web_config is None else WebConfig.read(options.web_config)
+            server = MetricsServer(self.board, options.address, web)
+            self._by.append(server)
+            say(talk, f"metrics at {server.url}")
+        if options.textfile is not None:
+            self._by.append(Textfile(self.board, options.textfile, name))
+
+    def start(self) -> None:
+        """Begin to show the board, once."""
+        for each in [] if self._is_started else self._by:
+            each.start()
+        self._is_started = True
+
+    def close(self) -> None:
+        """Show it no more."""
+        for each in self._by:
+            each.close()
+
+
+class Watching:
+    """What watches a recording besides a person: its account, the rules that are held against it, and its ring.
+
+    Raises NetprofError for what cannot be: before anything is recorded.
+    """
+
+    def __init__(
+        self, options: MetricsOptions, rules: RuleOptions, say: Say, ring: Path | None, board: Board | None
+    ) -> None:
+        from netprof.metrics.accountant import Accountant
+        from netprof.metrics.events import Events
+        from netprof.session.save import Saver
+
+        limits, parsed, command = rules.parsed(has_ring=ring is not None)
+        self.saver = Saver(ring) if ring is not None else None
+        events = Events(parsed, say, limits, board=board, saver=self.saver, command=command)
+        self.accountant = Accountant([events] if parsed else [])
+        self._is_wanted = options.is_wanted or bool(parsed)
+
+    def __call__(self, recorder: Recorder) -> None:
+        """Take what the recorder has; a watcher of the recording."""
+        if self._is_wanted:
+            self.accountant.feed(recorder)
+        if self.saver is not None:
+            self.saver(recorder)
+
+    def close(self) -> None:
+        """Conclude from what is left, and wait for what is being saved."""
+        self.accountant.close()
+        if self.saver is not None:
+            self.saver.close()
+
+
+@contextmanager
+def measuring(
+    options: MetricsOptions, rules: RuleOptions, talk: Console, ring: Path | None, *, quiet: bool = False
+) -> Iterator[tuple[Watcher, Saver | None]]:
+    """Watch a recording, shown where the options say; yields what the recording calls, and what saves its ring.
+
+    What is to be said waits for the end where a view has the terminal (`quiet`).
+    """
+    from netprof.session.save import saved_on_signal
+    from netprof.views.printed import say
+
+    held: list[str] = []
+    tell: Say = held.append if quiet else lambda text: say(talk, text)
+
+    def done(out: Path, code: int) -> None:
+        tell(f"saved as {out}" if code == 0 else f"{out} could not be saved: netprof save ended with {code}")
+
+    with ExitStack() as stack:
+        shown = stack.enter_context(closing(Shown(options, talk, str(os.getpid()))))
+        watched = stack.enter_context(closing(Watching(options, rules, tell, ring, shown.board)))
+        shown.board.add(watched.accountant)
+        if watched.saver is not None:
+            stack.enter_context(saved_on_signal(watched.saver, done))
+
+        def watch(recorder: Recorder) -> None:
+            shown.start()
+            watched(recorder)
+
+        yield watch, watched.saver
+    for each in held:
+        say(talk, each)
+
+
+@contextmanager
+def following(options: MetricsOptions, traces: Sequence[Path], talk: Console) -> Iterator[None]:
+    """Make the account of each trace that another netprof writes, shown where the options say."""
+    if not options.is_wanted:
+        yield
+        return
+    from netprof.metrics.accountant import Accountant
+    from netprof.metrics.follow import FollowedAccount
+
+    with closing(Shown(options, talk, str(os.getpid()))) as shown, ExitStack() as stack:
+        shown.start()
+        for path in traces:
+            accountant = Accountant()
+            stack.callback(FollowedAccount(path, accountant).close)
+            shown.board.add(accountant)
+        yield
+
+
+def together(*watchers: Watcher) -> Watcher:
+    """Return what calls several watchers; the first reason to stop counts."""
+
+    def watch(recorder: Recorder) -> str | None:
+        reasons = [watcher(recorder) for watcher in watchers]
+        return next((reason for reason in reasons if reason), None)
+
+    return watch

@@ -1,0 +1,1 @@
+"""Metrics for machines that watch: totals that only grow, where Prometheus finds them."""

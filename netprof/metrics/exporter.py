@@ -1,0 +1,125 @@
+"""`netprof exporter`: waits for jobs on this host, records each as it comes, and shows the totals of all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from netprof.errors import NetprofError
+from netprof.metrics.accountant import Accountant
+from netprof.metrics.board import MOST_JOBS, Board
+from netprof.probes.job.jobs import LocalJob, find_jobs
+from netprof.session.attach import StopRequest, record
+from netprof.session.options import RecordingOptions
+from netprof.session.recorder import Recorder
+from netprof.session.rights import Rights
+from netprof.session.which_job import JobChoice
+
+LOOK_S = 5.0
+_TRY_AGAIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a job is recorded: its account, what the recording's loop calls, and what is called at its end."""
+
+    options: RecordingOptions
+    accountant: Accountant
+    watch: Callable[[Recorder], None]
+    close: Callable[[], None]
+
+
+@dataclass(eq=False)
+class _Recording:
+    """A job's recording, in a thread of its own."""
+
+    job: LocalJob
+    thread: threading.Thread = field(init=False)
+    recorder: Recorder | None = None
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that are recorded by now."""
+        recorder = self.recorder
+        return set(self.job.pids) | ({target.pid for target in recorder.job.targets} if recorder is not None else set())
+
+
+class Exporter:
+    """Looks for jobs, and records those that are not recorded yet, as `task_of` says. `say` is told a line about each.
+
+    Of some jobs only, where a `choice` is made.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        task_of: Callable[[LocalJob], Task],
+        say: Callable[[str], None],
+        choice: JobChoice = JobChoice(),  # noqa: B008 - frozen
+    ) -> None:
+        self._board, self._task_of, self._say, self._choice = board, task_of, say, choice
+        self._rights = Rights.here()
+        if self._rights.refused is not None:
+            say(f"{self._rights.refused.message}: bytes are sampled, and there are no marks")
+        self._recordings: list[_Recording] = []
+        self._not_before_s: dict[int, float] = {}
+        self._stop = StopRequest()
+
+    def run(self, request: StopRequest) -> None:
+        """Look for jobs until something asks to stop; then end all recordings well."""
+        next_s = 0.0
+        while not request.reason():
+            if time.monotonic() >= next_s:
+                self._look()
+                next_s = time.monotonic() + LOOK_S
+            time.sleep(0.2)
+        self._stop.signal_number = request.signal_number
+        for each in self._recordings:
+            each.thread.join()
+
+    def _look(self) -> None:
+        self._recordings = [each for each in self._recordings if each.thread.is_alive()]
+        now_s = time.monotonic()
+        self._not_before_s = {pid: s for pid, s in self._not_before_s.items() if s > now_s}
+        known = {pid for each in self._recordings for pid in each.pids} | self._not_before_s.keys()
+        try:
+            jobs = find_jobs()
+        except (NetprofError, OSError) as error:
+            self._say(f"jobs cannot be looked for: {error}")
+            return
+        for job in jobs:
+            if (
+                job.is_sure
+                and self._choice.fits(job)
+                and not known & set(job.pids)
+                and len(self._recordings) < MOST_JOBS
+            ):
+                self._begin(job)
+
+    def _begin(self, job: LocalJob) -> None:
+        recording = _Recording(job)
+        recording.thread = threading.Thread(
+            target=self._record, args=(recording,), name=f"netprof-{job.pids[0]}", daemon=True
+        )
+        self._recordings.append(recording)
+        recording.thread.start()
+
+    def _record(self, recording: _Recording) -> None:
+        job = recording.job
+        try:
+            task = self._task_of(job)
+            recorder = self._rights.recorder(job.targets, task.options, ["netprof", "exporter"])
+            recorder.start()
+        except Exception as error:  # of one job: the others go on
+            self._not_before_s |= dict.fromkeys(job.pids, time.monotonic() + _TRY_AGAIN_S)
+            self._board.attach_failures += 1
+            self._say(f"cannot record {job.sentence}: {error}")
+            return
+        recording.recorder = recorder
+        self._board.add(task.accountant)
+        self._say(f"recording {job.sentence}")
+        outcome = record(recorder, self._stop, task.watch)
+        task.close()
+        self._say(f"{outcome.failure or outcome.meta.stop_reason}: {job.sentence}")

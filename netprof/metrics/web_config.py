@@ -1,0 +1,174 @@
+"""TLS and passwords in the format of Prometheus' exporter-toolkit (`web.config`): as much of YAML as that needs."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import hashlib
+import hmac
+import re
+import ssl
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from netprof.errors import NetprofError, UsageError
+from netprof.files import read_all
+
+_TLS_KEYS = ("cert_file", "key_file", "client_ca_file", "client_auth_type", "min_version")
+_LINE = re.compile(r"""( *)("[^"]*"|'[^']*'|[^\s:#'"][^:#]*?)\s*:(?:\s+(.*))?""")
+_BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{53}")
+_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+_CLIENTS = {"": ssl.CERT_NONE, "NoClientCert": ssl.CERT_NONE, "RequireAndVerifyClientCert": ssl.CERT_REQUIRED}
+_MOST_BYTES = 1 << 16
+_CHECKS_PER_S = 2.0
+"""How many passwords are looked at: each costs as much as it is meant to."""
+
+
+class TooOften(Exception):
+    """Too many wrong passwords came lately."""
+
+
+@dataclass
+class WebConfig:
+    """What `web.config` says: a certificate and its key, where given, and bcrypt hashes by user."""
+
+    path: Path
+    tls: dict[str, str] = field(default_factory=dict)
+    users: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._known: set[bytes] = set()
+        self._lock = threading.Lock()
+        self._next_s = 0.0
+
+    @classmethod
+    def read(cls, path: Path) -> WebConfig:
+        """Read and check the file and what it names. Raises NetprofError."""
+        try:
+            text = read_all(path, _MOST_BYTES, "a web configuration").decode()
+        except (OSError, ValueError) as error:
+            raise NetprofError(f"cannot read {path}: {error}", "check the permissions of that file") from error
+        sections = _sections(text, path)
+        unknown = sorted(set(sections) - {"tls_server_config", "basic_auth_users"})
+        tls = sections.get("tls_server_config", {})
+        unknown += sorted(set(tls) - set(_TLS_KEYS))
+        if unknown:
+            raise UsageError(f"{path}: {unknown[0]} is not supported", f"use {', '.join(_TLS_KEYS)}, basic_auth_users")
+        config = cls(path, tls, sections.get("basic_auth_users", {}))
+        for user, hashed in config.users.items():
+            if not _BCRYPT.fullmatch(hashed) or not _crypt("", hashed):
+                raise UsageError(f"{path}: the password of {user} is no bcrypt hash", "make one: htpasswd -nBC 10 USER")
+        if tls:
+            config.context()
+        return config
+
+    def context(self) -> ssl.SSLContext:
+        """Return what TLS is spoken with. Raises NetprofError for a certificate that is missing, wrong or expired."""
+        certificate, key = (self._file(name) for name in ("cert_file", "key_file"))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        version, client = self.tls.get("min_version", "TLS12"), self.tls.get("client_auth_type", "")
+        if version not in _VERSIONS or client not in _CLIENTS:
+            raise UsageError(
+                f"{self.path}: {version if version not in _VERSIONS else client} is not supported",
+                "min_version: TLS12 or TLS13; client_auth_type: NoClientCert or RequireAndVerifyClientCert",
+            )
+        context.minimum_version = _VERSIONS[version]
+        try:
+            context.load_cert_chain(certificate, key)
+            if _CLIENTS[client] == ssl.CERT_REQUIRED:
+                context.load_verify_locations(self._file("client_ca_file"))
+        except OSError as error:
+            said = f"cannot use the certificate {certificate}: {error.strerror or error}"
+            raise NetprofError(said, f"check cert_file and key_file in {self.path}") from error
+        if why := _why_refused(context, certificate):
+            raise NetprofError(f"the certificate {certificate} is not valid: {why}", "renew it")
+        context.verify_mode = _CLIENTS[client]
+        return context
+
+    def allows(self, user: str, password: str) -> bool:
+        """Tell whether a user may scrape. Raises TooOften."""
+        hashed = self.users.get(user)
+        digest = hashlib.sha256(f"{user}\0{password}".encode()).digest()
+        with self._lock:
+            if digest in self._known:
+                return True
+            if hashed is None:
+                return False
+            if time.monotonic() < self._next_s:
+                raise TooOften
+            self._next_s = time.monotonic() + 1 / _CHECKS_PER_S
+            right = hmac.compare_digest(_crypt(password, hashed), hashed)
+            if right:
+                self._known.add(digest)
+            return right
+
+    def _file(self, name: str) -> Path:
+        if not self.tls.get(name):
+            raise UsageError(f"{self.path}: {name} is missing in tls_server_config", f"add {name}")
+        return self.path.parent / self.tls[name]
+
+
+def _sections(text: str, path: Path) -> dict[str, dict[str, str]]:
+    """Return sections of keys and texts: YAML's block mappings, two levels deep."""
+    sections: dict[str, dict[str, str]] = {}
+    current: dict[str, str] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#") or line.strip() == "---":
+            continue
+        match = _LINE.fullmatch(line.rstrip())
+        value = None if match is None else _scalar(match[3] or "")
+        if match is None or value is None or (match[1] and current is None) or (value and not match[1]):
+            raise UsageError(f"{path}, line {number}: not understood", "write 'section:' and '  key: value' lines")
+        if match[1] and current is not None:
+            current[match[2].strip("\"'")] = value
+        else:
+            current = sections.setdefault(match[2].strip("\"'"), {})
+    return sections
+
+
+def _scalar(text: str) -> str | None:
+    """Return a YAML scalar's text; None for what is more than a plain or quoted text on one line."""
+    text = text.strip()
+    for quote in "\"'":
+        if text.startswith(quote):
+            end = text.find(quote, 1)
+            rest = text[end + 1 :].strip()
+            return text[1:end] if end > 0 and "\\" not in text and (not rest or rest.startswith("#")) else None
+    text = text.split(" #", 1)[0].strip() if not text.startswith("#") else ""
+    return None if text[:1] in ("[", "{", "|", ">", "&", "*", "!", "%", "@", "`") else text
+
+
+def _crypt(password: str, hashed: str) -> str:
+    """Return what the C library's crypt(3) makes of a password; "" where it cannot."""
+    for name in ("libcrypt.so.2", "libcrypt.so.1"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        library.crypt.restype = ctypes.c_char_p
+        found = library.crypt(password.encode(), hashed.encode())
+        return found.decode() if found and found.startswith(b"$2") else ""
+    raise NetprofError("passwords cannot be checked: no libcrypt", "apt install libcrypt1, or dnf install libxcrypt")
+
+
+def _why_refused(context: ssl.SSLContext, certificate: Path) -> str:
+    """Return why a client that trusts this very certificate would refuse it, as for its dates; "" if it would not."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(certificate)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(to_client, to_server), context.wrap_bio(to_server, to_client, server_side=True)]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError as error:
+                return str(error.verify_message)
+            except ssl.SSLError as error:
+                return str(error.reason or error)
+    return ""

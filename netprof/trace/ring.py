@@ -1,0 +1,367 @@
+"""A trace of bounded size: the newest parts of a recording, each a trace of its own, in one folder.
+
+`NAME.netprof` then holds `meta.json`, which describes what is there, and of each part a folder `NNNNNN.part`. Beside it
+`NNNNNN.carry` holds what was before and is needed to read it: flows, devices, communicators. A part is begun after its
+carry is complete, and the description is replaced before the oldest part is removed: a kill at any moment leaves a ring
+that opens.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from netprof.errors import TraceError, UsageError
+from netprof.files import Place
+from netprof.model import Cost, Host, Losses, Meta, ProbeCost, ProgramCost
+from netprof.schema import MarkKind, tables, time_column
+from netprof.trace import at_work
+from netprof.trace.meta import open_trace, read_meta, write_meta
+from netprof.trace.reader import TraceReader
+from netprof.trace.writer import (
+    PART_OF_A_RING,
+    RING_FILE,
+    TraceWriter,
+    cannot_write,
+    clear_trace,
+    make_room,
+    remove_part,
+)
+from netprof.units import parse_duration_ns, parse_size_bytes
+
+_PARTS = 8
+"""Into so many parts a full ring is cut: up to one of them it holds more than was asked for, by time."""
+_LEAST_NS, _LEAST_BYTES = 10 * 10**9, 16 << 20
+_WHOLE = ("flows", "link_changes", "nccl_ranks")
+_MOST_CARRIED = 50_000
+_LASTING = [int(kind) for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK]
+_SEGMENT_BITS = 44
+_HELD_PARTS = 4
+"""So many parts more than wanted are left while somebody saves the ring."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How much a ring holds: the last `ns`, or `size_bytes` on disk."""
+
+    ns: int | None = None
+    size_bytes: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Keep:
+        """Read a time or a size as typed, 10m or 2GB. Raises UsageError, also for what is less than a ring can hold."""
+        try:
+            size_bytes = parse_size_bytes(text)
+        except UsageError:
+            size_bytes = None
+        if size_bytes is not None:
+            if size_bytes < _LEAST_BYTES:
+                raise UsageError(f"a ring of {text} holds no whole batch", "give --keep 16MB or more")
+            return cls(size_bytes=size_bytes)
+        try:
+            ns = parse_duration_ns(text)
+        except UsageError as error:
+            raise UsageError(f"{text!r} is neither a time nor a size", "give --keep 10m or --keep 2GB") from error
+        if ns < _LEAST_NS:
+            raise UsageError(f"a ring of {text} holds no whole step of most jobs", "give --keep 10s or more")
+        return cls(ns=ns)
+
+
+class RingWriter:
+    """Writes a recording like `TraceWriter`, of which the newest part stays; raises what that raises."""
+
+    def __init__(self, place: Path | Place, meta: Meta, keep: Keep, *, force: bool = False) -> None:
+        self.path = place if isinstance(place, Path) else place.path
+        self._keep = keep
+        try:
+            self._place = Place(place) if isinstance(place, Path) else place
+            self._directory, _ = make_room(self._place, force)
+            self._lock = self._directory.create(RING_FILE)
+            write_meta(self._directory, meta)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        self._carried = _Carried()
+        self._sizes: dict[int, int] = {}  # of the parts that are complete
+        self._begins: dict[int, Meta] = {}  # what the description was as each began
+        self._begin(1, meta)
+
+    def append(self, name: str, columns: Mapping[str, Sequence[Any] | Any]) -> None:
+        """Append rows to table `name`. Raises OSError; on a full disk after the oldest part was given up for it."""
+        self._carried.see(name, columns)
+        try:
+            self._part.append(name, columns)
+        except OSError:
+            if not self._sizes:
+                raise
+            self._remove(min(self._sizes))
+            self._part.append(name, columns)
+
+    def update_meta(self, meta: Meta) -> None:
+        """Replace the description, and begin another part where it is time for that. Raises OSError."""
+        self._latest = meta
+        if self._is_full(meta):
+            self._part.close(replace(self._of_part(meta), stopped_ns=monotonic_ns(), stop_reason="the ring goes on"))
+            self._sizes[self._number] = self._part.size_bytes()
+            self._begin(self._number + 1, meta)
+        else:
+            self._part.update_meta(self._of_part(meta))
+        self._trim(meta)
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the tables that are there now."""
+        return sum(self._sizes.values()) + self._part.size_bytes()
+
+    def discard(self) -> None:
+        """Remove a ring that never came to hold anything."""
+        self._part.discard()
+        os.close(self._lock)
+        clear_trace(self._directory)
+        self._directory.close()
+        self._place.above().remove_folder(self._place.name)
+
+    def close(self, meta: Meta) -> None:
+        """End the last part and describe the whole."""
+        self._part.close(self._of_part(meta))
+        write_meta(self._directory, self._of_ring(meta))
+        os.close(self._lock)
+        self._directory.close()
+        self._place.folder.close()
+
+    def _begin(self, number: int, meta: Meta) -> None:
+        if number > 1:
+            carry = TraceWriter(Place.inside(self._directory, f"{number:06}.carry"), meta)
+            for name, columns in self._carried.tables():
+                carry.append(name, columns)
+            carry.close(meta)
+        began = meta if number == 1 else replace(meta, started_ns=monotonic_ns())
+        self._number, self._begins[number] = number, began
+        self._part = TraceWriter(Place.inside(self._directory, f"{number:06}.part"), self._of_part(began))
+        self._latest = meta
+
+    def _is_full(self, meta: Meta) -> bool:
+        if self._keep.ns is not None:
+            return monotonic_ns() - self._begins[self._number].started_ns > self._keep.ns // _PARTS
+        assert self._keep.size_bytes is not None
+        return self._part.size_bytes() > self._keep.size_bytes // (_PARTS + 2)
+
+    def _trim(self, meta: Meta) -> None:
+        """Remove what is more than wanted, unless somebody reads it; the description is replaced first."""
+        kept = sorted(self._sizes)
+        while kept and self._is_too_much(kept):
+            kept.pop(0)
+        gone = sorted(self._sizes.keys() - set(kept))
+        if gone and len(gone) <= _HELD_PARTS and self._is_read():
+            gone = []
+        for number in gone:
+            self._begins.pop(number, None)
+        write_meta(self._directory, self._of_ring(meta))
+        for number in gone:
+            self._remove(number)
+
+    def _is_read(self) -> bool:
+        """Say whether somebody reads the ring, who wants it to stay as it is."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        return False
+
+    def _is_too_much(self, kept: list[int]) -> bool:
+        if self._keep.ns is not None:
+            after = self._begins[kept[1] if len(kept) > 1 else self._number].started_ns
+            return monotonic_ns() - after > self._keep.ns
+        assert self._keep.size_bytes is not None
+        size = sum(self._sizes[number] for number in kept) + self._part.size_bytes()
+        return size > self._keep.size_bytes - self._keep.size_bytes // (_PARTS + 2)
+
+    def _remove(self, number: int) -> None:
+        self._sizes.pop(number, None)
+        self._begins.pop(number, None)
+        for kind in ("part", "carry"):
+            remove_part(self._directory, f"{number:06}.{kind}")
+
+    def _of_part(self, meta: Meta) -> Meta:
+        began = self._begins[self._number]
+        return since(meta, began) if self._number > 1 else meta
+
+    def _of_ring(self, meta: Meta) -> Meta:
+        first = min(self._begins)
+        return since(meta, self._begins[first]) if first > 1 else meta
+
+
+class _Carried:
+    """What later parts need of earlier ones: flows, devices, communicators, and the last value of every counter."""
+
+    def __init__(self) -> None:
+        self._flows: dict[int, dict[str, Any]] = {}
+        self._rows: dict[str, list[Mapping[str, Any]]] = {}
+        self._counters: dict[int, tuple[int, Any]] = {}
+
+    def see(self, name: str, columns: Mapping[str, Any]) -> None:
+        if name == "flows":
+            for values in zip(*columns.values(), strict=True):
+                row = dict(zip(columns, values, strict=True))
+                self._flows.pop(int(row["flow_id"]), None)
+                self._flows[int(row["flow_id"])] = row
+            while len(self._flows) > _MOST_CARRIED:
+                self._flows.pop(next(iter(self._flows)))
+        elif name in _WHOLE:
+            self._add(name, columns)
+        elif name == "marks":
+            rows = np.flatnonzero(np.isin(columns["kind"], _LASTING))
+            if len(rows):
+                self._add(name, {key: np.asarray(values)[rows] for key, values in columns.items()})
+        elif name == "counters":
+            last = dict(zip(np.asarray(columns["series"]).tolist(), range(len(columns["series"])), strict=True))
+            for series, row in last.items():
+                self._counters[series] = int(columns["time_ns"][row]), columns["value"][row]
+
+    def _add(self, name: str, columns: Mapping[str, Any]) -> None:
+        parts = self._rows.setdefault(name, [])
+        parts.append(columns)
+        while len(parts) > 1 and sum(len(next(iter(part.values()))) for part in parts) > _MOST_CARRIED:
+            parts.pop(0)
+
+    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        if self._flows:
+            rows = list(self._flows.values())
+            yield "flows", {key: [row[key] for row in rows] for key in rows[0]}
+        for name, parts in self._rows.items():
+            yield name, {key: [each for part in parts for each in part[key]] for key in parts[0]}
+        if self._counters:
+            series = list(self._counters)
+            times, values = zip(*self._counters.values(), strict=True)
+            yield "counters", {"series": series, "time_ns": list(times), "value": list(values)}
+
+
+class RingReader:
+    """A ring as one trace (`TraceSource`): the parts that are there one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._directory = open_trace(path)
+        self._lock = self._locked()
+        self.meta = read_meta(self._directory)
+        self.still_recording = self.meta.stopped_ns is None and at_work.is_held(self._directory)
+        self._parts = self._opened()
+        self.hosts = (Host(self.meta.host, self.meta, path.name),)
+
+    def _locked(self) -> object:
+        """Keep the recorder from removing parts while this is read."""
+        try:
+            lock = io.FileIO(self._directory.open(RING_FILE))
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:  # no such file, or a file system without locks
+            return None
+        return lock
+
+    def _opened(self) -> list[TraceReader]:
+        names = sorted(name for name in self._directory.names() if PART_OF_A_RING.fullmatch(name))
+        parts = [name for name in names if name.endswith(".part")]
+        readers = [reader for name in parts if (reader := _part(self.path / name)) is not None]
+        while len(readers) > 1 and readers[1].meta.started_ns <= self.meta.started_ns:
+            readers.pop(0)  # it was to be removed when the recorder was killed
+        if not readers:
+            raise TraceError(f"{self.path} holds no part of a recording", "record again")
+        carry = readers[0].path.with_suffix(".carry")
+        return [reader for reader in (_part(carry) if carry.name in names else None, *readers) if reader is not None]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the recorder did not finish."""
+        return self.meta.stopped_ns is None and not self.still_recording
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What was found in the tables that no recorder writes: a sentence each."""
+        return tuple(said for part in self._parts for said in part.damage)
+
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the complete record batches of table `name` in all parts."""
+        for part in self._parts:
+            for batch in part.batches(name):
+                yield self._kept(name, batch)
+
+    def places(self, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield where each complete batch of table `name` lies, and some of its columns."""
+        for number, part in enumerate(self._parts):
+            for offset, batch in part.places(name, columns):
+                if (kept := self._kept(name, batch)).num_rows:
+                    yield number << _SEGMENT_BITS | offset, kept
+
+    def batches_at(self, name: str, offsets: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of table `name` that lie at some places. Raises TraceError where one is gone."""
+        for place in offsets:
+            part = self._parts[place >> _SEGMENT_BITS]
+            yield from (self._kept(name, batch) for batch in part.batches_at(name, [place & (1 << _SEGMENT_BITS) - 1]))
+
+    def table(self, name: str) -> pa.Table:
+        """Return table `name` whole; empty, with the right columns, if it was not recorded."""
+        return pa.Table.from_batches(list(self.batches(name)), schema=tables()[name])
+
+    def _kept(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Leave out what is older than the ring: what was under way as its first part began, or was to be removed."""
+        column = time_column(name)
+        if column is None or name in (*_WHOLE, "counters") or column not in batch.schema.names or not batch.num_rows:
+            return batch
+        kept = batch.column(column).to_numpy(zero_copy_only=False).astype(np.int64) >= self.meta.started_ns
+        if name == "marks" and "kind" in batch.schema.names:
+            kept |= np.isin(batch.column("kind").to_numpy(zero_copy_only=False), _LASTING)
+        return batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def is_ring(path: Path) -> bool:
+    """Say whether a folder holds a ring."""
+    return (path / RING_FILE).exists()
+
+
+def reader_of(path: Path) -> TraceReader | RingReader:
+    """Open a trace, or a ring. Raises TraceError."""
+    return RingReader(path) if is_ring(path) else TraceReader(path)
+
+
+def _part(path: Path) -> TraceReader | None:
+    try:
+        return TraceReader(path)
+    except TraceError:  # it is just being removed, or begun
+        return None
+
+
+def since(meta: Meta, began: Meta) -> Meta:
+    """Return the description of what came after another one of the same recording: losses and costs without its."""
+    counts = [each.name for each in fields(Losses) if each.name != "truncated"]
+    losses = {name: getattr(meta.losses, name) - getattr(began.losses, name) for name in counts}
+    cost, before = meta.cost, began.cost
+    of_probes = {each.name: each.cpu_s for each in before.probes}
+    probes = (ProbeCost(each.name, max(0.0, each.cpu_s - of_probes.get(each.name, 0.0))) for each in cost.probes)
+    of_programs = {each.name: each for each in before.programs}
+    return replace(
+        meta,
+        started_ns=began.started_ns,
+        losses=replace(meta.losses, **losses),
+        cost=Cost(
+            wall_s=max(0.0, cost.wall_s - before.wall_s),
+            cpu_s=max(0.0, cost.cpu_s - before.cpu_s),
+            peak_memory_bytes=cost.peak_memory_bytes,
+            trace_bytes=cost.trace_bytes,
+            bpf_sampled_s=max(0.0, cost.bpf_sampled_s - before.bpf_sampled_s),
+            programs=tuple(_since_program(each, of_programs.get(each.name)) for each in cost.programs),
+            probes=tuple(probes),
+        ),
+    )
+
+
+def _since_program(now: ProgramCost, before: ProgramCost | None) -> ProgramCost:
+    if before is None:
+        return now
+    return ProgramCost(now.name, max(0, now.runs - before.runs), max(0, now.run_time_ns - before.run_time_ns))

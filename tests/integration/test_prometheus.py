@@ -1,0 +1,96 @@
+"""A real Prometheus reads a real exporter of a real job: an injected late rank fires the alert, and clears it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from monitoring.dashboard import dashboard, queries
+from support.all_day import netprof, plain, until
+from support.training import free_port, training
+
+pytest.importorskip("torch", reason="the job is a PyTorch one")
+pytestmark = [
+    pytest.mark.timing,
+    pytest.mark.skipif(os.geteuid() != 0, reason="BPF needs root"),
+    pytest.mark.skipif(not shutil.which("prometheus"), reason="needs Prometheus: apt-get install prometheus"),
+]
+
+MONITORING = Path(__file__).parents[2] / "examples" / "monitoring"
+PROGRAM = Path(__file__).parents[1] / "programs" / "late_on_demand.py"
+
+
+def faster(text: str) -> str:
+    """The same rules over 40 s instead of two minutes: this is a test."""
+    text = text.replace("[2m]", "[40s]").replace("[10m]", "[1m]")
+    return re.sub(r"(interval|for): \w+", lambda match: f"{match[1]}: 2s", text)
+
+
+@contextmanager
+def prometheus(folder: Path, exporter: int) -> Iterator[int]:
+    """A Prometheus with the rules and the configuration of examples/monitoring; yields its port."""
+    port = free_port()
+    config = (MONITORING / "prometheus.yml").read_text().replace("9963", str(exporter)).replace("15s", "1s")
+    (folder / "prometheus.yml").write_text(config)
+    (folder / "rules.yml").write_text(faster((MONITORING / "rules.yml").read_text()))
+    command = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    with (folder / "prometheus.log").open("w") as log:
+        found = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+        try:
+            yield port
+        finally:
+            found.terminate()
+            found.wait(30)
+
+
+def asked(port: int, expression: str) -> list[dict[str, Any]]:
+    query = urllib.parse.urlencode({"query": expression})
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=10) as answer:
+        result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+    return result
+
+
+def test_a_late_rank_fires_the_alert_and_clears_it(tmp_path: Path) -> None:
+    exporter, switch = free_port(), tmp_path / "late"
+    os.environ["LATE_WHILE"] = str(switch)
+    late = 'ALERTS{alertname="NetprofLateRank",alertstate="firing",rank="1"}'
+    with (
+        netprof("exporter", "--metrics", f"127.0.0.1:{exporter}", "--name", str(tmp_path), folder=tmp_path),
+        prometheus(tmp_path, exporter) as port,
+        training((plain, plain), tmp_path, "--gradient-mb", "1", "--data-ms", "5", program=PROGRAM),
+    ):
+        until(lambda: asked(port, "rate(netprof_steps_total[40s]) > 0"), 120, tmp_path / "said")
+        assert not asked(port, late)
+        switch.touch()
+        began_s = time.monotonic()
+        until(lambda: asked(port, late), 150, tmp_path / "said")
+        print(f"fired {time.monotonic() - began_s:.0f} s after the rank came to be late")
+        missing = [query for query in queries() if not asked(port, ready(query))]
+        assert not missing, "every query of the dashboard returns data"
+        switch.unlink()
+        began_s = time.monotonic()
+        until(lambda: not asked(port, late), 150)
+        print(f"cleared {time.monotonic() - began_s:.0f} s after it was on time again")
+        assert asked(port, 'up{job="netprof"} == 1')
+
+
+def ready(query: str) -> str:
+    """A query as Grafana sends it."""
+    return query.replace("$__rate_interval", "40s").replace("$job", ".*").replace("$host", ".*")
+
+
+def test_rules_and_dashboard_are_what_they_say(tmp_path: Path) -> None:
+    subprocess.run(["promtool", "check", "rules", str(MONITORING / "rules.yml")], check=True)
+    subprocess.run(["promtool", "test", "rules", str(MONITORING / "rules_test.yml")], check=True)
+    assert json.loads((MONITORING / "dashboard.json").read_text()) == dashboard()
