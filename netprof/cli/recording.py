@@ -49,8 +49,8 @@ Stacks = Annotated[
     bool,
     typer.Option(
         "--stacks",
-        help="Sample the Python stack of the rank that the others wait for, by py-spy (pip install 'netprof[stacks]'); "
-        "the job is not stopped for that.",
+        help="Sample the Python stack of the rank that the others wait for, by py-spy, which does not stop the job "
+        "(pip install 'netprof-ebpf[stacks]').",
     ),
 ]
 WorldSize = Annotated[

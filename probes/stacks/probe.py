@@ -83,7 +83,7 @@ class StacksProbe(Probe):
         if not self._wanted:
             return Description()
         if self._program is None:
-            hint = "pip install 'netprof[stacks]', for the interpreter that netprof runs in"
+            hint = "pip install 'netprof-ebpf[stacks]', for the interpreter that netprof runs in"
             return Description(skipped=(SkippedProbe(self.name, "py-spy is not installed", hint),))
         skipped = (SkippedProbe(self.name, self._failed, "py-spy dump --pid PID says more"),) if self._failed else ()
         if not self._windows:

@@ -95,6 +95,6 @@ def test_lines_have_their_share_of_the_wait_and_not_of_the_time(tmp_path: Path) 
 def test_without_py_spy_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks_probe, "py_spy", lambda: None)
     (skipped,) = StacksProbe(wanted=True).describe().skipped
-    assert "netprof[stacks]" in skipped.remedy
+    assert "netprof-ebpf[stacks]" in skipped.remedy
     assert StacksProbe(wanted=False).describe().skipped == ()
     assert StacksProbe(wanted=True).drain() == {}
