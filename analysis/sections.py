@@ -35,6 +35,8 @@ from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.seen_flows import SEEN_FLOWS
+from netprof.analysis.findings.shapes import SHAPES
+from netprof.analysis.findings.stacks import STACKS
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.stuck import STUCK
@@ -59,10 +61,12 @@ SECTIONS: tuple[Section[Any], ...] = (
     WAITING,
     BOUNDS,
     STRAGGLERS,
+    STACKS,
     HOSTS,
     RANKS,
     THREAD_TIME,
     CPU_SHORTAGE,
+    SHAPES,
     PROCESSES,
     LINKS,
     AUDIT,

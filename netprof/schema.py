@@ -521,6 +521,9 @@ def tables() -> dict[str, pa.Schema]:
         # What the threads that train were off their CPU for, from 0.2 ms on. What goes on for long comes in parts: a
         # row may begin before another one of its thread ended.
         "blocked": {"time_ns": i64, "period_ns": i64, "pid": i32, "tid": i32, "kind": u8},  # time_ns: its end
+        # What a process executed in the `period_ns` before `time_ns`, by its sampled Python stack: frames `function
+        # (file:line)`, the outermost first, `;` between them.
+        "stacks": {"time_ns": i64, "period_ns": i64, "pid": i32, "frames": text},
         # What a profile that the job wrote of itself (torch.profiler's) says of a process, on this clock.
         "profiled": {"pid": i32, "kind": u8, "first_ns": i64, "last_ns": i64},
     }

@@ -219,12 +219,12 @@ def _conclude(analysis: Analysis) -> Verdict:
     if analysis.evidence.world_size == 1 and found.case is not Case.NO_DATA:
         return Verdict(Case.ALONE, "one rank alone: it has nothing to communicate", link=found.link)
     found = _with_shortage(found, analysis.of(CPU_SHORTAGE), analysis.of(WAITING))
-    hang = analysis.of(HANG)
-    if analysis.meta.stalled:
-        return Verdict(Case.STALLED, f"stalled: {analysis.meta.stalled}", "look at what that rank does", found.link)
+    hang, sentence = analysis.of(HANG), analysis.of(STALLED_AT_END)
+    said = analysis.meta.stalled
+    if said and (hang is not None or sentence is not None or not any(link.moved_bytes for link in analysis.of(LINKS))):
+        return Verdict(Case.STALLED, f"stalled: {said}", "look at what the named ranks do", found.link)
     if hang is not None:
         return Verdict(Case.STALLED, hang.sentence, hang.advice, found.link)
-    sentence = analysis.of(STALLED_AT_END)
     if sentence is None:
         return found
     return replace(found, case=Case.STALLED, sentence=f"{sentence} (when the recording ended)", advice="")

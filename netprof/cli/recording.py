@@ -48,6 +48,14 @@ Kineto = Annotated[
         "that ends before they are over may crash on its way out: torch's mistake.",
     ),
 ]
+Stacks = Annotated[
+    bool,
+    typer.Option(
+        "--stacks",
+        help="Sample the Python stack of the rank that the others wait for, by py-spy, which does not stop the job "
+        "(pip install 'netprof-ebpf[stacks]').",
+    ),
+]
 WorldSize = Annotated[
     int | None,
     typer.Option(

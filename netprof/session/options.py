@@ -36,6 +36,7 @@ class RecordingOptions:
     devices: tuple[str, ...] = ()
     ras: bool = True
     kineto_iterations: int | None = None
+    stacks: bool = False
     force: bool = False
     command_lines: bool = True
     given: GivenRanks = field(default_factory=GivenRanks)
@@ -54,6 +55,7 @@ class RecordingOptions:
         devices: Sequence[str] = (),
         ras: bool = True,
         kineto: int | None = None,
+        stacks: bool = False,
         force: bool = False,
         world_size: int | None = None,
         ranks: Sequence[str] = (),
@@ -74,6 +76,7 @@ class RecordingOptions:
             devices=tuple(dict.fromkeys(devices)),
             ras=ras,
             kineto_iterations=kineto,
+            stacks=stacks,
             force=force,
             command_lines=command_lines,
             given=GivenRanks.parse(world_size, ranks),

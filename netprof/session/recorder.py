@@ -102,6 +102,7 @@ class Recorder:
             options.devices,
             options.ras,
             options.kineto_iterations,
+            options.stacks,
         )
 
     def start(self) -> None:

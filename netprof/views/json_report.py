@@ -104,6 +104,10 @@ hold just one; `port_pairs` in use and `port_entropy_bits` |
 whether they were `refused` or not answered |
 | `cpu_shortage[]` | by `rank`, `pid`: `quota_periods` of its cgroup's CPU quota, in how many it was throttled \
 (`throttled_periods`), and for how many CPUs all of its threads wait in the mean (`threads_wait_for_cpus`) |
+| `stacks[]` | with --stacks, of each process (`pid`, `name`) in the `seconds` in which others waited for it: \
+innermost `lines[].{line,share}`, and whole stacks, `folded[].{frames,seconds}` |
+| `collective_checks` | `count` and `seconds` of the comparisons of TORCH_DISTRIBUTED_DEBUG=DETAIL; null without it |
+| `out_of_data[]` | ranks that only shadow the others' collectives (DDP's join), and `since_step` of the others |
 | `thread_time[]` | where the time of the threads that train goes, by the kernel: `rank`, `pid`, `seconds`, and \
 `parts_s`, which add up to them: marked_wait, unmarked_communication, computing, and what they are blocked in |
 | `waiting_bounds` | where no mark tells when what is launched is done (NCCL on GPUs): what is waited `at_least` and \

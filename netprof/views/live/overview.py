@@ -67,6 +67,9 @@ def verdict_rows(recent: Recent, width: int, most: int) -> list[Text]:
     """
     if recent.stall is not None:
         return wrapped(recent.stall.sentence(recent.ranks, recent.through_ns, recent.host_of), width, "bold red", most)
+    if recent.hang is not None:
+        advice = wrapped(f"→ {safe_text(recent.hang.advice)}", width, "bold", most - 1)
+        return wrapped(recent.hang.sentence, width, "bold red", most - len(advice)) + advice
     if recent.analysis is None or recent.is_early:
         return wrapped("waiting for the first whole iteration", width, "dim", 1)
     verdict = recent.analysis.of(VERDICT)
