@@ -116,7 +116,8 @@ def report(port: int, pid: int, ranks: int, seconds: float) -> None:
     print(f"making the totals: {(last[name] - first[name]) / wall_s:.2%} of a core")
     print(f"recorder with totals and scraping: {scraped_s / wall_s:.2%} of a core")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    print(f"series: {len(lines)} in all, {sum('rank="0"' in line for line in lines)} of rank 0")
+    of_rank = [line for line in lines if 'rank="0"' in line]
+    print(f"series: {len(lines)} in all, {len(of_rank)} of rank 0")
     print(f"scrape, once a second: median {statistics.median(took) * 1e3:.1f} ms, p99 {p99(took) * 1e3:.1f} ms")
     many: list[float] = []
     threads = [threading.Thread(target=lambda: many.extend(scrape(port)[0] for _ in range(10))) for _ in range(50)]
