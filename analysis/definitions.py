@@ -126,6 +126,12 @@ WIRE_RATIO = Definition(
     "another algorithm or other traffic.",
     name="wire/algorithm",
 )
+THREAD_TIME = Definition(
+    "thread time",
+    "All time of the threads that train, as the kernel's scheduler saw it: in a wait that marks tell of; blocked in a "
+    "socket, a poll or a lock while bytes of the process move, or after a remote call, which is communication that no "
+    "mark tells of; blocked in something else, from 0.2 ms on; and the rest, on a CPU. They add up to the recording.",
+)
 WAITING = Definition(
     "waiting",
     "Each moment in which a rank does nothing but wait for communication has one cause, the first that applies. "
@@ -133,7 +139,7 @@ WAITING = Definition(
     "was done with its last waiting later than the rank that waits, the cause is what it waited for. A busy host (or "
     "its GPU): all bytes have moved, or none moves for longer than two round trips. A full link: it serves at least "
     "90 % of its line rate, of the job's bytes or of others'. Loss: a flow recovers. The transport: none of these. "
-    "Unseen: hardly any of the bytes passed a wire that was watched.",
+    "Unseen: hardly any of the bytes passed a wire that was watched, or no mark tells what is waited for.",
 )
 BOUNDS = Definition(
     "bounds of waiting",

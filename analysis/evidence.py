@@ -15,13 +15,16 @@ from netprof.analysis.account.idle import CauseTimes, cause_times
 from netprof.analysis.bounds.exact import with_profiles
 from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gpu_processes
 from netprof.analysis.bounds.launches import without_ends
+from netprof.analysis.events.blocking import from_to
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
+from netprof.analysis.events.elsewhere import blocked_by_process, unmarked_communication, whole_time, with_waits
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.flow_cells import FlowCells, FlowsByWindow, Windows, collective_windows
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, IterationTimes, times_of
 from netprof.analysis.events.level import level_columns
 from netprof.analysis.events.members import Members, find_members, together
+from netprof.analysis.events.messages import Exchanges, with_messages
 from netprof.analysis.events.order import clock_bounds
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.posted import all_posted
@@ -30,7 +33,8 @@ from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.links import Links
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.blocked import ThreadWaits, read_blocked
+from netprof.analysis.tables.columns import Float64, Int64, by_pid
 from netprof.analysis.tables.counters import CounterSamples, read_counters
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
@@ -123,7 +127,7 @@ class Evidence:
         other = copy(self)
         for name in ("iterations", "iteration_times", "buckets", "_buckets_in_sight", "outstanding", "cells"):
             other.__dict__.pop(name, None)
-        other.__dict__["found"] = replace(self.found, iterations=iterations)
+        other.__dict__["found"] = other.__dict__["marked"] = replace(self.found, iterations=iterations)
         return other
 
     @property
@@ -175,15 +179,37 @@ class Evidence:
         return read_marks(self.table("marks"))
 
     @cached_property
-    def found(self) -> FoundIterations:
-        """The iterations, and what was dropped."""
+    def marked(self) -> FoundIterations:
+        """The iterations as marks alone tell of them, and what was dropped."""
         return find_all_iterations(self.marks)
+
+    @cached_property
+    def found(self) -> FoundIterations:
+        """The iterations, and what was dropped; their waits are all that are seen, with marks and without."""
+        return with_waits(self.marked, self.unmarked) if self.unmarked else self.marked
+
+    @cached_property
+    def blocked(self) -> Mapping[int, ThreadWaits]:
+        """What each process's trainers were off their CPUs for, by pid; of those that were watched."""
+        return blocked_by_process(read_blocked(self.table("blocked")), self.marks)
+
+    @cached_property
+    def unmarked(self) -> Mapping[int, Intervals]:
+        """When each process waited for communication of which no mark tells, by pid."""
+        if not self.blocked:
+            return {}
+        marked = {pid: times.exposed for pid, times in self.marked.phases.items()}
+        known = {pid: waits for pid, waits in self.blocked.items() if pid not in self.only_launch | self._with_gpu}
+        return unmarked_communication(known, marked, self.links.lanes, self.marks)
 
     @cached_property
     def iterations(self) -> Iterations:
         """The whole iterations of all processes."""
-        found = self.found.iterations
-        return found if self.piece.is_all else found.where(self.piece.owns(found.begin_ns))
+        return self._owned_of(self.found)
+
+    def _owned_of(self, found: FoundIterations) -> Iterations:
+        its = found.iterations
+        return its if self.piece.is_all else its.where(self.piece.owns(its.begin_ns))
 
     @cached_property
     def iteration_times(self) -> IterationTimes:
@@ -217,7 +243,17 @@ class Evidence:
     @cached_property
     def waits(self) -> Mapping[int, Intervals]:
         """When the training threads of each process do nothing but wait for communication, by pid."""
-        return {pid: times.exposed for pid, times in self.found.phases.items()}
+        return {**self.unmarked, **{pid: times.exposed for pid, times in self.found.phases.items()}}
+
+    @property
+    def accounted(self) -> Iterations:
+        """What time the account of waiting is of: the iterations; all time of those that wait where there are none."""
+        return self._accounted(self.iterations)
+
+    def _accounted(self, its: Iterations) -> Iterations:
+        if len(its) or not self.unmarked or not len(self.recording):
+            return its
+        return whole_time(sorted(self.unmarked), int(self.recording.begin_ns[0]), int(self.recording.end_ns[-1]))
 
     @cached_property
     def unfinished(self) -> Mapping[int, Unfinished]:
@@ -304,7 +340,7 @@ class Evidence:
 
         Filled while the wire is folded.
         """
-        own, flows = _reference(self.iterations), len(self.flows)
+        own, flows = _reference(self._owned_of(self.marked)), len(self.flows)
         by_iteration = FlowsByWindow(Windows(own.begin_ns, own.end_ns), flows)
         return FlowCells(by_iteration, FlowsByWindow(collective_windows(self.owned(self.collectives)), flows))
 
@@ -344,6 +380,7 @@ class Evidence:
         return self.exposed if self.piece.is_all else self._exposed_in(self.found.iterations)
 
     def _exposed_in(self, its: Iterations) -> Mapping[int, Intervals]:
+        its = self._accounted(its)
         own = {pid: its.where(its.pid == pid) for pid in np.unique(its.pid).tolist()}
         return {pid: self.waits[pid] & merge(each.begin_ns, each.end_ns) for pid, each in own.items()}
 
@@ -352,6 +389,12 @@ class Evidence:
         """What the other ranks did, collective by collective."""
         clocks = clock_bounds(self.hosts)
         return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold), clocks)
+
+    @cached_property
+    def exchanges(self) -> Exchanges:
+        """What ranks wait for each other in: the collectives, and messages whose end was seen."""
+        known = (self.collectives, self.members, self.ranks, self.world_size, clock_bounds(self.hosts))
+        return with_messages(self.marks, *known)
 
     @cached_property
     def together(self) -> Collectives:
@@ -389,6 +432,17 @@ class Evidence:
         return process_counts(self.counters, self.meta.series, self.hosts)
 
     @cached_property
+    def collecting(self) -> Mapping[int, Intervals]:
+        """When Python's garbage collector ran in each process, by pid."""
+        own = by_pid(self.marks.of(MarkKind.COLLECTOR, MarkKind.COLLECTOR_OVER))
+        return {pid: from_to(marks, MarkKind.COLLECTOR, MarkKind.COLLECTOR_OVER) for pid, marks in own}
+
+    @cached_property
+    def profiling(self) -> frozenset[int]:
+        """The processes in which torch.profiler ran."""
+        return frozenset(self.marks.pid[self.marks.kind == MarkKind.PROFILER].tolist())
+
+    @cached_property
     def stopped(self) -> Mapping[int, Intervals]:
         """When processes were seen stopped, by pid."""
         return self.process_counts.stopped()
@@ -410,9 +464,9 @@ class Evidence:
             waits=self.waits,
             exposed=self.exposed,
             around=self.exposed_in_sight,
-            collectives=self.collectives,
+            collectives=self.exchanges.collectives,
             buckets=self._buckets_in_sight,
-            members=self.members,
+            members=self.exchanges.members,
             lanes=self.links.lanes,
             sides=self.links.sides,
             flows=self.fold.flows,
@@ -422,6 +476,7 @@ class Evidence:
             unplaced=self.links.unplaced,
             stopped=self.stopped,
             apart_ns=clock_bounds(self.hosts).apart_ns,
+            unmarked=self.unmarked,
         )
 
     @cached_property

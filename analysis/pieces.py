@@ -131,7 +131,7 @@ class Pieces:
             if begin_ns in open_ns and len(marks) * _WEIGHTS["marks"] < _MOST_HELD * self._size.rows:
                 continue
             piece = Piece(begin_ns, end_of_piece(open_ns, marks, begin_ns, cut_ns))
-            known = {"marks": marks, "found": found} | self.known
+            known = {"marks": marks, "marked": found} | self.known
             begin_ns, own_since_ns = piece.end_ns, sight_before(found, piece.end_ns)
             since_ns = min([begin_ns - BEFORE_NS, *own_since_ns.values()])
             self._sights[piece] = sight

@@ -11,10 +11,13 @@ from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.communicators import COMMUNICATORS
+from netprof.analysis.findings.connects import CONNECTS
 from netprof.analysis.findings.counters import COUNTERS
+from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.gpus import GPUS
+from netprof.analysis.findings.hang import HANG
 from netprof.analysis.findings.horovod import HOROVOD
 from netprof.analysis.findings.hosts import HOSTS
 from netprof.analysis.findings.iterations import ITERATIONS
@@ -32,6 +35,7 @@ from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.seen_flows import SEEN_FLOWS
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.thread_time import THREAD_TIME
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.memory import give_back
@@ -47,12 +51,15 @@ OnPiece = Callable[[int, int], None]
 
 SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,
+    HANG,
     ITERATIONS,
     WAITING,
     BOUNDS,
     STRAGGLERS,
     HOSTS,
     RANKS,
+    THREAD_TIME,
+    CPU_SHORTAGE,
     PROCESSES,
     LINKS,
     COLLECTIVES,
@@ -63,6 +70,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     NCCL_NETWORK,
     COMMUNICATORS,
     FLOWS,
+    CONNECTS,
     QUEUE_PAIRS,
     PATHS,
     GPUS,

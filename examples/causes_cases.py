@@ -29,7 +29,7 @@ class Setting:
     late_ranks: tuple[int, ...] = field(default=(), metadata={"help": "are late before their forward pass, in turn"})
     late_ms: float = field(default=100.0, metadata={"help": "by how much"})
     late_every: int = field(default=1, metadata={"help": "only in every so manieth step"})
-    late_by: str = field(default="data", metadata={"help": "sleeping (data), computing, or writing (checkpoint)"})
+    late_by: str = field(default="data", metadata={"help": "what it does then: see causes_late.py"})
     after_s: float = field(default=0.0, metadata={"help": "what is done begins so long after the recording did"})
     slow_ranks: tuple[int, ...] = field(default=(), metadata={"help": "ranks with a slower link"})
     slow_rate: str = field(default="250mbit", metadata={"help": "of that link"})
@@ -128,6 +128,33 @@ CASES: Mapping[str, Case] = {
         "host",
         Setting(rate="10gbit", starved_rank=1),
         rank=lambda setting: (setting.starved_rank,),
+    ),
+    "pipeline": Case(
+        "messages between two stages, of which one takes longer",
+        "late_rank",
+        Setting(shape="pipeline", gradient_mb=4.0, batch=64, late_ranks=(1,), late_ms=60.0),
+        _late,
+    ),
+    "pipeline-of-three": Case(
+        "the middle one of three stages takes longer",
+        "late_rank",
+        Setting(shape="pipeline-batched", ranks=3, gradient_mb=4.0, batch=64, late_ranks=(1,), late_ms=80.0),
+        _late,
+    ),
+    "sockets": _full(
+        "gradients over plain sockets, which no mark shows", replace(_JOB, rate="200mbit", shape="sockets")
+    ),
+    "garbage-in-turn": Case(
+        "three ranks collect garbage in turn",
+        "late_rank",
+        replace(_LATE, ranks=3, gradient_mb=1.0, late_ranks=(0, 1, 2), late_by="garbage", late_ms=400.0, late_every=3),
+        _late,
+    ),
+    "hung": Case(
+        "a rank does not come to its second step: all of the recording is a hang",
+        "",
+        replace(_LATE, late_ms=300_000.0, late_every=2),
+        verdict_case="stalled",
     ),
     "pairs": _full("DDP in two pairs of four ranks", replace(_JOB, ranks=4, shape="pairs")),
     "fifth-step-late": Case(

@@ -21,7 +21,6 @@ import functools
 import itertools
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -30,7 +29,10 @@ from typing import TextIO
 
 import torch
 import torch.distributed as dist
+from causes_carried import SHAPES as CARRIED
+from causes_carried import carried
 from causes_hooks import HOOKS
+from causes_late import BEFORE_ITS_FORWARD_PASS, LATE_BY, compute
 from causes_models import Network, Stopwatch, layer_width
 from causes_start import STARTS, start
 from fsdp_train import sharded
@@ -39,9 +41,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 COLUMNS = ("iteration", "begin_ns", "slept_ns", "forward_ns", "backward_ns", "waited_ns", "end_ns")
-LATE_BY = ("data", "compute", "checkpoint")
-"""A sleep before the forward pass, a longer forward pass, writing before it."""
-SHAPES = ("one", "two-in-one-step", "two-in-turn", "pairs", "unused", "synced-norm", "sharded", "hybrid")
+SHAPES = ("one", "two-in-one-step", "two-in-turn", "pairs", "unused", "synced-norm", "sharded", "hybrid", *CARRIED)
 _SHARDED = ("sharded", "hybrid")
 
 
@@ -50,15 +50,17 @@ class Job:
 
     def __init__(self, args: argparse.Namespace, log: TextIO | None) -> None:
         self.args, self.rank, self.watch = args, dist.get_rank(), Stopwatch()
-        self.computes_longer = False
+        self.computes_longer, self.iteration, self.log = False, 0, log
+        if log:
+            log.write(",".join(COLUMNS) + "\n")
         torch.manual_seed(0)  # the same models on every rank
+        if args.shape in CARRIED:
+            self.carried = carried(args, self.watch, lambda: self._be_late(self.iteration))
+            return
         self.models = self._models()
         self.optimizer = torch.optim.SGD([p for model in self.models for p in model.parameters()], lr=0.01)
         torch.manual_seed(1 + self.rank)
         self.inputs, self.targets = torch.randn(2, args.batch, layer_width(args))
-        self.log = log
-        if log:
-            log.write(",".join(COLUMNS) + "\n")
 
     def _models(self) -> list[nn.Module]:
         if self.args.shape in _SHARDED:
@@ -82,7 +84,11 @@ class Job:
     def iterate(self, iteration: int) -> None:
         """Train for one step, and log it."""
         self.watch.reset()
-        begin_ns = time.monotonic_ns()
+        begin_ns, self.iteration = time.monotonic_ns(), iteration
+        if self.args.shape in CARRIED:
+            self.carried.step()
+            self._write(iteration, begin_ns)
+            return
         self._be_late(iteration)
         for part in range(1, self.args.accumulate + 1):
             self._pass(exchanges=part == self.args.accumulate)
@@ -102,12 +108,10 @@ class Job:
         if self.args.late_file and not self.args.late_file.exists():
             return
         begin_ns = time.monotonic_ns()
-        if self.args.late_by == "data":
-            time.sleep(self.args.late_ms / 1e3)
-        elif self.args.late_by == "checkpoint":
-            write_files(self.args.late_ms / 1e3)
-        else:
+        if self.args.late_by == "compute":
             self.computes_longer = True
+        else:
+            BEFORE_ITS_FORWARD_PASS[self.args.late_by](self.args.late_ms / 1e3)
         self.watch.slept_ns = time.monotonic_ns() - begin_ns
 
     def _pass(self, exchanges: bool) -> None:
@@ -146,25 +150,6 @@ def _replicas() -> DeviceMesh:
     """Return the ranks as two replicas of a model, each sharded over its half of them."""
     half = dist.get_world_size() // 2
     return init_device_mesh("cpu", (2, half), mesh_dim_names=("replicate", "shard"))
-
-
-def compute(seconds: float) -> None:
-    """Compute for so long on a CPU, however long that takes."""
-    until = time.thread_time() + seconds
-    matrix = torch.ones(64, 64)
-    while time.thread_time() < until:
-        matrix = (matrix @ matrix).clamp(max=1.0)
-
-
-def write_files(seconds: float) -> None:
-    """Write a file, as for a checkpoint, for so long."""
-    until = time.monotonic() + seconds
-    with tempfile.TemporaryFile() as file:
-        while time.monotonic() < until:
-            file.write(bytes(1 << 20))
-            os.fsync(file.fileno())
-            if file.tell() > 1 << 26:
-                file.seek(0)
 
 
 def hold_a_collective_open(group: dist.ProcessGroup) -> None:

@@ -260,6 +260,7 @@ class Meta:
     probes_started: tuple[StartedProbe, ...] = ()
     probes_skipped: tuple[SkippedProbe, ...] = ()
     warnings: tuple[str, ...] = ()
+    stalled: str = ""  # what is waited for at the end, where the source says it itself
     losses: Losses = field(default_factory=Losses)
     cost: Cost = field(default_factory=Cost)
 

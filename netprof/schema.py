@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _TCP_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "notsent_bytes", "ca_state", "dsacked")
 _SEND_BUFFER = ("send_buffer_bytes", "send_queued_bytes")
@@ -129,8 +129,10 @@ class MarkKind(IntEnum):
     COLLECTIVE_BEGIN = 10  # on this thread; arg0: the address of its work or 0, arg1: Backend, arg2: 1 if only posted
     COLLECTIVE_SIZE = 11  # arg0: elements, arg1: bytes an element, arg2: CollectiveKind; of the begin before it here
     COLLECTIVE_END = 12  # the collective that began on this thread is done; arg0: as in its begin
-    SEND_POSTED = 13  # arg0: bytes, arg1: Backend; a point-to-point message is handed over, its end is not seen
-    RECEIVE_POSTED = 14  # arg0: bytes, arg1: Backend
+    # A point-to-point message is handed over. arg0: bytes, arg1: Backend, arg2: the address of its work or 0; its end
+    # is seen where this thread waits for that (POSTED_WAIT with the same arg0).
+    SEND_POSTED = 13
+    RECEIVE_POSTED = 14
     REDUCE_SCATTER_ASKED = 15  # the job wants a reduce-scatter; gloo's all-reduces that follow do its work
     COLLECTIVE_ENQUEUE = 17  # arg0: the address of a work that is put into the queue of gloo's threads
     WORK_WAIT = 16  # arg0: the address of the work that this thread waits for from here on, until its COLLECTIVE_END
@@ -157,7 +159,8 @@ class MarkKind(IntEnum):
     NCCL_COMM_RANK = 37
     OPTIMIZER_STEP = 40  # Optimizer.step begins
     BACKWARD = 41  # a backward pass begins: the autograd engine is entered
-    POSTED_WAIT = 42  # this thread waits for something that was posted, until its POSTED_WAIT_OVER
+    # This thread waits for something that was posted, until its POSTED_WAIT_OVER. arg0: the address of its work or 0.
+    POSTED_WAIT = 42
     POSTED_WAIT_OVER = 43
     FORWARD = 44  # a forward pass of a model in DDP begins, also one whose gradients will not be exchanged (no_sync)
     DEVICE_WAIT = 45  # this thread waits for what its GPU was handed, until its DEVICE_WAIT_OVER
@@ -168,13 +171,41 @@ class MarkKind(IntEnum):
     HOROVOD_UNPACK = 53  # the transfer is done, its fused buffer is taken apart
     HOROVOD_DONE = 54  # arg0: the handle of an operation that is done; so is the transfer on this thread
     HOROVOD_WAIT = 55  # arg0: the handle that this thread waits for from here on
+    # Before SEND_POSTED or RECEIVE_POSTED on this thread. arg0: the peer's number in the group (NOT_SAID: any), arg1: 0
+    # to it, 1 from it, arg2: this one's number, and above 32 bits the group's ranks.
+    MESSAGE_PEER = 60
+    COLLECTIVE_CHECK = (
+        61  # TORCH_DISTRIBUTED_DEBUG=DETAIL compares a collective with the other ranks', and waits for them
+    )
+    RPC_SENT = 62  # a remote call or its answer is handed over
     PROCESS_FORK = 100  # arg0: the child's pid
     PROCESS_EXEC = 101
     PROCESS_EXIT = 102
+    # What a process that trains does beside that: none of these marks makes it one that trains.
+    COLLECTOR = 110  # Python's garbage collector begins. arg0: the generation
+    COLLECTOR_OVER = 111
+    PROFILER = 112  # torch.profiler notes an operation (sampled: see meta.json)
 
 
 ENQUEUED = tuple(kind for kind in MarkKind if MarkKind.NCCL_ALL_REDUCE <= kind <= MarkKind.NCCL_RECEIVE)
 """The marks of what is put into a queue of the GPU: arg0 are elements, and no wait for it is seen."""
+
+
+class BlockedIn(IntEnum):
+    """Values of `blocked.kind`: what a thread that trains was off its CPU for."""
+
+    CPU = 1  # it could run and had none
+    SOCKET = 2  # sends to, receives from or polls a socket
+    LOCK = 3  # a futex: a lock, or what another thread is to do
+    SLEEP = 4  # a timer
+    FILE = 5  # reads, writes or opens a file
+    PIPE = 6  # of another process, as a data loader's worker
+    POLL = 7  # any of several descriptors
+    MEMORY = 8  # a page that is not there
+    CHILD = 9  # the end of another process
+    DEVICE = 10  # a driver, as that of a GPU
+    STOPPED = 11  # by a signal or a debugger
+    OTHER = 12
 
 
 class LinkState(IntEnum):
@@ -415,11 +446,15 @@ def tables() -> dict[str, pa.Schema]:
         # when the value changed, as the probe looks at its own pace, and at the first and the last look: a value holds
         # until the next row of its series.
         "counters": {"series": u32, "time_ns": i64, "value": i64},
+        # What the threads that train were off their CPU for, from 0.2 ms on. What goes on for long comes in parts: a
+        # row may begin before another one of its thread ended.
+        "blocked": {"time_ns": i64, "period_ns": i64, "pid": i32, "tid": i32, "kind": u8},  # time_ns: its end
         # What a profile that the job wrote of itself (torch.profiler's) says of a process, on this clock.
         "profiled": {"pid": i32, "kind": u8, "first_ns": i64, "last_ns": i64},
     }
     metadata: dict[str, dict[bytes | str, bytes | str]] = {
         "marks": {"kinds": mark_names},
+        "blocked": {"kinds": ",".join(f"{each.value}={each.name.lower()}" for each in BlockedIn)},
         "link_changes": {"states": ",".join(f"{state.value}={state.name.lower()}" for state in LinkState)},
         "gpu": {"metrics": ",".join(f"{metric.value}={metric.name.lower()}" for metric in GpuMetric)},
         "nccl_posted": {"networks": ",".join(f"{each.value}={each.name.lower()}" for each in NcclNetwork)},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from netprof.analysis.events.factors import sent_per_byte
 from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey
-from netprof.analysis.tables.intervals import Intervals, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
 from netprof.analysis.tables.transport import Resends
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Resent
@@ -63,7 +63,8 @@ class Sources:
 
     `waits` is by process, `exposed` what of them lies in whole iterations, `around` in all of them that are in sight;
     `rtt_ns`, `resent` and `resends` are by the flow's row; `unplaced` is by process when bytes passed at a time that is
-    not known, `stopped` when it was seen stopped. The clocks of hosts may be `apart_ns` apart.
+    not known, `stopped` when it was seen stopped. The clocks of hosts may be `apart_ns` apart. `unmarked` is by process
+    when it waits for bytes that no mark tells of.
     """
 
     waits: Mapping[int, Intervals]
@@ -81,6 +82,7 @@ class Sources:
     unplaced: Mapping[int, Intervals]
     stopped: Mapping[int, Intervals]
     apart_ns: float
+    unmarked: Mapping[int, Intervals] = field(default_factory=dict)
 
 
 def make_account(sources: Sources) -> Account:
@@ -90,8 +92,8 @@ def make_account(sources: Sources) -> Account:
     numbers = np.unique(members.group[members.group >= 0]).tolist()
     groups = {number: _group_times(number, sources, activities) for number in numbers}
     hidden, carried = without_collective(sources), on_ports(sources)
-    if carried:
-        groups[WITHOUT_COLLECTIVE] = _times_on_ports(sorted(carried), sources)
+    if carried or sources.unmarked:
+        groups[WITHOUT_COLLECTIVE] = _times_without_marks(carried, sources)
     known = Known(
         collectives=collectives,
         members=members,
@@ -100,6 +102,7 @@ def make_account(sources: Sources) -> Account:
         all_seen=when_all_seen(members, collectives),
         hidden=hidden,
         carried=carried,
+        unmarked=sources.unmarked,
     )
     waiting = resolve_lateness(explain(sources.waits, known), sources.waits)
     around = within(waiting, sources.around)
@@ -140,13 +143,27 @@ def _on_ports(pid: int, lanes: Lanes) -> Intervals:
     return union([bins.busy for lane, _, bins in lanes if lane.pid == pid and lane.link in lanes.periods])
 
 
-def _times_on_ports(pids: Sequence[int], sources: Sources) -> GroupTimes:
-    """Return what explains the time of bytes that nothing was seen to carry but the RDMA ports of some processes."""
-    links = {lane.link for lane, _, _ in sources.lanes if lane.pid in pids and lane.link in sources.lanes.periods}
+def _times_without_marks(carried: Mapping[int, Intervals], sources: Sources) -> GroupTimes:
+    """Return what explains the time of bytes that nothing was seen to carry but links: RDMA ports of some processes.
+
+    And any link of those that wait for bytes that no mark tells of.
+    """
+    pids = sorted({*carried, *sources.unmarked})
+    links = {lane.link for lane, _, _ in sources.lanes if lane.pid in carried and lane.link in sources.lanes.periods}
+    links |= links_of(sorted(sources.unmarked), sources.lanes)
     sides = [side for side in sources.sides if side.link in links]
-    waits = union([sources.waits[pid] for pid in pids])
+    waits = union([sources.waits.get(pid, NOTHING) for pid in carried] + list(sources.unmarked.values()))
     unplaced = union([sources.unplaced[pid] for pid in pids if pid in sources.unplaced])
-    return GroupTimes(bottlenecks(sides, waits, waits), {}, NOBODY_HOLDS, unplaced)
+    flows = np.flatnonzero(np.isin(sources.flows.pid, sorted(sources.unmarked)))
+    stopped = {pid: sources.stopped[pid] for pid in pids if pid in sources.stopped}
+    return GroupTimes(bottlenecks(sides, waits, waits), _loss(flows, sources), NOBODY_HOLDS, unplaced, stopped)
+
+
+def _loss(flows: Int64, sources: Sources) -> dict[int, Intervals]:
+    """Return when some flows recovered from loss, by flow."""
+    resent = sources.resent.where(np.isin(sources.resent.flow, flows))
+    resent = resent.where(~sources.resends.needless(resent.flow, resent.first_ns))
+    return recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow])
 
 
 def _without_collective(waits: Intervals, pid: int, sources: Sources) -> Intervals:
@@ -169,8 +186,8 @@ def went_another_way(collectives: Collectives, members: Members, lanes: Lanes) -
         for way in (TRANSMIT, RECEIVE):
             bins = lanes.of_process(pid, way)
             if bins is not None:
-                until = bins.payload_until(collectives.end_ns[rows]) - bins.payload_until(collectives.posted_ns[rows])
-                moved[rows] += until
+                since_ns = np.minimum(collectives.posted_ns, collectives.begin_ns)[rows]
+                moved[rows] += bins.payload_until(collectives.end_ns[rows]) - bins.payload_until(since_ns)
     return np.asarray(moved < _HARDLY_ANY * need)
 
 
@@ -181,9 +198,7 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     sides = [side for side in sources.sides if side.link in links]
     turn = turns(sources.collectives, sources.members, number)
     flows = np.flatnonzero(np.isin(sources.flows.pid, pids))
-    resent = sources.resent.where(np.isin(sources.resent.flow, flows))
-    resent = resent.where(~sources.resends.needless(resent.flow, resent.first_ns))
-    loss = recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow])
+    loss = _loss(flows, sources)
     moved = union([merge(activities[pid].first_ns, activities[pid].last_ns + 1) for pid in pids if pid in activities])
     sent = {pid: activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns for pid in pids}
     least_ns = least_silence_ns(int(sources.rtt_ns[flows].max(initial=0)), sources.apart_ns)

@@ -28,7 +28,7 @@ from netprof.analysis.tables.intervals import Intervals, interval, merge
 
 NOBODY = -1
 WITHOUT_COLLECTIVE = -2
-"""The group of what no collective was seen to carry, where RDMA ports may."""
+"""The group of what no collective was seen to carry, where RDMA ports or other links may."""
 _EVER = Intervals(np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max]))
 _NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
 
@@ -78,7 +78,8 @@ class Known:
     """What explains waiting.
 
     `groups` and `all_seen` are by communicator, the latter when all its members are recorded. By process, `hidden` is
-    when it waits for something that is no collective that was seen, and `carried` when its RDMA ports moved anything.
+    when it waits for something that is no collective that was seen, `carried` when its RDMA ports moved anything, and
+    `unmarked` when it waits for bytes that no mark tells of.
     """
 
     collectives: Collectives
@@ -88,6 +89,7 @@ class Known:
     all_seen: Mapping[int, Intervals]
     hidden: Mapping[int, Intervals] = field(default_factory=dict)
     carried: Mapping[int, Intervals] = field(default_factory=dict)
+    unmarked: Mapping[int, Intervals] = field(default_factory=dict)
 
 
 def explain(waits: Mapping[int, Intervals], known: Known) -> Waiting:
@@ -109,7 +111,8 @@ def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
 
 
 def _of_process(pid: int, waits: Intervals, known: Known) -> Waiting:
-    hidden = waits & known.hidden.get(pid, NO_TIME)
+    unmarked = waits & known.unmarked.get(pid, NO_TIME)
+    hidden = (waits & known.hidden.get(pid, NO_TIME)) - unmarked
     by_port = hidden & known.carried.get(pid, NO_TIME)
     own = np.flatnonzero(known.collectives.pid == pid)
     mine, others, on_wire = known.collectives.where(own), known.members.where(own), known.on_wire.where(own)
@@ -122,9 +125,11 @@ def _of_process(pid: int, waits: Intervals, known: Known) -> Waiting:
     outstanding = pieces.where(pieces.row != NOTHING)
     idle = pieces.where(pieces.row == NOTHING)
     if known.carried:
-        found.append(_by_ports(pid, idle.times & by_port, known.groups[WITHOUT_COLLECTIVE]))
+        found.append(_by_links(pid, idle.times & by_port, known.groups[WITHOUT_COLLECTIVE], _EVER))
+    if len(unmarked):
+        found.append(_by_links(pid, idle.times & unmarked, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
     found.append(_span(pid, (idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
-    found.append(_span(pid, idle.times - hidden, HOST, pid, -1))
+    found.append(_span(pid, (idle.times - hidden) - unmarked, HOST, pid, -1))
     not_posted, outstanding = outstanding.cut(mine.posted_ns[outstanding.row])
     give(not_posted, HOST, pid)
     late, outstanding = outstanding.cut(_late_until(mine, others)[outstanding.row])
@@ -220,11 +225,11 @@ def _by_wire(pid: int, part: Pieces, group: int, times: Times | None, all_seen: 
     return concatenate(Waiting, [*found, _span(pid, left - all_seen, UNSEEN, NOBODY, group)])
 
 
-def _by_ports(pid: int, times: Intervals, ports: Times) -> Waiting:
-    """Explain time in which RDMA ports moved what no collective was seen to carry."""
-    unplaced = times & ports.unplaced
+def _by_links(pid: int, times: Intervals, links: Times, all_seen: Intervals) -> Waiting:
+    """Explain time in which links moved what no collective was seen to carry."""
+    unplaced = times & links.unplaced
     left = times - unplaced
-    seen = _by_wire(pid, Pieces(left.begin_ns, left.end_ns, left.begin_ns), WITHOUT_COLLECTIVE, ports, _EVER)
+    seen = _by_wire(pid, Pieces(left.begin_ns, left.end_ns, left.begin_ns), WITHOUT_COLLECTIVE, links, all_seen)
     return concatenate(Waiting, [_span(pid, unplaced, UNSEEN, NOBODY, WITHOUT_COLLECTIVE), seen])
 
 

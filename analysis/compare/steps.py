@@ -121,7 +121,7 @@ def _launched(pid: int, evidence: Evidence) -> Steps:
     spans = performed if len(performed) else launched
     own = _Spans(spans.begin_ns, spans.end_ns)
     duration_s = own.duration_ns / 1e9
-    if spans is launched and len(own) and is_ahead(float(duration_s.mean()), float(np.median(duration_s))):
+    if spans is launched and is_ahead(own.duration_ns):
         duration_s = np.full(len(own), np.nan)
     values = {"iteration": duration_s, "cpu_time": _cpu_s(pid, own, evidence)}
     return Steps(np.full(len(own), pid), own.begin_ns, values | _moved(pid, own, evidence))

@@ -97,6 +97,11 @@ class Did(Columns):
     stopped_ns: Float64
     stolen_ns: Float64
     written_bytes: Float64
+    collecting_ns: Float64
+    throttled_ns: Float64
+    in_file_ns: Float64
+    in_pipe_ns: Float64
+    profiled: Float64
 
 
 @dataclass(frozen=True, eq=False)

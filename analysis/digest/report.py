@@ -16,7 +16,9 @@ from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding, CountedSteps
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES, CollectivesFinding, summarize_collectives
+from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
+from netprof.analysis.findings.hang import HANG
 from netprof.analysis.findings.hosts import HOSTS, HostSummary
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
@@ -27,6 +29,7 @@ from netprof.analysis.findings.recording import RECORDING, RecordingFinding
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.thread_time import THREAD_TIME
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING, doings_of, waiting_finding
 from netprof.analysis.findings.waiting_finding import NOTHING_WAITED, WaitingFinding, WaitingParts
@@ -153,6 +156,9 @@ def report_of(found: Concluded, left_out: tuple[str, ...] = (), *, only_some: bo
         CHECKS: job.checks,
         RECORDED: job.recorded,
         RECORDING: recording_of(job, meta, hosts),
+        CPU_SHORTAGE: CpuShortages(()),
+        HANG: None,
+        THREAD_TIME: None,
         STALLED_AT_END: job.stalled,
         DIGESTED: Digested(
             len(hosts), () if only_some else others, unasked(found.unasked), left_out, others if only_some else ()

@@ -36,6 +36,7 @@ def find_all_iterations(marks: Marks) -> FoundIterations:
 def find_steps(marks: Marks, known: frozenset[int]) -> FoundIterations:
     """Find the iterations of every process that trains without DDP (`definitions.STEPS`); `known` ones are left out.
 
+    Where optimizer steps are unmarked (a compiled optimizer, one on a parameter server), each backward pass is one.
     A process that is only seen to enqueue (NCCL) waits on the GPU, where no mark sees it, and one whose calls are not
     seen to return waits in them: its phases are unknown, and its iterations are left to inference.
     """
@@ -43,13 +44,26 @@ def find_steps(marks: Marks, known: frozenset[int]) -> FoundIterations:
     dropped: dict[int, Dropped] = {}
     phases: dict[int, PhaseTimes] = {}
     steps = set(marks.pid[marks.kind == MarkKind.OPTIMIZER_STEP].tolist()) - known
-    for pid, own in by_pid(marks, only=steps):
+    passes = set(marks.pid[marks.kind == MarkKind.BACKWARD].tolist()) - known - steps
+    for pid, own in by_pid(marks, only=steps | passes):
+        own = own if pid in steps else _as_if_stepped(own)
         phases[pid] = _phases(own)
         iterations, cut = _of_process(pid, own, phases[pid])
         if len(iterations) and not _only_enqueues(own):
             parts.append(iterations)
             dropped[pid] = cut
     return FoundIterations(concatenate(Iterations, parts), dropped, stepped=tuple(dropped), phases=phases)
+
+
+def _as_if_stepped(marks: Marks) -> Marks:
+    """Return a process's marks with a step right after each backward pass's begin: a pass inside of another is none.
+
+    Nothing tells when such a pass ends.
+    """
+    begins = marks.of(MarkKind.BACKWARD)
+    steps = replace(begins, time_ns=begins.time_ns + 1, kind=np.full(len(begins), int(MarkKind.OPTIMIZER_STEP)))
+    both = concatenate(Marks, [marks, steps])
+    return both.where(np.argsort(both.time_ns, kind="stable"))
 
 
 def _only_enqueues(marks: Marks) -> bool:

@@ -76,12 +76,14 @@ def durations(iterations: IterationTimes) -> Durations | None:
     )
 
 
-def is_ahead(mean: float, median: float) -> bool:
-    """Tell from how long it takes to launch an iteration, in any unit, whether a host that only launches is ahead.
+def is_ahead(lengths: Int64) -> bool:
+    """Tell from how long it takes to launch iterations, in any unit, whether a host that only launches is ahead.
 
-    It launches many at once then, and waits for them now and then: the mean is far above the median.
+    It launches many at once then, and waits for them now and then: the mean is far above the median. A pause or two
+    are no such waits.
     """
-    return mean > _AHEAD * median
+    usual = np.sort(lengths)[: -max(2, len(lengths) // 50)]
+    return len(usual) > 0 and float(usual.mean()) > _AHEAD * float(np.median(lengths))
 
 
 def middle_half(duration_ns: Int64) -> Int64:

@@ -20,7 +20,7 @@ def training_threads(marks: Marks) -> Int64:
     Where no mark tells which those are, all of them.
     """
     trains = marks.are(*_TRAINING)
-    return np.unique(marks.tid[trains] if trains.any() else marks.tid)
+    return np.unique(marks.tid[trains] if trains.any() else marks.tid[marks.kind < MarkKind.PROCESS_FORK])
 
 
 def waits(marks: Marks, passes: Passes | None = None) -> Intervals:

@@ -17,6 +17,9 @@ from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.analysis.wire.bins import Bins
 from netprof.schema import CollectiveKind
 
+_EVEN = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER)
+"""Of what has a root, and of gathers, a rank may send more than another one."""
+
 
 @dataclass(frozen=True)
 class Bandwidths:
@@ -25,7 +28,7 @@ class Bandwidths:
     Bandwidths are bits per second. `algorithm_bandwidth_bps` and `bus_bandwidth_bps` are the aggregates over
     `running_ns`, in which any all-reduce runs; the medians are of single ones. None: no all-reduce, or for the bus
     bandwidths and ratios, the number of ranks is unknown. `bus_factor` is bus over algorithm bandwidth and `each_bps`
-    the spread of single ones' algorithm bandwidths.
+    the spread of single ones' algorithm bandwidths. `even` says that every rank sends the same for each of them.
     """
 
     count: int
@@ -40,6 +43,7 @@ class Bandwidths:
     algorithm_bytes: float | None
     bus_factor: float | None
     each_bps: Spread
+    even: bool = True
 
     @property
     def wire_to_algorithm_ratio(self) -> float | None:
@@ -76,6 +80,7 @@ def rank_bandwidths(
         posted = None if posted is None else posted.where(_inside(posted, iterations))
     everything = collectives if posted is None else concatenate(Collectives, [collectives, posted])
     reduces = collectives.all_reduces()
+    reduces = reduces.where(reduces.ranks != 1)
     factor = _bus_factor(reduces, world_size)
     size = int(reduces.bytes.sum())
     running_ns = merge(reduces.begin_ns, reduces.end_ns).total_ns
@@ -91,6 +96,7 @@ def rank_bandwidths(
         payload_bytes=sent.payload_bytes_in(window) if sent is not None and measured else None,
         algorithm_bytes=_needed(everything, world_size) if len(window) else None,
         each_bps=spread_of(single),
+        even=bool(np.isin(everything.kind, _EVEN).all()),
     )
 
 
@@ -107,6 +113,7 @@ def merge_bandwidths(parts: Sequence[Bandwidths]) -> Bandwidths:
         payload_bytes=_sum([part.payload_bytes for part in parts]),
         algorithm_bytes=_sum([part.algorithm_bytes for part in parts]),
         each_bps=each_bps,
+        even=all(part.even for part in parts),
     )
 
 

@@ -78,7 +78,13 @@ def _merge(parts: Sequence[Sequence[Check]], whole: Analysis) -> tuple[Check, ..
 
 def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
     known = [(rank, r) for rank in ranks if (r := rank.bandwidths.payload_to_algorithm_ratio) is not None]
-    few = [f"{rank.label} {percent(ratio)}" for rank, ratio in known if ratio < _NEARLY_ALL]
+    needed = sum(rank.bandwidths.algorithm_bytes or 0.0 for rank, _ in known)
+    enough = sum(rank.bandwidths.payload_bytes or 0.0 for rank, _ in known) >= _NEARLY_ALL * needed
+    few = [
+        f"{rank.label} {percent(ratio)}"
+        for rank, ratio in known
+        if ratio < _NEARLY_ALL and (rank.bandwidths.even or not enough)
+    ]
     sentence = f"fewer bytes were seen to be sent than the collectives need ({_some(few)} of them)" if few else ""
     return Check("payload_of_collectives", not few if known else None, sentence)
 

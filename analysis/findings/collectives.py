@@ -202,10 +202,13 @@ def _all_reduces(finding: CollectivesFinding) -> list[tuple[str, str]]:
         ("sent / needed", f"{ratio(found.wire_to_algorithm_ratio)}  (payload alone {without})"),
     ]
     if properties is not None and properties.start_skew_s is not None:
-        equality, completion = share(properties.size_equality), share(properties.completion)
+        equality = share(properties.size_equality)
         rows.append(("start skew", duration(properties.start_skew_s)))
         rows.append(("flow sizes", f"the smallest is {equality} of the largest"))
-        rows.append(("flow time", f"{completion} of the all-reduces' time, from first to last byte"))
+        if properties.completion is not None and properties.completion <= 1:  # more: other collectives' bytes too
+            rows.append(
+                ("flow time", f"{share(properties.completion)} of the all-reduces' time, from first to last byte")
+            )
     return rows
 
 

@@ -13,7 +13,10 @@ from netprof.analysis.account.held_up import Windows
 from netprof.analysis.events.phases import BACKWARD, FORWARD, REST
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Bool, Float32, Float64, Int64
+from netprof.analysis.tables.intervals import NOTHING
 from netprof.analysis.tables.process_counts import CPU_WAIT, ON_CPU, WRITTEN
+from netprof.analysis.tables.process_counts import THROTTLED as THROTTLED_TIME
+from netprof.schema import BlockedIn
 
 _LEAST_WRITTEN_BPS = 1e6
 """Bytes a second from which on writing is what a rank does: no disk is slower."""
@@ -29,17 +32,39 @@ class Doing:
 
 
 PAUSED = Doing("paused", "it is stopped", "find what stops it: a signal, a debugger, a suspended machine")
+GARBAGE = Doing(
+    "garbage",
+    "Python collects garbage there",
+    "gc.freeze() after the setup, then gc.disable() and gc.collect() in the same step on all ranks; fewer objects",
+)
+THROTTLED = Doing(
+    "throttled",
+    "its cgroup's CPU quota throttles it",
+    "raise the CPU limit of its container or cgroup (cpu.max, cfs_quota_us), or run fewer threads in it",
+)
 CPU_TAKEN = Doing(
     "cpu_taken",
     "it could run and waits for a CPU that something else has",
     "give it cores to itself: find who else runs there, look at limits of CPU and at the hypervisor's steal time",
 )
+PROFILER = Doing("profiler", "it runs torch.profiler", "stop the profiler, or profile a few steps, on all ranks alike")
 COMPUTE = Doing(
     "compute",
     "its passes take longer than the others'",
     "look for a slower or hotter CPU or GPU, and for uneven batches",
 )
+COMPUTE_BETWEEN = Doing(
+    "compute_between",
+    "it computes between its passes, where the others do not",
+    "look at what it runs there: Python code between steps, a larger optimizer, metrics, logging (py-spy record)",
+)
 CHECKPOINT = Doing("checkpoint", "it writes to files", "write checkpoints from another thread, or on all ranks alike")
+READING = Doing("reading", "it reads files", "look at the storage behind them: prefetch, cache, or copy them nearby")
+LOADER = Doing(
+    "data_loader",
+    "it waits for another process of its own, as a data loader's worker",
+    "look at its data loader: more workers, a larger prefetch_factor, cheaper decoding, faster storage",
+)
 DATA = Doing(
     "data",
     "it waits between its steps, as for data",
@@ -50,11 +75,18 @@ BETWEEN = Doing(
     "it takes longer between its steps: data, a checkpoint, evaluation",
     "look at what it does between backward pass and forward pass: data loading, checkpoints, logging",
 )
-EVERY = (PAUSED, CPU_TAKEN, COMPUTE, CHECKPOINT, DATA, BETWEEN)
+EVERY = (
+    PAUSED, GARBAGE, THROTTLED, CPU_TAKEN, PROFILER, COMPUTE, COMPUTE_BETWEEN,
+    CHECKPOINT, READING, LOADER, DATA, BETWEEN,
+)  # fmt: skip
 
 
 class Of(IntEnum):
-    """What is known of a rank's time in an iteration, ns, and what it wrote, bytes; NaN where nothing says it."""
+    """What is known of a rank's time in an iteration, ns, and what it wrote, bytes; NaN where nothing says it.
+
+    COLLECTING garbage, THROTTLED by a quota (of any CPU), blocked IN_FILE, IN_PIPE; and PROFILED, which is 1 where
+    torch.profiler runs.
+    """
 
     FORWARD = 0
     BACKWARD = 1
@@ -64,6 +96,11 @@ class Of(IntEnum):
     STOPPED = 5
     STOLEN = 6
     WRITTEN = 7
+    COLLECTING = 8
+    THROTTLED = 9
+    IN_FILE = 10
+    IN_PIPE = 11
+    PROFILED = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +187,14 @@ class TimesOfPieces:
         return found, known
 
 
+_COUNTED = (
+    (Of.RUNNING, ON_CPU, 1e3),
+    (Of.CPU_WAIT, CPU_WAIT, 1e3),
+    (Of.WRITTEN, WRITTEN, 1.0),
+    (Of.THROTTLED, THROTTLED_TIME, 1e3),
+)
+
+
 def times_of_ranks(evidence: Evidence, pids: Sequence[int], windows: Windows) -> Times:
     """Return what is known of some processes' time."""
     found = np.full((len(pids), len(Of), len(windows)), np.nan, np.float32)
@@ -159,9 +204,15 @@ def times_of_ranks(evidence: Evidence, pids: Sequence[int], windows: Windows) ->
             spent = evidence.phases[pid].within(windows.begin_ns, windows.end_ns)
             for of, phase in ((Of.FORWARD, FORWARD), (Of.BACKWARD, BACKWARD), (Of.REST, REST)):
                 found[place, of] = windows.of(spent[phase.name])
-        for of, name, unit in ((Of.RUNNING, ON_CPU, 1e3), (Of.CPU_WAIT, CPU_WAIT, 1e3), (Of.WRITTEN, WRITTEN, 1.0)):
+        for of, name, unit in _COUNTED:
             begin, end = (counts.until(pid, name, at_ns) for at_ns in (windows.begin_ns, windows.end_ns))
             found[place, of] = (end - begin) * unit
+        blocked = evidence.blocked.get(pid)
+        for of, kind in ((Of.IN_FILE, BlockedIn.FILE), (Of.IN_PIPE, BlockedIn.PIPE)):
+            if blocked is not None:
+                found[place, of] = windows.of(blocked.get(kind, NOTHING))
+        found[place, Of.COLLECTING] = windows.of(evidence.collecting.get(pid, NOTHING))
+        found[place, Of.PROFILED] = float(pid in evidence.profiling)
         found[place, Of.STOPPED] = windows.of(stopped[pid]) if pid in stopped else 0.0
         begin, end = (evidence.stolen_until(pid, at_ns) for at_ns in (windows.begin_ns, windows.end_ns))
         found[place, Of.STOLEN] = (end - begin) * 1e3
@@ -187,14 +238,32 @@ def what_it_did(times: SummedTimes, pid: int, rows: Int64 | Bool, host_ns: float
     longer = max(passes + between, 1.0)
     if more[Of.STOPPED] * 2 >= longer:
         return PAUSED
+    if more[Of.COLLECTING] * 2 >= longer:
+        return GARBAGE
     if between > passes and more[Of.WRITTEN] * 1e9 >= _LEAST_WRITTEN_BPS * longer:
         return CHECKPOINT  # that it waits for a CPU now and then while it does more than the others is no news
+    if more[Of.THROTTLED] * 2 >= longer:
+        return THROTTLED
+    if more[Of.PROFILED] > 0 and more[Of.RUNNING] * 4 >= longer:
+        return PROFILER
     asleep = longer - more[Of.RUNNING] - more[Of.CPU_WAIT]
     if known[Of.RUNNING] and taken >= max(more[Of.RUNNING] - more[Of.STOLEN], asleep):
         return CPU_TAKEN
     if passes >= between:
         return COMPUTE
-    return DATA if known[Of.RUNNING] else BETWEEN
+    return _between(more, known, asleep)
+
+
+def _between(more: Float64, known: Bool, asleep: float) -> Doing:
+    """Return what a process does that takes longer between its passes."""
+    if not known[Of.RUNNING]:
+        return BETWEEN
+    if more[Of.RUNNING] >= max(asleep, more[Of.IN_FILE] + more[Of.IN_PIPE]):
+        return COMPUTE_BETWEEN
+    for of, doing in ((Of.IN_FILE, READING), (Of.IN_PIPE, LOADER)):
+        if more[of] * 2 >= asleep:
+            return doing
+    return DATA
 
 
 def _more_than_others(total: Float64, known: Bool, place: int) -> tuple[Float64, Bool]:

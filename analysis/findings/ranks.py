@@ -148,7 +148,7 @@ def _rank(rank: RankSummary) -> dict[str, Any]:
 
 def _bandwidths(bandwidths: Bandwidths) -> dict[str, Any]:
     document = dataclasses.asdict(bandwidths)
-    del document["bus_factor"], document["each_bps"]
+    del document["bus_factor"], document["each_bps"], document["even"]
     return document | {
         "running_s": document.pop("running_ns") / 1e9,
         "wire_to_algorithm_ratio": bandwidths.wire_to_algorithm_ratio,

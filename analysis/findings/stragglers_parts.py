@@ -111,7 +111,7 @@ def reference_windows(its: Iterations) -> Windows:
 
 def _members(evidence: Evidence, pids: Sequence[int]) -> dict[int, list[int]]:
     """Return the processes that train of each communicator of several."""
-    group, pid = evidence.members.group, evidence.collectives.pid
+    group, pid = evidence.exchanges.members.group, evidence.exchanges.collectives.pid
     found = {number: np.unique(pid[group == number]).tolist() for number in np.unique(group[group >= 0]).tolist()}
     training = {number: [each for each in own if each in pids] for number, own in found.items()}
     return {number: own for number, own in training.items() if len(own) > 1}

@@ -104,10 +104,11 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     """Return what the senders wait for in stretches of `transport`."""
     times = merge(stretches.begin_ns, stretches.end_ns)
     groups = np.unique(stretches.group).tolist()
-    pids = np.unique(evidence.collectives.pid[np.isin(evidence.members.group, groups)])
+    exchanges = evidence.exchanges.collectives.where(np.isin(evidence.exchanges.members.group, groups))
+    pids = np.unique(exchanges.pid)
     main = _main_flows(evidence, pids)
     samples = _samples(evidence, main)
-    sizes = evidence.collectives.bytes[np.isin(evidence.members.group, groups)]
+    sizes = exchanges.bytes
     trips = evidence.round_trips_ns[evidence.round_trips_ns > 0]
     lanes, sides = evidence.links.lanes, evidence.links.sides
     rates = [side.line_rate_bps for side in sides]

@@ -18,11 +18,14 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding
+from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE, CpuShortages
+from netprof.analysis.findings.hang import HANG
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.stall import STALLED_AT_END
+from netprof.analysis.findings.thread_time import THREAD_TIME, ThreadTime
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_finding import CauseShare, WaitingFinding
 from netprof.analysis.inference.sources import InferredSummary
@@ -33,6 +36,10 @@ EXPOSED_MATTERS = 0.10
 """Exposed communication below this share of all time: the job is compute-bound."""
 EXPOSED_RULES = 0.50
 """From this share on the job is communication-bound, between the two it is partly so."""
+ASLEEP_MATTERS = 0.50
+"""From this share of time on in which threads neither compute nor communicate, a job is not called compute-bound."""
+FEWEST = 5
+"""Iterations of a rank, in a small part of the recording, of which nothing is concluded."""
 SECOND_MATTERS = 0.20
 """Share of the waiting from which on the second cause is named too."""
 
@@ -42,6 +49,9 @@ class Case(Enum):
 
     NO_DATA = "no_data"
     ITERATIONS_UNKNOWN = "iterations_unknown"
+    TOO_LITTLE = "too_little"
+    ALONE = "alone"
+    ASLEEP = "asleep"
     COMPUTE_BOUND = "compute_bound"
     STALLED = "stalled"
     LATE_RANK = LATE_RANK.name
@@ -78,11 +88,12 @@ def judge(
     *,
     only_enqueues: bool = False,
     bounds: BoundsFinding | None = None,
+    time: ThreadTime | None = None,
 ) -> Verdict:
     """Judge the job by the largest cause of its waiting.
 
     `only_enqueues` says that the job's collectives run where the host does not see them (NCCL), and `bounds` what is
-    known of the waiting all the same.
+    known of the waiting all the same. `time` is where the time of its threads goes, as the kernel sees it.
     """
     busy = [link for link in links if link.moved_bytes > 0]
     busiest = max(busy, key=lambda link: (link.waiting_utilization or 0.0, link.moved_bytes), default=None)
@@ -93,7 +104,7 @@ def judge(
     if waiting is None or only_enqueues:
         return Verdict(Case.UNSEEN, _on_gpus(busy), link=busiest)
     if waiting.exposed_share < EXPOSED_MATTERS or not waiting.causes:
-        return Verdict(Case.COMPUTE_BOUND, compute_bound(waiting.exposed_share, busy), link=busiest)
+        return replace(_hardly_waits(iterations, waiting, busy, time), link=busiest)
     first, *others = waiting.causes
     bound = "communication-bound" if waiting.exposed_share >= EXPOSED_RULES else "partly communication-bound"
     waits = f"{percent(waiting.exposed_share)} of all time the job only waits"
@@ -101,6 +112,27 @@ def judge(
     if others and others[0].share >= SECOND_MATTERS:
         sentence += f"; {others[0].sentence}"
     return Verdict(Case(first.cause.name), sentence, first.advice, busiest)
+
+
+def _hardly_waits(
+    iterations: IterationsFinding, waiting: WaitingFinding, busy: Sequence[LinkSummary], time: ThreadTime | None
+) -> Verdict:
+    """Judge a job that hardly waits for communication: that it computes needs to be seen."""
+    if iterations.durations is None:
+        return _without_iterations(busy, iterations.inferred)
+    whole = waiting.window_ns + waiting.unknown_ns
+    if len(iterations.times) < FEWEST * len(waiting.by_rank) and waiting.unknown_ns > whole / 2:
+        seen = f"{len(iterations.times)} whole iterations of {len(waiting.by_rank)} processes"
+        return Verdict(Case.TOO_LITTLE, f"too little seen: {seen}, in {percent(waiting.window_ns / whole)} of the time")
+    if time is not None and time.asleep >= ASLEEP_MATTERS:
+        waits = f"{percent(waiting.exposed_share)} of all time the job only waits for communication"
+        return Verdict(
+            Case.ASLEEP,
+            f"neither communication nor computing: {waits}, and {percent(time.asleep)} its training threads are "
+            f"blocked elsewhere, mostly {time.mostly}",
+            "look at data loading and other input",
+        )
+    return Verdict(Case.COMPUTE_BOUND, compute_bound(waiting.exposed_share, busy))
 
 
 def _within_bounds(found: BoundsFinding, busy: Sequence[LinkSummary]) -> Verdict:
@@ -156,6 +188,8 @@ def _inferred(found: InferredSummary) -> str:
 
 
 def _without_iterations(busy: Sequence[LinkSummary], inferred: InferredSummary | None) -> Verdict:
+    if not busy and inferred is not None:
+        return Verdict(Case.ITERATIONS_UNKNOWN, f"{_inferred(inferred)}, and no traffic of the job was seen")
     if not busy:
         return Verdict(Case.NO_DATA, "nothing to judge: neither iterations nor traffic of the job were seen")
     text = "iterations are unknown (no DDP marks)" if inferred is None else _inferred(inferred)
@@ -180,11 +214,32 @@ def _conclude(analysis: Analysis) -> Verdict:
         analysis.of(LINKS),
         only_enqueues=analysis.of(NCCL).only_enqueues,
         bounds=analysis.of(BOUNDS),
+        time=analysis.of(THREAD_TIME),
     )
+    if analysis.evidence.world_size == 1 and found.case is not Case.NO_DATA:
+        return Verdict(Case.ALONE, "one rank alone: it has nothing to communicate", link=found.link)
+    found = _with_shortage(found, analysis.of(CPU_SHORTAGE), analysis.of(WAITING))
+    hang = analysis.of(HANG)
+    if analysis.meta.stalled:
+        return Verdict(Case.STALLED, f"stalled: {analysis.meta.stalled}", "look at what that rank does", found.link)
+    if hang is not None:
+        return Verdict(Case.STALLED, hang.sentence, hang.advice, found.link)
     sentence = analysis.of(STALLED_AT_END)
     if sentence is None:
         return found
     return replace(found, case=Case.STALLED, sentence=f"{sentence} (when the recording ended)", advice="")
+
+
+def _with_shortage(found: Verdict, short: CpuShortages, waiting: WaitingFinding | None) -> Verdict:
+    """Say that CPUs are short, where that is behind what the job waits for."""
+    if not short.sentence or waiting is None or not waiting.causes:
+        return found
+    first = waiting.causes[0]
+    late = found.case is Case.LATE_RANK and short.explains(first.doing, first.rank)
+    busy = found.case is Case.HOST or (found.case is Case.TRANSPORT and first.by_hosts)
+    if not late and not busy:
+        return found
+    return replace(found, sentence=f"{found.sentence}; {short.sentence}", advice=short.advice)
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.account.causes import HOST, LATE_RANK, WAIT_CAUSES, Cause
+from netprof.analysis.account.causes import HOST, LATE_RANK, TRANSPORT, WAIT_CAUSES, Cause
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.definitions import WAITING as DEFINITION
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.doing import Doing
+from netprof.analysis.findings.late_doings import BY_NAME, what_late_ranks_do
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.stragglers_finding import StragglersFinding
+from netprof.analysis.findings.transport_reason import APPLICATION
 from netprof.analysis.findings.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
 from netprof.analysis.findings.waiting_finding import (
     CauseShare,
@@ -37,26 +39,34 @@ _NOTABLE = 1.5
 
 def _conclude(analysis: Analysis) -> WaitingFinding | None:
     evidence = analysis.evidence
-    if len(evidence.iterations) == 0 or set(np.unique(evidence.iterations.pid).tolist()) <= evidence.only_launch:
+    if len(evidence.accounted) == 0 or set(np.unique(evidence.accounted.pid).tolist()) <= evidence.only_launch:
         return None  # of those that only launch, section `bounds` says what can be said
-    return waiting_in(evidence, doings_of(analysis.of(STRAGGLERS)))
+    stragglers = analysis.of(STRAGGLERS)
+    all_do = None if stragglers is None else what_late_ranks_do(evidence, stragglers.made_of)
+    return waiting_in(evidence, doings_of(stragglers), all_do)
 
 
-def waiting_in(evidence: Evidence, doings: Mapping[str, Doing]) -> WaitingFinding:
-    """Return what the account of some evidence amounts to; `doings` are what ranks do that hold the job up."""
-    by_rank = tuple(_rank(pid, evidence) for pid in np.unique(evidence.iterations.pid).tolist())
+def waiting_in(evidence: Evidence, doings: Mapping[str, Doing], all_do: Doing | None = None) -> WaitingFinding:
+    """Return what the account of some evidence amounts to.
+
+    `doings` are what ranks do that hold the job up, `all_do` what all late ranks do.
+    """
+    by_rank = tuple(_rank(pid, evidence) for pid in np.unique(evidence.accounted.pid).tolist())
     waiting = evidence.account.around
-    table = waiting_by_iteration(evidence.iterations, waiting)
+    table = waiting_by_iteration(evidence.accounted, waiting)
     exposed_ns = table.waited_ns.sum(axis=(0, 2))
     longest = longest_waits(exposed_ns)
+    blames = blame(evidence)
+    if all_do is not None and LATE_RANK in blames:
+        blames[LATE_RANK] = replace(blames[LATE_RANK], doing=all_do.name)
     return waiting_finding(
         WaitingParts(
             by_rank=by_rank,
             recorded_ns=evidence.recording.total_ns,
-            blames=blame(evidence),
+            blames=blames,
             saves_ns=tuple(_saves_ns(table, number) for number in range(len(WAIT_CAUSES))),
             by_iteration_ns=exposed_ns,
-            longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist()),
+            longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist() if len(evidence.iterations)),
         ),
         doings,
     )
@@ -135,7 +145,7 @@ def _longest(parts: Sequence[WaitingParts]) -> list[WorstIteration]:
 
 def _rank(pid: int, evidence: Evidence) -> RankWaiting:
     own = evidence.account.waiting.where(evidence.account.waiting.pid == pid)
-    iterations = evidence.iterations.where(evidence.iterations.pid == pid)
+    iterations = evidence.accounted.where(evidence.accounted.pid == pid)
     causes = np.bincount(own.cause, weights=own.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
     window = int(iterations.duration_ns.sum())
     return RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
@@ -148,10 +158,11 @@ def _shares(parts: WaitingParts, exposed_ns: int, doings: Mapping[str, Doing]) -
         if total:
             who = parts.blames.get(cause, Blame())
             part, saves_s = total / exposed_ns, parts.saves_ns[number] / 1e9
-            sentence, advice = words(cause, who, part, doings.get(who.label) if cause in (LATE_RANK, HOST) else None)
-            found.append(
-                CauseShare(cause, total, part, saves_s, sentence, advice, who.rank, who.ranks, who.link, who.flow)
-            )
+            doing = (BY_NAME.get(who.doing) or doings.get(who.label)) if cause in (LATE_RANK, HOST) else None
+            sentence, advice = words(cause, who, part, doing)
+            named = (who.rank, who.ranks, who.link, who.flow, None if doing is None else doing.name)
+            by_hosts = cause is TRANSPORT and who.reason.name == APPLICATION.name
+            found.append(CauseShare(cause, total, part, saves_s, sentence, advice, *named, by_hosts))
     return sorted(found, key=lambda share: -share.ns)
 
 
@@ -213,6 +224,7 @@ def _cause(found: CauseShare) -> dict[str, Any]:
         "advice": found.advice,
     }
     named = {"rank": found.rank, "ranks": list(found.ranks) or None, "link": found.link, "flow": found.flow}
+    named["doing"] = found.doing
     return document | {name: value for name, value in named.items() if value is not None}
 
 

@@ -18,7 +18,8 @@ class CauseShare:
     """One cause over the whole recording.
 
     `ns` is summed over ranks and `share` of all exposed time. `saves_s` is by how much the recording's iterations would
-    be shorter together without it, all else alike. `rank` is who is late or busy, `ranks` those behind `link`.
+    be shorter together without it, all else alike. `rank` is who is late or busy, `ranks` those behind `link`. `doing`
+    is what late ranks do; `by_hosts` says of a transport that its hosts are too busy to hand it more.
     """
 
     cause: Cause
@@ -31,6 +32,8 @@ class CauseShare:
     ranks: tuple[int, ...] = ()
     link: str | None = None
     flow: str | None = None
+    doing: str | None = None
+    by_hosts: bool = False
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ ALONE = 0.8
 
 
 HELD_UP = "the recorder was held up"
+UNMARKED = "no mark tells what is waited for"
 _PORT_GONE = "an RDMA port was not there"
 _PORTS_REST = "; nor did the RDMA ports of these ranks move them"
 
@@ -43,7 +44,7 @@ class Blame:
     """Who is behind a cause; what is not known is None or empty.
 
     `label` names the rank or link for a person, `part` is its share of the cause's time, `alone` says that the other
-    links of the group have room meanwhile.
+    links of the group have room meanwhile. `doing` is what all late ranks do, by name.
     """
 
     label: str = ""
@@ -55,6 +56,7 @@ class Blame:
     alone: bool = False
     detail: str = ""
     reason: Reason = NO_CLOCKS
+    doing: str = ""
 
 
 def blame(evidence: Evidence) -> dict[Cause, Blame]:
@@ -98,7 +100,7 @@ def words(cause: Cause, who: Blame, part: float, doing: Doing | None = None) -> 
     `part` is the cause's share of all exposed time, and `doing` what the rank that is behind it does meanwhile.
     """
     happened, next_step = _WORDS[cause]
-    if doing is None or who.part < ALONE:
+    if doing is None or (who.part < ALONE and who.doing != doing.name):
         return happened(who, percent(part)), next_step(who)
     return f"{happened(who, percent(part))}: {doing.said}", doing.advice
 
@@ -184,6 +186,11 @@ def _what_hides(stretches: Waiting, evidence: Evidence) -> Blame:
     unplaced = (times & union(list(evidence.links.unplaced.values()))).total_ns
     if 2 * unplaced > times.total_ns:
         return Blame(HELD_UP, part=unplaced / times.total_ns)
+    unmarked = union(
+        [times & evidence.unmarked[pid] for pid in np.unique(stretches.pid).tolist() if pid in evidence.unmarked]
+    )
+    if 2 * unmarked.total_ns > times.total_ns:
+        return Blame(UNMARKED, part=unmarked.total_ns / times.total_ns)
     with_port = {pid for use in evidence.links.ports.values() for pid in use.pids}
     return Blame(detail=_PORTS_REST if set(np.unique(stretches.pid).tolist()) <= with_port else "")
 
@@ -258,13 +265,18 @@ _WORDS: dict[Cause, _Say] = {
     ),
     UNSEEN: (
         lambda who, part: (
-            f"in {part} of the waiting bytes passed of which it is not known when: {who.label}"
+            f"in {part} of the waiting the ranks are blocked in sockets or locks while their bytes move, and "
+            f"{who.label}"
+            if who.label == UNMARKED
+            else f"in {part} of the waiting bytes passed of which it is not known when: {who.label}"
             if who.label
             else f"{part} of the waiting is for bytes that passed no wire that netprof watches{who.detail}"
         ),
         lambda who: (
             "see dmesg for why its driver let go of the port"
             if who.label == _PORT_GONE
+            else "look at who carries those bytes: the flows and links below, and at what the ranks are blocked in"
+            if who.label == UNMARKED
             else "give the recorder a core that is not so busy, or wider bins (--bin)"
             if who.label
             else "they go through shared memory, over NVLink, over an RDMA port whose bytes nothing counts, or between "

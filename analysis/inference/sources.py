@@ -13,6 +13,7 @@ from netprof.analysis.inference.infer import (
     SURE,
     Inference,
     InferredIterations,
+    NoPeriod,
     confidence_of,
     in_one,
     infer_from_bins,
@@ -25,6 +26,10 @@ from netprof.analysis.tables.marks import Marks
 from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import ENQUEUED, RECEIVE, TRANSMIT
 
+LEAST_BYTES = 16_384
+"""What an iteration moves at least: a store's keys, heartbeats and metrics are less, a model's gradients are more."""
+_LEAST_BACK = 0.05
+"""Share of what a process moves one way that goes the other way too: gradients go both ways, a download does not."""
 _MOST_PROCESSES = 4  # with the most of a kind; all ranks keep step
 _MOST_MARKS = 1 << 21  # of one process; more would cost more time than they add certainty
 
@@ -109,11 +114,12 @@ def _attempts(
     for pid in _most(collectives.pid):
         own = collectives.where(np.flatnonzero(collectives.pid == pid)[:_MOST_MARKS])
         source = f"collectives of {_name(pid, ranks)}"
-        yield pid, infer_from_collectives(own.begin_ns, own.end_ns, own.bytes, source)
+        yield pid, _of_gradients(infer_from_collectives(own.begin_ns, own.end_ns, own.bytes, source), _known(own.bytes))
     posted = find_collectives(marks).posted
     for pid in _most(posted.pid):
         own = posted.where(np.flatnonzero(posted.pid == pid)[:_MOST_MARKS])
-        yield pid, infer_from_launches(own.begin_ns, own.bytes, f"collectives that {_name(pid, ranks)} posted")
+        found = infer_from_launches(own.begin_ns, own.bytes, f"collectives that {_name(pid, ranks)} posted")
+        yield pid, _of_gradients(found, _known(own.bytes))
     launches = marks.of(*ENQUEUED)
     for pid in _most(launches.pid):
         launched = launches.where(np.flatnonzero(launches.pid == pid)[:_MOST_MARKS])
@@ -125,7 +131,24 @@ def _attempts(
         for pid in sorted(moved, key=lambda pid: -moved[pid])[:_MOST_PROCESSES]:
             whole = lanes.of_process(pid, direction)
             if whole is not None and moved[pid]:
-                yield pid, infer_from_bins(whole, f"bytes that {_name(pid, ranks)} {verb}")
+                source = f"bytes that {_name(pid, ranks)} {verb}"
+                back = _payload(lanes, pid, RECEIVE if direction == TRANSMIT else TRANSMIT)
+                if back < _LEAST_BACK * moved[pid]:
+                    yield pid, NoPeriod(source, "they go one way, as no gradients do")
+                else:
+                    yield pid, _of_gradients(infer_from_bins(whole, source), moved[pid])
+
+
+def _known(sizes: Int64) -> int | None:
+    """Return the sum of sizes; None where one of them is not known."""
+    return None if (sizes == UNKNOWN).any() else int(sizes.sum())
+
+
+def _of_gradients(found: Inference, moved_bytes: int | None) -> Inference:
+    """Return what was inferred, if what moves in an iteration could be gradients, as far as that is known."""
+    if not isinstance(found, InferredIterations) or moved_bytes is None or moved_bytes >= LEAST_BYTES * len(found):
+        return found
+    return NoPeriod(found.source, f"what recurs moves {moved_bytes / len(found):.0f} bytes, less than gradients")
 
 
 def _payload(lanes: Lanes, pid: int, direction: int) -> int:

@@ -15,6 +15,8 @@ from netprof.model import Host, Series
 from netprof.schema import PROCESS_SERIES
 
 ON_CPU, CPU_WAIT, STOPPED, WRITTEN = "on_cpu", "cpu_wait", "stopped", "written"
+THROTTLED, THREADS_CPU_WAIT = "throttled", "threads_cpu_wait"
+QUOTA_PERIODS, THROTTLED_PERIODS = "quota_periods", "throttled_periods"
 STEAL = "steal"
 _SUBJECT = re.compile(r"pid (\d{1,10})(?: of (.*))?", re.DOTALL)
 

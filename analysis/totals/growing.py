@@ -76,7 +76,7 @@ class GrowingAccount:
         piece = Piece(self._begin_ns, end_ns if final else min(end_ns, through_ns - _SETTLED_NS))
         if piece.end_ns <= max(self._begin_ns, meta.started_ns):
             return False
-        self.last = self._backlog.evidence_of(piece, meta, self._since_ns, {"marks": marks, "found": found})
+        self.last = self._backlog.evidence_of(piece, meta, self._since_ns, {"marks": marks, "marked": found})
         self.totals.add(self.last)
         self._begin_ns, self._own_since_ns = piece.end_ns, sight_before(found, piece.end_ns)
         self._since_ns = min([self._begin_ns - BEFORE_NS, *self._own_since_ns.values()])

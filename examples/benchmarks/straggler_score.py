@@ -4,9 +4,10 @@
 
 A small number of jobs of four ranks are recorded for real, in network namespaces: each trains undisturbed for some
 seconds, then one thing is done to it. From those, trials are made (see made_trace.py): another stretch of the
-recording, other ranks, another pace. The faults are a rank that is late (for data, computing, or writing files), a
-slower leg (as its host sends, or as the switch sends to it), loss, stolen CPU, a paused process. Clean trials are
-stretches before the fault, and of runs to which nothing is done.
+recording, other ranks, another pace. The faults are a rank that is late (for data, a data loader's worker, computing,
+running Python between its passes, collecting garbage, or writing files), a slower leg (as its host sends, or as the
+switch sends to it), loss, stolen CPU, a paused process. Clean trials are stretches before the fault, and of runs to
+which nothing is done.
 
 `culprit` is right where the first one named is the rank, its link, or a way that ends there; `cause` where what is
 said of it is so too. `detected` is from when it was done until it is named, in a live view that looks twice a second.
@@ -28,6 +29,7 @@ import _places  # noqa: F401 (where the examples are)
 import numpy as np
 from causes import play
 from causes_cases import Setting
+from causes_late import DOING
 from made_trace import make
 from straggler_live import detected_ns
 
@@ -63,7 +65,7 @@ def _late(
     name: str, rank: int, by: str, ms: float, *, apart: bool = False, job: Setting = _JOB, every: int = 1
 ) -> Fault:
     setting = replace(job, late_ranks=(rank,), late_by=by, late_ms=ms, late_every=every, after_s=_BEFORE_S)
-    return Fault(name, "late-rank", setting, rank, frozenset({by}), apart)
+    return Fault(name, "late-rank", setting, rank, frozenset({DOING.get(by, by)}), apart)
 
 
 def _done(
@@ -88,6 +90,8 @@ RUNS = (
     _late("data", 2, "data", 60.0),
     _late("compute", 1, "compute", 50.0),
     _late("checkpoint", 3, "checkpoint", 400.0, every=5),
+    _late("garbage", 0, "garbage", 60.0),
+    _late("between", 2, "between", 60.0),
     _done("slow-leg", "slow-leg", 1, ["link_full"], slow_ranks=(1,), slow_rate="50mbit"),
     _done(
         "slow-receive",
@@ -106,6 +110,8 @@ RUNS = (
     _late("data-little", 0, "data", 30.0, apart=True, job=_OTHER),
     _late("compute-fast", 3, "compute", 40.0, apart=True, job=_FAST),
     _late("checkpoint-rare", 1, "checkpoint", 900.0, apart=True, every=12),
+    _late("garbage-rare", 3, "garbage", 500.0, apart=True, every=10),
+    _late("loader", 1, "loader", 70.0, apart=True),
     _done("slow-leg-little", "slow-leg", 3, ["link_full"], True, _FAST, slow_ranks=(3,), slow_rate="200mbit"),
     _done(
         "slow-receive-other",

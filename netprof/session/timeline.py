@@ -35,6 +35,7 @@ def import_timeline(timeline: Path, out: Path | Place, *, force: bool) -> Meta:
         probes_started=(StartedProbe("marks:horovod", "imported from a timeline"),),
         probes_skipped=(SkippedProbe("flows", "a timeline holds no bytes of the wire", "record with netprof attach"),),
         warnings=tuple(warnings),
+        stalled=read.stalled,
     )
     writer = TraceWriter(out, meta, force=force)
     writer.append("marks", read.marks)

@@ -219,8 +219,12 @@ def _room_bytes(file_bytes: int) -> int:
 
 
 def _read(path: Path, file: Any, kinds: Kinds, room_bytes: int) -> dict[str, Any]:
-    if not file.schema_arrow.equals(_schema(kinds), check_metadata=False):
+    names = [name for name in kinds if name in file.schema_arrow.names]
+    later = [name for name in kinds if name not in names]
+    if not file.schema_arrow.equals(_schema({name: kinds[name] for name in names}), check_metadata=False):
         raise _damaged(path, "its columns are not those of a digest")
+    if [*names, *later] != list(kinds) or any(kinds[name] is not float for name in later):
+        raise _damaged(path, "it lacks columns of a digest")  # an older one lacks some of the last ones
     meta = file.metadata
     encoded = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
     if meta.num_rows < 0 or max(encoded, meta.num_rows * len(kinds) * _BYTES) > room_bytes:
@@ -228,7 +232,8 @@ def _read(path: Path, file: Any, kinds: Kinds, room_bytes: int) -> dict[str, Any
     table = file.read(use_threads=False)
     if table.num_rows != meta.num_rows:
         raise _damaged(path, "it has other rows than it says")
-    return {name: _column(path, name, table.column(name)) for name in kinds}
+    unknown = np.full(table.num_rows, np.nan)
+    return {name: unknown if name in later else _column(path, name, table.column(name)) for name in kinds}
 
 
 def _column(path: Path, name: str, column: Any) -> Any:

@@ -91,6 +91,14 @@ hold just one; `port_pairs` in use and `port_entropy_bits` |
 `link_full`, `other_traffic`, `loss`, `transport`, `host`, `unseen` |
 | `waiting.worst_iterations[]` | those that wait for much longer than the median one: `number`, `begin_ns`, \
 `duration_s`, `exposed_s`, `cause`, `rank`, `causes_s`, `sentence` |
+| `hang` | of a job that stands and of whose steps hardly any was seen, else null: `since_ns`, `seconds`, and \
+`ranks[]` with `rank`, `pid`, `state`, and whether it `waits`, as for another rank |
+| `failed_connects[]` | addresses (`remote`) to which connections never came to be, after how many `tries`, and \
+whether they were `refused` or not answered |
+| `cpu_shortage[]` | by `rank`, `pid`: `quota_periods` of its cgroup's CPU quota, in how many it was throttled \
+(`throttled_periods`), and for how many CPUs all of its threads wait in the mean (`threads_wait_for_cpus`) |
+| `thread_time[]` | where the time of the threads that train goes, by the kernel: `rank`, `pid`, `seconds`, and \
+`parts_s`, which add up to them: marked_wait, unmarked_communication, computing, and what they are blocked in |
 | `waiting_bounds` | where no mark tells when what is launched is done (NCCL on GPUs): what is waited `at_least` and \
 `at_most` (`definitions`), all values being such pairs; null where it is known, or not even that is. \
 `waiting` is null then, and so are phases, exposed shares and `scaling_factor` |

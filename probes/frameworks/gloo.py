@@ -3,8 +3,11 @@
 Between the two, on the same thread, torch calls the function of libgloo that does the work: it says which collective it
 is, and its options the size of the buffer: the whole of it, over all ranks, where ranks hold different parts (of a
 gather and a scatter one rank's part). Torch does not use a reduce-scatter of gloo's: it runs an all-reduce of the whole
-buffer and keeps a part. So that is what is recorded, and beside it that a reduce-scatter was asked for. Point-to-point
-messages are posted by the caller and have no end that a function of their own would show.
+buffer and keeps a part. So that is what is recorded, and beside it that a reduce-scatter was asked for. A message from
+one rank to another is posted by the caller, who waits for it in a function that ends in `Work::finishAndThrow`.
+
+With TORCH_DISTRIBUTED_DEBUG=DETAIL a wrapper compares each collective with the other ranks' before it is begun: a
+monitored barrier of such messages, and a small gather.
 
 All options begin with a pointer to the `gloo::Context`, the communicator of a process group, which holds this rank's
 number and the ranks there are: at its begin, or behind the pointer to its virtual functions where it has such, as up to
@@ -18,7 +21,7 @@ or a buffer of a size that cannot be, or a rank that is none of its group, shows
 from __future__ import annotations
 
 from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory, Register
-from netprof.schema import CollectiveKind, MarkKind
+from netprof.schema import NOT_SAID, Backend, CollectiveKind, MarkKind
 
 _ELEMENT_SIZES = (1, 2, 4, 8, 16)
 _LARGEST_BUFFER = 1 << 44  # bytes: more than a machine has; an address is above it
@@ -55,6 +58,12 @@ def _buffer(offset: int) -> tuple[Argument, Argument]:
     return Chain(1, offset, _BUFFER_SIZE, below=_LARGEST_BUFFER), Constant(1)
 
 
+_GROUP = "_ZN4c10d16ProcessGroupGloo"
+_SELF = Memory(2, 16, 8)
+"""This one's number in its process group and, above 32 bits, the group's ranks: constants of `c10d::Backend`.
+
+Of a function that returns a work, whose first argument is where that goes.
+"""
 _POSTED = Chain(register=3, offset=0, then=_BUFFER_SIZE, below=_LARGEST_BUFFER)
 
 GLOO = Framework(
@@ -78,7 +87,14 @@ GLOO = Framework(
         Mark(MarkKind.WORK_WAIT, "_ZN4c10d4Work4waitE", (Register(1),)),
         Mark(MarkKind.REDUCE_SCATTER_ASKED, "_ZN4c10d16ProcessGroupGloo31reduce_scatter_tensor_coalescedE", newer=True),
         Mark(MarkKind.REDUCE_SCATTER_ASKED, "_ZN4c10d16ProcessGroupGloo14reduce_scatterE"),
-        Mark(MarkKind.SEND_POSTED, "_ZN4c10d16ProcessGroupGloo8SendWorkC2E", (_POSTED,)),
-        Mark(MarkKind.RECEIVE_POSTED, "_ZN4c10d16ProcessGroupGloo8RecvWorkC2E", (_POSTED,)),
+        Mark(MarkKind.MESSAGE_PEER, f"{_GROUP}4sendE", (Register(4, size=4), Constant(0), _SELF)),
+        Mark(MarkKind.MESSAGE_PEER, f"{_GROUP}4recvE", (Register(4, size=4), Constant(1), _SELF)),
+        Mark(MarkKind.MESSAGE_PEER, f"{_GROUP}13recvAnysourceE", (Constant(NOT_SAID), Constant(1), _SELF)),
+        Mark(MarkKind.SEND_POSTED, f"{_GROUP}8SendWorkC2E", (_POSTED, Constant(Backend.GLOO), Register(1))),
+        Mark(MarkKind.RECEIVE_POSTED, f"{_GROUP}8RecvWorkC2E", (_POSTED, Constant(Backend.GLOO), Register(1))),
+        Mark(MarkKind.POSTED_WAIT, f"{_GROUP}8SendWork4waitE", (Register(1),)),
+        Mark(MarkKind.POSTED_WAIT, f"{_GROUP}8RecvWork4waitE", (Register(1),)),
+        Mark(MarkKind.POSTED_WAIT_OVER, "_ZN4c10d4Work14finishAndThrowE"),
+        Mark(MarkKind.COLLECTIVE_CHECK, "_ZN4c10d19ProcessGroupWrapper19runCollectiveChecksE", newer=True),
     ),
 )

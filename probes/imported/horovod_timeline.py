@@ -38,6 +38,8 @@ _KINDS = {
     "ALLTOALL": CollectiveKind.ALL_TO_ALL,
     "REDUCESCATTER": CollectiveKind.REDUCE_SCATTER,
 }
+_NAMED = 4
+_LONGEST_NAME = 120
 _TRANSFER = re.compile(r"(GLOO|MPI|NCCL)_")
 _ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
 _Row = tuple[int, int, int, int, int, int]  # time_ns, tid, kind, arg0, arg1, arg2
@@ -47,7 +49,8 @@ _Row = tuple[int, int, int, int, int, int]  # time_ns, tid, kind, arg0, arg1, ar
 class Timeline:
     """The columns of table `marks`, times in ns since the timeline began at `start_realtime_ns`.
 
-    `ranks` is one more than the highest rank that took part in a negotiation, None if none was seen.
+    `ranks` is one more than the highest rank that took part in a negotiation, None if none was seen. `stalled` says
+    which operation is waited for at the end, and which ranks have not asked for it; "" for none.
     """
 
     marks: dict[str, npt.NDArray[np.generic]]
@@ -55,6 +58,7 @@ class Timeline:
     last_ns: int
     ranks: int | None
     truncated: bool
+    stalled: str = ""
 
 
 @dataclass
@@ -86,6 +90,8 @@ class _Reader:
         self._start_us = 0
         self._last_ns = 0
         self._highest_rank = -1
+        self._names: dict[int, str] = {}
+        self._asked: dict[int, tuple[int, set[int]]] = {}  # of each tensor that is negotiated: since when, by whom
         self._truncated = False
         self._handle = 0
 
@@ -99,7 +105,21 @@ class _Reader:
         marks: dict[str, npt.NDArray[np.generic]] = {name: table[:, index] for index, name in enumerate(names)}
         marks["pid"] = np.full(len(table), PID, np.int64)
         ranks = self._highest_rank + 1 if self._highest_rank >= 0 else None
-        return Timeline(marks, self._start_us * 1000, self._last_ns, ranks, self._truncated)
+        return Timeline(marks, self._start_us * 1000, self._last_ns, ranks, self._truncated, self._stalled())
+
+    def _stalled(self) -> str:
+        """Say for what is waited at the end: the operation that was asked for first, but not by all."""
+        every = set(range(self._highest_rank + 1))
+        open_ns = {tensor: since_ns for tensor, (since_ns, ranks) in self._asked.items() if ranks and every - ranks}
+        if not open_ns:
+            return ""
+        tensor = min(open_ns, key=lambda each: open_ns[each])
+        missing = sorted(every - self._asked[tensor][1])
+        ranks = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing[:_NAMED]))}"
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        name = self._names.get(tensor, str(tensor)).rpartition("/")[2]
+        lasted = (self._last_ns - open_ns[tensor]) / 1e9
+        return f"tensor {name} waits for {ranks}{more}" + (f" for {lasted:.1f} s" if lasted >= 0.1 else "")
 
     def _events(self) -> Iterator[dict[str, Any]]:
         decoder, at = json.JSONDecoder(), 0
@@ -123,6 +143,8 @@ class _Reader:
         if phase == "M" and isinstance(args, dict):
             start = args.get("start_time_since_epoch_in_micros")
             self._start_us = start if _is_count(start, _LATEST_US) else self._start_us
+            if event.get("name") == "process_name" and _is_count(tensor, _LATEST_US):
+                self._names[tensor] = _printable(str(args.get("name", ""))[:_LONGEST_NAME])
             return
         at_us, name = event.get("ts"), event.get("name", "")
         if not (_is_count(at_us, _LONGEST_US) and _is_count(tensor, _LATEST_US) and isinstance(name, str)):
@@ -130,6 +152,8 @@ class _Reader:
         self._last_ns = max(self._last_ns, at_us * 1000)
         if phase == "X" and name.isascii() and name.isdigit() and len(name) < 7:
             self._highest_rank = max(self._highest_rank, int(name))
+            if tensor in self._asked:
+                self._asked[tensor][1].add(int(name))
         elif phase == "B":
             self._stack.setdefault(tensor, []).append(name)
             self._begin(tensor, name, at_us * 1000)
@@ -138,6 +162,7 @@ class _Reader:
 
     def _begin(self, tensor: int, name: str, time_ns: int) -> None:
         if name.startswith("NEGOTIATE_"):
+            self._asked[tensor] = time_ns, set()
             self._handles[tensor] = self._handle + 1
             self._add(time_ns, TID, MarkKind.HOROVOD_ENQUEUE, self._handle)
             self._handle += 1
@@ -150,6 +175,8 @@ class _Reader:
             self._response.transfer_ns = time_ns
 
     def _end(self, tensor: int, name: str, time_ns: int, args: dict[str, Any]) -> None:
+        if name.startswith("NEGOTIATE_"):
+            self._asked.pop(tensor, None)
         response = self._response
         if response is None:
             return
@@ -191,3 +218,7 @@ def _size_bytes(args: dict[str, Any]) -> int:
     for dimension in re.findall(r"[0-9]{1,12}", shape):
         size *= int(dimension)
     return size if size < 1 << 44 else 0
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -6,6 +6,7 @@ no mark of a framework tells.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.job.procfs import parse_stat
 from netprof.probes.kernel.procfile import ProcFile
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
+from netprof.probes.process.quota import quota_of
 from netprof.probes.series import Quantity, SeriesRows
 from netprof.schema import COUNT, LEVEL, PROCESS_SERIES
 
@@ -26,7 +28,15 @@ _STOPPED = Quantity("stopped", "", LEVEL, "1 while the process is stopped, by a 
 _READ = Quantity("read", "bytes", COUNT, "what the process had fetched from disks")
 _WRITTEN = Quantity("written", "bytes", COUNT, "what the process wrote to files on disks")
 
+_THROTTLED = Quantity("throttled", "us", COUNT, "time for which the CPU quota of its cgroup kept it from running")
+_PERIODS = Quantity("quota_periods", "", COUNT, "periods of that quota in which its cgroup ran")
+_THROTTLED_PERIODS = Quantity("throttled_periods", "", COUNT, "those in which it was throttled")
+_ALL_ON_CPU = Quantity("threads_on_cpu", "us", COUNT, "time on a CPU, of all of the process's threads")
+_ALL_CPU_WAIT = Quantity("threads_cpu_wait", "us", COUNT, "time in which all those could run and waited for a CPU")
+
 _MOST_THREADS = 16  # of a process: those that train and those that communicate are few
+_MOST_OF_ALL = 256  # threads whose time is added up
+_ALL_EVERY_S = 1.0
 _CPU_SHARE = 1e-3  # of a core, that reading about all processes may take: many are read less often
 _IO = re.compile(rb"^(read_bytes|write_bytes): (\d+)$", re.MULTILINE)
 
@@ -44,7 +54,7 @@ class ProcessProbe(Probe):
         self._rows = rows
         self._watched: dict[int, _Process] = {}
         self._skipped: dict[str, SkippedProbe] = {}
-        self._next_s = 0.0
+        self._next_s = self._all_s = 0.0
         self._spacing_s = self.period_s
 
     @classmethod
@@ -70,10 +80,12 @@ class ProcessProbe(Probe):
         if final or time.monotonic() >= self._next_s:
             begin_s, begin_cpu_s = time.monotonic(), time.thread_time()
             for pid, process in self._watched.items():
-                for quantity, value in process.read():
+                for quantity, value in process.read(all_threads=final or begin_s >= self._all_s):
                     self._rows.see(time.monotonic_ns(), f"pid {pid}", quantity, value)
             self._spacing_s = max(self.period_s, (time.thread_time() - begin_cpu_s) / _CPU_SHARE)
             self._next_s = begin_s + self._spacing_s - self.period_s / 2
+            if begin_s >= self._all_s:
+                self._all_s = begin_s + max(_ALL_EVERY_S, self._spacing_s)
         return {"counters": self._rows.drain(final=final)}
 
     def describe(self) -> Description:
@@ -114,6 +126,9 @@ class _Process:
         self._seen_ns: dict[int, tuple[int, int]] = {}
         self.missing: list[str] = []
         self._io = self._optional("io")
+        self._quota = quota_of(target.pid)
+        self._all_ns: dict[str, tuple[int, int]] = {}
+        self._ran_all = [0, 0]
         self.add_thread(target.pid)
         if self._threads[target.pid] is None:
             self.missing.append("schedstat")
@@ -126,8 +141,8 @@ class _Process:
             except OSError:
                 self._threads[tid] = None
 
-    def read(self) -> Iterator[Sample]:
-        """Yield what is known as of now; nothing of a process that has ended."""
+    def read(self, all_threads: bool = False) -> Iterator[Sample]:
+        """Yield what is known as of now, of `all_threads` too; nothing of a process that has ended."""
         yield from self._parsed(self._stat, _state)
         ran = [found for tid, file in self._threads.items() if file and (found := self._ran_since(tid, file))]
         if ran:
@@ -136,10 +151,29 @@ class _Process:
                 yield quantity, self._run_ns[place] // 1000
         if self._io is not None:
             yield from self._parsed(self._io, _amounts)
+        if self._quota is not None:
+            yield from self._parsed(self._quota, _throttled)
+        if all_threads and (every := self._ran_in_all()):
+            yield from ((_ALL_ON_CPU, every[0] // 1000), (_ALL_CPU_WAIT, every[1] // 1000))
+
+    def _ran_in_all(self) -> tuple[int, int] | None:
+        """Return for how long all threads, those too that have ended, ran and waited since the first look, ns."""
+        try:
+            tids = sorted(each.name for each in (self._folder / "task").iterdir())[:_MOST_OF_ALL]
+        except OSError:
+            return None
+        for tid in tids:
+            with contextlib.suppress(OSError, ValueError):
+                ran, waited = map(int, (self._folder / "task" / tid / "schedstat").read_bytes().split()[:2])
+                before = self._all_ns.get(tid, (ran, waited))
+                self._ran_all[0] += max(0, ran - before[0])
+                self._ran_all[1] += max(0, waited - before[1])
+                self._all_ns[tid] = ran, waited
+        return self._ran_all[0], self._ran_all[1]
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._stat, self._io, *self._threads.values()):
+        for file in (self._stat, self._io, self._quota, *self._threads.values()):
             if file is not None:
                 file.close()
 
@@ -171,6 +205,17 @@ class _Process:
 
 def _state(text: bytes) -> list[Sample]:
     return [(_STOPPED, int(parse_stat(text).state in "Tt"))]
+
+
+def _throttled(text: bytes) -> list[Sample]:
+    """Return what cpu.stat says, of version 2 (microseconds) or 1 (nanoseconds)."""
+    found = {name: int(number) for name, number in (line.split() for line in text.splitlines())}
+    us = found.get(b"throttled_usec", found.get(b"throttled_time", 0) // 1000)
+    return [
+        (_THROTTLED, us),
+        (_PERIODS, found.get(b"nr_periods", 0)),
+        (_THROTTLED_PERIODS, found.get(b"nr_throttled", 0)),
+    ]
 
 
 def _amounts(text: bytes) -> list[Sample]:

@@ -33,13 +33,18 @@ pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="
 
 # With a fifth lost both ways TCP waits for seconds at a time: some seconds may hold one step, or the end of none.
 CASES = {name: case for name, case in EVERY_CASE.items() if name != "loss-20"}
-CORE = ("late-rank", "others-udp", "loss-10", "host", "unseen-way")
+CORE = ("late-rank", "others-udp", "loss-10", "host", "unseen-way", "pipeline", "sockets", "hung")
 """Cases that `make test` plays: one of each cause whose timing no golden recording can try."""
 SHORTER_S = 4.0  # is enough where nothing happens only now and then
 LONG = {"fifth-step-late", "link-stalls", "link-10mbit", "link-60mbit", "stopped", "stopped-a-while"}
 LONG |= {name for name in CASES if name.startswith("loss")}  # else one long wait to send again may be all of it
 WAITS_UNTOLD = {"sharded", "hybrid"}  # the job itself cannot tell when it waits
-MANY_CALLS = {"synced-norm"}  # the job's clock holds what a call does before it waits, which takes long on a busy CPU
+WITHOUT_STEPS = {"hung"}
+MANY_CALLS = {
+    "synced-norm",
+    "pipeline",
+    "pipeline-of-three",
+}  # the job's clock holds what a call does before it waits, which takes long on a busy CPU
 WHY = {
     "delay": "congestion window|latency",  # an all-reduce is smaller than what the link holds, and windows grow slowly
     "small-receive-buffers": "receive window|receiver .*window",
@@ -176,7 +181,7 @@ def test_digests_that_were_made_alone_say_the_same(played: Played, tmp_path: Pat
             assert who(one) == who(other)
 
 
-@cases(*CASES)
+@cases(*(name for name in CASES if name not in WITHOUT_STEPS))
 def test_the_causes_add_up_to_all_waiting(played: Played) -> None:
     found = waiting(played)
     exposed_s = found["exposed_s"]
@@ -187,7 +192,7 @@ def test_the_causes_add_up_to_all_waiting(played: Played) -> None:
     assert min(seconds, default=1) > 0
 
 
-@cases(*(name for name in CASES if name not in WAITS_UNTOLD and not name.startswith("stopped")))
+@cases(*(name for name in CASES if name not in WAITS_UNTOLD | WITHOUT_STEPS and not name.startswith("stopped")))
 def test_all_waiting_is_what_the_job_logged(played: Played) -> None:
     true, found = Steps(played).exposed_share(), waiting(played)["exposed_share_of_all_time"]
     if played.truth["case"] in MANY_CALLS:
@@ -317,6 +322,31 @@ def test_what_if_gives_the_report_back(played: Played) -> None:
     assert here["bandwidth_gbps"] == measured["line_rate_bps"] / 1e9
     assert measured["model_iteration_s"] == pytest.approx(measured["iteration_s"], rel=0.01)
     assert here["scaling_factor"] == pytest.approx(played.report["scaling_factor"], rel=0.01)
+
+
+@cases("hung")
+def test_a_job_that_hung_before_says_which_rank_is_where(played: Played) -> None:
+    hang = played.report["hang"]
+    assert hang["seconds"] > 3
+    assert [(each["rank"], each["waits"]) for each in sorted(hang["ranks"], key=lambda each: each["rank"])] == [
+        (0, True),
+        (1, False),
+    ]
+
+
+@cases("garbage-in-turn")
+def test_what_late_ranks_do_in_turn_is_told(played: Played) -> None:
+    (late,) = [cause for cause in waiting(played)["causes"] if cause["cause"] == "late_rank"]
+    assert late["doing"] == "garbage", account(played)
+
+
+@cases("sockets")
+def test_where_the_time_of_threads_goes_is_what_the_job_logged(played: Played) -> None:
+    steps = Steps(played)
+    share = steps["waited_ns"].sum() / (steps["end_ns"] - steps["begin_ns"]).sum()
+    for rank in played.report["thread_time"]:
+        assert sum(rank["parts_s"].values()) == pytest.approx(rank["seconds"])
+        assert rank["parts_s"]["unmarked_communication"] / rank["seconds"] == pytest.approx(share, abs=0.08)
 
 
 @cases("stopped")

@@ -128,3 +128,19 @@ def test_an_imported_trace_is_of_rank_0_from_the_beginning_and_says_where_it_is_
     cut = import_timeline(tmp_path / "t.json", tmp_path / "cut", force=False)
     assert any("cut off" in warning for warning in cut.warnings)
     assert cut == TraceReader(tmp_path / "cut").meta
+
+
+@pytest.mark.parametrize(("asked", "stalled"), [((0, 1), "rank 2"), ((2,), "ranks 0, 1"), ((0, 1, 2), "")])
+def test_a_negotiation_that_stays_open_names_who_has_not_asked(
+    asked: tuple[int, ...], stalled: str, tmp_path: Path
+) -> None:
+    events = [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "DistributedOptimizer/grad.1\x1b[1m"}}]
+    for first_us, ranks in ((0, (0, 1, 2)), (1_000_000, asked)):
+        events.append({"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": first_us, "pid": 1})
+        events += [{"ph": "X", "name": str(rank), "ts": first_us + rank, "dur": 0, "pid": 1} for rank in ranks]
+        if first_us == 0:
+            events.append({"ph": "E", "ts": 900, "pid": 1})
+    events.append({"ph": "i", "name": "CYCLE_START", "ts": 31_000_000, "pid": 0})
+    (tmp_path / "t.json").write_text(json.dumps(events))
+    found = read_timeline(tmp_path / "t.json").stalled
+    assert found == (f"tensor grad.1?[1m waits for {stalled} for 30.0 s" if stalled else "")

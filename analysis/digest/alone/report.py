@@ -29,7 +29,9 @@ from netprof.analysis.events.nccl import Operations
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding
 from netprof.analysis.findings.collectives import COLLECTIVES, CollectivesFinding, Counted, summarize_collectives
+from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.doing import NO_TIMES
+from netprof.analysis.findings.hang import HANG
 from netprof.analysis.findings.hosts import HOSTS
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.link_summary import LinkSummary
@@ -43,6 +45,7 @@ from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.stragglers_finding import StragglersFinding
 from netprof.analysis.findings.stragglers_parts import StragglersParts
+from netprof.analysis.findings.thread_time import THREAD_TIME
 from netprof.analysis.findings.transport_reason import ClockSums, Reason, are_small, reason_of
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING, doings_of, longest_waits, waited_iteration, waiting_finding
@@ -239,6 +242,9 @@ def report_apart(report: ApartReport, said: tuple[str, ...] = (), left_out: tupl
         SCALING: found.scaling,
         RECORDED: job.recorded,
         RECORDING: replace(recording_of(job, meta, hosts), dropped=found.iterations.dropped),
+        CPU_SHORTAGE: CpuShortages(()),
+        HANG: None,
+        THREAD_TIME: None,
         STALLED_AT_END: next((each.stalled for each in found.jobs if each.stalled is not None), None),
         DIGESTED: Digested(len(hosts), (), _not_told(report), left_out),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from rhythm import Rhythm, play
@@ -16,6 +18,9 @@ from netprof.schema import RECEIVE, TRANSMIT, MarkKind
 
 PLAYED = play(Rhythm(jitter=0.2, pause_ms=600.0))
 LINK = LinkKey(7, "eth0")
+ONE = PLAYED.bins.part(slice(0, 1))
+BACK = replace(ONE, payload_bytes=PLAYED.bins.payload_bytes.sum(keepdims=True) // 10)
+"""What goes the other way, all at once: no period is in it."""
 NO_MARKS, NO_COLLECTIVES = empty(Marks), empty(Collectives)
 
 
@@ -39,13 +44,13 @@ def launches(pid):
         (
             NO_MARKS,
             NO_COLLECTIVES,
-            {(LaneKey(LINK, 5), TRANSMIT): PLAYED.bins},
+            {(LaneKey(LINK, 5), TRANSMIT): PLAYED.bins, (LaneKey(LINK, 5), RECEIVE): BACK},
             "the period of the bytes that rank 1 sent",
         ),
         (
             NO_MARKS,
             NO_COLLECTIVES,
-            {(LaneKey(LINK, 6), RECEIVE): PLAYED.bins},
+            {(LaneKey(LINK, 6), RECEIVE): PLAYED.bins, (LaneKey(LINK, 6), TRANSMIT): BACK},
             "the period of the bytes that process 6 received",
         ),
     ],
@@ -65,3 +70,15 @@ def test_nothing_to_infer_from_says_so():
     assert outcome.summary is None
     assert outcome.failures == ("collectives of process 5: only 2 bursts between silences",)
     assert infer_iterations(NO_MARKS, NO_COLLECTIVES, Lanes({}), {}).failures == ()
+
+
+def test_what_goes_one_way_or_is_too_little_is_no_gradient():
+    download = infer_iterations(NO_MARKS, NO_COLLECTIVES, Lanes({(LaneKey(LINK, 5), RECEIVE): PLAYED.bins}), {})
+    assert download.summary is None
+    assert "they go one way, as no gradients do" in download.failures[0]
+    few = replace(PLAYED.bins, payload_bytes=np.minimum(PLAYED.bins.payload_bytes, 1))
+    keys = {(LaneKey(LINK, 5), way): few for way in (TRANSMIT, RECEIVE)}
+    heartbeats = infer_iterations(NO_MARKS, NO_COLLECTIVES, Lanes(keys), {})
+    assert heartbeats.summary is None
+    small = replace(collectives(5), bytes=np.full(len(PLAYED.bucket_begin_ns), 4))
+    assert infer_iterations(NO_MARKS, small, Lanes({}), {}).summary is None

@@ -113,6 +113,11 @@ def times(**more: float) -> Times:
         "STOPPED": 0,
         "STOLEN": 0,
         "WRITTEN": 0,
+        "COLLECTING": 0,
+        "THROTTLED": 0,
+        "IN_FILE": 0,
+        "IN_PIPE": 0,
+        "PROFILED": 0,
     }
     ns = np.zeros((4, len(Of), 2), np.float32)
     for of in Of:
@@ -125,7 +130,14 @@ def times(**more: float) -> Times:
     ("more", "expected"),
     [
         ({"REST": 60}, doing.DATA),
-        ({"REST": 60, "RUNNING": 55}, doing.DATA),
+        ({"REST": 60, "RUNNING": 55}, doing.COMPUTE_BETWEEN),
+        ({"REST": 60, "RUNNING": 20}, doing.DATA),
+        ({"REST": 60, "IN_FILE": 40}, doing.READING),
+        ({"REST": 60, "IN_PIPE": 40, "RUNNING": 10}, doing.LOADER),
+        ({"BACKWARD": 60, "RUNNING": 55, "COLLECTING": 50}, doing.GARBAGE),
+        ({"BACKWARD": 60, "RUNNING": 15, "CPU_WAIT": 40, "THROTTLED": 45}, doing.THROTTLED),
+        ({"FORWARD": 60, "RUNNING": 55, "PROFILED": 1}, doing.PROFILER),
+        ({"FORWARD": 60, "PROFILED": 1}, doing.COMPUTE),
         ({"REST": 60, "WRITTEN": 20}, doing.CHECKPOINT),
         ({"FORWARD": 30, "BACKWARD": 30, "RUNNING": 60}, doing.COMPUTE),
         ({"FORWARD": 60}, doing.COMPUTE),

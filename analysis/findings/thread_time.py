@@ -1,0 +1,181 @@
+"""Where the time of the threads that train goes, as the kernel sees it: all of it, and not only what marks explain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netprof.analysis.definitions import THREAD_TIME as DEFINITION
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.form import Grid, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.blocked import ThreadWaits
+from netprof.analysis.tables.intervals import NOTHING
+from netprof.schema import BlockedIn
+from netprof.units import percent
+
+MARKED, UNMARKED, COMPUTING = "marked_wait", "unmarked_communication", "computing"
+_WORDS: Mapping[BlockedIn, str] = {
+    BlockedIn.CPU: "waiting for a CPU",
+    BlockedIn.SOCKET: "in a socket",
+    BlockedIn.LOCK: "in a lock, or waiting for another thread",
+    BlockedIn.SLEEP: "asleep in a timer",
+    BlockedIn.FILE: "in a file",
+    BlockedIn.PIPE: "in a pipe of another process, as a data loader's worker",
+    BlockedIn.POLL: "in a poll of several descriptors",
+    BlockedIn.MEMORY: "waiting for memory",
+    BlockedIn.CHILD: "waiting for a child process",
+    BlockedIn.DEVICE: "in a device's driver",
+    BlockedIn.STOPPED: "stopped",
+    BlockedIn.OTHER: "blocked",
+}
+_ASLEEP = tuple(kind for kind in BlockedIn if kind not in (BlockedIn.CPU, BlockedIn.DEVICE, BlockedIn.MEMORY))
+"""What is neither computing, on a GPU perhaps, nor waiting for the means to."""
+_SHOWN = 0.005
+
+
+@dataclass(frozen=True)
+class RankTime:
+    """One process: `span_ns` of its time, and the parts of it by name, which add up to it.
+
+    `paced_ns` is the time asleep inside of its forward and backward passes, as marks tell them: a pass that sleeps
+    waits for what computes, as a GPU.
+    """
+
+    pid: int
+    rank: int | None
+    span_ns: int
+    parts_ns: Mapping[str, int]
+    paced_ns: int = 0
+
+    def __add__(self, other: RankTime) -> RankTime:
+        """Return both together."""
+        parts = {
+            name: self.parts_ns.get(name, 0) + other.parts_ns.get(name, 0)
+            for name in {**self.parts_ns, **other.parts_ns}
+        }
+        return RankTime(self.pid, self.rank, self.span_ns + other.span_ns, parts, self.paced_ns + other.paced_ns)
+
+    @property
+    def asleep_ns(self) -> int:
+        """For how long it did nothing that computes or communicates."""
+        return max(0, sum(self.parts_ns.get(_name(kind), 0) for kind in _ASLEEP) - self.paced_ns)
+
+
+@dataclass(frozen=True)
+class ThreadTime:
+    """Of all processes that train and were watched."""
+
+    ranks: tuple[RankTime, ...]
+
+    @property
+    def asleep(self) -> float:
+        """The share of their time in which they neither compute nor communicate, in the mean."""
+        return self._share(sum(each.asleep_ns for each in self.ranks))
+
+    @property
+    def mostly(self) -> str:
+        """Say in what they are asleep the most."""
+        names = {_name(kind): kind for kind in _ASLEEP}
+        sums = {name: sum(each.parts_ns.get(name, 0) for each in self.ranks) for name in names}
+        most = max(sums, key=lambda name: sums[name])
+        return _WORDS[names[most]]
+
+    def _share(self, ns: int) -> float:
+        return ns / max(sum(each.span_ns for each in self.ranks), 1)
+
+
+def _name(kind: BlockedIn) -> str:
+    return kind.name.lower()
+
+
+def words_of(kind: BlockedIn) -> str:
+    """Say what a thread does that is blocked so."""
+    return _WORDS[kind]
+
+
+def watched(evidence: Evidence) -> list[int]:
+    """Return the processes that train whose threads were watched; where no mark tells which train, all of those."""
+    pids = sorted(evidence.blocked)
+    return [pid for pid in pids if pid in evidence.workers] or pids
+
+
+def _conclude(analysis: Analysis) -> ThreadTime | None:
+    evidence = analysis.evidence
+    found = [_of_process(pid, evidence.blocked[pid], evidence) for pid in watched(evidence)]
+    return ThreadTime(tuple(each for each in found if each.span_ns)) if found else None
+
+
+def _of_process(pid: int, waits: ThreadWaits, evidence: Evidence) -> RankTime:
+    span = evidence.recording
+    phases = evidence.marked.phases.get(pid)
+    marked = span & phases.exposed if phases is not None else NOTHING
+    unmarked = (span & evidence.unmarked.get(pid, NOTHING)) - marked
+    parts = {MARKED: marked.total_ns, UNMARKED: unmarked.total_ns}
+    paced = 0
+    for kind, times in waits.items():
+        rest = (times & span) - marked - unmarked
+        parts[_name(kind)] = rest.total_ns
+        if phases is not None and pid not in evidence.found.stepped and kind in _ASLEEP:
+            paced += (rest & (phases.forward | phases.backward)).total_ns
+    parts[COMPUTING] = span.total_ns - sum(parts.values())
+    return RankTime(pid, evidence.ranks.get(pid), span.total_ns, parts, paced)
+
+
+def _merge(found: Sequence[ThreadTime | None], whole: Analysis) -> ThreadTime | None:
+    ranks: dict[int, RankTime] = {}
+    for each in (rank for part in found if part is not None for rank in part.ranks):
+        ranks[each.pid] = ranks[each.pid] + each if each.pid in ranks else each
+    return ThreadTime(tuple(ranks.values())) if ranks else None
+
+
+def _document(found: ThreadTime | None) -> dict[str, Any]:
+    if found is None:
+        return {"thread_time": None}
+    return {
+        "thread_time": [
+            {
+                "rank": each.rank,
+                "pid": each.pid,
+                "seconds": each.span_ns / 1e9,
+                "parts_s": {name: ns / 1e9 for name, ns in each.parts_ns.items()},
+            }
+            for each in found.ranks
+        ]
+    }
+
+
+def _parts(found: ThreadTime | None) -> Sequence[Part]:
+    if found is None:
+        return ()
+    titles = {MARKED: "marked wait", UNMARKED: "unmarked comm.", COMPUTING: "on a CPU"}
+    titles |= {_name(kind): _name(kind) for kind in BlockedIn}
+    sums = {name: sum(each.parts_ns.get(name, 0) for each in found.ranks) for name in titles}
+    span_ns = sum(each.span_ns for each in found.ranks)
+    shown = [COMPUTING, *(name for name in titles if name != COMPUTING and sums[name] >= _SHOWN * span_ns)]
+    rows = [
+        (
+            f"pid {each.pid}" if each.rank is None else str(each.rank),
+            *(percent(each.parts_ns.get(name, 0) / each.span_ns) for name in shown),
+        )
+        for each in sorted(found.ranks, key=lambda each: (each.rank is None, each.rank or 0))
+    ]
+    return [
+        Part(
+            "Threads",
+            "where the time of those that train goes",
+            [Grid(("rank", *(titles[name] for name in shown)), rows)],
+        )
+    ]
+
+
+THREAD_TIME = Section(
+    "thread time",
+    _conclude,
+    ("blocked", "marks", "wire"),
+    _document,
+    _parts,
+    merge=_merge,
+    definitions=lambda found: (DEFINITION,) if found else (),
+)

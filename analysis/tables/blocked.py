@@ -1,0 +1,97 @@
+"""What the threads that train were off their CPUs for, as the kernel's scheduler saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.tables.columns import Int64, column, int64_column
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
+from netprof.schema import BlockedIn
+
+ThreadWaits = Mapping[BlockedIn, Intervals]
+"""When a thread was off its CPU for what."""
+
+
+@dataclass(frozen=True, eq=False)
+class Blocked:
+    """By process and thread; without any, it is not known."""
+
+    threads: Mapping[int, Mapping[int, ThreadWaits]]
+
+    def __len__(self) -> int:
+        return len(self.threads)
+
+    def of_process(self, pid: int, trainers: Iterable[int] = ()) -> ThreadWaits:
+        """Return when a process was off its CPUs, by what for: while all of its threads that train were.
+
+        Those are `trainers`, or its main thread where none of them was watched. Where they wait for different things,
+        what keeps a thread from running comes first, another thread's doing last.
+        """
+        own = self.threads.get(pid, {})
+        watched = [own[tid] for tid in trainers if tid in own] or ([own[pid]] if pid in own else [])
+        if not watched:
+            return {}
+        together = reduce(and_, (union(list(each.values())) for each in watched))
+        found: dict[BlockedIn, Intervals] = {}
+        left = together
+        for kind in _FIRST:
+            times = left & union([each[kind] for each in watched if kind in each])
+            if len(times):
+                found[kind] = times
+                left = left - times
+        return found
+
+
+_FIRST = (
+    BlockedIn.STOPPED,
+    BlockedIn.CPU,
+    BlockedIn.MEMORY,
+    BlockedIn.SLEEP,
+    BlockedIn.FILE,
+    BlockedIn.PIPE,
+    BlockedIn.CHILD,
+    BlockedIn.DEVICE,
+    BlockedIn.SOCKET,
+    BlockedIn.POLL,
+    BlockedIn.OTHER,
+    BlockedIn.LOCK,
+)
+
+
+def read_blocked(table: Any) -> Blocked:
+    """Return the rows of table `blocked`, put together; kinds that are not known are OTHER."""
+    pid, tid, end_ns = (int64_column(table, name) for name in ("pid", "tid", "time_ns"))
+    kind = column(table, "kind").astype(np.int64)
+    kind = np.where(np.isin(kind, [int(each) for each in BlockedIn]), kind, int(BlockedIn.OTHER))
+    begin_ns = end_ns - np.maximum(int64_column(table, "period_ns"), 0)
+    found: dict[int, dict[int, dict[BlockedIn, Intervals]]] = {}
+    for rows in _groups(pid, tid, kind):
+        first = rows[0]
+        times = found.setdefault(int(pid[first]), {}).setdefault(int(tid[first]), {})
+        times[BlockedIn(int(kind[first]))] = merge(begin_ns[rows], end_ns[rows])
+    return Blocked(found)
+
+
+def _groups(*columns: Int64) -> list[Int64]:
+    """Return the rows that have the same values in all columns."""
+    order = np.lexsort(columns)
+    if not len(order):
+        return []
+    changes = np.zeros(len(order) - 1, bool)
+    for each in columns:
+        changes |= np.diff(each[order]) != 0
+    return np.split(order, np.flatnonzero(changes) + 1)
+
+
+def joined(times: Intervals, gap_ns: int) -> Intervals:
+    """Return intervals with those joined that lie no further apart than that."""
+    if len(times) == 0:
+        return NOTHING
+    apart = times.begin_ns[1:] - times.end_ns[:-1] > gap_ns
+    return Intervals(times.begin_ns[np.append(True, apart)], times.end_ns[np.append(apart, True)])

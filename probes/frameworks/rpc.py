@@ -1,0 +1,21 @@
+"""torch.distributed.rpc over TensorPipe: when a call, or an answer, is handed over.
+
+The caller waits for the answer in a lock: that is seen by the kernel (`probes/threads`), not by a function.
+"""
+
+from __future__ import annotations
+
+from netprof.probes.frameworks.table import Framework, Mark
+from netprof.schema import MarkKind
+
+RPC = Framework(
+    name="rpc",
+    library="libtorch_cpu*.so*",
+    family="torch",
+    marks=(
+        Mark(MarkKind.RPC_SENT, "_ZN5torch11distributed3rpc15TensorPipeAgent4sendE", newer=True),
+        Mark(
+            MarkKind.RPC_SENT, "_ZN5torch11distributed3rpc15TensorPipeAgent28sendCompletedResponseMessageE", newer=True
+        ),
+    ),
+)

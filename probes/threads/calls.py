@@ -1,0 +1,71 @@
+"""Which system call a thread is blocked in, as what it waits for."""
+
+from __future__ import annotations
+
+import platform
+import stat
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.schema import BlockedIn
+
+_X86: Mapping[BlockedIn, tuple[int, ...]] = {
+    # connect accept sendto recvfrom sendmsg recvmsg accept4 recvmmsg sendmmsg
+    BlockedIn.SOCKET: (42, 43, 44, 45, 46, 47, 288, 299, 307),
+    BlockedIn.LOCK: (202, 449),  # futex futex_waitv
+    BlockedIn.SLEEP: (34, 35, 230),  # pause nanosleep clock_nanosleep
+    # open fsync fdatasync sync openat pread64 pwrite64 getdents64 stat sync_file_range fallocate newfstatat
+    BlockedIn.FILE: (2, 4, 17, 18, 74, 75, 162, 217, 257, 262, 277, 285),
+    BlockedIn.POLL: (7, 23, 232, 270, 271, 281, 441),  # poll select epoll_wait pselect6 ppoll epoll_pwait epoll_pwait2
+    BlockedIn.CHILD: (61, 247),  # wait4 waitid
+    BlockedIn.DEVICE: (16,),  # ioctl
+}
+_ARM64: Mapping[BlockedIn, tuple[int, ...]] = {
+    BlockedIn.SOCKET: (202, 203, 206, 207, 211, 212, 242, 243, 269),
+    BlockedIn.LOCK: (98, 449),
+    BlockedIn.SLEEP: (101, 115),
+    BlockedIn.FILE: (47, 56, 61, 67, 68, 79, 81, 82, 83, 84),
+    BlockedIn.POLL: (22, 72, 73, 441),
+    BlockedIn.CHILD: (95, 260),
+    BlockedIn.DEVICE: (29,),
+}
+_BY_FILE = {
+    stat.S_IFSOCK: BlockedIn.SOCKET,
+    stat.S_IFIFO: BlockedIn.PIPE,
+    stat.S_IFREG: BlockedIn.FILE,
+    stat.S_IFDIR: BlockedIn.FILE,
+    stat.S_IFBLK: BlockedIn.FILE,
+    stat.S_IFCHR: BlockedIn.DEVICE,
+}
+_NO_FILE = (BlockedIn.LOCK, BlockedIn.SLEEP, BlockedIn.CHILD)
+"""What is known without a look at the first argument, which is no descriptor."""
+
+
+def kinds_of(
+    call: npt.NDArray[np.int32], file_type: npt.NDArray[np.uint16], runnable: npt.NDArray[np.uint16]
+) -> npt.NDArray[np.uint8]:
+    """Return the BlockedIn of each: by its system call (-1: none), and the type of the file that it is called on."""
+    kind = np.full(len(call), int(BlockedIn.OTHER), np.uint8)
+    for mode, found in _BY_FILE.items():
+        kind[file_type == mode] = found
+    for found, numbers in _calls().items():
+        rows = np.isin(call, numbers)
+        kind[rows if found in _NO_FILE else rows & (kind == BlockedIn.OTHER)] = found
+    kind[call < 0] = BlockedIn.MEMORY
+    kind[runnable == 1] = BlockedIn.CPU
+    kind[runnable == 2] = BlockedIn.STOPPED
+    return kind
+
+
+def type_by_name(name: str) -> int:
+    """Return the type of a file, as in st_mode, by what a link in /proc/PID/fd says: the file system is not asked."""
+    for begin, mode in (("socket:", stat.S_IFSOCK), ("pipe:", stat.S_IFIFO), ("/dev/", stat.S_IFCHR)):
+        if name.startswith(begin):
+            return mode
+    return stat.S_IFREG if name.startswith("/") else 0
+
+
+def _calls() -> Mapping[BlockedIn, tuple[int, ...]]:
+    return _ARM64 if platform.machine() == "aarch64" else _X86

@@ -1,0 +1,166 @@
+"""The thread probe: what the threads that train wait for, whether or not a mark tells.
+
+Time in which a trainer is neither on a CPU nor in a wait that a framework's mark shows is spent somewhere: in a socket,
+a lock, a timer, a file. The kernel's scheduler tells when, and the system call what for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from netprof.model import Losses, StartedProbe, Target
+from netprof.probes.job.procfs import parse_stat
+from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update
+from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
+from netprof.probes.threads.calls import kinds_of, type_by_name
+from netprof.schema import MarkKind
+
+RECORD = np.dtype(
+    [
+        ("since_ns", "<i8"),
+        ("until_ns", "<i8"),
+        ("pid", "<i4"),
+        ("tid", "<i4"),
+        ("call", "<i4"),
+        ("file_type", "<u2"),
+        ("runnable", "<u2"),
+    ]
+)
+"""The layout of `struct blocked` (threads.h)."""
+
+LEAST_NS = 200_000
+"""What is shorter is left out."""
+
+_MOST_THREADS = 8  # of a process: those that train are few
+_PART_NS = 500_000_000  # what goes on for longer is recorded in parts
+_TRAIN = (
+    MarkKind.DDP_FORWARD,
+    MarkKind.DDP_WAIT,
+    MarkKind.OPTIMIZER_STEP,
+    MarkKind.BACKWARD,
+    MarkKind.FORWARD,
+    MarkKind.WORK_WAIT,
+    MarkKind.POSTED_WAIT,
+    MarkKind.HOROVOD_WAIT,
+)
+
+
+class ThreadProbe(Probe):
+    """Records when the main threads of processes that train, and all their threads that do, are off their CPUs."""
+
+    name = "threads"
+    period_s = 0.4
+    notices = frozenset({"marks"})
+
+    def __init__(self) -> None:
+        self._object = BpfObject("threads", rodata={"least_ns": LEAST_NS})
+        self._ring = RingBuffer(self._object.map_fd("records"), self._object.max_entries("records"), RECORD.itemsize)
+        self._watched: dict[int, set[int]] = {}  # threads by process
+        self._told_ns: dict[int, int] = {}  # by thread: until when its present wait is in rows
+        try:
+            self._object.attach("switches")
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, shared: Shared) -> ThreadProbe:
+        """Load the program. Raises NotPermittedError or NetprofError."""
+        return cls()
+
+    def follow(self, targets: Sequence[Target]) -> None:
+        """Watch the main threads of the processes that have a framework."""
+        for target in targets:
+            if target.frameworks:
+                self._watch(target.pid, target.pid)
+
+    def notice(self, table: str, columns: Columns) -> None:
+        """Watch the threads whose marks are a trainer's; let go of processes that ended."""
+        kind, pid, tid = (np.asarray(columns[name], np.int64) for name in ("kind", "pid", "tid"))
+        for both in np.unique((pid << 32 | tid)[np.isin(kind, _TRAIN)]).tolist():
+            if both >> 32 in self._watched:
+                self._watch(both >> 32, both & 0xFFFFFFFF)
+        for ended in pid[kind == MarkKind.PROCESS_EXIT].tolist():
+            for thread in self._watched.pop(ended, set()):
+                map_delete(self._object.map_fd("threads"), _u32(thread))
+
+    def drain(self, *, final: bool = False) -> Tables:
+        """Return what was recorded since the last call, and of what still goes on a part."""
+        records = self._ring.drain().copy().view(RECORD).reshape(-1)
+        records = np.concatenate((records, self._going_on(_PART_NS if not final else 0)))
+        return {
+            "blocked": {
+                "time_ns": records["until_ns"],
+                "period_ns": records["until_ns"] - records["since_ns"],
+                "pid": records["pid"],
+                "tid": records["tid"],
+                "kind": kinds_of(records["call"], records["file_type"], records["runnable"]),
+            }
+        }
+
+    def describe(self) -> Description:
+        """Return how many threads are watched, and what was lost."""
+        count = sum(map(len, self._watched.values()))
+        detail = f"{count} threads that train, by the kernel's scheduler"
+        started = (StartedProbe(self.name, detail),) if count else ()
+        return Description(started, losses=Losses(lost_marks=self._object.counters("missed")["missed"]))
+
+    @property
+    def objects(self) -> Sequence[BpfObject]:
+        """The loaded BPF object."""
+        return (self._object,)
+
+    def close(self) -> None:
+        """Detach and unload. May be called twice."""
+        self._ring.close()
+        self._object.close()
+
+    def _watch(self, pid: int, tid: int) -> None:
+        watched = self._watched.setdefault(pid, set())
+        if tid in watched or len(watched) >= _MOST_THREADS:
+            return
+        watched.add(tid)
+        map_update(self._object.map_fd("threads"), _u32(tid), _state_now(pid, tid).tobytes())
+
+    def _going_on(self, least_ns: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """Return each thread's last wait, if it has gone on for so long since it began, or was told of.
+
+        The kernel hands over a wait when the thread's next one begins: one that is over may be told of twice.
+        """
+        now_ns, rows = time.monotonic_ns(), []
+        for key in map_keys(self._object.map_fd("threads"), 4):
+            value = map_lookup(self._object.map_fd("threads"), key, RECORD.itemsize)
+            if value is None:
+                continue
+            row = np.frombuffer(value, RECORD).copy()
+            tid, since_ns, until_ns = int(row["tid"][0]), int(row["since_ns"][0]), int(row["until_ns"][0]) or now_ns
+            begin_ns = max(since_ns, self._told_ns.get(tid, 0))
+            if since_ns and until_ns - begin_ns >= max(least_ns, LEAST_NS):
+                row["since_ns"], row["until_ns"] = begin_ns, until_ns
+                self._told_ns[tid] = until_ns
+                rows.append(row)
+        return np.concatenate(rows) if rows else np.zeros(0, RECORD)
+
+
+def _state_now(pid: int, tid: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """Return the thread as a value of the map: blocked since now in what /proc says, or not blocked."""
+    row = np.zeros(1, RECORD)
+    row["pid"], row["tid"], row["call"] = pid, tid, -1
+    folder = Path(f"/proc/{pid}/task/{tid}")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        if parse_stat((folder / "stat").read_bytes()).state not in ("S", "D"):
+            return row
+        words = (folder / "syscall").read_bytes().split()
+        row["call"] = int(words[0])
+        row["since_ns"] = time.monotonic_ns()
+        row["file_type"] = type_by_name(str((folder / "fd" / str(int(words[1], 16))).readlink()))
+    return row
+
+
+def _u32(number: int) -> bytes:
+    return number.to_bytes(4, "little")

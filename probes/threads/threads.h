@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+ *
+ * What user space and the program say to each other. probes/threads/records.py holds the same layout.
+ */
+#ifndef NETPROF_THREADS_H
+#define NETPROF_THREADS_H
+
+#if defined(__TARGET_ARCH_x86)
+#define CALL_POLL 7
+#define CALL_PPOLL 271
+#else
+#define CALL_POLL -2 /* arm64 has only ppoll */
+#define CALL_PPOLL 73
+#endif
+
+/* The last wait of a thread, handed over as a record when the next one begins. CLOCK_MONOTONIC; since 0: none yet,
+ * until 0: it still waits.
+ */
+struct blocked {
+	__u64 since_ns;
+	__u64 until_ns;
+	__u32 pid;
+	__u32 tid;
+	__s32 call;	 /* the system call that it is in, -1: none */
+	__u16 file_type; /* of its first argument, as in st_mode; 0: that is no descriptor */
+	__u16 runnable;	 /* 1: it waits for a CPU, 2: it is stopped */
+};
+
+#endif
