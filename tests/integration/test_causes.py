@@ -45,6 +45,7 @@ MANY_CALLS = {
     "synced-norm",
     "pipeline",
     "pipeline-of-three",
+    "sockets",
 }  # the job's clock holds what a call does before it waits, which takes long on a busy CPU
 WHY = {
     "delay": "congestion window|latency",  # an all-reduce is smaller than what the link holds, and windows grow slowly
