@@ -55,7 +55,7 @@ def replay(writer: Any, clock: Clock, *, until: float = 1.0, slice_ns: int = S /
         table = reader.table(name).combine_chunks()
         if table.num_rows:
             whole[name] = recent_rows(name, table.to_batches()[0])
-    meta = reader.meta
+    meta = today(reader.meta)
     assert meta.stopped_ns is not None
     low_ns, end_ns = meta.started_ns - 10 * S, meta.started_ns + round(until * (meta.stopped_ns - meta.started_ns))
     clock.now_ns = meta.started_ns
@@ -74,7 +74,7 @@ def replay(writer: Any, clock: Clock, *, until: float = 1.0, slice_ns: int = S /
 
 
 def meta_now(reader: TraceReader) -> Meta:
-    return replace(reader.meta, stopped_ns=None, stop_reason="")
+    return replace(today(reader.meta), stopped_ns=None, stop_reason="")
 
 
 def waited_ns(analysis: Analysis) -> int:
