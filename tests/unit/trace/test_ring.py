@@ -17,7 +17,7 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.waiting import WAITING
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.model import Meta
-from netprof.schema import SCHEMA_VERSION, tables, time_column
+from netprof.schema import SCHEMA_VERSION, recorded_columns, tables, time_column
 from netprof.session.live_follow import recent_rows
 from netprof.session.save import save
 from netprof.trace import TraceReader
@@ -54,7 +54,10 @@ def replay(writer: Any, clock: Clock, *, until: float = 1.0, slice_ns: int = S /
     for name in tables():
         table = reader.table(name).combine_chunks()
         if table.num_rows:
-            whole[name] = recent_rows(name, table.to_batches()[0])
+            whole[name] = dict(recent_rows(name, table.to_batches()[0]))
+            known = recorded_columns(name, reader.meta.schema_version).names
+            later = {key for key, column in whole[name].items() if key not in known and isinstance(column, np.ndarray)}
+            whole[name] |= {key: np.zeros_like(whole[name][key]) for key in later}  # a recorder writes no nulls
     meta = today(reader.meta)
     assert meta.stopped_ns is not None
     low_ns, end_ns = meta.started_ns - 10 * S, meta.started_ns + round(until * (meta.stopped_ns - meta.started_ns))
