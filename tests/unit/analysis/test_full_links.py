@@ -42,6 +42,7 @@ bursts = st.tuples(
 )
 
 
+@pytest.mark.slow  # looks at whole accounts
 @examples(100)
 @given(st.lists(bursts, max_size=8), st.sampled_from([0.25, 1.0, 4.0]))
 def test_the_share_that_is_named_is_one_that_the_tables_hold(found: list[tuple[int, ...]], other: float) -> None:
