@@ -17,7 +17,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 unexport PYTHONDONTWRITEBYTECODE  # compiling every test again takes seconds
 unexport PYTHONPATH  # all but `make check` must see the installed wheel, nothing else
 
-.PHONY: docs help install inplace check lint types contract test test-all golden demo fuzz mutate bench predictions horovod nccl clean groups prepare prepare-test prepare-horovod
+.PHONY: docs help install inplace check lint types contract test test-all golden demo release fuzz mutate bench predictions horovod nccl clean groups prepare prepare-test prepare-horovod
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench: .venv/.installed .venv/.torch  ## print the benchmark tables (tens of min
 
 predictions: .venv/.installed .venv/.torch  ## hold what-if's predictions against real jobs on changed links (50 minutes)
 	set -e; for script in examples/benchmarks/predict_then_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+release: .venv/.made  ## build sdist and wheel twice, compare and check them; dist/ is ready to be published
+	.ci/release $(BIN)/python
 
 fuzz: .venv/.torch inplace  ## hostile traces, captures and logs against every output: CASES=100000, from FIRST=0 on (hours)
 	PYTHONPATH=.:tests:examples $(BIN)/python tests/fuzz --cases $(or $(CASES),100000) --first $(or $(FIRST),0) --keep out/fuzz

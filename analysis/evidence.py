@@ -34,23 +34,27 @@ from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.links import Links
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.blocked import ThreadWaits, read_blocked
-from netprof.analysis.tables.columns import Float64, Int64, by_pid
+from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64, by_pid
 from netprof.analysis.tables.counters import CounterSamples, read_counters
+from netprof.analysis.tables.flow_lanes import FlowLanes, passed, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
-from netprof.analysis.tables.intervals import Intervals, interval, merge
+from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge, union
 from netprof.analysis.tables.link_history import LinkPast, known_as, read_link_history
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
+from netprof.analysis.tables.path_table import PathTable, read_paths
 from netprof.analysis.tables.process_counts import ProcessCounts, process_counts, stolen_until
 from netprof.analysis.tables.profiled import Profiles
+from netprof.analysis.tables.settings import Settings, read_settings
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
 from netprof.analysis.tables.transport import Resends, read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.paths import BusyClocks, Paths, find_paths, read_busy
 from netprof.analysis.wire.traffic import traffic
+from netprof.analysis.wire.unsent import main_flows
 from netprof.model import Host, Meta
-from netprof.schema import TRANSMIT, MarkKind
+from netprof.schema import TRANSMIT, MarkKind, Unsent
 
 if TYPE_CHECKING:
     from netprof.trace import TraceSource
@@ -105,7 +109,7 @@ class Evidence:
         """
 
         def fold(evidence: Evidence) -> WireFold:
-            folded = WireFold(evidence.flows, reader.meta.bin_ns, evidence.cells)
+            folded = WireFold(evidence.flows, reader.meta.bin_ns, evidence.cells, lanes=evidence.flow_lanes)
             folded.add_all(reader.batches("wire"))
             return folded
 
@@ -330,6 +334,21 @@ class Evidence:
         return read_flows(self.table("flows"), dict(self.ranks), self.workers, known_as(self.pasts))
 
     @cached_property
+    def path_table(self) -> PathTable:
+        """The devices below those of flows."""
+        return read_paths(self.table("flow_paths"), known_as(self.pasts))
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What is set of devices, routes and TCP."""
+        return read_settings(self.table("settings"))
+
+    @cached_property
+    def flow_lanes(self) -> FlowLanes:
+        """By which devices flows go, over time."""
+        return read_flow_lanes(self.flows, self.table("flow_devices"), self.path_table, known_as(self.pasts))
+
+    @cached_property
     def workers(self) -> frozenset[int]:
         """The processes that train: those with marks of a framework."""
         return frozenset(np.unique(self.marks.pid[self.marks.kind < MarkKind.PROCESS_FORK]).tolist())
@@ -362,7 +381,7 @@ class Evidence:
     @cached_property
     def sent_bytes(self) -> Mapping[int, Mapping[LinkKey, int]]:
         """What each process sent, by pid and device."""
-        found = self.fold.sent_bytes()
+        found = self.fold.moved_bytes(TRANSMIT)
         for lane, direction, bins in self.links.lanes:
             if lane.link in self.links.ports and direction == TRANSMIT:
                 own = bins.wire_bytes[self.piece.owns(bins.begin_ns)]
@@ -388,7 +407,7 @@ class Evidence:
     def members(self) -> Members:
         """What the other ranks did, collective by collective."""
         clocks = clock_bounds(self.hosts)
-        return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold), clocks)
+        return find_members(self.collectives, self.ranks, self.world_size, traffic(self.fold, self.paths.peer), clocks)
 
     @cached_property
     def exchanges(self) -> Exchanges:
@@ -414,7 +433,7 @@ class Evidence:
     @cached_property
     def paths(self) -> Paths:
         """The ways between processes that the folded flows go."""
-        return find_paths(self.fold.flows)
+        return find_paths(self.fold.flows, self.fold.peers())
 
     @cached_property
     def busy_clocks(self) -> BusyClocks:
@@ -476,13 +495,53 @@ class Evidence:
             unplaced=self.links.unplaced,
             stopped=self.stopped,
             apart_ns=clock_bounds(self.hosts).apart_ns,
+            unsent=self.unsent,
+            no_room=self._no_room,
+            down=self._down,
             unmarked=self.unmarked,
         )
+
+    @property
+    def _down(self) -> Mapping[int, Intervals]:
+        """When a device on the way of each flow, by row, was down."""
+        down = {link: past.down & self.recording for link, past in self.pasts.items()}
+        if not any(map(len, down.values())):
+            return {}
+        lanes, peers = self.fold.flow_lanes, self.paths.peer
+        ways = {row: [each.link for _, _, each in passed(lanes, peers, row)] for row in range(len(self.fold.flows))}
+        return {row: union([down.get(link, NOTHING) for link in links]) for row, links in ways.items()}
+
+    @cached_property
+    def unsent(self) -> Mapping[int, Intervals]:
+        """When the TCP of each process held bytes back that its main flows had to send, though there was room."""
+        found = self._unsent_flows(Unsent.WAITS)
+        return {pid: union([times for _, times in each]) for pid, each in found.items()}
+
+    @property
+    def _no_room(self) -> Mapping[int, Sequence[tuple[int, Intervals]]]:
+        """When they waited for room at which process, of those that are recorded."""
+        keys, of_flow = self.paths.keys, self.paths.of_flow
+        found: dict[int, list[tuple[int, Intervals]]] = {}
+        for pid, each in self._unsent_flows(Unsent.NO_ROOM).items():
+            for flow, times in each:
+                if (receiver := keys[int(of_flow[flow])].to_pid) != UNKNOWN:
+                    found.setdefault(pid, []).append((receiver, times))
+        return found
+
+    def _unsent_flows(self, what: Unsent) -> dict[int, list[tuple[int, Intervals]]]:
+        times = self.fold.unsent().times(what)
+        main = main_flows(self.fold.flows, self.fold.totals(TRANSMIT).wire_bytes)
+        return {pid: [(flow, times[flow]) for flow in flows if flow in times] for pid, flows in main.items()}
 
     @cached_property
     def recording(self) -> Intervals:
         """When was recorded; up to the last event where the recorder did not get to say when it stopped."""
         return interval(self.meta.started_ns, self._stopped_ns) & self.piece.time
+
+    @property
+    def recorded(self) -> Intervals:
+        """When was recorded, also outside of the piece."""
+        return interval(self.meta.started_ns, self._stopped_ns)
 
     @property
     def _stopped_ns(self) -> int:

@@ -11,9 +11,10 @@ from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, union
 from netprof.analysis.tables.link_history import LinkPast, RateOverTime
 from netprof.analysis.tables.nic_counters import read_nic
+from netprof.analysis.wire.confirmed import shares_below, unconfirmed
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
-from netprof.analysis.wire.ports import PortUse, port_lanes, port_uses
+from netprof.analysis.wire.ports import Counted, PortUse, port_lanes, port_uses
 from netprof.analysis.wire.served import MEASURING_ERROR, Served, sustained_bps
 from netprof.model import Meta
 from netprof.schema import RECEIVE, TRANSMIT
@@ -41,35 +42,58 @@ class Links:
     @cached_property
     def lanes(self) -> Lanes:
         """Bytes over time by process, link and direction."""
-        counted = read_nic(self._table("nic")) if self.ports else {}
-        of_ports = port_lanes(self.ports, counted, self._fold.bin_ns)
-        return self._fold.lanes().with_ports(of_ports, {link: use.period_ns for link, use in self.ports.items()})
+        of_ports = port_lanes(self.ports, self.counted if self.ports else {}, self._fold.bin_ns)
+        lanes = self._fold.lanes().with_ports(of_ports, {link: use.period_ns for link, use in self.ports.items()})
+        has_paths = any(lane.below for lane, _, _ in lanes)
+        return lanes.with_shares(shares_below(lanes, self.counted)) if has_paths else lanes
+
+    @cached_property
+    def counted(self) -> Counted:
+        """What each device counted itself: times, bytes sent, bytes received."""
+        return read_nic(self._table("nic"))
+
+    @cached_property
+    def unconfirmed(self) -> frozenset[tuple[LinkKey, int]]:
+        """The sides on which the device counted less than half of what is booked there: who carried it is unknown."""
+        return unconfirmed(self.lanes, self.counted)
 
     @cached_property
     def rates(self) -> Mapping[tuple[LinkKey, int], RateOverTime]:
         """The line rates that are known at any time and can be true, by link and direction."""
         kept_up = self.kept_up
         return {
-            (link, direction): past.rate.times(max(1.0, kept_up.get((link, direction), 0.0)))
-            for link, past in self._pasts.items()
-            for direction in (TRANSMIT, RECEIVE)
-            if past.rate.is_known and kept_up.get((link, direction), 0.0) <= MEASURING_ERROR
+            side: rate.times(max(1.0, kept_up.get(side, 0.0)))
+            for side, rate in self._rates.items()
+            if kept_up.get(side, 0.0) <= MEASURING_ERROR and side not in self.unconfirmed
         }
 
     @cached_property
     def kept_up(self) -> Mapping[tuple[LinkKey, int], float]:
         """What a link keeps up in a direction, as a share of the highest line rate that it ever had."""
         return {
-            (link, direction): sustained_bps(bins) / past.rate.most
-            for link, past in self._pasts.items()
-            for direction in (TRANSMIT, RECEIVE)
-            if past.rate.is_known and (bins := self.lanes.of_link(link, direction)) is not None
+            (link, direction): sustained_bps(bins) / rate.most
+            for (link, direction), rate in self._rates.items()
+            if (bins := self.lanes.of_link(link, direction)) is not None
         }
+
+    @cached_property
+    def _rates(self) -> Mapping[tuple[LinkKey, int], RateOverTime]:
+        """The line rates that are known at any time.
+
+        A flow's own device receives as fast as it sends where nothing else is known of it: it is one end of a link. Of
+        what is below, a shaper is one of a single direction.
+        """
+        found = {}
+        for link, past in self._pasts.items():
+            found[link, TRANSMIT] = past.rate
+            is_own = not self.lanes.above(link)
+            found[link, RECEIVE] = past.rate if is_own and not past.receive_rate.is_known else past.receive_rate
+        return {side: rate for side, rate in found.items() if rate.is_known}
 
     @cached_property
     def sides(self) -> list[LinkSide]:
         """What each direction of each link served over time, where its line rate is known."""
-        return link_sides(self.lanes, self.rates, read_nic(self._table("nic")), self._recording)
+        return link_sides(self.lanes, self.rates, self.counted, self._recording)
 
     def served(self, link: LinkKey, direction: int) -> Served | None:
         """Return what a side of a link served over time; None where its line rate is unknown."""

@@ -166,7 +166,8 @@ class Pieces:
             return self._index.table(name, since_ns, until_ns) if time_column(name) else self._reader.table(name)
 
         def fold(evidence: Evidence) -> WireFold:
-            folded = WireFold(evidence.flows, evidence.meta.bin_ns, evidence.cells, piece=piece)
+            lanes = evidence.flow_lanes
+            folded = WireFold(evidence.flows, evidence.meta.bin_ns, evidence.cells, piece=piece, lanes=lanes)
             folded.add_all(self._index.between("wire", since_ns, until_ns))
             return folded
 

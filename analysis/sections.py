@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.audit import AUDIT
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collective_sizes import COLLECTIVE_SIZES
@@ -24,6 +25,7 @@ from netprof.analysis.findings.horovod import HOROVOD
 from netprof.analysis.findings.hosts import HOSTS
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.losses import LOSSES
 from netprof.analysis.findings.nccl import NCCL
 from netprof.analysis.findings.nccl_network import NCCL_NETWORK
 from netprof.analysis.findings.paths import PATHS
@@ -35,8 +37,11 @@ from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.seen_flows import SEEN_FLOWS
+from netprof.analysis.findings.shapes import SHAPES
+from netprof.analysis.findings.stacks import STACKS
 from netprof.analysis.findings.stall import STALL, STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.stuck import STUCK
 from netprof.analysis.findings.thread_time import THREAD_TIME
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
@@ -58,12 +63,15 @@ SECTIONS: tuple[Section[Any], ...] = (
     WAITING,
     BOUNDS,
     STRAGGLERS,
+    STACKS,
     HOSTS,
     RANKS,
     THREAD_TIME,
     CPU_SHORTAGE,
+    SHAPES,
     PROCESSES,
     LINKS,
+    AUDIT,
     COLLECTIVES,
     COLLECTIVE_SIZES,
     SCALING,
@@ -73,6 +81,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     NCCL_NETWORK,
     COMMUNICATORS,
     FLOWS,
+    LOSSES,
     CONNECTS,
     QUEUE_PAIRS,
     PATHS,
@@ -88,6 +97,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     RECORDED,
     STALL,
     STALLED_AT_END,
+    STUCK,
 )
 
 

@@ -34,6 +34,7 @@ from causes_cases import CASES, Setting
 from causes_disturb import LATE_FILE, begin, disturb, prepare_links
 from cpus_away import CpusAway
 from lab import NETNS_DIR, Host, Lab, LabError
+from lab_paths import PathHost, PathLab
 from program import NETPROF
 
 TRAIN = Path(__file__).parent / "causes_train.py"
@@ -84,7 +85,10 @@ def _play(setting: Setting, folder: Path) -> dict[str, Any]:
         with CpusAway() as away, recording(targets, setting, folder / "t.netprof") as recorder:
             away.begin()
             events = disturb(lab, setting, pids, folder, recorder)
-            report = json.loads(recorder.communicate()[0])
+            told = recorder.communicate()[0]
+            if recorder.returncode:
+                raise CauseError(f"netprof attach ended with exit code {recorder.returncode}")
+            report = json.loads(told)
             cpus_away, samples = away.share(), away.samples()
         after = [_counters(lab[rank]) for rank in range(setting.ranks)]
     meta = json.loads((folder / "t.netprof" / "meta.json").read_text())
@@ -111,11 +115,21 @@ def _counters(host: Host) -> dict[str, int]:
 def _lab(setting: Setting) -> Lab:
     """Return the hosts: one a rank, and one more where others talk."""
     others = setting.others != "none"
+    if setting.network:
+        speeds = {"rate": setting.rate, "slow_rate": setting.slow_rate}
+        return PathLab(
+            setting.network, setting.ranks, **speeds, slow_ranks=setting.slow_ranks, sends_by=setting.sends_by
+        )
     return Lab(
         setting.ranks + others,
         rate=setting.rate,
         delay_ms=setting.delay_ms,
-        switch=setting.blocked_rank >= 0 or setting.slow_direction != "send",
+        offloads=setting.mtu == 1500,
+        switch=setting.blocked_rank >= 0
+        or setting.down_rank >= 0
+        or setting.mtu != 1500
+        or bool(setting.port_latency)
+        or setting.slow_direction != "send",
     )
 
 
@@ -130,6 +144,8 @@ def _start_job(lab: Lab, setting: Setting, log: Path) -> tuple[list[subprocess.P
     processes = []
     for rank in range(setting.ranks if setting.start == "each" else 1):
         environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | place
+        host = lab[rank]
+        environment |= host.environment if isinstance(host, PathHost) else {}
         if setting.start == "each":
             environment |= {"RANK": str(rank), "WORLD_SIZE": str(setting.ranks)}
         if setting.record and rank not in setting.record:

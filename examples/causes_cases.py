@@ -34,6 +34,13 @@ class Setting:
     slow_ranks: tuple[int, ...] = field(default=(), metadata={"help": "ranks with a slower link"})
     slow_rate: str = field(default="250mbit", metadata={"help": "of that link"})
     slow_direction: str = field(default="send", metadata={"help": "send, receive (in the switch) or both"})
+    network: str = field(default="", metadata={"help": "more than a device a host: see lab_paths.py; slow_rate counts"})
+    sends_by: str = field(default="slow", metadata={"help": "slow or fast: rank 0's device in network one-subnet"})
+    port_latency: str = field(default="", metadata={"help": "how long a queue the switch has to rank 0, at --rate"})
+    mtu: int = field(default=1500, metadata={"help": "of all devices"})
+    mtu_hole_s: float = field(default=0.0, metadata={"help": "so long after the start the switch takes 1500 at most"})
+    paced_mbit: float = field(default=0.0, metadata={"help": "the ranks' sockets are paced at (SO_MAX_PACING_RATE)"})
+    down_rank: int = field(default=-1, metadata={"help": "its link goes down as blocked_s and blocked_every_s say"})
     others: str = field(default="none", metadata={"help": "udp or tcp: traffic of another program on a rank's link"})
     others_rank: int = field(default=1, metadata={"help": "which rank's"})
     others_rate: float = field(default=700e6, metadata={"help": "of the UDP traffic in bit/s; TCP is greedy"})
@@ -67,6 +74,8 @@ class Case:
     rank: Callable[[Setting], tuple[int, ...]] = lambda setting: ()  # one of them: late_rank, host
     ranks: Callable[[Setting], tuple[int, ...]] = lambda setting: ()  # behind the link: link_full, other_traffic
     verdict_case: str = ""  # where it is not the cause
+    link: Callable[[Setting], str] = lambda setting: ""  # the device that is full
+    says: str = ""  # what the sentence or the advice has to hold: a regular expression
 
     def expected(self, setting: Setting) -> dict[str, Any]:
         """Return what a report on it should say."""
@@ -75,6 +84,8 @@ class Case:
             "cause": self.cause,
             "rank": list(self.rank(setting)),
             "ranks": list(self.ranks(setting)),
+            "link": self.link(setting),
+            "says": self.says,
         }
 
 
@@ -99,12 +110,17 @@ _LATE = Setting(gradient_mb=4.0, late_ranks=(1,), late_ms=120.0)
 _FAR = Setting(gradient_mb=4.0, delay_ms=2.0)
 _LOSSY = Setting(gradient_mb=0.3, loss_percent=20.0, least_rto_ms=20, seconds=12.0)
 _MOSTLY_COMPUTE = Setting(gradient_mb=0.2, layers=4, compute_ms=120.0, seconds=8.0)
+_TWO_NICS = Setting(gradient_mb=8.0, slow_rate="100mbit")
 _STOPPED = Setting(gradient_mb=2.0, compute_ms=60.0, stopped_rank=1)
 
 
 def _others(about: str, **changes: Any) -> Case:
     setting = replace(Setting(gradient_mb=6.0), **changes)
     return Case(about, "other_traffic", setting, ranks=lambda given: (given.others_rank,))
+
+
+def _full_below(about: str, setting: Setting, device: str) -> Case:
+    return Case(about, "link_full", setting, ranks=_all, link=lambda given: device)
 
 
 def _full(about: str, setting: Setting) -> Case:
@@ -174,9 +190,86 @@ CASES: Mapping[str, Case] = {
         "a rank is late in every third step", "late_rank", replace(_LATE, late_ms=300.0, late_every=3), _late
     ),
     "slow-leg-receive": Case(
-        "the switch sends slowly to one rank, which no host can see",
-        "transport",
+        "the switch sends slowly to one rank: a device below that rank's own is full",
+        "link_full",
         Setting(ranks=3, gradient_mb=6.0, slow_ranks=(2,), slow_direction="receive"),
+        ranks=_slow,
+        link=lambda setting: f"port{setting.slow_ranks[0]}",
+    ),
+    "two-nics-one-subnet": Case(
+        "two devices in one network: a route sends rank 0's bytes by the slow one, and they come in by the other",
+        "link_full",
+        replace(_TWO_NICS, network="one-subnet"),
+        ranks=lambda setting: (0,),
+        link=lambda setting: "e1",
+        says="ip route",
+    ),
+    "two-nics-other-way": Case(
+        "the same, but rank 0 sends by the fast one and its address is on the slow one",
+        "link_full",
+        replace(_TWO_NICS, network="one-subnet", sends_by="fast"),
+        ranks=lambda setting: (0,),
+        link=lambda setting: "p0e1",
+    ),
+    "slow-nic-used": Case(
+        "a device that is ten times as fast, in another network, is not used",
+        "link_full",
+        replace(_TWO_NICS, network="two-networks"),
+        ranks=_all,
+        link=lambda setting: "e1",
+        says="GLOO_SOCKET_IFNAME=e10",
+    ),
+    "pod-limit": Case(
+        "the host holds a rank's pod to a rate, by a token bucket and one behind a redirect",
+        "link_full",
+        Setting(network="pods", slow_ranks=(0,), slow_rate="200mbit"),
+        ranks=_slow,
+        link=lambda setting: "ifb0|h0",
+        says="annotation",
+    ),
+    "node-uplink": Case(
+        "what leaves each pod's node passes an uplink that is slow",
+        "link_full",
+        Setting(network="uplink", slow_rate="200mbit", ranks=3, gradient_mb=6.0),
+        ranks=_all,
+        link=lambda setting: "up.",
+    ),
+    "vxlan": _full_below("a VXLAN over a device that is shaped", Setting(network="vxlan", rate="200mbit"), "e0"),
+    "tunnel": _full_below(
+        "a tunnel in user space over a device that is shaped", Setting(network="tunnel", rate="150mbit"), "e0"
+    ),
+    "macvlan": _full_below("a macvlan over a device of the host", Setting(network="macvlan", rate="300mbit"), "nic"),
+    "far-queue": Case(
+        "a long queue beyond all devices that can be seen",
+        "transport",
+        Setting(network="far-queue", slow_rate="60mbit", gradient_mb=2.0, rate="1gbit"),
+        says="queue",
+    ),
+    "incast": Case(
+        "three ranks send to one at once, whose switch port is full and drops",
+        "link_full",
+        Setting(ranks=4, gradient_mb=2.0, rate="300mbit", extra="gather", port_latency="1ms"),
+        ranks=lambda setting: (0,),
+        link=lambda setting: "port0",
+        says="port0.* dropped",
+    ),
+    "mtu-hole": Case(
+        "in mid-run the switch takes no packets any more that are larger than 1500 bytes",
+        "loss",
+        Setting(mtu=9000, mtu_hole_s=3.0, rate="500mbit", seconds=12.0),
+        says=r"\d+ bytes.*MTU",
+    ),
+    "paced": Case(
+        "the ranks' sockets are paced",
+        "transport",
+        Setting(rate="2gbit", paced_mbit=200.0, gradient_mb=6.0),
+        says="SO_MAX_PACING_RATE",
+    ),
+    "link-down": Case(
+        "a rank's link goes down twice",
+        "loss",
+        replace(_MOSTLY_COMPUTE, down_rank=1),
+        says="was down",
     ),
     "others-tcp": _others("another program sends as much as TCP lets it", others="tcp"),
     "others-tcp-receive": _others("another program receives", others="tcp", others_direction="receive"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -16,6 +19,7 @@ from lab_links import CONGESTION_CONTROL, lose
 
 Event = dict[str, Any]  # what happened to whom: "what", "rank", "begin_ns", "end_ns"
 
+_PIDFD_GETFD, _SO_MAX_PACING_RATE = 438, 47
 _BUSY = "print('busy', flush=True)\nwhile True: pass"
 LATE_FILE = "late"
 """While this is not in the folder of the logs, nobody is late: with Setting.after_s."""
@@ -34,10 +38,16 @@ def prepare_links(lab: Lab, setting: Setting) -> None:
             host.ip(*route, "rto_min", f"{setting.least_rto_ms}ms")
     if setting.others != "none":
         lab.shape_towards(setting.others_rank, setting.rate)
+    if setting.port_latency:
+        lab.shape_towards(0, setting.rate, setting.port_latency)
+    if setting.mtu != 1500:
+        for index, host in enumerate(lab):
+            host.ip("link", "set", host.device, "mtu", str(setting.mtu))
+            lab.set_port(index, "mtu", str(setting.mtu))
 
 
 def _slow_links(lab: Lab, setting: Setting) -> None:
-    for rank in setting.slow_ranks:
+    for rank in () if setting.network else setting.slow_ranks:
         if setting.slow_direction in ("send", "both"):
             lab[rank].shape(setting.slow_rate)
         if setting.slow_direction in ("receive", "both"):
@@ -61,6 +71,9 @@ def _begin(lab: Lab, setting: Setting, pids: dict[int, int]) -> None:
             lose(lab[rank].netns, lab[rank].device, setting.loss_percent)
     if setting.others != "none":
         _send_others_traffic(lab, setting)
+    if setting.paced_mbit:
+        for pid in pids.values():
+            pace(pid, round(setting.paced_mbit * 1e6 / 8))
     if setting.starved_rank >= 0:
         _starve(lab[setting.starved_rank], pids[setting.starved_rank], setting.starved_nice)
     if setting.stolen_rank >= 0:
@@ -114,8 +127,13 @@ def disturb(
         return [_begin_late(lab, setting, pids, logs)]
     if setting.stopped_rank >= 0:
         return [_stop(setting, pids[setting.stopped_rank], logs / f"rank{setting.stopped_rank}.csv")]
+    if setting.mtu_hole_s:
+        time.sleep(setting.mtu_hole_s)
+        for rank in range(setting.ranks):
+            lab.set_port(rank, "mtu", "1500")
+        return [{"what": "mtu", "rank": -1, "begin_ns": time.monotonic_ns(), "end_ns": None}]
     events = []
-    while setting.blocked_rank >= 0 and recorder.poll() is None:
+    while max(setting.blocked_rank, setting.down_rank) >= 0 and recorder.poll() is None:
         time.sleep(setting.blocked_every_s - setting.blocked_s)
         events.append(_block(lab, setting))
     return events
@@ -148,7 +166,27 @@ def _stop(setting: Setting, pid: int, log: Path) -> Event:
 
 def _block(lab: Lab, setting: Setting) -> Event:
     begin_ns = time.monotonic_ns()
+    if setting.down_rank >= 0:
+        lab.set_port(setting.down_rank, "down")
+        time.sleep(setting.blocked_s)
+        lab.set_port(setting.down_rank, "up")
+        return {"what": "down", "rank": setting.down_rank, "begin_ns": begin_ns, "end_ns": time.monotonic_ns()}
     lab.block(setting.blocked_rank, True)
     time.sleep(setting.blocked_s)
     lab.block(setting.blocked_rank, False)
     return {"what": "blocked", "rank": setting.blocked_rank, "begin_ns": begin_ns, "end_ns": time.monotonic_ns()}
+
+
+def pace(pid: int, bytes_per_s: int) -> None:
+    """Let a process's TCP connections send no faster (SO_MAX_PACING_RATE)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    process = os.pidfd_open(pid)
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        if not str(Path(entry.path).readlink()).startswith("socket:"):
+            continue
+        descriptor = libc.syscall(_PIDFD_GETFD, process, int(entry.name), 0)
+        if descriptor >= 0:
+            with socket.socket(fileno=descriptor) as held:
+                if held.family == socket.AF_INET and held.type == socket.SOCK_STREAM:
+                    held.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("Q", bytes_per_s))
+    os.close(process)

@@ -97,7 +97,16 @@ class Job:
         if self.args.metric:
             with self.watch.waiting():
                 dist.all_reduce(torch.ones(1))
+        if self.args.gather:
+            with self.watch.waiting():
+                self._gather()
         self._write(iteration, begin_ns)
+
+    def _gather(self) -> None:
+        """Send as much as the gradients to rank 0, all ranks at once."""
+        mine = torch.zeros(round(self.args.gradient_mb * 1e6 / 4))
+        every = [torch.zeros_like(mine) for _ in range(dist.get_world_size())] if self.rank == 0 else None
+        dist.gather(mine, every, dst=0)
 
     def _be_late(self, iteration: int) -> None:
         """Sleep or write if it is this rank's turn to be late, or have the forward pass compute for longer."""
@@ -221,6 +230,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--late-file", type=Path, help="nobody is late while there is no such file")
     parser.add_argument("--late-every", type=int, default=1, metavar="N", help="only in every Nth step")
     parser.add_argument("--metric", action="store_true", help="a blocking all-reduce of 4 bytes after every step")
+    parser.add_argument("--gather", action="store_true", help="rank 0 gathers as many bytes from each after every step")
     parser.add_argument("--background", action="store_true", help="a thread that holds a collective open")
     parser.add_argument("--heartbeats", action="store_true", help="a thread that sends a little all the time")
     return parser.parse_args()

@@ -1,9 +1,10 @@
 """A switch in user space that keeps every packet for a while, as a long way would: netem is not in every kernel.
 
-    python examples/far_switch.py MILLISECONDS DEVICE DEVICE...
+    python examples/far_switch.py MILLISECONDS [--rate=100mbit] DEVICE DEVICE...
 
 Run it in a network namespace that holds the devices (the other ends of the hosts' links); `forwarding` on stdout says
-that it works. Packets are passed on as large as they come, so that some Gbit/s go through. examples/lab.py uses it.
+that it works. Packets are passed on as large as they come, so that some Gbit/s go through. With a rate each port sends
+no faster, and what has to wait waits in a queue that no device shows. examples/lab.py uses it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _SOL_PACKET, _PACKET_IGNORE_OUTGOING, _PACKET_VNET_HDR = 263, 23, 15
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _VNET_HEADER_BYTES = 10  # in front of each packet: how it is to be segmented, and whether its checksum is missing
 _BUFFER_BYTES = 32 << 20
+_BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _BROADCAST = 1  # the bit of an address's first byte
 
 
@@ -37,15 +39,19 @@ def port(device: str) -> socket.socket:
 class Switch:
     """Passes packets on, each `delay_s` after it came, to the port where its receiver was last heard of."""
 
-    def __init__(self, ports: Sequence[socket.socket], delay_s: float) -> None:
-        self.ports, self.delay_s = ports, delay_s
+    def __init__(self, ports: Sequence[socket.socket], delay_s: float, bits_per_s: float = 0.0) -> None:
+        self.ports, self.delay_s, self.bits_per_s = ports, delay_s, bits_per_s
+        self.free_s: dict[socket.socket, float] = {}  # when a port has sent what it was given
         self.home: dict[bytes, socket.socket] = {}
         self.waiting: deque[tuple[float, socket.socket, bytes]] = deque()  # in the order in which they are due
+        self.sending: dict[socket.socket, deque[tuple[float, bytes]]] = {}  # by port, when each is sent
 
     def run(self) -> None:
         """Pass packets on for ever."""
         while True:
-            timeout = max(0.0, self.waiting[0][0] - time.monotonic()) if self.waiting else None
+            due = [each[0][0] for each in self.sending.values() if each]
+            due += [self.waiting[0][0]] if self.waiting else []
+            timeout = max(0.0, min(due) - time.monotonic()) if due else None
             for came_to in select.select(self.ports, [], [], timeout)[0]:
                 self.take(came_to)
             self.pass_on()
@@ -63,13 +69,21 @@ class Switch:
         """Send what is due."""
         now = time.monotonic()
         while self.waiting and self.waiting[0][0] <= now:
-            _, came_to, packet = self.waiting.popleft()
+            due, came_to, packet = self.waiting.popleft()
             receiver, sender = (packet[_VNET_HEADER_BYTES + at :][:6] for at in (0, 6))
             self.home[sender] = came_to
             known = None if receiver[0] & _BROADCAST else self.home.get(receiver)
+            if known and self.bits_per_s:
+                begin = max(due, self.free_s.get(known, 0.0))
+                self.free_s[known] = end = begin + len(packet) * 8 / self.bits_per_s
+                self.sending.setdefault(known, deque()).append((end, packet))
+                continue
             for target in [known] if known else self.ports:
                 if target is not came_to:
                     send(target, packet)
+        for target, packets in self.sending.items():
+            while packets and packets[0][0] <= now:
+                send(target, packets.popleft()[1])
 
 
 def send(target: socket.socket, packet: bytes) -> None:
@@ -82,7 +96,10 @@ def send(target: socket.socket, packet: bytes) -> None:
 
 def main() -> None:
     """Open the ports and pass packets on."""
-    switch = Switch([port(device) for device in sys.argv[2:]], float(sys.argv[1]) / 1e3)
+    rates = [argument.removeprefix("--rate=") for argument in sys.argv[2:] if argument.startswith("--rate=")]
+    devices = [argument for argument in sys.argv[2:] if not argument.startswith("--")]
+    bits_per_s = float(rates[0][:-4]) * _BITS[rates[0][-4:]] if rates else 0.0
+    switch = Switch([port(device) for device in devices], float(sys.argv[1]) / 1e3, bits_per_s)
     print("forwarding", flush=True)
     switch.run()
 

@@ -168,6 +168,10 @@ class Lab:
         state = "disabled" if blocked else "forwarding"
         run("bridge", "-netns", self.switch_netns, "link", "set", "dev", f"port{index}", "state", state)
 
+    def set_port(self, index: int, *what: str) -> None:
+        """Change the switch's port to a host, as `ip link set` does. Raises LabError."""
+        run("ip", "-netns", self.switch_netns, "link", "set", "dev", f"port{index}", *what)
+
     def mirror(self, index: int) -> str:
         """Return a device of the switch on which a copy of all packets from and to a host comes in. Raises LabError."""
         ends = [f"mirror{index}", f"monitor{index}"]
@@ -218,8 +222,9 @@ class Lab:
         if self.delay_ms:
             self._start_far_switch(netns, [f"port{index}" for index in range(len(members))])
 
-    def _start_far_switch(self, netns: str, ports: Sequence[str]) -> None:
+    def _start_far_switch(self, netns: str, ports: Sequence[str], rate: str = "") -> None:
         command = ["nsenter", f"--net={NETNS_DIR / netns}", "--", sys.executable, str(_FAR_SWITCH), str(self.delay_ms)]
+        command += [f"--rate={rate}"] if rate else []
         switch = subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True)
         self.hosts[0].processes.append(switch)
         if switch.stdout is None or not switch.stdout.readline():
@@ -267,7 +272,7 @@ def _remove_namespace(netns: str) -> None:
         except ProcessLookupError:
             continue
     # Deleting the name is not enough while a dying process still holds the namespace: its devices go first.
-    for device in ("br0", "eth0", *(f"port{index}" for index in range(64))):
+    for device in ("br0", "eth0", "e0", "e1", "e10", *(f"port{index}" for index in range(64))):
         done = subprocess.run(["ip", "-netns", netns, "link", "delete", device], capture_output=True)
         if done.returncode and device.startswith("port"):
             break

@@ -23,7 +23,7 @@ from netprof.trace import TraceReader, TraceWriter
 
 _TIMES = ("time_ns", "bin_start_ns", "first_ns", "last_ns", "since_ns", "adopted_ns", "stream_position_ns")
 _CLOCKS = ("rtt_us", "busy_us", "rwnd_limited_us", "sndbuf_limited_us")
-_LASTING = ("flows", "link_changes")
+_LASTING = ("flows", "flow_devices", "flow_paths", "link_changes")
 """Tables whose rows say what holds from then on."""
 
 
@@ -88,7 +88,7 @@ def _changed(
         own = column(batch, "rank").tolist()
         found["rank"] = np.array([ranks.get(rank, UNKNOWN_RANK) for rank in own], np.int32)
     if table == "link_changes":
-        found["line_rate_bps"] = column(batch, "line_rate_bps") / pace
+        found |= {name: column(batch, name) / pace for name in ("line_rate_bps", "receive_rate_bps")}
     if table == "counters":
         value, of_time = column(batch, "value"), np.isin(column(batch, "series"), list(series))
         found["value"] = np.where(of_time, moved(value), value)

@@ -13,11 +13,13 @@ from netprof.schema import (
     Backend,
     CollectiveKind,
     GpuMetric,
+    HopKind,
     LinkState,
     MarkKind,
     NcclNetwork,
     NcclRankState,
     Profiled,
+    Unsent,
 )
 
 LONGEST_TEXT_BYTES = 1 << 16
@@ -79,7 +81,13 @@ _DOMAINS = {
     "flow_id": Domain(0, (1 << 31) - 1),  # a capture beside a trace numbers its own above
     "flows.family": _one_of(4, 6),
     "wire.direction": _YES_OR_NO,
+    "wire.unsent": _one_of(*Unsent),
     "outside.direction": _YES_OR_NO,
+    "flow_devices.direction": _YES_OR_NO,
+    "drops.direction": _YES_OR_NO,
+    "flow_paths.direction": _YES_OR_NO,
+    "flow_paths.hop_direction": _YES_OR_NO,
+    "flow_paths.kind": _one_of(*HopKind),
     "wire.payload_bytes": _BYTES_IN_A_BIN,
     "wire.wire_bytes": _BYTES_IN_A_BIN,
     "wire.retransmitted_bytes": _BYTES_IN_A_BIN,
@@ -94,6 +102,7 @@ _DOMAINS = {
     "nic.rx_bytes": _COUNTER,
     "link_changes.state": _one_of(*LinkState),
     "link_changes.line_rate_bps": Domain(_RATE.low, _RATE.high, or_zero=True),
+    "link_changes.receive_rate_bps": Domain(_RATE.low, _RATE.high, or_zero=True),
     "nccl_posted.direction": _YES_OR_NO,
     "nccl_posted.network": _one_of(*NcclNetwork),
     "nccl_posted.posted_bytes": Domain(0, 1 << 56),

@@ -259,6 +259,7 @@ class Meta:
     series: tuple[Series, ...] = ()
     probes_started: tuple[StartedProbe, ...] = ()
     probes_skipped: tuple[SkippedProbe, ...] = ()
+    only_devices: tuple[str, ...] = ()  # the devices whose flows were recorded, where a person named any
     warnings: tuple[str, ...] = ()
     stalled: str = ""  # what is waited for at the end, where the source says it itself
     losses: Losses = field(default_factory=Losses)

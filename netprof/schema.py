@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 _TCP_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us", "notsent_bytes", "ca_state", "dsacked")
 _SEND_BUFFER = ("send_buffer_bytes", "send_queued_bytes")
@@ -24,12 +24,19 @@ _ADOPTION = (
     "earlier_sent_packets",
     "earlier_received_packets",
 )
+_PACING = ("pacing_bytes_per_s", "pacing_limit_bytes_per_s", "min_rtt_us", "unacked_bytes")
 _STREAM = ("stream_position", "stream_position_ns")
 _MORE_OF_A_FLOW = ("local_queue_pair", "remote_queue_pair", "congestion_control")
 _CAME_WITH: dict[int, dict[str, tuple[str, ...]]] = {
     2: {"tcp": _TCP_CLOCKS},
     3: {"flows": _ADOPTION, "wire": _STREAM},
     4: {"flows": _MORE_OF_A_FLOW, "tcp": _SEND_BUFFER},
+    6: {
+        "wire": ("unsent",),
+        "tcp": _PACING,
+        "nic": ("qdisc_drops",),
+        "link_changes": ("receive_rate_bps", "receive_rate_source"),
+    },
 }
 """The columns that a version added, by table; they are the table's last ones, in the order of the versions."""
 
@@ -216,6 +223,29 @@ class LinkState(IntEnum):
     UP = 2
 
 
+class Unsent(IntEnum):
+    """Values of `wire.unsent`: whether a flow's end had bytes that it had not sent, and what for."""
+
+    NOTHING = 0
+    WAITS = 1  # the receiver has room: they wait for this end's TCP (congestion window, pacing) or its device
+    NO_ROOM = 2  # the receiver's window is full
+
+
+class HopKind(IntEnum):
+    """Values of `paths.kind`: what leads to a device on the path of a flow."""
+
+    FLOW = 0  # it is the flow's own
+    OTHER_END = 1  # of a veth pair
+    BELOW = 2  # a VLAN, macvlan or ipvlan is stacked on it
+    MEMBER = 3  # one of the members of a bond or team, which share the bytes
+    PORT = 4  # of a bridge
+    ROUTE = 5
+    REDIRECT = 6  # a filter sends packets through it (ifb)
+    TUNNEL = 7  # the packets of a tunnel leave by it
+    ASSUMED = 8  # nothing tells, but it is the only kind of device that it can be: its counters decide
+    UNSEEN = 9  # no device: from here on netprof may not look, or cannot tell
+
+
 class NcclNetwork(IntEnum):
     """Values of `nccl_posted.network`: which of NCCL's networks carries it."""
 
@@ -344,7 +374,15 @@ def tables() -> dict[str, pa.Schema]:
             # the other end is the same byte. 0 where no byte of the bin is new, or some went by unseen.
             "stream_position": u32,
             "stream_position_ns": i64,
+            # Received: what this end had to send itself when the bin's last packet arrived, as an `Unsent`.
+            "unsent": u8,
         },
+        # By which device a flow is sent, and received, from `since_ns` on until its next row of that direction. What
+        # is sent until the first row is sent by `flows.device`; what is received until then, by an unknown one.
+        "flow_devices": {"flow_id": u32, "direction": u8, "since_ns": i64, "device": text},
+        # Packets of flows that this host dropped, and the kernel's own name of the reason (enum skb_drop_reason);
+        # `device` is where it was, if it was any device's. Where there are thousands, not all have a row.
+        "drops": {"flow_id": u32, "time_ns": i64, "direction": u8, "bytes": u32, "reason": text, "device": text},
         "marks": {"time_ns": i64, "pid": i32, "tid": i32, "kind": u8, "arg0": u64, "arg1": u64, "arg2": u64},
         "tcp": {
             "flow_id": u32,
@@ -362,6 +400,10 @@ def tables() -> dict[str, pa.Schema]:
             "dsacked": u32,  # of the retransmits, those that the receiver had already (DSACK)
             "send_buffer_bytes": u32,  # 0: unknown
             "send_queued_bytes": u32,  # of the send buffer in use: memory, which is more than payload
+            "pacing_bytes_per_s": u64,  # TCP sends no faster; 0: it does not pace
+            "pacing_limit_bytes_per_s": u64,  # what the program asked for (SO_MAX_PACING_RATE); 0: nothing
+            "min_rtt_us": u32,  # the least round trip of the last minutes (tcp_min_rtt_wlen); 0: unknown
+            "unacked_bytes": u32,  # sent, and not acknowledged
         },
         # TCP's own totals of a flow since it is counted, beside what was counted until the same instant: the difference
         # went by unseen, or was on its way then. About once a second while the flow moves, and when its socket ends.
@@ -395,7 +437,13 @@ def tables() -> dict[str, pa.Schema]:
         },
         # Of an RDMA port from when it was first looked at, whatever its driver's counters did; no drops and errors, and
         # packets stay what they were while they cannot be read.
-        "nic": {"device": text, "netns": u64, "time_ns": i64, **dict.fromkeys(NIC_COUNTERS, u64)},
+        "nic": {
+            "device": text,
+            "netns": u64,
+            "time_ns": i64,
+            **dict.fromkeys(NIC_COUNTERS, u64),
+            "qdisc_drops": u64,  # packets that its queueing disciplines dropped, as of a moment before
+        },
         # What a device is like from `since_ns` on, until its next row; the first is from when it was first looked at.
         "link_changes": {
             "device": text,  # as it was called then: what the other tables call it
@@ -407,7 +455,31 @@ def tables() -> dict[str, pa.Schema]:
             "line_rate_source": text,
             "qdisc": text,  # its queueing disciplines, from the root on
             "mtu_bytes": u32,
+            # What it receives at most, where that is known by itself (driver, policing); 0: unknown. What a shaper lets
+            # it send is no limit of what it receives.
+            "receive_rate_bps": pa.float64(),
+            "receive_rate_source": text,
         },
+        # Which devices what flows send from a device to an address, or receive from there, passes below it, from the
+        # flow's device (hop 0) on; of a direction all rows with the latest `since_ns` hold. Only where there are any.
+        "flow_paths": {
+            "netns": u64,
+            "device": text,
+            "direction": u8,
+            "remote_addr": text,
+            "since_ns": i64,
+            "hop": u8,
+            "kind": u8,
+            "hop_netns": u64,
+            "hop_device": text,
+            "hop_direction": u8,  # of the packets at that device
+            "header_bytes": u32,  # by so much packets are longer there than on the flow's device
+            "about": text,
+        },
+        # What is set that may matter to the job's bytes, from `time_ns` on until the next row of that name: addresses,
+        # kind and offloads of devices, the rate that fq holds each flow to (`flow_rate_bps`), routes (`route to
+        # ADDRESS`), and of a namespace (device "") TCP's settings.
+        "settings": {"netns": u64, "device": text, "name": text, "since_ns": i64, "value": text},
         "gpu": {
             "gpu": u16,  # NVML's index
             "pid": i32,  # 0: the GPU as a whole
@@ -449,6 +521,9 @@ def tables() -> dict[str, pa.Schema]:
         # What the threads that train were off their CPU for, from 0.2 ms on. What goes on for long comes in parts: a
         # row may begin before another one of its thread ended.
         "blocked": {"time_ns": i64, "period_ns": i64, "pid": i32, "tid": i32, "kind": u8},  # time_ns: its end
+        # What a process executed in the `period_ns` before `time_ns`, by its sampled Python stack: frames `function
+        # (file:line)`, the outermost first, `;` between them.
+        "stacks": {"time_ns": i64, "period_ns": i64, "pid": i32, "frames": text},
         # What a profile that the job wrote of itself (torch.profiler's) says of a process, on this clock.
         "profiled": {"pid": i32, "kind": u8, "first_ns": i64, "last_ns": i64},
     }

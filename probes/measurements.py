@@ -12,6 +12,7 @@ from netprof.probes.process.probe import ProcessProbe
 from netprof.probes.ras.probe import RasProbe
 from netprof.probes.rdma.probe import RdmaProbe
 from netprof.probes.sampled.probe import SampledFlowProbe
+from netprof.probes.stacks.probe import StacksProbe
 from netprof.probes.threads.probe import ThreadProbe
 
 PROBES: tuple[type[Probe], ...] = (
@@ -24,6 +25,7 @@ PROBES: tuple[type[Probe], ...] = (
     HostProbe,
     ProcessProbe,
     ThreadProbe,
+    StacksProbe,
     KinetoProbe,
     GpuProbe,
 )

@@ -35,9 +35,10 @@ class Shared:
     rank_of: Callable[[int], int]  # the rank of a process of the job, by pid
     bin_ns: int
     line_rate_bps: float | None = None  # as the person gave it
-    device: str | None = None  # the only one that the person wants to see flows of
+    devices: tuple[str, ...] = ()  # the only ones that the person wants to see flows of; none: all
     ras: bool = True  # whether NCCL's RAS may be asked
     kineto_iterations: int | None = None  # of which the job is asked for a profile, where the person wants one
+    stacks: bool = False  # whether the stacks of a rank that others wait for are wanted
     series_ids: Iterator[int] = field(default_factory=count)  # for rows of table `counters`
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from netprof.analysis.account.activity import Activity, activity
-from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, turns
+from netprof.analysis.account.bottlenecks import LinkSide, alternation, bottlenecks, turns
 from netprof.analysis.account.group_times import (
     NOBODY_HOLDS,
     GroupTimes,
@@ -16,6 +16,8 @@ from netprof.analysis.account.group_times import (
     lost_unseen,
     recoveries,
     silences,
+    while_down,
+    without_unsent,
 )
 from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.waiting import (
@@ -63,8 +65,9 @@ class Sources:
 
     `waits` is by process, `exposed` what of them lies in whole iterations, `around` in all of them that are in sight;
     `rtt_ns`, `resent` and `resends` are by the flow's row; `unplaced` is by process when bytes passed at a time that is
-    not known, `stopped` when it was seen stopped. The clocks of hosts may be `apart_ns` apart. `unmarked` is by process
-    when it waits for bytes that no mark tells of.
+    not known, `stopped` when it was seen stopped. The clocks of hosts may be `apart_ns` apart. `unsent` is by process
+    when its TCP held bytes back, `no_room` when for want of room at which process, and `down` by the flow's row when a
+    device on its way was down. `unmarked` is by process when it waits for bytes that no mark tells of.
     """
 
     waits: Mapping[int, Intervals]
@@ -82,6 +85,9 @@ class Sources:
     unplaced: Mapping[int, Intervals]
     stopped: Mapping[int, Intervals]
     apart_ns: float
+    unsent: Mapping[int, Intervals] = field(default_factory=dict)
+    no_room: Mapping[int, Sequence[tuple[int, Intervals]]] = field(default_factory=dict)
+    down: Mapping[int, Intervals] = field(default_factory=dict)
     unmarked: Mapping[int, Intervals] = field(default_factory=dict)
 
 
@@ -203,19 +209,24 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     sent = {pid: activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns for pid in pids}
     least_ns = least_silence_ns(int(sources.rtt_ns[flows].max(initial=0)), sources.apart_ns)
     resends = {flow: times for flow, times in sources.resends.times().items() if flow in flows}
-    held, unseen = lost_unseen(silences(sent, moved, least_ns), resends)
-    for flow, times in unseen.items():
+    quiet, without_link = while_down(
+        silences(sent, moved, least_ns), {flow: times for flow, times in sources.down.items() if flow in flows}
+    )
+    quiet, unseen = lost_unseen(quiet, resends)
+    held = without_unsent(quiet, sources.unsent, sources.no_room)
+    for flow, times in (*without_link.items(), *unseen.items()):
         loss[flow] = loss[flow] | times if flow in loss else times
     unplaced = union([sources.unplaced[pid] for pid in pids if pid in sources.unplaced])
     stopped = {pid: sources.stopped[pid] for pid in pids if pid in sources.stopped}
-    return GroupTimes(bottlenecks(sides, turn, waits), loss, held, unplaced, stopped)
+    found = bottlenecks(sides, turn, waits)
+    return GroupTimes(found, loss, held, unplaced, stopped, alternation(found, turn))
 
 
 def links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:
     """Return the links over which some processes move their bytes, but for those that carry hardly any."""
-    moved: dict[LinkKey, int] = {}
-    for lane, _, bins in lanes:
-        if lane.pid in pids:
-            moved[lane.link] = moved.get(lane.link, 0) + int(bins.wire_bytes.sum(dtype=np.int64))
+    moved = {
+        link: sum(int(use.bins.wire_bytes.sum(dtype=np.int64)) for use in lanes.uses_of(link) if use.lane.pid in pids)
+        for link in lanes.links
+    }
     most = max(moved.values(), default=0)
-    return {link for link, amount in moved.items() if amount >= MINOR_LINK * most}
+    return {link for link, amount in moved.items() if amount and amount >= MINOR_LINK * most}

@@ -12,15 +12,23 @@ from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge
+from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge, union
 from netprof.analysis.tables.link_history import RateOverTime
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.served import Served, full_time, rate_at, served, window_ns
 from netprof.schema import RECEIVE, TRANSMIT
 
 _LONGEST_NS = 2.0**62
+ONE_LINK = 0.7
+"""Share of the time in which any link is full that one of them has to be, to be what is waited for."""
 OTHERS_MATTER = 0.05
 """Share of what a device moved that has to be others' to be believed: it may count headers in its own way."""
+
+
+_OTHERS_AT_ALL = 0.01
+"""Share of all that a device moved that has to be others' for any of it to be."""
+_AROUND = 4
+"""So many samples before and after one have to leave others' bytes that it shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +47,16 @@ class LinkSide:
 
 @dataclass(frozen=True, eq=False)
 class Bottleneck:
-    """When one side of a link is what a communicator waits for, full of the job's bytes or of others'; `full`: ever."""
+    """When one side of a link is what a communicator waits for, full of the job's bytes or of others'.
+
+    `full` is when it is full at all, `own_full` of the job's bytes.
+    """
 
     side: LinkSide
     own: Intervals
     others: Intervals
     full: Intervals
+    own_full: Intervals = NOTHING
 
 
 def link_sides(
@@ -81,8 +93,20 @@ def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate: 
     moved_ns = np.rint(np.clip(needed_ns, -_LONGEST_NS, _LONGEST_NS)).astype(np.int64)
     job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
     busy = np.minimum(moved_ns, length) - job_ns
-    kept = busy > OTHERS_MATTER * moved_ns
+    kept = (busy > OTHERS_MATTER * moved_ns) & (_lasting(busy, length) >= busy // 2)
+    kept &= np.maximum(busy, -length).sum() > _OTHERS_AT_ALL * moved_ns.sum()
     return Served(time_ns[:-1][kept], time_ns[1:][kept], busy[kept])
+
+
+def _lasting(busy_ns: Int64, length_ns: Int64) -> Int64:
+    """Return what is left of others' bytes together with those of the samples around, which may lack them.
+
+    What a shaper lets through at once is counted before it is served, and a sample may be taken late.
+    """
+    through = np.concatenate(([0], np.cumsum(np.maximum(busy_ns, -length_ns))))
+    place = np.arange(len(busy_ns))
+    until = through[np.minimum(place + _AROUND + 1, len(busy_ns))]
+    return np.asarray(until - through[np.maximum(place - _AROUND, 0)])
 
 
 def turns(collectives: Collectives, members: Members, group: int) -> Intervals:
@@ -135,8 +159,28 @@ def bottlenecks(sides: Sequence[LinkSide], turn: Intervals, within: Intervals) -
         whole, won = found[number], first[number]
         left = _during(whole, whole.full - taken)
         taken = taken | whole.full
-        result.append(Bottleneck(whole.side, won.own | left.own, won.others | left.others, whole.full))
+        result.append(Bottleneck(whole.side, won.own | left.own, won.others | left.others, whole.full, whole.own_full))
     return tuple(result)
+
+
+def taking_turns(longest_ns: Int64, full: Intervals, turn: Intervals) -> Intervals:
+    """Return the turns of collectives in which links are full one after the other, rather than one of them.
+
+    `longest_ns` is for how long the one is that is full for longest in each turn, `full` when any is.
+    """
+    any_ns = covered_until(full, turn.end_ns) - covered_until(full, turn.begin_ns)
+    rows = longest_ns < ONE_LINK * any_ns
+    return merge(turn.begin_ns[rows], turn.end_ns[rows])
+
+
+def alternation(found: Sequence[Bottleneck], turn: Intervals) -> Intervals:
+    """Return the turns of a communicator's collectives in which its links take turns at being full."""
+    if not found or not len(turn):
+        return NOTHING
+    longest = np.stack(
+        [covered_until(each.full, turn.end_ns) - covered_until(each.full, turn.begin_ns) for each in found]
+    )
+    return taking_turns(longest.max(axis=0), union([each.full for each in found]), turn)
 
 
 def full_times(side: LinkSide, within: Intervals) -> Bottleneck:
@@ -144,8 +188,8 @@ def full_times(side: LinkSide, within: Intervals) -> Bottleneck:
     width = window_ns(side.line_rate_bps)
     own = full_time([side.own], width, within)
     full = full_time([side.own, side.others], width, within) if len(side.others.begin_ns) else own
-    return Bottleneck(side, own, full - own, full | own)
+    return Bottleneck(side, own, full - own, full | own, own)
 
 
 def _during(whole: Bottleneck, times: Intervals) -> Bottleneck:
-    return Bottleneck(whole.side, whole.own & times, whole.others & times, whole.full)
+    return Bottleneck(whole.side, whole.own & times, whole.others & times, whole.full, whole.own_full)

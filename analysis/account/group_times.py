@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -10,9 +10,10 @@ from typing import Protocol
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import Bottleneck
+from netprof.analysis.account.pieces import contains
 from netprof.analysis.events.members import UNTOLD_NS
 from netprof.analysis.tables.columns import Bool, Int64
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge, union
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,10 @@ class Times(Protocol):
         """When the link that holds everybody up is full, but not of the job's bytes."""
 
     @property
+    def alternating(self) -> Intervals:
+        """When links are full in turn, none of them for long: what is lost then is not lost behind a full link."""
+
+    @property
     def recovering(self) -> Intervals:
         """When a flow recovers from loss."""
 
@@ -77,6 +82,7 @@ class GroupTimes:
     held: Held
     unplaced: Intervals = NOTHING
     stopped: Mapping[int, Intervals] = field(default_factory=dict)
+    alternating: Intervals = NOTHING
 
     @cached_property
     def link_full(self) -> Intervals:
@@ -124,6 +130,24 @@ def silences(sent_ns: Mapping[int, Int64], moved: Intervals, least_ns: int) -> H
     return Held(Intervals(begin, end), holder).where(first.min(axis=0) <= end)
 
 
+def without_unsent(
+    held: Held, unsent: Mapping[int, Intervals], no_room: Mapping[int, Sequence[tuple[int, Intervals]]]
+) -> Held:
+    """Leave out silences in which the process that ends them had bytes to send: its TCP held them back.
+
+    `unsent` is by process when that was so. Where they waited for room at a receiver (`no_room`, with that process), it
+    is that one which stands still.
+    """
+    middle = (held.times.begin_ns + held.times.end_ns) // 2
+    kept, holder = np.ones(len(middle), bool), held.holder.copy()
+    for pid in np.unique(held.holder).tolist():
+        own = held.holder == pid
+        kept &= ~(own & contains(unsent.get(pid, NOTHING), middle))
+        for receiver, times in no_room.get(pid, ()):
+            holder[own & contains(times, middle)] = receiver
+    return Held(held.times, holder).where(kept)
+
+
 def _first_from(times: Int64, at_ns: Int64) -> Int64:
     return np.append(times, np.iinfo(np.int64).max)[np.searchsorted(times, at_ns, "left")]
 
@@ -160,5 +184,17 @@ def lost_unseen(held: Held, resending: Mapping[int, Intervals]) -> tuple[Held, d
         inside = _ends_in(held.times, times)
         if (inside & kept).any():
             found[flow] = held.where(inside & kept).times
+            kept &= ~inside
+    return held.where(kept), found
+
+
+def while_down(held: Held, down: Mapping[int, Intervals]) -> tuple[Held, dict[int, Intervals]]:
+    """Tell silences in which a device on a flow's way is down from those of a busy host."""
+    kept, found = np.ones(len(held.holder), bool), {}
+    for flow, times in down.items():
+        begin, end = held.times.begin_ns, held.times.end_ns
+        inside = (covered_until(times, end) - covered_until(times, begin)) > 0
+        if inside.any():
+            found[flow] = held.where(inside).times
             kept &= ~inside
     return held.where(kept), found

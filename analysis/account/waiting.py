@@ -211,9 +211,11 @@ def _by_wire(pid: int, part: Pieces, group: int, times: Times | None, all_seen: 
             found.append(_span(pid, left & when, HOST, member, group))
             left = left - when
         for cause, when in (
+            (LINK_FULL, times.link_full - times.alternating),
+            (OTHER_TRAFFIC, times.other_traffic - times.alternating),
+            (LOSS, times.recovering),
             (LINK_FULL, times.link_full),
             (OTHER_TRAFFIC, times.other_traffic),
-            (LOSS, times.recovering),
         ):
             explained = left & when
             left = left - explained

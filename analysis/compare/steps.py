@@ -172,7 +172,7 @@ def _sent_bytes(pid: int, own: _Spans, evidence: Evidence) -> dict[str, Float64]
 
 def _of_link(pid: int, own: _Spans, evidence: Evidence) -> dict[str, Float64]:
     """Return the line rate of the device that a process sends most over, and how much of it all its ranks use."""
-    sent = evidence.fold.sent_bytes().get(pid, {})
+    sent = evidence.fold.moved_bytes(TRANSMIT).get(pid, {})
     link = max(sent, key=lambda each: sent[each], default=None)
     bins = None if link is None else evidence.links.lanes.of_link(link, TRANSMIT)
     past = None if link is None else evidence.pasts.get(link)

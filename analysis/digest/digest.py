@@ -11,6 +11,7 @@ from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.digest.spans import Spans, SpanSet
 from netprof.analysis.digest.ways import Way, WayBusy
 from netprof.analysis.events.iterations import Dropped, IterationTimes
+from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.checks import Check
 from netprof.analysis.findings.collectives import Counted
 from netprof.analysis.findings.flow_properties import FlowProperties
@@ -19,7 +20,6 @@ from netprof.analysis.findings.ranks import RankSummary
 from netprof.analysis.findings.recorded import Recorded
 from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.findings.waiting_finding import RankWaiting, WorstIteration
-from netprof.analysis.findings.waiting_words import Blame
 from netprof.analysis.inference.sources import InferredSummary
 from netprof.analysis.tables.columns import Columns, Float64, Int64
 from netprof.model import Host, Meta

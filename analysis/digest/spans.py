@@ -13,7 +13,6 @@ from netprof.analysis.account.account import Sources, activities_of, links_of, o
 from netprof.analysis.account.activity import activity
 from netprof.analysis.account.bottlenecks import full_times
 from netprof.analysis.account.group_times import LEAST_SILENCE_NS, recoveries
-from netprof.analysis.digest.ways import flow_name
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Columns, Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey
@@ -46,6 +45,8 @@ class What(IntEnum):
     """It recovers from loss."""
     RESENDS = 10
     """TCP says that it sends again what is needed; touching intervals stay apart, for each is between two samples."""
+    UNSENT = 12
+    """Its TCP holds back what it has to send."""
     SURELY = 11
     """A process that is only seen to launch surely waits; `WAITS` is when it may."""
 
@@ -139,6 +140,7 @@ def _of_processes(sources: Sources) -> Iterator[tuple[SpanKey, Intervals]]:
         (What.ON_PORTS, on_ports(sources)),
         (What.UNPLACED, sources.unplaced),
         (What.STOPPED, sources.stopped),
+        (What.UNSENT, sources.unsent),
     ):
         yield from ((SpanKey(what, pid), times) for pid, times in found.items())
     for pid, found_activity in activities_of(sources).items():
@@ -166,7 +168,7 @@ def _of_flows(sources: Sources) -> dict[SpanKey, Intervals]:
 
 
 def _flow_key(what: What, row: int, flows: Flows) -> SpanKey:
-    return SpanKey(what, int(flows.pid[row]), flow=flow_name(row, flows))
+    return SpanKey(what, int(flows.pid[row]), flow=flows.name(row))
 
 
 def merge_spans(parts: Sequence[FoundSpans]) -> FoundSpans:

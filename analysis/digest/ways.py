@@ -10,7 +10,6 @@ import numpy as np
 
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Columns, Float64, Int64, concatenate
-from netprof.analysis.tables.flow_table import Flows
 from netprof.schema import TRANSMIT
 
 _MOST = 1024
@@ -63,7 +62,7 @@ def find_ways(evidence: Evidence, begin_ns: Int64, end_ns: Int64) -> FoundWays:
     """Return the ways of a recording, or of a piece of one, and how busy they were in some iterations."""
     flows, sent = evidence.fold.flows, evidence.fold.totals(TRANSMIT).wire_bytes
     rows = np.argsort(-sent, kind="stable")[:_MOST]
-    keys = {row: WayKey(int(flows.pid[row]), flow_name(row, flows)) for row in rows.tolist()}
+    keys = {row: WayKey(int(flows.pid[row]), flows.name(row)) for row in rows.tolist()}
     measured = rows[sent[rows] >= max(_MEASURED * sent.max(initial=0), 1)].tolist()
     busy = {keys[row]: evidence.busy_clocks.during([row], begin_ns, end_ns) for row in measured}
     return FoundWays(
@@ -71,11 +70,6 @@ def find_ways(evidence: Evidence, begin_ns: Int64, end_ns: Int64) -> FoundWays:
         {key: np.rint(each).astype(np.int64) for key, each in busy.items()},
         len(begin_ns),
     )
-
-
-def flow_name(row: int, flows: Flows) -> str:
-    """Return a flow's addresses and ports as one text."""
-    return f"{flows.local_addr[row]}:{flows.local_port[row]} → {flows.remote_addr[row]}:{flows.remote_port[row]}"
 
 
 def other_end(flow: str) -> str:

@@ -17,9 +17,9 @@ from netprof.analysis.account.causes import (
     Cause,
 )
 from netprof.analysis.findings.advice import Advice
+from netprof.analysis.findings.blame import ALONE, Blame
 from netprof.analysis.findings.doing import PAUSED, Doing
 from netprof.analysis.findings.waiting_finding import CauseShare
-from netprof.analysis.findings.waiting_words import ALONE, Blame
 from netprof.units import count, milliseconds, percent, rate
 
 _ALWAYS = 0.8

@@ -240,7 +240,7 @@ def _lowest_rate(ranks: Sequence[RankSummary], links: Sequence[LinkSummary]) -> 
     """Return the lowest line rate of the links that ranks send over; loopback limits nothing between hosts."""
     used = {rank.link for rank in ranks if rank.link is not None}
     used = {link for link in used if link.device != LOOPBACK} or used
-    rates = [link.line_rate_bps for link in links if (link.netns, link.device) in used]
+    rates = [link.path_rate_bps for link in links if (link.netns, link.device) in used]
     known = [rate for rate in rates if rate]
     return min(known) if known and len(known) == len(rates) else None
 

@@ -19,7 +19,7 @@ from netprof.analysis.tables.intervals import interval
 from netprof.schema import RECEIVE, TRANSMIT, BlockedIn, MarkKind
 from netprof.units import duration
 
-LEAST_NS = 2 * 10**9
+LEAST_NS = 1_500_000_000
 """What stands for less may go on in the next moment."""
 _STILL = 0.95
 """Share of the time in which a thread that stands is in one thing."""

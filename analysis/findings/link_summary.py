@@ -13,6 +13,7 @@ from netprof.analysis.account.idle import IdleTime
 from netprof.analysis.findings.nic import NicTotals
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.link_history import LinkPast
+from netprof.schema import HopKind
 
 _NAMED = 4
 
@@ -30,6 +31,24 @@ class SideTime:
 
 
 @dataclass(frozen=True)
+class HopSummary:
+    """A device on the path of what a flow's device sends or receives (`way`), and which way packets pass it.
+
+    `on_path` says that its counters confirm it. Without a device, `about` says why nothing is known beyond.
+    """
+
+    way: int
+    netns: int
+    device: str
+    direction: int
+    kind: HopKind
+    about: str
+    on_path: bool
+    line_rate_bps: float | None
+    line_rate_source: str
+
+
+@dataclass(frozen=True)
 class LinkSummary:
     """One device over the window: the time in iterations of its ranks, or the recording where none is known.
 
@@ -41,6 +60,9 @@ class LinkSummary:
     is empty where one host recorded the job. `period_ns` is above 0 for an RDMA port: so often its bytes are seen. One
     without counters of bytes does not tell them (`counts_bytes`), nor does one whose counters never moved
     (`stands_still`) although processes that use it communicate by a way that nothing shows (`goes_unseen`).
+
+    A device on the path below those of flows has those `above` it, and `about` says what leads to it; `hops` are what
+    is below a flow's own device, `path_rate` the lowest line rate that is known of it and of them.
     """
 
     netns: int
@@ -75,6 +97,11 @@ class LinkSummary:
     counts_bytes: bool = True
     stands_still: bool = False
     goes_unseen: bool = False
+    above: tuple[LinkKey, ...] = ()
+    about: str = ""
+    hops: tuple[HopSummary, ...] = ()
+    path_rate_bps: float | None = None
+    path_rate_source: str = "unknown"
 
     @property
     def key(self) -> LinkKey:
@@ -131,13 +158,19 @@ class LinkSummary:
 
     @property
     def dropped_packets(self) -> int:
-        """What the device itself says that it dropped, either way; 0 also where its counters are not known."""
-        return self.nic.tx_drops + self.nic.rx_drops if self.nic is not None else 0
+        """What the device and its queues say that they dropped, either way; 0 also where that is not known."""
+        return max(self.nic.tx_drops, self.nic.qdisc_drops) + self.nic.rx_drops if self.nic is not None else 0
+
+    @property
+    def limits_or_drops(self) -> bool:
+        """Whether any rate of it is known, or it dropped anything."""
+        return bool(self.dropped_packets) or self.utilization_tx is not None or self.utilization_rx is not None
 
     @property
     def name(self) -> str:
         """The device for a person, of which host where there are several."""
-        return (self.device or "(no device)") + (f" of {self.host}" if self.host else "")
+        below = f" below {self.above[0].device}" if self.above else ""
+        return (self.device or "(no device)") + below + (f" of {self.host}" if self.host else "")
 
     @property
     def label(self) -> str:
@@ -164,6 +197,9 @@ def in_one(parts: Sequence[LinkSummary]) -> LinkSummary:
         kept_up=max(part.kept_up for part in parts),
         stands_still=all(part.stands_still for part in parts),
         goes_unseen=any(part.goes_unseen for part in parts),
+        hops=parts[-1].hops,
+        path_rate_bps=longest.path_rate_bps,
+        path_rate_source=longest.path_rate_source,
     )
 
 

@@ -13,8 +13,9 @@ from netprof.analysis.account.causes import CAUSES
 from netprof.analysis.account.idle import idle_spans, idle_time
 from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION, Definition
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.hops import hops_below, lowest_rate
 from netprof.analysis.findings.link_changes import changes_in_words, history
-from netprof.analysis.findings.link_summary import LinkSummary, SideTime, as_told, in_one
+from netprof.analysis.findings.link_summary import HopSummary, LinkSummary, SideTime, as_told, in_one
 from netprof.analysis.findings.nic import NicTotals, nic_totals
 from netprof.analysis.findings.silent_ports import counts_bytes, goes_unseen, stands_still, users_of_port
 from netprof.analysis.form import Grid, Pairs, Part
@@ -23,6 +24,7 @@ from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.tables.link_history import LinkPast
 from netprof.analysis.wire.bins import Bins
+from netprof.analysis.wire.ports import is_port
 from netprof.analysis.wire.served import MEASURING_ERROR
 from netprof.model import LineRate
 from netprof.schema import RECEIVE, TRANSMIT
@@ -65,6 +67,8 @@ def short_names(links: Sequence[LinkSummary]) -> list[str]:
 
 
 def _short_name(link: LinkSummary, ranks: Sequence[tuple[int, ...]]) -> str:
+    if link.above:
+        return f"↳ {link.device}"
     if len(ranks) == 1:
         return link.name
     if link.ranks and ranks.count(link.ranks) == 1:
@@ -73,19 +77,22 @@ def _short_name(link: LinkSummary, ranks: Sequence[tuple[int, ...]]) -> str:
 
 
 def links_by_rank(evidence: Evidence) -> list[LinkKey]:
-    """Return every device that was watched or carried a byte of the job, those of the first ranks first."""
+    """Return every device of the job's flows, and those that carried bytes of them, those of the first ranks first."""
+    flows = evidence.fold.flows
+    own = {LinkKey(*each) for each in zip(flows.netns.tolist(), flows.device.tolist(), strict=True)}
 
     def order(key: LinkKey) -> tuple[bool, list[int]]:
         ranks = sorted(evidence.ranks[pid] for pid in evidence.links.lanes.pids_of(key) if pid in evidence.ranks)
         return not ranks, ranks
 
-    return sorted(dict.fromkeys([*evidence.pasts, *evidence.links.lanes.links]), key=order)
+    watched = [key for key in evidence.pasts if key in own or is_port(key)]
+    return sorted(dict.fromkeys([*watched, *evidence.links.lanes.links]), key=order)
 
 
 def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
     """Summarise every device that the recording watched or that carried a byte of the job."""
     evidence = analysis.evidence
-    nics = nic_totals(evidence.table("nic"), evidence.links.lanes, evidence.piece)
+    nics = nic_totals(evidence.table("nic"), evidence.links.lanes, evidence.piece, evidence.recorded)
     nics = {key: totals for key, totals in nics.items() if key not in evidence.links.ports}  # its bytes are from there
     found = tuple(_summarize(key, nics.get(key), evidence) for key in links_by_rank(evidence))
     return tuple(map(as_told, found)) if evidence.piece.is_all else found
@@ -98,6 +105,8 @@ def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkS
     window = times.window if times else evidence.recording
     past = evidence.pasts.get(key)
     line_rate = _longest(past, window) if past is not None else UNKNOWN_RATE
+    hops = hops_below(evidence, key)
+    path_rate = lowest_rate(line_rate, hops)
     known = past.rate.known if past is not None else NOTHING
     unknown = {way: evidence.links.unknown(key, way) & window for way in (TRANSMIT, RECEIVE)}
     tx, rx = (evidence.links.lanes.of_link(key, direction) for direction in (TRANSMIT, RECEIVE))
@@ -138,6 +147,11 @@ def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkS
         counts_bytes=counts_bytes(evidence, key),
         stands_still=still,
         goes_unseen=still and goes_unseen(evidence, pids),
+        above=evidence.links.lanes.above(key),
+        about=evidence.path_table.about(key),
+        hops=hops,
+        path_rate_bps=path_rate.bps,
+        path_rate_source=path_rate.source,
     )
 
 
@@ -204,10 +218,18 @@ def _link(link: LinkSummary) -> dict[str, Any]:
         **{name.replace("_ns", "_s"): getattr(link, name) / 1e9 for name in _UNKNOWN},
         **{f"{name}_total_s": time.total_ns / 1e9 for name, time in idle.items()},
         **{f"{name}_s": {cause.name: _seconds(time.of(cause)) for cause in CAUSES} for name, time in idle.items()},
+        **({"below": [each.device for each in link.above], "about": link.about} if link.above else {}),
+        "path": [_hop(hop) for hop in link.hops],
         "history": history(link.past, link.started_ns),
         "nic": _nic(link.nic),
         **(_NOT_TOLD if link.tells_nothing else {}),
     }
+
+
+def _hop(hop: HopSummary) -> dict[str, Any]:
+    ways = {"way": hop.way, "direction": hop.direction}
+    named = {name: "sent" if way == TRANSMIT else "received" for name, way in ways.items()}
+    return {**dataclasses.asdict(hop), **named, "kind": hop.kind.name.lower()}
 
 
 def _nic(nic: NicTotals | None) -> dict[str, Any] | None:
@@ -227,6 +249,10 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     shown = _main_links(links)
     left_out = len(links) - len(shown)
     about = f"; {left_out} with hardly any traffic left out" if left_out else ""
+    own = [link for link in shown if not link.above]
+    plain = [link for link in shown if link.above and not link.limits_or_drops]
+    shown = [link for link in shown if link not in plain]
+    about += f"; {len(plain)} below them that limit nothing and drop nothing" if plain else ""
     columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting", "dropped")
     names = dict(zip(map(id, links), short_names(links), strict=True))
     rows = [_usage(names[id(link)], link) for link in shown[:_MOST]]
@@ -236,8 +262,8 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
     rates = Pairs([("line rate from", source) for source in sources])
     headings = ("link", "unknown", "idle", *(cause.short for cause in CAUSES))
-    idle = Grid(headings, [_idle(names[id(link)], link) for link in shown[:_MOST]], total=len(shown))
-    if not any(link.unknown_ns for link in shown):
+    idle = Grid(headings, [_idle(names[id(link)], link) for link in own[:_MOST]], total=len(own))
+    if not any(link.unknown_ns for link in own):
         idle = idle.without({"unknown"})
     return [
         Part("Links", f"share of line rate; 'waiting': while a bucket is outstanding{about}", [usage, rates]),
@@ -256,7 +282,7 @@ def _usage(name: str, link: LinkSummary) -> tuple[str, ...]:
     return (
         name,
         ",".join(map(str, link.ranks)) or "?",
-        rate(link.line_rate_bps),
+        rate(link.line_rate_bps) if link.line_rate_bps or not link.path_rate_bps else f"≤ {rate(link.path_rate_bps)}",
         share(link.utilization_tx),
         share(link.utilization_rx),
         share(link.utilization_outstanding_tx),
@@ -288,15 +314,19 @@ def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
                 f"when bytes passed {link.name} is unknown for {duration(link.unknown_ns / 1e9)} in all: netprof was "
                 "held up for longer than the kernel keeps its bins apart. They are spread evenly there; it is not idle"
             )
-        if link.line_rate_bps is None and link.moved_bytes:
-            yield f"the line rate of {link.name} is unknown: no utilization; idle means bins without any packet"
+        if link.line_rate_bps is None and link.path_rate_bps is None and link.moved_bytes and not link.above:
+            unseen = next((hop.about for hop in link.hops if not hop.device), "")
+            yield (
+                f"the line rate of {link.name} is unknown: no utilization; idle means bins without any packet"
+                f"{f'. {unseen[0].upper()}{unseen[1:]}' if unseen else ''}"
+            )
         if link.kept_up > MEASURING_ERROR:
             yield (
                 f"{link.name} keeps up {share(link.kept_up)} of its line rate, so {rate(link.line_rate_bps)} "
                 f"({link.line_rate_source}) cannot be true and no utilization is shown: say what it is with --line-rate"
             )
         if link.nic is not None:
-            yield from _nic_notes(link.name, link.nic)
+            yield from _nic_notes(link.name, link.nic, is_below=bool(link.above))
         if link.period_ns and link.moved_bytes:
             yield from _port_notes(link)
 
@@ -322,14 +352,17 @@ def _port_notes(link: LinkSummary) -> Iterator[str]:
         yield f"{len(link.pids)} processes use {link.name}, and each is taken to move as much as the others"
 
 
-def _nic_notes(device: str, nic: NicTotals) -> Iterator[str]:
+def _nic_notes(device: str, nic: NicTotals, *, is_below: bool) -> Iterator[str]:
     """Say where the device itself counted what matters to the job: other traffic, drops, errors."""
-    counted, own = nic.tx_bytes + nic.rx_bytes, nic.job_tx_bytes + nic.job_rx_bytes
+    ways = [(nic.tx_bytes, nic.job_tx_bytes), (nic.rx_bytes, nic.job_rx_bytes)]
+    ways = [way for way in ways if way[1]] if is_below else ways  # an ifb counts all that it sends as received too
+    counted, own = (sum(each) for each in zip(*ways, strict=True)) if ways else (0, 0.0)
     if own and counted - own > OTHER_TRAFFIC * counted:
         yield f"{(counted - own) / counted:.0%} of the bytes that {device} counted are not the job's"
     dropped, errors = nic.tx_drops + nic.rx_drops, nic.tx_errors + nic.rx_errors
-    if dropped or errors:
-        yield f"{device} counted {dropped} dropped packets and {errors} errors"
+    if dropped or errors or nic.qdisc_drops:
+        queued = f", its queues {nic.qdisc_drops}" if nic.qdisc_drops else ""
+        yield f"{device} counted {dropped} dropped packets and {errors} errors{queued}"
 
 
 def _definitions(links: Sequence[LinkSummary]) -> Sequence[Definition]:
@@ -342,7 +375,7 @@ def _definitions(links: Sequence[LinkSummary]) -> Sequence[Definition]:
 LINKS = Section(
     "links",
     _conclude,
-    ("marks", "wire", "flows", "nic", "link_changes"),
+    ("marks", "wire", "flows", "nic", "link_changes", "flow_devices", "flow_paths"),
     _document,
     _parts,
     _notes,

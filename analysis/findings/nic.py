@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from netprof.analysis.account.pieces import contains
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import Int64, int64_column
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import Intervals, interval
+from netprof.analysis.tables.intervals import NOTHING, Intervals, interval
 from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import NIC_COUNTERS, RECEIVE, TRANSMIT
@@ -21,7 +22,8 @@ from netprof.schema import NIC_COUNTERS, RECEIVE, TRANSMIT
 class NicTotals:
     """Differences of a device's counters between its first and its last sample, for the whole device.
 
-    `job_tx_bytes` and `job_rx_bytes` are the wire bytes of the job's flows in the same time.
+    `job_tx_bytes` and `job_rx_bytes` are the wire bytes of the job's flows in the same time, `qdisc_drops` what the
+    device's queues dropped, which some drivers count among `tx_drops` too.
     """
 
     first_ns: int
@@ -37,6 +39,7 @@ class NicTotals:
     rx_errors: int
     job_tx_bytes: float
     job_rx_bytes: float
+    qdisc_drops: int = 0
 
     def __add__(self, later: NicTotals) -> NicTotals:
         """Return both together, the other being the later."""
@@ -47,17 +50,21 @@ class NicTotals:
 _SUMS = tuple(name for name in NicTotals.__dataclass_fields__ if name not in ("first_ns", "last_ns"))
 
 
-def nic_totals(table: Any, lanes: Lanes, piece: Piece = ALL) -> dict[LinkKey, NicTotals]:
+def nic_totals(
+    table: Any, lanes: Lanes, piece: Piece = ALL, recording: Intervals = NOTHING
+) -> dict[LinkKey, NicTotals]:
     """Return the totals of every sampled device; a counter reset between two samples counts from zero again.
 
     `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order. Of a `piece` of a recording,
-    from the last sample before it: what was counted between two samples is of the piece of the later one.
+    from the last sample before it: what was counted between two samples is of the piece of the later one. Samples from
+    outside of the `recording`, where the job's flows are not counted, are left out if there are two inside.
     """
     time_ns = int64_column(table, "time_ns")
-    counters = {name: int64_column(table, name) for name in NIC_COUNTERS}
+    counters = {name: int64_column(table, name) for name in (*NIC_COUNTERS, "qdisc_drops")}
     totals = {}
-    for key, rows in rows_by_device(table, time_ns).items():
-        rows, own = since_before(rows, time_ns, piece)
+    for key, found in rows_by_device(table, time_ns).items():
+        inside = found[contains(recording, time_ns[found])]
+        rows, own = since_before(inside if len(inside) > 1 else found, time_ns, piece)
         if own == 0:
             continue
         moved = {name: _increase(values[rows]) for name, values in counters.items()}
@@ -82,4 +89,4 @@ def _job_bytes(lanes: Lanes, link: LinkKey, direction: int, times: Intervals) ->
 
 def _increase(samples: npt.NDArray[np.int64]) -> int:
     steps = np.diff(samples)
-    return int(np.where(steps >= 0, steps, samples[1:]).sum())
+    return max(int(np.where(steps >= 0, steps, samples[1:]).sum()), 0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import UNKNOWN
 from netprof.schema import RECEIVE, TRANSMIT
 
 
@@ -53,7 +54,7 @@ def _exchanged(evidence: Evidence) -> tuple[int, dict[str, int]]:
     of_job = np.isin(flows.pid, list(evidence.workers))
     here = set(zip(flows.local_addr.tolist(), flows.local_port.tolist(), strict=True))
     lone: Counter[str] = Counter()
-    for row in np.flatnonzero(of_job & (moved > 0)).tolist():
+    for row in np.flatnonzero(of_job & (moved > 0) & (evidence.paths.peer == UNKNOWN)).tolist():
         peer = str(flows.remote_addr[row])
         if (peer, int(flows.remote_port[row])) not in here:
             lone[peer] += int(moved[row])

@@ -141,7 +141,9 @@ def _link(key: LinkKey, evidence: Evidence) -> Who:
     kind = "pid" if not ranks else "rank" if len(ranks) == 1 else "ranks"
     host = evidence.host_of_link(key)
     where = f" on {host}" if host else ""
-    label = f"{key.device} of {kind} {', '.join(map(str, ranks or pids))}{where}"
+    above = evidence.links.lanes.above(key)
+    below = f" below {above[0].device}" if above else ""
+    label = f"{key.device}{below} of {kind} {', '.join(map(str, ranks or pids))}{where}"
     return Who(label, ranks=ranks, link=key.device, host=host or None)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.tcp_facts import UNKNOWN_FACTS, TcpFacts, tcp_facts
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, int64_column
-from netprof.analysis.tables.flow_table import LOOPBACK
-from netprof.analysis.tables.intervals import Intervals, covered_until, merge
+from netprof.analysis.tables.flow_table import LOOPBACK, LinkKey
+from netprof.analysis.tables.intervals import Intervals, covered_until, merge, union
 from netprof.schema import TRANSMIT
+from netprof.units import duration, rate
 
 _CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us")
 _MAIN_FLOW = 0.1
@@ -74,6 +76,18 @@ CONGESTION = Reason(
     "look at the path: its round trip, a slower hop, shaping or policing; a larger initial window or another "
     "congestion control",
 )
+QUEUE = Reason(
+    "queue",
+    "a round trip takes {} where it could take {}: the bytes wait in a queue on the way, beyond what is known to be "
+    "full",
+    "find the queue: a shaper, a slower port or several senders to one at a switch (its counters of drops and marks), "
+    "a receiver that is slow to take packets",
+)
+PACED = Reason(
+    "pacing",
+    "the senders have data and room for it, but are paced at {}: {}",
+    "raise or remove that rate: {}",
+)
 APPLICATION = Reason(
     "application",
     "the senders have nothing to send for most of it: the hosts copy, reduce or hand over between steps",
@@ -109,22 +123,33 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     main = _main_flows(evidence, pids)
     samples = _samples(evidence, main)
     sizes = exchanges.bytes
-    trips = evidence.round_trips_ns[evidence.round_trips_ns > 0]
+    facts = tcp_facts(evidence.table("tcp"), evidence.fold.flows, main, times)
+    full = union([evidence.account.groups[each].link_full for each in groups if each in evidence.account.groups])
+    if full.total_ns > times.total_ns:
+        facts = replace(facts, trip_ns=0.0)  # the queue is that of the link that is full, before and after
+    facts = facts if facts.paced_bps else _held_by_fq(evidence, main, facts, times)
     lanes, sides = evidence.links.lanes, evidence.links.sides
     rates = [side.line_rate_bps for side in sides]
     return reason_of(
         None if samples is None else samples.ran_in(times),
         knows_rate=any(set(lanes.pids_of(side.link)) & set(pids.tolist()) for side in sides),
         on_one_host=bool(main.any()) and bool((evidence.fold.flows.device[main] == LOOPBACK).all()),
-        small=are_small(sizes, float(np.median(trips)) if len(trips) else 0.0, min(rates, default=0.0)),
+        small=are_small(sizes, facts.least_trip_ns, min(rates, default=0.0)),
+        facts=facts,
     )
 
 
-def reason_of(ran: ClockSums | None, *, knows_rate: bool, on_one_host: bool, small: bool) -> Reason:
+def reason_of(
+    ran: ClockSums | None, *, knows_rate: bool, on_one_host: bool, small: bool, facts: TcpFacts = UNKNOWN_FACTS
+) -> Reason:
     """Return what the senders wait for: `ran` are the clocks in that time, None if there are none.
 
     `knows_rate` says whether the line rate of any of their links is known, `small` what `are_small` does.
     """
+    if facts.paced_bps:
+        return _paced(facts)
+    if facts.is_queued and not on_one_host and not small:
+        return _queued(facts)
     if not knows_rate and not on_one_host:
         return NO_LINE_RATE
     if ran is None:
@@ -138,6 +163,37 @@ def reason_of(ran: ClockSums | None, *, knows_rate: bool, on_one_host: bool, sma
     if ran.busy > 0 and ran.held_back < _MOSTLY * ran.busy:
         return SENDER if ran.full >= _MOSTLY * ran.busy else APPLICATION
     return CONGESTION if ran.busy - ran.receiver - ran.sender >= ran.whole - ran.busy else APPLICATION
+
+
+def _held_by_fq(evidence: Evidence, main: Bool, facts: TcpFacts, times: Intervals) -> TcpFacts:
+    """Return the facts with the rate that an fq holds each of the main flows to, where they send about as fast."""
+    flows, lanes = evidence.fold.flows, evidence.links.lanes
+    for row in np.flatnonzero(main).tolist():
+        link, pid = LinkKey(int(flows.netns[row]), str(flows.device[row])), int(flows.pid[row])
+        limit_bps = evidence.settings.number(link, "flow_rate_bps")
+        own = [use.bins for use in lanes.uses_of(link) if use.lane.pid == pid and use.way == TRANSMIT]
+        sent_bps = sum(bins.wire_bytes_in(times) for bins in own) * 8e9 / max(times.total_ns, 1)
+        if limit_bps and sent_bps >= _MOSTLY * limit_bps:
+            return replace(facts, paced_bps=limit_bps, by_device=link.device)
+    return facts
+
+
+def _paced(facts: TcpFacts) -> Reason:
+    who, where = "its congestion control does", "another congestion control (net.ipv4.tcp_congestion_control)"
+    if facts.by_program:
+        who, where = (
+            "the program asked for it (SO_MAX_PACING_RATE)",
+            "SO_MAX_PACING_RATE of the sockets, or what sets it",
+        )
+    if facts.by_device:
+        who = f"the fq of {facts.by_device} does (maxrate)"
+        where = f"tc qdisc change dev {facts.by_device} root fq maxrate"
+    return replace(PACED, happened=PACED.happened.format(rate(facts.paced_bps), who), advice=PACED.advice.format(where))
+
+
+def _queued(facts: TcpFacts) -> Reason:
+    trips = duration(facts.trip_ns / 1e9), duration(facts.least_trip_ns / 1e9)
+    return replace(QUEUE, happened=QUEUE.happened.format(*trips))
 
 
 def main_samples(evidence: Evidence) -> ClockSamples | None:

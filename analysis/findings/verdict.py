@@ -11,6 +11,7 @@ from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OT
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.events.exits import Exit, clock_time
 from netprof.analysis.findings.advice import Advice
+from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding
 from netprof.analysis.findings.cause_words import CAUSE_WORDS, Family, HeldUpSteps, Told, fitted
@@ -30,7 +31,6 @@ from netprof.analysis.findings.stragglers_finding import Straggler, StragglersFi
 from netprof.analysis.findings.thread_time import THREAD_TIME, ThreadTime
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_finding import CauseShare, WaitingFinding
-from netprof.analysis.findings.waiting_words import Blame
 from netprof.analysis.section import Analysis, Section
 from netprof.units import count, duration, milliseconds, percent
 
@@ -385,14 +385,14 @@ def _conclude(analysis: Analysis) -> Verdict:
         headline = "COMPUTE: one rank alone, it has nothing to communicate"
         return Verdict(Case.ALONE, Family.COMPUTE, headline, "", step=found.step, page="compute", link=found.link)
     found = _with_shortage(found, analysis.of(CPU_SHORTAGE), analysis.of(WAITING))
-    if analysis.meta.stalled:
+    hang, sentence = analysis.of(HANG), analysis.of(STALLED_AT_END)
+    said = analysis.meta.stalled
+    if said and (hang is not None or sentence is not None or not any(link.moved_bytes for link in analysis.of(LINKS))):
         look = (Advice("look at what that rank does", "py-spy dump --pid PID"),)
-        return _of_a_stall(found, f"STALLED: {analysis.meta.stalled}", analysis.meta.stalled, look)
-    hang = analysis.of(HANG)
+        return _of_a_stall(found, f"STALLED: {said}", said, look)
     if hang is not None:
         headline = hang.sentence.replace("stalled", "STALLED", 1)
         return _of_a_stall(found, headline, hang.sentence, (Advice(hang.advice),))
-    sentence = analysis.of(STALLED_AT_END)
     if sentence is not None:
         return _stalled(found, sentence, analysis)
     ended = analysis.of(EXITS).ended if EXITS in analysis.sections else ()

@@ -12,8 +12,10 @@ from netprof.analysis.account.causes import HOST, LATE_RANK, TRANSPORT, WAIT_CAU
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.definitions import WAITING as DEFINITION
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.blame import Blame, most_behind
 from netprof.analysis.findings.doing import Doing
 from netprof.analysis.findings.late_doings import BY_NAME, what_late_ranks_do
+from netprof.analysis.findings.open_waits import OpenWaits, open_waits
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.stragglers_finding import StragglersFinding
@@ -27,7 +29,7 @@ from netprof.analysis.findings.waiting_finding import (
     WorstIteration,
 )
 from netprof.analysis.findings.waiting_form import waiting_parts
-from netprof.analysis.findings.waiting_words import Blame, blame, most_behind, words
+from netprof.analysis.findings.waiting_words import blame, blame_of_open_waits, words
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
 from netprof.units import duration
@@ -51,7 +53,8 @@ def waiting_in(evidence: Evidence, doings: Mapping[str, Doing], all_do: Doing | 
 
     `doings` are what ranks do that hold the job up, `all_do` what all late ranks do.
     """
-    by_rank = tuple(_rank(pid, evidence) for pid in np.unique(evidence.accounted.pid).tolist())
+    unclosed = open_waits(evidence)
+    by_rank = tuple(_rank(pid, evidence, unclosed) for pid in np.unique(evidence.accounted.pid).tolist())
     waiting = evidence.account.around
     table = waiting_by_iteration(evidence.accounted, waiting)
     exposed_ns = table.waited_ns.sum(axis=(0, 2))
@@ -63,8 +66,12 @@ def waiting_in(evidence: Evidence, doings: Mapping[str, Doing], all_do: Doing | 
         WaitingParts(
             by_rank=by_rank,
             recorded_ns=evidence.recording.total_ns,
-            blames=blames,
-            saves_ns=tuple(_saves_ns(table, number) for number in range(len(WAIT_CAUSES))),
+            blames=blames | blame_of_open_waits(evidence, unclosed),
+            saves_ns=tuple(
+                _saves_ns(table, number) + (0 if unclosed is None else unclosed.spared_ns(cause, len(by_rank)))
+                for number, cause in enumerate(WAIT_CAUSES)
+            ),
+            unclosed_ns=unclosed.total_ns if unclosed is not None else 0,
             by_iteration_ns=exposed_ns,
             longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist() if len(evidence.iterations)),
         ),
@@ -95,6 +102,7 @@ def waiting_finding(parts: WaitingParts, doings: Mapping[str, Doing]) -> Waiting
         by_rank=tuple(sorted(parts.by_rank, key=lambda r: (r.rank is None, r.rank or 0, r.pid))),
         worst=tuple(each for each in parts.longest if each.exposed_ns > notable_ns),
         made_of=parts,
+        unclosed_ns=parts.unclosed_ns,
     )
 
 
@@ -113,6 +121,7 @@ def in_one(parts: Sequence[WaitingParts], recorded_ns: int, doings: Mapping[str,
             saves_ns=tuple(sum(column) for column in zip(*(part.saves_ns for part in parts), strict=True)),
             by_iteration_ns=np.concatenate([part.by_iteration_ns for part in parts]),
             longest=tuple(_longest(parts)),
+            unclosed_ns=sum(part.unclosed_ns for part in parts),
         ),
         doings,
     )
@@ -143,11 +152,14 @@ def _longest(parts: Sequence[WaitingParts]) -> list[WorstIteration]:
     return sorted(found, key=lambda each: -each.exposed_ns)[:_WORST]
 
 
-def _rank(pid: int, evidence: Evidence) -> RankWaiting:
+def _rank(pid: int, evidence: Evidence, unclosed: OpenWaits | None) -> RankWaiting:
     own = evidence.account.waiting.where(evidence.account.waiting.pid == pid)
     iterations = evidence.accounted.where(evidence.accounted.pid == pid)
     causes = np.bincount(own.cause, weights=own.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
     window = int(iterations.duration_ns.sum())
+    if unclosed is not None and pid in unclosed.waited_ns:
+        causes[WAIT_CAUSES.index(unclosed.cause)] += unclosed.waited_ns[pid]
+        window += unclosed.waited_ns[pid]
     return RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
 
 
@@ -207,6 +219,7 @@ def _document(finding: WaitingFinding | None) -> dict[str, Any]:
             "exposed_s": finding.exposed_ns / 1e9,
             "exposed_share_of_all_time": finding.exposed_share,
             "unknown_s": finding.unknown_ns / 1e9,
+            "unclosed_s": finding.unclosed_ns / 1e9,
             "causes": [_cause(each) for each in finding.causes],
             "by_rank": [_of_rank(each) for each in finding.by_rank],
             "worst_iterations": [_iteration(each) for each in finding.worst],

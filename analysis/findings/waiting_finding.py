@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from netprof.analysis.account.causes import Cause
-from netprof.analysis.findings.waiting_words import Blame
+from netprof.analysis.findings.blame import Blame
 from netprof.analysis.tables.columns import Int64
 
 
@@ -72,7 +72,8 @@ class WaitingParts:
     """What the account of a piece of a recording amounts to, such that those of several can be added up.
 
     `blames` is who is behind each cause, `saves_ns` what would be spared without each (in the order of WAIT_CAUSES),
-    `by_iteration_ns` how long all ranks wait in each iteration, and `longest` the iterations that wait the most.
+    `by_iteration_ns` how long all ranks wait in each iteration, and `longest` the iterations that wait the most. Of
+    what ranks wait, `unclosed_ns` is in no iteration: the recording ends in it.
     """
 
     by_rank: tuple[RankWaiting, ...]
@@ -81,14 +82,15 @@ class WaitingParts:
     saves_ns: tuple[int, ...]
     by_iteration_ns: Int64
     longest: tuple[WorstIteration, ...]
+    unclosed_ns: int = 0
 
 
 @dataclass(frozen=True)
 class WaitingFinding:
     """The account, over all whole iterations of all ranks (`definitions.WAITING`).
 
-    The causes' `ns` add up to `exposed_ns`. `unknown_ns` was recorded, but lies in no whole iteration. `made_of` is
-    what all of it is made from.
+    The causes' `ns` add up to `exposed_ns`. `unknown_ns` was recorded, but lies in no whole iteration; in `unclosed_ns`
+    of the waiting the recording ends. `made_of` is what all of it is made from.
     """
 
     exposed_ns: int
@@ -99,6 +101,7 @@ class WaitingFinding:
     by_rank: tuple[RankWaiting, ...]
     worst: tuple[WorstIteration, ...]
     made_of: WaitingParts
+    unclosed_ns: int = 0
 
 
 NOTHING_WAITED = WaitingFinding(

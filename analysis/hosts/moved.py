@@ -87,6 +87,8 @@ class Mover:
             return to_reference(self.clock, values)
         if name in _TIMES_OR_NONE:
             return np.where(values > 0, to_reference(self.clock, values), values)
+        if name == "hop_netns":
+            return self.numbers.of("netns", values.astype(np.int64))
         if name in _NUMBERS:
             return self.numbers.of(name, values.astype(np.int64))
         if name == "arg0" and table == "marks":

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from netprof.analysis.hosts.beside import Beside, lay_beside
+from netprof.analysis.hosts.dumps import disagreements
 from netprof.analysis.hosts.moved import to_reference
 from netprof.model import Host, Meta
 from netprof.schema import tables
 from netprof.trace import TraceSource
 from netprof.trace.columns import to_arrow
+from netprof.trace.flight import read_flight
 from netprof.trace.kineto import OnRead, read_kineto
 from netprof.trace.profiled import Columns, profiled_rows
 
@@ -20,14 +23,21 @@ _TABLE = "profiled"
 
 
 class WithProfiles:
-    """What `source` has, and in table `profiled` what profiles say too.
+    """What `source` has, and in table `profiled` what profiles say too; its description has what `dumps` say.
 
     `on_read` is told how many bytes of each profile have been read, and how many it has. Raises TraceError for one of
     another job and for a file that is none.
     """
 
-    def __init__(self, source: TraceSource, profiles: Sequence[Path], on_read: OnRead | None = None) -> None:
+    def __init__(
+        self,
+        source: TraceSource,
+        profiles: Sequence[Path],
+        on_read: OnRead | None = None,
+        dumps: Sequence[Path] = (),
+    ) -> None:
         self._source = source
+        self._meta = _with_dumps(source.meta, dumps)
         found = [read_kineto(path, on_read=on_read) for path in profiles]
         ranks = {target.pid: target.rank for target in source.meta.targets}
         beside = lay_beside(found, source.hosts, ranks)
@@ -41,7 +51,7 @@ class WithProfiles:
     @property
     def meta(self) -> Meta:
         """The recording's description."""
-        return self._source.meta
+        return self._meta
 
     @property
     def hosts(self) -> Sequence[Host]:
@@ -82,6 +92,16 @@ class WithProfiles:
         if name != _TABLE:
             return self._source.table(name)
         return pa.Table.from_batches(list(self.batches(name)), schema=tables()[name])
+
+
+def _with_dumps(meta: Meta, paths: Sequence[Path]) -> Meta:
+    """Return a description that tells in what the job's own files disagree. Raises TraceError."""
+    if not paths:
+        return meta
+    dumps = [dump for path in paths for dump in read_flight(path)]
+    found = disagreements(dumps)
+    said = found or [f"in {len(dumps)} dumps the ranks agree on every operation that several of them have"]
+    return replace(meta, warnings=(*meta.warnings, *said), stalled=found[0] if found else meta.stalled)
 
 
 def _rows(beside: Beside) -> Columns:

@@ -16,7 +16,8 @@ Rows = Mapping[str, Any]
 """Columns of one table, all of one length."""
 
 _MOST_ROWS = 500_000
-_KEPT_WHOLE = frozenset({"flows", "link_changes"})  # without a flow's row its bytes cannot be told from others
+_KEPT_WHOLE = frozenset({"flows", "flow_devices", "flow_paths", "link_changes"})
+"""Without a flow's row its bytes cannot be told from others."""
 
 
 class Inbox:

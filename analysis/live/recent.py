@@ -12,6 +12,7 @@ import numpy as np
 from netprof.analysis.account.idle import CauseTimes
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
+from netprof.analysis.findings.hang import Hang
 from netprof.analysis.findings.links import UNKNOWN_RATE, links_by_rank
 from netprof.analysis.findings.stall import Stall
 from netprof.analysis.findings.stragglers_finding import Straggler
@@ -51,8 +52,8 @@ class Recent:
     `through_ns` is how far the recording has come. `analysis` is over the `window_ns` before that, or less where it
     is made less often; None until there is something to conclude from. `last_bandwidths` are the all-reduces of each
     process's last whole iteration. `gpus` are the latest values of table `gpu` for each GPU as a whole. `stall` is set
-    while nothing moves, `stragglers` are those that hold the job up in the last seconds. `hosts` are those that
-    recorded.
+    while nothing moves, `hang` where that is all that was ever seen, `stragglers` are those that hold the job up in the
+    last seconds. `hosts` are those that recorded.
     """
 
     meta: Meta
@@ -65,6 +66,7 @@ class Recent:
     analysis: Analysis | None
     gpus: Mapping[int, Mapping[GpuMetric, float]]
     stall: Stall | None = None
+    hang: Hang | None = None
     stragglers: tuple[Straggler, ...] = ()
     hosts: tuple[Host, ...] = ()
 

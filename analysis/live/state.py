@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.hang import LEAST_NS, Hang, find_hang
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.stragglers_finding import Straggler
 from netprof.analysis.live.budget import Budget
@@ -109,9 +110,17 @@ class LiveState:
             analysis=self._analysis,
             gpus=latest_of_gpus(self._window.columns("gpu", through_ns - _GPU_NS)),
             stall=self._stalls.look(glance, self._past, through_ns),
+            hang=self._hang(meta, through_ns),
             stragglers=self._stragglers,
             hosts=tuple(glance.hosts),
         )
+
+    def _hang(self, meta: Meta, through_ns: int) -> Hang | None:
+        """Return that the job stands, where no step of it was ever seen."""
+        since_ns = max(meta.started_ns, self._since_ns, through_ns - self._window.longest_ns)
+        if len(self._past) or through_ns - since_ns < LEAST_NS:
+            return None
+        return find_hang(self._window.evidence(meta, since_ns, through_ns))
 
     def _allow_for(self, ranks: int) -> None:
         for budget in (self._closer, self._straggler_looks, self._conclusions):

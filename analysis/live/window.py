@@ -13,8 +13,10 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.live.fold import RecentFold
 from netprof.analysis.live.inbox import Rows
 from netprof.analysis.sections import SECTIONS
+from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, read_flows
 from netprof.analysis.tables.link_history import known_as, read_link_history
+from netprof.analysis.tables.path_table import read_paths
 from netprof.analysis.tables.targets import ranks_by_pid
 from netprof.analysis.wire.fold import WireFold
 from netprof.model import Host, Meta
@@ -27,7 +29,8 @@ _WIRE = "wire"
 _NOT_NEEDED = (MarkKind.GRADIENT_READY,)  # no conclusion rests on them, and they are half of all marks
 _MOST_FLOWS = 4096
 _KEEP_NS = {"gpu": 5 * 10**9}  # only the latest values are shown, and there may be thousands a second
-_WHOLE = frozenset({"link_changes", "nccl_ranks"})  # few rows, and each holds until the next of its device or rank
+_WHOLE = frozenset({"link_changes", "flow_devices", "flow_paths", "settings", "nccl_ranks"})
+"""Few rows, and each holds until the next of its device, flow or rank."""
 _KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"flows", "wire"}
 
 
@@ -53,6 +56,7 @@ class Window:
         self._rows: dict[str, list[Rows]] = {}
         self._flow_rows: dict[int, dict[str, Any]] = {}
         self._flows: Flows | None = None
+        self._lanes: FlowLanes | None = None  # of those
         self._ranks: dict[int, int] = {}
         self._told = ToldRanks()
         self._workers: set[int] = set()  # processes with marks of a framework
@@ -72,7 +76,7 @@ class Window:
 
     def trim(self, through_ns: int, keep_ns: int, keep_marks_ns: int = 0) -> None:
         """Forget what is older than `keep_ns` (`keep_marks_ns` for marks), or than the memory for bins allows."""
-        lanes = 2 * len(self._flows.lanes) if self._flows is not None else 1
+        lanes = len(self._lanes.keys) if self._lanes is not None else 1
         self.longest_ns = min(LONGEST_NS, max(1, _BIN_BUDGET // max(1, lanes)) * self.bin_ns)
         oldest_ns = through_ns - min(keep_ns, self.longest_ns)
         for table, parts in self._rows.items():
@@ -143,10 +147,11 @@ class Window:
     def _flow_table(self) -> Flows:
         if self._flows is None:
             rows = list(self._flow_rows.values())
-            names = Flows.__dataclass_fields__.keys() - {"lane"}
-            table = {name: [row[name] for row in rows] for name in names}
+            table = {name: [row[name] for row in rows] for name in Flows.__dataclass_fields__}
             renamed = known_as(read_link_history(self.columns("link_changes", 0), ()))
             self._flows = read_flows(table, self._ranks, self._workers, renamed)
+            paths = read_paths(self.columns("flow_paths", 0), renamed)
+            self._lanes = read_flow_lanes(self._flows, self.columns("flow_devices", 0), paths, renamed)
         return self._flows
 
     def _add_wire(self, rows: Rows) -> None:
@@ -154,7 +159,7 @@ class Window:
         flows = self._flow_table()
         part = self._parts[-1] if self._parts else None
         if part is None or part.fold.flows is not flows or begin_ns - part.begin_ns > self._part_ns:
-            part = _Part(begin_ns, WireFold(flows, self.bin_ns), last_ns)
+            part = _Part(begin_ns, WireFold(flows, self.bin_ns, lanes=self._lanes), last_ns)
             self._parts.append(part)
         part.fold.add(rows)
         part.last_ns = max(part.last_ns, last_ns)
@@ -165,7 +170,7 @@ class Window:
 
     def _fold(self, since_ns: int) -> RecentFold:
         parts = [part.fold for part in self._parts if part.last_ns > since_ns]
-        return RecentFold(self._flow_table(), self.bin_ns, parts)
+        return RecentFold(self._flow_table(), self.bin_ns, parts, self._lanes)
 
 
 def _time_of(table: str) -> str:

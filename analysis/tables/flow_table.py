@@ -1,4 +1,4 @@
-"""The flows table, and which lane of the wire each flow belongs to."""
+"""The flows table, and what names a link, and a process's share of one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.tables.columns import Columns, Int64, int64_column, text_column
-from netprof.schema import UNKNOWN_RANK
+from netprof.schema import UNKNOWN_RANK, HopKind
 
+_ENDS = ("local", "remote")
 _QUEUE_PAIRS = ("local_queue_pair", "remote_queue_pair")
 
 
@@ -27,16 +28,26 @@ class LinkKey(NamedTuple):
     device: str
 
 
+class Passage(NamedTuple):
+    """A device below a flow's own that its packets pass, which way, and how that is known; see table `flow_paths`."""
+
+    link: LinkKey
+    direction: int
+    kind: HopKind
+    header_bytes: int = 0
+
+
 class LaneKey(NamedTuple):
-    """One process's share of a device."""
+    """One process's share of a device, over one path below it."""
 
     link: LinkKey
     pid: int
+    below: tuple[Passage, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Flows(Columns):
-    """The flow table: a row per flow, by flow id; `lane` is a position in `lanes`."""
+    """The flow table: a row per flow, by flow id; `device` is what it was first sent by."""
 
     flow_id: Int64
     family: Int64
@@ -52,15 +63,11 @@ class Flows(Columns):
     local_queue_pair: Int64
     remote_queue_pair: Int64
     congestion_control: npt.NDArray[Any]
-    lane: Int64
 
-    @property
-    def lanes(self) -> list[LaneKey]:
-        """The distinct lanes, in order of first appearance by flow id."""
-        found: dict[int, LaneKey] = {}
-        for index, netns, device, pid in zip(self.lane, self.netns, self.device, self.pid, strict=True):
-            found.setdefault(int(index), LaneKey(LinkKey(int(netns), str(device)), int(pid)))
-        return [found[index] for index in sorted(found)]
+    def name(self, row: int) -> str:
+        """Return how a flow is called: its two ends."""
+        local, remote = (f"{getattr(self, f'{end}_addr')[row]}:{getattr(self, f'{end}_port')[row]}" for end in _ENDS)
+        return f"{local} → {remote}"
 
     def positions(self, flow_id: npt.NDArray[Any]) -> Int64:
         """Return the row of each flow id, -1 where the table has none."""
@@ -102,7 +109,7 @@ def read_flows(
     ]
     owner = _owners(columns["pid"].tolist(), known, ranks, workers)
     columns["rank"], columns["pid"] = np.array(known, np.int64), np.array(owner, np.int64)
-    return Flows(**columns, lane=_lanes(columns))
+    return Flows(**columns)
 
 
 def _owners(pids: list[int], flow_ranks: list[int], ranks: dict[int, int], workers: Collection[int]) -> list[int]:
@@ -112,9 +119,3 @@ def _owners(pids: list[int], flow_ranks: list[int], ranks: dict[int, int], worke
         of_rank.setdefault(ranks.get(pid, UNKNOWN_RANK), []).append(pid)
     alone = {rank: found[0] for rank, found in of_rank.items() if rank != UNKNOWN_RANK and len(found) == 1}
     return [pid if pid in workers else alone.get(rank, pid) for pid, rank in zip(pids, flow_ranks, strict=True)]
-
-
-def _lanes(columns: dict[str, Any]) -> Int64:
-    numbers: dict[tuple[int, str, int], int] = {}
-    keys = zip(columns["netns"].tolist(), columns["device"].tolist(), columns["pid"].tolist(), strict=True)
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -71,7 +72,10 @@ class RateOverTime(Columns):
 
 @dataclass(frozen=True)
 class LinkChange:
-    """What a device was like from an instant on; `line_rate_bps` is None where it was not known."""
+    """What a device was like from an instant on; its rates are None where they were not known.
+
+    `receive_rate_bps` is known where what limits receiving is, apart from what limits sending.
+    """
 
     time_ns: int
     name: str
@@ -80,6 +84,8 @@ class LinkChange:
     line_rate_source: str
     qdisc: str
     mtu_bytes: int
+    receive_rate_bps: float | None = None
+    receive_rate_source: str = "unknown"
 
 
 @dataclass(frozen=True)
@@ -91,21 +97,40 @@ class LinkPast:
     @cached_property
     def rate(self) -> RateOverTime:
         """Its line rate; what it was when it was first looked at, it was before."""
+        return self._over_time([change.line_rate_bps for change in self.changes])
+
+    @cached_property
+    def receive_rate(self) -> RateOverTime:
+        """What it receives at most, as far as that is known by itself."""
+        return self._over_time([change.receive_rate_bps for change in self.changes])
+
+    def _over_time(self, rates: Sequence[float | None]) -> RateOverTime:
         begin = np.array([change.time_ns for change in self.changes])
         begin[0] = _ALWAYS
-        bps = [float("nan") if change.line_rate_bps is None else change.line_rate_bps for change in self.changes]
-        return RateOverTime(begin, np.array(bps))
+        return RateOverTime(begin, np.array([float("nan") if bps is None else bps for bps in rates]))
 
     @property
     def gone(self) -> Intervals:
         """When it was not there."""
+        return self._while({LinkState.GONE})
+
+    @property
+    def down(self) -> Intervals:
+        """When it carried nothing."""
+        return self._while(set(LinkState) - {LinkState.UP})
+
+    def _while(self, states: Collection[LinkState]) -> Intervals:
         begin = np.array([change.time_ns for change in self.changes])
-        away = np.array([change.state is LinkState.GONE for change in self.changes])
-        return merge(begin[away], np.append(begin[1:], _FOREVER)[away])
+        own = np.array([change.state in states for change in self.changes])
+        return merge(begin[own], np.append(begin[1:], _FOREVER)[own])
 
     def source_of(self, bps: float | None) -> str:
-        """Return where one of its line rates came from."""
-        return next(change.line_rate_source for change in reversed(self.changes) if change.line_rate_bps == bps)
+        """Return where the line rate that is nearest to one came from: what is kept up may be a little more."""
+        far = [
+            (0.0 if own is bps else math.inf if own is None or bps is None else abs(own - bps), source)
+            for own, source in ((change.line_rate_bps, change.line_rate_source) for change in reversed(self.changes))
+        ]
+        return min(far, key=lambda each: each[0])[1]
 
 
 def read_link_history(table: Any, devices: Iterable[Device]) -> dict[LinkKey, LinkPast]:
@@ -115,12 +140,16 @@ def read_link_history(table: Any, devices: Iterable[Device]) -> dict[LinkKey, Li
     """
     found: dict[LinkKey, list[LinkChange]] = {}
     numbers = [int64_column(table, name).tolist() for name in ("netns", "since_ns", "state", "mtu_bytes")]
-    texts = [text_column(table, name) for name in ("device", "name", "line_rate_source", "qdisc")]
-    rates = column(table, "line_rate_bps").astype(np.float64).tolist()
-    for netns, time_ns, state, mtu, device, name, source, qdisc, bps in zip(*numbers, *texts, rates, strict=True):
-        known = bps if 0 < bps < float("inf") else None
+    texts = [
+        text_column(table, name) for name in ("device", "name", "line_rate_source", "qdisc", "receive_rate_source")
+    ]
+    rates = [column(table, name).astype(np.float64).tolist() for name in ("line_rate_bps", "receive_rate_bps")]
+    for netns, time_ns, state, mtu, device, name, source, qdisc, receives, *bps in zip(
+        *numbers, *texts, *rates, strict=True
+    ):
+        known = [each if 0 < each < float("inf") else None for each in bps]
         up = LinkState(state) if state in LinkState.__members__.values() else LinkState.UP
-        change = LinkChange(time_ns, name, up, known, source, qdisc, mtu)
+        change = LinkChange(time_ns, name, up, known[0], source, qdisc, mtu, known[1], receives)
         found.setdefault(LinkKey(netns, device), []).append(change)
     pasts = {key: LinkPast(tuple(sorted(changes, key=lambda each: each.time_ns))) for key, changes in found.items()}
     return {LinkKey(device.netns, device.device): _only(device) for device in devices} | pasts

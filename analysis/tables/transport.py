@@ -11,8 +11,9 @@ from netprof.analysis.tables.columns import Bool, Columns, Int64, int64_column
 from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.tables.intervals import Intervals
 
+_LOSS = 4  # enum tcp_ca_state
 _HEARD_NS = 60_000_000
-"""By then a sender has heard that what it sent again was there already."""
+"""So long and a round trip later a sender has heard that what it sent again was there already."""
 
 
 def round_trips_ns(table: Any, flows: Flows) -> Int64:
@@ -36,17 +37,22 @@ class Resends(Columns):
     """How often each flow had sent something again that was needed, by flow and time. `row` is the flow's row.
 
     A busy receiver is slow to acknowledge, and TCP sends the last packet again to see; that the receiver had it already
-    is heard of a round trip later. Those are not counted.
+    is heard of a round trip later. Those are not counted. `timed_out` says that nothing was acknowledged for so long
+    that TCP began anew, and that some still is not: what its own device does not take is not counted as sent again. By
+    `heard_ns` later a sender has heard what was there already.
     """
 
     row: Int64
     time_ns: Int64
     count: Int64
+    timed_out: Bool
+    heard_ns: Int64
 
     def times(self) -> dict[int, Intervals]:
-        """Return between which samples the count rose, by flow; flows of which it did."""
+        """Return between which samples the count rose, or of which the later one has timed out, by flow."""
         before = np.flatnonzero(self.row[1:] == self.row[:-1])
-        rose = before[self._at(self.row[before], self.time_ns[before + 1] + _HEARD_NS) > self.count[before]]
+        heard_ns = self.time_ns[before + 1] + self.heard_ns[before + 1]
+        rose = before[(self._at(self.row[before], heard_ns) > self.count[before]) | self.timed_out[before + 1]]
         return {
             int(row): _apart(self.time_ns[rose[self.row[rose] == row]], self.time_ns[rose[self.row[rose] == row] + 1])
             for row in np.unique(self.row[rose]).tolist()
@@ -54,23 +60,31 @@ class Resends(Columns):
 
     def needless(self, row: Int64, at_ns: Int64) -> Bool:
         """Return whether nothing that flows sent again at some instants was needed; False where TCP does not say."""
-        before, after = self._at(row, at_ns - 1), self._at(row, at_ns + _HEARD_NS)
+        known = self._index(row, at_ns - 1)
+        heard_ns = self.heard_ns[np.maximum(known, 0)] if len(self.row) else np.zeros(len(row), np.int64)
+        before, after = self._at(row, at_ns - 1), self._at(row, at_ns + heard_ns)
         return np.asarray((before >= 0) & (after >= 0) & (after <= before))
 
     def _at(self, row: Int64, at_ns: Int64) -> Int64:
         """Return the count of flows by some instants; -1 before a flow's first sample."""
+        index = self._index(row, at_ns)
+        return np.where(index >= 0, self.count[index], -1) if len(self.row) else index
+
+    def _index(self, row: Int64, at_ns: Int64) -> Int64:
+        """Return the last sample of flows by some instants; -1 before a flow's first one."""
         if len(self.row) == 0:
             return np.full(len(row), -1)
-        key = np.stack((self.row, self.time_ns)), np.stack((row, at_ns))
-        index = _search(*key) - 1
-        known = np.maximum(index, 0)
-        return np.where((index >= 0) & (self.row[known] == row), self.count[known], -1)
+        index = _search(np.stack((self.row, self.time_ns)), np.stack((row, at_ns))) - 1
+        return np.where((index >= 0) & (self.row[np.maximum(index, 0)] == row), index, -1)
 
 
 def read_resends(table: Any, flows: Flows) -> Resends:
     """Return the counts of the `tcp` table; an older one does not say what was needed, so all was."""
     flow, time_ns, sent, had = (int64_column(table, name) for name in ("flow_id", "time_ns", "retransmits", "dsacked"))
-    resends = Resends(flows.positions(flow), time_ns, sent - np.maximum(had, 0))
+    state, unacked = (int64_column(table, name) for name in ("ca_state", "unacked_bytes"))
+    timed_out = (state == _LOSS) & (unacked > 0)
+    heard_ns = _HEARD_NS + 1000 * np.maximum(int64_column(table, "rtt_us"), 0)
+    resends = Resends(flows.positions(flow), time_ns, sent - np.maximum(had, 0), timed_out, heard_ns)
     resends = resends.where(resends.row >= 0)
     return resends.where(np.lexsort((resends.time_ns, resends.row)))
 

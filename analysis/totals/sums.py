@@ -75,16 +75,13 @@ class Totals:
 
     def add_bytes(self, fold: WireFold) -> None:
         """Add the bytes of the rows that a fold counts as its own."""
-        lanes = fold.flows.lanes
         for direction in (TRANSMIT, RECEIVE):
-            totals = fold.totals(direction)
-            moved = np.bincount(fold.flows.lane, weights=totals.wire_bytes, minlength=len(lanes))
-            resent = np.bincount(fold.flows.lane, weights=totals.retransmitted_bytes, minlength=len(lanes))
-            for lane, amount, again in zip(lanes, moved.tolist(), resent.tolist(), strict=True):
-                if amount:
-                    self.moved_bytes.setdefault(lane, [0, 0])[direction] += round(amount)
-                if again and direction == TRANSMIT:
-                    self.of(lane.pid).retransmitted_bytes += round(again)
+            for pid, links in fold.moved_bytes(direction).items():
+                for link, amount in links.items():
+                    self.moved_bytes.setdefault(LaneKey(link, pid), [0, 0])[direction] += amount
+        again = fold.totals(TRANSMIT).retransmitted_bytes
+        for row in np.flatnonzero(again).tolist():
+            self.of(int(fold.flows.pid[row])).retransmitted_bytes += int(again[row])
 
     def add(self, piece: Evidence) -> None:
         """Add a piece of the recording. Raises TraceError for rows that cannot be believed."""

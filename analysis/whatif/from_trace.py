@@ -138,24 +138,24 @@ def _check(recording: Recording, evidence: Evidence) -> None:
 def _busiest(links: tuple[LinkSummary, ...], pids: Sequence[int]) -> LinkSummary | None:
     """Return the link of some processes, loopback aside, that was busiest during the iterations."""
     own = [link for link in links if not set(link.pids).isdisjoint(pids)]
-    real = [link for link in own if link.device != LOOPBACK and link.window == "iterations"]
+    real = [link for link in own if link.device != LOOPBACK and link.window == "iterations" and not link.above]
     return max(real, key=_load, default=None)
 
 
 def _load(link: LinkSummary) -> float:
     """Return a link's bytes in its busier direction, as a share of its line rate where that is known."""
-    return max(link.tx_bytes, link.rx_bytes) / (link.line_rate_bps or 1.0)
+    return max(link.tx_bytes, link.rx_bytes) / (link.path_rate_bps or 1.0)
 
 
 def _rate(link: LinkSummary | None) -> tuple[float | None, str]:
-    if link is None or link.line_rate_bps is None:
+    if link is None or link.path_rate_bps is None:
         return None, "unknown"
-    return link.line_rate_bps, f"{link.device}: {link.line_rate_source}"
+    return link.path_rate_bps, f"{link.device}: {link.path_rate_source}"
 
 
 def _link_rates(analysis: Analysis, recording: Recording, otherwise_bps: float | None) -> Float64:
     """Return the line rate of the device that carries each rank's traffic; `otherwise_bps` where that is unknown."""
-    rates = {link.key: link.line_rate_bps for link in analysis.of(LINKS) if link.device != LOOPBACK}
+    rates = {link.key: link.path_rate_bps for link in analysis.of(LINKS) if link.device != LOOPBACK}
     links = {rank.pid: rank.link for rank in analysis.of(RANKS)}
     found = [rates.get(link) if (link := links.get(pid)) is not None else None for pid in recording.pids]
     unknown = np.inf if otherwise_bps is None else otherwise_bps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,13 @@ class Bins:
         """Return some of the bins, in columns of their own."""
         columns = {name: np.array(getattr(self, name)[rows]) for name in ("number", *_SUMS, *_LARGEST)}
         return Bins(self.bin_ns, **columns)
+
+    def times(self, factor: float) -> Bins:
+        """Return the same bins with so many times the bytes."""
+        if factor == 1.0:
+            return self
+        amounts = {name: np.rint(getattr(self, name) * factor).astype(np.uint64) for name in _SUMS}
+        return replace(self, **amounts)
 
     def find(self, at_ns: Int64) -> tuple[Int64, Bool]:
         """Return for each instant the row of its bin, or of the next one that is held, and whether it is its own.

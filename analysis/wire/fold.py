@@ -10,15 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import Bool, Columns, Int64, column, int64_column
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, column, int64_column
+from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.wire.bins import Bins
 from netprof.analysis.wire.by_bin import ByBin
 from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.analysis.wire.lanes import Lanes
+from netprof.analysis.wire.peers import find_peers
 from netprof.analysis.wire.recovery import Recovery, Resent
 from netprof.analysis.wire.unplaced import MOST_PARTS, is_unplaced, spread
+from netprof.analysis.wire.unsent import UnsentCollector, UnsentFlows
 from netprof.errors import TraceError
 from netprof.schema import RECEIVE, TRANSMIT
 
@@ -36,6 +39,9 @@ _NAMES = (
     "packets",
     "first_ns",
     "last_ns",
+    "unsent",
+    "stream_position",
+    "stream_position_ns",
 )
 
 
@@ -61,27 +67,39 @@ class RowObserver(Protocol):
 class WireFold:
     """Adds up `wire` rows per lane and bin, and per flow and direction. Rows may come in any order.
 
-    A lane is one process's flows on one device in one direction. Rows of flows that the flow table does not know
-    (the recorder was killed before it wrote them) are added to `unknown_bytes` and nothing else; `also` sees the
-    others. Of a `piece` of a recording, totals are of its own rows; lanes and `also` see those around it too.
+    A lane is one process's flows on one device in one direction, over one path below it: `lanes` says which. Rows of
+    flows that the flow table does not know (the recorder was killed before it wrote them) are added to `unknown_bytes`
+    and nothing else; `also` sees the others. Of a `piece` of a recording, totals are of its own rows; lanes and `also`
+    see those around it too.
     """
 
-    def __init__(self, flows: Flows, bin_ns: int, also: RowObserver | None = None, piece: Piece = ALL) -> None:
+    def __init__(
+        self,
+        flows: Flows,
+        bin_ns: int,
+        also: RowObserver | None = None,
+        piece: Piece = ALL,
+        lanes: FlowLanes | None = None,
+    ) -> None:
         self.flows = flows
         self._piece = piece
         self._also = also
-        self._keys = flows.lanes
+        self.flow_lanes = read_flow_lanes(flows) if lanes is None else lanes
+        self._keys = self.flow_lanes.keys
         self.bin_ns = bin_ns
         self.rows = 0
         self.unknown_bytes = 0
-        self._lanes = [GrowingLane() for _ in range(2 * len(self._keys))]
+        self._lanes = [GrowingLane() for _ in self._keys]
+        self._moved = np.zeros(len(self._keys), np.int64)  # wire bytes of the piece's own rows, by lane
         self._begin_ns: list[int] = []  # of the first and of the last bin
         slots = 2 * len(flows)
         self._sums = {name: np.zeros(slots, np.int64) for name in _NAMES[3:7]}
+        self._position = np.full(slots, UNKNOWN)  # of the stream, when it was last known
         self._first = np.full(slots, np.iinfo(np.int64).max)
         self._last = np.full(slots, np.iinfo(np.int64).min)
         self._recovery = Recovery(len(flows))
-        self._unknown: dict[int, Intervals] = {}  # by lane, twice, plus direction
+        self._unsent = UnsentCollector(len(flows))
+        self._unknown: dict[int, Intervals] = {}  # by lane
         self._parts_left = MOST_PARTS
 
     def add(self, batch: Any) -> None:
@@ -95,8 +113,7 @@ class WireFold:
 
     def lanes(self) -> Lanes:
         """Return the bins of every lane that moved a byte."""
-        keys = [(key, direction) for key in self._keys for direction in (TRANSMIT, RECEIVE)]
-        found = zip(keys, (lane.bins() for lane in self._lanes), strict=True)
+        found = zip(self._keys, (lane.bins() for lane in self._lanes), strict=True)
         return Lanes({key: bins for key, bins in found if bins is not None})
 
     def totals(self, direction: int) -> FlowTotals:
@@ -105,19 +122,27 @@ class WireFold:
         sums = {name: values[part] for name, values in self._sums.items()}
         return FlowTotals(**sums, first_ns=self._first[part], last_ns=self._last[part])
 
-    def sent_bytes(self) -> dict[int, dict[LinkKey, int]]:
-        """Return what each process sent, by pid and device; nothing is left out, zero is."""
+    def peers(self) -> Int64:
+        """Return the row of the other end of each flow, UNKNOWN where it is not recorded."""
+        payload = np.stack([self.totals(way).payload_bytes for way in (TRANSMIT, RECEIVE)])
+        return find_peers(self.flows, payload, self._position.reshape(-1, 2).T)
+
+    def moved_bytes(self, direction: int) -> dict[int, dict[LinkKey, int]]:
+        """Return what each process moved in one direction, by pid and device; nothing is left out, zero is."""
         found: dict[int, dict[LinkKey, int]] = {}
-        amounts, lanes = self.totals(TRANSMIT).wire_bytes, self.flows.lanes
-        of_lane = np.bincount(self.flows.lane, weights=amounts, minlength=len(lanes))
-        for lane, amount in zip(lanes, of_lane.astype(np.int64).tolist(), strict=True):
-            if amount:
-                found.setdefault(lane.pid, {})[lane.link] = amount
+        for (lane, way), amount in zip(self._keys, self._moved.tolist(), strict=True):
+            if amount and way == direction:
+                own = found.setdefault(lane.pid, {})
+                own[lane.link] = own.get(lane.link, 0) + amount
         return found
 
     def resent(self) -> Resent:
         """Return what the flows sent again."""
         return self._recovery.resent
+
+    def unsent(self) -> UnsentFlows:
+        """Return when the flows had bytes that they had not sent."""
+        return self._unsent.found
 
     def span_ns(self) -> tuple[int, int] | None:
         """Return the times of the first and the last packet of known flows, None without any."""
@@ -135,28 +160,31 @@ class WireFold:
             self.unknown_bytes += int(columns["wire_bytes"][own & ~known].sum())
             columns = {name: values[known] for name, values in columns.items()}
             flow, direction, own = flow[known], direction[known], own[known]
-        self._add_to_flows(flow * 2 + direction, columns, own)
+        lane = self.flow_lanes.of(flow, direction, int64_column(columns, "first_ns"))
+        self._add_to_flows(flow * 2 + direction, lane, columns, own)
         unplaced = is_unplaced(columns, self.bin_ns)
         if unplaced.any():
-            self._add_unplaced(np.flatnonzero(unplaced), flow, direction, columns)
+            self._add_unplaced(np.flatnonzero(unplaced), flow, direction, lane, columns)
             columns = {name: values[~unplaced] for name, values in columns.items()}
-            flow, direction = flow[~unplaced], direction[~unplaced]
+            flow, direction, lane = flow[~unplaced], direction[~unplaced], lane[~unplaced]
         self._recovery.add(flow, direction, columns)
-        self._add_over_time(flow, direction, columns)
+        self._unsent.add(flow, direction, columns)
+        self._add_over_time(flow, direction, lane, columns)
 
-    def _add_over_time(self, flow: Int64, direction: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+    def _add_over_time(self, flow: Int64, direction: Int64, lane: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
         """Add rows of one bin each to all that is kept over time."""
         if self._also is not None:
             self._also.add(flow, direction, columns)
-        self._add_to_lanes(self.flows.lane[flow] * 2 + direction, columns)
+        self._add_to_lanes(lane, columns)
 
-    def _add_unplaced(self, rows: Int64, flow: Int64, direction: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+    def _add_unplaced(
+        self, rows: Int64, flow: Int64, direction: Int64, lane: Int64, columns: dict[str, npt.NDArray[Any]]
+    ) -> None:
         """Add rows whose packets passed at times that are not known: spread evenly, and noted as unknown time.
 
         That something was sent again in them says nothing of when a flow recovered.
         """
-        flow, direction = flow[rows], direction[rows]
-        lane = self.flows.lane[flow] * 2 + direction
+        flow, direction, lane = flow[rows], direction[rows], lane[rows]
         begin, end = (int64_column(columns, name)[rows] for name in ("first_ns", "last_ns"))
         self._check_span(np.concatenate((begin, end)))
         for index in np.unique(lane).tolist():
@@ -166,17 +194,21 @@ class WireFold:
         most = self._parts_left // 2  # so that what comes later, and may be short, is spread too
         for evenly, row in spread(held_up, self.bin_ns, most):
             self._parts_left -= len(row)
-            self._add_over_time(flow[row], direction[row], evenly)
+            self._add_over_time(flow[row], direction[row], lane[row], evenly)
 
     def unknown(self) -> dict[tuple[LaneKey, int], Intervals]:
         """Return the time in which it is not known when the bytes of a lane passed, of lanes that have any."""
-        return {(self._keys[index // 2], index % 2): times for index, times in self._unknown.items()}
+        return {self._keys[index]: times for index, times in self._unknown.items()}
 
-    def _add_to_flows(self, slot: Int64, columns: dict[str, npt.NDArray[Any]], own: Bool) -> None:
+    def _add_to_flows(self, slot: Int64, lane: Int64, columns: dict[str, npt.NDArray[Any]], own: Bool) -> None:
         if not own.all():
-            slot, columns = slot[own], {name: values[own] for name, values in columns.items()}
+            slot, lane, columns = slot[own], lane[own], {name: values[own] for name, values in columns.items()}
+        moved = np.bincount(lane, weights=columns["wire_bytes"], minlength=len(self._moved))
+        self._moved += moved.astype(np.int64)
         for name, total in self._sums.items():
             total += np.bincount(slot, weights=columns[name], minlength=len(total)).astype(np.int64)
+        placed = np.flatnonzero(int64_column(columns, "stream_position_ns") > 0)
+        self._position[slot[placed]] = int64_column(columns, "stream_position")[placed]  # the last one of each stays
         np.minimum.at(self._first, slot, int64_column(columns, "first_ns"))
         np.maximum.at(self._last, slot, int64_column(columns, "last_ns"))
 

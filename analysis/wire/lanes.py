@@ -5,26 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.wire.bins import Bins, combine
 
 K = TypeVar("K")
 
+_PACKET_BYTES = 1500
+"""What a packet of much data has; so a tunnel's headers are a share of the bytes."""
+
+
+class Use(NamedTuple):
+    """That a lane's bytes pass a link, which way there, and by what factor they are more or fewer than its own.
+
+    `own_way` is which way they pass the lane's own link.
+    """
+
+    lane: LaneKey
+    way: int
+    bins: Bins
+    own_way: int
+    factor: float = 1.0
+
 
 class Lanes:
     """The bins of every lane (a process's share of a link) and direction in which a byte moved.
 
     Sums over lanes are made when first asked for, and kept. `periods` are the RDMA ports among the links, and how often
-    their bytes are seen: those of a time between are spread over it.
+    their bytes are seen: those of a time between are spread over it. `shares` says of a device below flows' own, by the
+    direction there, what share of the bytes that are thought to pass it does: 0 of one that is not on the path.
     """
 
     def __init__(
-        self, bins: Mapping[tuple[LaneKey, int], Bins], periods: Mapping[LinkKey, int] = MappingProxyType({})
+        self,
+        bins: Mapping[tuple[LaneKey, int], Bins],
+        periods: Mapping[LinkKey, int] = MappingProxyType({}),
+        shares: Mapping[tuple[LinkKey, int], float] = MappingProxyType({}),
     ) -> None:
         self._bins = dict(bins)
         self.periods = periods
+        self._shares = shares
         self._sums: dict[tuple[LinkKey | int, int], Bins | None] = {}
 
     def __iter__(self) -> Iterator[tuple[LaneKey, int, Bins]]:
@@ -33,12 +54,16 @@ class Lanes:
 
     def with_ports(self, bins: Mapping[tuple[LaneKey, int], Bins], periods: Mapping[LinkKey, int]) -> Lanes:
         """Return these lanes and those of RDMA ports."""
-        return Lanes({**self._bins, **bins}, periods)
+        return Lanes({**self._bins, **bins}, periods, self._shares)
+
+    def with_shares(self, shares: Mapping[tuple[LinkKey, int], float]) -> Lanes:
+        """Return these lanes with what share of their bytes passes the devices below."""
+        return Lanes(self._bins, self.periods, shares)
 
     @cached_property
     def links(self) -> tuple[LinkKey, ...]:
-        """The devices, in the order in which their lanes come."""
-        return tuple(dict.fromkeys(lane.link for lane, _ in self._bins))
+        """The devices: those of flows in the order in which their lanes come, then those below them."""
+        return tuple(dict.fromkeys([*(lane.link for lane, _ in self._bins), *self._by_link]))
 
     @cached_property
     def pids(self) -> frozenset[int]:
@@ -47,11 +72,29 @@ class Lanes:
 
     def pids_of(self, link: LinkKey) -> tuple[int, ...]:
         """Return the processes that moved a byte over a link."""
-        return tuple(dict.fromkeys(lane.pid for lane, _, _ in self._by_link.get(link, ())))
+        return tuple(dict.fromkeys(use.lane.pid for use in self._by_link.get(link, ())))
+
+    def uses_of(self, link: LinkKey) -> tuple[Use, ...]:
+        """Return the lanes whose bytes pass a link."""
+        return tuple(self._by_link.get(link, ()))
+
+    def above(self, link: LinkKey) -> tuple[LinkKey, ...]:
+        """Return the flows' own devices whose bytes pass a device below; none for one of those."""
+        found = dict.fromkeys(use.lane.link for use in self._by_link.get(link, ()))
+        return () if link in found else tuple(found)
 
     @cached_property
-    def _by_link(self) -> dict[LinkKey, list[tuple[LaneKey, int, Bins]]]:
-        return self._sorted_by(lambda lane: lane.link)
+    def _by_link(self) -> dict[LinkKey, list[Use]]:
+        found: dict[LinkKey, list[Use]] = {}
+        for lane, way, bins in self:
+            found.setdefault(lane.link, []).append(Use(lane, way, bins, way))
+        for lane, way, bins in self:
+            for passage in lane.below:
+                share = self._shares.get((passage.link, passage.direction), 1.0)
+                factor = share * (1 + passage.header_bytes / _PACKET_BYTES)
+                if factor:
+                    found.setdefault(passage.link, []).append(Use(lane, passage.direction, bins, way, factor))
+        return found
 
     @cached_property
     def _by_process(self) -> dict[int, list[tuple[LaneKey, int, Bins]]]:
@@ -65,7 +108,8 @@ class Lanes:
 
     def of_link(self, link: LinkKey, direction: int) -> Bins | None:
         """Return what all processes together moved over a link in one direction; None: nothing."""
-        return self._sum((link, direction), [b for _, way, b in self._by_link.get(link, ()) if way == direction])
+        uses = [use for use in self._by_link.get(link, ()) if use.way == direction]
+        return self._sum((link, direction), [use.bins.times(use.factor) for use in uses])
 
     def of_process(self, pid: int, direction: int) -> Bins | None:
         """Return what a process moved in one direction over all links; None: nothing."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from netprof.analysis.piece import Piece
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, int64_column
@@ -25,32 +24,24 @@ class PathKey(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """The ways between processes; `of_flow` is the place of each flow's in `keys`."""
+    """The ways between processes: of each flow its place in `keys`, and the flow that is its other end."""
 
     keys: tuple[PathKey, ...]
     of_flow: Int64
+    peer: Int64
 
 
-def find_paths(flows: Flows) -> Paths:
-    """Return the ways that flows go, by who holds both ends of each connection."""
-    ends: dict[tuple[str, int], int] = {}
-    here = _numbered(flows.local_addr, flows.local_port, ends)
-    there = _numbered(flows.remote_addr, flows.remote_port, ends)
-    holder = dict(zip(zip(here, there, strict=True), flows.pid.tolist(), strict=True))
+def find_paths(flows: Flows, peer: Int64) -> Paths:
+    """Return the ways that flows go, by who holds both ends of each connection (`peer`, by row)."""
     numbers: dict[PathKey, int] = {}
     of_flow = np.zeros(len(flows), np.int64)
     lanes = zip(flows.netns.tolist(), flows.device.tolist(), flows.pid.tolist(), strict=True)
     for row, (netns, device, pid) in enumerate(lanes):
-        to_pid = holder.get((there[row], here[row]), UNKNOWN)
+        to_pid = int(flows.pid[peer[row]]) if peer[row] != UNKNOWN else UNKNOWN
         address = "" if to_pid != UNKNOWN else str(flows.remote_addr[row])
         key = PathKey(pid, LinkKey(netns, str(device)), to_pid, address)
         of_flow[row] = numbers.setdefault(key, len(numbers))
-    return Paths(tuple(numbers), of_flow)
-
-
-def _numbered(address: npt.NDArray[Any], port: Int64, ends: dict[tuple[str, int], int]) -> list[int]:
-    """Return a number for each end of a connection, the same one for the same end; `ends` are those that are known."""
-    return [ends.setdefault(end, len(ends)) for end in zip(address.tolist(), port.tolist(), strict=True)]
+    return Paths(tuple(numbers), of_flow, peer)
 
 
 @dataclass(frozen=True, eq=False)

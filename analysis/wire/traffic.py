@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import numpy as np
+
+from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.wire.fold import WireFold
 from netprof.schema import TRANSMIT
 
 
-def traffic(fold: WireFold) -> dict[tuple[int, int], float]:
-    """Return the payload bytes that went between each two processes, in both directions; keys in both orders."""
+def traffic(fold: WireFold, peers: Int64) -> dict[tuple[int, int], float]:
+    """Return the payload bytes that went between each two processes, in both directions; keys in both orders.
+
+    `peers` are the rows of flows' other ends.
+    """
     flows, sent = fold.flows, fold.totals(TRANSMIT).payload_bytes
-    here = list(zip(flows.local_addr.tolist(), flows.local_port.tolist(), strict=True))
-    there = list(zip(flows.remote_addr.tolist(), flows.remote_port.tolist(), strict=True))
-    row_of = {ends: row for row, ends in enumerate(zip(here, there, strict=True))}
     found: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for ends, row in row_of.items():
-        other = row_of.get((ends[1], ends[0]))
-        if other is not None and other != row:
-            pair = int(flows.pid[row]), int(flows.pid[other])
-            for key in (pair, pair[::-1]):
-                found[key] += float(sent[row])
+    for row in np.flatnonzero(peers != UNKNOWN).tolist():
+        pair = int(flows.pid[row]), int(flows.pid[peers[row]])
+        for key in (pair, pair[::-1]):
+            found[key] += float(sent[row])
     return dict(found)

@@ -79,7 +79,7 @@ def exporter(
     def tell(text: str) -> None:
         say(talk, text)
 
-    with closing(Shown(where, talk, "exporter")) as shown:
+    with closing(Shown(where, talk, f"slurm-{slurm_job}" if slurm_job else "exporter")) as shown:
         shown.start()
 
         def task(job: LocalJob) -> Task:

@@ -34,7 +34,10 @@ LineRate = Annotated[
     str | None,
     typer.Option(metavar="RATE", help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it."),
 ]
-Device = Annotated[str | None, typer.Option(metavar="IF", help="Record only flows over this network device.")]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option("--device", metavar="IF", help="Record only flows over this network device. Repeatable."),
+]
 Kineto = Annotated[
     int | None,
     typer.Option(
@@ -43,6 +46,14 @@ Kineto = Annotated[
         max=100,
         help="Ask the job once for a torch profile of N iterations; it must run with KINETO_USE_DAEMON=1. A process "
         "that ends before they are over may crash as it exits: torch's mistake.",
+    ),
+]
+Stacks = Annotated[
+    bool,
+    typer.Option(
+        "--stacks",
+        help="Sample the Python stack of the rank that the others wait for, by py-spy, which does not stop the job "
+        "(pip install 'netprof-ebpf[stacks]').",
     ),
 ]
 WorldSize = Annotated[

@@ -52,15 +52,24 @@ def report(
             help="A profile of torch.profiler: it makes numbers of bounds, and goes into --archive. May be repeated.",
         ),
     ] = None,
+    with_files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="FILE",
+            help="A rank's dump of PyTorch's flight recorder (its name ends in the rank), or NCCL Inspector's output: "
+            "where ranks disagree, or one is behind, is part of the report. May be repeated.",
+        ),
+    ] = None,
     **formats: Path | None,
 ) -> None:
     """Print where the iterations and the link of a recorded job went, or write it in other formats."""
     wanted = {name: path for name, path in formats.items() if path is not None}
     targets = _targets(wanted, out or [], as_json)
     if (sources := digests_named(traces, scheduler, hosts or ())) is not None:
-        if with_kineto:
+        if with_kineto or with_files:
             raise UsageError(
-                "--with-kineto needs the traces", "report them, or digest a job that was asked for profiles"
+                "--with-kineto and --with need the traces", "report them, or digest a job that was asked for profiles"
             )
         how = {"baseline_s": read_baseline(baseline), "scheduler": scheduler, "only_some": bool(hosts)}
         _report_digests(sources, targets if wanted or out else [], as_json, full, force, how)
@@ -68,11 +77,11 @@ def report(
     if not wanted and not out:
         from netprof.views.printed import standard_output
 
-        reader = _opened(traces, hosts or (), with_kineto or ())
+        reader = _opened(traces, hosts or (), with_kineto or (), with_files or ())
         how_s = read_baseline(baseline)
         print_report(reader, as_json=as_json, console=standard_output(), baseline_s=how_s, full=full)
         return
-    _write(traces, hosts or (), targets, force, baseline, with_kineto or ())
+    _write(traces, hosts or (), targets, force, baseline, with_kineto or (), with_files or ())
 
 
 def with_formats(command: Callable[..., None]) -> Callable[..., None]:
@@ -113,15 +122,17 @@ def _targets(named: dict[str, Path], out: list[Path], as_json: bool) -> list[tup
     return targets
 
 
-def _opened(traces: Sequence[Path], hosts: Collection[str], beside: Sequence[Path]) -> TraceSource:
+def _opened(
+    traces: Sequence[Path], hosts: Collection[str], beside: Sequence[Path], dumps: Sequence[Path]
+) -> TraceSource:
     """Return the recording, with profiles of its processes where some are given. Raises TraceError, UsageError."""
     reader = open_traces(traces, hosts)
-    if not beside:
+    if not beside and not dumps:
         return reader
     from netprof.analysis.hosts.profiled import WithProfiles
 
     with ExitStack() as stack:
-        return WithProfiles(reader, beside, Bar(stack, "reading profiles"))
+        return WithProfiles(reader, beside, Bar(stack, "reading profiles"), dumps)
 
 
 def _report_digests(
@@ -162,13 +173,14 @@ def _write(
     force: bool,
     baseline: str | None,
     beside: Sequence[Path],
+    dumps: Sequence[Path],
 ) -> None:
     """Analyze a recording once and write each report. Raises NetprofError."""
     from netprof.views.output import check
     from netprof.views.reporter import Report
 
     places = [(reporter, check(reporter, path, force)) for reporter, path in targets]
-    reader = _opened(traces, hosts, beside)
+    reader = _opened(traces, hosts, beside, dumps)
     _write_all(places, Report(analyzed(reader, read_baseline(baseline)), reader, beside))
 
 

@@ -15,8 +15,6 @@ from netprof.metrics.families import Samples, label_value, metrics_of
 from netprof.version import __version__
 
 MOST_JOBS = 64
-_AT_ONCE_S = 0.25
-"""Scrapes within so long of each other get the same text."""
 
 
 class Board(Collector):
@@ -25,7 +23,7 @@ class Board(Collector):
     def __init__(self) -> None:
         self._accountants: list[Accountant] = []
         self._lock = threading.Lock()
-        self._texts: dict[str, tuple[float, bytes]] = {}
+        self._texts: dict[str, tuple[object, bytes]] = {}  # by content type; only formats that can be chosen
         self.attach_failures = 0
         self.events = Samples()
 
@@ -54,13 +52,17 @@ class Board(Collector):
     def text(self, accept: str) -> tuple[bytes, str]:
         """Return the exposition in the format that a scraper accepts, and that format."""
         encode, content_type = choose_encoder(accept)
-        with self._lock:
-            made_s, text = self._texts.get(content_type, (-1.0, b""))
-        if time.monotonic() - made_s > _AT_ONCE_S:
+        state = self._state()
+        made_of, text = self._texts.get(content_type, (None, b""))
+        if made_of != state:
             text = encode(self)
-            with self._lock:
-                self._texts = {content_type: (time.monotonic(), text)}
+            self._texts[content_type] = state, text
         return text, content_type
+
+    def _state(self) -> object:
+        """Return what the text depends on: totals change every few seconds, and scrapes may come more often."""
+        jobs = [(id(each), each.version, each.ended_s is None) for each in self._shown()]
+        return jobs, self.attach_failures, sum(self.events.values.values())
 
     def _shown(self) -> list[Accountant]:
         gone_s = time.monotonic() - LINGER_S

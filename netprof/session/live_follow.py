@@ -34,7 +34,7 @@ _CAUGHT_UP_BATCHES = 400
 _META_EVERY_S = 1.0
 _LONG_S = 600.0
 _WHOLE = frozenset(
-    {"flows", "link_changes", "marks"}
+    {"flows", "flow_devices", "flow_paths", "settings", "link_changes", "marks"}
 )  # needed from the beginning: who is who, and how many iterations there were
 
 

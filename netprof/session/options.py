@@ -33,9 +33,10 @@ class RecordingOptions:
     duration_ns: int | None = None
     iterations: int | None = None
     line_rate_bps: float | None = None
-    device: str | None = None
+    devices: tuple[str, ...] = ()
     ras: bool = True
     kineto_iterations: int | None = None
+    stacks: bool = False
     force: bool = False
     command_lines: bool = True
     given: GivenRanks = field(default_factory=GivenRanks)
@@ -51,9 +52,10 @@ class RecordingOptions:
         duration: str | None = None,
         iterations: int | None = None,
         line_rate_bps: float | None = None,
-        device: str | None = None,
+        devices: Sequence[str] = (),
         ras: bool = True,
         kineto: int | None = None,
+        stacks: bool = False,
         force: bool = False,
         world_size: int | None = None,
         ranks: Sequence[str] = (),
@@ -71,9 +73,10 @@ class RecordingOptions:
             duration_ns=duration_ns,
             iterations=iterations,
             line_rate_bps=line_rate_bps,
-            device=device,
+            devices=tuple(dict.fromkeys(devices)),
             ras=ras,
             kineto_iterations=kineto,
+            stacks=stacks,
             force=force,
             command_lines=command_lines,
             given=GivenRanks.parse(world_size, ranks),

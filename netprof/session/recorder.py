@@ -15,7 +15,7 @@ from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Clock, Meta, SkippedProbe, Target
 from netprof.probes.kernel.targets import NoTargets, TargetMap
 from netprof.probes.measurements import PROBES
-from netprof.probes.nic.devices import require_device
+from netprof.probes.nic.devices import require_devices
 from netprof.probes.probe import Columns, Description, Probe, Shared
 from netprof.redact import without_secrets
 from netprof.session import this_host
@@ -75,8 +75,8 @@ class Recorder:
             raise
 
     def _open(self, targets: Sequence[Target], command: Sequence[str], probes: Sequence[type[Probe]]) -> None:
-        if self.options.device is not None:
-            require_device(self.options.device, targets)
+        if self.options.devices:
+            require_devices(self.options.devices, targets)
         self.job = Job(targets, self.options.given, told=self._refused is None)
         self._resources.callback(self.job.close)
         self._bpf_cost = BpfCostSampler()
@@ -99,9 +99,10 @@ class Recorder:
             self.job.rank_of,
             options.bin_ns,
             options.line_rate_bps,
-            options.device,
+            options.devices,
             options.ras,
             options.kineto_iterations,
+            options.stacks,
         )
 
     def start(self) -> None:
@@ -286,5 +287,6 @@ def _first_meta(options: RecordingOptions, command: Sequence[str]) -> Meta:
         clock=Clock.now(),
         command=tuple(word[:_LONGEST_WORD] for word in without_secrets(command)) if options.command_lines else (),
         bin_ns=options.bin_ns,
+        only_devices=options.devices,
         started_ns=time.monotonic_ns(),
     )

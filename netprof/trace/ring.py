@@ -41,7 +41,7 @@ from netprof.units import parse_duration_ns, parse_size_bytes
 _PARTS = 8
 """Into so many parts a full ring is cut: up to one of them it holds more than was asked for, by time."""
 _LEAST_NS, _LEAST_BYTES = 10 * 10**9, 16 << 20
-_WHOLE = ("flows", "link_changes", "nccl_ranks")
+_WHOLE = ("flows", "link_changes", "nccl_ranks", "flow_devices", "flow_paths", "settings")
 _MOST_CARRIED = 50_000
 _LASTING = [int(kind) for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK]
 _SEGMENT_BITS = 44

@@ -45,6 +45,12 @@ typical |
 of the window, while utilization and idle time are of the one of the time |
 | `links[].history[]` | what the device was like `from_s` seconds of the recording on: `name`, `state` (up, down, \
 gone), `line_rate_bps`, `line_rate_source`, `qdisc`, `mtu_bytes` |
+| `links[].path[]` | the devices below it that its packets pass, in order: `way` (of what is sent or received by \
+the link), `device`, `netns`, `direction` (of the packets there), `kind` (other_end, below, member, port, route, \
+redirect, tunnel, assumed; unseen: `about` says why the path is not known further), `about`, `on_path` (its own \
+counters confirm it), `line_rate_bps` and `line_rate_source` of that direction |
+| `links[].below`, `.about` | only of such a device: the links above it, and what leads to it. Its bytes are those of \
+the flows that pass it |
 | `links[].window`, `.window_s` | what is averaged over: "iterations" of the link's ranks, or the whole "recording" |
 | `links[].outstanding_s` | time in it in which a bucket is outstanding |
 | `links[].unknown_s`, `.unknown_{tx,rx}_s` | time in it in which bytes moved of which it is not known when: they \
@@ -58,7 +64,7 @@ count as spread evenly, and no part of it is idle |
 idle time by cause; adds up to the total |
 | `links[].idle_basis` | "utilization below 1 %", or without a line rate "bins without a packet" |
 | `links[].nic` | increase of the device's own counters from its first to its last sample: `window_s`, `samples`, \
-`{tx,rx}_{bytes,packets,drops,errors}`, and `job_{tx,rx}_bytes`, the job's part of the bytes (many \
+`{tx,rx}_{bytes,packets,drops,errors}`, `qdisc_drops`, and `job_{tx,rx}_bytes`, the job's part of the bytes (many \
 devices count a packet that is segmented later with one header, some 4 % less than the wire); null: not sampled |
 | `links[].period_s` | only of an RDMA port, whose bytes are those of its counters: how often they are seen at best. \
 Of one of which nothing tells what it moved, bytes, utilization and idle time are null |
@@ -97,6 +103,7 @@ hold just one; `port_pairs` in use and `port_entropy_bits` |
 | `waiting` | where all exposed time of all ranks went (`definitions.waiting`); null without iterations |
 | `waiting.exposed_s`, `.exposed_share_of_all_time` | summed over ranks; its share of the whole iterations |
 | `waiting.unknown_s` | what was recorded but lies in no whole iteration, summed over ranks |
+| `waiting.unclosed_s` | the part of `exposed_s` that is in no iteration, since the recording ends in it |
 | `waiting.causes[]` | the largest first, `seconds` adding up to `exposed_s`: `cause`, `seconds`, `share`, `saves_s` \
 (by which the iterations would be shorter together without it), `sentence`, `advice`, and where it names one, \
 `rank`, `ranks` behind `link`, `flow` |
@@ -110,6 +117,10 @@ hold just one; `port_pairs` in use and `port_entropy_bits` |
 whether they were `refused` or not answered |
 | `cpu_shortage[]` | by `rank`, `pid`: `quota_periods` of its cgroup's CPU quota, in how many it was throttled \
 (`throttled_periods`), and for how many CPUs all of its threads wait in the mean (`threads_wait_for_cpus`) |
+| `stacks[]` | with --stacks, of each process (`pid`, `name`) in the `seconds` in which others waited for it: \
+innermost `lines[].{line,share}`, and whole stacks, `folded[].{frames,seconds}` |
+| `collective_checks` | `count` and `seconds` of the comparisons of TORCH_DISTRIBUTED_DEBUG=DETAIL; null without it |
+| `out_of_data[]` | ranks that only shadow the others' collectives (DDP's join), and `since_step` of the others |
 | `thread_time[]` | where the time of the threads that train goes, by the kernel: `rank`, `pid`, `seconds`, and \
 `parts_s`, which add up to them: marked_wait, unmarked_communication, computing, and what they are blocked in |
 | `waiting_bounds` | where no mark tells when what is launched is done (NCCL on GPUs): what is waited `at_least` and \
@@ -151,6 +162,12 @@ nothing shorter than `resolution_s` can be told apart; `bytes` that a rate moved
 (fewer than 3: null) |
 | `gpus[].processes[]` | `pid` and the same `metrics` of that process alone |
 | `gpus[].throttled` | share of samples that give each reason for lower clocks |
+| `audit[]` | what could be set otherwise: `kind` (faster_device, mtu, bond, offloads, receive_cpu, buffers), \
+`subject`, `sentence`, `advice` |
+| `lost_flows[]` | flows that sent something again: `flow`, `resent_bytes`, `needless_packets` of it that the \
+receiver had already (DSACK), `where` they were lost as far as can be told, `advice`, and `waited_s` of all ranks |
+| `stuck_flows[]` | connections that stand when the recording ends: `flow`, for `lasted_s` nothing was acknowledged, \
+packets of `mss_bytes` were `resent` so often |
 | `queue_pairs[]` | of each process on each RDMA port: `device`, `netns`, `pid`, `rank`, `pairs` (numbers `local` and \
 `remote`, null where nothing says it; `sent_bytes` and `received_bytes`, always null: ports are counted, queue pairs \
 are not), and `peers`, the ranks at the other ends that are recorded too |

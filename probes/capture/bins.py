@@ -34,4 +34,5 @@ def wire_rows(groups: Groups, flow_id: Int64, direction: int, time_ns: Int64, am
         "last_ns": np.maximum.reduceat(time_ns, first),
         "stream_position": np.maximum(amounts.position[groups.ends - 1], 0),
         "stream_position_ns": np.where(has_place, time_ns[newest], 0),
+        "unsent": np.zeros(len(first), np.uint8),  # no packet tells what its sender still had
     }

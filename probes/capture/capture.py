@@ -179,10 +179,11 @@ class Capture:
         self._last_ns = np.append(self._last_ns, np.zeros(len(self._streams) - len(self._last_ns), np.int64))
         extra = beyond_link(packets, self._file.interfaces)[segments.packet]
         segments.header_bytes[:] -= extra
+        by_ip = segments.header_bytes + segments.payload  # more than a record says whose capture cut jumbo frames
         block = Sorted(
             segments,
             stream,
-            packets.length[segments.packet] - extra,
+            np.maximum(packets.length[segments.packet] - extra, by_ip),
             packets.time_ns[segments.packet] + self.offset_ns,
             place,
         )

@@ -11,6 +11,7 @@ from netprof.model import Target
 from netprof.probes.doctor.check import Check, Status, verdict
 from netprof.probes.doctor.gpus import check_gpus_of
 from netprof.probes.doctor.marks import check_marks
+from netprof.probes.doctor.paths import check_paths
 from netprof.probes.job import procfs
 from netprof.probes.job.processes import find_job, kinship_of
 from netprof.probes.job.ranks import RUN
@@ -46,6 +47,7 @@ def check_target(pid: int) -> list[Check]:
         *_late_ranks(targets),
         *_frameworks(targets),
         *check_marks(targets),
+        *check_paths(targets),
         *check_gpus_of(targets),
     ]
 

@@ -19,7 +19,8 @@ STREAM = np.dtype(
         ("newest_after_ns", "u4"),
         ("next_sequence", "u4"),
         ("holes_bytes", "u4"),
-        ("started", "u2"),
+        ("started", "u1"),
+        ("unsent", "u1"),
         ("segments", "u2"),
     ]
 )
@@ -39,7 +40,10 @@ BIN_RECORD = np.dtype(
         ("next_sequence", "u4"),
     ]
 )
-"""`struct bin_record` of flow.h: `place` is a slot, times two, plus the direction."""
+"""`struct bin_record` of flow.h: `place` is a slot, times two, plus the direction; above its bits, `unsent`."""
+
+_PLACE_BITS = np.uint32(24)
+_PLACE = np.uint32((1 << 24) - 1)
 
 _AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
 _PLACES = ("first_ns", "last_ns", "newest_after_ns", "next_sequence")
@@ -75,7 +79,8 @@ class BinCollector:
         records = np.zeros(len(kept), dtype=BIN_RECORD)
         for name in (*_AMOUNTS, *_PLACES):
             records[name] = kept[name]
-        records["flow_id"], records["place"] = ids[slots], slots * 2 + directions
+        unsent = kept["unsent"].astype(np.uint32) << _PLACE_BITS
+        records["flow_id"], records["place"] = ids[slots], (slots * 2 + directions).astype(np.uint32) | unsent
         return records
 
     def _has_news(self, streams: NDArray[Any]) -> NDArray[np.bool_]:
@@ -93,22 +98,23 @@ class BinCollector:
 
     def columns(self, handed_over: NDArray[Any], silent: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the columns of table `wire` for new records. `silent` must have been read before `handed_over`."""
-        places = handed_over["place"]
+        places = handed_over["place"] & _PLACE
         bins = handed_over["first_ns"] // self._bin_ns
         records = self._beyond_given(handed_over, bins)
         self._handed_over[places] = bins
         if len(silent):
-            silent = silent[silent["first_ns"] // self._bin_ns > self._handed_over[silent["place"]]]
+            silent = silent[silent["first_ns"] // self._bin_ns > self._handed_over[silent["place"] & _PLACE]]
             silent_bins = silent["first_ns"] // self._bin_ns
             records = np.concatenate([records, self._beyond_given(silent, silent_bins)])
-            self._given[silent["place"]] = silent
-            self._given_bins[silent["place"]] = silent_bins
+            self._given[silent["place"] & _PLACE] = silent
+            self._given_bins[silent["place"] & _PLACE] = silent_bins
         same = ("flow_id", "first_ns", "last_ns", *_AMOUNTS)
         derived = {
             "bin_start_ns": records["first_ns"] // self._bin_ns * self._bin_ns,
             "direction": (records["place"] & np.uint32(1)).astype(np.uint8),
             "stream_position": records["next_sequence"],
             "stream_position_ns": _newest_ns(records),
+            "unsent": (records["place"] >> _PLACE_BITS).astype(np.uint8),
         }
         return derived | {name: records[name] for name in same}
 
@@ -121,7 +127,7 @@ class BinCollector:
 
     def _beyond_given(self, records: NDArray[Any], bins: NDArray[np.uint64]) -> NDArray[Any]:
         """Return the records, which are of `bins`, less what was given of them before: all until its last packet."""
-        places = records["place"]
+        places = records["place"] & _PLACE
         again = self._given_bins[places] == bins
         if not again.any():  # nearly always
             return records

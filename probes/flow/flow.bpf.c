@@ -14,6 +14,7 @@
 
 #include "flow_adoption.h"
 #include "flow_count.h"
+#include "flow_drops.h"
 #include "process_life.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

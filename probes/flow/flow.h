@@ -12,6 +12,11 @@
 #define STARTED 1
 #define ADOPTED 2 /* transmit: nothing new has left since the adoption */
 
+/* Values of stream.unsent. */
+#define ALL_SENT 0
+#define UNSENT 1 /* bytes waited in the send buffer, though the receiver had room for them */
+#define UNSENT_NO_ROOM 2 /* bytes waited for room at the receiver */
+
 /* Values of stream.newest_after_ns that are not a time. */
 #define NOTHING_NEW 0
 #define NOT_KNOWN 0xffffffff /* bytes of the bin went by unseen */
@@ -29,7 +34,8 @@ struct stream {
 	u32 newest_after_ns; /* when the last new byte passed: so long after first_ns, and one */
 	u32 next_sequence; /* one past the highest sequence number seen */
 	u32 holes_bytes;   /* received: counted as new while jumping over them, not yet seen to arrive */
-	u16 started;
+	u8 started;
+	u8 unsent;    /* received: what this end had to send when the last packet arrived */
 	u16 segments; /* received: how many packets, as TCP counts them; of a count that grows, the lower half */
 };
 
@@ -66,11 +72,11 @@ struct parked {
 /* A slot. What every packet touches comes first, and the streams begin on a cache line. */
 struct flow {
 	u32 holder; /* the flow's id; 0: the slot is free, or was given up because its flow is silent */
-	u32 interface;
+	u32 interface; /* the device that it is sent by */
 	u64 sampled_ns;	      /* when a sample of the transport was last handed over */
 	u64 stuck_ends_ns[2]; /* the end of the last bin that could not be handed over: the ring was full */
 	u32 id;		      /* of the flow, unique in a recording */
-	u32 closed;
+	u32 receive_interface; /* the device that it is received by */
 	u32 accepted; /* the owner is the listener's process until confirmed */
 	u32 told;     /* its row was given before, from another slot */
 	u32 pid;
@@ -80,10 +86,12 @@ struct flow {
 	u16 remote_port;
 	u8 local_addr[16];
 	u8 remote_addr[16];
-	char device[16];
+	char device[16]; /* of `interface` */
 	struct adoption adoption;
 	char congestion_control[16];
-	u32 unused[6];
+	u64 since_ns[2]; /* the devices it is sent and received by are these since then */
+	u32 closed;
+	u32 unused;
 	struct stream streams[2];
 };
 
@@ -91,7 +99,7 @@ struct flow {
  * and when the others passed is not known. */
 struct bin_record {
 	u32 flow_id;
-	u32 place; /* slot * 2 + direction */
+	u32 place; /* slot * 2 + direction, and above PLACE_BITS the stream's `unsent` */
 	u64 first_ns;
 	u64 last_ns;
 	u64 payload_bytes;
@@ -101,6 +109,8 @@ struct bin_record {
 	u32 newest_after_ns; /* as of a stream; the stream's next_sequence was reached then */
 	u32 next_sequence;
 };
+
+#define PLACE_BITS 24
 
 /* What TCP says of a flow at one moment. */
 struct tcp_record {
@@ -118,6 +128,20 @@ struct tcp_record {
 	u32 dsacked; /* what it sent again that the receiver had already */
 	u32 send_buffer_bytes;
 	u32 send_queued_bytes; /* of it in use, as the kernel counts memory */
+	u64 pacing_bytes_per_s; /* TCP sends no faster; 0: it does not pace */
+	u64 pacing_limit_bytes_per_s; /* what the program asked for (SO_MAX_PACING_RATE); 0: nothing */
+	u32 min_rtt_us; /* 0: unknown */
+	u32 unacked_bytes; /* sent, and not acknowledged */
+};
+
+/* A packet of a flow that this host dropped. */
+struct drop_record {
+	u64 time_ns;
+	u32 flow_id;
+	u32 bytes;
+	u32 direction;
+	u32 reason; /* of enum skb_drop_reason */
+	char device[16]; /* "" where it was no device's any more */
 };
 
 /* A point in a process's life; the layout of a mark. */

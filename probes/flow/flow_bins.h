@@ -20,7 +20,7 @@ static __always_inline bool hand_over(struct flow *flow, struct stream *stream, 
 		return false;
 	}
 	record->flow_id = flow->id;
-	record->place = slot * 2 + direction;
+	record->place = (slot * 2 + direction) | (u32)stream->unsent << PLACE_BITS;
 	record->payload_bytes = stream->payload_bytes;
 	record->wire_bytes = stream->wire_bytes;
 	record->retransmitted_bytes = stream->retransmitted_bytes;

@@ -21,8 +21,19 @@ static __always_inline bool right_device(struct flow *flow, struct net_device *d
 	if (flow->interface && (payload == 0 || ahead <= 0))
 		return false;
 	flow->interface = interface;
+	flow->since_ns[TRANSMIT] = bpf_ktime_get_ns();
 	bpf_probe_read_kernel_str(flow->device, sizeof(flow->device), device->name);
 	return true;
+}
+
+/* What this end has to send, as of when a packet arrives that is not handled yet: does it wait, and for the receiver? */
+static __always_inline u8 what_is_unsent(struct tcp_sock *tcp)
+{
+	u32 next = tcp->snd_nxt;
+
+	if (tcp->write_seq == next)
+		return ALL_SENT;
+	return (s32)(tcp->snd_una + tcp->snd_wnd - next) < (s32)tcp->mss_cache ? UNSENT_NO_ROOM : UNSENT;
 }
 
 static __always_inline int count_sent(struct sk_buff *skb, struct net_device *device, struct sock *sk,
@@ -96,7 +107,13 @@ static __always_inline int count_received(struct sock *sk, struct tcp_sock *tcp,
 		account_receive(stream, &amount, sequence, payload);
 	if (now - flow->sampled_ns >= tcp_sample_ns)
 		sample_tcp(flow, tcp, now);
+	u32 interface = skb->skb_iif;
+	if (flow->receive_interface != interface) {
+		flow->receive_interface = interface;
+		flow->since_ns[RECEIVE] = now;
+	}
 	add(flow, slot, RECEIVE, now, &amount);
+	stream->unsent = what_is_unsent(tcp);
 	heal_transmitted(flow, slot, sk, now, notes->ack_seq, header_bytes);
 	return 0;
 }

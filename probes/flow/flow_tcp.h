@@ -17,6 +17,18 @@ static __always_inline u64 clock_us(struct tcp_sock *tcp, u32 running, u32 which
 	return (u64)jiffies * tick_us;
 }
 
+#define NO_RTT 0xffffffff
+#define NO_LIMIT (~0UL)
+
+/* A rate that TCP does not pace at (no program, congestion control or fq asks for it) limits nothing. */
+static __always_inline void note_pacing(struct tcp_record *record, struct sock *sk)
+{
+	unsigned long limit = sk->sk_max_pacing_rate, rate = sk->sk_pacing_rate;
+
+	record->pacing_limit_bytes_per_s = limit == NO_LIMIT ? 0 : limit;
+	record->pacing_bytes_per_s = !sk->sk_pacing_status ? 0 : rate < limit ? rate : limit;
+}
+
 /* Hand a sample to user space. A full ring is no loss: the clocks go on, and the next packet tries again. */
 static __always_inline void sample_tcp(struct flow *flow, struct tcp_sock *tcp, u64 now)
 {
@@ -40,6 +52,10 @@ static __always_inline void sample_tcp(struct flow *flow, struct tcp_sock *tcp, 
 	record->dsacked = tcp->dsack_dups;
 	record->send_buffer_bytes = ((struct sock *)tcp)->sk_sndbuf;
 	record->send_queued_bytes = ((struct sock *)tcp)->sk_wmem_queued;
+	note_pacing(record, (struct sock *)tcp);
+	u32 min_rtt_us = tcp->rtt_min.s[0].v;
+	record->min_rtt_us = min_rtt_us == NO_RTT ? 0 : min_rtt_us;
+	record->unacked_bytes = tcp->snd_nxt - tcp->snd_una;
 	flow->sampled_ns = now;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,6 +15,8 @@ from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.flow.adoption import Adoption
 from netprof.probes.flow.bins import BIN_RECORD, BinCollector
+from netprof.probes.flow.devices import FlowDevices
+from netprof.probes.flow.drops import Drops
 from netprof.probes.flow.rows import FlowRow, flow_row
 from netprof.probes.flow.slots import Slots
 from netprof.probes.flow.totals import FlowTotals
@@ -24,7 +27,7 @@ from netprof.probes.kernel.loader import BpfObject, KernelMemoryError, RingBuffe
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import described_by_kernel
 from netprof.probes.probe import Description, Probe, Shared, Tables
-from netprof.schema import UNKNOWN_RANK
+from netprof.schema import RECEIVE, UNKNOWN_RANK
 
 LIFE_RECORD = np.dtype(
     [("time_ns", "u8"), ("pid", "u4"), ("tid", "u4"), ("kind", "u4"), ("padding", "u4"), ("arguments", "u8", 3)]
@@ -44,7 +47,7 @@ class FlowProbe(Probe):
     """Counts the job's TCP bytes per flow, direction and bin of `bin_ns`, from the first `follow` until `close`.
 
     `targets` is the map of the job's processes; without one to share the probe makes its own. Only flows of `device`
-    are kept, where one is named. Raises NotPermittedError without the rights for it, NetprofError when the kernel
+    are kept, where any are named. Raises NotPermittedError without the rights for it, NetprofError when the kernel
     refuses a program.
     """
 
@@ -58,14 +61,14 @@ class FlowProbe(Probe):
         *,
         targets: TargetMap | None = None,
         rank_of: Callable[[int], int] = lambda pid: UNKNOWN_RANK,
-        device: str | None = None,
+        devices: Sequence[str] = (),
         max_flows: int = MAX_FLOWS,
     ) -> None:
         self.bin_ns = bin_ns
         self._own_targets = targets is None
         self.targets = targets or TargetMap()
-        self._rank_of, self._device = rank_of, device
-        self._left_out: set[int] = set()  # flows of other devices
+        self._rank_of, self._only = rank_of, devices
+        self._left_out: dict[int, str] = {}  # flows of other devices than those, with their device
         self._untyped = not described_by_kernel()
         self._object, self._ring_bytes = _load(bin_ns, self.targets.fd, max_flows)
         self._adoption: Adoption | UntypedAdoption | None = None
@@ -74,8 +77,10 @@ class FlowProbe(Probe):
         self._bins = RingBuffer(self._object.map_fd("bins"), self._ring_bytes, BIN_RECORD.itemsize)
         self._tcp = TcpSamples(self._object)
         self._totals = FlowTotals(self._object)
+        self._drops = None if self._untyped else Drops(self._object)
         self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
         self._collector = BinCollector(bin_ns, max_flows)
+        self._devices = FlowDevices(max_flows)
         self._published = np.zeros(max_flows, dtype=np.uint32)  # the id last published from each slot
         self._ended: list[tuple[float, int]] = []  # processes, and when to forget them
         self._late_flows = self._late_bytes = 0
@@ -83,7 +88,7 @@ class FlowProbe(Probe):
     @classmethod
     def open(cls, shared: Shared) -> FlowProbe:
         """Load the programs. Raises NotPermittedError or NetprofError."""
-        return cls(shared.bin_ns, targets=shared.targets, rank_of=shared.rank_of, device=shared.device)
+        return cls(shared.bin_ns, targets=shared.targets, rank_of=shared.rank_of, devices=shared.devices)
 
     def follow(self, targets: Sequence[Target] = ()) -> None:
         """Begin counting, at the first call; later ones adopt the sockets of the processes that have joined."""
@@ -99,11 +104,12 @@ class FlowProbe(Probe):
             self._adoption = UntypedAdoption(self._object, self.targets, self._slots)
         else:
             self._adoption = Adoption(self._object, self.targets)
+            self._object.attach("packet_dropped")
         self._begun_ns = self._adoption.begin()
 
     def drain(self, *, final: bool = False) -> Tables:
-        """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`, `tcp`,
-        `totals`.
+        """Return what happened since the last call: rows of `marks` (forks, execs, exits), `flows`, `wire`,
+        `flow_devices`, `tcp`, `totals`, `drops`.
 
         With `final` the open bins count too, and so does what the transport says of flows without packets.
         """
@@ -112,10 +118,14 @@ class FlowProbe(Probe):
         lives = self._drain_lives()
         wire = self._drain_bins(final=final)
         flows = self._new_flows(final=final)  # after the bins: each flow that has one has its row
-        used = self._slots.used()["id"]
-        tcp, totals = (each.drain(self._published[: len(used)], used) for each in (self._tcp, self._totals))
+        slots = self._slots.used()
+        used, published = slots["id"], self._published[: len(slots)]
+        devices = self._devices.changes(slots, published)
+        tcp, totals = (each.drain(published, used) for each in (self._tcp, self._totals))
         self._collector.forget(self._slots.recycle(time.monotonic_ns()))
-        of_flows = {"wire": wire, "tcp": tcp, "totals": totals}
+        of_flows: dict[str, dict[str, Any]] = {"wire": wire, "flow_devices": devices, "tcp": tcp, "totals": totals}
+        if self._drops is not None:
+            of_flows["drops"] = self._drops.drain(published, used)
         return {"marks": lives, "flows": flows, **{name: self._wanted(rows) for name, rows in of_flows.items()}}
 
     def describe(self) -> Description:
@@ -132,10 +142,13 @@ class FlowProbe(Probe):
         few = self._ring_bytes < _BINS_RING_BYTES[0]
         memory = f", only {self._ring_bytes >> 20} MiB of memory for them: there was no more" if few else ""
         started = StartedProbe(self.name, f"{self.bin_ns} ns bins{memory}")
+        elsewhere = Counter(name or "an unknown device" for name in self._left_out.values())
+        said = ", ".join(f"{count} over {name}" for name, count in elsewhere.items())
+        left_out = (f"{self.name}: --device leaves out {len(self._left_out)} flows of the job: {said}",) if said else ()
         warnings = (
             f"{self.name}: this kernel has no BTF (/sys/kernel/btf/vmlinux), so bcc read its headers. {WITHOUT_TYPES}",
         )
-        return Description(started=(started,), losses=losses, warnings=warnings if self._untyped else ())
+        return Description(started=(started,), losses=losses, warnings=left_out + (warnings if self._untyped else ()))
 
     @property
     def objects(self) -> Sequence[BpfObject]:
@@ -152,6 +165,8 @@ class FlowProbe(Probe):
         self._bins.close()
         self._tcp.close()
         self._totals.close()
+        if self._drops is not None:
+            self._drops.close()
         self._lives.close()
         self._object.close()
         if self._own_targets:
@@ -207,16 +222,22 @@ class FlowProbe(Probe):
             of_them = silent["adoption"][silent["adoption"]["time_ns"] > self._begun_ns]
             self._late_flows += len(of_them)
             self._late_bytes += int(of_them["sent_bytes"].sum() + of_them["received_bytes"].sum())
-        wanted = [row for row in rows if self._device in (None, row.device)]
-        self._left_out.update({row.flow_id for row in rows} - {row.flow_id for row in wanted})
+        others = {row.flow_id: row.device for row in rows if self._only and not self._goes_by(row, flows)}
+        self._left_out.update(others)
+        wanted = [row for row in rows if row.flow_id not in others]
         return {name: [row[place] for row in wanted] for place, name in enumerate(FlowRow._fields)}
 
-    def _wanted(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def _goes_by(self, row: FlowRow, flows: NDArray[Any]) -> bool:
+        """Tell whether a flow is sent or received by one of the devices that the person wants."""
+        received = (self._devices.name(flow, RECEIVE) for flow in flows[flows["id"] == row.flow_id])
+        return row.device in self._only or any(name in self._only for name in received)
+
+    def _wanted(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Leave out rows of the flows that are not wanted."""
         if not self._left_out:
             return columns
         wanted = ~np.isin(columns["flow_id"], list(self._left_out))
-        return {name: column[wanted] for name, column in columns.items()}
+        return {name: np.asarray(column)[wanted] for name, column in columns.items()}
 
 
 def _load(bin_ns: int, targets_fd: int, max_flows: int) -> tuple[BpfObject, int]:

@@ -46,7 +46,7 @@ FLOW = np.dtype(
         ("sampled_ns", "u8"),
         ("stuck_ends_ns", "u8", 2),
         ("id", "u4"),
-        ("closed", "u4"),
+        ("receive_interface", "u4"),
         ("accepted", "u4"),
         ("told", "u4"),
         ("pid", "u4"),
@@ -59,7 +59,9 @@ FLOW = np.dtype(
         ("device", "S16"),
         ("adoption", ADOPTION),
         ("congestion_control", "S16"),
-        ("unused", "u4", 6),
+        ("since_ns", "u8", 2),
+        ("closed", "u4"),
+        ("unused", "u4"),
         ("streams", STREAM, 2),
     ]
 )

@@ -27,6 +27,10 @@ TCP_RECORD = np.dtype(
         ("dsacked", "u4"),
         ("send_buffer_bytes", "u4"),
         ("send_queued_bytes", "u4"),
+        ("pacing_bytes_per_s", "u8"),
+        ("pacing_limit_bytes_per_s", "u8"),
+        ("min_rtt_us", "u4"),
+        ("unacked_bytes", "u4"),
     ]
 )
 """`struct tcp_record` of flow.h."""

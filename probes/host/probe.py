@@ -31,6 +31,8 @@ _FULL = Quantity(
 _STEAL = Quantity("steal", "us", COUNT, "time that the hypervisor gave to others while this host had work to do")
 _IOWAIT = Quantity("iowait", "us", COUNT, "time that CPUs idled while a task of theirs waited for the disk")
 
+_NET_RX = Quantity("net_rx", "times", COUNT, "times that the CPU processed received packets")
+
 _WRAP = 1 << 32
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _CPU_SHARE = 1e-3  # of a core, that reading a file may take: one that costs more is read less often
@@ -62,6 +64,16 @@ def pressure(text: bytes) -> Iterator[Sample]:
             yield "all CPUs", quantity, int(total)
 
 
+def softirqs(text: bytes) -> Iterator[Sample]:
+    """Read /proc/softirqs: a column for every CPU, of 32-bit numbers; only what is received is of interest."""
+    heads, *lines = text.splitlines() or [b""]
+    for line in lines:
+        name, _, rest = line.strip().partition(b":")
+        if name == b"NET_RX":
+            for cpu, count in zip(heads.split(), rest.split(), strict=False):
+                yield cpu.decode().lower(), _NET_RX, int(count)
+
+
 def cpu_time(text: bytes) -> Iterator[Sample]:
     """Read the first line of /proc/stat, of all CPUs together; it counts in ticks, usually of 10 ms."""
     fields = text.partition(b"\n")[0].split()
@@ -82,18 +94,23 @@ def not_less(before: int, now: int) -> int:
 
 @dataclass(frozen=True)
 class Source:
-    """A file of counts: how its text is read, how a count goes on, and what would make the kernel have the file."""
+    """A file of counts: how its text is read, how a count goes on, and what would make the kernel have the file.
+
+    It is read no more often than `every_s`.
+    """
 
     path: str
     parse: Callable[[bytes], Iterator[Sample]]
     go_on: Callable[[int, int], int]
     remedy: str = ""
+    every_s: float = 0.0
 
 
 SOURCES = (
     Source("/proc/net/softnet_stat", softnet, unwrapped),
     Source("/proc/pressure/cpu", pressure, not_less, "boot with psi=1"),
     Source("/proc/stat", cpu_time, not_less),
+    Source("/proc/softirqs", softirqs, unwrapped, every_s=1.0),
 )
 
 
@@ -143,7 +160,8 @@ class _Reader:
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
-        self.period_s = HostProbe.period_s
+        self._least_s = max(HostProbe.period_s, source.every_s)
+        self.period_s = self._least_s
         self._source = source
         self._counts: dict[tuple[str, str], int] = {}
         self._next_s = 0.0
@@ -163,7 +181,7 @@ class _Reader:
             before = self._counts.get((subject, quantity.name), count)
             self._counts[subject, quantity.name] = value = self._source.go_on(before, count)
             rows.see(time_ns, subject, quantity, value)
-        self.period_s = max(HostProbe.period_s, (time.thread_time() - begin_s) / _CPU_SHARE)
+        self.period_s = max(self._least_s, (time.thread_time() - begin_s) / _CPU_SHARE)
         self._next_s = begin_ns / 1e9 + self.period_s - HostProbe.period_s / 2
 
     def close(self) -> None:

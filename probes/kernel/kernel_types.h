@@ -80,6 +80,9 @@ struct sock {
 	u16 sk_protocol;
 	int sk_sndbuf;
 	int sk_wmem_queued;
+	unsigned long sk_pacing_rate;
+	unsigned long sk_max_pacing_rate;
+	u32 sk_pacing_status;
 	struct bpf_local_storage *sk_bpf_storage;
 };
 
@@ -115,8 +118,18 @@ struct mptcp_subflow_context {
 	struct sock *tcp_sock;
 };
 
+struct minmax_sample {
+	u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	struct minmax rtt_min;
+	u32 snd_wnd;
 	u32 rcv_nxt;
 	u32 snd_nxt;
 	u32 snd_una;
@@ -150,6 +163,7 @@ struct sk_buff {
 	struct net_device *dev;
 	unsigned int len;
 	unsigned int data_len;
+	int skb_iif;
 	u16 transport_header;
 	u16 mac_header;
 	unsigned int end; /* sk_buff_data_t: an offset on 64-bit kernels */

@@ -44,6 +44,8 @@ _FUNCTIONS: dict[str, tuple[type | None, list[object]]] = {
     "bpf_enable_stats": (c_int, [c_int]),
     "btf__load_vmlinux_btf": (c_void_p, []),
     "btf__find_by_name_kind": (c_int, [c_void_p, c_char_p, c_uint32]),
+    "btf__type_by_id": (c_void_p, [c_void_p, c_uint32]),
+    "btf__name_by_offset": (c_char_p, [c_void_p, c_uint32]),
     "btf__free": (None, [c_void_p]),
     "netprof_call_is_filtered": (c_int, [c_uint32]),
     "netprof_log_start": (None, []),

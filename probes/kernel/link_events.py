@@ -1,12 +1,23 @@
-"""Word from the kernel that a network device or a queueing discipline has changed, as it happens."""
+"""Word from the kernel that a network device, a queueing discipline or a route has changed, as it happens."""
 
 from __future__ import annotations
 
 import errno
 import socket
+import struct
+from typing import NamedTuple
 
-_GROUPS = 1 << 0 | 1 << 3  # RTMGRP_LINK, RTMGRP_TC
+_GROUPS = 1 << 0 | 1 << 3 | 1 << 6 | 1 << 10  # RTMGRP_LINK, RTMGRP_TC, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_ROUTE
 _RECEIVE_BYTES = 1 << 16
+_HEADER = struct.Struct("=IH")  # the begin of struct nlmsghdr: length, type
+_ROUTES = (24, 25)  # RTM_NEWROUTE, RTM_DELROUTE
+
+
+class Changed(NamedTuple):
+    """What has changed."""
+
+    links: bool = False
+    routes: bool = False
 
 
 class LinkEvents:
@@ -17,18 +28,20 @@ class LinkEvents:
         self._socket.bind((0, _GROUPS))
         self._socket.setblocking(False)
 
-    def take(self) -> bool:
-        """Say whether anything has changed since the last call. Raises OSError."""
-        changed = False
+    def take(self) -> Changed:
+        """Return what has changed since the last call. Raises OSError."""
+        links = routes = False
         while True:
             try:
-                self._socket.recv(_RECEIVE_BYTES)
+                data = self._socket.recv(_RECEIVE_BYTES)
+                of_route = len(data) >= _HEADER.size and _HEADER.unpack_from(data)[1] in _ROUTES
+                links, routes = links or not of_route, routes or of_route
             except BlockingIOError:
-                return changed
+                return Changed(links, routes)
             except OSError as error:
                 if error.errno != errno.ENOBUFS:  # the kernel had more to say than there was room for
                     raise
-            changed = True
+                links = routes = True
 
     def close(self) -> None:
         """Stop listening."""

@@ -58,6 +58,10 @@ class NetworkNamespace:
         visit.join()
         return visit.result()
 
+    def asked(self, question: Callable[[int], Result]) -> Result:
+        """Return what a question about the open descriptor is answered."""
+        return question(self._descriptor)
+
     def close(self) -> None:
         """Close the descriptor; twice does no harm."""
         if self._descriptor >= 0:

@@ -1,4 +1,4 @@
-"""Asking the kernel about network devices and queueing disciplines, over rtnetlink.
+"""Asking the kernel about network devices, queueing disciplines, routes and neighbours, over rtnetlink.
 
 pyroute2 would do, but importing it takes a quarter of a second, half of what an attach may take; this is the
 small part that is needed. A socket belongs to the network namespace in which it was opened.
@@ -8,20 +8,36 @@ from __future__ import annotations
 
 import socket
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from netprof.probes.kernel.netlink import DUMP, NetlinkSocket, attribute, attributes, number
+from netprof.probes.kernel.netlink import DUMP, NetlinkSocket, attribute, attributes, each_attribute, number
 
-RTM_GETLINK, RTM_GETROUTE, RTM_GETQDISC, RTM_GETTCLASS = 18, 26, 38, 42
+RTM_GETLINK, RTM_GETADDR, RTM_GETROUTE, RTM_GETNEIGH = 18, 22, 26, 30
+RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, RTM_GETNSID = 38, 42, 46, 90
 
 _IFINFO = struct.Struct("=BxHiII")  # struct ifinfomsg: family, type, index, flags, change
 _TCMSG = struct.Struct("=BxxxiIII")  # struct tcmsg: family, ifindex, handle, parent, info
-_RTMSG = struct.Struct("=BBBxxxxxxxxx")  # struct rtmsg: family, bits of the destination and of the source
+_RTMSG = struct.Struct("=BBBxxxxBI")  # struct rtmsg: family, bits of the destination and of the source, type, flags
+_NDMSG = struct.Struct("=BxxxiHBB")  # struct ndmsg: family, ifindex, state, flags, type
+_IFADDRMSG = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, bits, flags, scope, index
 
-_IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID = 3, 4, 5, 10, 18, 37
-_IFLA_INFO_KIND = 1
-_RTA_DST, _RTA_SRC, _RTA_OIF = 1, 2, 4
-_TCA_KIND, _TCA_OPTIONS, _TCA_STATS2, _TCA_STATS_BASIC = 1, 2, 7, 1
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO = 1, 3, 4, 5, 10, 18
+_IFLA_LINK_NETNSID = 37
+_IFLA_INFO_KIND, _IFLA_INFO_DATA = 1, 2
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_RTA_DST, _RTA_SRC, _RTA_IIF, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE, _RTA_VIA = 1, 2, 3, 4, 5, 6, 15, 18
+_NDA_DST, _NDA_LLADDR, _NDA_MASTER = 1, 2, 9
+_NETNSA_NSID, _NETNSA_FD = 1, 3
+_TCA_KIND, _TCA_OPTIONS, _TCA_STATS2, _TCA_STATS_BASIC, _TCA_STATS_QUEUE = 1, 2, 7, 1, 3
+_ACT_KIND, _ACT_OPTIONS, _ACT_PARMS = 1, 2, 2
+_MIRRED_DEVICE = 24  # in struct tc_mirred
+_POLICE_TBF, _POLICE_RATE, _POLICE_RATE64 = 1, 28, 8  # the rate in struct tc_police
+_MATCHED_ROUTE = 0x2000  # RTM_F_FIB_MATCH
+_LOCAL_ROUTE = 2  # RTN_LOCAL
+_DEEPEST = 6
+INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
+"""Where filters of a clsact (and of an ingress) qdisc hang."""
 IFF_UP, IFF_LOOPBACK, IFF_LOWER_UP = 0x1, 0x8, 0x10000
 
 
@@ -36,8 +52,50 @@ class Link:
     mtu_bytes: int
     kind: str
     lower_index: int  # the device this one is stacked on or paired with, 0 if none
-    lower_elsewhere: bool  # that device is in another namespace
+    netns_id: int | None  # which namespace that device is in, by this one's numbers; None: in this one
     master_index: int  # the bond or bridge this one belongs to, 0 if none
+    mac: bytes = b""
+    data: Mapping[int, bytes] = field(default_factory=dict)  # what only devices of its kind say
+
+    @property
+    def lower_elsewhere(self) -> bool:
+        """Whether the device that it is stacked on or paired with is in another namespace."""
+        return self.netns_id is not None
+
+
+@dataclass(frozen=True)
+class Address:
+    """An IP address of a device, with the length of its network's prefix."""
+
+    index: int
+    address: bytes
+    prefix_bits: int
+
+
+@dataclass(frozen=True)
+class Route:
+    """How packets to an address leave: by device `index`, 0 for none, through `gateway`, b"" for none.
+
+    `prefix` and what follows are those of the entry of the routing table that matched.
+    """
+
+    index: int
+    gateway: bytes = b""
+    is_local: bool = False
+    prefix: bytes = b""
+    prefix_bits: int = 0
+    table: int = 0
+    metric: int = 0
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Where a link-layer address is: at an IP address, behind a bridge's port, or a tunnel's remote end."""
+
+    index: int
+    mac: bytes
+    address: bytes
+    master_index: int
 
 
 @dataclass(frozen=True)
@@ -50,6 +108,18 @@ class TrafficControl:
     options: bytes
     sent_bytes: int
     sent_packets: int
+    index: int = 0
+    drops: int = 0  # 32 bits of the count
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What filters do: the devices that they redirect or mirror to, the least rate that they police to, in bytes per
+    second (0: none), and whether programs (BPF) are among them, of which that cannot be told."""
+
+    devices: tuple[int, ...] = ()
+    police_bytes_per_s: int = 0
+    has_programs: bool = False
 
 
 def device_name(raw: bytes) -> str:
@@ -75,21 +145,96 @@ class RouteSocket(NetlinkSocket):
         """Return the classes of the queueing disciplines of device `index`."""
         return self._traffic_control(RTM_GETTCLASS, index)
 
-    def device_towards(self, local: bytes, remote: bytes) -> int:
-        """Return the number of the device by which packets from one address to another leave, 0 if there is none."""
+    def addresses(self) -> list[Address]:
+        """Return every IP address of the namespace's devices."""
+        found = []
+        for body in self.request(RTM_GETADDR, DUMP, _IFADDRMSG.pack(0, 0, 0, 0, 0)):
+            _, bits, _, _, index = _IFADDRMSG.unpack_from(body)
+            said = attributes(body[_IFADDRMSG.size :])
+            found.append(Address(index, said.get(_IFA_LOCAL) or said.get(_IFA_ADDRESS, b""), bits))
+        return found
+
+    def route(self, remote: bytes, local: bytes = b"", came_by: int = 0, *, matched: bool = False) -> Route:
+        """Return how packets to an address leave; from an address, and of those that came in by a device.
+
+        `matched` asks for the entry of the routing table instead of what it comes to.
+        """
         family = socket.AF_INET if len(remote) == 4 else socket.AF_INET6
-        head = _RTMSG.pack(family, 8 * len(remote), 8 * len(local))
-        for body in self.request(RTM_GETROUTE, 0, head + attribute(_RTA_DST, remote) + attribute(_RTA_SRC, local)):
-            return number(attributes(body[_RTMSG.size :]).get(_RTA_OIF, b""))
-        return 0
+        request = _RTMSG.pack(family, 8 * len(remote), 8 * len(local), 0, _MATCHED_ROUTE if matched else 0)
+        request += attribute(_RTA_DST, remote)
+        if local:
+            request += attribute(_RTA_SRC, local)
+        if came_by:
+            request += attribute(_RTA_IIF, struct.pack("=I", came_by))
+        for body in self.request(RTM_GETROUTE, 0, request):
+            _, bits, _, kind, _ = _RTMSG.unpack_from(body)
+            said = attributes(body[_RTMSG.size :])
+            return Route(
+                index=number(said.get(_RTA_OIF, b"")),
+                gateway=said.get(_RTA_GATEWAY, b"") or said.get(_RTA_VIA, b"")[2:],
+                is_local=kind == _LOCAL_ROUTE,
+                prefix=said.get(_RTA_DST, b""),
+                prefix_bits=bits,
+                table=number(said.get(_RTA_TABLE, b"")),
+                metric=number(said.get(_RTA_PRIORITY, b"")),
+            )
+        return Route(0)
+
+    def neighbours(self, family: int) -> list[Neighbour]:
+        """Return the neighbours of a family; of AF_BRIDGE, what bridges and VXLANs have learnt."""
+        found = []
+        for body in self.request(RTM_GETNEIGH, DUMP, _NDMSG.pack(family, 0, 0, 0, 0)):
+            _, index, *_ = _NDMSG.unpack_from(body)
+            said = attributes(body[_NDMSG.size :])
+            mac, address = said.get(_NDA_LLADDR, b""), said.get(_NDA_DST, b"")
+            found.append(Neighbour(index, mac, address, number(said.get(_NDA_MASTER, b""))))
+        return found
+
+    def netns_id(self, descriptor: int) -> int:
+        """Return the number by which this namespace knows another one, which is open; negative: it does not."""
+        request = bytes(4) + attribute(_NETNSA_FD, struct.pack("=I", descriptor))
+        for body in self.request(RTM_GETNSID, 0, request):
+            known = attributes(body[4:]).get(_NETNSA_NSID, b"")
+            return int(struct.unpack_from("=i", known)[0]) if len(known) >= 4 else -1
+        return -1
+
+    def actions(self, index: int, parent: int) -> Actions:
+        """Return what the filters of a device do that hang at `parent` (INGRESS, EGRESS, a queueing discipline)."""
+        devices, rates, has_programs = list[int](), list[int](), False
+        for body in self.request(RTM_GETTFILTER, DUMP, _TCMSG.pack(0, index, 0, parent, 0)):
+            said = body[_TCMSG.size :]
+            has_programs = has_programs or attributes(said).get(_TCA_KIND, b"").startswith(b"bpf")
+            for kind, options in _actions(said):
+                parms = options.get(_ACT_PARMS, b"")
+                if kind == b"mirred" and len(parms) > _MIRRED_DEVICE:
+                    devices.append(number(parms[_MIRRED_DEVICE : _MIRRED_DEVICE + 4]))
+                elif kind == b"police":
+                    plain = number(options.get(_POLICE_TBF, b"")[_POLICE_RATE : _POLICE_RATE + 4])
+                    rates.append(number(options.get(_POLICE_RATE64, b"")) or plain)
+        return Actions(tuple(dict.fromkeys(devices)), min((rate for rate in rates if rate), default=0), has_programs)
+
+    def all_qdiscs(self) -> list[TrafficControl]:
+        """Return the queueing disciplines of every device of the namespace."""
+        return self._traffic_control(RTM_GETQDISC, 0)
 
     def _traffic_control(self, request: int, index: int) -> list[TrafficControl]:
         found = []
         for body in self.request(request, DUMP, _TCMSG.pack(0, index, 0, 0, 0)):
             _, owner, handle, parent, _ = _TCMSG.unpack_from(body)
-            if owner == index:  # a dump of queueing disciplines covers every device
-                found.append(_traffic_control(body, handle, parent))
+            if index in (0, owner):  # a dump of queueing disciplines covers every device
+                found.append(_traffic_control(body, owner, handle, parent))
         return found
+
+
+def _actions(data: bytes, depth: int = 0) -> Iterator[tuple[bytes, Mapping[int, bytes]]]:
+    """Yield kind and options of every action in a filter's attributes: each kind of filter nests them elsewhere."""
+    said = attributes(data)
+    kind = said.get(_ACT_KIND, b"").rstrip(b"\0")
+    if kind in (b"mirred", b"police"):
+        yield kind, attributes(said.get(_ACT_OPTIONS, b""))
+    elif depth < _DEEPEST:
+        for _, payload in each_attribute(data):
+            yield from _actions(payload, depth + 1)
 
 
 def _link(body: bytes) -> Link:
@@ -105,14 +250,17 @@ def _link(body: bytes) -> Link:
         mtu_bytes=number(found.get(_IFLA_MTU, b"")),
         kind=device_name(info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0")),
         lower_index=number(found.get(_IFLA_LINK, b"")),
-        lower_elsewhere=_IFLA_LINK_NETNSID in found,
+        netns_id=number(found[_IFLA_LINK_NETNSID]) if _IFLA_LINK_NETNSID in found else None,
         master_index=number(found.get(_IFLA_MASTER, b"")),
+        mac=found.get(_IFLA_ADDRESS, b""),
+        data=attributes(info.get(_IFLA_INFO_DATA, b"")),
     )
 
 
-def _traffic_control(body: bytes, handle: int, parent: int) -> TrafficControl:
+def _traffic_control(body: bytes, index: int, handle: int, parent: int) -> TrafficControl:
     found = attributes(body[_TCMSG.size :])
-    basic = attributes(found.get(_TCA_STATS2, b"")).get(_TCA_STATS_BASIC, b"")
+    counted = attributes(found.get(_TCA_STATS2, b""))
+    basic = counted.get(_TCA_STATS_BASIC, b"")
     sent_bytes, sent_packets = struct.unpack_from("=QI", basic) if len(basic) >= 12 else (0, 0)
     return TrafficControl(
         kind=device_name(found.get(_TCA_KIND, b"").rstrip(b"\0")),
@@ -121,4 +269,6 @@ def _traffic_control(body: bytes, handle: int, parent: int) -> TrafficControl:
         options=found.get(_TCA_OPTIONS, b""),
         sent_bytes=sent_bytes,
         sent_packets=sent_packets,
+        index=index,
+        drops=number(counted.get(_TCA_STATS_QUEUE, b"")[8:12]),
     )

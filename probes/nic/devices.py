@@ -1,8 +1,8 @@
-"""Whether a device that a person names is there."""
+"""Whether the devices that a person names are there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from netprof.errors import NetprofError, UsageError
 from netprof.model import Target
@@ -10,8 +10,11 @@ from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.rtnetlink import RouteSocket
 
 
-def require_device(device: str, targets: Iterable[Target]) -> None:
-    """Raise UsageError where no network namespace of the job has `device`; one that may not be entered may have it."""
+def require_devices(devices: Sequence[str], targets: Iterable[Target]) -> None:
+    """Raise UsageError where no network namespace of the job has one of `devices`.
+
+    A namespace that may not be entered may have any.
+    """
     found: set[str] = set()
     for pid in {target.netns: target.pid for target in targets}.values():
         try:
@@ -19,9 +22,10 @@ def require_device(device: str, targets: Iterable[Target]) -> None:
                 found |= namespace.run(_names)
         except (NetprofError, OSError):  # not permitted, or over by now: it cannot be told
             return
-    if device not in found:
+    missing = [device for device in devices if device not in found]
+    if missing:
         there = ", ".join(sorted(found)) or "none"
-        raise UsageError(f"the job has no network device {device}", f"name one that it has with --device: {there}")
+        raise UsageError(f"the job has no network device {missing[0]}", f"name one that it has with --device: {there}")
 
 
 def _names() -> set[str]:

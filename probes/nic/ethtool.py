@@ -11,6 +11,8 @@ from netprof.probes.kernel.rtnetlink import device_name
 
 _SIOCETHTOOL = 0x8946
 _GET_DRIVER_INFO, _GET_STRINGS, _GET_STATISTICS, _GET_SET_INFO, _GET_LINK_SETTINGS = 0x03, 0x1B, 0x1D, 0x37, 0x4C
+_GET_RX_CHECKSUM, _GET_TX_CHECKSUM, _GET_SCATTER, _GET_TSO, _GET_GSO, _GET_GRO = 0x14, 0x16, 0x18, 0x1E, 0x23, 0x2B
+_OFFLOADS = {"tso": _GET_TSO, "gso": _GET_GSO, "gro": _GET_GRO, "rx-checksum": _GET_RX_CHECKSUM, "sg": _GET_SCATTER}
 _STATISTICS_SET = 1  # ETH_SS_STATS
 _STRING_BYTES = 32  # ETH_GSTRING_LEN
 _MOST_STATISTICS = 1 << 16
@@ -42,6 +44,12 @@ def speed_bps(device: bytes) -> float | None:
         return None
     megabits = struct.unpack_from("=I", answer, 4)[0]
     return None if megabits in _SPEED_UNKNOWN else megabits * 1e6
+
+
+def offloads_off(device: bytes) -> list[str]:
+    """Return which of the offloads that save much CPU are off; one that the device does not know is not among them."""
+    answers = {name: _ask(device, struct.pack("=II", command, 0)) for name, command in _OFFLOADS.items()}
+    return [name for name, answer in answers.items() if len(answer) >= 8 and not struct.unpack_from("=I", answer, 4)[0]]
 
 
 def statistics(device: bytes) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from netprof.errors import NetprofError
 from netprof.model import Device, LineRate
-from netprof.probes.kernel.link_events import LinkEvents
+from netprof.probes.kernel.link_events import Changed, LinkEvents
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.nic.line_rate import Condition, conditions, gone
 from netprof.schema import LinkState
@@ -24,37 +24,48 @@ Row = dict[str, Any]
 
 @dataclass
 class _Followed:
-    """A device by its number, None before it was seen, and what it was like at the last look."""
+    """A device by its number, None before it was seen, and what it was like at the last look.
+
+    `given_bps` is the line rate that a person gave.
+    """
 
     index: int | None
     now: Condition
+    given_bps: float | None
+
+    def rated(self, found: Condition) -> Condition:
+        given = self.given_bps
+        if given is None:
+            return found
+        return replace(found, line_rate=LineRate(given, "--line-rate"), receive_rate=LineRate(given, "--line-rate"))
 
 
 class LinkHistory:
     """Follows devices of a namespace, which is closed with it; a device goes by the name it had when it was added.
 
     They are looked at when one is added, and when the kernel tells that any device of the namespace has changed: the
-    line rate of one may depend on others. `override_bps` is the line rate that a person gave.
+    line rate of one may depend on others.
     """
 
-    def __init__(self, namespace: NetworkNamespace, override_bps: float | None = None) -> None:
+    def __init__(self, namespace: NetworkNamespace) -> None:
         self._namespace = namespace
-        self._override_bps = override_bps
         self._devices: dict[str, _Followed] = {}
         self._rows: list[Row] = []
         self._changed_ns: int | None = None
+        self.changes_of_paths = 0
+        """How often something changed that paths depend on: a device, a filter, a route."""
         self._spent_s, self._spent_at_s = 0.0, 0.0  # more than the share allows, as of the last look
         self._events: LinkEvents | None = None
         with suppress(NetprofError, OSError):  # the first look will say why
             self._events = namespace.run(LinkEvents)
 
-    def add(self, device: str) -> Device:
-        """Follow one more device, and return what it is like now."""
-        followed = self._devices[device] = _Followed(None, gone(device))
+    def add(self, device: str, given_bps: float | None = None) -> Device:
+        """Follow one more device, and return what it is like now; `given_bps` is the line rate that a person gave."""
+        followed = self._devices[device] = _Followed(None, gone(device), given_bps)
         try:
             self._look(time.monotonic_ns())
         except (NetprofError, OSError) as error:  # nothing is known but that it is there
-            followed.now = self._rated(Condition(device, LinkState.UP, LineRate(None, f"unknown: {error}")))
+            followed.now = followed.rated(Condition(device, LinkState.UP, LineRate(None, f"unknown: {error}")))
             self._tell(device, followed.now, time.monotonic_ns())
         now = followed.now
         return Device(device, self._namespace.inode, now.line_rate, now.mtu_bytes, now.kind)
@@ -84,7 +95,9 @@ class LinkHistory:
         """Look again if the kernel said that something has changed, and it is time."""
         with suppress(NetprofError, OSError):  # not permitted, or out of descriptors: the next event tries again
             now_ns = time.monotonic_ns()
-            if self._events is not None and self._events.take():
+            changed = self._events.take() if self._events is not None else Changed()
+            self.changes_of_paths += any(changed)
+            if changed.links:
                 self._changed_ns = self._changed_ns or now_ns
             if self._changed_ns is not None and (at_once or self._beyond_share_s() < _AT_ONCE_S):
                 changed_ns, self._changed_ns = self._changed_ns, None
@@ -97,7 +110,7 @@ class LinkHistory:
         found = self._namespace.run(lambda: conditions(wanted))
         for device, followed in self._devices.items():
             index, now = found[device] or (followed.index or 0, gone(followed.now.name))
-            now = self._rated(now)
+            now = followed.rated(now)
             if followed.index is None or now != followed.now:
                 self._tell(device, now, at_ns)
             followed.index, followed.now = index, now
@@ -107,10 +120,6 @@ class LinkHistory:
     def _beyond_share_s(self) -> float:
         """Return for how long has been looked at devices beyond the share of the time."""
         return max(0.0, self._spent_s - _SHARE * (time.monotonic() - self._spent_at_s))
-
-    def _rated(self, found: Condition) -> Condition:
-        given = self._override_bps
-        return found if given is None else replace(found, line_rate=LineRate(given, "--line-rate"))
 
     def _tell(self, device: str, now: Condition, at_ns: int) -> None:
         self._rows.append(
@@ -124,5 +133,7 @@ class LinkHistory:
                 "line_rate_source": now.line_rate.source,
                 "qdisc": now.qdisc,
                 "mtu_bytes": now.mtu_bytes,
+                "receive_rate_bps": now.receive_rate.bps or 0.0,
+                "receive_rate_source": now.receive_rate.source,
             }
         )

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from netprof.errors import NetprofError
 from netprof.model import Device, LineRate
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.kernel.rtnetlink import IFF_LOOPBACK, IFF_LOWER_UP, IFF_UP, Link, RouteSocket
+from netprof.probes.kernel.rtnetlink import EGRESS, IFF_LOOPBACK, IFF_LOWER_UP, IFF_UP, INGRESS, Link, RouteSocket
 from netprof.probes.nic import ethtool
 from netprof.probes.nic.shaping import Shaping, shaping
 from netprof.schema import LinkState
 
 _STACKED = {"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"}  # report, and share, the speed of the device below
 _MAX_STACK = 8
+_UNKNOWN = LineRate(None, "unknown")
 
 
 def line_rate(namespace: NetworkNamespace | int, device: str, override_bps: float | None = None) -> LineRate:
@@ -37,6 +38,7 @@ class Condition:
     qdisc: str = ""
     mtu_bytes: int = 0
     kind: str = ""
+    receive_rate: LineRate = _UNKNOWN  # where what limits receiving is known by itself
 
 
 def describe_device(namespace: NetworkNamespace | int, device: str, override_bps: float | None = None) -> Device:
@@ -87,14 +89,25 @@ def rate_text(bps: float) -> str:
 
 def _condition(link: Link, links: dict[int, Link], route: RouteSocket) -> Condition:
     runs = link.flags & IFF_UP and link.flags & IFF_LOWER_UP
+    qdiscs = [qdisc.kind for qdisc in route.qdiscs(link.index)]
+    hooked = bool({"ingress", "clsact"} & set(qdiscs))
     return Condition(
         name=link.name,
         state=LinkState.UP if runs else LinkState.DOWN,
-        line_rate=_rate(link, links, route),
-        qdisc=", ".join(dict.fromkeys(qdisc.kind for qdisc in route.qdiscs(link.index))),
+        line_rate=_policed(_rate(link, links, route), link, route, EGRESS if hooked else 0),
+        qdisc=", ".join(dict.fromkeys(qdiscs)),
         mtu_bytes=link.mtu_bytes,
         kind=link.kind or _own_kind(link),
+        receive_rate=_policed(_hardware(link, links, route, 0), link, route, INGRESS if hooked else 0),
     )
+
+
+def _policed(rate: LineRate, link: Link, route: RouteSocket, parent: int) -> LineRate:
+    """Return the lower of a rate and what the filters that hang at `parent` (0: none do) police a device to."""
+    police_bps = 8.0 * route.actions(link.index, parent).police_bytes_per_s if parent else 0.0
+    if not police_bps or (rate.bps is not None and rate.bps <= police_bps):
+        return rate
+    return LineRate(police_bps, f"police: {rate_text(police_bps)} on {link.name}")
 
 
 def _own_kind(link: Link) -> str:

@@ -22,6 +22,7 @@ _TBF_PARMS, _TBF_RATE64 = 1, 4
 _HTB_PARMS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7
 _NETEM_RATE, _NETEM_RATE64, _NETEM_STRUCT_BYTES = 6, 8, 24
 _CAKE_BASE_RATE64 = 2
+_FQ_FLOW_MAX_RATE, _FQ_UNLIMITED = 7, 0xFFFFFFFF
 _RATE_OFFSET, _CEIL_OFFSET = 8, 20  # of the u32 rates in two `struct tc_ratespec` that follow one another
 
 
@@ -38,6 +39,12 @@ def shaping(qdiscs: Sequence[TrafficControl], classes: Sequence[TrafficControl])
     """Return the limit that one device's transmit side is held to by its queueing disciplines."""
     roots = [qdisc for qdisc in qdiscs if qdisc.parent == _ROOT]
     return _limit(roots[0], qdiscs, classes) if roots else Shaping()
+
+
+def flow_rate_bps(qdiscs: Sequence[TrafficControl]) -> float | None:
+    """Return the least rate that fq on a device holds each flow to (maxrate), in bits per second; None: none does."""
+    rates = [number(attributes(each.options).get(_FQ_FLOW_MAX_RATE, b"")) for each in qdiscs if each.kind == "fq"]
+    return min((rate * 8.0 for rate in rates if 0 < rate < _FQ_UNLIMITED), default=None)
 
 
 def _limit(qdisc: TrafficControl, qdiscs: Sequence[TrafficControl], classes: Sequence[TrafficControl]) -> Shaping:

@@ -77,7 +77,7 @@ class RdmaProbe(Probe):
         self._pids = frozenset(target.pid for target in targets)
         if not any_device(self.sysfs):
             self._skip("rdma", "this machine has no RDMA device")
-        elif self._shared.device is not None:
+        elif self._shared.devices:
             self._skip("rdma", "--device names a network device", "leave --device out to see RDMA ports too")
         elif self._pids and self._thread.ident is None:
             self._look()

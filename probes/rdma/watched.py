@@ -126,7 +126,7 @@ class WatchedPort:
     def _row(self, moved: Moved) -> Row:
         amounts = zip(NIC_COUNTERS, moved.amounts, strict=False)
         self._told_last |= {name: amount for name, amount in amounts if amount is not None}
-        return {**self._key, "time_ns": moved.time_ns, **self._told_last}
+        return {**self._key, "time_ns": moved.time_ns, **self._told_last, "qdisc_drops": 0}
 
     @property
     def _key(self) -> Row:
@@ -143,4 +143,6 @@ class WatchedPort:
             "line_rate_source": rate.source,
             "qdisc": "",
             "mtu_bytes": 0,
+            "receive_rate_bps": rate.bps or 0.0,
+            "receive_rate_source": rate.source,
         }

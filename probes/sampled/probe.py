@@ -35,7 +35,13 @@ _PERIOD_NS = 10_000_000
 _BUDGET = 0.05  # of a core, that sampling may take: where there are many sockets it is done less often
 _LOOK_NS = 250_000_000
 _LOOK_BUDGET = 0.02  # of a core, that finding the job's sockets among all of its machine may take
-_NOT_ASKED = ("send_buffer_bytes", "send_queued_bytes")
+_NOT_ASKED = (
+    "send_buffer_bytes",
+    "send_queued_bytes",
+    "pacing_bytes_per_s",
+    "pacing_limit_bytes_per_s",
+    "unacked_bytes",
+)
 _ETHERNET, _IPV4, _IPV6, _TCP_HEADER = 14, 20, 40, 20
 
 
@@ -68,9 +74,9 @@ class SampledFlowProbe(Probe):
     period_s = 0.1
 
     def __init__(
-        self, bin_ns: int, rank_of: Callable[[int], int] = lambda pid: UNKNOWN_RANK, device: str | None = None
+        self, bin_ns: int, rank_of: Callable[[int], int] = lambda pid: UNKNOWN_RANK, devices: Sequence[str] = ()
     ) -> None:
-        self._bin_ns, self._rank_of, self._device = bin_ns, rank_of, device
+        self._bin_ns, self._rank_of, self._devices = bin_ns, rank_of, devices
         self._namespaces: dict[int, _Namespace] = {}
         self._skipped: dict[SkippedProbe, None] = {}
         self._rows: dict[str, list[Any]] = {"flows": [], "wire": [], "tcp": []}
@@ -87,7 +93,7 @@ class SampledFlowProbe(Probe):
     @classmethod
     def open(cls, shared: Shared) -> SampledFlowProbe:
         """Make one; it opens sockets as it meets their namespaces."""
-        return cls(shared.bin_ns, shared.rank_of, shared.device)
+        return cls(shared.bin_ns, shared.rank_of, shared.devices)
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Sample the sockets of these processes too."""
@@ -184,7 +190,7 @@ class SampledFlowProbe(Probe):
         if flow is None:
             self._adopt(namespace, socket)
             return
-        if self._device not in (None, flow.row.device):
+        if self._devices and flow.row.device not in self._devices:
             return
         for row in self._moved(flow, socket):
             self._tell(flow)
@@ -210,7 +216,7 @@ class SampledFlowProbe(Probe):
         header_bytes = _ETHERNET + ip_bytes + _TCP_HEADER + socket.options_bytes
         namespace.flows[socket.cookie] = _Flow(row, socket, header_bytes)
         moved = row.earlier_sent_bytes + row.earlier_received_bytes
-        if self._begun_ns and moved and self._device in (None, row.device):
+        if self._begun_ns and moved and (not self._devices or row.device in self._devices):
             self._losses += Losses(late_flows=1, late_bytes=moved)
 
     def _flow_row(self, namespace: _Namespace, socket: TcpSocket) -> FlowRow:
@@ -250,7 +256,7 @@ class SampledFlowProbe(Probe):
             for begin_ns, end_ns, share in _in_bins(flow.last.time_ns + 1, socket.time_ns, self._bin_ns):
                 part = [_part(amount, share) for amount in amounts]
                 start_ns = begin_ns // self._bin_ns * self._bin_ns
-                yield [flow.row.flow_id, direction, start_ns, *part, begin_ns, end_ns, 0, 0]
+                yield [flow.row.flow_id, direction, start_ns, *part, begin_ns, end_ns, 0, 0, 0]
 
 
 def _columns(table: str, rows: list[Any]) -> dict[str, Any]:
@@ -302,6 +308,6 @@ def _owners(pids: set[int]) -> Iterator[tuple[int, int]]:
 def _device(route: RouteSocket, socket: TcpSocket) -> str:
     """Return the device by which a socket's packets leave as of now; "" where nobody can tell."""
     with suppress(OSError):
-        index = route.device_towards(socket.local[0], socket.remote[0])
+        index = route.route(socket.remote[0], socket.local[0]).index
         return next((link.name for link in route.links() if link.index == index), "")
     return ""

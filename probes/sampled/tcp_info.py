@@ -32,6 +32,7 @@ _U32 = {
     "sent_packets": 136,
     "received_packets": 140,
     "notsent_bytes": 144,
+    "min_rtt_us": 148,
     "dsacked": 216,
 }
 _U64 = {

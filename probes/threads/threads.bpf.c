@@ -138,17 +138,23 @@ static __always_inline void leaves(struct blocked *thread, bool preempted)
 	thread->runnable = wait.runnable;
 }
 
+/* On every context switch of the machine: what the program's type tells is read without a helper. */
+static __always_inline u32 number(struct task_struct *task)
+{
+	return own_pid_namespace ? thread_of(task) : task->pid;
+}
+
 SEC("tp_btf/sched_switch")
 int switches(u64 *context)
 {
 	struct task_struct *before = (void *)context[1], *after = (void *)context[2];
-	u32 number = thread_of(before);
-	struct blocked *thread = bpf_map_lookup_elem(&threads, &number);
+	u32 tid = number(before);
+	struct blocked *thread = bpf_map_lookup_elem(&threads, &tid);
 
 	if (thread)
 		leaves(thread, context[0] & 1);
-	number = thread_of(after);
-	thread = bpf_map_lookup_elem(&threads, &number);
+	tid = number(after);
+	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread && thread->since_ns)
 		thread->until_ns = bpf_ktime_get_ns();
 	return 0;

@@ -37,13 +37,15 @@ CORE = ("late-rank", "others-udp", "loss-10", "host", "unseen-way", "pipeline", 
 """Cases that `make test` plays: one of each cause whose timing no golden recording can try."""
 SHORTER_S = 4.0  # is enough where nothing happens only now and then
 LONG = {"fifth-step-late", "link-stalls", "link-10mbit", "link-60mbit", "stopped", "stopped-a-while"}
+LONG |= {"mtu-hole", "link-down"}
 LONG |= {name for name in CASES if name.startswith("loss")}  # else one long wait to send again may be all of it
-WAITS_UNTOLD = {"sharded", "hybrid"}  # the job itself cannot tell when it waits
+WAITS_UNTOLD = {"sharded", "hybrid", "mtu-hole"}  # the job itself cannot tell when it waits, or the step never ends
 WITHOUT_STEPS = {"hung"}
 MANY_CALLS = {
     "synced-norm",
     "pipeline",
     "pipeline-of-three",
+    "sockets",
 }  # the job's clock holds what a call does before it waits, which takes long on a busy CPU
 WHY = {
     "delay": "congestion window|latency",  # an all-reduce is smaller than what the link holds, and windows grow slowly
@@ -52,7 +54,8 @@ WHY = {
     "many-small": "latency",
 }
 DIGESTED = (  # every cause, and every shape of a job
-    "undisturbed", "late-rank", "late-in-turn", "slow-leg", "slow-leg-receive", "others-udp", "loss-10", "loss-one-way",
+    "undisturbed", "late-rank", "late-in-turn", "slow-leg", "slow-leg-receive", "pod-limit", "paced", "mtu-hole",
+    "others-udp", "loss-10", "loss-one-way",
     "delay", "small-send-buffers", "many-small", "host", "slow-to-unpack", "unseen-way", "pairs", "two-in-one-step",
     "sharded", "hybrid", "no-rank-environment", "stopped-a-while",
 )  # fmt: skip
@@ -161,6 +164,15 @@ def test_the_largest_cause_is_the_injected_one_and_names_who_is_behind_it(played
         assert first["link"], account(played)
         assert set(first["ranks"]) <= set(expected["ranks"]), account(played)
         assert first["ranks"], account(played)
+
+
+@cases(*(name for name, case in CASES.items() if case.link(case.setting) or case.says), core=("pod-limit",))
+def test_the_device_on_the_path_is_named_and_what_helps(played: Played) -> None:
+    expected, found = played.truth["expected"], waiting(played)["causes"]
+    if expected["link"]:
+        assert re.fullmatch(expected["link"], found[0]["link"] or ""), account(played)
+    said = "\n".join(f"{cause['sentence']} → {cause['advice']}" for cause in found)
+    assert re.search(expected["says"], said), account(played)
 
 
 @cases(*DIGESTED)

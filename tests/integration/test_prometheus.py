@@ -70,7 +70,7 @@ def test_a_late_rank_fires_the_alert_and_clears_it(tmp_path: Path) -> None:
         prometheus(tmp_path, exporter) as port,
         training((plain, plain), tmp_path, "--gradient-mb", "1", "--data-ms", "5", program=PROGRAM),
     ):
-        until(lambda: asked(port, "rate(netprof_steps_total[40s]) > 0"), 120, tmp_path / "said")
+        until(lambda: asked(port, "rate(netprof_steps_total[40s]) > 0"), 200, tmp_path / "said")
         assert not asked(port, late)
         switch.touch()
         began_s = time.monotonic()

@@ -141,7 +141,7 @@ class Recording:
     """What the probe says of some processes."""
 
     def __init__(self) -> None:
-        about = SimpleNamespace(rank_of=lambda pid: -1, series_ids=count(), line_rate_bps=None, device=None)
+        about = SimpleNamespace(rank_of=lambda pid: -1, series_ids=count(), line_rate_bps=None, devices=())
         self.probe = SlowMachineProbe.open(cast(Shared, about))
         self.flows: dict[int, dict[str, Any]] = {}
         self.values: dict[int, int] = {}

@@ -30,10 +30,19 @@ RDMA_MODULES = (  # in this order; that crc32_generic is needed, no module says
     *("crc32_generic", "udp_tunnel", "ip6_udp_tunnel", "ib_core", "ib_uverbs", "rdma_rxe"),
     *("configfs", "ib_cm", "iw_cm", "rdma_cm", "rdma_ucm", "veth"),
 )
+PATHS = "+paths"
+"""Ends the name of a kernel on which devices are judged that flows pass: bond, VLAN, fq, WireGuard; of a full image."""
+PATHS_PACKAGES = ("iproute2", "wireguard-tools")
+PATHS_MODULES = (  # those that a kernel lacks are built in; the guest finds the order
+    *("veth", "tls", "bonding", "llc", "stp", "mrp", "garp", "8021q", "sch_fq", "sch_tbf", "udp_tunnel", "wireguard"),
+    *("ip6_udp_tunnel", "libcurve25519", "libcurve25519-generic", "curve25519-x86_64", "libpoly1305", "libchacha"),
+    *("poly1305-x86_64", "poly1305-x86_64-generic", "chacha-x86_64", "libchacha20poly1305", "libblake2s"),
+)
 USUAL = (
     *("5.10", "6.1", "6.12", "6.12-rt", "6.18", NEWEST, "6.1:aarch64", "6.12:aarch64", "newest:aarch64", THIS),
     "6.1" + HIDDEN,
     "6.12-full" + RDMA,
+    "6.12-full" + PATHS,
 )
 TOO_OLD = ("5.10",)
 SHOWN = {
@@ -48,6 +57,7 @@ SHOWN = {
     "packets": "packets read by",
 }
 SHOWN_OF_RDMA = ("queue pairs", "packets", "capture", "period", "detach")
+SHOWN_OF_PATHS = ("bond", "hash", "rate", "devices", "wireguard")
 
 
 @dataclass
@@ -100,7 +110,7 @@ def judge_all(names: Iterable[str], progress: Console) -> Iterator[Judged]:
                 progress.print(f"this kernel, {platform.release()}")
                 yield judge(name, this_kernel(), progress)
                 continue
-            series, machine = name.removesuffix(HIDDEN).removesuffix(RDMA).partition(":")[::2]
+            series, machine = name.removesuffix(HIDDEN).removesuffix(RDMA).removesuffix(PATHS).partition(":")[::2]
             machine = machine or "x86_64"
             if machine not in guests:
                 progress.print(f"what boots on {machine} is put together")
@@ -119,6 +129,10 @@ def judge_on(name: str, guest: Guest, series: str, progress: Console) -> Judged:
     progress.print(package)
     if name.endswith(RDMA):
         return judge_rdma(name, guest, package, progress)
+    if name.endswith(PATHS):
+        more = guest.programs(*PATHS_PACKAGES), guest.modules(package, *PATHS_MODULES)
+        files = guest.prepare(guest.debian.vmlinuz(package), *more)
+        return judge(name, guest.boot(files, check="check_paths.py"), progress)
     return judge(name, console_of(guest, package, hide_types=name.endswith(HIDDEN)), progress)
 
 
@@ -172,7 +186,7 @@ def draw(judged: Iterable[Judged]) -> Table:
         table.add_column(title, overflow="fold")
     for each in judged:
         verdict = "refused" if each.refused else "works" if each.works else "FAILS"
-        if each.name.endswith(RDMA):
+        if each.name.endswith((RDMA, PATHS)):
             continue
         hidden = ", no type information" if each.name.endswith(HIDDEN) else ""
         results = [each.said.get(name, "") for name in SHOWN]
@@ -182,7 +196,7 @@ def draw(judged: Iterable[Judged]) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/kernels/run", description="Judges kernels: exact bytes, marks, ...")
-    kinds = "SERIES[-FLAVOUR][:MACHINE][+headers|+rdma], the path of an image, or this"
+    kinds = "SERIES[-FLAVOUR][:MACHINE][+headers|+rdma|+paths], the path of an image, or this"
     parser.add_argument("kernels", nargs="*", default=USUAL, help=kinds)
     progress = Console(stderr=True, highlight=False)
     judged = list(judge_all(parser.parse_args().kernels, progress))
@@ -191,9 +205,11 @@ def main() -> int:
     for each in judged:
         if each.refused:
             console.print(f"{each.said['kernel']} is refused: {each.refused}", markup=False)
-        if each.name.endswith(RDMA):
-            console.print(f"RDMA ports on {each.said.get('kernel', each.name)}: {'works' if each.works else 'FAILS'}")
-            for title in SHOWN_OF_RDMA:
+        for ending, what, titles in ((RDMA, "RDMA ports", SHOWN_OF_RDMA), (PATHS, "paths", SHOWN_OF_PATHS)):
+            if not each.name.endswith(ending):
+                continue
+            console.print(f"{what} on {each.said.get('kernel', each.name)}: {'works' if each.works else 'FAILS'}")
+            for title in titles:
                 console.print(f"  {title}: {each.said.get(title, '')}", markup=False)
     console.print("µs a hit of a mark at least, by the function's first instruction:")
     for each in judged:

@@ -180,6 +180,7 @@ class Job:
         columns: dict[str, Any] = {"device": names, "name": names, "since_ns": times}
         columns |= {"netns": [7] * len(rows), "state": [int(LinkState.UP)] * len(rows), "mtu_bytes": [1500] * len(rows)}
         columns |= {"line_rate_source": ["tbf"] * len(rows), "qdisc": ["tbf"] * len(rows)}
+        columns |= {"receive_rate_bps": [0.0] * len(rows), "receive_rate_source": ["unknown"] * len(rows)}
         return columns | {"line_rate_bps": [bps or 0.0 for bps in rates]}
 
     def nic(self) -> dict[str, Any]:
@@ -192,7 +193,7 @@ class Job:
         end = START_NS + (self.iterations + 1) * ITERATION_NS
         columns = {
             name: [0] * 2 * len(names)
-            for name in ("tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
+            for name in ("tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors", "qdisc_drops")
         }
         columns["tx_drops"] = [0] * len(names) + [self.drops] * len(names)
         counted = [0] * len(names) + [round(amount * (1 + self.other_traffic)) for amount in moved]
@@ -315,6 +316,7 @@ def wire_columns(rows: list[tuple[int, int, int, int, int]]) -> dict[str, Any]:
         "last_ns": table[:, 2] + MS,
         "stream_position": position % (1 << 32),
         "stream_position_ns": table[:, 2] + MS,
+        "unsent": np.zeros(len(table), np.int64),
     }
 
 
@@ -336,6 +338,10 @@ def tcp_columns(ranks: int, end_ns: int) -> dict[str, Any]:
         "dsacked": [0] * 2 * ranks,
         "send_buffer_bytes": [1 << 20] * 2 * ranks,
         "send_queued_bytes": [1 << 16] * 2 * ranks,
+        "pacing_bytes_per_s": [0] * 2 * ranks,
+        "pacing_limit_bytes_per_s": [0] * 2 * ranks,
+        "min_rtt_us": [80] * 2 * ranks,
+        "unacked_bytes": [0] * 2 * ranks,
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from netprof.probes.kernel.netlink import attributes
 from netprof.probes.kernel.rtnetlink import TrafficControl
 from netprof.probes.nic.line_rate import rate_text
-from netprof.probes.nic.shaping import shaping
+from netprof.probes.nic.shaping import flow_rate_bps, shaping
 
 ROOT = 0xFFFFFFFF
 INGRESS = 0xFFFFFFF1
@@ -154,3 +154,11 @@ def test_a_malformed_run_of_attributes_is_cut_short() -> None:
 )
 def test_rates_as_people_write_them(bps: float, text: str) -> None:
     assert rate_text(bps) == text
+
+
+def test_the_rate_that_fq_holds_each_flow_to() -> None:
+    unlimited = entry("fq", handle(2), ROOT, attribute(7, struct.pack("=I", 0xFFFFFFFF)))
+    held = entry("fq", handle(1), ROOT, attribute(7, struct.pack("=I", GBIT_BYTES // 5)))
+    assert flow_rate_bps([unlimited, held]) == GBIT / 5
+    assert flow_rate_bps([unlimited, tbf(handle(1), ROOT, 1)]) is None
+    assert shaping([held], []).bps is None  # of a flow, not of the device

@@ -15,12 +15,19 @@ import pytest
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.errors import NetprofError
-from netprof.probes.kernel.link_events import LinkEvents
+from netprof.probes.kernel.link_events import Changed, LinkEvents
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.nic.counters import parse_counters
 from netprof.probes.nic.history import LinkHistory
 from netprof.probes.nic.probe import NicProbe
 from netprof.schema import LinkState, tables
+
+
+@pytest.fixture(autouse=True)
+def no_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's devices that no flow uses are followed too, and are not what is tested here."""
+    monkeypatch.setattr("netprof.probes.nic.probe.beside", lambda place: [])
+
 
 HEADER = b"Inter-|   Receive  |  Transmit\n face |bytes packets |bytes packets\n"
 OWN_NETNS = Path("/proc/self/ns/net").stat().st_ino
@@ -183,8 +190,8 @@ class Told:
         time.sleep(self.look_s)
         return {"eth0": None}
 
-    def take(self) -> bool:
-        return True
+    def take(self) -> Changed:
+        return Changed(links=True)
 
     def close(self) -> None:
         pass

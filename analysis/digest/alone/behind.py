@@ -30,9 +30,9 @@ from netprof.analysis.digest.alone.whole_wire import Side
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.spans import SpanSet, What
+from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, ranks_named
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who
-from netprof.analysis.findings.waiting_words import ALONE, HELD_UP, Blame, ranks_named
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.schema import TRANSMIT
@@ -64,7 +64,7 @@ class Names:
         """Return what is known of a link, and how it is called."""
         host = self.hosts[side.host]
         found = host.links[side.link].summary
-        return found, f"{found.device} of {ranks_named(found.ranks, found.pids)} on {host.host.name}"
+        return found, f"{found.name} of {ranks_named(found.ranks, found.pids)} on {host.host.name}"
 
     def has_siblings(self, side: Side) -> bool:
         """Tell whether it is known of any other link that carries the job's bytes when that is full."""
@@ -135,6 +135,7 @@ def _blame(cause: Cause, thing: int, part: float, own: Behind, names: Names) -> 
         link=link.device,
         alone=names.has_siblings(side) and bool(own.shared_ns.sum() < (1 - ALONE) * own.ns.sum()),
         detail=_others_share(side, names) if cause is OTHER_TRAFFIC else "",
+        at_least=True,
     )
 
 

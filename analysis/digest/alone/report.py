@@ -26,6 +26,7 @@ from netprof.analysis.digest.report import (
     unasked,
 )
 from netprof.analysis.events.nccl import Operations
+from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding
 from netprof.analysis.findings.collectives import COLLECTIVES, CollectivesFinding, Counted, summarize_collectives
@@ -50,7 +51,6 @@ from netprof.analysis.findings.transport_reason import ClockSums, Reason, are_sm
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING, doings_of, longest_waits, waited_iteration, waiting_finding
 from netprof.analysis.findings.waiting_finding import WaitingFinding, WaitingParts, WorstIteration
-from netprof.analysis.findings.waiting_words import Blame
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.hosts.clocks import at
 from netprof.analysis.hosts.meta import meta_of_hosts

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from netprof.analysis.account.group_times import NOBODY_HOLDS, Held, least_silence_ns, lost_unseen
+from netprof.analysis.account.bottlenecks import taking_turns
+from netprof.analysis.account.group_times import (
+    NOBODY_HOLDS,
+    Held,
+    least_silence_ns,
+    lost_unseen,
+    without_unsent,
+)
 from netprof.analysis.digest.alone.own import Own
 from netprof.analysis.digest.spans import SpanKey, What
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, concatenate
@@ -79,6 +87,7 @@ class WirePart:
     resending: Mapping[int, Intervals]
     unplaced: Intervals
     stopped: Mapping[int, Intervals]
+    unsent: Mapping[int, Intervals] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +107,11 @@ class WholeWire:
     stopped: Mapping[int, Intervals]
     lost: Mapping[int, Intervals]
 
+    @cached_property
+    def alternating(self) -> Intervals:
+        """When links are full in turn, none of them for long."""
+        return taking_turns(self.links.best_ns, self.links.own | self.links.others, self.turn)
+
 
 def wire_part(own: Own, turn: Intervals, pids: Collection[int]) -> WirePart:
     """Return what one host saw of some processes: the members of a communicator.
@@ -116,6 +130,7 @@ def wire_part(own: Own, turn: Intervals, pids: Collection[int]) -> WirePart:
         resending={own.flow_number(place): own.spans[key] for place, key in flows.items()},
         unplaced=union([times for key, times in spans.items() if key.what is What.UNPLACED]),
         stopped={key.pid: times for key, times in spans.items() if key.what is What.STOPPED},
+        unsent={key.pid: times for key, times in spans.items() if key.what is What.UNSENT},
     )
 
 
@@ -194,6 +209,7 @@ def wires_together(turn: Intervals, parts: Sequence[WirePart]) -> WirePart:
         resending={flow: times for part in parts for flow, times in part.resending.items()},
         unplaced=union([part.unplaced for part in parts]),
         stopped={pid: times for part in parts for pid, times in part.stopped.items()},
+        unsent={pid: times for part in parts for pid, times in part.unsent.items()},
     )
 
 
@@ -217,7 +233,8 @@ def whole_wire(turn: Intervals, part: WirePart, apart_ns: float) -> WholeWire:
 
     The clocks of their hosts may be `apart_ns` apart.
     """
-    held, lost = lost_unseen(_silences(part.moved, least_silence_ns(part.rtt_ns, apart_ns)), part.resending)
+    quiet = without_unsent(_silences(part.moved, least_silence_ns(part.rtt_ns, apart_ns)), part.unsent, {})
+    held, lost = lost_unseen(quiet, part.resending)
     link_full, other_traffic = _full(part.links)
     return WholeWire(
         turn=turn,

@@ -28,6 +28,9 @@ def verdict_rows(recent: Recent, width: int, *, keys: str = "") -> list[Text]:
             *_indented(safe_text(text), width, "bold red"),
             _next(steps[0].text, steps[0].command, "", width),
         ]
+    if recent.hang is not None:
+        text = cut(recent.hang.sentence.replace("stalled", "STALLED", 1))
+        return [*_indented(safe_text(text), width, "bold red"), _next(recent.hang.advice, "", "", width)]
     if recent.analysis is None or recent.is_early:
         return [fitted(row((" waiting for the first whole step", "dim")), width), row()]
     verdict = recent.analysis.of(VERDICT)

@@ -14,8 +14,8 @@ from support.profiles import examples
 from support.synthetic import collectives
 
 from netprof.analysis.account.activity import Activity
-from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks, turns
-from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
+from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks, taking_turns, turns
+from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
 from netprof.analysis.account.group_times import (
     LEAST_SILENCE_NS,
     NOBODY_HOLDS,
@@ -367,8 +367,25 @@ def test_by_as_much_as_clocks_are_apart_a_silence_may_be_longer_than_it_was(apar
 
 @pytest.mark.parametrize("cause", WAIT_CAUSES)
 def test_every_cause_can_be_said(cause):
-    from netprof.analysis.findings.waiting_words import Blame, words
+    from netprof.analysis.findings.blame import Blame
+    from netprof.analysis.findings.waiting_words import words
 
     sentence, advice = words(cause, Blame(label="rank 3", detail="40 %"), 0.25)
     assert sentence
     assert advice
+
+
+@pytest.mark.parametrize(("in_turn", "expected"), [(False, {LINK_FULL: 20}), (True, {LOSS: 20})])
+def test_loss_explains_what_links_that_are_full_in_turn_do_not(in_turn: bool, expected: dict[Cause, int]) -> None:
+    side = LinkSide(LinkKey(7, "eth0"), 0, 1e9, NEVER, NEVER)
+    full = Bottleneck(side, spans((110, 130)), NOTHING, spans((110, 130)))
+    lost = spans((110, 130))
+    group = GroupTimes((full,), {0: lost}, NOBODY_HOLDS, alternating=spans((100, 200)) if in_turn else NOTHING)
+    found = lengths(account({A: spans((100, 200))}, pair((100, 100), 200), group), A)
+    assert found == {**expected, TRANSPORT: 80}
+
+
+def test_links_take_turns_where_none_is_full_for_most_of_a_turn() -> None:
+    turn = Intervals(np.array([0, 100, 200]), np.array([100, 200, 300]))
+    found = taking_turns(np.array([30, 70, 50]), spans((0, 50), (100, 190), (200, 270)), turn)
+    assert list(zip(found.begin_ns.tolist(), found.end_ns.tolist(), strict=True)) == [(0, 100)]

@@ -100,7 +100,7 @@ def sources(waits: Mapping[int, Intervals], found: Collectives | None = None, **
         "sides": [],
         "flows": cast(Flows, SimpleNamespace(pid=np.array([A, B, C]))),
         "resent": Resent(*(nothing,) * 4),
-        "resends": Resends(*(nothing,) * 3),
+        "resends": Resends(nothing, nothing, nothing, np.zeros(0, bool), nothing),
         "rtt_ns": np.zeros(3, np.int64),
         "unplaced": {},
         "stopped": {},
@@ -118,7 +118,7 @@ def rows(found: Waiting) -> list[tuple[int, float, float, Cause, int]]:
 def samples(*rows: tuple[int, int, int]) -> Resends:
     """What TCP said had been sent again: (flow, ms, count)."""
     flow, at_ms, count = np.array(rows, np.int64).T
-    return Resends(flow, at_ms * MS, count)
+    return Resends(flow, at_ms * MS, count, np.zeros(len(flow), bool), np.full(len(flow), 60 * MS))
 
 
 def test_a_single_packet_ends_a_silence_and_its_sender_was_the_one_who_held_everybody() -> None:
@@ -284,3 +284,13 @@ def test_activity_is_payload_for_the_first_time_or_again_and_no_mere_acknowledge
     again, new = packets(5.25, payload=0, resent=1, wire=67), packets(3.5, payload=1, wire=67)
     found = activity([acknowledged, again, None, new])
     assert (found.first_ns.tolist(), found.last_ns.tolist()) == ([3_500_000, 5_250_000],) * 2
+
+
+def test_a_silence_that_ends_while_a_flow_has_timed_out_is_loss() -> None:
+    """Its own device does not take what it sends again, so TCP does not count it."""
+    said = samples((FLOW_OF_B, 1500, 0), (FLOW_OF_B, 2000, 0))
+    for timed_out, expected in ((False, 2), (True, 1)):
+        times_out = replace(said, timed_out=np.array([False, timed_out]))
+        group = make_account(sources({A: ms((1000, 2000))}, resends=times_out)).groups[TOGETHER]
+        assert len(group.held.holder) == expected
+        assert list(group.loss) == [FLOW_OF_B] * timed_out

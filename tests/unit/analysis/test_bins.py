@@ -39,6 +39,7 @@ def wire(rows):
         "packets": np.ones(len(table), np.int64),
         "first_ns": start + table[:, 4],
         "last_ns": start + table[:, 5],
+        **{name: np.zeros(len(table), np.int64) for name in ("unsent", "stream_position", "stream_position_ns")},
     }
 
 

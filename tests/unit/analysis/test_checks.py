@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.synthetic import Job
+from support.synthetic import MS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.checks import CHECKS
@@ -52,12 +52,20 @@ def test_a_device_that_counted_less_than_the_job_moved(analysis):
 def test_a_peer_that_is_not_recorded(analysis):
     job = Job().fill()
     job.flow_changes["remote_addr"] = ["10.0.0.2", "10.9.9.9"]
+    job.wire += [(2, way, at + 100 * MS, new, whole) for flow, way, at, new, whole in job.wire if flow == 2]
     found = analysis(job)
     assert dict(found.parts(RECORDING)[0].bodies[0].rows)["lost"].startswith(
         "nothing; a part of the job is not recorded"
     )
     sentence = failed(found)["peers"]
-    assert sentence.startswith("ranks exchange bytes with peers that are not recorded (10.9.9.9: 2")
+    assert sentence.startswith("ranks exchange bytes with peers that are not recorded (10.9.9.9: ")
+
+
+def test_a_nat_between_two_ranks_leaves_nobody_out(analysis):
+    """Neither end names the other's address, but their streams stand at the same bytes."""
+    job = Job().fill()
+    job.flow_changes |= {"remote_addr": ["10.1.0.254", "10.0.0.254"], "remote_port": [51_000, 40_000]}
+    assert "peers" not in failed(analysis(job))
 
 
 def test_members_that_are_not_recorded(analysis):

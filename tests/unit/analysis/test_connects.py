@@ -37,6 +37,7 @@ def test_one_rank_alone_has_nothing_to_communicate(tmp_path: Path) -> None:
 
 def test_what_the_source_says_it_stalls_for_is_the_verdict(tmp_path: Path) -> None:
     job = Job().fill()
+    job.wire = []
     job.changes["stalled"] = "tensor grad.2 waits for rank 3 for 60.0 s"
     found = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(VERDICT)
     assert (found.case, "rank 3" in found.sentence) == (Case.STALLED, True)

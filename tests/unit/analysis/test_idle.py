@@ -11,7 +11,15 @@ from support.synthetic import collectives
 from netprof.analysis.account.activity import Activity
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks, others_served, turns
 from netprof.analysis.account.causes import AFTER_LAST_BYTE, CAUSES, GRADIENTS_WAITING, NO_GRADIENT, NOTHING_OUTSTANDING
-from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes, Held, lost_unseen, recoveries, silences
+from netprof.analysis.account.group_times import (
+    NOBODY_HOLDS,
+    GroupTimes,
+    Held,
+    lost_unseen,
+    recoveries,
+    silences,
+    while_down,
+)
 from netprof.analysis.account.idle import CauseTimes, IdleTime, cause_times, idle_spans, idle_time
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import Iterations
@@ -269,6 +277,12 @@ def test_a_silence_is_one_flow_s_loss() -> None:
     kept, lost = lost_unseen(held((0, 60), (100, 160)), {5: spans((50, 70)), 6: spans((50, 70), (150, 170))})
     assert {flow: pairs(times) for flow, times in lost.items()} == {5: [(0, 60)], 6: [(100, 160)]}
     assert kept.holder.tolist() == []
+
+
+def test_a_silence_while_a_link_is_down_is_no_busy_host() -> None:
+    kept, lost = while_down(held((0, 60), (100, 160)), {5: spans((50, 55)), 6: spans((60, 100))})
+    assert {flow: pairs(times) for flow, times in lost.items()} == {5: [(0, 60)]}
+    assert pairs(kept.times) == [(100, 160)]
 
 
 def test_what_explains_a_communicator_s_time_is_put_together() -> None:

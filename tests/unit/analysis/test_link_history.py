@@ -20,6 +20,7 @@ from netprof.trace import TraceReader
 
 GBIT = 10**9
 HALVED = RateOverTime(np.array([-(10**15), 100, 300]), np.array([1e9, np.nan, 5e8]))
+FROM = ((1, 1e9, "ethtool"), (2, 2e8, "tbf"))
 
 
 def past(*changes: tuple[int, str, LinkState, float | None]) -> LinkPast:
@@ -35,6 +36,13 @@ def test_the_rate_of_the_time() -> None:
     assert HALVED.longest(interval(0, 350) & HALVED.known) == 1e9
     assert HALVED.longest(interval(90, 1000)) == 5e8
     assert not RateOverTime.constant(float("nan")).is_known
+
+
+def test_where_a_rate_came_from_is_told_of_the_nearest_one() -> None:
+    first, second = (LinkChange(at, "eth0", LinkState.UP, bps, source, "", 0) for at, bps, source in FROM)
+    changes = LinkPast((first, second))
+    assert [changes.source_of(bps) for bps in (1e9, 1.003e9, 2e8)] == ["ethtool", "ethtool", "tbf"]
+    assert past((1, "eth0", LinkState.UP, None), (2, "eth0", LinkState.UP, 1e9)).source_of(None) == "tbf"
 
 
 def test_what_is_full_before_and_after_a_change_is_full(tmp_path: Path) -> None:

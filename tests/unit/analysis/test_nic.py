@@ -7,8 +7,9 @@ from netprof.analysis.findings.nic_drops import drops_by_device
 from netprof.analysis.tables.flow_table import LinkKey, read_flows
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
+from netprof.schema import NIC_COUNTERS
 
-COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "tx_drops", "rx_drops", "tx_errors", "rx_errors")
+COUNTERS = (*NIC_COUNTERS, "qdisc_drops")
 
 
 def samples(rows):

@@ -38,7 +38,8 @@ class Sampled(Job):
 
     def nic(self) -> dict[str, Any]:
         times = np.arange(START_NS, START_NS + (self.iterations + 1) * ITERATION_NS + 1, 50 * MS)
-        columns: dict[str, Any] = {name: np.zeros(self.ranks * len(times), np.int64) for name in NIC_COUNTERS}
+        counters = (*NIC_COUNTERS, "qdisc_drops")
+        columns: dict[str, Any] = {name: np.zeros(self.ranks * len(times), np.int64) for name in counters}
         for way, name in enumerate(("tx_bytes", "rx_bytes")):
             columns[name] = np.concatenate([self._moved(rank, way, times) for rank in range(self.ranks)])
         names = [device.device for device in self.meta().devices]

@@ -192,6 +192,8 @@ class PortJob(Job):
             "line_rate_source": ["the port's"] * len(rows),
             "qdisc": [""] * len(rows),
             "mtu_bytes": [0] * len(rows),
+            "receive_rate_bps": [0.0] * len(rows),
+            "receive_rate_source": ["the port's"] * len(rows),
         }
 
     def in_pieces(self, number: int) -> PieceSize:

@@ -208,7 +208,7 @@ def test_a_trace_of_an_older_netprof_cannot_tell(tmp_path: Path) -> None:
     made = replace(job(), changes={"schema_version": 2})
     path = made.write(tmp_path / "t.netprof")
     (path / "totals.arrows").unlink()
-    for name in ("flows", "tcp", "wire"):
+    for name in ("flows", "tcp", "wire", "nic"):
         older = recorded_columns(name, 2)
         with pa.ipc.open_stream((path / f"{name}.arrows").read_bytes()) as stream:
             table = stream.read_all().select(older.names)

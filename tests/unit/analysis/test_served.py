@@ -121,6 +121,17 @@ def test_others_are_what_the_device_counted_beyond_the_jobs_bytes():
     assert len(full_time([own], 5 * MS)) == 0
 
 
+def test_what_the_samples_around_lack_is_nobodys_traffic():
+    """A shaper lets some bytes through at once, and the device has counted them before they are served."""
+    own = stretches((0, 200 * MS, 200 * MS))
+    times = np.arange(5) * 50 * MS
+    counted = np.array([0, 45, 105, 145, 200]) * MS // 8  # at 1 Gbit/s
+    assert len(others_served(times, counted, own, 1e9).begin_ns) == 0
+    own = stretches((0, 200 * MS, 100 * MS))
+    counted = np.array([0, 25, 75, 100, 125]) * MS // 8
+    assert others_served(times, counted, own, 1e9).busy_ns.tolist() == [25 * MS]
+
+
 def test_a_counter_that_went_back_or_counts_headers_is_nobodys_traffic():
     own = stretches((0, 50 * MS, 40 * MS))
     for counted in ([9_000_000, 10], [0, 5_100_000]):

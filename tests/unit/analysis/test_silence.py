@@ -64,6 +64,7 @@ def fold_columns(batch: list[Row], bin_ns: int = MS) -> dict[str, Any]:
     """The columns of `wire`."""
     number, wire, payload, resent, first, last = np.array(batch, np.int64).reshape(-1, 6).T
     columns = {"payload_bytes": payload, "wire_bytes": wire, "retransmitted_bytes": resent, "packets": wire * 0}
+    columns |= dict.fromkeys(("unsent", "stream_position", "stream_position_ns"), wire * 0)
     start = number * bin_ns
     columns |= {"flow_id": wire * 0 + 1, "direction": wire * 0, "bin_start_ns": start}
     return columns | {"first_ns": start + first, "last_ns": start + last}

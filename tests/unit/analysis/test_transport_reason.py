@@ -19,14 +19,21 @@ BUFFER = 1 << 20
 
 
 def clocks(
-    busy: float, receiver: float = 0.0, sender: float = 0.0, unsent: int = 0, queued: int = 0, rtt_us: int = 100
+    busy: float,
+    receiver: float = 0.0,
+    sender: float = 0.0,
+    unsent: int = 0,
+    queued: int = 0,
+    rtt_us: int = 100,
+    **more: int,
 ) -> dict[str, Any]:
     """TCP's samples of two flows at the begin and the end; `busy`, `receiver` and `sender` are shares of the time."""
     at_end = {"busy_us": busy, "rwnd_limited_us": receiver, "sndbuf_limited_us": sender}
     columns: dict[str, Any] = synthetic.tcp_columns(2, START_NS + ITERATIONS * ITERATION_NS)
     columns |= {name: [round(share * WHOLE_US)] * 2 + [0] * 2 for name, share in at_end.items()}
     columns |= {"notsent_bytes": [unsent] * 4, "send_buffer_bytes": [BUFFER] * 4, "send_queued_bytes": [queued] * 4}
-    return columns | {"rtt_us": [rtt_us] * 4}
+    more = {"rtt_us": rtt_us, "min_rtt_us": rtt_us} | more
+    return columns | {name: [value] * 4 for name, value in more.items()}
 
 
 CASES = {
@@ -37,13 +44,31 @@ CASES = {
     "little is ever handed over": (clocks(0.2, unsent=9000), "application"),
     "what is handed over goes at once": (clocks(1.0, queued=1000), "application"),
     "they were read but once": ({name: values[:2] for name, values in clocks(1.0).items()}, "unknown"),
+    "a round trip takes longer than it could": (clocks(1.0, unsent=9000, rtt_us=42_000, min_rtt_us=40), "queue"),
+    "a round trip is as long as it was": (
+        clocks(1.0, unsent=9000, rtt_us=42_000, min_rtt_us=30_000),
+        "congestion_window",
+    ),
+    "the program asked for a pace": (
+        clocks(1.0, unsent=9000, pacing_bytes_per_s=25_000_000, pacing_limit_bytes_per_s=25_000_000),
+        "pacing",
+    ),
+    "there is a pace that holds nothing back": (
+        clocks(1.0, unsent=9000, pacing_bytes_per_s=25_000_000, unacked_bytes=20 * 1448, cwnd=20),
+        "congestion_window",
+    ),
+    "the congestion control's pace holds back": (
+        clocks(1.0, unsent=9000, pacing_bytes_per_s=25_000_000, unacked_bytes=4 * 1448, cwnd=20),
+        "pacing",
+    ),
     "a round trip takes longer than the link does": (clocks(1.0, unsent=9000, rtt_us=10_000_000), "small_messages"),
 }
 
 
 def said(job: Job, columns: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(synthetic, "tcp_columns", lambda ranks, end_ns: columns)
-    evidence = Evidence.of_trace(TraceReader(job.fill().write(folder / "t.netprof")))
+    job = job if job.wire else job.fill()
+    evidence = Evidence.of_trace(TraceReader(job.write(folder / "t.netprof")))
     assert len(evidence.account.waiting)
     return transport_reason(evidence, evidence.account.waiting).name
 
@@ -69,3 +94,15 @@ def test_only_what_stays_on_a_host_has_no_line_to_ask_for(
     """Nobody can give the line rate of the loopback device; its buffers may still be too small."""
     job = Job(ITERATIONS, rate_bps=None, one_device=True, flow_changes={"device": devices})
     assert said(job, clocks(1.0, receiver=receiver, unsent=9000), tmp_path, monkeypatch) == reason
+
+
+@pytest.mark.parametrize(
+    ("share", "reason"), [(1.5, "pacing"), (10.0, "congestion_window"), (0.0, "congestion_window")]
+)
+def test_what_fq_holds_each_flow_to(share: float, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate that is far above what the flows send holds nothing back."""
+    job = Job(ITERATIONS).fill()
+    sent_bps = sum(row[3] for row in job.wire if row[:2] == (1, 0)) * 8e9 / (ITERATIONS * ITERATION_NS)
+    values = {"netns": [7, 7], "device": ["eth0", "eth1"], "name": ["flow_rate_bps"] * 2, "since_ns": [1, 1]}
+    job.extra["settings"] = {**values, "value": [f"{share * sent_bps:.0f}", "no number"]}
+    assert said(job, clocks(1.0, unsent=9000), tmp_path, monkeypatch) == reason

@@ -41,9 +41,8 @@ def merged(table: dict[str, Any], begin_ns: int, end_ns: int) -> dict[str, Any]:
 def recorded(path: Path, *, held_up: bool, rate_bps: float = RATE_BPS) -> Analysis:
     job = Job(rate_bps=rate_bps).fill()
     wire = wire_columns(job.wire)
-    job.wire = []
     job.write(path)
-    (path / "wire.arrows").unlink(missing_ok=True)
+    (path / "wire.arrows").unlink()
     writer = TraceWriter(path.with_suffix(".other"), job.meta())
     writer.append("wire", merged(wire, *HELD_UP) if held_up else wire)
     writer.close(job.meta())

@@ -15,13 +15,13 @@ from support.profiles import examples
 
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, WAIT_CAUSES
 from netprof.analysis.events.iterations import Dropped, IterationTimes
+from netprof.analysis.findings.blame import ALONE, Blame
 from netprof.analysis.findings.cause_words import CAUSE_WORDS, LONGEST, Family
 from netprof.analysis.findings.first_screen import step_grid
 from netprof.analysis.findings.iterations import IterationsFinding
 from netprof.analysis.findings.verdict import Grounds, Verdict, judge
 from netprof.analysis.findings.waiting import waiting_finding
 from netprof.analysis.findings.waiting_finding import RankWaiting, WaitingParts
-from netprof.analysis.findings.waiting_words import ALONE, Blame
 from netprof.units import milliseconds
 
 MS = 1_000_000

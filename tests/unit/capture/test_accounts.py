@@ -117,6 +117,25 @@ def test_any_order_of_segments_counts_as_in_the_kernel(
     )
 
 
+def cut_to(path: Path, most: int) -> Path:
+    """Cut every record of a file as one that was written by what knows no larger frames: so its length says too."""
+    data = path.read_bytes()
+    found, at = [data[:24]], 24
+    while at < len(data):
+        seconds, fraction, kept, _ = struct.unpack_from("<IIII", data, at)
+        frame = data[at + 16 : at + 16 + kept][:most]
+        found.append(struct.pack("<IIII", seconds, fraction, len(frame), len(frame)) + frame)
+        at += 16 + kept
+    path.write_bytes(b"".join(found))
+    return path
+
+
+def test_jumbo_frames_that_were_cut_are_as_long_as_ip_says(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", [sent(0, 0, "S"), *(sent(8946 * number, 8946) for number in range(10))])
+    found = totals(cut_to(path, 1500))[A, TRANSMIT]
+    assert (found["payload_bytes"], found["wire_bytes"]) == (89_460, 89_460 + 11 * HEADERS)
+
+
 def wire_of(packets: list[Packet], path: Path) -> list[dict[str, int]]:
     """Return the rows of A's end as sent, 100 µs between packets, the first at 1 ms."""
     write(path, packets)
@@ -130,7 +149,7 @@ def test_a_row_is_a_bin_and_says_where_the_stream_stands(tmp_path: Path) -> None
     """Twelve packets make two bins; the last two of the first bring nothing new."""
     packets = [sent(0, 0, "S"), *(sent(100 * number, 100) for number in range(7)), sent(0, 100), sent(100, 100)]
     rows = wire_of([*packets, sent(700, 100), sent(800, 100)], tmp_path / "a.pcap")
-    same = {"flow_id": 1, "direction": TRANSMIT, "wire_bytes": 0, "retransmitted_bytes": 0}
+    same = {"flow_id": 1, "direction": TRANSMIT, "wire_bytes": 0, "retransmitted_bytes": 0, "unsent": 0}
     expected = [
         {"bin_start_ns": MS, "first_ns": MS, "last_ns": MS + 900_000, "payload_bytes": 700, "packets": 10},
         {"bin_start_ns": 2 * MS, "first_ns": 2 * MS, "last_ns": 2 * MS + 100_000, "payload_bytes": 200, "packets": 2},

@@ -121,5 +121,16 @@ def test_series_of_a_job_go_after_its_end(monkeypatch) -> None:
     accountant.close()
     assert b"netprof_steps_total" in shown.text("text/plain")[0]
     monkeypatch.setattr("netprof.metrics.board.LINGER_S", -1)
-    monkeypatch.setattr("netprof.metrics.board._AT_ONCE_S", -1)
     assert b"netprof_steps_total" not in shown.text("text/plain")[0]
+
+
+def test_the_text_is_made_again_when_something_changed() -> None:
+    shown = board(samples_of(JOB, totals(range(100, 101)), {100: 0}, Job(ranks=1).meta()))
+    first = shown.text("text/plain")[0]
+    assert shown.text("text/plain")[0] is first
+    shown._accountants[0].samples.values["netprof_steps", "_total", (*JOB, ("rank", "0"))] = 99
+    shown._accountants[0].version += 1
+    assert b'rank="0"} 99.0' in shown.text("text/plain")[0]
+    shown.events.add("netprof_events", (("rule", "stalled"),), 1)
+    assert b"netprof_events_total" in shown.text("text/plain")[0]
+    assert b"# EOF" in shown.text(OPENMETRICS)[0]

@@ -34,7 +34,7 @@ class Recorded:
     def __init__(self, tree: Tree, pairs: Callable[[], list[QueuePair]], **options: Any) -> None:
         scripted = {"sysfs": tree.root, "queue_pairs": staticmethod(pairs)}
         shared = {"rank_of": lambda pid: 3, "bin_ns": 1_000_000, "series_ids": count(), "line_rate_bps": None}
-        shared |= {"device": None, **options}
+        shared |= {"devices": (), **options}
         kind = cast("type[RdmaProbe]", type("Scripted", (RdmaProbe,), scripted))
         self.probe = kind.open(cast(Shared, SimpleNamespace(**shared)))
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("flows", "nic", "link_changes", "counters")}

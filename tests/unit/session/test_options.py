@@ -27,7 +27,7 @@ def test_what_is_not_chosen() -> None:
     assert re.fullmatch(r"netprof-\d{8}-\d{6}\.netprof", str(options.out))
     assert options == RecordingOptions(options.out)
     assert (options.bin_ns, options.duration_ns, options.iterations) == (1_000_000, None, None)
-    assert (options.line_rate_bps, options.device) == (None, None)
+    assert (options.line_rate_bps, options.devices) == (None, ())
     assert (options.force, options.command_lines) == (False, True)
 
 
@@ -38,14 +38,14 @@ def test_what_is_chosen() -> None:
         duration="3s",
         iterations=7,
         line_rate_bps=1e9,
-        device="eth0",
+        devices=["eth0", "eth1", "eth0"],
         force=True,
         world_size=4,
         ranks=["11=3"],
         command_lines=False,
     )
     assert (options.out, options.bin_ns, options.duration_ns) == (Path("t"), 2_000_000, 3_000_000_000)
-    assert (options.iterations, options.line_rate_bps, options.device) == (7, 1e9, "eth0")
+    assert (options.iterations, options.line_rate_bps, options.devices) == (7, 1e9, ("eth0", "eth1"))
     assert (options.force, options.command_lines) == (True, False)
     assert (options.given.world_size, options.given.ranks) == (4, ((11, 3),))
 

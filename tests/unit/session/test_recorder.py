@@ -193,12 +193,12 @@ def test_probes_are_told_what_was_chosen(job: list[Target], tmp_path: Path) -> N
     recorder = Recorder(job, options, [], [Given], refused=REFUSED)
     (shared,) = Given.shared
     recorder.abandon()
-    assert (shared.bin_ns, shared.line_rate_bps, shared.device) == (7_000_000, 5.0, None)
+    assert (shared.bin_ns, shared.line_rate_bps, shared.devices) == (7_000_000, 5.0, ())
     assert not (tmp_path / "t").exists()
 
 
 def test_a_device_that_the_job_does_not_have(job: list[Target], tmp_path: Path) -> None:
-    options = RecordingOptions(tmp_path / "t", device="no-such-device")
+    options = RecordingOptions(tmp_path / "t", devices=("no-such-device",))
     with pytest.raises(UsageError, match="no-such-device"):
         Recorder(job, options, [], [Given], refused=REFUSED)
     assert not (tmp_path / "t").exists()

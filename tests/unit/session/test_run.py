@@ -88,7 +88,7 @@ def test_the_job_is_told_once(without_rights: None, not_under_nohup: None, tmp_p
 
 
 def test_a_job_whose_recording_cannot_begin_is_not_begun(without_rights: None, tmp_path: Path) -> None:
-    options = RecordingOptions(tmp_path / "t", device="no-such-device")
+    options = RecordingOptions(tmp_path / "t", devices=("no-such-device",))
     before = children()
     with pytest.raises(UsageError):
         run(["touch", str(tmp_path / "began")], options, ["netprof"], lambda refused: None)

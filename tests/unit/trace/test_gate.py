@@ -67,6 +67,13 @@ ROWS: dict[str, dict[str, Any]] = {
     "link_changes": {
         **{"device": "eth0", "netns": 7, "since_ns": START_NS, "name": "eth0", "state": 2, "line_rate_bps": 1e9},
         **{"line_rate_source": "tbf", "qdisc": "tbf", "mtu_bytes": 1500},
+        **{"receive_rate_bps": 0.0, "receive_rate_source": "unknown"},
+    },
+    "settings": {"netns": 7, "device": "eth0", "name": "addresses", "since_ns": START_NS, "value": "10.0.0.1/24"},
+    "flow_devices": {"flow_id": 1, "direction": 1, "since_ns": START_NS, "device": "eth0"},
+    "flow_paths": {
+        **{"netns": 7, "device": "eth0", "direction": 0, "remote_addr": "10.0.0.2", "since_ns": START_NS, "hop": 1},
+        **{"kind": 1, "hop_netns": 8, "hop_device": "h0", "hop_direction": 1, "header_bytes": 0, "about": "other end"},
     },
 }
 
@@ -94,6 +101,14 @@ CELLS: list[tuple[str, dict[str, Any]]] = [
     ("link_changes", {"line_rate_bps": float("inf")}),
     ("link_changes", {"line_rate_bps": -1.0}),
     ("link_changes", {"line_rate_bps": 1e-300}),
+    ("link_changes", {"receive_rate_bps": float("nan")}),
+    ("flow_devices", {"direction": 2}),
+    ("flow_devices", {"device": "x" * 70_000}),
+    ("wire", {"unsent": 9}),
+    ("settings", {"value": "x" * 70_000}),
+    ("flow_paths", {"kind": 99}),
+    ("flow_paths", {"hop_direction": 7}),
+    ("flow_paths", {"remote_addr": "x" * 70_000}),
     ("gpu", {"metric": 99}),
     ("gpu", {"value": float("-inf")}),
     ("gpu", {"period_ns": -5}),

@@ -17,7 +17,7 @@ from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.waiting import WAITING
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.model import Meta
-from netprof.schema import tables, time_column
+from netprof.schema import SCHEMA_VERSION, recorded_columns, tables, time_column
 from netprof.session.live_follow import recent_rows
 from netprof.session.save import save
 from netprof.trace import TraceReader
@@ -42,6 +42,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
+def today(meta: Meta) -> Meta:
+    """The description as a recorder writes it now: with all columns."""
+    return replace(meta, schema_version=SCHEMA_VERSION)
+
+
 def replay(writer: Any, clock: Clock, *, until: float = 1.0, slice_ns: int = S // 2) -> TraceReader:
     """Write a golden recording as its recorder did, half a second at a time; leave the writer open."""
     reader = TraceReader(traces(NAME)[0])
@@ -49,8 +54,11 @@ def replay(writer: Any, clock: Clock, *, until: float = 1.0, slice_ns: int = S /
     for name in tables():
         table = reader.table(name).combine_chunks()
         if table.num_rows:
-            whole[name] = recent_rows(name, table.to_batches()[0])
-    meta = reader.meta
+            whole[name] = dict(recent_rows(name, table.to_batches()[0]))
+            known = recorded_columns(name, reader.meta.schema_version).names
+            later = {key for key, column in whole[name].items() if key not in known and isinstance(column, np.ndarray)}
+            whole[name] |= {key: np.zeros_like(whole[name][key]) for key in later}  # a recorder writes no nulls
+    meta = today(reader.meta)
     assert meta.stopped_ns is not None
     low_ns, end_ns = meta.started_ns - 10 * S, meta.started_ns + round(until * (meta.stopped_ns - meta.started_ns))
     clock.now_ns = meta.started_ns
@@ -69,7 +77,7 @@ def replay(writer: Any, clock: Clock, *, until: float = 1.0, slice_ns: int = S /
 
 
 def meta_now(reader: TraceReader) -> Meta:
-    return replace(reader.meta, stopped_ns=None, stop_reason="")
+    return replace(today(reader.meta), stopped_ns=None, stop_reason="")
 
 
 def waited_ns(analysis: Analysis) -> int:
@@ -89,9 +97,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Keep:
 
 
 def test_a_ring_that_is_not_full_says_what_the_trace_says(tmp_path: Path, clock: Clock) -> None:
-    writer = RingWriter(tmp_path / "r.netprof", TraceReader(traces(NAME)[0]).meta, Keep(ns=8 * 1000 * S))
+    writer = RingWriter(tmp_path / "r.netprof", today(TraceReader(traces(NAME)[0]).meta), Keep(ns=8 * 1000 * S))
     original = replay(writer, clock)
-    writer.close(original.meta)
+    writer.close(today(original.meta))
     whole, ring = analyze(original), analyze(reader_of(tmp_path / "r.netprof"))
     assert ring.of(ITERATIONS).durations == whole.of(ITERATIONS).durations
     assert waited_ns(ring) == waited_ns(whole)
@@ -99,9 +107,9 @@ def test_a_ring_that_is_not_full_says_what_the_trace_says(tmp_path: Path, clock:
 
 def test_a_full_ring_holds_the_newest_part(tmp_path: Path, clock: Clock, short: Keep) -> None:
     path = tmp_path / "r.netprof"
-    writer = RingWriter(path, TraceReader(traces(NAME)[0]).meta, short)
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
     original = replay(writer, clock)
-    writer.close(original.meta)
+    writer.close(today(original.meta))
     reader = RingReader(path)
     stopped_ns = original.meta.stopped_ns
     assert stopped_ns is not None
@@ -120,7 +128,7 @@ def test_a_full_ring_holds_the_newest_part(tmp_path: Path, clock: Clock, short: 
 @pytest.mark.parametrize("until", [0.2, 0.55, 0.83])
 def test_it_opens_after_a_kill(tmp_path: Path, clock: Clock, short: Keep, until: float) -> None:
     path = tmp_path / "r.netprof"
-    writer = RingWriter(path, TraceReader(traces(NAME)[0]).meta, short)
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
     replay(writer, clock, until=until)
     os.close(os.dup(writer._directory.descriptor))  # and is never closed
     reader = RingReader(path)
@@ -130,7 +138,7 @@ def test_it_opens_after_a_kill(tmp_path: Path, clock: Clock, short: Keep, until:
 
 def test_it_opens_where_a_part_was_about_to_go(tmp_path: Path, clock: Clock, short: Keep, monkeypatch) -> None:
     path = tmp_path / "r.netprof"
-    writer = RingWriter(path, TraceReader(traces(NAME)[0]).meta, short)
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
 
     class Killed(BaseException):
         pass
@@ -150,7 +158,7 @@ def test_it_opens_where_a_part_was_about_to_go(tmp_path: Path, clock: Clock, sho
 
 def test_a_size_bounds_the_disk(tmp_path: Path, clock: Clock) -> None:
     path, most = tmp_path / "r.netprof", 60_000
-    writer = RingWriter(path, TraceReader(traces(NAME)[0]).meta, Keep(size_bytes=most))
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), Keep(size_bytes=most))
     sizes = []
     append = writer.append
 
@@ -166,7 +174,7 @@ def test_a_size_bounds_the_disk(tmp_path: Path, clock: Clock) -> None:
 
 def test_what_is_read_stays(tmp_path: Path, clock: Clock, short: Keep) -> None:
     path = tmp_path / "r.netprof"
-    writer = RingWriter(path, TraceReader(traces(NAME)[0]).meta, short)
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
     replay(writer, clock, until=0.6)
     held = RingReader(path)
     first = held._parts[0].path.name
@@ -180,7 +188,7 @@ def test_what_is_read_stays(tmp_path: Path, clock: Clock, short: Keep) -> None:
 
 def test_saving_makes_a_trace_of_it(tmp_path: Path, clock: Clock, short: Keep) -> None:
     path = tmp_path / "r.netprof"
-    writer = RingWriter(path, TraceReader(traces(NAME)[0]).meta, short)
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
     replay(writer, clock, until=0.9)
     save(path, tmp_path / "s.netprof")
     saved, ring = TraceReader(tmp_path / "s.netprof"), RingReader(path)
@@ -196,7 +204,7 @@ def test_saving_makes_a_trace_of_it(tmp_path: Path, clock: Clock, short: Keep) -
 
 def test_a_full_disk_costs_the_oldest_part(tmp_path: Path, clock: Clock, short: Keep, monkeypatch) -> None:
     path = tmp_path / "r.netprof"
-    writer = RingWriter(path, TraceReader(traces(NAME)[0]).meta, short)
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
     reader = replay(writer, clock, until=0.9)
     before = parts(path)
     append, calls = TraceWriter.append, []
@@ -216,9 +224,9 @@ def test_a_full_disk_costs_the_oldest_part(tmp_path: Path, clock: Clock, short: 
 
 def test_force_overwrites_a_ring_and_nothing_else(tmp_path: Path, clock: Clock, short: Keep) -> None:
     path = tmp_path / "r.netprof"
-    writer = RingWriter(path, TraceReader(traces(NAME)[0]).meta, short)
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
     original = replay(writer, clock, until=0.9)
-    writer.close(original.meta)
+    writer.close(today(original.meta))
     TraceWriter(path, original.meta, force=True).close(original.meta)
     assert parts(path) == []
     (path / "000001.part").mkdir()

@@ -19,7 +19,7 @@ def evidence(job, through_ns):
     """What is known at an instant of the second iteration after the whole ones."""
     tables = {"marks": mark_columns([m for m in job.marks if m[0] < through_ns]), "flows": job.flows()}
     tables["link_changes"] = job.link_changes()
-    for table in ("nccl_ranks", "blocked"):
+    for table in ("nccl_ranks", "flow_devices", "flow_paths", "blocked"):
         tables[table] = {name: np.zeros(0, np.int64) for name in every_table()[table].names}
 
     def fold(asking):

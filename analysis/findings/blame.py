@@ -1,0 +1,78 @@
+"""Who or what is behind a cause of waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason
+
+ALONE = 0.8
+"""Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
+
+NEAR = 0.9
+"""Share of the longest time from which on two links are full as long as each other: the one that is sure is named."""
+
+HELD_UP = "the recorder was held up"
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Who is behind a cause; what is not known is None or empty.
+
+    `label` names the rank or link for a person, `part` is its share of the cause's time, `alone` says that the other
+    links of the group have room meanwhile, `in_turns` that no link is full for most of it, and `at_least` that this one
+    may be full for longer than `part` says. `advice` is what helps, where that is known of the place. `rivals` are the
+    others that may be behind it at the same time, such as other links that are full; `assumed` is one of which the rate
+    is only assumed. `doing` is what all late ranks do, by name.
+    """
+
+    label: str = ""
+    part: float = 1.0
+    rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    link: str | None = None
+    flow: str | None = None
+    alone: bool = False
+    detail: str = ""
+    reason: Reason = NO_CLOCKS
+    in_turns: bool = False
+    at_least: bool = False
+    advice: str = ""
+    assumed: bool = False
+    doing: str = ""
+    rivals: tuple[Blame, ...] = ()
+
+
+def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
+    """Return who is behind most of a cause, given how long it lasted in each piece of a recording, and who was then."""
+    each = [(length_ns, who) for length_ns, first in found for who in (first, *first.rivals)]
+    weights: dict[tuple[str, str], float] = {}
+    for length_ns, who in each:
+        weights[_name(who)] = weights.get(_name(who), 0.0) + length_ns * who.part
+    near = [name for name, weight in weights.items() if weight >= NEAR * max(weights.values())]
+    known = {_name(who) for _, who in each if not who.assumed}
+    most = max(near, key=lambda name: (name in known, weights[name]))
+    alike = [(length_ns, who) for length_ns, who in each if _name(who) == most]
+    alone = sum(length_ns for length_ns, who in alike if who.alone) * 2 > sum(length_ns for length_ns, _ in alike)
+    part = weights[most] / max(sum(length_ns for length_ns, _ in found), 1)
+    return replace(max(alike, key=lambda pair: pair[0])[1], part=part, alone=alone)
+
+
+def _name(who: Blame) -> tuple[str, str]:
+    return who.label, who.reason.name
+
+
+def ranks_named(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
+    """Return how some ranks are called, or the processes if nothing says which ranks they are."""
+    numbers = ranks or tuple(pids)
+    one, several = ("rank", "ranks") if ranks else ("process", "processes")
+    return f"{several if len(numbers) > 1 else one} {', '.join(map(str, numbers))}"
+
+
+def process_name(pid: int, evidence: Evidence) -> str:
+    """Return how a process is called: its rank, or what it is called on its host."""
+    rank, host = evidence.ranks.get(pid), evidence.host_of.get(pid)
+    own = pid if host is None else host.pids[pid]
+    return (f"process {own}" if rank is None else f"rank {rank}") + (f" on {host.name}" if host is not None else "")

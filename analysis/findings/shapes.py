@@ -1,0 +1,97 @@
+"""Two shapes of a job that its marks tell of: collectives that are compared before they run, and ranks out of data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import Int64, by_pid
+from netprof.analysis.tables.marks import Marks
+from netprof.schema import MarkKind
+from netprof.units import duration
+
+_SEVERAL = 5
+"""Steps that the others do, and collectives that a rank takes part in, before it is taken to be out of data."""
+_LONGEST_NS = 10**9
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """How many collectives were compared first (TORCH_DISTRIBUTED_DEBUG=DETAIL), for how long in all, by `steps`.
+
+    `shadows` are the ranks that only take part in the others' collectives, as under DDP's join, and since which of the
+    others' steps.
+    """
+
+    checks: int
+    checks_ns: int
+    steps: int
+    shadows: tuple[tuple[str, int], ...]
+
+
+def _conclude(analysis: Analysis) -> Shapes:
+    evidence = analysis.evidence
+    checks = [_checks(own) for _, own in by_pid(evidence.marks) if own.are(MarkKind.COLLECTIVE_CHECK).any()]
+    return Shapes(
+        checks=sum(len(each) for each in checks),
+        checks_ns=int(sum(each.sum() for each in checks)),
+        steps=len(evidence.iterations),
+        shadows=tuple(_shadows(evidence)),
+    )
+
+
+def _checks(marks: Marks) -> Int64:
+    """Return for how long each comparison lasted: until the thread hands over the collective itself."""
+    rows = marks.of(MarkKind.COLLECTIVE_CHECK, MarkKind.COLLECTIVE_ENQUEUE)
+    rows = rows.where(np.lexsort((rows.time_ns, rows.tid)))
+    begins = np.flatnonzero(rows.kind == MarkKind.COLLECTIVE_CHECK)
+    last = np.append(begins[1:], len(rows)) - 1
+    lasted = np.where(rows.tid[last] == rows.tid[begins], rows.time_ns[last] - rows.time_ns[begins], 0)
+    return np.minimum(lasted, _LONGEST_NS)
+
+
+def _shadows(evidence: Evidence) -> Iterator[tuple[str, int]]:
+    its, marks = evidence.iterations, evidence.marks
+    for pid, own in by_pid(marks.where(marks.kind < MarkKind.PROCESS_FORK)):
+        passes = own.time_ns[own.are(MarkKind.DDP_FORWARD, MarkKind.FORWARD, MarkKind.BACKWARD)]
+        since_ns = int(passes.max(initial=evidence.meta.started_ns))
+        others = its.where((its.pid != pid) & (its.begin_ns > since_ns))
+        joined = (evidence.collectives.pid == pid) & (evidence.collectives.begin_ns > since_ns)
+        if not len(others) or int(joined.sum()) < _SEVERAL or pid not in evidence.ranks:
+            continue
+        ahead = int(np.unique(others.pid, return_counts=True)[1].max())
+        whole = int(np.unique(its.pid[its.pid != pid], return_counts=True)[1].max())
+        if ahead >= _SEVERAL:
+            yield f"rank {evidence.ranks[pid]}", whole - ahead
+
+
+def _merge(parts: Sequence[Shapes], whole: Analysis) -> Shapes:
+    checks, checks_ns, steps = (sum(getattr(part, name) for part in parts) for name in ("checks", "checks_ns", "steps"))
+    return Shapes(checks, checks_ns, steps, parts[-1].shadows)
+
+
+def _document(found: Shapes) -> Mapping[str, Any]:
+    checks = {"count": found.checks, "seconds": found.checks_ns / 1e9} if found.checks else None
+    return {
+        "collective_checks": checks,
+        "out_of_data": [{"rank": name, "since_step": step} for name, step in found.shadows],
+    }
+
+
+def _notes(found: Shapes) -> Iterator[str]:
+    if found.checks:
+        each = f": {duration(found.checks_ns / found.steps / 1e9)} of a rank's step" if found.steps else ""
+        yield (
+            f"TORCH_DISTRIBUTED_DEBUG=DETAIL compares every collective with the other ranks' before it runs{each}; "
+            "unset it outside of a search for errors"
+        )
+    for name, step in found.shadows:
+        yield f"{name} is out of data since step {step} of the others: it only shadows their collectives (join)"
+
+
+SHAPES = Section("shapes", _conclude, ("marks",), _document, notes=_notes, merge=_merge)

@@ -1,0 +1,74 @@
+"""When a process had bytes that it had not sent although nothing moved: its TCP held them back, not the process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from netprof.analysis.tables.columns import Columns, Int64, concatenate, int64_column
+from netprof.analysis.tables.flow_table import Flows
+from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.schema import RECEIVE, Unsent
+
+_MAIN = 0.1
+"""Share of the largest flow's bytes from which on what another one has to send matters too."""
+_EVER = np.iinfo(np.int64).max >> 1
+
+
+@dataclass(frozen=True, eq=False)
+class UnsentFlows(Columns):
+    """What the end of a flow (by its row) had to send, an `Unsent`, from an instant on until its next row; by both."""
+
+    flow: Int64
+    time_ns: Int64
+    unsent: Int64
+
+    def times(self, what: Unsent) -> dict[int, Intervals]:
+        """Return when that was the case, by flow; flows of which it ever was."""
+        own = self.where(np.lexsort((self.time_ns, self.flow)))
+        last = np.append(own.flow[1:] != own.flow[:-1], True)[: len(own)]
+        until_ns = np.where(last, _EVER, np.append(own.time_ns[1:], _EVER)[: len(own)])
+        rows = own.unsent == what
+        flows, begin, end = own.flow[rows], own.time_ns[rows], until_ns[rows]
+        return {flow: merge(begin[flows == flow], end[flows == flow]) for flow in np.unique(flows).tolist()}
+
+
+class UnsentCollector:
+    """Collects it while the `wire` table is folded: where it changes, as it mostly does not from bin to bin."""
+
+    def __init__(self, flow_count: int) -> None:
+        self._last = np.zeros(flow_count, np.int64)
+        self._found: list[UnsentFlows] = []
+
+    def add(self, flow: Int64, direction: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+        """Add wire rows: the flow's row in the flow table, the direction, and the columns of `wire`."""
+        unsent = int64_column(columns, "unsent")
+        rows = np.flatnonzero(direction == RECEIVE)
+        last_ns = int64_column(columns, "last_ns")
+        rows = rows[np.lexsort((last_ns[rows], flow[rows]))]
+        if len(rows) == 0:
+            return
+        owner, now = flow[rows], unsent[rows]
+        opens = np.append(True, owner[1:] != owner[:-1])
+        before = np.where(opens, self._last[owner], np.append(0, now[:-1]))
+        changed = np.flatnonzero(now != before)
+        self._found.append(UnsentFlows(owner[changed], last_ns[rows][changed], now[changed]))
+        closes = np.append(opens[1:], True)
+        self._last[owner[closes]] = now[closes]
+
+    @property
+    def found(self) -> UnsentFlows:
+        """What was found so far."""
+        return concatenate(UnsentFlows, self._found)
+
+
+def main_flows(flows: Flows, sent_bytes: Int64) -> dict[int, set[int]]:
+    """Return the flows, by row, that carry what each process sends, but for those that carry hardly any of it."""
+    found: dict[int, set[int]] = {}
+    for pid in np.unique(flows.pid).tolist():
+        own = np.flatnonzero(flows.pid == pid)
+        found[pid] = set(own[sent_bytes[own] >= _MAIN * sent_bytes[own].max()].tolist())
+    return found

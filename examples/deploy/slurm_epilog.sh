@@ -1,0 +1,7 @@
+#!/bin/sh
+# Slurm: Epilog=/etc/slurm/netprof_epilog.sh: ends the recorder of netprof_prolog.sh, and leaves what it kept.
+folder=/var/lib/netprof/slurm
+pid=$(cat "$folder/$SLURM_JOB_ID.pid" 2>/dev/null) || exit 0
+grep -qs netprof "/proc/$pid/cmdline" && kill -INT "$pid"
+rm -f "$folder/$SLURM_JOB_ID.pid"
+exit 0

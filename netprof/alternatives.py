@@ -1,0 +1,96 @@
+"""What of a host's network could be set otherwise, and the line that does it: for reports and the doctor."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from netprof.units import percent, rate
+
+FASTER = 1.5
+"""A device is worth a change if it is so many times as fast as the one that is used."""
+IDLE = 0.5
+"""And if no more of it than this share is used, by whomever."""
+
+_HARDLY = 1e-3
+_FAST_BPS = 1e9
+
+_LINES = {
+    "nccl": "NCCL_SOCKET_IFNAME={}",
+    "gloo": "GLOO_SOCKET_IFNAME={}",
+    "mpi": "mpirun --mca btl_tcp_if_include {}",
+    "horovod": "horovodrun --network-interfaces {}",
+}
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A network device: its addresses with their prefixes, its line rate and what share of it is used, if known."""
+
+    name: str
+    addresses: tuple[str, ...]
+    rate_bps: float | None
+    used: float | None = None
+
+
+def reached(nic: Nic, remote: str, peer_addresses: Iterable[str]) -> str:
+    """Return the address of a peer that is in a network of a device, "" if there is none.
+
+    `remote` is the address at which the peer is reached today, `peer_addresses` are all that it is known to have.
+    """
+    networks = [ipaddress.ip_interface(each).network for each in nic.addresses]
+    for address in (remote, *(each.partition("/")[0] for each in peer_addresses)):
+        if any(ipaddress.ip_address(address) in network for network in networks):
+            return address
+    return ""
+
+
+def faster(used_bps: float, others: Iterable[Nic], remote: str, peer_addresses: Collection[str]) -> Nic | None:
+    """Return the fastest device that idles, reaches the peer too and is worth a change; None where there is none."""
+    worth = [
+        nic
+        for nic in others
+        if nic.rate_bps is not None
+        and nic.rate_bps >= FASTER * used_bps
+        and (nic.used is None or nic.used <= IDLE)
+        and reached(nic, remote, peer_addresses)
+    ]
+    return max(worth, key=lambda nic: nic.rate_bps or 0.0, default=None)
+
+
+def change(nic: Nic, device: str, remote: str, route: str, frameworks: Collection[str]) -> tuple[str, str]:
+    """Return what makes a job use a device instead of another one, and why it does not yet, if that is known.
+
+    `route`, written as `ip route` does, is the one to the peer. Where both devices are in the peer's network it is that
+    which decides, whatever address the job binds to.
+    """
+    words = route.split()
+    if "dev" not in words or words[words.index("dev") + 1] != device or not reached(nic, remote, ()):
+        lines = [line.format(nic.name) for name, line in _LINES.items() if name in frameworks]
+        either = [_LINES[name].format(nic.name) for name in ("nccl", "gloo")]
+        return " and ".join(lines) or " or ".join(either), ""
+    words[words.index("dev") + 1] = nic.name
+    return f"ip route change {' '.join(words)}", f"the route {route} sends by {device}"
+
+
+def reaches_too(nic: Nic, whose: str, address: str, device: str, device_bps: float) -> str:
+    """Say that a device could do what another one does."""
+    used = "" if nic.used is None else f", {percent(nic.used)} of it used" if nic.used >= _HARDLY else ", idle"
+    other, own = f"{rate(nic.rate_bps)}{used}", f"{device} ({rate(device_bps)})"
+    times = (nic.rate_bps or 0.0) / device_bps
+    return f"{nic.name}{whose} ({other}) reaches {address} too, {times:.1f} times as fast as {own}"
+
+
+def smaller_mtu(device: str, mtu_bytes: int, below: str, least_bytes: int) -> tuple[str, str]:
+    """Say that a device on the path takes smaller packets than that of the flows, and what helps."""
+    said = f"{below} below {device} has an MTU of {least_bytes}, {device} one of {mtu_bytes}"
+    return said, f"ip link set dev {device} mtu {least_bytes}, or raise the other"
+
+
+def offloads_off(device: str, off: Collection[str], rate_bps: float | None) -> tuple[str, str] | None:
+    """Say which offloads that matter at a rate are off, and what switches them on; None where it does not matter."""
+    if not {"tso", "gro"} & set(off) or (rate_bps is not None and rate_bps < _FAST_BPS):
+        return None
+    said = f"{device} has offloads switched off ({', '.join(off)}): each packet costs the CPU by itself"
+    return said, f"ethtool -K {device} {' '.join(f'{each} on' for each in off)}"

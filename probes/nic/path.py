@@ -1,0 +1,237 @@
+"""The devices that a flow's packets pass below its own: by what devices are stacked on, and by bridges and routes."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from netprof.errors import NetprofError
+from netprof.probes.kernel.rtnetlink import EGRESS, IFF_LOOPBACK, IFF_UP, INGRESS, Link
+from netprof.probes.nic.places import Place, Places
+from netprof.schema import RECEIVE, TRANSMIT, HopKind
+
+STACKED = {"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"}
+"""Kinds of devices that are stacked on another one."""
+AGGREGATES = {"bond", "team"}
+"""Kinds of devices that share their packets out among members."""
+_UNDERLAYS: dict[str, tuple[tuple[int, ...], int]] = {
+    "vxlan": ((2, 16), 50),
+    "geneve": ((2, 7), 50),
+    "gretap": ((7,), 38),
+    "ip6gretap": ((7,), 58),
+    "gre": ((7,), 38),
+    "ip6gre": ((7,), 58),
+    "ipip": ((3,), 34),
+    "sit": ((3,), 34),
+    "ip6tnl": ((3,), 54),
+}
+"""Of each kind of tunnel: where its attributes name the remote end, and by how much its packets are longer below."""
+_WIREGUARD_BYTES, _TUN_BYTES = 74, 60
+_BOND_ACTIVE = 2  # IFLA_BOND_ACTIVE_SLAVE
+_MOST_HOPS = 16
+_RUN_OUTSIDE = "run netprof on the host to see on (in Kubernetes: hostNetwork and hostPID)"
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A device on a path, and which way packets pass it; of HopKind.UNSEEN, why nothing more is known."""
+
+    kind: HopKind
+    netns: int
+    device: str
+    direction: int
+    header_bytes: int = 0
+    about: str = ""
+
+
+def find_path(
+    places: Places, place: Place, device: str, direction: int, remote: str, recorded: Collection[int] = ()
+) -> tuple[Hop, ...]:
+    """Return the devices that packets between a device and an address pass, from the device itself on.
+
+    They are looked for as packets to the address go; what is received takes the same way back. The path ends where that
+    of the other end begins, if its namespace is one of those `recorded`. Raises OSError.
+    """
+    walk = _Walk(places, recorded, direction)
+    link = place.named(device)
+    if link is not None:
+        walk.begin(place, link, ipaddress.ip_address(remote).packed)
+    return tuple(walk.hops)
+
+
+@dataclass
+class _Walk:
+    """Follows packets device by device."""
+
+    places: Places
+    recorded: Collection[int]
+    direction: int
+    hops: list[Hop] = field(default_factory=list)
+    header_bytes: int = 0
+
+    def begin(self, place: Place, link: Link, remote: bytes) -> None:
+        self._note(HopKind.FLOW, place, link, TRANSMIT)
+        gateway = b""
+        with suppress(OSError):
+            route = place.route.route(remote)
+            gateway = route.gateway if route.index == link.index else b""
+        self._leave(place, link, remote, place.mac_of(link.index, gateway or remote))
+
+    def _leave(self, place: Place, link: Link, remote: bytes, mac: bytes) -> None:
+        """Go on behind a device by which packets leave a namespace; `mac` is whom they are for on the link."""
+        if len(self.hops) >= _MOST_HOPS:
+            return
+        if link.kind in STACKED:
+            self._leave_below(place, link, remote, mac)
+        elif link.kind in AGGREGATES:
+            self._note_members(place, link)
+        elif link.kind == "veth":
+            self._leave_by_pair(place, link, remote, mac)
+        elif link.kind == "bridge":
+            self._leave_by_port(place, link, remote, mac)
+        elif link.kind in _UNDERLAYS or link.kind == "wireguard":
+            self._leave_by_tunnel(place, link)
+        elif link.kind == "tun":
+            self._assume(place, link)
+
+    def _leave_below(self, place: Place, link: Link, remote: bytes, mac: bytes) -> None:
+        other = self.places.elsewhere(place, link.netns_id)
+        below = other.links.get(link.lower_index) if other is not None else None
+        if other is None or below is None:
+            self._note_unseen(f"the device below {link.name} is in a namespace out of sight: {_RUN_OUTSIDE}")
+            return
+        self._note(HopKind.BELOW, other, below, TRANSMIT, f"below {link.kind} {link.name}")
+        self._leave(other, below, remote, mac)
+
+    def _note_members(self, place: Place, link: Link) -> None:
+        members = [each for each in place.links.values() if each.master_index == link.index and each.flags & IFF_UP]
+        active = link.data.get(_BOND_ACTIVE, b"")
+        chosen = [each for each in members if active and each.index == int.from_bytes(active[:4], "little")] or members
+        for each in chosen:
+            self._note(HopKind.MEMBER, place, each, TRANSMIT, f"member of {link.kind} {link.name}")
+
+    def _leave_by_pair(self, place: Place, link: Link, remote: bytes, mac: bytes) -> None:
+        other = self.places.elsewhere(place, link.netns_id)
+        peer = other.links.get(link.lower_index) if other is not None else None
+        if other is None or peer is None:
+            self._note_unseen(f"the other end of {link.name} is in a namespace out of sight: {_RUN_OUTSIDE}")
+        elif not other.has(remote):
+            self._note(HopKind.OTHER_END, other, peer, RECEIVE, f"the other end of {link.name}")
+            self._enter(other, peer, remote, mac)
+
+    def _enter(self, place: Place, link: Link, remote: bytes, mac: bytes) -> None:
+        """Go on behind a device by which packets come into a namespace."""
+        if len(self.hops) >= _MOST_HOPS:
+            return
+        master = place.links.get(link.master_index)
+        if master is None and (not mac or mac == link.mac):  # else it is for one that is stacked on it
+            self._route_on(place, link, remote)
+        elif master is None:
+            return
+        elif master.kind == "bridge":
+            self._leave_by_port(place, master, remote, mac, came_by=link)
+        elif master.kind in AGGREGATES:
+            self._enter(place, master, remote, mac)
+        else:
+            self._note_unseen(f"where {master.kind} {master.name} sends what {link.name} gets is not known")
+
+    def _leave_by_port(
+        self, place: Place, bridge: Link, remote: bytes, mac: bytes, came_by: Link | None = None
+    ) -> None:
+        if came_by is not None and mac == bridge.mac:
+            self._route_on(place, bridge, remote)
+            return
+        behind = [each.index for each in place.forwarding if each.mac == mac and each.master_index == bridge.index]
+        others = [each for each in place.links.values() if each.master_index == bridge.index and each != came_by]
+        ports = [each for each in others if each.index in behind] or (others if len(others) == 1 else [])
+        if not ports:
+            self._note_unseen(f"behind which port of {bridge.name} the other end is, is not known")
+            return
+        port = ports[0]
+        there = self.places.elsewhere(place, port.netns_id) if port.kind == "veth" else None
+        if there is not None and there.has(remote) and there.inode in self.recorded:
+            return
+        self._note(HopKind.PORT, place, port, TRANSMIT, f"port of {bridge.name}")
+        self._leave(place, port, remote, mac)
+
+    def _route_on(self, place: Place, link: Link, remote: bytes) -> None:
+        try:
+            route = place.route.route(remote)
+        except OSError:  # it is dropped
+            return
+        out = place.links.get(route.index)
+        if route.is_local or place.has(remote) or out in (None, link) or out.flags & IFF_LOOPBACK:
+            return
+        self._note(HopKind.ROUTE, place, out, TRANSMIT, f"routed on from {link.name}")
+        self._leave(place, out, remote, place.mac_of(out.index, route.gateway or remote))
+
+    def _leave_by_tunnel(self, place: Place, link: Link) -> None:
+        """Go on with what a tunnel makes of its packets."""
+        below = self.places.elsewhere(place, link.netns_id)
+        if below is None:
+            self._note_unseen(f"{link.kind} {link.name} sends from a namespace out of sight: {_RUN_OUTSIDE}")
+            return
+        names, more_bytes = _UNDERLAYS.get(link.kind, ((), _WIREGUARD_BYTES))
+        known = [link.data[name] for name in names if any(link.data.get(name, b""))]
+        if link.kind == "wireguard":
+            with suppress(OSError, NetprofError):
+                known = place.endpoints(link.raw_name)
+        if not known:
+            known = [each.address for each in place.forwarding if each.index == link.index and each.address]
+        self.header_bytes += more_bytes
+        for index, end in _ways(below, known).items():
+            out = below.links[index]
+            self._note(HopKind.TUNNEL, below, out, TRANSMIT, f"{link.kind} {link.name} to {_text(end)}")
+            self._leave(below, out, end, below.mac_of(index, end))
+        if not known:
+            self._assume(place, link)
+
+    def _assume(self, place: Place, link: Link) -> None:
+        """Note the devices that a tunnel may send by, of which nothing tells but their counters."""
+        self.header_bytes += _TUN_BYTES
+        for each in place.links.values():
+            rests = each.kind in STACKED | AGGREGATES | {"tun", "wireguard", "ifb", "bridge", "dummy", *_UNDERLAYS}
+            if each.flags & IFF_UP and not each.flags & IFF_LOOPBACK and not rests and each.index != link.index:
+                self._note(HopKind.ASSUMED, place, each, TRANSMIT, f"what {link.kind} {link.name} may send by")
+
+    def _note(self, kind: HopKind, place: Place, link: Link, direction: int, about: str = "") -> None:
+        """Note a device, and those that its filters send the packets through."""
+        direction = direction if self.direction == TRANSMIT else 1 - direction
+        self.hops.append(Hop(kind, place.inode, link.name, direction, self.header_bytes, about))
+        for index, how in _redirects(place, link, INGRESS if direction == RECEIVE else EGRESS):
+            other = place.links[index]
+            said = f"{'what' if how is HopKind.REDIRECT else 'perhaps what'} {link.name} is redirected to"
+            self.hops.append(Hop(how, place.inode, other.name, TRANSMIT, self.header_bytes, said))
+
+    def _note_unseen(self, about: str) -> None:
+        self.hops.append(Hop(HopKind.UNSEEN, 0, "", self.direction, 0, about))
+
+
+def _redirects(place: Place, link: Link, parent: int) -> Iterator[tuple[int, HopKind]]:
+    """Yield the ifb devices that filters of a device redirect to; where a program may, all that nobody else names."""
+    hooks = [each.kind for each in place.route.qdiscs(link.index) if each.kind in ("ingress", "clsact")]
+    if not hooks or (hooks == ["ingress"] and parent == EGRESS):
+        return
+    actions = place.route.actions(link.index, parent)
+    found = [index for index in actions.devices if index in place.links]
+    yield from ((index, HopKind.REDIRECT) for index in found)
+    if not found and actions.has_programs:
+        yield from ((each.index, HopKind.ASSUMED) for each in place.links.values() if each.kind == "ifb")
+
+
+def _ways(place: Place, ends: list[bytes]) -> dict[int, bytes]:
+    """Return by which devices packets to some addresses leave, each with the first address."""
+    found: dict[int, bytes] = {}
+    for end in ends:
+        with suppress(OSError):
+            index = place.route.route(end).index
+            if index in place.links:
+                found.setdefault(index, end)
+    return found
+
+
+def _text(address: bytes) -> str:
+    return socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)

@@ -1,0 +1,1 @@
+"""Python stacks of the rank that the others wait for."""

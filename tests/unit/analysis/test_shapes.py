@@ -1,0 +1,32 @@
+"""Collectives that are compared before they run, and ranks that only shadow the others."""
+
+from pathlib import Path
+
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
+
+from netprof.analysis import analyze
+from netprof.analysis.findings.shapes import SHAPES
+from netprof.trace import TraceReader
+
+
+def test_comparisons_last_until_the_collective_is_handed_over(tmp_path: Path) -> None:
+    job = Job(iterations=10).fill()
+    for step in range(10):
+        at = START_NS + step * ITERATION_NS
+        job.mark(at + 30 * MS, 100, K.COLLECTIVE_CHECK)
+        job.mark(at + 33 * MS, 100, K.COLLECTIVE_ENQUEUE, 7)
+        job.mark(at + 37 * MS, 100, K.COLLECTIVE_ENQUEUE, 8)
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    found = analysis.of(SHAPES)
+    assert (found.checks, found.checks_ns) == (10, 10 * 7 * MS)
+    assert any("TORCH_DISTRIBUTED_DEBUG=DETAIL" in note for note in analysis.notes)
+
+
+def test_a_rank_without_passes_that_still_takes_part_is_out_of_data(tmp_path: Path) -> None:
+    job = Job(iterations=12).fill()
+    assert analyze(TraceReader(job.write(tmp_path / "all.netprof"))).of(SHAPES).shadows == ()
+    since_ns = START_NS + 4 * ITERATION_NS
+    job.without([K.DDP_FORWARD, K.DDP_BACKWARD, K.DDP_WAIT], pid=101, between=(since_ns, 1 << 62))
+    found = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(SHAPES)
+    assert [name for name, _ in found.shadows] == ["rank 1"]
+    assert found.shadows[0][1] in (3, 4)
