@@ -229,7 +229,7 @@ class Job:
 def _rows(
     ranks: int, steps: int, _: object
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, int, int, int, int], ...]]:
-    """Return marks and rows of wire of so many steps of each rank; a test may have changed the times of this module."""
+    """Return the marks and wire rows of every rank's steps. The third argument is the times that tests may change."""
     job = Job()
     for rank in range(ranks):
         for step in range(steps):

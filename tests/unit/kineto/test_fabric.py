@@ -235,6 +235,6 @@ def test_a_job_that_writes_its_profile_long_after_the_end_is_not_waited_for(aski
         assert "1 of 1 profiles were not written before the end" in skipped.reason
     assert time.monotonic() - begin_s < 3
     late = Path(file.partition("=")[2])
-    with pytest.raises(FileNotFoundError):  # 10 s later: there is no place for it any more, and nothing is left behind
+    with pytest.raises(FileNotFoundError):  # however late: its place is gone, and nothing is left behind
         late.write_text("{}")
     assert not late.parent.exists()
