@@ -136,23 +136,22 @@ def _others_share(full: Bottleneck, times: Intervals) -> str:
 
 def said_full(who: Blame, part: float) -> str:
     """Say for what share of the waiting which link is full of the job's bytes; `part` is that of all full links."""
-    said = _whose_time(who, part, "of the job's own bytes")
+    said = _whose_time(who, part, "saturated by the job")
     return f"{said}, while the other links have room" if who.alone else said
 
 
 def said_full_of_others(who: Blame, part: float) -> str:
     """Say the same of others' bytes."""
-    return f"{_whose_time(who, part, '')}, {who.detail or 'a part'} of it not the job's bytes"
+    return f"{_whose_time(who, part, 'full')}, {who.detail or 'a part'} of it not the job's bytes"
 
 
-def _whose_time(who: Blame, part: float, of: str) -> str:
+def _whose_time(who: Blame, part: float, full: str) -> str:
     """Say for what share of the waiting a link is full: of its own time, not of that of all links together."""
-    of = f" {of}" if of else ""
     if who.in_turns:
         most = f", most of all {who.label}: {percent(part * who.part)}" if who.label else ""
-        return f"in {percent(part)} of the waiting links are full{of} in turn, none for most of it{most}"
+        return f"in {percent(part)} of the waiting links are {full} in turn, none for most of it{most}"
     least = "at least " if who.at_least else ""
-    return f"in {least}{percent(part * who.part)} of the waiting {who.label or 'a link'} is full{of}"
+    return f"in {least}{percent(part * who.part)} of the waiting {who.label or 'a link'} is {full}"
 
 
 def advice_on_full(who: Blame) -> str:
