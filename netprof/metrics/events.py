@@ -58,7 +58,7 @@ class EventCommand:
         try:
             done = subprocess.run(
                 self._words,
-                input=json.dumps(document).encode(),
+                input=json.dumps(document, allow_nan=False).encode(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 timeout=_COMMAND_S,

@@ -19,7 +19,7 @@ from support.synthetic import MS, START_NS, Job
 from fuzz.captures import make_capture
 from fuzz.values import FLOATS, NUMBERS, TEXTS, change_entry, flip
 from netprof.domains import domain
-from netprof.schema import GpuMetric, MarkKind, Profiled, tables
+from netprof.schema import BlockedIn, GpuMetric, HopKind, MarkKind, Profiled, tables
 from netprof.trace import TraceReader
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -86,12 +86,62 @@ def base() -> tuple[dict[str, Any], Rows]:
             for at in (0, 100, 200)
         ]
         rows["outside"] = [dict.fromkeys(tables()["outside"].names, 1) | {"time_ns": START_NS}]
+        rows |= _of_paths() | _of_threads()
         meta = asdict(reader.meta)
         meta["gpus"] = [{"index": 0, "name": "H100", "pids": [100, 101], "memory_bytes": 80 << 30}]
         said = {"source": "host", "subject": "cpu0", "name": "n", "unit": "times", "kind": "count", "meaning": "m"}
         meta["probes_started"] = [{"name": f"marks:{name}", "detail": ""} for name in ("ddp", "gloo", "nccl")]
         meta["series"] = [{"id": 1, **said}]
         return json.loads(json.dumps(meta)), rows
+
+
+def _of_paths() -> Rows:
+    """Return which devices carry the flows of two ranks, what is below those, and what was dropped there."""
+    ends = [(rank, direction, f"eth{rank}") for rank in range(2) for direction in range(2)]
+    settings = (
+        ("kind", "veth"), ("addresses", "10.0.0.1/24"), ("route to 10.0.0.2", "10.0.0.0/24 dev eth0"),
+        ("off", "tso"), ("flow_rate_bps", "2e8"), ("net.ipv4.tcp_congestion_control", "bbr"),
+    )  # fmt: skip
+    return {
+        "flow_devices": [
+            {"flow_id": rank + 1, "direction": direction, "since_ns": START_NS, "device": device}
+            for rank, direction, device in ends
+        ],
+        "flow_paths": [
+            {"netns": 7, "device": device, "direction": direction, "remote_addr": f"10.0.0.{2 - rank}"}
+            | {"since_ns": START_NS, "hop": hop, "kind": kind, "hop_netns": 7, "hop_device": below}
+            | {"hop_direction": direction, "header_bytes": 50 * hop, "about": "tbf 200 Mbit/s"}
+            for rank, direction, device in ends
+            for hop, (kind, below) in enumerate([(HopKind.FLOW, device), *((each, "eth1") for each in HopKind)])
+        ],
+        "settings": [
+            {"netns": 7, "device": f"eth{rank}", "name": name, "since_ns": START_NS, "value": value}
+            for rank in range(2)
+            for name, value in settings
+        ],
+        "drops": [
+            {"flow_id": 1 + at % 2, "time_ns": START_NS + at * MS, "direction": at % 2, "bytes": 1500}
+            | {"reason": ("QDISC_DROP", "")[at % 2], "device": "eth0"}
+            for at in range(40)
+        ],
+    }
+
+
+def _of_threads() -> Rows:
+    """Return what the threads of two ranks were off their CPUs for, and their stacks meanwhile."""
+    return {
+        "blocked": [
+            {"time_ns": START_NS + (10 * at + kind) * MS, "period_ns": 5 * MS, "kind": kind}
+            | {"pid": 100 + at % 2, "tid": 100 + at % 2}
+            for at in range(30)
+            for kind in BlockedIn
+        ],
+        "stacks": [
+            {"time_ns": START_NS + at * 20 * MS, "period_ns": 20 * MS, "pid": 100 + at % 2}
+            | {"frames": f"<module> (train.py:3);step (train.py:{at % 4})"}
+            for at in range(20)
+        ],
+    }
 
 
 def of_rank(rank: int) -> tuple[dict[str, Any], Rows]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "causes": ("test_causes.py", "test_held_up.py", "test_loader.py", "test_stalled.py", "test_stragglers.py"),
+    "causes": (
+        "test_causes.py", "test_held_up.py", "test_loader.py", "test_paths.py", "test_stalled.py", "test_stragglers.py",
+    ),
     "frameworks": (
         "test_asked_profile.py", "test_bounds.py", "test_calls.py", "test_device_waits.py", "test_dgc_hook.py",
         "test_horovod.py", "test_inference.py", "test_kineto.py", "test_libraries.py", "test_marks_ddp.py",
