@@ -248,7 +248,12 @@ def _link_next(told: Told) -> list[Advice]:
         text = f"make {link_name(told)} as fast as the others: cable, port, driver, shaping"
         return [Advice(told.who.advice or text, f"ethtool {device}; tc -s qdisc show dev {device}")]
     fewer = "fewer bytes (bf16, accumulation, larger batches) or a faster link"
-    return [Advice(told.who.advice or fewer, "netprof whatif TRACE --line-rate 10gbit")]
+    return [Advice(told.who.advice or fewer, f"netprof whatif TRACE --bandwidth {_next_speed(told.rates_bps[0])}gbit")]
+
+
+def _next_speed(bps: float | None) -> int:
+    """Return the speed of network that is at least twice as fast, in Gbit/s."""
+    return next((speed for speed in _SPEEDS_GBIT if speed * 1e9 >= 2 * (bps or 0.0)), _SPEEDS_GBIT[-1])
 
 
 def _others_next(told: Told) -> list[Advice]:
@@ -267,6 +272,7 @@ def _loss_next(told: Told) -> list[Advice]:
     return [Advice(told.who.advice or text, "ethtool -S DEVICE | grep -iE 'drop|err|disc'")]
 
 
+_SPEEDS_GBIT = (10, 25, 50, 100, 200, 400, 800, 1600)
 _SHORT_REASONS: Mapping[str, str] = {
     "line_rate_unknown": "its line rate is unknown",
     "loopback": "copying within this host",
