@@ -111,7 +111,7 @@ class Told:
     @property
     def own_part(self) -> float:
         """The part of the cause that who is named is behind: all of it where nobody is named, or it is nearly all."""
-        single = self.one if self.who.link is None else bool(self.named)
+        single = self.named and (self.one or self.who.link is not None)
         return self.who.part if single and self.who.part < _NEARLY_ALL else 1.0
 
     @property
@@ -262,7 +262,7 @@ def _others_next(told: Told) -> list[Advice]:
 
 
 def _loss(told: Told) -> str:
-    flow = f" ({told.share.flow})" if told.share.flow else ""
+    flow = f" ({told.share.flow})" if told.share.flow and told.who.part >= _NEARLY_ALL else ""
     text = f"NETWORK: packets are lost; {told.cost} of {_each(told)} until they are resent"
     return f"{text}{flow}" if len(text) + len(flow) <= LONGEST else text
 
