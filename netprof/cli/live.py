@@ -83,7 +83,7 @@ def live(
     with (
         following(shown, source.paths, talk),
         stop_on_signals() as request,
-        _displayed(source, f"following {called}", talk) as display,
+        _displayed(source, f"following {called}", talk, "reading what there is for the report") as display,
     ):
         while not (display.stopping or display.failure or source.ended or request.reason()):
             time.sleep(_WAIT_S)
@@ -148,7 +148,7 @@ def watching(trace: Path, talk: Console, *, show: bool, saver: Saver | None = No
     from netprof.session.live import RecordingSource
 
     source = RecordingSource()
-    with _displayed(source, f"recording {trace}", talk) as display:
+    with _displayed(source, f"recording {trace}", talk, "stopping; writing the trace and the report") as display:
         yield _Feeder(source, display, talk, saver)
 
 
@@ -189,8 +189,11 @@ class _Feeder:
 
 
 @contextmanager
-def _displayed(source: Watched, title: str, talk: Console) -> Iterator[Display]:
-    """Show a source on the terminal, or in lines where stdout is none; what it leaves out comes once, too."""
+def _displayed(source: Watched, title: str, talk: Console, farewell: str) -> Iterator[Display]:
+    """Show a source on the terminal, or in lines where stdout is none; what it leaves out comes once, too.
+
+    `farewell` says what happens once the person leaves.
+    """
     from rich.console import Console
 
     from netprof.views.live.display import LiveDisplay
@@ -200,7 +203,7 @@ def _displayed(source: Watched, title: str, talk: Console) -> Iterator[Display]:
     console, left_out = Console(), _LeftOut(source, talk)
     left_out.say()
     if can_show(sys.stdout) and (console.encoding or "").lower().startswith("utf"):
-        with LiveDisplay(console, source.look, title, left_out.notice) as display:
+        with LiveDisplay(console, source.look, title, left_out.notice, farewell) as display:
             yield display
     else:
         with LineDisplay(talk, left_out.look, lambda: source.notice) as lines:
