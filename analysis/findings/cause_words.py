@@ -273,13 +273,15 @@ def _loss_next(told: Told) -> list[Advice]:
 
 
 _SPEEDS_GBIT = (10, 25, 50, 100, 200, 400, 800, 1600)
-_SHORT_REASONS: Mapping[str, str] = {
+SHORT_REASONS: Mapping[str, str] = {
     "line_rate_unknown": "its line rate is unknown",
     "loopback": "copying within this host",
     "small_messages": "many small messages",
     "receive_window": "the receiver's window is full",
     "send_buffer": "send buffers are too small",
     "congestion_window": "TCP's congestion window",
+    "queue": "bytes wait in a queue on the way",
+    "pacing": "the senders are paced",
     "application": "the senders have nothing to send",
     "rdma_loss": "an RDMA port reports loss",
     "rdma_congestion": "an RDMA port reports congestion",
@@ -289,7 +291,7 @@ _SHORT_REASONS: Mapping[str, str] = {
 
 
 def _transport(told: Told) -> str:
-    why = _SHORT_REASONS.get(told.who.reason.name, "the transport does not fill it")
+    why = SHORT_REASONS.get(told.who.reason.name, "the transport does not fill it")
     return f"NETWORK: {told.cost} of {_each(told)}, no link full: {why}"
 
 
