@@ -9,9 +9,25 @@ from functools import partial
 from traceback import format_exception, walk_tb
 from typing import TYPE_CHECKING, TypeVar
 
-from netprof.analysis.digest.alone.apart import all_streams, apart_part, apart_together, conclude_apart, streams_part
-from netprof.analysis.digest.alone.busy_ways import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
-from netprof.analysis.digest.alone.explained import (
+from netprof.analysis.digest.communicators import all_fragments, find_shared
+from netprof.analysis.digest.conclude import Sums, all_sums, conclude_part, sums_of, with_doings
+from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.host_communicators import (
+    all_collectives,
+    collectives_of_first,
+    fragments_of,
+    numbered_communicators,
+)
+from netprof.analysis.digest.host_in_job import Own, Reference, did_in, own_of, ran_in, reference_of
+from netprof.analysis.digest.job_iterations import all_streams, apart_part, apart_together, conclude_apart, streams_part
+from netprof.analysis.digest.one_job import Usable, all_placed, placed_of, usable
+from netprof.analysis.digest.opened import Source, open_digest, read_did
+from netprof.analysis.digest.part import TABLES, Part, part_of, together
+from netprof.analysis.digest.passages import steps_between
+from netprof.analysis.digest.report import report_of
+from netprof.analysis.digest.report_of_hosts import Answers, all_answers, conclude_waiting, report_apart, with_answers
+from netprof.analysis.digest.slow_paths import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
+from netprof.analysis.digest.waiting import (
     Excuses,
     Explained,
     all_excuses,
@@ -20,25 +36,8 @@ from netprof.analysis.digest.alone.explained import (
     explained_of,
     explained_together,
 )
-from netprof.analysis.digest.alone.fragments import (
-    all_collectives,
-    collectives_of_first,
-    fragments_of,
-    numbered_communicators,
-)
-from netprof.analysis.digest.alone.own import Own, Reference, did_in, own_of, ran_in, reference_of
-from netprof.analysis.digest.alone.placed import Usable, all_placed, placed_of, usable
-from netprof.analysis.digest.alone.report import Answers, all_answers, conclude_waiting, report_apart, with_answers
-from netprof.analysis.digest.alone.shared import all_fragments, find_shared
-from netprof.analysis.digest.alone.whole_wire import WirePart
-from netprof.analysis.digest.alone.wires import Wires, all_wires, wires_of, wires_on
-from netprof.analysis.digest.alone.world import World
-from netprof.analysis.digest.conclude import Sums, all_sums, conclude_part, sums_of, with_doings
-from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.opened import Source, open_digest, read_did
-from netprof.analysis.digest.part import TABLES, Part, part_of, together
-from netprof.analysis.digest.passages import steps_between
-from netprof.analysis.digest.report import report_of
+from netprof.analysis.digest.wires_of_job import WirePart, Wires, all_wires, wires_of, wires_on
+from netprof.analysis.digest.world import World
 from netprof.analysis.hosts.clocks import nearest
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import Intervals

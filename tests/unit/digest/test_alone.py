@@ -19,10 +19,10 @@ from support.synthetic import MS, RATE_BPS, Job, collectives, in_parts, parts_of
 
 from netprof.analysis import analyze
 from netprof.analysis.account.held_up import Windows
-from netprof.analysis.digest.alone.own import Own, check_size
-from netprof.analysis.digest.alone.world import Group, World
 from netprof.analysis.digest.gather import GATHERED
+from netprof.analysis.digest.host_in_job import Own, check_size
 from netprof.analysis.digest.ways import spread_over
+from netprof.analysis.digest.world import Group, World
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.tables.columns import concatenate

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from netprof.analysis.digest.alone.latest import Latest, arrivals_of, latest_of, latest_of_all
-from netprof.analysis.digest.alone.own import Accounted, Own, Reference, accounted, bounds_ns
-from netprof.analysis.digest.alone.world import Seen, World, groups_of, seen_by_all, seen_of
 from netprof.analysis.digest.conclude import in_order, without_times
 from netprof.analysis.digest.digest import HostPart, JobPart
+from netprof.analysis.digest.host_in_job import Accounted, Own, Reference, accounted, bounds_ns
+from netprof.analysis.digest.last_arrivals import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.digest.passages import NumberedStreams, streams_of
+from netprof.analysis.digest.world import Seen, World, groups_of, seen_by_all, seen_of
 from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.iterations import IterationTimes, narrow
 from netprof.analysis.findings.iterations import IterationsFinding, most_iterations

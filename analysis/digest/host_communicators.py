@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from netprof.analysis.digest.alone.own import Reference, alone, moved_collectives
-from netprof.analysis.digest.alone.shared import Fragment, Fragments, SharedCommunicator, ViewKey, flows_of, key_of
+from netprof.analysis.digest.communicators import Fragment, Fragments, SharedCommunicator, ViewKey, flows_of, key_of
+from netprof.analysis.digest.host_in_job import Reference, alone, moved_collectives
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import View, views_of

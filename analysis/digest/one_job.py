@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netprof.analysis.digest.alone.own import Reference, alone, collectives_of
+from netprof.analysis.digest.host_in_job import Reference, alone, collectives_of
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.hosts.by_collectives import of_whole_job, paired
 from netprof.analysis.hosts.clocks import Span, by_collectives, by_realtime

@@ -9,9 +9,9 @@ import numpy as np
 
 from netprof.analysis.account.bottlenecks import one_after_another
 from netprof.analysis.account.held_up import Windows
-from netprof.analysis.digest.alone.latest import Latest, is_sure, untold_ns
-from netprof.analysis.digest.alone.own import Own, Reference
-from netprof.analysis.digest.alone.shared import exchanged, flows_of
+from netprof.analysis.digest.communicators import exchanged, flows_of
+from netprof.analysis.digest.host_in_job import Own, Reference
+from netprof.analysis.digest.last_arrivals import Latest, is_sure, untold_ns
 from netprof.analysis.events.members import Members, find_members
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64

@@ -11,11 +11,10 @@ from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OT
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.account.pieces import contains
 from netprof.analysis.account.waiting import NOBODY, Waiting
-from netprof.analysis.digest.alone.own import Own
-from netprof.analysis.digest.alone.whole_wire import Side
-from netprof.analysis.digest.alone.wires import Wires
-from netprof.analysis.digest.alone.world import World
+from netprof.analysis.digest.host_in_job import Own
 from netprof.analysis.digest.spans import What
+from netprof.analysis.digest.wires_of_job import Side, Wires
+from netprof.analysis.digest.world import World
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, concatenate
 from netprof.analysis.tables.intervals import Intervals, union
 

@@ -26,13 +26,12 @@ from netprof.analysis.account.waiting import (
     when_all_seen,
     within,
 )
-from netprof.analysis.digest.alone.apart import by_group, in_span
-from netprof.analysis.digest.alone.own import Own, check_size
-from netprof.analysis.digest.alone.waited_for import Asked, Behind, ByMates, Told, behind_of, place_of
-from netprof.analysis.digest.alone.whole_wire import WholeWire, whole_wire, wire_part
-from netprof.analysis.digest.alone.wires import Wires
-from netprof.analysis.digest.alone.world import World
+from netprof.analysis.digest.host_in_job import Own, check_size
+from netprof.analysis.digest.job_iterations import by_group, in_span
 from netprof.analysis.digest.spans import What
+from netprof.analysis.digest.waited_for import Asked, Behind, ByMates, Told, behind_of, place_of
+from netprof.analysis.digest.wires_of_job import WholeWire, Wires, whole_wire, wire_part
+from netprof.analysis.digest.world import World
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.members import Members, together
 from netprof.analysis.events.typical import Durations, durations

@@ -10,12 +10,10 @@ import numpy as np
 
 from netprof.analysis.account.causes import TRANSPORT, WAIT_CAUSES
 from netprof.analysis.account.episodes import MATTERS
-from netprof.analysis.digest.alone.apart import ApartConcluded
-from netprof.analysis.digest.alone.behind import Names, blames_of, held_up, saves_ns, worst_rank
-from netprof.analysis.digest.alone.busy_ways import BusyWays
-from netprof.analysis.digest.alone.explained import Explained, OfRank
+from netprof.analysis.digest.blame import Names, blames_of, held_up, saves_ns, worst_rank
 from netprof.analysis.digest.conclude import Asked, Sums, all_sums, ask_stragglers, with_doings
 from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.job_iterations import ApartConcluded
 from netprof.analysis.digest.report import (
     DIGESTED,
     Digested,
@@ -25,6 +23,8 @@ from netprof.analysis.digest.report import (
     recording_of,
     unasked,
 )
+from netprof.analysis.digest.slow_paths import BusyWays
+from netprof.analysis.digest.waiting import Explained, OfRank
 from netprof.analysis.events.nccl import Operations
 from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.bounds import BOUNDS

@@ -22,14 +22,13 @@ from netprof.analysis.account.causes import (
     Cause,
 )
 from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, Windows
-from netprof.analysis.digest.alone.between import AllWays, Between, ways_between
-from netprof.analysis.digest.alone.busy_ways import BusyWays, slow_ns
-from netprof.analysis.digest.alone.explained import Explained
-from netprof.analysis.digest.alone.waited_for import EVERYBODY, Behind, ByMates
-from netprof.analysis.digest.alone.whole_wire import Side
-from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.slow_paths import AllWays, Between, BusyWays, slow_ns, ways_between
 from netprof.analysis.digest.spans import SpanSet, What
+from netprof.analysis.digest.waited_for import EVERYBODY, Behind, ByMates
+from netprof.analysis.digest.waiting import Explained
+from netprof.analysis.digest.wires_of_job import Side
+from netprof.analysis.digest.world import World
 from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, ranks_named
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who

@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.account.held_up import Windows
 from netprof.analysis.account.waiting import OnWire
-from netprof.analysis.digest.alone.shared import SharedCommunicator, ViewKey, key_of
+from netprof.analysis.digest.communicators import SharedCommunicator, ViewKey, key_of
 from netprof.analysis.digest.digest import (
     BoundedSteps,
     CollectiveTimes,
