@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -32,6 +32,7 @@ from netprof.analysis.digest.world import World
 from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, ranks_named
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who
+from netprof.analysis.findings.waiting_words import alike
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.schema import TRANSMIT
@@ -62,7 +63,7 @@ class Names:
     def link(self, side: Side) -> tuple[LinkSummary, str]:
         """Return what is known of a link, and how it is called."""
         host = self.hosts[side.host]
-        found = host.links[side.link].summary
+        found = host.links[side.link]
         return found, f"{found.name} of {ranks_named(found.ranks, found.pids)} on {host.host.name}"
 
     def has_siblings(self, side: Side) -> bool:
@@ -71,11 +72,7 @@ class Names:
 
     @cached_property
     def _known_links(self) -> list[tuple[int, int]]:
-        links = {
-            (number, place): each.summary
-            for number, host in self.hosts.items()
-            for place, each in enumerate(host.links)
-        }
+        links = {(number, place): each for number, host in self.hosts.items() for place, each in enumerate(host.links)}
         most = max((link.moved_bytes for link in links.values()), default=0)
         used = {place: link for place, link in links.items() if link.moved_bytes >= max(1, MINOR_LINK * most)}
         return [place for place, link in used.items() if link.line_rate_bps is not None]
@@ -110,6 +107,8 @@ def blames_of(found: Explained, names: Names, lost_ns: int) -> dict[Cause, Blame
             whole_ns = lost_ns if cause is LOSS else ns.sum()
             part = float(ns[most] / max(whole_ns, 1))
             blames[cause] = _blame(cause, int(things[most]), min(part, 1.0), own, names)
+            if cause in _OF_RANK and part < ALONE:
+                blames[cause] = replace(blames[cause], ranks=alike(things, ns, names.ranks))
     unseen_ns = int(found.causes_ns[WAIT_CAUSES.index(UNSEEN)].sum())
     blames[UNSEEN] = Blame(HELD_UP) if 2 * found.unplaced_ns > unseen_ns else Blame()
     return blames
@@ -204,7 +203,7 @@ def _keys(pids: Sequence[int], names: Names) -> dict[Kind, dict[object, Who]]:
     links: dict[object, Who] = {}
     for number, host in names.hosts.items():
         for place, each in enumerate(host.links):
-            if each.summary.ranks or each.summary.pids:
+            if each.ranks or each.pids:
                 summary, name = names.link(Side(number, place, TRANSMIT))
                 links[number, place] = Who(name, ranks=summary.ranks, link=summary.device, host=host.host.name)
     ways: dict[object, Who] = {key: names.way(key) for key in names.ways.keys}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from netprof.analysis.digest.communicators import Fragment, Fragments, SharedCommunicator, ViewKey, flows_of, key_of
-from netprof.analysis.digest.host_in_job import Reference, alone, moved_collectives
+from netprof.analysis.digest.host_in_job import Reference, moved_collectives
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import View, views_of
@@ -24,10 +24,10 @@ def fragments_of(
 ) -> Fragments:
     """Return the communicators of one host's processes that are a part of the job, and what they do from `at_ns` on.
 
-    Raises TraceError, UsageError.
+    Raises TraceError.
     """
     number, source = numbered
-    digest, size = alone(open_digest(source, ("collectives",))), reference.world_size
+    digest, size = open_digest(source, ("collectives",)), reference.world_size
     if size is None:  # nothing tells which of them are of the whole job
         return Fragments((), {})
     moved = moved_collectives(digest.tables.collectives, clocks[number], number * MOST_PIDS)

@@ -1,4 +1,4 @@
-"""One host's digest, made alone, as a part of its job: on the clock of the first host, with the job's numbers."""
+"""One host's digest as a part of its job: on the clock of the first host, with the job's numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from netprof.analysis.digest.digest import (
     Did,
     Digest,
     HostPart,
-    JobPart,
     Tables,
     TcpClocks,
 )
@@ -34,7 +33,7 @@ from netprof.analysis.hosts.moved import instant, to_reference
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, concatenate, empty
 from netprof.analysis.tables.intervals import Intervals, merge
-from netprof.errors import TraceError, UsageError
+from netprof.errors import TraceError
 from netprof.model import HostClock
 
 MOST_HOSTS = 1 << 20
@@ -124,7 +123,6 @@ class Own:
     """
 
     number: int
-    job: JobPart
     host: HostPart
     times: IterationTimes
     collectives: Collectives
@@ -138,7 +136,7 @@ class Own:
     def accounted(self) -> Accounted:
         """The iterations of which it is said what is waited in them."""
         steps = self.steps
-        if not self.job.bounded:
+        if not self.host.bounded:
             return accounted(self.times)
         return Accounted(steps.pid, steps.begin_ns, steps.end_ns - steps.begin_ns)
 
@@ -161,25 +159,14 @@ class Own:
 
 
 def reference_of(source: Source) -> Reference:
-    """Return the reference of a job, given the digest of its first host. Raises TraceError, UsageError."""
-    digest = alone(open_digest(source, TABLES))  # all of them: the reference has to be in the report
-    size, every = digest.job.world_size, collectives_of(digest.tables.collectives)
-    exact = every if not digest.job.bounded else empty(Collectives)
+    """Return the reference of a job, given the digest of its first host. Raises TraceError."""
+    digest = open_digest(source, TABLES)  # all of them: the reference has to be in the report
+    size, every = digest.host.world_size, collectives_of(digest.tables.collectives)
+    exact = every if not digest.host.bounded else empty(Collectives)
     whole = [view for view in views_of(every, {}, size) if size is None or view.ranks in (size, UNKNOWN)]
     pids, counts = np.unique([view.pid for view in whole for _ in view.rows], return_counts=True)
     of_one = [view.collectives for view in whole if view.pid == (pids[np.argmax(counts)] if len(pids) else None)]
     return Reference(digest.host, of_whole_job(exact, size), tuple(sorted(of_one, key=len, reverse=True)), size)
-
-
-def alone(digest: Digest) -> Digest:
-    """Return a digest that was made alone. Raises UsageError for one that was made together with others."""
-    if len(digest.job.hosts) > 1:
-        names = ", ".join(digest.job.hosts[:4])
-        raise UsageError(
-            f"the digest of {digest.host.host.name} was made together with others ({names}), these were not",
-            "make all digests of a job with one netprof digest, or each alone",
-        )
-    return digest
 
 
 def own_of(
@@ -187,11 +174,11 @@ def own_of(
     reference: Reference,
     clocks: Mapping[int, HostClock],
 ) -> Own:
-    """Return one host as a part of the job; `clocks` are by number. Raises TraceError, UsageError."""
+    """Return one host as a part of the job; `clocks` are by number. Raises TraceError."""
     number, source = numbered
     if number >= MOST_HOSTS:
         raise TraceError(f"{number + 1} digests are more than can be told apart", f"give {MOST_HOSTS} at most")
-    digest, clock = alone(open_digest(source, TABLES)), clocks[number]
+    digest, clock = open_digest(source, TABLES), clocks[number]
     table = digest.tables.collectives
     distance = number * MOST_PIDS
     moved = moved_collectives(table, clock, distance)
@@ -200,7 +187,6 @@ def own_of(
     group, event = _events(moved, reference)
     return Own(
         number=number,
-        job=digest.job,
         host=_moved_host(digest.host, clock, distance),
         times=_moved_times(digest.tables.iterations, clock, distance),
         collectives=moved,
@@ -240,7 +226,7 @@ def _moved_steps(steps: BoundedSteps, clock: HostClock, distance: int) -> Bounde
 def _moved_host(host: HostPart, clock: HostClock, distance: int) -> HostPart:
     ranks = {pid + distance: rank for pid, rank in host.told_ranks.items()}
     span = instant(clock, host.span_ns[0]), instant(clock, host.span_ns[1])
-    named = {each.summary.pid: each.summary.pid for each in host.ranks} | {pid: pid for pid in host.told_ranks}
+    named = {each.pid: each.pid for each in host.ranks} | {pid: pid for pid in host.told_ranks}
     pids = {pid + distance: pid for pid in named}
     return replace(
         host,

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from netprof.analysis.digest.conclude import in_order, without_times
-from netprof.analysis.digest.digest import HostPart, JobPart
+from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.host_in_job import Accounted, Own, Reference, accounted, bounds_ns
 from netprof.analysis.digest.last_arrivals import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.digest.opened import Source, open_digest
@@ -35,7 +34,6 @@ class ApartPart:
     """
 
     numbers: tuple[int, ...]
-    jobs: tuple[JobPart, ...]
     hosts: tuple[HostPart, ...]
     times: IterationTimes
     steps: Accounted
@@ -50,7 +48,6 @@ class ApartConcluded:
     `hosts` are by number.
     """
 
-    jobs: tuple[JobPart, ...]
     hosts: Mapping[int, HostPart]
     span_ns: tuple[int, int]
     iterations: IterationsFinding
@@ -83,10 +80,9 @@ def apart_part(
     own = opened(numbered)
     return ApartPart(
         numbers=(own.number,),
-        jobs=(own.job,),
         hosts=(own.host,),
         times=narrow(own.times),
-        steps=own.accounted.inside(span).of_most() if own.job.bounded else empty(Accounted),
+        steps=own.accounted.inside(span).of_most() if own.host.bounded else empty(Accounted),
         latest=_latest(own, reference),
         seen=seen_of(own, reference),
     )
@@ -105,7 +101,6 @@ def apart_together(parts: Sequence[ApartPart]) -> ApartPart:
     """Return the parts of some hosts as one."""
     return ApartPart(
         numbers=tuple(number for part in parts for number in part.numbers),
-        jobs=tuple(job for part in parts for job in part.jobs),
         hosts=tuple(host for part in parts for host in part.hosts),
         times=concatenate(IterationTimes, [part.times for part in parts]),
         steps=concatenate(Accounted, [part.steps for part in parts]).of_most(),
@@ -126,10 +121,9 @@ def conclude_apart(
     """Conclude from all hosts; `span` is the time that the report is of."""
     order = np.argsort(part.numbers, kind="stable").tolist()
     hosts = dict(zip([part.numbers[n] for n in order], _named([part.hosts[n] for n in order]), strict=True))
-    jobs = tuple(part.jobs[n] for n in order)
     times = in_order(in_span(part.times, span))
-    iterations = _iterations(jobs, times)
-    bounded = any(job.bounded for job in jobs)
+    iterations = _iterations(list(hosts.values()), times)
+    bounded = any(host.bounded for host in hosts.values())
     windows = (part.steps if bounded else accounted(times).of_most()).windows
     ranks = {pid: rank for host in hosts.values() for pid, rank in host.told_ranks.items()}
     bounds = bounds_ns({number: host.host.clock for number, host in hosts.items()})
@@ -144,7 +138,6 @@ def conclude_apart(
         bounded=bounded,
     )
     return ApartConcluded(
-        jobs=jobs,
         hosts=hosts,
         span_ns=span,
         iterations=without_times(iterations),
@@ -152,6 +145,20 @@ def conclude_apart(
         arrivals=arrivals_of(for_all, bounds, windows.begin_ns, windows.end_ns),
         world=world,
     )
+
+
+def in_order(times: IterationTimes) -> IterationTimes:
+    """Return iterations by process, as a trace has them: of iterations that are alike, the first ones count."""
+    if len(times) == 0 or bool((times.pid[1:] >= times.pid[:-1]).all()):
+        return times
+    return times.where(np.argsort(times.pid, kind="stable"))
+
+
+def without_times(finding: IterationsFinding) -> IterationsFinding:
+    """Return a finding with its numbers, but without the iterations that they are of, which may be millions."""
+    light = replace(finding, times=empty(IterationTimes))
+    light.__dict__.update(durations=finding.durations, runs_ahead=finding.runs_ahead)
+    return light
 
 
 def _named(hosts: Sequence[HostPart]) -> list[HostPart]:
@@ -173,11 +180,11 @@ def in_span(times: IterationTimes, span_ns: tuple[int, int]) -> IterationTimes:
     return replace(found, **level)
 
 
-def _iterations(jobs: Sequence[JobPart], times: IterationTimes) -> IterationsFinding:
-    dropped, told = jobs[0].dropped, any(job.told for job in jobs)
-    for job in jobs[1:]:
-        dropped = dropped + job.dropped
-    by_host = [] if told else [job.inferred for job in jobs if job.inferred is not None]
+def _iterations(hosts: Sequence[HostPart], times: IterationTimes) -> IterationsFinding:
+    dropped, told = hosts[0].dropped, any(host.told for host in hosts)
+    for host in hosts[1:]:
+        dropped = dropped + host.dropped
+    by_host = [] if told else [host.inferred for host in hosts if host.inferred is not None]
     inferred = max(by_host, key=lambda each: each.confidence, default=None)
     return IterationsFinding(
         count=most_iterations(times) if told else None,
@@ -185,11 +192,11 @@ def _iterations(jobs: Sequence[JobPart], times: IterationTimes) -> IterationsFin
         inferred=inferred,
         failures=()
         if told or inferred is not None
-        else tuple(dict.fromkeys(why for job in jobs for why in job.failures)),
+        else tuple(dict.fromkeys(why for host in hosts for why in host.failures)),
         dropped=dropped,
-        stepped=tuple(pid for job in jobs for pid in job.stepped),
-        models=max(job.models for job in jobs),
-        accumulates=any(job.accumulates for job in jobs),
-        forward_unseen=any(job.forward_unseen for job in jobs),
-        only_launch=told and all(job.only_launch for job in jobs if job.told),
+        stepped=tuple(pid for host in hosts for pid in host.stepped),
+        models=max(host.models for host in hosts),
+        accumulates=any(host.accumulates for host in hosts),
+        forward_unseen=any(host.forward_unseen for host in hosts),
+        only_launch=told and all(host.only_launch for host in hosts if host.told),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netprof.analysis.digest.host_in_job import Reference, alone, collectives_of
+from netprof.analysis.digest.host_in_job import Reference, collectives_of
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.hosts.by_collectives import of_whole_job, paired
 from netprof.analysis.hosts.clocks import Span, by_collectives, by_realtime
@@ -51,20 +51,20 @@ class Usable:
 def placed_of(
     numbered: tuple[int, Source], reference: Reference, clocks: Mapping[int, HostClock]
 ) -> tuple[Placed, ...]:
-    """Return where one host lies; `clocks` are by number, as far as streams tell. Raises TraceError, UsageError."""
+    """Return where one host lies; `clocks` are by number, as far as streams tell. Raises TraceError."""
     number, source = numbered
-    digest = alone(open_digest(source, () if number in clocks else ("collectives",)))
+    digest = open_digest(source, () if number in clocks else ("collectives",))
     host = digest.host
     clock = clocks.get(number)
     if clock is None:
         rough = by_realtime(reference.host.host.meta.clock, host.host.meta.clock)
         own = of_whole_job(collectives_of(digest.tables.collectives), reference.world_size)
-        both = None if digest.job.bounded else paired(reference.collectives, own, rough)
+        both = None if host.bounded else paired(reference.collectives, own, rough)
         found = None if both is None else by_collectives(*both, reference.host.span_ns)
         clock = rough if found is None else found
     span = instant(clock, host.span_ns[0]), instant(clock, host.span_ns[1])
     ends = frozenset(host.ends.values())
-    return (Placed(number, replace(host.host, clock=clock), span, digest.job.world_size, ends),)
+    return (Placed(number, replace(host.host, clock=clock), span, host.world_size, ends),)
 
 
 def all_placed(parts: Sequence[tuple[Placed, ...]]) -> tuple[Placed, ...]:

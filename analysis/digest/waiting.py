@@ -142,7 +142,7 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     )
     if not world.bounded:
         return found
-    surely = own.by_pid(What.SURELY if own.job.bounded else What.WAITS)
+    surely = own.by_pid(What.SURELY if own.host.bounded else What.WAITS)
     return replace(found, counted=_counted(own, world), surely=_amounts(within(waiting, surely), told))
 
 
@@ -319,7 +319,7 @@ def _rank(pid: int, waiting: Waiting, own: Own, iterations: Intervals) -> RankWa
 
 def _of_ranks(own: Own, inside: Mapping[int, Intervals], known: Known, world: World) -> dict[int, OfRank]:
     times = in_span(own.times, world.span_ns)
-    if own.job.bounded:  # how long a collective takes is not known
+    if own.host.bounded:  # how long a collective takes is not known
         pids = np.unique(times.pid).tolist()
         return {pid: OfRank(durations(times.where(times.pid == pid)), None) for pid in pids}
     return {pid: _of_rank(pid, times, iterations, known, world) for pid, iterations in inside.items()}

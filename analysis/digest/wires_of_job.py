@@ -120,7 +120,7 @@ def wire_part(own: Own, turn: Intervals, pids: Collection[int]) -> WirePart:
     `turn` are the turns of its collectives; ports have one that is all time.
     """
     spans = {key: times for key, times in own.spans.items() if key.pid < 0 or key.pid in pids}
-    ports = {place for place, each in enumerate(own.host.links) if each.summary.period_ns}
+    ports = {place for place, each in enumerate(own.host.links) if each.period_ns}
     flows = {place: key for place, key in enumerate(own.spans) if key.what is What.RESENDS and key in spans}
     return WirePart(
         links=_links(own, turn, set(range(len(own.host.links)))),

@@ -25,6 +25,7 @@ _REST_ON_MARKS = (
     "waits",
     "exposed",
     "members",
+    "exchanges",
     "together",
     "account",
     "unfinished",

@@ -34,10 +34,12 @@ _FOR = 0.1
 class FirstScreen:
     """The verdict's lines, and the parts below them.
 
-    `advice` are labelled lines of what to do and how sure that is.
+    `case` is the verdict's; `advice` are labelled lines of what to do and how sure that is.
     """
 
-    verdict: Verdict
+    case: str
+    headline: str
+    sentence: str
     advice: Pairs
     parts: tuple[Part, ...]
 
@@ -46,7 +48,8 @@ def first_screen(analysis: Analysis) -> FirstScreen:
     """Return what is seen first of an analysis."""
     verdict = analysis.of(VERDICT)
     rows = [*_advice(verdict.next[:_MOST_ADVICE]), ("seen", seen(analysis, verdict))]
-    return FirstScreen(verdict, Pairs(rows), tuple(_parts(analysis, verdict)))
+    parts = tuple(_parts(analysis, verdict))
+    return FirstScreen(verdict.case.value, verdict.headline, verdict.sentence, Pairs(rows), parts)
 
 
 def _advice(steps: Sequence[Advice]) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -74,14 +74,14 @@ def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
     lengths = np.bincount(index, weights=stretches.length_ns).astype(np.float64)
     pid = int(pids[np.argmax(lengths)])
     part = float(lengths.max() / lengths.sum())
-    ranks = () if part >= ALONE else _alike(pids, lengths, evidence)
+    ranks = () if part >= ALONE else alike(pids, lengths, evidence.ranks)
     return Blame(process_name(pid, evidence), part, rank=evidence.ranks.get(pid), ranks=ranks)
 
 
-def _alike(pids: Int64, lengths: Float64 | Int64, evidence: Evidence) -> tuple[int, ...]:
+def alike(pids: Int64, lengths: Float64 | Int64, ranks: Mapping[int, int]) -> tuple[int, ...]:
     """Return the ranks that are behind about as much of a cause as the first one: to name one of them would be luck."""
-    alike = pids[lengths >= _ALIKE * lengths.max()].tolist()
-    return tuple(sorted(evidence.ranks[pid] for pid in alike if pid in evidence.ranks))
+    found = pids[lengths >= _ALIKE * lengths.max()].tolist()
+    return tuple(sorted(ranks[pid] for pid in found if pid in ranks))
 
 
 def blame_of_open_waits(evidence: Evidence, unclosed: OpenWaits | None) -> dict[Cause, Blame]:

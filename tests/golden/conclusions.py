@@ -99,7 +99,7 @@ def _of(conclude: Callable[[], Analysis]) -> Any:
 
 def _digested(analysis: Analysis, reader: TraceSource) -> Analysis:
     with tempfile.TemporaryDirectory() as folder:
-        write_digests(analysis, Path(folder), "golden", reader=reader)
+        write_digests(analysis, reader, Path(folder), "golden")
         return analyze_digests(digests_in(Path(folder)))
 
 

@@ -56,7 +56,8 @@ def same_waiting(found: dict[str, Any], whole: dict[str, Any], *, in_words: bool
     assert [each["cause"] for each in mine["causes"]] == [each["cause"] for each in its["causes"]]
     for one, other in zip(mine["causes"], its["causes"], strict=True):
         assert who(one) == who(other)
-        assert not in_words or (one["sentence"], one["advice"]) == (other["sentence"], other["advice"])
+        said = one["sentence"].replace("in at least ", "in ")  # of a link that is not the fullest no host is asked
+        assert not in_words or (said, one["advice"]) == (other["sentence"], other["advice"])
         for name in ("seconds", "share", "saves_s"):
             assert one[name] == pytest.approx(other[name]), (one["cause"], name)
     for one, other in zip(mine["by_rank"], its["by_rank"], strict=True):
@@ -219,13 +220,13 @@ def test_hosts_of_one_name_have_a_digest_each(hosts, tmp_path):
     for force in (False, True):
         for trace in traces:
             reader = TraceReader(trace)
-            write_digests(analyze(reader, more=(GATHERED,)), tmp_path / "d", "job", reader=reader, force=force)
+            write_digests(analyze(reader, more=(GATHERED,)), reader, tmp_path / "d", "job", force=force)
     folders = sorted(folder.name for folder in (tmp_path / "d/job=job").glob("host=*"))
     assert folders == ["host=node", "host=node-otheroth", "host=node-thirdthi"]
     found = document(analyze_digests(digests_in(tmp_path / "d")))
     assert sorted(host["host"] for host in found["hosts"]) == ["h0", "h1", "h2"], "as the report of the traces has it"
     with pytest.raises(TraceError, match="holds a digest already"):
-        write_digests(analyze(reader, more=(GATHERED,)), tmp_path / "d", "job", reader=reader)
+        write_digests(analyze(reader, more=(GATHERED,)), reader, tmp_path / "d", "job")
 
 
 @pytest.mark.slow
