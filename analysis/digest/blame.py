@@ -29,10 +29,9 @@ from netprof.analysis.digest.waited_for import EVERYBODY, Behind, ByMates
 from netprof.analysis.digest.waiting import Explained
 from netprof.analysis.digest.wires_of_job import Side
 from netprof.analysis.digest.world import World
-from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, ranks_named
+from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, alike, ranks_named
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who
-from netprof.analysis.findings.waiting_words import alike
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.schema import TRANSMIT
@@ -106,9 +105,8 @@ def blames_of(found: Explained, names: Names, lost_ns: int) -> dict[Cause, Blame
             most = int(np.argmax(ns))
             whole_ns = lost_ns if cause is LOSS else ns.sum()
             part = float(ns[most] / max(whole_ns, 1))
-            blames[cause] = _blame(cause, int(things[most]), min(part, 1.0), own, names)
-            if cause in _OF_RANK and part < ALONE:
-                blames[cause] = replace(blames[cause], ranks=alike(things, ns, names.ranks))
+            who = _blame(cause, int(things[most]), min(part, 1.0), own, names)
+            blames[cause] = replace(who, ranks=alike(things, ns, names.ranks)) if cause in _OF_RANK else who
     unseen_ns = int(found.causes_ns[WAIT_CAUSES.index(UNSEEN)].sum())
     blames[UNSEEN] = Blame(HELD_UP) if 2 * found.unplaced_ns > unseen_ns else Blame()
     return blames

@@ -125,7 +125,7 @@ def _collectives(evidence: Evidence) -> CollectiveTimes:
     group = np.where(every.group == UNKNOWN, UNKNOWN, every.group & _OPAQUE)
     nothing = np.full(len(every), UNKNOWN)
     columns = {name: getattr(every, name, nothing) for name in CollectiveTimes.__dataclass_fields__}
-    sources = evidence.account_sources
+    sources = replace(evidence.account_sources, collectives=every, members=evidence.members)
     seen = on_wire(sources, activities_of(sources))
     columns |= {"another_way": seen.another_way.astype(np.int64), "moved_ns": np.maximum(seen.moved_ns, UNKNOWN)}
     found = CollectiveTimes(**columns | {"group": group})

@@ -27,6 +27,7 @@ _REST_ON_MARKS = (
     "members",
     "exchanges",
     "together",
+    "posted",
     "account",
     "unfinished",
     "outstanding",
