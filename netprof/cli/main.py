@@ -17,6 +17,7 @@ from netprof.cli.doctor import doctor
 from netprof.cli.ending import end_orderly
 from netprof.cli.explain import explain
 from netprof.cli.exporter import exporter
+from netprof.cli.groups import grouped
 from netprof.cli.live import live
 from netprof.cli.metrics import with_default_address
 from netprof.cli.report import report, with_formats
@@ -40,10 +41,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(attach)
-app.command(context_settings=_PASS_ON)(run)
-app.command()(live)
-app.command()(exporter)
+app.command()(grouped(attach))
+app.command(context_settings=_PASS_ON)(grouped(run))
+app.command()(grouped(live))
+app.command()(grouped(exporter))
 app.command()(save)
 app.command()(with_formats(report))
 app.command()(whatif)
