@@ -114,7 +114,7 @@ def _of_process(pid: int, waits: Intervals, known: Known) -> Waiting:
     unmarked = waits & known.unmarked.get(pid, NO_TIME)
     hidden = (waits & known.hidden.get(pid, NO_TIME)) - unmarked
     by_port = hidden & known.carried.get(pid, NO_TIME)
-    own = np.flatnonzero(known.collectives.pid == pid)
+    own = known.collectives.rows_of(pid)
     mine, others, on_wire = known.collectives.where(own), known.members.where(own), known.on_wire.where(own)
     pieces = pieces_of(waits, mine)
     found: list[Waiting] = []

@@ -99,7 +99,7 @@ class Accounted(Columns):
 
     def whole(self, pid: int) -> Intervals:
         """Return the time in those of a process."""
-        own = self.where(self.pid == pid)
+        own = self.of_pid(pid)
         return merge(own.begin_ns, own.begin_ns + own.duration_ns)
 
     @property
@@ -304,7 +304,7 @@ def did_in(tables: Tables, number: int, clock: HostClock, windows: Windows) -> D
     check_size(len(np.unique(tables.did.pid)), max(len(own[0]), len(windows)))
     parts, names = [], [name for name in Did.__dataclass_fields__ if name not in ("pid", "window")]
     for pid in np.unique(tables.did.pid).tolist():
-        its = tables.did.where(tables.did.pid == pid)
+        its = tables.did.of_pid(pid)
         values = np.full((len(names), len(own[0])), np.nan)
         values[:, its.window] = np.stack([getattr(its, name) for name in names])
         told = ~np.isnan(values)

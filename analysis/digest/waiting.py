@@ -311,7 +311,7 @@ def _cut(waiting: Waiting, *sets: Intervals) -> Waiting:
 
 
 def _rank(pid: int, waiting: Waiting, own: Own, iterations: Intervals) -> RankWaiting:
-    its = waiting.where(waiting.pid == pid)
+    its = waiting.of_pid(pid)
     causes = np.bincount(its.cause, weights=its.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
     rank = own.host.told_ranks.get(pid)
     return RankWaiting(pid, rank, iterations.total_ns, int(causes.sum()), tuple(causes.tolist()))
@@ -321,11 +321,11 @@ def _of_ranks(own: Own, inside: Mapping[int, Intervals], known: Known, world: Wo
     times = in_span(own.times, world.span_ns)
     if own.host.bounded:  # how long a collective takes is not known
         pids = np.unique(times.pid).tolist()
-        return {pid: OfRank(durations(times.where(times.pid == pid)), None) for pid in pids}
+        return {pid: OfRank(durations(times.of_pid(pid)), None) for pid in pids}
     return {pid: _of_rank(pid, times, iterations, known, world) for pid, iterations in inside.items()}
 
 
 def _of_rank(pid: int, times: IterationTimes, iterations: Intervals, known: Known, world: World) -> OfRank:
     mine = known.collectives.pid == pid
     own = together(known.collectives.where(mine), known.members.where(mine))
-    return OfRank(durations(times.where(times.pid == pid)), rank_bandwidths(own, iterations, world.world_size, None))
+    return OfRank(durations(times.of_pid(pid)), rank_bandwidths(own, iterations, world.world_size, None))
