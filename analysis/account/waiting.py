@@ -28,6 +28,8 @@ from netprof.analysis.tables.intervals import NOTHING as NO_TIME
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 
 NOBODY = -1
+_AT_ONCE = 64
+"""Processes that are explained together: memory is what limits them."""
 WITHOUT_COLLECTIVE = -2
 """The group of what no collective was seen to carry, where RDMA ports or other links may."""
 _EVER = Intervals(np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max]))
@@ -98,6 +100,12 @@ def explain(waits: Mapping[int, Intervals], known: Known) -> Waiting:
 
     Who is late is not asked yet for what it waits itself: `lateness.resolve_lateness`.
     """
+    pids = sorted(waits)
+    some = [pids[first : first + _AT_ONCE] for first in range(0, len(pids), _AT_ONCE)]
+    return concatenate(Waiting, [_of_some({pid: waits[pid] for pid in each}, known) for each in some])
+
+
+def _of_some(waits: Mapping[int, Intervals], known: Known) -> Waiting:
     axis = Axis.around(waits)
     found = _explained(axis, axis.laid(waits), known)
     found = found.where(np.argsort(found.begin_ns, kind="stable"))

@@ -87,6 +87,7 @@ def by_pid(table: T, only: Collection[int] | None = None) -> Iterator[tuple[int,
     for pid in table._by_pid[0].tolist():
         if only is None or pid in only:
             yield pid, table.of_pid(pid)
+    vars(table).pop("_by_pid", None)  # of marks that is much memory, and hardly ever asked for again
 
 
 def put_together(kind: type[T], parts: list[T]) -> T:
