@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netprof.cli.help import ALL_DAY
 from netprof.cli.outputs import output
 from netprof.errors import UsageError
 
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = "127.0.0.1:9963"
 _ADDRESS = re.compile(r"[^\s-][^\s]*:\d{1,5}|:\d{1,5}")
 
-
 MetricsAddress = Annotated[
     str | None,
     typer.Option(
         "--metrics",
         metavar="[ADDR:PORT]",
         help=f"Serve totals to Prometheus here (/metrics, /healthz).  [without a value: {DEFAULT_ADDRESS}]",
+        rich_help_panel=ALL_DAY,
     ),
 ]
 
@@ -64,12 +65,16 @@ class MetricsOptions:
             "--metrics-textfile",
             metavar="DIR",
             help="Write totals for node_exporter's textfile collector to this folder.",
+            rich_help_panel=ALL_DAY,
         ),
     ] = None
     web_config: Annotated[
         Path | None,
         typer.Option(
-            "--web-config", metavar="FILE", help="TLS and passwords for --metrics, as in Prometheus' web.config files."
+            "--web-config",
+            metavar="FILE",
+            help="TLS and passwords for --metrics, as in Prometheus' web.config files.",
+            rich_help_panel=ALL_DAY,
         ),
     ] = None
 
@@ -90,20 +95,37 @@ class RuleOptions:
             metavar="RULE",
             help="Save what --keep holds when this comes to hold: 'waiting > 30 % for 60s', stalled, straggler, loss. "
             "Repeatable.",
+            rich_help_panel=ALL_DAY,
         ),
     ] = None
     on_event: Annotated[
         str | None,
         typer.Option(
-            "--on-event", metavar="CMD", help="Run this when a rule holds, with one JSON document on its stdin."
+            "--on-event",
+            metavar="CMD",
+            help="Run this when a rule holds, with one JSON document on its stdin.",
+            rich_help_panel=ALL_DAY,
         ),
     ] = None
     per_hour: Annotated[
         int,
-        typer.Option("--save-per-hour", metavar="N", min=1, max=1000, help="Let rules save N times an hour at most."),
+        typer.Option(
+            "--save-per-hour",
+            metavar="N",
+            min=1,
+            max=1000,
+            help="Let rules save N times an hour at most.",
+            rich_help_panel=ALL_DAY,
+        ),
     ] = 4
     total: Annotated[
-        str, typer.Option("--save-total", metavar="SIZE", help="Let rules save no more once they saved so much.")
+        str,
+        typer.Option(
+            "--save-total",
+            metavar="SIZE",
+            help="Let rules save no more once they saved so much.",
+            rich_help_panel=ALL_DAY,
+        ),
     ] = "2GB"
 
     def parsed(self, *, has_ring: bool) -> tuple[Limits, list[Rule], EventCommand | None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from netprof.cli.help import ALL_DAY, RESULT, WHAT, WHICH
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
 from netprof.cli.reading import analyzed
@@ -24,7 +25,17 @@ if TYPE_CHECKING:
 
 _MOST_ITERATIONS, _MOST_RANKS = 10**9, 10**6
 
-Bin = Annotated[str, typer.Option("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.")]
+Bin = Annotated[
+    str, typer.Option("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.", rich_help_panel=WHAT)
+]
+LineRate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it.",
+        rich_help_panel=WHAT,
+    ),
+]
 Kineto = Annotated[
     int | None,
     typer.Option(
@@ -33,33 +44,45 @@ Kineto = Annotated[
         max=100,
         help="Ask the job once for a torch profile of N iterations; it must run with KINETO_USE_DAEMON=1. A process "
         "that ends before they are over may crash as it exits: torch's mistake.",
+        rich_help_panel=WHAT,
     ),
 ]
 Ranks = Annotated[
     list[str] | None,
-    typer.Option("--rank", metavar="PID=N", help="The rank of a process, where its environment is silent. Repeatable."),
+    typer.Option(
+        "--rank",
+        metavar="PID=N",
+        help="The rank of a process, where its environment is silent. Repeatable.",
+        rich_help_panel=WHICH,
+    ),
 ]
-NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.")]
-NoRas = Annotated[bool, typer.Option("--no-ras", help="Do not ask NCCL for its ranks (RAS, read-only).")]
+NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.", rich_help_panel=RESULT)]
+NoRas = Annotated[
+    bool, typer.Option("--no-ras", help="Do not ask NCCL for its ranks (RAS, read-only).", rich_help_panel=WHAT)
+]
 NoCommandLine = Annotated[
     bool,
     typer.Option(
         "--no-command-line",
         help="Record no command lines. Secrets in them are left out where an option's name tells of one, or it is -p; "
         "of other short options netprof cannot know.",
+        rich_help_panel=WHAT,
     ),
 ]
 Keep = Annotated[
     str | None,
-    typer.Option("--keep", metavar="TIME|SIZE", help="Keep only the newest part of the trace: 10m, or 2GB on disk."),
+    typer.Option(
+        "--keep",
+        metavar="TIME|SIZE",
+        help="Keep only the newest part of the trace: 10m, or 2GB on disk.",
+        rich_help_panel=ALL_DAY,
+    ),
 ]
-LineRate = Annotated[
-    str | None,
-    typer.Option(metavar="RATE", help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it."),
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.", rich_help_panel=RESULT)]
+Full = Annotated[
+    bool, typer.Option("--full", help="Print everything, not just the first screen.", rich_help_panel=RESULT)
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.")]
-Full = Annotated[bool, typer.Option("--full", help="Print everything, not just the first screen.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel=RESULT)]
 
 
 @dataclass(frozen=True)
@@ -67,18 +90,38 @@ class Recording:
     """What is recorded of a job, for how long, and where."""
 
     out: Annotated[
-        Path | None, output("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]")
+        Path | None,
+        output(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Name of the trace.  [default: netprof-TIME.netprof]",
+            rich_help_panel=RESULT,
+        ),
     ] = None
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.")] = None
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.", rich_help_panel=WHAT)
+    ] = None
     iterations: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=_MOST_ITERATIONS, help="Stop after N iterations of the slowest rank."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=_MOST_ITERATIONS,
+            help="Stop after N iterations of the slowest rank.",
+            rich_help_panel=WHAT,
+        ),
     ] = None
     bin_width: Bin = "1ms"
     line_rate: LineRate = None
     devices: Annotated[
         list[str] | None,
-        typer.Option("--device", metavar="IF", help="Record only flows over this network device. Repeatable."),
+        typer.Option(
+            "--device",
+            metavar="IF",
+            help="Record only flows over this network device. Repeatable.",
+            rich_help_panel=WHAT,
+        ),
     ] = None
     no_ras: NoRas = False
     stacks: Annotated[
@@ -87,12 +130,17 @@ class Recording:
             "--stacks",
             help="Sample the Python stack of the rank that the others wait for, by py-spy, which does not stop the job "
             "(pip install 'netprof-ebpf[stacks]').",
+            rich_help_panel=WHAT,
         ),
     ] = False
     world_size: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, max=_MOST_RANKS, help="Ranks of the job on all hosts, where its environment is silent."
+            metavar="N",
+            min=1,
+            max=_MOST_RANKS,
+            help="Ranks of the job on all hosts, where its environment is silent.",
+            rich_help_panel=WHICH,
         ),
     ] = None
     no_command_line: NoCommandLine = False

@@ -139,10 +139,12 @@ def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path
     tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
     screen = tmux.until("a step ")
     assert "recording live.netprof" in screen
-    assert "last steps" in tmux.until("link full" if "link full" in screen else "rank  ")
+    assert "last steps" in tmux.until(f" {job.pids[1]} ")
     tmux.press("Down", "Enter")
     tmux.until(f"pid {job.pids[1]}")
-    tmux.press("Escape", "2")
+    tmux.press("Escape")  # with a key right after it, it would be Alt
+    tmux.until("last steps")
+    tmux.press("2")
     tmux.until("idle: g no gradient")
     tmux.press("4")
     assert "received" in tmux.until("Flows  last")
