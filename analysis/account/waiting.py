@@ -23,7 +23,7 @@ from netprof.analysis.account.group_times import LEAST_SILENCE_NS, Held, Times
 from netprof.analysis.account.pieces import NOTHING, Pieces, contains, cut_at, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
-from netprof.analysis.tables.columns import Bool, Columns, Int64, by_pid, concatenate, distinct, empty
+from netprof.analysis.tables.columns import Bool, Columns, Int64, concatenate, distinct, empty
 from netprof.analysis.tables.intervals import NOTHING as NO_TIME
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 
@@ -115,12 +115,13 @@ def _of_some(waits: Mapping[int, Intervals], known: Known) -> Waiting:
 
 def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
     """Return what of the stretches lies in some times, by process."""
-    parts, of_pid = [], dict(by_pid(waiting))
-    for pid, inside in sorted(times.items()):
-        own = of_pid.get(pid, _NONE)
-        begin, end, row = cut_at(own.begin_ns, own.end_ns, distinct(inside.begin_ns, inside.end_ns))
-        parts.append(replace(own.where(row), begin_ns=begin, end_ns=end).where(contains(inside, begin)))
-    return concatenate(Waiting, parts)
+    axis = Axis.around(times)
+    own, inside = waiting.where(np.isin(waiting.pid, axis.pids)), axis.laid(times)
+    begin, end = axis.at(own.pid, own.begin_ns), axis.at(own.pid, own.end_ns)
+    begin, end, row = cut_at(begin, end, distinct(inside.begin_ns, inside.end_ns))
+    found = replace(own.where(row), begin_ns=axis.time_of(begin), end_ns=axis.time_of(end))
+    kept = np.flatnonzero(contains(inside, begin))
+    return found.where(kept[np.argsort(begin[kept], kind="stable")])
 
 
 def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
