@@ -114,7 +114,7 @@ def accounted(times: IterationTimes) -> Accounted:
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
+class JobHost:
     """One host: all times are the reference's, all processes have the job's numbers.
 
     `group` says of which communicator that all hosts know each collective is, UNKNOWN for one of none: 0 is the whole
@@ -173,7 +173,7 @@ def own_of(
     numbered: tuple[int, Source],
     reference: Reference,
     clocks: Mapping[int, HostClock],
-) -> Own:
+) -> JobHost:
     """Return one host as a part of the job; `clocks` are by number. Raises TraceError."""
     number, source = numbered
     if number >= MOST_HOSTS:
@@ -185,7 +185,7 @@ def own_of(
     order = np.argsort(table.begin_ns, kind="stable")
     moved_ns = np.where(table.moved_ns[order] == UNKNOWN, NEVER, to_reference(clock, table.moved_ns[order]))
     group, event = _events(moved, reference)
-    return Own(
+    return JobHost(
         number=number,
         host=_moved_host(digest.host, clock, distance),
         times=_moved_times(digest.tables.iterations, clock, distance),
@@ -240,7 +240,7 @@ def _moved_host(host: HostPart, clock: HostClock, distance: int) -> HostPart:
 
 
 def _events(moved: Collectives, reference: Reference) -> tuple[Int64, Int64]:
-    """Return of which communicator each collective is, and which of its events, as `Own` has them.
+    """Return of which communicator each collective is, and which of its events, as `JobHost` has them.
 
     Every communicator of the whole job that a process has is one of the reference's.
     """

@@ -1,4 +1,4 @@
-"""The digests of hosts that were each digested alone, put on one clock: iterations, and who comes last to what."""
+"""The digests of a job's hosts, put on one clock: iterations, and who comes last to what."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.host_in_job import Accounted, Own, Reference, accounted, bounds_ns
+from netprof.analysis.digest.host_in_job import Accounted, JobHost, Reference, accounted, bounds_ns
 from netprof.analysis.digest.last_arrivals import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.digest.passages import NumberedStreams, streams_of
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class ApartPart:
-    """Some hosts of a job, each digested alone: all times are the reference's, all processes have the job's numbers.
+class HostsPart:
+    """Some hosts of a job: all times are the reference's, all processes have the job's numbers.
 
     `steps` are those of the process that has the most, of what is only seen to launch; `latest` and `seen` are by the
     number of the communicator.
@@ -42,7 +42,7 @@ class ApartPart:
 
 
 @dataclass(frozen=True, eq=False)
-class ApartConcluded:
+class JobIterations:
     """What they come to: iterations in the time that all recorded, who came last in each, and what all know together.
 
     `hosts` are by number.
@@ -65,20 +65,20 @@ def streams_part(numbered: tuple[int, Source]) -> tuple[NumberedStreams, ...]:
     return (NumberedStreams(number, host.host.meta.boot_id, host.span_ns, streams),)
 
 
-def all_streams(parts: Sequence[tuple[NumberedStreams, ...]]) -> tuple[NumberedStreams, ...]:
-    """Return the streams of all hosts."""
+def joined(parts: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
+    """Return what hosts give, one after the other."""
     return tuple(each for part in parts for each in part)
 
 
-def apart_part(
+def part_of_host(
     numbered: tuple[int, Source],
-    opened: Callable[[tuple[int, Source]], Own],
+    opened: Callable[[tuple[int, Source]], JobHost],
     reference: Reference,
     span: tuple[int, int],
-) -> ApartPart:
+) -> HostsPart:
     """Return what one host adds to the report of some time; `opened` is how it is. Raises TraceError, UsageError."""
     own = opened(numbered)
-    return ApartPart(
+    return HostsPart(
         numbers=(own.number,),
         hosts=(own.host,),
         times=narrow(own.times),
@@ -88,7 +88,7 @@ def apart_part(
     )
 
 
-def _latest(own: Own, reference: Reference) -> dict[int, Latest]:
+def _latest(own: JobHost, reference: Reference) -> dict[int, Latest]:
     bound_ns, found = own.host.host.clock.bound_ns, {}
     for number in {0, *own.groups}:
         rows = np.flatnonzero((own.group == number) & (own.event != UNKNOWN))
@@ -97,9 +97,9 @@ def _latest(own: Own, reference: Reference) -> dict[int, Latest]:
     return found
 
 
-def apart_together(parts: Sequence[ApartPart]) -> ApartPart:
+def parts_together(parts: Sequence[HostsPart]) -> HostsPart:
     """Return the parts of some hosts as one."""
-    return ApartPart(
+    return HostsPart(
         numbers=tuple(number for part in parts for number in part.numbers),
         hosts=tuple(host for part in parts for host in part.hosts),
         times=concatenate(IterationTimes, [part.times for part in parts]),
@@ -115,9 +115,9 @@ def by_group(parts: Sequence[Mapping[int, T]], together: Callable[[Sequence[T]],
     return {number: together([part[number] for part in parts if number in part]) for number in numbers}
 
 
-def conclude_apart(
-    part: ApartPart, reference: Reference, span: tuple[int, int], baseline_s: float | None = None
-) -> ApartConcluded:
+def conclude_iterations(
+    part: HostsPart, reference: Reference, span: tuple[int, int], baseline_s: float | None = None
+) -> JobIterations:
     """Conclude from all hosts; `span` is the time that the report is of."""
     order = np.argsort(part.numbers, kind="stable").tolist()
     hosts = dict(zip([part.numbers[n] for n in order], _named([part.hosts[n] for n in order]), strict=True))
@@ -137,7 +137,7 @@ def conclude_apart(
         sizes=reference.sizes,
         bounded=bounded,
     )
-    return ApartConcluded(
+    return JobIterations(
         hosts=hosts,
         span_ns=span,
         iterations=without_times(iterations),

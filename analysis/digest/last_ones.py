@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.account.episodes import MATTERS
-from netprof.analysis.digest.job_iterations import ApartConcluded
+from netprof.analysis.digest.job_iterations import JobIterations
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.units import count, duration, share
@@ -85,7 +85,7 @@ LAST_ONES = Section("last ones", _no_digest, document=_document, parts=_parts)
 """Last arrivals to the collectives of the job, by digests."""
 
 
-def last_ones(found: ApartConcluded) -> LastOnes:
+def last_ones(found: JobIterations) -> LastOnes:
     """Return who comes last how often; where there are only launches, that is not known."""
     if found.world.bounded:
         return LastOnes((), 0, 0)
@@ -104,5 +104,5 @@ def last_ones(found: ApartConcluded) -> LastOnes:
     return LastOnes(tuple(ranks), len(windows), len(arrived) - len(sure))
 
 
-def _names(found: ApartConcluded) -> dict[int, tuple[int | None, str]]:
+def _names(found: JobIterations) -> dict[int, tuple[int | None, str]]:
     return {pid: (rank, host.host.name) for host in found.hosts.values() for pid, rank in host.told_ranks.items()}

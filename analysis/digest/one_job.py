@@ -1,4 +1,4 @@
-"""Which hosts' digests, each made alone, are one job's: on one clock, of one time, and each rank once."""
+"""Which hosts' digests are one job's: on one clock, of one time, and each rank once."""
 
 from __future__ import annotations
 
@@ -65,11 +65,6 @@ def placed_of(
     span = instant(clock, host.span_ns[0]), instant(clock, host.span_ns[1])
     ends = frozenset(host.ends.values())
     return (Placed(number, replace(host.host, clock=clock), span, host.world_size, ends),)
-
-
-def all_placed(parts: Sequence[tuple[Placed, ...]]) -> tuple[Placed, ...]:
-    """Return where several hosts lie."""
-    return tuple(each for part in parts for each in part)
 
 
 def usable(placed: Sequence[Placed]) -> Usable:

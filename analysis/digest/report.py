@@ -14,7 +14,7 @@ from netprof.analysis.account.held_up import Windows
 from netprof.analysis.bounds.bounded import Bounds
 from netprof.analysis.digest.blame import Names, blames_of, held_up, saves_ns, worst_rank
 from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.job_iterations import ApartConcluded
+from netprof.analysis.digest.job_iterations import JobIterations
 from netprof.analysis.digest.last_ones import LAST_ONES, last_ones
 from netprof.analysis.digest.made_from import DIGESTED, Digested
 from netprof.analysis.digest.saved import without_tables
@@ -94,7 +94,7 @@ class Late:
 
 
 @dataclass(frozen=True, eq=False)
-class ApartReport:
+class ReportParts:
     """A job and what its ranks wait for.
 
     The `stragglers` do not say yet what a rank did, which is `asked` of the digests, but for the `unasked` ones that
@@ -102,7 +102,7 @@ class ApartReport:
     did while the transport was slow.
     """
 
-    found: ApartConcluded
+    found: JobIterations
     explained: Explained
     lost_ns: int
     stragglers: StragglersFinding | None
@@ -123,15 +123,15 @@ class ApartReport:
         return Names(self.found.hosts)
 
 
-def conclude_waiting(found: ApartConcluded, explained: Explained, lost_ns: int, ways: BusyWays) -> ApartReport:
+def conclude_waiting(found: JobIterations, explained: Explained, lost_ns: int, ways: BusyWays) -> ReportParts:
     """Return what follows from what the ranks wait for; for `lost_ns` anybody waited for loss to be made good."""
     if len(explained.pids) < 2 or found.world.bounded:
-        return ApartReport(found, explained, lost_ns, None, (), 0)
+        return ReportParts(found, explained, lost_ns, None, (), 0)
     windows, names = found.world.windows, Names(found.hosts)
     held, called = held_up(explained, names, ways, found.world)
     stragglers, asked, unasked_ranks = ask_stragglers(StragglersParts(windows, held, NO_TIMES, called))
     late = _late(explained, windows, MOST_ASKED - len(asked))
-    return ApartReport(found, explained, lost_ns, stragglers, asked, unasked_ranks, late)
+    return ReportParts(found, explained, lost_ns, stragglers, asked, unasked_ranks, late)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ def all_answers(parts: Sequence[Answers]) -> Answers:
     return Answers(all_sums(sums) if sums else None, sum(ran, ClockSums()) if ran else None)
 
 
-def with_answers(report: ApartReport, answers: Answers) -> ApartReport:
+def with_answers(report: ReportParts, answers: Answers) -> ReportParts:
     """Return what follows with what the digests answered."""
     if answers.sums is None or report.stragglers is None:
         return replace(report, ran=answers.ran)
@@ -162,7 +162,7 @@ def with_answers(report: ApartReport, answers: Answers) -> ApartReport:
 
 
 def report_of(
-    report: ApartReport,
+    report: ReportParts,
     said: tuple[str, ...] = (),
     left_out: tuple[str, ...] = (),
     others: tuple[str, ...] = (),
@@ -231,7 +231,7 @@ def _at_middle(part: HostPart, span_ns: tuple[int, int]) -> HostPart:
     return replace(part, host=replace(part.host, clock=clock, left_out_ns=left_out_ns))
 
 
-def _not_told(report: ApartReport) -> tuple[str, ...]:
+def _not_told(report: ReportParts) -> tuple[str, ...]:
     parts = [
         "what ranks wait for in communicators of a part of the job whose members on other hosts nothing tells, but for "
         "what each host's own links do: it is unseen"
@@ -239,7 +239,7 @@ def _not_told(report: ApartReport) -> tuple[str, ...]:
     return (*(parts if report.explained.of_parts else ()), *_missing(report.found), *_unasked(report.unasked))
 
 
-def _missing(found: ApartConcluded) -> tuple[str, ...]:
+def _missing(found: JobIterations) -> tuple[str, ...]:
     size = found.world.world_size
     here = {rank for host in found.hosts.values() for rank in host.told_ranks.values()}
     if size is None or len(here) >= size:
@@ -247,7 +247,7 @@ def _missing(found: ApartConcluded) -> tuple[str, ...]:
     return (f"what {count(size - len(here), 'rank')} of {size} do, of which there is no digest",)
 
 
-def _ranks(report: ApartReport) -> tuple[RankSummary, ...]:
+def _ranks(report: ReportParts) -> tuple[RankSummary, ...]:
     found = []
     for host in report.found.hosts.values():
         pid_of = {own: pid for pid, own in host.host.pids.items()}
@@ -279,14 +279,14 @@ def _links(hosts: Sequence[HostPart]) -> tuple[LinkSummary, ...]:
     return tuple(sorted(found, key=lambda each: (not each.ranks, each.ranks)))
 
 
-def _waiting(report: ApartReport) -> WaitingFinding | None:
+def _waiting(report: ReportParts) -> WaitingFinding | None:
     found = report.found
     if found.world.bounded or not any(host.waits_known for host in found.hosts.values()):
         return None
     return waiting_finding(_account(report, report.explained), doings_of(report.stragglers))
 
 
-def _bounds(report: ApartReport) -> BoundsFinding | None:
+def _bounds(report: ReportParts) -> BoundsFinding | None:
     surely, explained = report.explained.surely, report.explained
     if surely is None:
         return None
@@ -294,7 +294,7 @@ def _bounds(report: ApartReport) -> BoundsFinding | None:
     return bounds_of_digests(least, most, explained.counted, list(report.found.hosts.values()))
 
 
-def _account(report: ApartReport, explained: Explained) -> WaitingParts:
+def _account(report: ReportParts, explained: Explained) -> WaitingParts:
     span_ns = report.found.span_ns
     blames = blames_of(explained, report.names, report.lost_ns) | {TRANSPORT: Blame(reason=_reason(report))}
     if LATE_RANK in blames and report.all_do is not None:
@@ -330,7 +330,7 @@ def _late(explained: Explained, windows: Windows, most: int) -> tuple[Late, ...]
     return tuple(sorted(found, key=lambda each: -each.held_ns)[:most])
 
 
-def _reason(report: ApartReport) -> Reason:
+def _reason(report: ReportParts) -> Reason:
     """Return why the transport does not fill its links, as `transport_reason` does."""
     hosts = report.found.hosts.values()
     links = [each for host in hosts for each in host.links if each.moved_bytes > 0]
@@ -346,12 +346,12 @@ def _reason(report: ApartReport) -> Reason:
     )
 
 
-def _longest(report: ApartReport) -> tuple[WorstIteration, ...]:
+def _longest(report: ReportParts) -> tuple[WorstIteration, ...]:
     causes_ns = report.explained.causes_ns
     return tuple(_iteration(row, causes_ns[:, row], report) for row in longest_waits(causes_ns.sum(axis=0)).tolist())
 
 
-def _iteration(row: int, causes_ns: Int64, report: ApartReport) -> WorstIteration:
+def _iteration(row: int, causes_ns: Int64, report: ReportParts) -> WorstIteration:
     windows = report.found.world.windows
     span_ns = int(windows.begin_ns[row]), int(windows.end_ns[row])
     cause = WAIT_CAUSES[int(np.argmax(causes_ns))]
@@ -375,7 +375,7 @@ def _damage(hosts: Sequence[HostPart]) -> tuple[str, ...]:
     return tuple(f"{each.host.name}: {said}" for each in hosts for said in each.damage)
 
 
-def _meta(found: ApartConcluded, said: tuple[str, ...]) -> Meta:
+def _meta(found: JobIterations, said: tuple[str, ...]) -> Meta:
     """Return the description of all hosts' recordings."""
     merged = meta_of_hosts([host.host for host in found.hosts.values()], found.span_ns)
     targets = tuple(target for host in found.hosts.values() for target in host.host.meta.targets)

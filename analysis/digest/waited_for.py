@@ -11,7 +11,7 @@ from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OT
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.account.pieces import contains
 from netprof.analysis.account.waiting import NOBODY, Waiting
-from netprof.analysis.digest.host_in_job import Own
+from netprof.analysis.digest.host_in_job import JobHost
 from netprof.analysis.digest.spans import What
 from netprof.analysis.digest.wires_of_job import Side, Wires
 from netprof.analysis.digest.world import World
@@ -71,7 +71,7 @@ class Told:
     host; None where all are, or nothing is known.
     """
 
-    own: Own
+    own: JobHost
     world: World
     wires: Wires
     lost: Intervals
@@ -243,7 +243,7 @@ def _sides(told: Told, asked: Asked, cause: Cause) -> tuple[Int64, Int64, Bool]:
     return rows[known], side[known], shared[known]
 
 
-def _own_side(own: Own, what: What, at_ns: Int64) -> Int64:
+def _own_side(own: JobHost, what: What, at_ns: Int64) -> Int64:
     """Return which of a host's own links is full at some instants, the one that is so for longest; UNKNOWN where none.
 
     Of a communicator that not all hosts know no other host's links are known.

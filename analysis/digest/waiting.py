@@ -26,7 +26,7 @@ from netprof.analysis.account.waiting import (
     when_all_seen,
     within,
 )
-from netprof.analysis.digest.host_in_job import Own, check_size
+from netprof.analysis.digest.host_in_job import JobHost, check_size
 from netprof.analysis.digest.job_iterations import by_group, in_span
 from netprof.analysis.digest.spans import What
 from netprof.analysis.digest.waited_for import Asked, Behind, ByMates, Told, behind_of, place_of
@@ -95,7 +95,7 @@ class Explained:
     surely: Explained | None = None
 
 
-def excuses_of(own: Own, world: World, wires: Wires) -> Excuses:
+def excuses_of(own: JobHost, world: World, wires: Wires) -> Excuses:
     """Return what the processes of one host waited for while others waited for them, and when they last had before."""
     waits = own.by_pid(What.WAITS)
     waiting = explain(waits, _known(own, world, wires))
@@ -123,7 +123,7 @@ def all_excuses(found: Excuses) -> Excuses:
     return Excuses(resolve_lateness(waiting, {}), found.lost)
 
 
-def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Explained:
+def explained_of(own: JobHost, world: World, wires: Wires, excuses: Excuses) -> Explained:
     """Return what the ranks of one host wait for, in their whole iterations in the time that all hosts recorded."""
     known = _known(own, world, wires)
     waiting = explain(own.by_pid(What.WAITS), known)
@@ -146,7 +146,7 @@ def explained_of(own: Own, world: World, wires: Wires, excuses: Excuses) -> Expl
     return replace(found, counted=_counted(own, world), surely=_amounts(within(waiting, surely), told))
 
 
-def _untold(own: Own, members: Members, world: World) -> int:
+def _untold(own: JobHost, members: Members, world: World) -> int:
     """Return how many collectives are of a part of the job and have members on other hosts that nobody knows."""
     found = 0
     for number in np.unique(members.group[members.group >= world.first_local]).tolist():
@@ -157,7 +157,7 @@ def _untold(own: Own, members: Members, world: World) -> int:
     return found
 
 
-def _mates(own: Own, world: World, members: Members) -> dict[int, frozenset[int]] | None:
+def _mates(own: JobHost, world: World, members: Members) -> dict[int, frozenset[int]] | None:
     """Return who is in communicators with each process of a host; None where all are, or nothing is known."""
     if world.groups[0].seen.max(initial=0) > 1:
         return None
@@ -235,7 +235,7 @@ def _unplaced_ns(unseen: Waiting, wires: Wires) -> int:
     return found
 
 
-def _counted(own: Own, world: World) -> CountedSteps:
+def _counted(own: JobHost, world: World) -> CountedSteps:
     """Count the steps in the time that all hosts recorded; what marks tell is no step of a profile."""
     steps = own.steps
     inside = (steps.begin_ns >= world.span_ns[0]) & (steps.end_ns <= world.span_ns[1])
@@ -269,7 +269,7 @@ def _sum(parts: Sequence[Int64]) -> Int64:
     return np.asarray(np.sum(parts, axis=0, dtype=np.int64))
 
 
-def _known(own: Own, world: World, wires: Wires) -> Known:
+def _known(own: JobHost, world: World, wires: Wires) -> Known:
     """Return what explains the waiting of one host's processes."""
     members = world.members_on(own)
     groups: dict[int, Times] = {**wires.groups, WITHOUT_COLLECTIVE: wires.ports}
@@ -287,7 +287,7 @@ def _known(own: Own, world: World, wires: Wires) -> Known:
     )
 
 
-def _of_part(own: Own, members: Members, group: int) -> WholeWire:
+def _of_part(own: JobHost, members: Members, group: int) -> WholeWire:
     """Return what explains the waiting in a communicator that not all hosts know, as far as this one does."""
     turn = turns(own.collectives, members, group)
     pids = set(np.unique(own.collectives.pid[members.group == group]).tolist())
@@ -310,14 +310,14 @@ def _cut(waiting: Waiting, *sets: Intervals) -> Waiting:
     return replace(waiting.where(row), begin_ns=begin, end_ns=end)
 
 
-def _rank(pid: int, waiting: Waiting, own: Own, iterations: Intervals) -> RankWaiting:
+def _rank(pid: int, waiting: Waiting, own: JobHost, iterations: Intervals) -> RankWaiting:
     its = waiting.of_pid(pid)
     causes = np.bincount(its.cause, weights=its.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
     rank = own.host.told_ranks.get(pid)
     return RankWaiting(pid, rank, iterations.total_ns, int(causes.sum()), tuple(causes.tolist()))
 
 
-def _of_ranks(own: Own, inside: Mapping[int, Intervals], known: Known, world: World) -> dict[int, OfRank]:
+def _of_ranks(own: JobHost, inside: Mapping[int, Intervals], known: Known, world: World) -> dict[int, OfRank]:
     times = in_span(own.times, world.span_ns)
     if own.host.bounded:  # how long a collective takes is not known
         pids = np.unique(times.pid).tolist()

@@ -17,7 +17,7 @@ from netprof.analysis.account.group_times import (
     lost_unseen,
     without_unsent,
 )
-from netprof.analysis.digest.host_in_job import Own
+from netprof.analysis.digest.host_in_job import JobHost
 from netprof.analysis.digest.spans import SpanKey, What
 from netprof.analysis.digest.world import World
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, concatenate
@@ -114,7 +114,7 @@ class WholeWire:
         return taking_turns(self.links.best_ns, self.links.own | self.links.others, self.turn)
 
 
-def wire_part(own: Own, turn: Intervals, pids: Collection[int]) -> WirePart:
+def wire_part(own: JobHost, turn: Intervals, pids: Collection[int]) -> WirePart:
     """Return what one host saw of some processes: the members of a communicator.
 
     `turn` are the turns of its collectives; ports have one that is all time.
@@ -135,7 +135,7 @@ def wire_part(own: Own, turn: Intervals, pids: Collection[int]) -> WirePart:
     )
 
 
-def _links(own: Own, turn: Intervals, wanted: set[int]) -> Links:
+def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> Links:
     """Return what some of a host's links did."""
     full: dict[Side, tuple[Intervals, Intervals]] = {}
     for key, times in own.spans.items():
@@ -287,7 +287,7 @@ class Wires:
         return self.groups.get(group, self.groups[0])
 
 
-def wires_on(own: Own, world: World) -> dict[int, WirePart]:
+def wires_on(own: JobHost, world: World) -> dict[int, WirePart]:
     """Return what the wire of one host did, by communicator."""
     return {
         number: wire_part(own, world.groups[number].turn, own.members_of(number)) for number in {0, *own.groups}

@@ -10,7 +10,7 @@ import numpy as np
 from netprof.analysis.account.bottlenecks import one_after_another
 from netprof.analysis.account.held_up import Windows
 from netprof.analysis.digest.communicators import exchanged, flows_of
-from netprof.analysis.digest.host_in_job import Own, Reference
+from netprof.analysis.digest.host_in_job import JobHost, Reference
 from netprof.analysis.digest.last_arrivals import Latest, is_sure, untold_ns
 from netprof.analysis.events.members import Members, find_members
 from netprof.analysis.hosts.numbers import MOST_PIDS
@@ -64,7 +64,7 @@ class World:
     sizes: Int64
     bounded: bool
 
-    def members_on(self, own: Own) -> Members:
+    def members_on(self, own: JobHost) -> Members:
         """Return the members of a host's collectives.
 
         Those of communicators that all hosts know are of these, by their number, with what only this host saw of one at
@@ -106,7 +106,7 @@ class World:
         """The number of a host's first communicator that is of it alone."""
         return max(self.groups, default=-1) + 1
 
-    def _fill(self, found: Members, own: Own, number: int, group: Group, events: int) -> None:
+    def _fill(self, found: Members, own: JobHost, number: int, group: Group, events: int) -> None:
         rows = np.flatnonzero((own.group == number) & (own.event != UNKNOWN))
         event = own.event[rows]
         ready_ns, host = group.ready_ns[event], group.last_host[event]
@@ -120,12 +120,12 @@ class World:
             found.ranks[own.group == number] = group.ranks
 
 
-def seen_of(own: Own, reference: Reference) -> dict[int, Seen]:
+def seen_of(own: JobHost, reference: Reference) -> dict[int, Seen]:
     """Return what the processes of one host saw of the communicators that all hosts know, by number."""
     return {number: _seen_of(own, number, reference.starts(number)) for number in {0, *own.groups}}
 
 
-def _seen_of(own: Own, number: int, starts: Sequence[int]) -> Seen:
+def _seen_of(own: JobHost, number: int, starts: Sequence[int]) -> Seen:
     count = len(starts) - 1
     processes, first, last = np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, 1 << 62)
     rows = (own.group == number) & (own.event != UNKNOWN)

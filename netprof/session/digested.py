@@ -17,9 +17,15 @@ from netprof.analysis.digest.host_communicators import (
     fragments_of,
     numbered_communicators,
 )
-from netprof.analysis.digest.host_in_job import Own, Reference, did_in, own_of, ran_in, reference_of
-from netprof.analysis.digest.job_iterations import all_streams, apart_part, apart_together, conclude_apart, streams_part
-from netprof.analysis.digest.one_job import Usable, all_placed, placed_of, usable
+from netprof.analysis.digest.host_in_job import JobHost, Reference, did_in, own_of, ran_in, reference_of
+from netprof.analysis.digest.job_iterations import (
+    conclude_iterations,
+    joined,
+    part_of_host,
+    parts_together,
+    streams_part,
+)
+from netprof.analysis.digest.one_job import Usable, placed_of, usable
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.digest.passages import steps_between
 from netprof.analysis.digest.report import Answers, all_answers, conclude_waiting, report_of, with_answers
@@ -109,20 +115,20 @@ def _concluded(
     explains what its own ranks waited for.
     """
     numbered = list(enumerate(sources))
-    steps, without_streams = reduce_readable(team, numbered, Work(streams_part, all_streams, steps_between))
+    steps, without_streams = reduce_readable(team, numbered, Work(streams_part, joined, steps_between))
     readable = _without(numbered, without_streams)
     reference, left_out = _first_reference(readable)
     readable = _without(readable, left_out)
     clocks = nearest(steps, readable[0][0])
     place = partial(placed_of, reference=reference, clocks=clocks)
-    together, unplaced = reduce_readable(team, readable, Work(place, all_placed, usable))
+    together, unplaced = reduce_readable(team, readable, Work(place, joined, usable))
     readable = [each for each in readable if each[0] in together.clocks]
     reference, without_collectives = _with_communicators(team, readable, reference, together)
     readable = _without(readable, without_collectives)
     own = partial(own_of, reference=reference, clocks=together.clocks)
-    conclude = partial(conclude_apart, reference=reference, span=together.span_ns, baseline_s=baseline_s)
-    one = partial(apart_part, opened=own, reference=reference, span=together.span_ns)
-    found, without_tables = reduce_readable(team, readable, Work(one, apart_together, conclude))
+    conclude = partial(conclude_iterations, reference=reference, span=together.span_ns, baseline_s=baseline_s)
+    one = partial(part_of_host, opened=own, reference=reference, span=together.span_ns)
+    found, without_tables = reduce_readable(team, readable, Work(one, parts_together, conclude))
     readable = _without(readable, without_tables)
     ask = Rounds(own, found.world)
     wires = team.reduce(
@@ -175,7 +181,7 @@ def _without(numbered: Sequence[tuple[int, Source]], left_out: Sequence[LeftOut]
 class Rounds:
     """What is asked of each host again and again, by its number and digest: `own` is how that is opened."""
 
-    own: Callable[[tuple[int, Source]], Own]
+    own: Callable[[tuple[int, Source]], JobHost]
     world: World
 
     def wires(self, numbered: tuple[int, Source]) -> dict[int, WirePart]:

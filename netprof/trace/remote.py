@@ -1,7 +1,7 @@
 """Traces and digests in object storage and behind URLs: copied to this machine by fsspec, as long as netprof runs.
 
 What a server lists is not trusted: only files that a trace or a digest can have are copied, to where they belong. A
-digest keeps the folder of its job around it, and what the job's hosts have in common beside it.
+digest keeps the folder of its job around it, and the reports of the job beside it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from support.synthetic import MS, RATE_BPS, Job, collectives, in_parts, parts_of
 from netprof.analysis import analyze
 from netprof.analysis.account.held_up import Windows
 from netprof.analysis.digest.gather import GATHERED
-from netprof.analysis.digest.host_in_job import Own, check_size
+from netprof.analysis.digest.host_in_job import JobHost, check_size
 from netprof.analysis.digest.ways import spread_over
 from netprof.analysis.digest.world import Group, World
 from netprof.analysis.events.collectives import Collectives
@@ -207,7 +207,7 @@ def test_what_one_host_alone_saw_of_the_job_s_communicator_is_of_it_too():
     group, event = np.array([0, 0, 0, -1]), np.array([-1, 0, 1, -1])
     host = SimpleNamespace(ways=(), told_ranks={102: 2})
     own = SimpleNamespace(number=0, collectives=own_collectives, group=group, event=event, host=host)
-    found = world.members_on(cast("Own", own))
+    found = world.members_on(cast("JobHost", own))
     assert found.group.tolist() == [0, 0, 0, 1]
     assert found.ranks.tolist() == [3, 3, 3, 2]
     assert found.seen.tolist() == [1, 3, 3, 1]
