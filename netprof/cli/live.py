@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from netprof.cli.metrics import MetricsOption, MetricsOptions, TextfileOption, WebConfigOption, following
+from netprof.cli.metrics import MetricsOptions, following
 from netprof.cli.reading import Bar
 from netprof.cli.recording import Json, print_report
 from netprof.cli.traces import Traces, only_traces, open_traces
@@ -67,9 +67,8 @@ class Display(Protocol):
 
 def live(
     traces: Traces,
-    metrics: MetricsOption = None,
-    metrics_textfile: TextfileOption = None,
-    web_config: WebConfigOption = None,
+    *,
+    metrics: MetricsOptions,
     as_json: Json = False,
 ) -> None:
     """Watch a job that is being recorded, on one host or many, until it ends or you leave (q); then report on it."""
@@ -79,9 +78,8 @@ def live(
     talk = standard_error()
     _wait_for_one(traces, talk)
     source, called = _source(traces), _called(traces)
-    shown = MetricsOptions(metrics, metrics_textfile, web_config)
     with (
-        following(shown, source.paths, talk),
+        following(metrics, source.paths, talk),
         stop_on_signals() as request,
         _displayed(source, f"following {called}", talk, "reading what there is for the report") as display,
     ):
