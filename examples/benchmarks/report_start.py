@@ -3,8 +3,8 @@
     python examples/benchmarks/report_start.py TRACE [--pairs 60]
 
 The same report is made of two copies of one trace, in ABBA order: one belongs to root (no rights to drop), the other to
-another user, as whom it is then read. The control does the same with two copies that both belong to root. Medians of the
-paired differences in milliseconds, with 95 % bootstrap intervals; every pair is kept.
+another user, as whom it is then read. The control does the same with two copies that both belong to root. Medians of
+the paired differences in milliseconds, with 95 % bootstrap intervals; every pair is kept.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def main() -> None:
     given = parser.parse_args()
     say_speed()
     with tempfile.TemporaryDirectory() as directory:
-        os.chmod(directory, 0o755)
         folder = Path(directory)
+        folder.chmod(0o755)
         roots, again, users = (copied(given.trace, folder, *which) for which in (("a", 0), ("b", 0), ("c", USER)))
         report_s(roots), report_s(again), report_s(users)
         print(f"report of root's own trace: {report_s(roots) * 1e3:.0f} ms")

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.schema import tables
+from netprof.trace.columns import numbers_of
 
 
 class Writer(Protocol):
@@ -52,8 +53,8 @@ def _joined(table: str, parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]
 
 def _column(parts: Sequence[Any], kind: pa.DataType) -> Any:
     """Put the parts of a column together, as numbers of the trace's own type: each is copied once."""
-    if pa.types.is_string(kind):
+    dtype = numbers_of(kind)
+    if dtype is None:
         return list(chain.from_iterable(parts))
-    dtype = kind.to_pandas_dtype()
     arrays = [part if isinstance(part, np.ndarray) else np.asarray(part, dtype) for part in parts]
     return np.concatenate(arrays, dtype=dtype, casting="unsafe")

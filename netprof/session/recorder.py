@@ -88,6 +88,8 @@ class Recorder:
         for kind in probes:
             self._probes.append(RunningProbe(kind, shared))
             self._resources.callback(self._probes[-1].close)
+        noticed = {table for kind in probes for table in kind.notices}
+        self._learners = {table: [probe for probe in self._probes if probe.notices(table)] for table in noticed}
         self._next_flush_s = self._next_meta_s = 0.0
         self._meta = _first_meta(self.options, command)
         self._writer = _writer(self.options, self._meta)
@@ -210,7 +212,7 @@ class Recorder:
         if not _length(columns):
             return
         self.job.notice(table, columns)
-        for probe in self._probes:
+        for probe in self._learners.get(table, ()):
             probe.notice(table, columns)
         kept = self._recorded(table, columns)
         if _length(kept):

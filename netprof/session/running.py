@@ -74,9 +74,13 @@ class RunningProbe:
             return {}
         return self._call(lambda: probe.drain(final=final)) or {}
 
+    def notices(self, table: str) -> bool:
+        """Say whether the probe learns from rows of a table."""
+        return table in self._kind.notices
+
     def notice(self, table: str, columns: Columns) -> None:
-        """Show the probe a batch of rows, if it is of a table that it learns from."""
-        if (probe := self._probe) is not None and table in self._kind.notices:
+        """Show the probe a batch of rows of a table that it learns from."""
+        if (probe := self._probe) is not None:
             self._call(lambda: probe.notice(table, columns))
 
     def describe(self) -> Description:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,17 @@ def to_arrow(values: Sequence[Any] | Any, kind: pa.DataType) -> pa.Array[Any]:
 
     Raises OverflowError for a Python number that does not fit.
     """
-    if pa.types.is_string(kind):
+    dtype = numbers_of(kind)
+    if dtype is None:
         return _strings(values)
-    numbers = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
+    numbers = np.ascontiguousarray(values, dtype)
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers.data)])
+
+
+@cache
+def numbers_of(kind: pa.DataType) -> np.dtype[Any] | None:
+    """Return the numpy type of a column's numbers; None for strings."""
+    return None if pa.types.is_string(kind) else np.dtype(kind.to_pandas_dtype())
 
 
 def _strings(values: Sequence[str]) -> pa.Array[Any]:
