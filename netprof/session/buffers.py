@@ -9,8 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from netprof.model import Meta
 from netprof.schema import tables
+from netprof.session.options import RecordingOptions
+from netprof.trace import TraceWriter
 from netprof.trace.columns import numbers_of
+from netprof.trace.discarded import DiscardedTrace
+from netprof.trace.ring import RingWriter
 
 
 class Writer(Protocol):
@@ -58,3 +63,12 @@ def _column(parts: Sequence[Any], kind: pa.DataType) -> Any:
         return list(chain.from_iterable(parts))
     arrays = [part if isinstance(part, np.ndarray) else np.asarray(part, dtype) for part in parts]
     return np.concatenate(arrays, dtype=dtype, casting="unsafe")
+
+
+def writer_of(options: RecordingOptions, meta: Meta) -> TraceWriter | DiscardedTrace | RingWriter:
+    """Return what writes the trace. Raises as TraceWriter does."""
+    if not options.keeps_trace:
+        return DiscardedTrace()
+    if options.keep is not None:
+        return RingWriter(options.out, meta, options.keep, force=options.force)
+    return TraceWriter(options.out, meta, force=options.force)

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class RunningProbe:
-    """Opens a probe and calls it from then on, always in the same thread.
+    """Opens a probe and calls it from then on, in one thread at a time.
 
     An error ends the probe and not the recording: it is closed, and named as skipped with the reason. Only before it
     has begun, an error of a required probe is raised, and so is NotPermittedError of any.

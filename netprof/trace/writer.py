@@ -125,7 +125,7 @@ class _Stream:
     def _writer(self, codec: pa.Codec, schema: pa.Schema) -> pa.ipc.RecordBatchStreamWriter:
         options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
         writer = pa.ipc.new_stream(pa.PythonFile(_Sink(self._pending), mode="w"), schema, options=options)
-        writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema))
+        writer.write_batch(pa.RecordBatch.from_arrays([to_arrow((), field.type) for field in schema], schema=schema))
         return writer
 
     def append(self, batch: pa.RecordBatch) -> None:

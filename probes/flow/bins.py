@@ -152,6 +152,8 @@ def _read(
     kept, same = streams[slots, directions].copy(), np.zeros(len(slots), bool)
     for _ in range(tries):
         rows = np.flatnonzero(~same)
+        if not len(rows):
+            break
         again = streams[slots[rows], directions[rows]].copy()
         same[rows], kept[rows] = kept[rows] == again, again
     return kept, same
