@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from _places import NETPROF
+from _results import keep
 from _speed import say_speed
 from attach_overhead import Job
 
@@ -63,6 +64,7 @@ def main() -> None:
     finally:
         job.stop()
     for name, values in (("attach", inside[:, 0]), ("command", command), ("detach", inside[:, 1])):
+        keep(of=name, seconds=values.tolist())
         print(f"{name:8} median {np.median(values):.3f} s, largest {values.max():.3f} s ({repeats} times)")
 
 

@@ -109,7 +109,7 @@ class Source:
 SOURCES = (
     Source("/proc/net/softnet_stat", softnet, unwrapped),
     Source("/proc/pressure/cpu", pressure, not_less, "boot with psi=1"),
-    Source("/proc/stat", cpu_time, not_less),
+    Source("/proc/stat", cpu_time, not_less, every_s=0.5),  # counts in ticks
     Source("/proc/softirqs", softirqs, unwrapped, every_s=1.0),
 )
 
