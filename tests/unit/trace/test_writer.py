@@ -178,7 +178,6 @@ def test_batches_of_every_size_are_of_one_file(tmp_path: Path) -> None:
         first += count
     made.close(replace(meta(), stopped_ns=meta().started_ns + first))
     reader = TraceReader(tmp_path / "t")
-    assert [batch.num_rows for batch in reader.batches("counters")] == list(counts)
     assert reader.table("counters").column("value").to_pylist() == list(range(first))
     packed = (tmp_path / "t" / "counters.arrows").read_bytes()
     zstd, lz4 = b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"
