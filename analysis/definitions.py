@@ -141,6 +141,12 @@ WAITING = Definition(
     "90 % of its line rate, of the job's bytes or of others'. Loss: a flow recovers. The transport: none of these. "
     "Unseen: hardly any of the bytes passed a wire that was watched, or no mark tells what is waited for.",
 )
+SAVES = Definition(
+    "saves up to",
+    "How much shorter a step is without a cause, if nothing takes its place: all ranks keep step, so it is what the "
+    "rank waits for it that waits the least; a late rank itself gains what the others wait for it. netprof whatif "
+    "replays the steps, and counts what takes its place.",
+)
 BOUNDS = Definition(
     "bounds of waiting",
     "Where no mark tells when what is launched is done (NCCL only enqueues), waiting is bounded by launches and "
@@ -217,6 +223,8 @@ ALL = (
     BANDWIDTH,
     WIRE_RATIO,
     WAITING,
+    SAVES,
+    THREAD_TIME,
     BOUNDS,
     STRAGGLERS,
     PATHS,

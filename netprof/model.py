@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from netprof.schema import SCHEMA_VERSION, UNKNOWN_RANK
 
+LEFT_OUT = " is left out: "
+"""What stands in a warning between the name of a trace that is not used and the reason."""
 _READINGS = 3
 _SHORT = 12
 """Digits of a container's number that people know it by, as Docker shows them."""

@@ -94,6 +94,11 @@ class Backend(IntEnum):
     HOROVOD = 2
     NCCL = 3
 
+    @classmethod
+    def name_of(cls, number: int) -> str:
+        """Return the name of a number of a trace, which need not be one that a recorder writes."""
+        return cls(number).name.lower() if number in list(cls) else "unknown"
+
 
 class CollectiveKind(IntEnum):
     """Which collective it is: `arg2` of COLLECTIVE_SIZE, and what the NCCL marks are named after.

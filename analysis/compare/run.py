@@ -72,7 +72,7 @@ def read_run(reader: TraceSource, on_piece: OnPiece | None = None, size: PieceSi
             backends.update(np.unique(found.backend).tolist())
         if on_piece is not None and len(pieces) > 1:
             on_piece(done, len(pieces))
-    return run_of(reader.path.name, whole, joined(parts), frozenset(Backend(each).name for each in backends))
+    return run_of(reader.path.name, whole, joined(parts), frozenset(Backend.name_of(each) for each in backends))
 
 
 def run_of(name: str, whole: Evidence, steps: Steps, backends: frozenset[str]) -> Run:

@@ -100,8 +100,8 @@ def in_order(times: IterationTimes) -> IterationTimes:
 
 def without_times(finding: IterationsFinding) -> IterationsFinding:
     """Return a finding with its numbers, but without the iterations that they are of, which may be millions."""
-    found, light = finding.durations, replace(finding, times=empty(IterationTimes))
-    light.__dict__["durations"] = found
+    light = replace(finding, times=empty(IterationTimes))
+    light.__dict__.update(durations=finding.durations, runs_ahead=finding.runs_ahead)
     return light
 
 

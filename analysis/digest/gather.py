@@ -118,7 +118,7 @@ def _collectives(evidence: Evidence, *, alone: bool) -> CollectiveTimes:
     nothing = np.full(len(every), UNKNOWN)
     columns = {name: getattr(every, name, nothing) for name in CollectiveTimes.__dataclass_fields__}
     if alone:
-        sources = evidence.account_sources
+        sources = replace(evidence.account_sources, collectives=every, members=evidence.members)
         seen = on_wire(sources, activities_of(sources))
         columns |= {"another_way": seen.another_way.astype(np.int64), "moved_ns": np.maximum(seen.moved_ns, UNKNOWN)}
     found = CollectiveTimes(**columns | {"group": group})

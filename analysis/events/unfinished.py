@@ -20,6 +20,8 @@ LONGER_THAN_EVER = 1.5
 LEAST_NS = 2 * 10**9
 """The time that it goes on at least."""
 
+_LEFT_BEHIND = 4
+"""Iterations of all other processes after which one has not stood still: its marks ended, or were lost."""
 _BY_COLLECTIVE = (
     MarkKind.COLLECTIVE_BEGIN,
     MarkKind.COLLECTIVE_SIZE,
@@ -47,8 +49,8 @@ def find_unfinished(
 ) -> Mapping[int, Unfinished]:
     """Return the unfinished step of each process that has one, by pid; the recording goes on until `until_ns`.
 
-    A process that has ended has none. `typical_ns` is the typical iteration where `iterations` hold none: what is too
-    long is not known without one.
+    A process that has ended has none, and neither has one that all others went on without: they would have waited for
+    it. `typical_ns` is the typical iteration where `iterations` hold none: what is too long is not known without one.
     """
     lengths = iterations.duration_ns
     typical_ns = float(np.median(lengths)) if len(lengths) else typical_ns
@@ -58,7 +60,19 @@ def find_unfinished(
     ended = marks.pid[marks.kind == MarkKind.PROCESS_EXIT]
     own = marks.where((marks.kind < MarkKind.PROCESS_FORK) & ~np.isin(marks.pid, ended))
     last = {pid: last_state(pid, each) for pid, each in by_pid(own, only=set(_training(own)))}
-    return {pid: found for pid, found in last.items() if until_ns - found.since_ns > longest_ns}
+    return {
+        pid: found
+        for pid, found in last.items()
+        if until_ns - found.since_ns > longest_ns and not _left_behind(found, iterations)
+    }
+
+
+def _left_behind(found: Unfinished, iterations: Iterations) -> bool:
+    """Tell whether every other process began several iterations since."""
+    others = iterations.where(iterations.pid != found.pid)
+    pids = np.unique(others.pid)
+    began = np.unique(others.pid[others.begin_ns > found.since_ns], return_counts=True)[1]
+    return len(pids) > 0 and len(began) == len(pids) and bool((began >= _LEFT_BEHIND).all())
 
 
 def _training(marks: Marks) -> list[int]:

@@ -59,7 +59,7 @@ def _alternatives(evidence: Evidence) -> Iterator[Alternative]:
     moved = evidence.fold.totals(TRANSMIT).wire_bytes + evidence.fold.totals(RECEIVE).wire_bytes
     main = moved >= _MAIN * moved.max(initial=0)
     frameworks = {name for target in evidence.meta.targets for name in target.frameworks}
-    frameworks |= {Backend(number).name.lower() for number in np.unique(evidence.collectives.backend).tolist()}
+    frameworks |= {Backend.name_of(number) for number in np.unique(evidence.collectives.backend).tolist()}
     for link in lanes.links:
         past = evidence.pasts.get(link)
         if past is None or lanes.above(link) or link not in settings.devices(link.netns):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason
+from netprof.analysis.tables.columns import Float64, Int64
 
 ALONE = 0.8
 """Share of a cause's time that one rank, or one link alone, has to account for to be called the one."""
 
 NEAR = 0.9
 """Share of the longest time from which on two links are full as long as each other: the one that is sure is named."""
+
+_ALIKE = 0.5
+"""Share of what the first one is behind, from which on another one is named with it."""
 
 HELD_UP = "the recorder was held up"
 
@@ -43,6 +47,13 @@ class Blame:
     assumed: bool = False
     doing: str = ""
     rivals: tuple[Blame, ...] = ()
+
+
+def alike(pids: Int64, lengths: Float64 | Int64, ranks: Mapping[int, int]) -> tuple[int, ...]:
+    """Return the ranks that are behind about as much of a cause as the first one: to name one of them would be luck."""
+    if lengths.max() >= ALONE * lengths.sum():
+        return ()
+    return tuple(sorted(ranks[pid] for pid in pids[lengths >= _ALIKE * lengths.max()].tolist() if pid in ranks))
 
 
 def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:

@@ -29,7 +29,6 @@ class Timing(Enum):
 _HOW_SEEN = {Timing.MEASURED: "", Timing.ENQUEUED: " enqueued", Timing.POSTED: " posted"}
 _ORDINARY = {("gloo", "all-reduce"), ("gloo", "barrier"), ("gloo", "unknown")}
 KIND_NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in CollectiveKind}
-_BACKEND_NAMES = {int(backend): backend.name.lower() for backend in Backend}
 _OF_ONE_RANK = (CollectiveKind.GATHER, CollectiveKind.SCATTER)  # the sizes of marks are of one rank's part there
 
 
@@ -143,11 +142,6 @@ def kind_name(kind: int) -> str:
     return KIND_NAMES.get(kind, "unknown")
 
 
-def backend_name(backend: int) -> str:
-    """Return the name of what performs a collective."""
-    return _BACKEND_NAMES.get(backend, "unknown")
-
-
 def _measured(backend: int, kind: int, each: Collectives, world_size: int | None) -> KindSummary:
     pids = np.unique(each.pid)
     running = [merge(own.begin_ns, own.end_ns).total_ns for own in (each.where(each.pid == pid) for pid in pids)]
@@ -158,7 +152,7 @@ def _measured(backend: int, kind: int, each: Collectives, world_size: int | None
     factor = _mean_factor(kind, sizes, ranks) if sized else None
     count, most = _of_the_most(each.pid, sizes)
     return KindSummary(
-        backend=backend_name(backend),
+        backend=Backend.name_of(backend),
         kind=kind_name(kind),
         timing=Timing.MEASURED,
         count=count,
@@ -195,7 +189,7 @@ def _mean_factor(kind: int, sizes: Int64, ranks: Int64) -> float | None:
 def _untimed(backend: int, kind: int, timing: Timing, pid: Int64, sizes: Int64) -> KindSummary:
     count, most = _of_the_most(pid, sizes)
     known = bool((sizes != UNKNOWN).all())
-    return KindSummary(backend_name(backend), kind_name(kind), timing, count, most if known else None, None, None)
+    return KindSummary(Backend.name_of(backend), kind_name(kind), timing, count, most if known else None, None, None)
 
 
 def _of_the_most(pid: Int64, sizes: Int64) -> tuple[int, int]:

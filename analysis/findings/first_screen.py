@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.findings.advice import Advice
+from netprof.analysis.findings.checks import OF_THE_JOB
 from netprof.analysis.findings.collective_sizes import COLLECTIVE_SIZES, sizes_grid
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.recording import RECORDING, is_checked, lost_parts
+from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.step import Step, StepPart
 from netprof.analysis.findings.stragglers import STRAGGLERS
 from netprof.analysis.findings.verdict import VERDICT, Verdict
@@ -20,7 +23,7 @@ from netprof.analysis.findings.waiting_finding import RankWaiting, WaitingFindin
 from netprof.analysis.findings.waiting_form import stack
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
-from netprof.model import Losses
+from netprof.model import LEFT_OUT, Losses
 from netprof.units import brief_rate, count, duration, milliseconds, percent
 
 _SHOWN = 0.01
@@ -45,7 +48,10 @@ class FirstScreen:
 def first_screen(analysis: Analysis) -> FirstScreen:
     """Return what is seen first of an analysis."""
     verdict = analysis.of(VERDICT)
-    rows = [*_advice(verdict.next[:_MOST_ADVICE]), ("seen", seen(analysis, verdict))]
+    rows = [*_advice(verdict.next[:_MOST_ADVICE]), ("seen", seen(analysis, verdict)), *_left_out(analysis)]
+    scaling = analysis.of(SCALING)
+    if scaling is not None and scaling.measured is not None:
+        rows.append(("scaling", scaling.said))
     return FirstScreen(verdict, Pairs(rows), tuple(_parts(analysis, verdict)))
 
 
@@ -56,16 +62,37 @@ def _advice(steps: Sequence[Advice]) -> Iterator[tuple[str, str]]:
             yield "", f"$ {each.command}"
 
 
+def _left_out(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """Yield the traces that were given and not used."""
+    notes = [note for note in analysis.notes if LEFT_OUT in note or note.startswith("left out: ")]
+    if notes:
+        yield "but", notes[0] if len(notes) == 1 else f"{notes[0]}, and {len(notes) - 1} more"
+
+
 def seen(analysis: Analysis, verdict: Verdict) -> str:
     """Return what the verdict rests on: steps, ranks, hosts, time, and whether anything was lost."""
     hosts = analysis.evidence.hosts
     where = f"host {analysis.meta.host}" if len(hosts) < 2 else count(len(hosts), "host")
-    ranks = analysis.evidence.world_size or len(analysis.of(RANKS)) or None
+    recorded, world_size = len(analysis.of(RANKS)), analysis.evidence.world_size
+    ranks = world_size or recorded or None
     steps = f"{count(verdict.steps, 'step')}" if verdict.steps else "no whole step"
-    of_ranks = f" of {count(ranks, 'rank')}" if ranks is not None else ""
+    part = f"{recorded} of " if ranks is not None and 0 < recorded < ranks else ""
+    of_ranks = f" of {part}{count(ranks, 'rank')}" if ranks is not None else ""
     lasted = duration(analysis.of(RECORDED).total_ns / 1e9)
     warming = " (warming up)" if verdict.is_warming_up else ""
-    return f"{steps}{of_ranks} on {where} in {lasted}, {lost(analysis.meta.losses)}{warming}"
+    return f"{steps}{of_ranks} on {where} in {lasted}, {_lost(analysis)}{warming}"
+
+
+def _lost(analysis: Analysis) -> str:
+    """Return what the recording did not get, or whether anything speaks against its being whole."""
+    finding = analysis.of(RECORDING)
+    if said := ", ".join(lost_parts(finding)):
+        return f"lost {said}"
+    if finding.failed_checks - set(OF_THE_JOB):
+        return "no loss known, but the numbers do not fit together"
+    if finding.failed_checks:
+        return "nothing lost; a part of the job is not recorded"
+    return "nothing lost" if is_checked(finding) else "no loss known"
 
 
 def lost(losses: Losses) -> str:

@@ -67,7 +67,7 @@ class IterationsFinding:
             return None
         return "optimizer steps" if self.stepped else "ddp"
 
-    @property
+    @cached_property
     def runs_ahead(self) -> bool:
         """Whether the host only launches iterations, many of them sooner than they are performed."""
         return self.only_launch and len(self.times) > 0 and is_ahead(self.times.duration_ns)

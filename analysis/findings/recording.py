@@ -158,6 +158,19 @@ def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
 
 
 def _losses(finding: RecordingFinding) -> str:
+    if said := ", ".join(lost_parts(finding)):
+        return said
+    return _doubt(finding.failed_checks) if is_checked(finding) else "nothing known to the recorder"
+
+
+def is_checked(finding: RecordingFinding) -> bool:
+    """Tell whether anything but the recorder itself can say that something was lost: TCP's totals, or the checks."""
+    reconciled = finding.reconciliation
+    return bool(finding.failed_checks) or (reconciled is not None and reconciled.holds is not None)
+
+
+def lost_parts(finding: RecordingFinding) -> list[str]:
+    """Return what was lost, a part each."""
     losses, reconciled = finding.meta.losses, finding.reconciliation
     unseen = 0 if reconciled is None else reconciled.unseen_bytes
     parts = [
@@ -170,10 +183,7 @@ def _losses(finding: RecordingFinding) -> str:
         f"{size(unseen)} unseen" if unseen else "",
         f"about {count(losses.unseen_packets, 'packet')} of RoCE" if losses.unseen_packets else "",
     ]
-    said = ", ".join(part for part in parts if part)
-    if not said and not finding.failed_checks and (reconciled is None or reconciled.holds is None):
-        return "nothing known to the recorder"
-    return said or _doubt(finding.failed_checks)
+    return [part for part in parts if part]
 
 
 def _doubt(failed_checks: frozenset[str]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from netprof.analysis.definitions import SCALING as DEFINITION
 from netprof.analysis.events.split import Split, splits_of
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
+from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.errors import NetprofError
 from netprof.units import count, duration
@@ -77,13 +78,12 @@ class Scaling:
         return "single trace" if self.measured is None else "single-worker baseline"
 
     @property
-    def about(self) -> str:
-        """What `factor` rests on, and the estimate beside it, for a person."""
+    def said(self) -> str:
+        """The factor, what it rests on, and the estimate beside it, for a person."""
         if self.measured is None:
-            return "estimated"
-        return (
-            f"measured against one worker's {duration(self.baseline_s)}; {self.estimate:.2f} estimated from the trace"
-        )
+            return f"{self.factor:.2f} (estimated)"
+        one = duration(self.baseline_s)
+        return f"{self.factor:.2f} (measured against one worker's {one}; {self.estimate:.2f} estimated from the trace)"
 
 
 def scaling(found: IterationsFinding, ranks: Mapping[int, int], baseline_s: float | None = None) -> Scaling | None:
@@ -162,6 +162,7 @@ SCALING = Section(
     "scaling",
     _conclude,
     document=_document,
+    parts=lambda found: [Part("Scaling", "", [Pairs([("scaling factor", found.said)])])] if found else (),
     notes=_notes,
     definitions=lambda found: (DEFINITION,) if found else (),
 )

@@ -18,19 +18,16 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, process_name
+from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, alike, process_name
 from netprof.analysis.findings.doing import Doing
 from netprof.analysis.findings.full_links import advice_on_full, link_behind, said_full, said_full_of_others
 from netprof.analysis.findings.loss_place import place_of_loss
 from netprof.analysis.findings.open_waits import OpenWaits
 from netprof.analysis.findings.port_reports import port_reason
 from netprof.analysis.findings.transport_reason import Reason, transport_reason
-from netprof.analysis.tables.columns import Float64, Int64
 from netprof.analysis.tables.intervals import merge, union
 from netprof.units import percent
 
-_ALIKE = 0.5
-"""Share of what the first one is behind, from which on another one is named with it."""
 UNMARKED = "no mark tells what is waited for"
 _PORT_GONE = "an RDMA port was not there"
 _PORTS_REST = "; nor did the RDMA ports of these ranks move them"
@@ -74,14 +71,8 @@ def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
     lengths = np.bincount(index, weights=stretches.length_ns).astype(np.float64)
     pid = int(pids[np.argmax(lengths)])
     part = float(lengths.max() / lengths.sum())
-    ranks = () if part >= ALONE else _alike(pids, lengths, evidence)
+    ranks = alike(pids, lengths, evidence.ranks)
     return Blame(process_name(pid, evidence), part, rank=evidence.ranks.get(pid), ranks=ranks)
-
-
-def _alike(pids: Int64, lengths: Float64 | Int64, evidence: Evidence) -> tuple[int, ...]:
-    """Return the ranks that are behind about as much of a cause as the first one: to name one of them would be luck."""
-    alike = pids[lengths >= _ALIKE * lengths.max()].tolist()
-    return tuple(sorted(evidence.ranks[pid] for pid in alike if pid in evidence.ranks))
 
 
 def blame_of_open_waits(evidence: Evidence, unclosed: OpenWaits | None) -> dict[Cause, Blame]:

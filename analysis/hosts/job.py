@@ -25,7 +25,7 @@ from netprof.analysis.hosts.moved import Mover, instant
 from netprof.analysis.hosts.numbers import number_hosts
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
-from netprof.model import Host, HostClock, Meta
+from netprof.model import LEFT_OUT, Host, HostClock, Meta
 from netprof.schema import UNKNOWN_RANK
 from netprof.trace import TraceSource
 from netprof.trace.index import TraceIndex
@@ -71,7 +71,7 @@ def _opened(paths: Iterable[Path]) -> tuple[list[_Part], list[str]]:
             index = TraceIndex(reader_of(path))
             parts.append(_Part(index, _span(index)))
         except TraceError as error:
-            warnings.append(as_named(f"{path.name} is left out: {error.message}"))
+            warnings.append(as_named(f"{path.name}{LEFT_OUT}{error.message}"))
             errors.append(error)
     if not parts:
         raise errors[0]
@@ -105,7 +105,7 @@ def _of_one_job(parts: Sequence[_Part], warnings: Sequence[str]) -> tuple[list[_
         return next(filter(None, found), None)
 
     found = of_one_job([ends_of(part.reader) for part in parts], names, against)
-    said = [f"{names[number]} is left out: {why}" for number, why in sorted(found.left_out.items())]
+    said = [f"{names[number]}{LEFT_OUT}{why}" for number, why in sorted(found.left_out.items())]
     return [parts[number] for number in found.kept], [*warnings, *said, *found.said(names)]
 
 
@@ -148,9 +148,7 @@ def _at_one_time(parts: Sequence[_Part], clocks: Sequence[HostClock]) -> tuple[l
     """Leave out what was recorded at another time than the first trace and those that recorded most of it."""
     kept = at_one_time(_on_reference(parts, clocks))
     said = [
-        f"{part.reader.path.name} is left out: {ANOTHER_TIME}"
-        for number, part in enumerate(parts)
-        if number not in kept
+        f"{part.reader.path.name}{LEFT_OUT}{ANOTHER_TIME}" for number, part in enumerate(parts) if number not in kept
     ]
     return [parts[number] for number in kept], [clocks[number] for number in kept], said
 

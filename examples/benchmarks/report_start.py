@@ -2,8 +2,8 @@
 
     python examples/benchmarks/report_start.py TRACE [--pairs 60]
 
-The same report is made of two copies of one trace, in ABBA order: one belongs to root (no rights to drop), the other to
-another user, as whom it is then read. The control does the same with two copies that both belong to root. Medians of
+The same report is made of two copies of one trace, in ABBA order: one belongs to root (no rights to drop), the other
+to another user, as whom it is then read. The control does the same with two copies that both belong to root. Medians of
 the paired differences in milliseconds, with 95 % bootstrap intervals; every pair is kept.
 """
 

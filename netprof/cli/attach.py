@@ -16,6 +16,7 @@ from netprof.cli.apart import apart
 from netprof.cli.digest import check as check_digest
 from netprof.cli.digest import root_of
 from netprof.cli.digest import write as write_digest
+from netprof.cli.help import RESULT, WHICH
 from netprof.cli.live import watching
 from netprof.cli.metrics import (
     MetricsOption,
@@ -65,16 +66,29 @@ def attach(
         ),
     ] = None,
     job: Annotated[
-        bool, typer.Option("--job", help="Find the job of this host; its trace is called netprof-JOB-HOST-TIME.")
+        bool,
+        typer.Option(
+            "--job", help="Find the job of this host; its trace is called netprof-JOB-HOST-TIME.", rich_help_panel=WHICH
+        ),
     ] = False,
-    slurm_job: Annotated[str | None, typer.Option(metavar="ID", help="With --job: the one of this Slurm job.")] = None,
+    slurm_job: Annotated[
+        str | None, typer.Option(metavar="ID", help="With --job: the one of this Slurm job.", rich_help_panel=WHICH)
+    ] = None,
     container: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --job: the one in this container or pod, by name or id.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --job: the one in this container or pod, by name or id.", rich_help_panel=WHICH
+        ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --job: the one with this text in a command line.")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="With --job: the one with this text in a command line.", rich_help_panel=WHICH
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="With --job: all that fit, as one.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="With --job: all that fit, as one.", rich_help_panel=WHICH)
+    ] = False,
     out: Out = None,
     duration: Duration = None,
     iterations: Iterations = None,
@@ -91,7 +105,11 @@ def attach(
     force: Force = False,
     digest: Annotated[
         Path | None,
-        output(metavar="DIR", help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME."),
+        output(
+            metavar="DIR",
+            help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME.",
+            rich_help_panel=RESULT,
+        ),
     ] = None,
     keep: Keep = None,
     save_when: SaveWhenOption = None,
@@ -106,8 +124,6 @@ def attach(
     """Record a running training job, then print the report.
 
     It ends with the job, by ctrl-C, --duration or --iterations.
-
-    Examples: netprof attach 4711; netprof attach train.py; netprof attach --job --duration 60s
     """
     if sys.stderr.isatty():  # what follows is imported and loaded in seconds, on a busy machine
         typer.echo("netprof: looking at the job, loading the probes …", err=True)

@@ -15,10 +15,7 @@ def explain(
         list[str] | None, typer.Argument(metavar="[WORD]...", help="A term or a verdict; none: all.")
     ] = None,
 ) -> None:
-    """Say what a word of the report or a verdict means, how to confirm it and what to do.
-
-    Example: netprof explain late-rank
-    """
+    """Say what a word of the report or a verdict means, how to confirm it and what to do."""
     from netprof.views.explained import entries, print_entry, print_index
     from netprof.views.printed import standard_output
 

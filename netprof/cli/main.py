@@ -17,6 +17,7 @@ from netprof.cli.doctor import doctor
 from netprof.cli.ending import end_orderly
 from netprof.cli.explain import explain
 from netprof.cli.exporter import exporter
+from netprof.cli.help import WIDTH, Command, Commands, Entry
 from netprof.cli.live import live
 from netprof.cli.metrics import with_default_address
 from netprof.cli.report import report, with_formats
@@ -31,28 +32,93 @@ from netprof.version import __version__
 _READING = ("capture", "diff", "digest", "live", "report", "save", "timeline", "whatif")
 """Commands that only read and write files."""
 _PASS_ON = {"allow_interspersed_args": False}  # what follows the command belongs to it
+_RECORD, _READ, _MORE, _HELP = "Record", "Read", "Many hosts and other sources", "Help"
+_COMMANDS = (
+    Entry(
+        attach,
+        "Record a running job, then report what it waits for.",
+        _RECORD,
+        ("netprof attach 4711", "netprof attach train.py --duration 60s", "netprof attach --job -o run.netprof"),
+    ),
+    Entry(
+        run,
+        "Start a job and record it from its first step.",
+        _RECORD,
+        ("netprof run -- torchrun --nproc-per-node 8 train.py", "netprof run --keep 10m -- python train.py"),
+        _PASS_ON,
+    ),
+    Entry(
+        live,
+        "Watch a recording that goes on, of one host or many.",
+        _RECORD,
+        ("netprof live run.netprof", "netprof live /shared/recordings"),
+    ),
+    Entry(
+        exporter,
+        "Attach to every job of this host, and serve metrics.",
+        _RECORD,
+        ("netprof exporter --metrics 127.0.0.1:9963", "netprof exporter --metrics :9963 --web-config web.yml"),
+    ),
+    Entry(save, "Keep what a ring (--keep) holds now.", _RECORD, ("netprof save run.netprof slow.netprof",)),
+    Entry(
+        with_formats(report),
+        "Report what a recorded job waits for.",
+        _READ,
+        ("netprof report run.netprof", "netprof report run.netprof --html run.html", "netprof report hosts/ --full"),
+    ),
+    Entry(
+        diff,
+        "Say what changed between two runs, and how sure that is.",
+        _READ,
+        ("netprof diff before.netprof after.netprof", "netprof diff a b --fail-above 3%"),
+    ),
+    Entry(
+        whatif,
+        "Predict steps on other links, with other sizes and ranks.",
+        _READ,
+        ("netprof whatif run.netprof --bandwidth 10,25,100", "netprof whatif run.netprof --compression fp16,topk:1%"),
+    ),
+    Entry(
+        explain,
+        "Explain a word of the report or a verdict.",
+        _READ,
+        ("netprof explain busbw", "netprof explain 'late rank'"),
+    ),
+    Entry(
+        digest,
+        "Write digests of a job's hosts: small, for thousands.",
+        _MORE,
+        ("netprof digest h0.netprof h1.netprof -o digests/job=llama", "netprof report digests/job=llama"),
+    ),
+    Entry(timeline, "Read a Horovod timeline.", _MORE, ("netprof timeline timeline.json",)),
+    Entry(
+        capture,
+        "Read a packet capture.",
+        _MORE,
+        ("netprof capture run.pcap -o run.netprof",),
+    ),
+    Entry(
+        doctor,
+        "Check what can be recorded here, and what is missing.",
+        _HELP,
+        ("netprof doctor", "netprof doctor 4711"),
+    ),
+)
 
+Commands.entries = _COMMANDS
 app = typer.Typer(
     name="netprof",
-    help="Is the network the bottleneck of a running training job, and if not, what does the link wait for?",
+    cls=Commands,
+    help="Is the network the bottleneck of a running training job, and if not, what does the job wait for?",
+    epilog="Begin with: netprof attach PID",
     no_args_is_help=True,
     rich_markup_mode=None,  # drawing the help with rich takes longer to import than everything else together
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], **WIDTH},
 )
-app.command()(attach)
-app.command(context_settings=_PASS_ON)(run)
-app.command()(live)
-app.command()(exporter)
-app.command()(save)
-app.command()(with_formats(report))
-app.command()(whatif)
-app.command()(diff)
-app.command()(digest)
-app.command()(timeline)
-app.command()(capture)
-app.command()(doctor)
-app.command()(explain)
+for _entry in _COMMANDS:
+    _settings_of = {**WIDTH, **(_entry.settings or {})}
+    app.command(cls=Command, epilog="\n".join(_entry.examples), context_settings=_settings_of)(_entry.command)
 
 
 @dataclass

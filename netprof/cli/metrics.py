@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netprof.cli.help import ALL_DAY
 from netprof.cli.outputs import output
 from netprof.errors import UsageError
 
@@ -38,18 +39,25 @@ MetricsOption = Annotated[
         "--metrics",
         metavar="[ADDR:PORT]",
         help=f"Serve totals to Prometheus here (/metrics, /healthz).  [without a value: {DEFAULT_ADDRESS}]",
+        rich_help_panel=ALL_DAY,
     ),
 ]
 TextfileOption = Annotated[
     Path | None,
     output(
-        "--metrics-textfile", metavar="DIR", help="Write totals for node_exporter's textfile collector to this folder."
+        "--metrics-textfile",
+        metavar="DIR",
+        help="Write totals for node_exporter's textfile collector to this folder.",
+        rich_help_panel=ALL_DAY,
     ),
 ]
 WebConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--web-config", metavar="FILE", help="TLS and passwords for --metrics, as in Prometheus' web.config files."
+        "--web-config",
+        metavar="FILE",
+        help="TLS and passwords for --metrics, as in Prometheus' web.config files.",
+        rich_help_panel=ALL_DAY,
     ),
 ]
 
@@ -61,17 +69,34 @@ SaveWhenOption = Annotated[
         metavar="RULE",
         help="Save what --keep holds when this comes to hold: 'waiting > 30 % for 60s', stalled, straggler, loss. "
         "Repeatable.",
+        rich_help_panel=ALL_DAY,
     ),
 ]
 OnEventOption = Annotated[
     str | None,
-    typer.Option("--on-event", metavar="CMD", help="Run this when a rule holds, with one JSON document on its stdin."),
+    typer.Option(
+        "--on-event",
+        metavar="CMD",
+        help="Run this when a rule holds, with one JSON document on its stdin.",
+        rich_help_panel=ALL_DAY,
+    ),
 ]
 SavePerHourOption = Annotated[
-    int, typer.Option("--save-per-hour", metavar="N", min=1, max=1000, help="Let rules save N times an hour at most.")
+    int,
+    typer.Option(
+        "--save-per-hour",
+        metavar="N",
+        min=1,
+        max=1000,
+        help="Let rules save N times an hour at most.",
+        rich_help_panel=ALL_DAY,
+    ),
 ]
 SaveTotalOption = Annotated[
-    str, typer.Option("--save-total", metavar="SIZE", help="Let rules save no more once they saved so much.")
+    str,
+    typer.Option(
+        "--save-total", metavar="SIZE", help="Let rules save no more once they saved so much.", rich_help_panel=ALL_DAY
+    ),
 ]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netprof.cli.help import ALL_DAY, RESULT, WHAT, WHICH
 from netprof.cli.outputs import output
 from netprof.cli.reading import analyzed
 
@@ -22,21 +23,40 @@ if TYPE_CHECKING:
 _MOST_ITERATIONS, _MOST_RANKS = 10**9, 10**6
 
 Out = Annotated[
-    Path | None, output("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]")
+    Path | None,
+    output(
+        "--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]", rich_help_panel=RESULT
+    ),
 ]
-Duration = Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.")]
+Duration = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.", rich_help_panel=WHAT)
+]
 Iterations = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, max=_MOST_ITERATIONS, help="Stop after N iterations of the slowest rank."),
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=_MOST_ITERATIONS,
+        help="Stop after N iterations of the slowest rank.",
+        rich_help_panel=WHAT,
+    ),
 ]
-Bin = Annotated[str, typer.Option("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.")]
+Bin = Annotated[
+    str, typer.Option("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.", rich_help_panel=WHAT)
+]
 LineRate = Annotated[
     str | None,
-    typer.Option(metavar="RATE", help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it."),
+    typer.Option(
+        metavar="RATE",
+        help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it.",
+        rich_help_panel=WHAT,
+    ),
 ]
 Devices = Annotated[
     list[str] | None,
-    typer.Option("--device", metavar="IF", help="Record only flows over this network device. Repeatable."),
+    typer.Option(
+        "--device", metavar="IF", help="Record only flows over this network device. Repeatable.", rich_help_panel=WHAT
+    ),
 ]
 Kineto = Annotated[
     int | None,
@@ -46,6 +66,7 @@ Kineto = Annotated[
         max=100,
         help="Ask the job once for a torch profile of N iterations; it must run with KINETO_USE_DAEMON=1. A process "
         "that ends before they are over may crash as it exits: torch's mistake.",
+        rich_help_panel=WHAT,
     ),
 ]
 Stacks = Annotated[
@@ -54,35 +75,55 @@ Stacks = Annotated[
         "--stacks",
         help="Sample the Python stack of the rank that the others wait for, by py-spy, which does not stop the job "
         "(pip install 'netprof-ebpf[stacks]').",
+        rich_help_panel=WHAT,
     ),
 ]
 WorldSize = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=1, max=_MOST_RANKS, help="Ranks of the job on all hosts, where its environment is silent."
+        metavar="N",
+        min=1,
+        max=_MOST_RANKS,
+        help="Ranks of the job on all hosts, where its environment is silent.",
+        rich_help_panel=WHICH,
     ),
 ]
 Ranks = Annotated[
     list[str] | None,
-    typer.Option("--rank", metavar="PID=N", help="The rank of a process, where its environment is silent. Repeatable."),
+    typer.Option(
+        "--rank",
+        metavar="PID=N",
+        help="The rank of a process, where its environment is silent. Repeatable.",
+        rich_help_panel=WHICH,
+    ),
 ]
-NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.")]
-NoRas = Annotated[bool, typer.Option("--no-ras", help="Do not ask NCCL for its ranks (RAS, read-only).")]
+NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.", rich_help_panel=RESULT)]
+NoRas = Annotated[
+    bool, typer.Option("--no-ras", help="Do not ask NCCL for its ranks (RAS, read-only).", rich_help_panel=WHAT)
+]
 NoCommandLine = Annotated[
     bool,
     typer.Option(
         "--no-command-line",
         help="Record no command lines. Secrets in them are left out where an option's name tells of one, or it is -p; "
         "of other short options netprof cannot know.",
+        rich_help_panel=WHAT,
     ),
 ]
 Keep = Annotated[
     str | None,
-    typer.Option("--keep", metavar="TIME|SIZE", help="Keep only the newest part of the trace: 10m, or 2GB on disk."),
+    typer.Option(
+        "--keep",
+        metavar="TIME|SIZE",
+        help="Keep only the newest part of the trace: 10m, or 2GB on disk.",
+        rich_help_panel=ALL_DAY,
+    ),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.")]
-Full = Annotated[bool, typer.Option("--full", help="Print everything, not just the first screen.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.", rich_help_panel=RESULT)]
+Full = Annotated[
+    bool, typer.Option("--full", help="Print everything, not just the first screen.", rich_help_panel=RESULT)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel=RESULT)]
 
 
 def tell_of(talk: Console) -> Refusal:

@@ -100,7 +100,7 @@ def with_formats(command: Callable[..., None]) -> Callable[..., None]:
 
 def _option(reporter: Reporter) -> Any:
     metavar = "DIR" if reporter.folder else "FILE"
-    return Annotated[Path | None, output(metavar=metavar, help=reporter.about)]
+    return Annotated[Path | None, output(metavar=metavar, help=reporter.about, rich_help_panel="Formats")]
 
 
 def _targets(named: dict[str, Path], out: list[Path], as_json: bool) -> list[tuple[Reporter, Path]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
@@ -23,6 +22,7 @@ from netprof.schema import (
     tables,
 )
 from netprof.views import json_report
+from netprof.views.json_text import json_text
 from netprof.views.output import opened
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def write_schema(report: Report, folder: Directory) -> None:
         for name, schema, _ in every_table(report)
     }
     with opened(folder, "schema.json") as file:
-        file.write(json.dumps({"units": _UNITS, "tables": found}, indent=1).encode() + b"\n")
+        file.write(json_text({"units": _UNITS, "tables": found}).encode() + b"\n")
 
 
 _UNITS = "_s seconds, _ns nanoseconds, _us microseconds, _bps bits per second; empty or -1: unknown"

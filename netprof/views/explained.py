@@ -16,6 +16,13 @@ from netprof.analysis.findings.doing import EVERY, Doing
 from netprof.analysis.verdict_pages import PAGES, VerdictPage
 
 Entry = Definition | VerdictPage
+_HEADINGS: Mapping[str, Entry] = {
+    **dict.fromkeys(("step", "forward", "backward", "exposed", "exposed comm.", "rest"), definitions.PHASES),
+    **dict.fromkeys(("waits", "other waiting", "for"), definitions.WAITING),
+    **dict.fromkeys(("algbw", "busbw", "of line rate", "bus bandwidth", "collective"), definitions.BANDWIDTH),
+    **dict.fromkeys(("used", "while gradients wait", "line rate", "link"), definitions.UTILIZATION),
+}
+"""What a heading of a report is explained by, where it is no term itself."""
 
 
 def entries() -> Mapping[str, Entry]:
@@ -33,6 +40,8 @@ def entries() -> Mapping[str, Entry]:
         found.setdefault(each.term.lower().replace("-", " "), each)
     for cause in CAUSES:
         found.setdefault(cause.short, definitions.IDLE)
+    for name, entry in _HEADINGS.items():
+        found.setdefault(name, entry)
     return found
 
 

@@ -63,8 +63,9 @@ def report_on_a_screen(rng: random.Random, place: Path) -> None:
     """Print the report in lines of any width, concluded from the whole recording or from pieces of it."""
     size = rng.choice((None, PieceSize(rows=rng.choice((100, 1000)), at_once=1, shortest_ns=10**9)))
     console = Console(file=io.StringIO(), width=rng.choice((20, 40, 80, 200)))
-    render(analyze(open_job(traces(place)), size=size), console)
-    render(analyze(open_job(traces(place)), size=size), console, full=True)
+    analysis = analyze(open_job(traces(place)), size=size)
+    render(analysis, console)
+    render(analysis, console, full=True)
     without_escapes(console.file.getvalue())  # type: ignore[attr-defined]
 
 

@@ -108,12 +108,12 @@ def test_a_host_that_runs_ahead_of_its_gpu_makes_them_wide_but_not_wrong(
 
 def test_every_view_calls_them_bounds(recorded: tuple[Path, TrainingJob], tmp_path: Path) -> None:
     poorer = str(without(recorded[0], tmp_path / "poorer.netprof", ENDS))
-    document = json.loads(netprof("report", poorer, "--json").stdout)
+    document = json.loads(netprof("report", "--full", poorer, "--json").stdout)
     low, high = (document["waiting_bounds"]["exposed_share_of_all_time"][side] for side in ("at_least", "at_most"))
     assert 0 < low < high < 1
     assert document["waiting"] is document["scaling_factor"] is None
     assert "bounds" in document["verdict"]
-    assert "at least and at most" in netprof("report", poorer).stdout
+    assert "at least and at most" in netprof("report", "--full", poorer).stdout
     page, markdown = tmp_path / "page.html", tmp_path / "report.md"
     assert netprof("report", poorer, "--html", str(page), "--markdown", str(markdown)).returncode == 0
     for text in (page.read_text(), markdown.read_text()):

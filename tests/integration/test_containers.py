@@ -98,7 +98,7 @@ def test_a_job_in_a_container_is_recorded_from_outside(job: tuple[Container, lis
     for rank, (inside, process) in enumerate(named(report, ranks).items()):
         assert (process["rank"], process["inner_pid"]) == (rank, inside)
         assert process["container"] == {"id": job[0].id, "name": None, "runtime": "podman"}
-    shown = netprof("report", str(trace)).stdout
+    shown = netprof("report", "--full", str(trace)).stdout
     assert f"rank 0 (pid {job[1][0]} inside)" in shown
     assert f"podman container {job[0].id[:12]}" in shown
 

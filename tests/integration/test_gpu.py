@@ -388,7 +388,7 @@ def test_a_recording_holds_the_gpus_and_the_report_shows_them(machine: Machine, 
     times = TraceReader(trace).table("gpu").column("time_ns").to_numpy()
     assert (times > meta.clock.monotonic_ns - 1_000_000_000).all()
     assert (times <= (meta.stopped_ns or 0) + 3_000_000_000).all()
-    text = netprof("report", str(trace)).stdout
+    text = netprof("report", "--full", str(trace)).stdout
     assert "GPUs  means over the iterations" in text
     words = " ".join(text.split())
     assert "probe gpu:metrics was skipped: GPU 0, 2: no GPM" in words

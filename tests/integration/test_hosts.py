@@ -23,7 +23,10 @@ pytestmark = [pytest.mark.timing, pytest.mark.skipif(os.geteuid() != 0, reason="
 
 S = 10**9
 _OF_RECORDERS = ("hosts", "host", "cost", "notes", "probes", "command", "definitions", "losses", "counters")
-_OF_SAMPLES = ("nic", "tcp", "history", "reconciliation", "own_pid", "pid", "pids", "netns", "flow_id")
+_OF_SAMPLES = (
+    *("nic", "tcp", "history", "reconciliation", "threads_wait_for_cpus"),
+    *("own_pid", "pid", "pids", "netns", "flow_id"),
+)
 """What a recorder samples when it likes, and how things are called."""
 _SEEN_ALIKE = 0.01
 """Share of the waiting whose cause may be another one: recorders look at counters, and take up bytes, when they can."""

@@ -66,5 +66,5 @@ def test_a_job_with_its_marks_hidden(tmp_path: Path) -> None:
     inferred = analyze(TraceReader(trace)).of(ITERATIONS).inferred
     assert inferred is not None
     check(tables.iterations.where(tables.iterations.pid == inferred.pid), inferred.iterations)
-    shown = netprof("report", str(trace))
+    shown = netprof("report", "--full", str(trace))
     assert "inferred" in shown.stdout

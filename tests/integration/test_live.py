@@ -118,9 +118,13 @@ def job(tmp_path: Path) -> Iterator[TrainingJob]:
         yield running
 
 
+STEPS = "3"
+"""The key of the view of steps, the only one with their numbers."""
+
+
 def iteration(screen: str) -> int:
-    """Return the number of rank 0's last iteration, -1 while none is shown."""
-    match = re.search(r"^\s+0\s+#(\d+)", screen, re.MULTILINE)
+    """Return the number of rank 0's last iteration in the view of steps, -1 while none is shown."""
+    match = re.search(r"^ *#(\d+) +0 ", screen, re.MULTILINE)
     return int(match[1]) if match else -1
 
 
@@ -133,19 +137,22 @@ def past(number: int) -> Callable[[str], bool]:
 def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path) -> None:
     before = tmux.settings()
     tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
-    first = iteration(tmux.until(past(0)))
-    screen = tmux.until(past(first + 2))
+    screen = tmux.until("a step ")
     assert "recording live.netprof" in screen
-    assert "Top flows" in tmux.until("why idle")
-
+    assert "last steps" in tmux.until(f" {job.pids[1]} ")
+    tmux.press("Down", "Enter")
+    tmux.until(f"pid {job.pids[1]}")
+    tmux.press("Escape")  # with a key right after it, it would be Alt
+    tmux.until("last steps")
     tmux.press("2")
+    tmux.until("idle: g no gradient")
+    tmux.press("4")
     assert "received" in tmux.until("Flows  last")
-    tmux.press("Tab")
-    tmux.until("Last iterations")
     tmux.press("?")
     tmux.until("let the display stand still")
-    tmux.press("1")
-    tmux.until("Links")
+    tmux.press("?", STEPS)
+    first = iteration(tmux.until(past(0)))
+    tmux.until(past(first + 2))
 
     tmux.press("p")
     paused = iteration(tmux.until("PAUSED"))
@@ -163,7 +170,7 @@ def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path
     assert tmux.exit_code() == 0
     report = tmux.everything()
     assert "stopped; the trace is live.netprof" in report
-    assert "whole ones" in report
+    assert " steps of 2 ranks on " in report
     assert tmux.after() == before
     assert tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").split() == ["0", "1"]
     meta = TraceReader(tmp_path / "live.netprof").meta
@@ -174,7 +181,7 @@ def test_a_person_watches_and_quits(job: TrainingJob, tmux: Tmux, tmp_path: Path
 def fills(screen: str, columns: int, lines: int) -> bool:
     """Say whether the view is drawn for this size: the footer in the last row, its keys at the right edge."""
     rows = screen.rstrip("\n").split("\n")
-    return len(rows) == lines and len(rows[0].rstrip()) == columns - 1 and rows[-1].endswith("tab view")
+    return len(rows) == lines and len(rows[0].rstrip()) == columns - 1 and rows[-1].startswith(" 1 overview ")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +191,7 @@ def fills(screen: str, columns: int, lines: int) -> bool:
 def test_signals_give_the_terminal_back(number: int, code: int, job: TrainingJob, tmux: Tmux) -> None:
     before = tmux.settings()
     tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
-    tmux.until(lambda screen: iteration(screen) > 0)
+    tmux.until("a step ")
     os.kill(tmux.child(), number)
     assert tmux.exit_code() == code
     assert tmux.after() == before
@@ -226,8 +233,10 @@ def test_somebody_elses_recording_is_followed(job: TrainingJob, tmux: Tmux, tmp_
         while not (trace / "marks.arrows").exists():
             time.sleep(0.1)
         tmux.run("live", "live.netprof")
-        first = iteration(tmux.until(lambda screen: iteration(screen) > 0))
-        assert "following live.netprof" in tmux.until(lambda screen: iteration(screen) > first)
+        tmux.until("a step ")
+        tmux.press(STEPS)
+        first = iteration(tmux.until(past(0)))
+        assert "following live.netprof" in tmux.until(past(first))
         recorder.send_signal(signal.SIGINT)
         assert tmux.exit_code() == 0
     finally:
@@ -292,16 +301,18 @@ def read_away(master: int) -> None:
 def test_a_rank_that_is_stopped_is_soon_named(tmux: Tmux, tmp_path: Path) -> None:
     with training([subprocess.Popen] * 3, tmp_path, *SMALL[:-1], "300") as job:
         tmux.run("attach", str(job.pids[0]), "--out", "live.netprof")
+        tmux.until("a step ")
+        tmux.press(STEPS)
         tmux.until(past(4))
         stop_while_loading(job, 1)
         began_s = time.monotonic()
-        screen = tmux.until("stalled for")
+        screen = tmux.until("STALLED")
         took_s = time.monotonic() - began_s
-        absent = f"rank 1 (pid {job.pids[1]}) has not arrived where each of ranks 0, 2 waits"
-        assert absent in screen, screen
+        assert f"rank 1 (pid {job.pids[1]}) is stopped (state T)" in screen, screen
+        assert f"kill -CONT {job.pids[1]}" in screen
         os.kill(job.pids[1], signal.SIGCONT)
         screen = tmux.until(past(iteration(screen) + 2))
-        assert "stalled" not in screen
+        assert "STALLED" not in screen
         tmux.press("q")
         assert tmux.exit_code() == 0
     assert took_s < 3, "two seconds, and what tmux and this test take"
@@ -327,7 +338,7 @@ def test_a_recording_that_is_left_goes_on_and_nothing_is_missing(job: TrainingJo
         while not (trace / "marks.arrows").exists():
             time.sleep(0.1)
         tmux.run("live", "live.netprof")
-        tmux.until(lambda screen: iteration(screen) > 0)
+        tmux.until("a step ")
         tmux.press("q")
         assert tmux.exit_code() == 0
         said = tmux.everything()
@@ -340,7 +351,7 @@ def test_a_recording_that_is_left_goes_on_and_nothing_is_missing(job: TrainingJo
 
 def test_no_colour_where_none_is_wanted(job: TrainingJob, tmux: Tmux) -> None:
     tmux.run("attach", str(job.pids[0]), "--out", "live.netprof", environment="NO_COLOR=1")
-    tmux.until(lambda screen: iteration(screen) > 0)
+    tmux.until("a step ")
     assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|9[0-7]|38;)[0-9;]*m", tmux.screen("-e"))
     tmux.press("q")
     assert tmux.exit_code() == 0

@@ -22,11 +22,10 @@ from support.training import netprof
 
 from netprof.analysis import analyze
 from netprof.analysis.events.collectives import Collectives, find_collectives
-from netprof.analysis.findings.collective_kinds import backend_name
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.probes.marks.probe import MarkProbe
-from netprof.schema import CollectiveKind, MarkKind
+from netprof.schema import Backend, CollectiveKind, MarkKind
 from netprof.trace import TraceReader
 
 pytestmark = [
@@ -117,7 +116,7 @@ def test_every_call_with_its_kind_size_and_communicator(calls: tuple[Mpi, list[t
             assert [CollectiveKind(kind).name for kind in collectives.kind] == [call.kind for call in wanted]
             assert collectives.bytes.tolist() == [known_bytes(call, mpi, world) for call in wanted]
             assert collectives.ranks.tolist() == [known_ranks(call, mpi, world) for call in wanted]
-            assert {backend_name(backend) for backend in collectives.backend.tolist()} == {"mpi"}
+            assert {Backend.name_of(backend) for backend in collectives.backend.tolist()} == {"mpi"}
             _check_groups(collectives, wanted)
 
 
@@ -222,7 +221,7 @@ def test_a_training_job_over_tcp(mpi: Mpi, tmp_path: Path) -> None:
     assert reduce["bus_bandwidth_bps"] == pytest.approx(reduce["algorithm_bandwidth_bps"])  # 2(n-1)/n of two
     assert 1 <= report["collectives"]["payload_to_algorithm_ratio"] < 1.02
     assert {rank["rank"] for rank in report["ranks"]} == {0, 1}
-    text = netprof("report", str(tmp_path / "t.netprof")).stdout
+    text = netprof("report", "--full", str(tmp_path / "t.netprof")).stdout
     assert any(line.split()[:2] == ["all-reduce", "mpi"] for line in text.splitlines())
 
 

@@ -176,7 +176,7 @@ def _check_words(report: dict[str, Any], trace: Path) -> None:
     assert any("NCCL only enqueues" in note for note in report["notes"])
     assert report["iterations"]["source"] in ("inferred", None)
     assert any(probe["name"] == "marks:nccl" for probe in report["probes"]["started"])
-    text = netprof("report", str(trace)).stdout
+    text = netprof("report", "--full", str(trace)).stdout
     assert "enqueue times only" in text
     assert "what was enqueued" in text
 

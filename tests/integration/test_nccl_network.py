@@ -246,7 +246,7 @@ def test_posts_and_flows_agree_from_attach_to_report(
     assert 0.995 < use["sent_to_posted"] < 1.01
     assert "found by its table" in report["nccl_network"]["found"][0]
     assert sum(each["posted_bytes"] for each in use["connections"]) == use["posted_bytes"]
-    text = netprof("report", str(trace)).stdout
+    text = netprof("report", "--full", str(trace)).stdout
     assert "NCCL's network" in text
     assert TraceReader(trace).table("nccl_posted").num_rows > 100
 

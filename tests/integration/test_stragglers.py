@@ -43,7 +43,7 @@ def test_the_late_rank_is_named_with_what_it_does_and_since_when(played: Played)
     since_ns = played.truth["events"][0]["effective_ns"]
     assert abs(first["since_ns"] - since_ns) < 10**9
     assert 0 < first["known_ns"] - since_ns < 5 * 10**9
-    assert "waiting for data" in played.report["headline"]
+    assert "late rank" in played.report["sentence"]
 
 
 def test_a_live_view_names_it_within_five_seconds(played: Played) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+_MOST_S = 120
+"""How long one run of the program may take."""
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 
@@ -86,12 +90,18 @@ def training(
 
 
 def netprof(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the program as a person would."""
-    return subprocess.run(
-        [sys.executable, "-m", "netprof", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        **options,
-    )
+    """Run the program as a person would. One that does not end is stopped as by ctrl-C, and what it says is shown."""
+    command = [sys.executable, "-m", "netprof", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **(pipes | options)) as process:
+        try:
+            said = process.communicate(timeout=_MOST_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            try:
+                said = process.communicate(timeout=_MOST_S / 4)
+            finally:
+                process.kill()
+            cut = [each[-4000:] for each in said]
+            raise AssertionError(f"{command} went on for {_MOST_S} s:\n{cut[1]}\n{cut[0]}") from None
+    return subprocess.CompletedProcess(command, process.returncode, *said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ from netprof.analysis.digest.alone.whole_wire import Side
 from netprof.analysis.digest.alone.world import World
 from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.spans import SpanSet, What
-from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, ranks_named
+from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, alike, ranks_named
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.hosts.numbers import MOST_PIDS
@@ -110,7 +110,8 @@ def blames_of(found: Explained, names: Names, lost_ns: int) -> dict[Cause, Blame
             most = int(np.argmax(ns))
             whole_ns = lost_ns if cause is LOSS else ns.sum()
             part = float(ns[most] / max(whole_ns, 1))
-            blames[cause] = _blame(cause, int(things[most]), min(part, 1.0), own, names)
+            who = _blame(cause, int(things[most]), min(part, 1.0), own, names)
+            blames[cause] = replace(who, ranks=alike(things, ns, names.ranks)) if cause in _OF_RANK else who
     unseen_ns = int(found.causes_ns[WAIT_CAUSES.index(UNSEEN)].sum())
     blames[UNSEEN] = Blame(HELD_UP) if 2 * found.unplaced_ns > unseen_ns else Blame()
     return blames

@@ -20,7 +20,7 @@ _KEYS = (
     ("w", "save what --keep holds, and go on"),
     ("p", "let the display stand still; recording goes on"),
     ("↑ ↓ enter", "select a rank; all that is known of it"),
-    ("s  /", "sort the ranks by rank, waiting or step; find a rank, a pid or a state"),
+    ("s  /", "sort the ranks by rank, waiting or step; find a rank, pid or state"),
     ("1 2 3 4, tab", "overview, links, steps, flows"),
     ("5", "all that the report says, of the last seconds; ↑ ↓ space scroll"),
     ("+ - 0", "finer or coarser columns in the strips; 0 chooses by the iteration"),
@@ -37,7 +37,7 @@ _FIRST = 4  # causes of waiting in the first of two rows
 def help_rows(recent: Recent | None) -> list[Text]:
     """Return the help."""
     bin_width = duration(recent.meta.bin_ns / 1e9) if recent is not None else "a bin"
-    rows = [row((f"  {keys:<12}", "bold"), text) for keys, text in _KEYS]
+    rows = [row((f"  {keys:<14}", "bold"), text) for keys, text in _KEYS]
     rows += [row(), row("  bar of an iteration: ", legend())]
     rows.append(row(f"  trend: the last {HISTORY} iterations, the slowest that share a cell; ↑ an outlier"))
     rows.append(row("  now: the time since the last whole iteration ended"))

@@ -52,5 +52,5 @@ def _next(text: str, command: str, seen: str, width: int) -> Text:
     """Return what to do with its command as far as there is room, and at the right how sure the verdict is."""
     room = width - len(seen) - 4
     both = f"{text}   $ {command}" if command and len(text) + len(command) + 5 <= room else text
-    left = fitted(row((" → ", "bold"), (safe_text(both), "bold")) if text else row(), max(1, width - len(seen) - 1))
-    return fitted(row(left, (seen, "dim"), " "), width)
+    left = fitted(row((" → ", "bold"), (safe_text(both), "bold")) if text else row(), max(1, width - len(seen) - 2))
+    return fitted(row(left, " ", (seen, "dim"), " "), width)

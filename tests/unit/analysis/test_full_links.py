@@ -90,6 +90,6 @@ def test_links_that_are_full_in_turn_are_not_one_full_link(share: float, is_one:
     if is_one:
         assert said.startswith(f"in {80 * who.part:.0f} % of the waiting eth0 of rank 0")
         return
-    assert said.startswith("in 80 % of the waiting links are full of the job's own bytes in turn, none for most of it")
+    assert said.startswith("in 80 % of the waiting links are saturated by the job in turn, none for most of it")
     assert f"most of all eth0 of rank 0 (1.00 Gbit/s, sending): {80 * who.part:.0f} %" in said
     assert advice_on_full(who).startswith("no faster link helps alone")

@@ -113,7 +113,7 @@ def test_hostile_names_are_harmless_everywhere(tmp_path: Path) -> None:
 
 def printed(analysis: Analysis) -> str:
     out = io.StringIO()
-    console.render(analysis, Console(file=out, width=100, force_terminal=True, color_system=None))
+    console.render(analysis, Console(file=out, width=100, force_terminal=True, color_system=None), full=True)
     return out.getvalue()
 
 

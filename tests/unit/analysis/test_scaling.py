@@ -171,7 +171,7 @@ def test_a_baseline_in_seconds_or_from_a_trace_of_one_worker(four: Path, tmp_pat
         assert found["scaling_factor_measured"] == found["scaling_factor"] == pytest.approx(measured)
         assert found["scaling_basis"] == "single-worker baseline"
         assert found["scaling_factor_estimate"] == pytest.approx(0.51)
-    assert "scaling factor 0.75 (measured against one worker's 150.0 ms; 0.51 estimated" in " ".join(
+    assert "scaling 0.75 (measured against one worker's 150.0 ms; 0.51 estimated" in " ".join(
         report(four, "--baseline", "0.15")[1].split()
     )
     without = json.loads(report(four, "--json")[1])
@@ -193,8 +193,8 @@ def test_a_baseline_that_is_none_says_why(four: Path, tmp_path: Path) -> None:
         (str(four), "recording of 2 ranks, not of one"),
         (str(empty), "no whole iteration"),
         ("soon", "neither a time nor a trace"),
-        ("-1", "not a time"),
-        ("nan", "not a time"),
+        ("-1", "not a duration"),
+        ("nan", "not a duration"),
         (str(tmp_path), ""),
     ):
         code, text = report(four, "--baseline", baseline)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -107,7 +106,7 @@ def test_the_report_says_what_is_missing(tmp_path: Path) -> None:
     assert document["losses"]["unseen_packets"] == 693  # the last seven have none after them
     assert any(note.startswith("about 693 packets of RoCE passed without being captured") for note in document["notes"])
     printed = netprof("report", str(tmp_path / "t")).stdout
-    assert re.search(r"lost +about 693 packets of RoCE", printed), printed
+    assert "lost about 693 packets of RoCE" in " ".join(printed.split()), printed
 
 
 def queue_pairs(pairs: list[int]) -> list[Any]:

@@ -185,7 +185,8 @@ def test_every_view_of_findings_draws_it(traces, tmp_path):
     console = Console(file=StringIO(), width=120)
     render(analysis, console, full=True)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "4 hosts: h0, h1, h2, h3" in text
+    assert "on 4 hosts" in text
+    assert "clocks against that of h0" in text
     assert "only in the traces" in text
     assert "4 hosts' digests" in markdown(analysis)
 

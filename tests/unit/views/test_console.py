@@ -118,7 +118,7 @@ def test_devices_of_one_name_are_told_apart(tmp_path):
 def test_only_what_is_shown_is_defined(tmp_path):
     empty = text(Job(ranks=0, iterations=0), tmp_path, 80)
     assert "Definitions" not in empty
-    assert len(empty.splitlines()) < 20
+    assert len(empty.splitlines()) < 24
     assert "scaling factor:" not in text(no_marks(), tmp_path, 81)
     assert "scaling factor:" in text(Job().fill(), tmp_path, 82)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from golden.conclusions import EXPECTED, names, traces
 from rich.console import Console
 
 from netprof.analysis import analyze
+from netprof.analysis.findings.first_screen import first_screen
+from netprof.analysis.form import Grid
 from netprof.analysis.hosts.job import open_job
 from netprof.analysis.verdict_pages import PAGES
 from netprof.cli.explain import explain
@@ -47,6 +50,20 @@ def test_every_verdict_and_every_term_can_be_explained(capsys: pytest.CaptureFix
         assert term.term.lower().replace("-", " ") in known
     explain(None)
     assert "late-rank" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["late-rank", "slow-leg", "evaluation"])
+def test_every_heading_of_the_first_screen_can_be_explained(name: str) -> None:
+    bodies = [body for part in first_screen(analyze(open_job(traces(name)))).parts for body in part.bodies]
+    headings = [heading for body in bodies if isinstance(body, Grid) for heading in body.headings]
+    words = {re.sub(r" of [\d.]+ ms| \(.*\)|^a ", "", heading).strip() for heading in headings} - {
+        "",
+        "ms",
+        "time",
+        "size",
+    }
+    assert len(words) > 6
+    assert words - {"rank"} <= set(entries())
 
 
 def test_an_unknown_word_names_those_that_are_close() -> None:

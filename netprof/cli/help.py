@@ -1,0 +1,70 @@
+"""The help of the program: commands and options in groups, and examples to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+WIDTH = {"max_content_width": 100}
+"""Settings of a command: its help is as wide as the terminal, up to this."""
+WHICH, WHAT, ALL_DAY, RESULT = "Which job", "What is recorded", "All day", "Result"
+"""Groups of the options with which a job is recorded."""
+_REST = "Options"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command: the function, the line that says what it is for, its group, and examples of it."""
+
+    command: Callable[..., Any]
+    line: str
+    group: str
+    examples: Sequence[str]
+    settings: dict[str, Any] | None = None
+
+
+class Command(TyperCommand):
+    """A command of which the help has options by group, in the order in which they were declared, and examples."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                rest = "Arguments" if parameter.param_type_name == "argument" else _REST
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or rest, []).append(record)
+        groups[_REST] = groups.pop(_REST)  # --help is in it, and last
+        for name, records in groups.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples, a line each."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                for line in self.epilog.splitlines():
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+class Commands(TyperGroup):
+    """The program, of which the help has its commands by group."""
+
+    entries: Sequence[Entry] = ()
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write what each command is for."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for entry in self.entries:
+            groups.setdefault(entry.group, []).append((entry.command.__name__, entry.line))
+        width = max(len(name) for each in groups.values() for name, _ in each)
+        for group, lines in groups.items():
+            with formatter.section(group):
+                formatter.write_dl([(f"{name:{width}}", line) for name, line in lines])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write where to begin."""
+        if self.epilog:
+            formatter.write(f"\n{self.epilog}\n")
