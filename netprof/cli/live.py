@@ -145,11 +145,20 @@ def watching(trace: Path, talk: Console, *, show: bool, saver: Saver | None = No
     if not show:
         yield _Waiting(talk)
         return
-    from netprof.session.live import RecordingSource
+    with ExitStack() as stack:
+        feeder: Watcher | None = None
 
-    source = RecordingSource()
-    with _displayed(source, f"recording {trace}", talk) as display:
-        yield _Feeder(source, display, talk, saver)
+        def feed(recorder: Recorder) -> str | None:
+            nonlocal feeder
+            if feeder is None:  # the recording has begun: only now is imported what shows it
+                from netprof.session.live import RecordingSource
+
+                source = RecordingSource()
+                display = stack.enter_context(_displayed(source, f"recording {trace}", talk))
+                feeder = _Feeder(source, display, talk, saver)
+            return feeder(recorder)
+
+        yield feed
 
 
 class _Waiting:

@@ -28,6 +28,34 @@ def test_the_kernel_is_asked_before_anything_heavy_is_imported() -> None:
     assert found.stdout.split() == []
 
 
+BEGINS = """
+import sys, netprof.session.attach
+from netprof.cli import main
+
+def attach(*arguments):
+    print(*sorted({each for each in sys.modules if each in %r}))
+    sys.exit()
+
+netprof.session.attach.attach = attach
+main()
+"""
+
+
+@pytest.mark.parametrize("shown", [[], ["--no-live"]])
+def test_the_command_analyses_nothing_before_it_records(shown: list[str], tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        BEGINS % (("netprof.analysis", *HEAVY),),
+        "attach",
+        "1",
+        "--out",
+        str(tmp_path / "t"),
+    ]
+    found = subprocess.run([*command, *shown], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["rich"], "with which it talks"
+
+
 class Open(Probe):
     """A probe that notes when it is closed."""
 
