@@ -32,7 +32,7 @@ from netprof.version import __version__
 
 TICK_S = min(probe.sample_s or probe.period_s for probe in PROBES)
 _FLUSH_S = 0.8
-_AT_ONCE = 3  # probes that are opened side by side
+_AT_ONCE = 2  # probes that are opened side by side
 _WHEN = {
     "marks": ("time_ns", "time_ns"),
     "wire": ("first_ns", "last_ns"),
