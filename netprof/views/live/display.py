@@ -33,7 +33,8 @@ Look = Callable[[], Recent | None]
 class LiveDisplay:
     """Shows what `look` returns, four times a second, from entering the `with` block to leaving it.
 
-    On a machine (or a job) where that would take more than MOST_CPU, it shows it less often, down to once in two seconds.
+    On a machine (or a job) where that would take more than MOST_CPU, it shows it less often, down to once in two
+    seconds.
 
     `stopping` is set once the person asks to stop. Should drawing fail, `failure` says how, the terminal is given back
     and the program goes on without a view. `notice` returns what is wrong with what is shown, or nothing.
