@@ -47,14 +47,11 @@ golden: .venv/.torch inplace  ## conclude from every golden recording again, and
 demo: .venv/.installed .venv/.torch  ## profile a real 2-rank training job between two namespaces; writes out/demo.*
 	$(BIN)/python examples/demo.py
 
-bench: .venv/.installed .venv/.torch  ## print the benchmark tables (tens of minutes)
-	set -e; for script in examples/benchmarks/[!_]*.py; do \
-		case $$script in */predict_then_*) continue ;; esac; \
-		echo "== $$script"; $(BIN)/python $$script; \
-	done
+bench: .venv/.installed .venv/.torch  ## measure the README's figures (5 minutes), or NAMES="packet_cost live_cost" of examples/benchmarks; results in out/benchmarks
+	$(BIN)/python examples/benchmarks/_run.py $(NAMES)
 
 predictions: .venv/.installed .venv/.torch  ## hold what-if's predictions against real jobs on changed links (50 minutes)
-	set -e; for script in examples/benchmarks/predict_then_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	$(BIN)/python examples/benchmarks/_run.py predict_then_throttle predict_then_compress
 
 release: .venv/.made  ## build sdist and wheel twice, compare and check them; dist/ is ready to be published
 	.ci/release $(BIN)/python

@@ -39,6 +39,7 @@ class Shared:
     ras: bool = True  # whether NCCL's RAS may be asked
     kineto_iterations: int | None = None  # of which the job is asked for a profile, where the person wants one
     stacks: bool = False  # whether the stacks of a rank that others wait for are wanted
+    first: Sequence[Target] = ()  # those that will be followed first
     series_ids: Iterator[int] = field(default_factory=count)  # for rows of table `counters`
 
 

@@ -30,8 +30,8 @@ _WINDOW_NS = (10 * _S, 30 * _S)  # a hundred iterations, but not less nor more t
 _FEWEST_ITERATIONS = 5  # unless this many do not fit into it
 _TRIM_EVERY = 8  # looks
 _CONCLUDE_EVERY_S = 1.5
-_SHARE, _CLOSER_SHARE = 0.01, 0.01  # of a core, at most, goes into conclusions, and into a closer look
-_STRAGGLERS_SHARE, _STRAGGLERS_EVERY_S, _SOON_S = 0.015, 0.5, 1.0
+_SHARE, _CLOSER_SHARE = 0.005, 0.005  # of a core, at most, goes into conclusions, and into a closer look
+_STRAGGLERS_SHARE, _STRAGGLERS_EVERY_S, _SOON_S = 0.008, 0.5, 1.0
 _USUAL_RANKS, _MOST_TIMES = 4, 12
 """For more ranks the shares grow, up to so many times: what happens is to be seen as soon as with a few."""
 _CATCH_UP_ROUNDS = 3
@@ -45,7 +45,7 @@ class LiveState:
 
     Iterations and the bytes of the last seconds are looked at whenever there is something new, and so is what the ranks
     were doing meanwhile; conclusions over the whole window follow every one and a half seconds. Both come more seldom
-    where they would take more than a few percent of a core; for more ranks than a few, up to twelve times that.
+    where they would take more than two percent of a core; for more ranks than a few, up to twelve times that.
     """
 
     def __init__(self, inbox: Inbox, bin_ns: int, since_ns: int = 0) -> None:

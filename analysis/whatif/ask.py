@@ -219,12 +219,17 @@ def _standpoint(schedule: GradientSchedule, question: Question, replay: Replay) 
     here = one(observed.workers, observed.line_rate_bps)
     ideal = replace(replay.pricing, transport=_ideal(schedule, question), keeps_recorded=False)
     full = replace(replay, pricing=ideal, programs=_unpacked_at_once(replay.programs))
+    model_s = replay.compute_s + float(replay.overhead_s(here, as_recorded=True)[0])
+    full_use_s = replay.compute_s + float(full.overhead_s(here, as_recorded=True)[0])
+    if question.transport == "measured":  # a link that is used less takes no less time
+        full_use_s = min(full_use_s, model_s, *(() if question.without_straggler else (observed.iteration_s,)))
     return Standpoint(
         observed.workers,
         observed.line_rate_bps,
-        replay.compute_s + float(replay.overhead_s(here, as_recorded=True)[0]),
-        replay.compute_s + float(full.overhead_s(here, as_recorded=True)[0]),
+        model_s,
+        full_use_s,
         observed,
+        question.without_straggler,
     )
 
 

@@ -20,18 +20,27 @@ _NOTHING = 1e300
 
 @dataclass(frozen=True)
 class Standpoint:
-    """The point a conclusion speaks about, and the replay's iteration time there, also with the link fully used."""
+    """The point a conclusion speaks about, and the replay's iteration time there, also with the link fully used.
+
+    `is_changed`: the replay is not of what was recorded, but without its straggler.
+    """
 
     workers: int
     bandwidth_bps: float
     model_s: float
     full_use_s: float | None = None
     observed: Observation | None = None
+    is_changed: bool = False
+
+    @property
+    def iteration_s(self) -> float:
+        """What an iteration takes: as it was recorded, where it was."""
+        return self.model_s if self.observed is None or self.is_changed else self.observed.iteration_s
 
 
 def conclude(at: Standpoint, replay: Replay, base: Baselines) -> str:
     """Return the conclusion: what the network costs at `at`, and what would give it back."""
-    total_s = at.observed.iteration_s if at.observed is not None else at.model_s
+    total_s = at.iteration_s
     exposed_s = max(total_s - replay.compute_s, 0.0)
     share, total = text.percent(exposed_s / total_s), text.seconds(total_s)
     where = f"{at.workers} workers on {text.rate(at.bandwidth_bps)}"

@@ -17,7 +17,8 @@ from netprof.analysis.whatif.program import Program, slowest_compute_s
 from netprof.schema import Backend, CollectiveKind
 
 _GRADIENTS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
-_MOST = 4096  # iterations times ranks
+_MOST, _MOST_ITERATIONS = 4096, 256
+"""Iterations times ranks, and iterations, that are replayed: a mean over more of them is no more certain."""
 _MOST_STRUCTURES = 12
 _ENOUGH = 0.5  # share of the typical iterations that all ranks have to do alike
 
@@ -148,7 +149,7 @@ def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
     replayed soon."""
     mean_ns = np.mean([rank.duration_ns[own] for rank, own in zip(ranks, rows, strict=True)], axis=0)
     typical = np.sort(middle_half(mean_ns))
-    most = max(_MOST // len(ranks), 8)
+    most = max(min(_MOST // len(ranks), _MOST_ITERATIONS), 8)
     if len(typical) > most:
         typical = typical[np.linspace(0, len(typical) - 1, most).astype(np.int64)]
     return rows[:, typical]

@@ -1,7 +1,7 @@
 """The job that attach_overhead.py slows down, if it can: DDP iterations of a known length, timed by the job itself.
 
 Reads a line per window from stdin: `plain N` or `profile N` (under torch.profiler); answers with the N iterations'
-median time in ns.
+mean, median and longest time in ns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
                 iterate()
                 times.append(time.perf_counter_ns() - begin)
         times.sort()
-        print(times[len(times) // 2], flush=True)
+        print(sum(times) / len(times), times[len(times) // 2], times[-1], flush=True)
 
 
 if __name__ == "__main__":

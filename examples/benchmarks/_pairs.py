@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,16 @@ def ratio_of_pairs(measure: Callable[[bool], float], pairs: int) -> Ratio:
         values = {present: measure(present) for present in order}
         ratios.append(values[True] / values[False])
     return summarize(np.array(ratios))
+
+
+def ratios_of_pairs(measure: Callable[[bool], Mapping[str, float]], pairs: int) -> dict[str, Ratio]:
+    """Do the same for several quantities that are measured at once, by name."""
+    ratios: dict[str, list[float]] = {}
+    for order in abba(pairs):
+        values = {present: measure(present) for present in order}
+        for name, value in values[True].items():
+            ratios.setdefault(name, []).append(value / values[False][name])
+    return {name: summarize(np.array(each)) for name, each in ratios.items()}
 
 
 def summarize(ratios: np.ndarray) -> Ratio:

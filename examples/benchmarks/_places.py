@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-_TOP = Path(__file__).resolve().parents[2]
-sys.path += [str(_TOP / "examples"), str(_TOP / "tests")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "examples"), str(ROOT / "tests")]
 
 from program import NETPROF as NETPROF  # noqa: E402  it is found from here on

@@ -4,7 +4,8 @@
 
 Two jobs: one DDP rank alone (compute only, the worst case for marks per second), and two ranks that really exchange
 gradients. In each pair of windows of 40 iterations, one runs with netprof's recorder attached and one without, in ABBA
-order; the table shows the median of the ratios with a 95 % bootstrap interval. `sampling` is a window in which every
+order; the table shows the median of the ratios with a 95 % bootstrap interval: of the windows' mean iteration, in which
+what the recorder does once a second counts, of their median and of their longest. `sampling` is a window in which every
 gradient is marked (netprof does so for the first 20 iterations only), `steady` the state after that. `A/A` is the same
 with nothing attached in either window: how much of a ratio is noise. `as much CPU` is a process that knows nothing of
 the job and takes, as often as the recorder looks, as much CPU time as the recorder took on average: what it costs to
@@ -22,11 +23,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _pairs import Ratio, ratio_of_pairs
+from _pairs import Ratio, ratios_of_pairs
+from _results import keep
 
 from netprof.probes.job.processes import find_job
 from netprof.session.options import RecordingOptions
@@ -56,10 +61,11 @@ class Job:
         ]
         self.pids = [int(self._answer(rank).split()[1]) for rank in self.ranks]
 
-    def window(self, count: int, mode: str = "plain") -> float:
-        """Run `count` iterations; returns the median time of one, ns."""
+    def window(self, count: int, mode: str = "plain") -> dict[str, float]:
+        """Run `count` iterations; returns what one takes on the slower rank: the mean, the median, the longest, ns."""
         self.begin(count, mode)
-        return max(float(self._answer(rank)) for rank in self.ranks)
+        answers = [map(float, self._answer(rank).split()) for rank in self.ranks]
+        return dict(zip(("mean", "median", "longest"), map(max, zip(*answers, strict=True)), strict=True))
 
     def begin(self, count: int, mode: str = "plain") -> None:
         """Let every rank run `count` iterations; it answers when they are done."""
@@ -117,7 +123,7 @@ class Attachment:
         self.process.start()
         self.shares: list[float] = []
 
-    def around(self, work: Callable[[], float]) -> float:
+    def around(self, work: Callable[[], dict[str, float]]) -> dict[str, float]:
         self.orders.send("attach")
         self.orders.recv()
         value = work()
@@ -130,45 +136,50 @@ class Attachment:
         self.process.join()
 
 
-def measure(job: Job, pairs: int) -> Iterator[tuple[str, Ratio]]:
+def measure(job: Job, pairs: int) -> Iterator[tuple[str, dict[str, Ratio]]]:
     """Yield the rows of the table."""
-    recorder = Attachment(recorder_process, job.pids)
 
-    def plain() -> float:
+    def plain() -> dict[str, float]:
         job.window(SETTLE)
         return job.window(WINDOW)
 
-    def steady() -> float:
+    def steady() -> dict[str, float]:
         job.window(25)  # the sampled marks are dropped after 20
         time.sleep(0.35)
         return plain()
 
-    def beside(there: Attachment, work: Callable[[], float]) -> Callable[[bool], float]:
+    def beside(there: Attachment, work: Callable[[], dict[str, float]]) -> Callable[[bool], dict[str, float]]:
         return lambda present: there.around(work) if present else plain()
 
-    yield "A/A, nothing attached", ratio_of_pairs(lambda _: plain(), pairs)
-    yield "netprof, steady", ratio_of_pairs(beside(recorder, steady), pairs)
-    label = f"as much CPU ({100 * statistics.fmean(recorder.shares):.1f} %)"
-    busy = Attachment(busy_process, recorder.shares)
-    yield label, ratio_of_pairs(beside(busy, steady), pairs)
-    yield "netprof, sampling", ratio_of_pairs(beside(recorder, lambda: job.window(18)), pairs)
-    profiled = ratio_of_pairs(lambda on: job.window(WINDOW, "profile") if on else plain(), max(10, pairs // 4))
-    yield "torch.profiler", profiled
-    recorder.stop()
-    busy.stop()
+    with ExitStack() as stack:
+        recorder = Attachment(recorder_process, job.pids)
+        stack.callback(recorder.stop)
+        yield "A/A, nothing attached", ratios_of_pairs(lambda _: plain(), pairs)
+        yield "netprof, steady", ratios_of_pairs(beside(recorder, steady), pairs)
+        label = f"as much CPU ({100 * statistics.fmean(recorder.shares):.1f} %)"
+        busy = Attachment(busy_process, recorder.shares)
+        stack.callback(busy.stop)
+        yield label, ratios_of_pairs(beside(busy, steady), pairs)
+        yield "netprof, sampling", ratios_of_pairs(beside(recorder, lambda: job.window(18)), pairs)
+        few = max(10, pairs // 4)
+        yield "torch.profiler", ratios_of_pairs(lambda on: job.window(WINDOW, "profile") if on else plain(), few)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--quick", action="store_true", help="only one rank, with netprof after its start, and A/A")
     options = parser.parse_args()
-    print(f"{'job':8} {'iteration':>10}  {'attached':22} iteration time, with / without")
-    for index, (name, (ranks, shape)) in enumerate(SHAPES.items()):
+    print(f"{'job':8} {'iteration':>10}  {'attached':22} {'of':7} iteration time, with / without")
+    for index, (name, (ranks, shape)) in enumerate(list(SHAPES.items())[: 1 if options.quick else None]):
         job = Job(ranks, shape, 29540 + index)
         try:
-            iteration_ms = float(np.median([job.window(WINDOW) for _ in range(3)])) / 1e6
-            for label, ratio in measure(job, options.pairs):
-                print(f"{name:8} {iteration_ms:7.1f} ms  {label:22} {ratio}", flush=True)
+            iteration_ms = float(np.median([job.window(WINDOW)["median"] for _ in range(3)])) / 1e6
+            for label, ratios in islice(measure(job, options.pairs), 2 if options.quick else None):
+                for quantity, ratio in ratios.items():
+                    about = f"{name:8} {iteration_ms:7.1f} ms  {label:22} {quantity:7}"
+                    print(f"{about} {ratio}", flush=True)
+                    keep(job=name, iteration_ms=iteration_ms, attached=label, of=quantity, **asdict(ratio))
         finally:
             job.stop()
 

@@ -4,12 +4,14 @@
 
 The target is a DDP rank that iterates all the time, with libtorch loaded. `attach` is from the call until the first
 recorded event's own time stamp; `command` the same from the start of `netprof attach` (interpreter and imports
-included); `detach` from the decision to stop until the trace is complete. Medians, and the largest.
+included); `detach` from the decision to stop until the trace is complete. Medians, and the largest; beside them the CPU
+time that the recorder took for it: what counts where CPUs are busy.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import tempfile
 import time
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from _places import NETPROF
+from _results import keep
 from _speed import say_speed
 from attach_overhead import Job
 
@@ -26,26 +29,46 @@ from netprof.session.recorder import TICK_S, Recorder
 from netprof.trace import TraceReader
 
 
-def attach_and_detach(pids: list[int], trace: Path) -> tuple[float, float]:
-    """Return the seconds until the first event, and the seconds to stop, inside this process."""
-    begin_ns = time.monotonic_ns()
+def attach_and_detach(pids: list[int], trace: Path) -> tuple[float, ...]:
+    """Return the seconds until the first event, and the seconds to stop, inside this process; and both in CPU time."""
+    begin_ns, begin_cpu_s = time.monotonic_ns(), time.process_time()
     recorder = Recorder(find_job(pids), RecordingOptions(out=trace, force=True), [])
     recorder.start()
+    started_cpu_s = time.process_time()
     while recorder.progress.first_event_ns is None:
         recorder.job.wait(TICK_S)
         recorder.tick()
-    stop_ns = time.monotonic_ns()
+    stop_ns, stop_cpu_s = time.monotonic_ns(), time.process_time()
     recorder.stop("measured")
-    return (recorder.progress.first_event_ns - begin_ns) / 1e9, (time.monotonic_ns() - stop_ns) / 1e9
+    first_s, stop_s = (recorder.progress.first_event_ns - begin_ns) / 1e9, (time.monotonic_ns() - stop_ns) / 1e9
+    return first_s, stop_s, started_cpu_s - begin_cpu_s, time.process_time() - stop_cpu_s
 
 
-def whole_command(pids: list[int], trace: Path) -> float:
-    """Return the seconds from starting `netprof attach` until the first event."""
+def whole_command(pids: list[int], trace: Path) -> tuple[float, float]:
+    """Return the seconds from starting `netprof attach` until the first event, and its CPU time by the first flush."""
     begin_ns = time.monotonic_ns()
-    command = [NETPROF, "attach", *map(str, pids), "--out", str(trace), "--force"]
-    subprocess.run([*command, "--duration", "1.5s", "--no-live"], capture_output=True, check=True)
+    command = [NETPROF, "attach", *map(str, pids), "--out", str(trace), "--force", "--duration", "1.5s", "--no-live"]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
+        while process.poll() is None and not _holds_marks(trace, begin_ns):
+            time.sleep(0.005)
+        cpu_s = _cpu_s(process.pid)
     first_ns = TraceReader(trace).table("marks").column("time_ns").to_numpy().min()
-    return float(first_ns - begin_ns) / 1e9
+    return float(first_ns - begin_ns) / 1e9, cpu_s
+
+
+def _holds_marks(trace: Path, since_ns: int) -> bool:
+    """Say whether marks were written to the trace since CLOCK_MONOTONIC `since_ns`: before, it is an older one."""
+    try:
+        written_ns = (trace / "marks.arrows").stat().st_mtime_ns
+    except OSError:
+        return False
+    return written_ns - time.time_ns() + time.monotonic_ns() >= since_ns
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -62,8 +85,13 @@ def main() -> None:
             command = np.array([whole_command(job.pids, trace) for _ in range(repeats)])
     finally:
         job.stop()
-    for name, values in (("attach", inside[:, 0]), ("command", command), ("detach", inside[:, 1])):
-        print(f"{name:8} median {np.median(values):.3f} s, largest {values.max():.3f} s ({repeats} times)")
+    found = {"attach": inside[:, (0, 2)], "command": command, "detach": inside[:, (1, 3)]}
+    for name, (values, cpu) in ((name, each.T) for name, each in found.items()):
+        keep(of=name, seconds=values.tolist(), cpu_s=cpu.tolist())
+        print(
+            f"{name:8} median {np.median(values):.3f} s, largest {values.max():.3f} s; "
+            f"CPU time {np.median(cpu):.3f} s ({repeats} times)"
+        )
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Any
 
 import _places  # noqa: F401 - finds lab
 from _busy_flows import busy_flows
+from _results import keep
 from _speed import say_speed
 from lab import Lab
 
@@ -100,6 +101,17 @@ def main() -> None:
             f"{name:14} {rows / cost.wall_s:8.0f} {cost.cpu_s / cost.wall_s:7.2%} {steady:12.2%} "
             f"{cost.peak_memory_bytes / 1e6:9.0f} MB {per_s:5.0f} kB/s {losses.merged_bins:12d}",
             flush=True,
+        )
+        keep(
+            job=name,
+            rows_per_s=rows / cost.wall_s,
+            cpu=cost.cpu_s / cost.wall_s,
+            steady=steady,
+            start_cpu_s=cost.start_cpu_s,
+            memory_mb=cost.peak_memory_bytes / 1e6,
+            trace_kb_per_s=per_s,
+            merged_bins=losses.merged_bins,
+            probes={each.name: each.cpu_s for each in cost.probes},
         )
 
 

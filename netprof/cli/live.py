@@ -143,11 +143,21 @@ def watching(trace: Path, talk: Console, *, show: bool, saver: Saver | None = No
     if not show:
         yield _Waiting(talk)
         return
-    from netprof.session.live import RecordingSource
+    with ExitStack() as stack:
+        feeder: Watcher | None = None
 
-    source = RecordingSource()
-    with _displayed(source, f"recording {trace}", talk, "stopping; writing the trace and the report") as display:
-        yield _Feeder(source, display, talk, saver)
+        def feed(recorder: Recorder) -> str | None:
+            nonlocal feeder
+            if feeder is None:  # the recording has begun: only now is imported what shows it
+                from netprof.session.live import RecordingSource
+
+                source = RecordingSource()
+                farewell = "stopping; writing the trace and the report"
+                display = stack.enter_context(_displayed(source, f"recording {trace}", talk, farewell))
+                feeder = _Feeder(source, display, talk, saver)
+            return feeder(recorder)
+
+        yield feed
 
 
 class _Waiting:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -151,13 +153,23 @@ def _options(
         while_reading()
 
 
+def _narrowed(arguments: Sequence[str]) -> typer.Typer:
+    """Return the program with the one command that is named, if it is one: typer takes 5 ms to look at each."""
+    name = next((each for each in arguments if not each.startswith("-")), "")
+    named = [each for each in app.registered_commands if each.callback and each.callback.__name__ == name]
+    program = copy(app)
+    program.registered_commands = named or app.registered_commands
+    return program
+
+
 def main() -> None:
     """Run the command line and exit with its code. A reader who leaves early (`| head`) has what he wanted: 0."""
     open_missing_streams()
     _settings.is_program = True
     end_orderly()
     arguments = with_default_address(sys.argv[1:])
-    code = exit_code_of(lambda: app(arguments, standalone_mode=False), lambda: _settings.verbose)
+    program = _narrowed(arguments)
+    code = exit_code_of(lambda: program(arguments, standalone_mode=False), lambda: _settings.verbose)
     drop_unwritable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and done: one more ctrl-C changes nothing
     sys.exit(code)

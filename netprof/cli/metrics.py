@@ -15,6 +15,7 @@ import typer
 from netprof.cli.help import ALL_DAY
 from netprof.cli.outputs import output
 from netprof.errors import UsageError
+from netprof.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -132,7 +133,6 @@ class RuleOptions:
         """Return them as they are used. Raises UsageError."""
         from netprof.metrics.events import EventCommand, Limits
         from netprof.metrics.rules import Rule
-        from netprof.units import parse_size_bytes
 
         if self.save_when and not has_ring:
             raise UsageError("--save-when saves what --keep holds, which is missing", "add --keep 10m")
@@ -222,6 +222,10 @@ def measuring(
 
     What is to be said waits for the end where a view has the terminal (`quiet`).
     """
+    if options == MetricsOptions() and not rules.save_when and rules.on_event is None and ring is None:
+        parse_size_bytes(rules.total)
+        yield lambda recorder: None, None  # as nearly always: what analyses is not imported while a job waits for us
+        return
     from netprof.session.save import saved_on_signal
     from netprof.views.printed import say
 

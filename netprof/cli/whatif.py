@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from netprof.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
+    from netprof.analysis.whatif.changes import Change
     from netprof.analysis.whatif.compression import Method
     from netprof.analysis.whatif.schedule import GradientSchedule
     from netprof.views.output import Target
@@ -130,7 +132,9 @@ def whatif(
         bucket_bytes=options.list_of(bucket_mb, options.bucket_bytes, ()),
         notes=said,
     )
-    _show(ask(schedule, question), as_json, target)
+    from netprof.analysis.whatif.changes import changes
+
+    _show(ask(schedule, question), changes(schedule, question), as_json, target)
 
 
 def _show_paths(source: Path, paths: int | None, splits: tuple[int, ...], line_rate: str | None, as_json: bool) -> None:
@@ -155,7 +159,7 @@ def _show_paths(source: Path, paths: int | None, splits: tuple[int, ...], line_r
         view.draw(found, standard_output())
 
 
-def _show(answer: Answer, as_json: bool, csv: Target | None) -> None:
+def _show(answer: Answer, changes: Sequence[Change], as_json: bool, csv: Target | None) -> None:
     """Print an answer as it was asked for."""
     from netprof.views import whatif as view
     from netprof.views import whatif_data as data
@@ -168,11 +172,11 @@ def _show(answer: Answer, as_json: bool, csv: Target | None) -> None:
     elif as_json:
         from netprof.views.json_text import json_text
 
-        typer.echo(json_text(data.to_json(answer)))
+        typer.echo(json_text(data.to_json(answer, changes)))
     else:
         from netprof.views.printed import standard_output
 
-        view.draw(answer, standard_output())
+        view.draw(answer, standard_output(), changes)
 
 
 def _workers_of(schedule: GradientSchedule) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ import stat
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 from typing import BinaryIO
 
 from netprof.files.directory import Directory, make_folder
@@ -22,7 +21,7 @@ class TemporaryFolder:
     """
 
     def __init__(self) -> None:
-        above, name = make_folder(_place()), f"netprof-{token_hex(8)}"
+        above, name = make_folder(_place()), f"netprof-{os.urandom(8).hex()}"
         self.directory = above.make(name, 0o700)
         self.path = self.directory.path
         status = os.fstat(self.directory.descriptor)
@@ -43,7 +42,7 @@ class TemporaryFolder:
 
 def unnamed_file() -> BinaryIO:
     """Return a file for writing and reading that has no name, and goes when it is closed. Raises OSError."""
-    above, name = make_folder(_place()), f"netprof-{token_hex(8)}"
+    above, name = make_folder(_place()), f"netprof-{os.urandom(8).hex()}"
     descriptor = above.create(name, 0o600, os.O_RDWR)
     above.remove(name)
     return os.fdopen(descriptor, "r+b")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from netprof.errors import UsageError
 from netprof.session.given import GivenRanks
-from netprof.trace.ring import Keep
+from netprof.trace.keep import Keep
 from netprof.units import parse_duration_ns
 
 DEFAULT_BIN = "1ms"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,6 @@ from netprof.probes.nic.devices import require_devices
 from netprof.probes.probe import Columns, Description, Probe, Shared
 from netprof.redact import without_secrets
 from netprof.session import this_host
-from netprof.session.buffers import TableBuffers
 from netprof.session.cost import BpfCostSampler, RecorderCost
 from netprof.session.job import Job
 from netprof.session.kept_memory import kept_memory
@@ -27,14 +28,11 @@ from netprof.session.options import RecordingOptions
 from netprof.session.outside import Outside
 from netprof.session.progress import Progress
 from netprof.session.running import RunningProbe
-from netprof.trace import TraceWriter
-from netprof.trace.discarded import DiscardedTrace
-from netprof.trace.ring import RingWriter
-from netprof.trace.writer import cannot_write
 from netprof.version import __version__
 
 TICK_S = min(probe.sample_s or probe.period_s for probe in PROBES)
 _FLUSH_S = 0.8
+_AT_ONCE = 2  # probes that are opened side by side
 _WHEN = {
     "marks": ("time_ns", "time_ns"),
     "wire": ("first_ns", "last_ns"),
@@ -80,17 +78,31 @@ class Recorder:
         self.job = Job(targets, self.options.given, told=self._refused is None)
         self._resources.callback(self.job.close)
         self._bpf_cost = BpfCostSampler()
-        self._buffers = TableBuffers()
         self._outside = Outside()
         self._targets = self._resources.enter_context(TargetMap() if self._refused is None else NoTargets())
-        self._probes: list[RunningProbe] = []
-        shared = self._shared()
-        for kind in probes:
-            self._probes.append(RunningProbe(kind, shared))
-            self._resources.callback(self._probes[-1].close)
+        self._probes = self._opened(probes)
+        noticed = {table for kind in probes for table in kind.notices}
+        self._learners = {table: [probe for probe in self._probes if probe.notices(table)] for table in noticed}
         self._next_flush_s = self._next_meta_s = 0.0
         self._meta = _first_meta(self.options, command)
-        self._writer = _writer(self.options, self._meta)
+        from netprof.session.buffers import TableBuffers, writer_of
+
+        self._buffers = TableBuffers()
+        self._writer = writer_of(self.options, self._meta)
+
+    def _opened(self, kinds: Sequence[type[Probe]]) -> list[RunningProbe]:
+        """Open the probes side by side: the kernel checks the programs of some while others read and import."""
+        opening: list[Future[RunningProbe]] = []
+        try:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                shared = self._shared()
+                opening += (pool.submit(RunningProbe, kind, shared) for kind in kinds)
+                import_module("netprof.session.buffers")  # and with it pyarrow, which takes 30 ms
+        finally:
+            for each in opening:
+                if each.done() and each.exception() is None:
+                    self._resources.callback(each.result().close)
+        return [each.result() for each in opening]
 
     def _shared(self) -> Shared:
         options = self.options
@@ -103,6 +115,7 @@ class Recorder:
             options.ras,
             options.kineto_iterations,
             options.stacks,
+            self.job.targets,
         )
 
     def start(self) -> None:
@@ -144,6 +157,8 @@ class Recorder:
         try:
             self._write(now_s)
         except OSError as error:
+            from netprof.trace.writer import cannot_write
+
             raise cannot_write(self.options.out, error) from error
 
     def _write(self, now_s: float) -> None:
@@ -210,7 +225,7 @@ class Recorder:
         if not _length(columns):
             return
         self.job.notice(table, columns)
-        for probe in self._probes:
+        for probe in self._learners.get(table, ()):
             probe.notice(table, columns)
         kept = self._recorded(table, columns)
         if _length(kept):
@@ -263,15 +278,6 @@ class Recorder:
         if self.options.command_lines:
             return self.job.targets
         return tuple(replace(target, command="") for target in self.job.targets)
-
-
-def _writer(options: RecordingOptions, meta: Meta) -> TraceWriter | DiscardedTrace | RingWriter:
-    """Return what writes the trace. Raises as TraceWriter does."""
-    if not options.keeps_trace:
-        return DiscardedTrace()
-    if options.keep is not None:
-        return RingWriter(options.out, meta, options.keep, force=options.force)
-    return TraceWriter(options.out, meta, force=options.force)
 
 
 def _length(columns: Columns) -> int:

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class RunningProbe:
-    """Opens a probe and calls it from then on, always in the same thread.
+    """Opens a probe and calls it from then on, in one thread at a time.
 
     An error ends the probe and not the recording: it is closed, and named as skipped with the reason. Only before it
     has begun, an error of a required probe is raised, and so is NotPermittedError of any.
@@ -74,9 +74,13 @@ class RunningProbe:
             return {}
         return self._call(lambda: probe.drain(final=final)) or {}
 
+    def notices(self, table: str) -> bool:
+        """Say whether the probe learns from rows of a table."""
+        return table in self._kind.notices
+
     def notice(self, table: str, columns: Columns) -> None:
-        """Show the probe a batch of rows, if it is of a table that it learns from."""
-        if (probe := self._probe) is not None and table in self._kind.notices:
+        """Show the probe a batch of rows of a table that it learns from."""
+        if (probe := self._probe) is not None:
             self._call(lambda: probe.notice(table, columns))
 
     def describe(self) -> Description:

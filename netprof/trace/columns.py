@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from netprof.schema import tables
 
 _NUMPY_TYPES = {f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _NUMPY_TYPES["double"] = np.dtype(np.float64)
@@ -27,10 +30,23 @@ def to_arrow(values: Sequence[Any] | Any, kind: pa.DataType) -> pa.Array[Any]:
 
     Raises OverflowError for a Python number that does not fit.
     """
-    if pa.types.is_string(kind):
+    dtype = numbers_of(kind)
+    if dtype is None:
         return _strings(values)
-    numbers = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
+    numbers = np.ascontiguousarray(values, dtype)
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers.data)])
+
+
+@cache
+def column_types(table: str) -> Mapping[str, np.dtype[Any] | None]:
+    """Return the numpy type of each column of a table of the trace, None for one of strings."""
+    return {field.name: numbers_of(field.type) for field in tables()[table]}
+
+
+@cache
+def numbers_of(kind: pa.DataType) -> np.dtype[Any] | None:
+    """Return the numpy type of a column's numbers; None for strings."""
+    return None if pa.types.is_string(kind) else np.dtype(kind.to_pandas_dtype())
 
 
 def _strings(values: Sequence[str]) -> pa.Array[Any]:

@@ -36,8 +36,17 @@ def write_meta(directory: Directory, meta: Meta) -> None:
         made_whole(directory, META_FILE, PARTIAL_FILE) as descriptor,
         open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False) as file,
     ):
-        json.dump(dataclasses.asdict(meta), file, indent=1, ensure_ascii=False, allow_nan=False)
-        file.write("\n")
+        file.write("{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in _fields(meta).items()) + "\n}\n")
+
+
+def _text(value: Any) -> str:
+    """Return a value as JSON on one line: Python's json writes that in C, ten times as fast as with indentation."""
+    return json.dumps(value, default=_fields, ensure_ascii=False, allow_nan=False)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return a dataclass's fields by name, not those of the dataclasses in it. Raises TypeError for anything else."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def read_meta(directory: Directory) -> Meta:

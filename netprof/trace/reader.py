@@ -24,6 +24,8 @@ from netprof.trace.versions import TableFormat
 from netprof.trace.writer import table_file
 
 _READ_AHEAD_BYTES = 1 << 20
+_ENOUGH_ROWS = 1 << 15
+"""Batches of a few flows are small, and one costs as much to look at as thousands of rows: so many are put together."""
 
 _DAMAGE = (pa.ArrowException, OSError, MemoryError)
 """What Arrow raises for bytes that make no sense; a damaged length may ask for more memory than there is."""
@@ -78,13 +80,13 @@ class TraceReader:
         What is not in the domain of a column ends the table there (`damage`), as a batch does that is cut off.
         """
         written = TableFormat(name, self.meta.schema_version)
-        return map(itemgetter(1), self._read(name, written.check, written.read))
+        return map(itemgetter(1), self._read(name, written.check, written.read, _ENOUGH_ROWS))
 
     def places(self, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield where in its file each complete batch of table `name` begins, and some of its columns."""
         written = TableFormat(name, self.meta.schema_version)
         fields = [written.written.get_field_index(column) for column in columns]
-        return self._read(name, partial(written.check, among=columns), written.read_some, included_fields=fields)
+        return self._read(name, partial(written.check, among=columns), written.read_some, 1, included_fields=fields)
 
     def batches_at(self, name: str, offsets: Iterable[int]) -> Iterator[pa.RecordBatch]:
         """Yield the batches of table `name` that begin at some places in its file, up to where it is damaged.
@@ -93,22 +95,17 @@ class TraceReader:
         """
         path, written = self._path(name), TableFormat(name, self.meta.schema_version)
         with self._opened(name) as raw, pa.PythonFile(_Bounded(raw), mode="r") as file:
-            for offset in offsets:
+            left = iter(offsets)
+
+            def read_next() -> pa.RecordBatch:
                 try:
-                    raw.seek(offset)
-                    self._spend(name, raw)
-                    batch = written.read(pa.ipc.read_record_batch(pa.ipc.read_message(file), written.written))
-                    self._check(name, offset, batch)
-                except Outside:
-                    return
+                    return written.read(pa.ipc.read_record_batch(pa.ipc.read_message(file), written.written))
                 except EOFError as error:
-                    raise TraceError(
-                        f"{path} changed while it was read", "read it again when nobody writes to it"
-                    ) from error
-                except _DAMAGE:  # in columns that nobody had asked for yet
-                    self._end(name, offset, ValueError("it holds what cannot be read"))
-                    return
-                yield batch
+                    said = f"{path} changed while it was read"
+                    raise TraceError(said, "read it again when nobody writes to it") from error
+
+            batches = self._singly(name, raw, read_next, self._break, lambda: raw.seek(next(left)))
+            yield from map(itemgetter(1), self._together(name, batches, _ENOUGH_ROWS))
 
     def _path(self, name: str) -> Path:
         return self.path / table_file(name)
@@ -125,7 +122,7 @@ class TraceReader:
             ) from error
 
     def _read(
-        self, name: str, check: _Check, read: Callable[[pa.RecordBatch], pa.RecordBatch], **options: Any
+        self, name: str, check: _Check, read: Callable[[pa.RecordBatch], pa.RecordBatch], enough: int, **options: Any
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         try:
             opened = self._opened(name)
@@ -140,26 +137,60 @@ class TraceReader:
                 self._cut(name, 0)  # killed before the first batch, or not Arrow at all
                 return
             check(self._path(name), stream.schema)
-            offset = raw.tell()
-            while batch := self._next(name, raw, stream, read):
-                yield offset, batch.pop()  # and keeps none of it while the next one is read
-                offset = raw.tell()
+            batches = self._singly(name, raw, lambda: read(stream.read_next_batch()), self._cut, raw.tell)
+            yield from self._together(name, batches, enough)
 
-    def _next(
-        self, name: str, raw: BinaryIO, stream: pa.RecordBatchStreamReader, read: Callable[[pa.RecordBatch], Any]
-    ) -> list[pa.RecordBatch]:
-        """Return the next batch of a table, or nothing where it ends."""
-        offset = raw.tell()
-        try:
-            self._spend(name, raw)
-            batch = read(stream.read_next_batch())
-            self._check(name, offset, batch)
-        except (StopIteration, Outside):
-            return []
-        except _DAMAGE:
-            self._cut(name, offset)
-            return []
-        return [batch]
+    def _singly(
+        self,
+        name: str,
+        raw: BinaryIO,
+        read_next: Callable[[], pa.RecordBatch],
+        cannot_read: Callable[[str, int], None],
+        go_to_next: Callable[[], int],
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield where each batch of a table begins, and it, until where the table ends."""
+        while True:
+            offset = -1
+            try:
+                offset = go_to_next()
+                self._spend(name, raw)
+                batch = read_next()
+            except (StopIteration, Outside):
+                return
+            except _DAMAGE:
+                cannot_read(name, offset)
+                return
+            yield offset, batch
+
+    def _together(
+        self, name: str, batches: Iterator[tuple[int, pa.RecordBatch]], enough: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield as many batches as have `enough` rows as one, until one holds what no recorder writes.
+
+        With each comes where the first begins.
+        """
+        while group := _take(batches, enough):
+            begin, whole = group[0][0], _joined([batch for _, batch in group])
+            try:
+                check_batch(name, whole, self.meta)
+            except Outside:
+                group = group[: self._sound(name, group)]
+                if group:
+                    yield begin, _joined([batch for _, batch in group])
+                return
+            group.clear()
+            yield begin, whole
+            del whole  # nothing of it is kept while the next one is read
+
+    def _sound(self, name: str, group: Sequence[tuple[int, pa.RecordBatch]]) -> int:
+        """Return how many batches come before the one that holds what no recorder writes, and end the table there."""
+        for number, (offset, batch) in enumerate(group):
+            try:
+                check_batch(name, batch, self.meta)
+            except Outside as error:
+                self._end(name, offset, error)
+                return number
+        return len(group)
 
     def _spend(self, name: str, raw: BinaryIO) -> None:
         """Count what the next batch unpacks to. Raises Outside where that is too much, or the table ends before it."""
@@ -172,17 +203,13 @@ class TraceReader:
             self._end(name, offset, error)
             raise Outside from error
 
-    def _check(self, name: str, offset: int, batch: pa.RecordBatch) -> None:
-        """Raise Outside, and end the table at `offset`, where the batch there holds what no recorder writes."""
-        try:
-            check_batch(name, batch, self.meta)
-        except Outside as error:
-            self._end(name, offset, error)
-            raise
-
     def _end(self, name: str, offset: int, error: ValueError) -> None:
         said = f"{table_file(name)} is damaged: {error}; these rows and all that follow are left out: record again"
         self._damage[name] = offset, said
+
+    def _break(self, name: str, offset: int) -> None:
+        """End a table where what was there before cannot be read: in columns that nobody had asked for yet."""
+        self._end(name, offset, ValueError("it holds what cannot be read"))
 
     def _cut(self, name: str, offset: int) -> None:
         """End a table at what is no whole batch: that of a recorder that was killed, or is writing it, ends so."""
@@ -192,3 +219,18 @@ class TraceReader:
     def table(self, name: str) -> pa.Table:
         """Return table `name` whole; empty, with the right columns, if it was not recorded."""
         return pa.Table.from_batches(list(self.batches(name)), schema=tables()[name])
+
+
+def _take(batches: Iterator[tuple[int, pa.RecordBatch]], enough: int) -> list[tuple[int, pa.RecordBatch]]:
+    """Take batches until there are enough rows, or no more."""
+    taken, rows = [], 0
+    for offset, batch in batches:
+        taken.append((offset, batch))
+        rows += batch.num_rows
+        if rows >= enough:
+            break
+    return taken
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -12,7 +12,7 @@ import fcntl
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from netprof.errors import TraceError, UsageError
+from netprof.errors import TraceError
 from netprof.files import Place
 from netprof.model import Cost, Host, Losses, Meta, ProbeCost, ProgramCost
 from netprof.schema import MarkKind, tables, time_column
 from netprof.trace import at_work
+from netprof.trace.keep import Keep
 from netprof.trace.meta import open_trace, read_meta, write_meta
 from netprof.trace.reader import TraceReader
 from netprof.trace.writer import (
@@ -36,44 +37,15 @@ from netprof.trace.writer import (
     make_room,
     remove_part,
 )
-from netprof.units import parse_duration_ns, parse_size_bytes
 
 _PARTS = 8
 """Into so many parts a full ring is cut: up to one of them it holds more than was asked for, by time."""
-_LEAST_NS, _LEAST_BYTES = 10 * 10**9, 16 << 20
 _WHOLE = ("flows", "link_changes", "nccl_ranks", "flow_devices", "flow_paths", "settings")
 _MOST_CARRIED = 50_000
 _LASTING = [int(kind) for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK]
 _SEGMENT_BITS = 44
 _HELD_PARTS = 4
 """So many parts more than wanted are left while somebody saves the ring."""
-
-
-@dataclass(frozen=True)
-class Keep:
-    """How much a ring holds: the last `ns`, or `size_bytes` on disk."""
-
-    ns: int | None = None
-    size_bytes: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Keep:
-        """Read a time or a size as typed, 10m or 2GB. Raises UsageError, also for what is less than a ring can hold."""
-        try:
-            size_bytes = parse_size_bytes(text)
-        except UsageError:
-            size_bytes = None
-        if size_bytes is not None:
-            if size_bytes < _LEAST_BYTES:
-                raise UsageError(f"a ring of {text} holds no whole batch", "give --keep 16MB or more")
-            return cls(size_bytes=size_bytes)
-        try:
-            ns = parse_duration_ns(text)
-        except UsageError as error:
-            raise UsageError(f"{text!r} is neither a time nor a size", "give --keep 10m or --keep 2GB") from error
-        if ns < _LEAST_NS:
-            raise UsageError(f"a ring of {text} holds no whole step of most jobs", "give --keep 10s or more")
-        return cls(ns=ns)
 
 
 class RingWriter:

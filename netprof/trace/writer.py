@@ -33,6 +33,10 @@ RING_FILE = ".ring"
 """What tells a ring from another trace; who reads it holds a lock on this file."""
 _BALLAST = ".ballast"  # given back when the disk is full, so that the last meta.json still fits
 _BALLAST_BYTES = 256 << 10
+_FEW_ROWS, _MANY_ROWS = 500, 20_000
+"""Batches of more rows than the first and less than the second are packed by zstd, others by lz4: what zstd takes to
+begin with each column is most of a small batch's cost, and a row of a large one costs it twice as much.
+"""
 
 
 def table_file(name: str) -> str:
@@ -115,16 +119,22 @@ class _Stream:
         self.size_bytes = 0
         self._pending: list[bytes] = []
         self._descriptor = descriptor
-        sink = pa.PythonFile(_Sink(self._pending), mode="w")
-        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=-1), use_threads=False)
-        self._writer = pa.ipc.new_stream(sink, schema, options=options)
+        self._small, self._fast = (self._writer(codec, schema) for codec in (pa.Codec("zstd", -1), pa.Codec("lz4")))
+        self._pending[:] = [schema.serialize().to_pybytes()]  # which each has written
+
+    def _writer(self, codec: pa.Codec, schema: pa.Schema) -> pa.ipc.RecordBatchStreamWriter:
+        options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+        writer = pa.ipc.new_stream(pa.PythonFile(_Sink(self._pending), mode="w"), schema, options=options)
+        writer.write_batch(pa.RecordBatch.from_arrays([to_arrow((), field.type) for field in schema], schema=schema))
+        return writer
 
     def append(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+        writer = self._small if _FEW_ROWS < batch.num_rows < _MANY_ROWS else self._fast
+        writer.write_batch(batch)
         self._write_pending()
 
     def close(self) -> None:
-        self._writer.close()
+        self._small.close()
         with contextlib.suppress(OSError):  # only the end marker would be missing
             self._write_pending()
         os.close(self._descriptor)

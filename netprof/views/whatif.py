@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
+    from netprof.analysis.whatif.changes import Change
     from netprof.analysis.whatif.fit import AlphaBeta
     from netprof.analysis.whatif.schedule import Observation
     from netprof.analysis.whatif.transport import Spoken
@@ -24,9 +26,12 @@ if TYPE_CHECKING:
 _SHOWN = 0.01  # share of the bytes below which a kind of collective is not described
 
 
-def draw(answer: Answer, console: Console) -> None:
-    """Print the conclusion, the tables for each worker count, and what they rest on."""
+def draw(answer: Answer, console: Console, changes: Sequence[Change] = ()) -> None:
+    """Print the conclusion, what could be changed, the tables for each worker count, and what they rest on."""
     console.print(Text(safe_text(answer.conclusion), style="bold"))
+    if changes and answer.observed is not None:
+        title(console, "One change at a time", "the one that saves most first")
+        show(console, _changes(changes, answer.observed.iteration_s))
     for workers in sorted({int(count) for count in answer.sweep.points.workers}):
         title(console, f"{workers} workers", "scaling factor and iteration time, by link and compression")
         show(console, _predictions(answer, workers))
@@ -37,6 +42,21 @@ def draw(answer: Answer, console: Console) -> None:
         show(console, _bucket_sizes(answer))
     title(console, "Rests on")
     pairs(console, Pairs(_basis(answer)))
+
+
+def _changes(changes: Sequence[Change], iteration_s: float) -> Grid:
+    """A row a change: a step with it, what that saves of the recorded one, and how sure it is."""
+    rows: list[list[Cell]] = [
+        [each.name, text.seconds(each.iteration_s), _saved(each, iteration_s), each.assumption] for each in changes
+    ]
+    return Grid(["change", "iteration", "saves", "if"], rows)
+
+
+def _saved(change: Change, iteration_s: float) -> str:
+    saved = text.percent(1 - change.iteration_s / iteration_s)
+    if change.low_s is None or change.high_s is None:
+        return f"{saved}, how sure is unknown"
+    return f"{saved} ±{text.percent((change.high_s - change.low_s) / 2 / iteration_s)}"
 
 
 def _predictions(answer: Answer, workers: int) -> Grid:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.findings.collective_kinds import kind_name
@@ -12,6 +13,7 @@ from netprof.views.json_text import finite
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
+    from netprof.analysis.whatif.changes import Change
     from netprof.analysis.whatif.fit import AlphaBeta
     from netprof.analysis.whatif.transport import Spoken
 
@@ -27,7 +29,7 @@ def to_csv(answer: Answer) -> str:
     return out.getvalue()
 
 
-def to_json(answer: Answer) -> dict[str, Any]:
+def to_json(answer: Answer, changes: Sequence[Change] = ()) -> dict[str, Any]:
     """Return the answer as JSON-ready values; what is infinite, and a goal out of reach, is null."""
     observed = answer.observed
     document = {
@@ -50,6 +52,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
         "fit": None if answer.main_fit is None else _fit(*answer.main_fit),
         "fits": [_fit(spoken, fit) for spoken, fit in answer.fits.items()],
         "baselines": dataclasses.asdict(answer.base),
+        "changes": [dataclasses.asdict(each) for each in changes],
         "points": _rows(answer),
         "compression_needed": [dataclasses.asdict(goal) for goal in answer.goals],
         "bucket_sizes": [dataclasses.asdict(each) for each in answer.bucket_sizes],

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netprof.probes.kernel.libbpf import libbpf
+
 STREAM = np.dtype(
     [
         ("bin_end_ns", "u8"),
@@ -42,12 +44,26 @@ BIN_RECORD = np.dtype(
 )
 """`struct bin_record` of flow.h: `place` is a slot, times two, plus the direction; above its bits, `unsent`."""
 
+_COLUMNS = {
+    "flow_id": np.uint32,
+    "direction": np.uint8,
+    "bin_start_ns": np.int64,
+    "payload_bytes": np.uint64,
+    "wire_bytes": np.uint64,
+    "retransmitted_bytes": np.uint64,
+    "packets": np.uint32,
+    "first_ns": np.int64,
+    "last_ns": np.int64,
+    "stream_position": np.uint32,
+    "stream_position_ns": np.int64,
+    "unsent": np.uint8,
+}
+"""Table `wire`, as `struct wire_columns` of native/bins.c points to its columns."""
+
 _PLACE_BITS = np.uint32(24)
-_PLACE = np.uint32((1 << 24) - 1)
 
 _AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
 _PLACES = ("first_ns", "last_ns", "newest_after_ns", "next_sequence")
-_NOTHING_NEW, _NOT_KNOWN = 0, 0xFFFFFFFF  # of flow.h: values of newest_after_ns
 _SILENT_AFTER_BINS = 2
 
 
@@ -64,6 +80,8 @@ class BinCollector:
         self._handed_over = np.zeros(slots * 2, dtype=np.uint64)  # by place, the last bin
         self._given = np.zeros(slots * 2, dtype=BIN_RECORD)
         self._given_bins = np.zeros(slots * 2, dtype=np.uint64)
+        kept = (self._handed_over, self._given, self._given_bins)
+        self._known = np.array([bin_ns, slots * 2, *(each.ctypes.data for each in kept)], np.uint64)  # known_bins
 
     def silent(self, ids: NDArray[Any], streams: NDArray[Any], now_bin: int, tries: int = 1) -> NDArray[Any]:
         """Return the last bins (BIN_RECORD) of streams that were not touched for a while.
@@ -98,25 +116,13 @@ class BinCollector:
 
     def columns(self, handed_over: NDArray[Any], silent: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the columns of table `wire` for new records. `silent` must have been read before `handed_over`."""
-        places = handed_over["place"] & _PLACE
-        bins = handed_over["first_ns"] // self._bin_ns
-        records = self._beyond_given(handed_over, bins)
-        self._handed_over[places] = bins
-        if len(silent):
-            silent = silent[silent["first_ns"] // self._bin_ns > self._handed_over[silent["place"] & _PLACE]]
-            silent_bins = silent["first_ns"] // self._bin_ns
-            records = np.concatenate([records, self._beyond_given(silent, silent_bins)])
-            self._given[silent["place"] & _PLACE] = silent
-            self._given_bins[silent["place"] & _PLACE] = silent_bins
-        same = ("flow_id", "first_ns", "last_ns", *_AMOUNTS)
-        derived = {
-            "bin_start_ns": records["first_ns"] // self._bin_ns * self._bin_ns,
-            "direction": (records["place"] & np.uint32(1)).astype(np.uint8),
-            "stream_position": records["next_sequence"],
-            "stream_position_ns": _newest_ns(records),
-            "unsent": (records["place"] >> _PLACE_BITS).astype(np.uint8),
-        }
-        return derived | {name: records[name] for name in same}
+        most, rows = len(handed_over) + len(silent), 0
+        columns = {name: np.empty(most, kind) for name, kind in _COLUMNS.items()}
+        out = np.array([column.ctypes.data for column in columns.values()], np.uint64)
+        for records, in_place in ((np.ascontiguousarray(handed_over), False), (silent, True)):
+            of_them = records.ctypes.data, len(records), in_place
+            rows = libbpf().netprof_bins(*of_them, self._known.ctypes.data, out.ctypes.data, rows)
+        return {name: column[:rows] for name, column in columns.items()}
 
     def forget(self, slots: NDArray[np.intp]) -> None:
         """Begin anew with slots that get other flows."""
@@ -124,25 +130,6 @@ class BinCollector:
         self._handed_over[places] = 0
         self._given_bins[places] = 0
         self._given[places] = np.zeros((), dtype=BIN_RECORD)
-
-    def _beyond_given(self, records: NDArray[Any], bins: NDArray[np.uint64]) -> NDArray[Any]:
-        """Return the records, which are of `bins`, less what was given of them before: all until its last packet."""
-        places = records["place"] & _PLACE
-        again = self._given_bins[places] == bins
-        if not again.any():  # nearly always
-            return records
-        given = self._given[places]
-        again &= given["flow_id"] == records["flow_id"]
-        rest: NDArray[Any] = records.copy()
-        for name in _AMOUNTS:
-            rest[name][again] -= given[name][again]
-        newest_ns = _newest_ns(rest)
-        rest["first_ns"][again] = given["last_ns"][again]
-        later = again & (newest_ns > given["last_ns"])
-        rest["newest_after_ns"][later] -= (given["last_ns"] - given["first_ns"])[later].astype(np.uint32)
-        rest["newest_after_ns"][again & ~later & (newest_ns > 0)] = 0  # that byte is in the row which was given
-        remaining: NDArray[Any] = rest[~again | (rest["wire_bytes"] > 0)]
-        return remaining
 
 
 def _read(
@@ -152,15 +139,8 @@ def _read(
     kept, same = streams[slots, directions].copy(), np.zeros(len(slots), bool)
     for _ in range(tries):
         rows = np.flatnonzero(~same)
+        if not len(rows):
+            break
         again = streams[slots[rows], directions[rows]].copy()
         same[rows], kept[rows] = kept[rows] == again, again
     return kept, same
-
-
-def _newest_ns(records: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return when the last new byte of each record (BIN_RECORD) passed; 0 where there is none or it went by unseen."""
-    after = records["newest_after_ns"]
-    newest_ns: NDArray[np.uint64] = records["first_ns"] + after
-    newest_ns -= np.uint64(1)
-    newest_ns[(after == _NOTHING_NEW) | (after == _NOT_KNOWN)] = 0
-    return newest_ns

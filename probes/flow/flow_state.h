@@ -87,7 +87,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 64 << 20); /* two seconds of 256 socket ends that are busy both ways in every millisecond */
+	__uint(max_entries, 16 << 20); /* half a second of 256 socket ends that are busy both ways in every millisecond */
 } bins SEC(".maps");
 
 struct {

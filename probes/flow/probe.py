@@ -38,7 +38,7 @@ MAX_FLOWS = 65_536
 _ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
 _EXIT = 102  # LIFE_EXIT of flow.h
 _TRIES_AT_END = 1000  # for a bin that is read while packets are added to it; what they add is of after the end
-_BINS_RING_BYTES = (64 << 20, 16 << 20, 4 << 20, 1 << 20)  # the first that the kernel has the memory for
+_BINS_RING_BYTES = (16 << 20, 4 << 20, 1 << 20)  # the first that the kernel has the memory for
 _LIVES_RING_BYTES = 256 << 10
 _COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
 

@@ -70,6 +70,7 @@ FLOW = np.dtype(
 _FREE_AFTER_NS = 2_000_000_000
 _SILENT_NS = 1_000_000_000
 _SILENT_BINS = 4
+_MAPPED = 1024
 _RECEIVE = 1
 
 
@@ -82,8 +83,7 @@ class Slots:
 
     def __init__(self, loaded: BpfObject, count: int, bin_ns: int) -> None:
         self._object, self._count = loaded, count
-        self._flows: NDArray[Any] = map_array(loaded.map_fd("flows"), FLOW.itemsize, count, writable=True)
-        self._flows = self._flows.view(FLOW)[:, 0]
+        self._flows = self._mapped(_MAPPED)
         self._ring = map_array(loaded.map_fd("free_slots"), 8, count, writable=True).view(np.uint32)[:, 0]
         self._freed = 0
         self._left_ns = np.zeros(count, dtype=np.int64)  # since when a slot's flow needs it no more; 0: it does
@@ -91,7 +91,15 @@ class Slots:
 
     def used(self) -> NDArray[Any]:
         """Return the slots that were ever taken (FLOW): live memory, changing under the reader's eyes."""
-        return self._flows[: self._object.counters("next_slot")["next_slot"]]
+        taken = self._object.counters("next_slot")["next_slot"]
+        if taken > len(self._flows):
+            self._flows = self._mapped(2 * taken)
+        return self._flows[:taken]
+
+    def _mapped(self, count: int) -> NDArray[Any]:
+        """Map the first slots: what is mapped counts as the recorder's memory, and few jobs have thousands of flows."""
+        mapped = map_array(self._object.map_fd("flows"), FLOW.itemsize, min(count, self._count), writable=True)
+        return mapped.view(FLOW)[:, 0]
 
     def recycle(self, now_ns: int) -> NDArray[np.intp]:
         """Free the slots that are not needed any more and return them. `now_ns` is CLOCK_MONOTONIC."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
 from netprof.probes.flow.slots import ADOPTION, FLOW, Slots
@@ -115,6 +114,8 @@ def _past(info: bytes) -> tuple[int, ...]:
 
 def _ends(flows: NDArray[Any]) -> list[bytes]:
     """Return what tells each flow (FLOW) from others at one time."""
+    from numpy.lib.recfunctions import repack_fields  # with numpy.ma, which takes 10 ms to import
+
     packed = repack_fields(flows[["netns", "local_port", "remote_port", "local_addr", "remote_addr"]])
     ends: list[bytes] = packed.view(f"V{packed.itemsize}").tolist()
     return ends

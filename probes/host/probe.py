@@ -109,7 +109,7 @@ class Source:
 SOURCES = (
     Source("/proc/net/softnet_stat", softnet, unwrapped),
     Source("/proc/pressure/cpu", pressure, not_less, "boot with psi=1"),
-    Source("/proc/stat", cpu_time, not_less),
+    Source("/proc/stat", cpu_time, not_less, every_s=0.5),  # counts in ticks
     Source("/proc/softirqs", softirqs, unwrapped, every_s=1.0),
 )
 
@@ -118,7 +118,8 @@ class HostProbe(Probe):
     """Samples counts of the host ten times a second."""
 
     name = "host"
-    period_s = 0.1
+    period_s = 0.4
+    sample_s = 0.1
 
     def __init__(self, rows: SeriesRows, sources: Iterable[Source] = SOURCES) -> None:
         self._rows = rows
@@ -136,12 +137,19 @@ class HostProbe(Probe):
         """Open the files; one that is not there is left out."""
         return cls(SeriesRows(cls.name, shared.series_ids))
 
+    def sample(self) -> None:
+        """Read the files that are due."""
+        self._read()
+
     def drain(self, *, final: bool = False) -> Tables:
         """Read the files that are due, and return what changed: rows of table `counters`."""
+        self._read(final=final)
+        return {"counters": self._rows.drain(final=final)}
+
+    def _read(self, *, final: bool = False) -> None:
         for reader in self._readers:
             if final or reader.is_due():
                 reader.read(self._rows)
-        return {"counters": self._rows.drain(final=final)}
 
     def describe(self) -> Description:
         """Return what is read and how often, what is not there, and the series."""
@@ -160,7 +168,7 @@ class _Reader:
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
-        self._least_s = max(HostProbe.period_s, source.every_s)
+        self._least_s = max(HostProbe.sample_s, source.every_s)
         self.period_s = self._least_s
         self._source = source
         self._counts: dict[tuple[str, str], int] = {}
@@ -182,7 +190,7 @@ class _Reader:
             self._counts[subject, quantity.name] = value = self._source.go_on(before, count)
             rows.see(time_ns, subject, quantity, value)
         self.period_s = max(self._least_s, (time.thread_time() - begin_s) / _CPU_SHARE)
-        self._next_s = begin_ns / 1e9 + self.period_s - HostProbe.period_s / 2
+        self._next_s = begin_ns / 1e9 + self.period_s - HostProbe.sample_s / 2
 
     def close(self) -> None:
         """Close the file."""

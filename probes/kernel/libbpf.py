@@ -50,6 +50,7 @@ _FUNCTIONS: dict[str, tuple[type | None, list[object]]] = {
     "netprof_call_is_filtered": (c_int, [c_uint32]),
     "netprof_log_start": (None, []),
     "netprof_log": (c_char_p, []),
+    "netprof_bins": (c_ulong, [c_void_p, c_ulong, c_int, c_void_p, c_void_p, c_ulong]),
     "netprof_ring_open": (c_void_p, [c_int, c_ulong, c_uint32]),
     "netprof_ring_close": (None, [c_void_p]),
     "netprof_store_32": (None, [c_void_p, c_uint32]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import select
 import socket
 import struct
 from typing import NamedTuple
@@ -27,6 +28,13 @@ class LinkEvents:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         self._socket.bind((0, _GROUPS))
         self._socket.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether there is anything to take: asked many times a second."""
+        return bool(self._poll.poll(0))
 
     def take(self) -> Changed:
         """Return what has changed since the last call. Raises OSError."""

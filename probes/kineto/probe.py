@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from netprof.probes.job.procfs import read_environment
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kineto import fabric
 from netprof.probes.kineto.desk import Desk
-from netprof.probes.kineto.files import ProfileFolder
 from netprof.probes.probe import Description, Probe, Shared, Tables
-from netprof.trace.profiled import profiled_rows
 from netprof.units import duration
+
+if TYPE_CHECKING:
+    from netprof.probes.kineto.files import ProfileFolder
 
 _NO = ("", "0", "false")
 _LONGEST_S = 2.0
@@ -86,6 +87,8 @@ class KinetoProbe(Probe):
             return None
         self._asked[pid] = Clock.now()
         try:
+            from netprof.probes.kineto.files import ProfileFolder  # with pyarrow and ijson, for a profile alone
+
             self._folders[pid] = ProfileFolder(pid)
         except NetprofError as error:
             self._skip(error.message, error.hint)
@@ -111,7 +114,11 @@ class KinetoProbe(Probe):
         return {"profiled": {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}}
 
     def _written(self) -> list[dict[str, Any]]:
-        found = []
+        found: list[dict[str, Any]] = []
+        if not self._folders:
+            return found
+        from netprof.trace.profiled import profiled_rows
+
         for pid in sorted(set(self._folders) - self._read):
             try:
                 profile = self._folders[pid].complete()

@@ -70,7 +70,8 @@ def plan_library(library: Library, rows: Sequence[Row], cost_ns: Cost, until_s: 
     `cost_ns` says what a hit costs at a first instruction of a class, None where that is not known.
     """
     try:
-        symbols = find_functions(library.descriptor, sorted(_names(rows)), until_s)
+        versions = {name for row in rows for name in (row.mark.since, row.mark.until)}
+        symbols = find_functions(library.descriptor, sorted(_names(rows)), until_s, exported=versions)
     except (NetprofError, OSError) as error:
         return Plan(
             skipped=(SkippedProbe("marks", f"{library.name} cannot be read: {error}", "reinstall the library"),)

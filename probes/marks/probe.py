@@ -72,6 +72,7 @@ class MarkProbe(Probe):
         self._loaded = LoadedFrameworks(frameworks)
         self._followed: Sequence[Target] = ()
         self._training: set[Target] = set()
+        self._asked: set[Target] = set()  # of which the libraries were read ahead
         self._helpers: set[Target] = set()  # that have a framework's library and do not train
         self._counter = StepCounter()
         self._steps_at_sampling: Counter[int] = Counter()
@@ -95,7 +96,9 @@ class MarkProbe(Probe):
     @classmethod
     def open(cls, shared: Shared) -> MarkProbe:
         """Load the program. Raises NotPermittedError or NetprofError."""
-        return cls(targets=shared.targets)
+        probe = cls(targets=shared.targets)
+        probe._read_ahead(shared.first)
+        return probe
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Attach to the processes that train and have joined or loaded a framework since the last call.
@@ -105,8 +108,9 @@ class MarkProbe(Probe):
         begins, self._followed = not self._followed, targets
         training = {target for target in targets if target.frameworks}
         fresh = training - self._training
-        for target in fresh:
+        for target in fresh - self._asked:
             self._ask(target.pid)
+        self._asked.clear()
         if begins:
             self.settle()
         if fresh:
@@ -252,6 +256,12 @@ class MarkProbe(Probe):
         """Say whether every process that trains has had its share of steps with every gradient marked."""
         steps = self._counter.steps - self._steps_at_sampling
         return not any(steps[target.pid] < _SAMPLED_STEPS and is_same(target) for target in self._training)
+
+    def _read_ahead(self, targets: Sequence[Target]) -> None:
+        """Have the libraries of the processes read that train, while other probes are opened."""
+        self._asked = {target for target in targets if target.frameworks}
+        for target in self._asked:
+            self._ask(target.pid)
 
     def _ask(self, pid: int) -> None:
         """Have the libraries of a process read, but for those that are attached to already."""

@@ -56,6 +56,8 @@ def check_records(records: _Records, marks: Sequence[Mark]) -> tuple[_Records, C
     """
     wanted, good = np.ones(len(records), bool), records["unreadable"] == 0
     for row in np.unique(records["row"]).tolist():
+        if _is_whole(marks[row]):
+            continue
         rows = np.flatnonzero(records["row"] == row)
         wanted[rows] = _is_named(records[rows], marks[row])
         good[rows] &= _can_be(records["args"][rows], marks[row])
@@ -67,6 +69,17 @@ def columns(records: _Records) -> dict[str, npt.NDArray[np.generic]]:
     """Turn records into the columns of the trace's `marks` table."""
     table = {name: np.ascontiguousarray(records[name]) for name in ("time_ns", "pid", "tid", "kind")}
     return table | {f"arg{index}": np.ascontiguousarray(records["args"][:, index]) for index in range(MAX_ARGUMENTS)}
+
+
+def _is_whole(mark: Mark) -> bool:
+    """Tell whether a mark's records are as the kernel hands them over: nothing to check, nothing to fill in."""
+    plain = (
+        isinstance(each, Register | Pair)
+        or (isinstance(each, Memory) and not each.valid)
+        or (isinstance(each, Chain) and not each.below and each.below_argument is None)
+        for each in mark.args
+    )
+    return not mark.only and all(plain)
 
 
 def _is_named(records: _Records, mark: Mark) -> _Good:

@@ -93,6 +93,8 @@ class LinkHistory:
 
     def _listen(self, *, at_once: bool = False) -> None:
         """Look again if the kernel said that something has changed, and it is time."""
+        if self._changed_ns is None and (self._events is None or not self._events.are_waiting):
+            return
         with suppress(NetprofError, OSError):  # not permitted, or out of descriptors: the next event tries again
             now_ns = time.monotonic_ns()
             changed = self._events.take() if self._events is not None else Changed()

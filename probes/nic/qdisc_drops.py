@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from netprof.probes.nic.places import Place
 
-_EVERY_S = 0.2
+_EVERY_S = 0.4
 _ROOT = 0xFFFFFFFF
 _WRAP = 1 << 32
 

@@ -47,7 +47,8 @@ class ProcessProbe(Probe):
     """Samples what the processes that train have done, twenty times a second."""
 
     name = PROCESS_SERIES
-    period_s = 0.05
+    period_s = 0.4
+    sample_s = 0.05
     notices = frozenset({"marks"})
 
     def __init__(self, rows: SeriesRows) -> None:
@@ -55,7 +56,7 @@ class ProcessProbe(Probe):
         self._watched: dict[int, _Process] = {}
         self._skipped: dict[str, SkippedProbe] = {}
         self._next_s = self._all_s = 0.0
-        self._spacing_s = self.period_s
+        self._spacing_s = self.sample_s
 
     @classmethod
     def open(cls, shared: Shared) -> ProcessProbe:
@@ -75,18 +76,25 @@ class ProcessProbe(Probe):
             if (pid := both >> 32) in self._watched:
                 self._watched[pid].add_thread(both & 0xFFFFFFFF)
 
+    def sample(self) -> None:
+        """Read what is due."""
+        self._read()
+
     def drain(self, *, final: bool = False) -> Tables:
         """Read what is due, and return what changed: rows of table `counters`."""
+        self._read(final=final)
+        return {"counters": self._rows.drain(final=final)}
+
+    def _read(self, *, final: bool = False) -> None:
         if final or time.monotonic() >= self._next_s:
             begin_s, begin_cpu_s = time.monotonic(), time.thread_time()
             for pid, process in self._watched.items():
                 for quantity, value in process.read(all_threads=final or begin_s >= self._all_s):
                     self._rows.see(time.monotonic_ns(), f"pid {pid}", quantity, value)
-            self._spacing_s = max(self.period_s, (time.thread_time() - begin_cpu_s) / _CPU_SHARE)
-            self._next_s = begin_s + self._spacing_s - self.period_s / 2
+            self._spacing_s = max(self.sample_s, (time.thread_time() - begin_cpu_s) / _CPU_SHARE)
+            self._next_s = begin_s + self._spacing_s - self.sample_s / 2
             if begin_s >= self._all_s:
                 self._all_s = begin_s + max(_ALL_EVERY_S, self._spacing_s)
-        return {"counters": self._rows.drain(final=final)}
 
     def describe(self) -> Description:
         """Return what is read and how often, what is not there, and the series."""

@@ -9,8 +9,8 @@ import numpy as np
 from netprof.probes.probe import Columns
 from netprof.schema import MarkKind
 
-_BEGINS = (MarkKind.DDP_WAIT, MarkKind.POSTED_WAIT, MarkKind.HOROVOD_WAIT)
-_ENDS = (MarkKind.DDP_STATS, MarkKind.DDP_FORWARD, MarkKind.POSTED_WAIT_OVER, MarkKind.OPTIMIZER_STEP)
+_BEGINS = tuple(map(int, (MarkKind.DDP_WAIT, MarkKind.POSTED_WAIT, MarkKind.HOROVOD_WAIT)))
+_ENDS = tuple(map(int, (MarkKind.DDP_STATS, MarkKind.DDP_FORWARD, MarkKind.POSTED_WAIT_OVER, MarkKind.OPTIMIZER_STEP)))
 _MATTERS = 0.15
 """Share of the time by which one waits less than the others."""
 _FORGET = 0.5
@@ -33,7 +33,7 @@ class LateRank:
         for row in rows[np.argsort(time_ns[rows], kind="stable")].tolist():
             own, at_ns = int(pid[row]), int(time_ns[row])
             self._waited_ns.setdefault(own, 0.0)
-            if kind[row] in _BEGINS:
+            if int(kind[row]) in _BEGINS:
                 self._since_ns.setdefault(own, at_ns)
             elif (since_ns := self._since_ns.pop(own, None)) is not None:
                 self._waited_ns[own] += at_ns - since_ns

@@ -63,7 +63,9 @@ class StacksProbe(Probe):
         self._targets = [target for target in targets if target.frameworks]
 
     def notice(self, table: str, columns: Columns) -> None:
-        """Learn who waits."""
+        """Learn who waits, if stacks are wanted of them."""
+        if self._program is None:
+            return
         self._late.see(columns)
         self._marked_s = time.monotonic()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import stat
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,8 @@ _BY_FILE = {
     stat.S_IFBLK: BlockedIn.FILE,
     stat.S_IFCHR: BlockedIn.DEVICE,
 }
+_BY_TYPE = np.full(1 << 4, int(BlockedIn.OTHER), np.uint8)
+_BY_TYPE[[mode >> 12 for mode in _BY_FILE]] = [int(each) for each in _BY_FILE.values()]
 _NO_FILE = (BlockedIn.LOCK, BlockedIn.SLEEP, BlockedIn.CHILD)
 """What is known without a look at the first argument, which is no descriptor."""
 
@@ -47,12 +50,10 @@ def kinds_of(
     call: npt.NDArray[np.int32], file_type: npt.NDArray[np.uint16], runnable: npt.NDArray[np.uint16]
 ) -> npt.NDArray[np.uint8]:
     """Return the BlockedIn of each: by its system call (-1: none), and the type of the file that it is called on."""
-    kind = np.full(len(call), int(BlockedIn.OTHER), np.uint8)
-    for mode, found in _BY_FILE.items():
-        kind[file_type == mode] = found
-    for found, numbers in _calls().items():
-        rows = np.isin(call, numbers)
-        kind[rows if found in _NO_FILE else rows & (kind == BlockedIn.OTHER)] = found
+    by_call, has_file = _by_call(platform.machine())
+    known = np.where((call >= 0) & (call < len(by_call)), call, 0)
+    by_file = np.where(has_file[known], _BY_TYPE[file_type >> 12], np.uint8(BlockedIn.OTHER))
+    kind = np.where(by_file == BlockedIn.OTHER, by_call[known], by_file)
     kind[call < 0] = BlockedIn.MEMORY
     kind[runnable == 1] = BlockedIn.CPU
     kind[runnable == 2] = BlockedIn.STOPPED
@@ -67,5 +68,13 @@ def type_by_name(name: str) -> int:
     return stat.S_IFREG if name.startswith("/") else 0
 
 
-def _calls() -> Mapping[BlockedIn, tuple[int, ...]]:
-    return _ARM64 if platform.machine() == "aarch64" else _X86
+@cache
+def _by_call(machine: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """Return, by the number of a system call, what a thread in it waits for, and whether its file tells that better."""
+    calls = _ARM64 if machine == "aarch64" else _X86
+    kind = np.full(max(map(max, calls.values())) + 1, int(BlockedIn.OTHER), np.uint8)
+    has_file = np.ones(len(kind), bool)
+    for each, numbers in calls.items():
+        kind[list(numbers)] = int(each)
+        has_file[list(numbers)] = each not in _NO_FILE
+    return kind, has_file

@@ -179,6 +179,7 @@ class Told:
     """A namespace in which something has always changed, and a look takes a while."""
 
     inode = OWN_NETNS
+    are_waiting = True
 
     def __init__(self, look_s: float) -> None:
         self.look_s, self.looks = look_s, 0

@@ -22,7 +22,8 @@ from netprof.session.live_follow import FollowedTrace, recent_rows
 from netprof.session.save import save
 from netprof.trace import TraceReader
 from netprof.trace import ring as ring_module
-from netprof.trace.ring import Keep, RingReader, RingWriter, reader_of
+from netprof.trace.keep import Keep
+from netprof.trace.ring import RingReader, RingWriter, reader_of
 from netprof.trace.writer import TraceWriter
 
 S = 10**9

@@ -171,6 +171,20 @@ def test_every_batch_reaches_the_disk_at_once_and_whole(tmp_path: Path) -> None:
     assert (tmp_path / "t" / "counters.arrows").read_bytes().endswith(b"\xff\xff\xff\xff" + bytes(4)), "Arrow's end"
 
 
+def test_batches_of_every_size_are_of_one_file(tmp_path: Path) -> None:
+    made, counts, first = TraceWriter(tmp_path / "t", meta()), (1, 5_000, 50_000, 1, 600), 0
+    for count in counts:
+        made.append("counters", counters(count, first))
+        first += count
+    made.close(replace(meta(), stopped_ns=meta().started_ns + first))
+    reader = TraceReader(tmp_path / "t")
+    assert reader.table("counters").column("value").to_pylist() == list(range(first))
+    packed = (tmp_path / "t" / "counters.arrows").read_bytes()
+    zstd, lz4 = b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"
+    assert packed.count(zstd) >= 2 * 3, "5,000 and 600 rows of three columns"
+    assert packed.count(lz4) >= 3, "50,000 rows"
+
+
 def test_a_description_is_replaced_while_it_is_recorded(tmp_path: Path) -> None:
     made = TraceWriter(tmp_path / "t", meta())
     made.update_meta(replace(meta(), warnings=("said meanwhile",)))
