@@ -324,7 +324,7 @@ CAUSE_WORDS: Mapping[Cause, CauseWords] = {
     TRANSPORT: CauseWords(Family.NETWORK, _transport, lambda told: [Advice(told.who.reason.advice)], "transport"),
     UNSEEN: CauseWords(Family.UNSEEN, _unseen, _unseen_next, "unseen"),
 }
-"""All causes of waiting. Adding a cause is adding a line here, one in `account.causes` and a colour."""
+"""All causes of waiting. Adding a cause is adding a line here and one in `account.causes`."""
 
 LONGEST = 78
 """Columns of a headline."""
