@@ -165,7 +165,7 @@ class Evidence:
         told.add_nccl(read_nccl_ranks(self.table("nccl_ranks")))
         return told
 
-    @property
+    @cached_property
     def ranks_are_told(self) -> bool:
         """Whether ranks are what the communicators say, since nothing else does."""
         return len(self.ranks) > len(ranks_by_pid(self.meta.targets))
@@ -400,7 +400,7 @@ class Evidence:
 
     def _exposed_in(self, its: Iterations) -> Mapping[int, Intervals]:
         its = self._accounted(its)
-        own = {pid: its.where(its.pid == pid) for pid in np.unique(its.pid).tolist()}
+        own = {pid: its.of_pid(pid) for pid in np.unique(its.pid).tolist()}
         return {pid: self.waits[pid] & merge(each.begin_ns, each.end_ns) for pid, each in own.items()}
 
     @cached_property

@@ -2,8 +2,8 @@
 
     python examples/many_digests.py out/digests/job=ddp/host=h0 out/many --hosts 1000 --ranks 8 --iterations 1000
 
-What each rank did and waited for is what one of the real ranks did and waited for; who that is, chance decides. With
---alone each host's digest is one that was made of it alone. With --parts each rank's collectives are of a communicator
+What each rank did and waited for is what one of the real ranks did and waited for; who that is, chance decides. Each
+host's digest is one that was made of it alone. With --parts each rank's collectives are of a communicator
 of one rank of every host, as the replicas of a model are that is sharded over each.
 """
 
@@ -17,32 +17,24 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.account.held_up import Kind
 from netprof.analysis.digest.digest import (
     BoundedSteps,
     CollectiveTimes,
     Did,
     Digest,
-    Held,
-    HostPart,
-    JobPart,
     Passed,
-    PlacedRank,
     Tables,
-    Thing,
     Waited,
-    WindowTimes,
 )
-from netprof.analysis.digest.opened import open_digest, plain_part
+from netprof.analysis.digest.opened import open_digest
 from netprof.analysis.digest.spans import Spans, SpanSet
 from netprof.analysis.digest.ways import WayBusy
 from netprof.analysis.events.iterations import IterationTimes
-from netprof.analysis.findings.stragglers_parts import Who
 from netprof.analysis.tables.columns import Columns, concatenate, empty
 from netprof.files import make_folder
 from netprof.model import Meta
 from netprof.session.digest import write_digest
-from netprof.trace.digest import digests_in, host_folder, job_file, job_folder, write_json
+from netprof.trace.digest import digests_in, host_folder
 
 Int64 = npt.NDArray[np.int64]
 C = TypeVar("C", bound=Columns)
@@ -56,11 +48,10 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--ranks", type=int, default=8, help="on each host")
     parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--alone", action="store_true", help="each made alone")
     parser.add_argument("--parts", action="store_true", help="in communicators of one rank of every host")
     options = parser.parse_args()
     given = options.source, options.target, options.hosts, options.ranks, options.iterations
-    multiply(*given, alone=options.alone, parts=options.parts)
+    multiply(*given, parts=options.parts)
 
 
 def multiply(
@@ -70,7 +61,6 @@ def multiply(
     ranks: int = 2,
     iterations: int = 0,
     *,
-    alone: bool = False,
     parts: bool = False,
 ) -> Path:
     """Write digests of `hosts` with `ranks` each, and as many iterations as asked for, or as there are.
@@ -82,23 +72,13 @@ def multiply(
     base = replace(base, tables=_repeated(base.tables, times, _period_ns(base.tables), iterations))
     names = tuple(f"node{number:04d}" for number in range(hosts))
     rng = np.random.default_rng(hosts)
-    job = replace(base.job, hosts=names, world_size=hosts * ranks)
     for number, name in enumerate(names):
         dealt = rng.permutation(np.resize(_pids(base), ranks))
         digest = _of_host(base, number, name, dealt)
         digest = _in_parts(digest, number, hosts) if parts else digest
-        if alone:
-            made = f"{number:016x}"
-            digest = replace(digest, host=replace(digest.host, made=made))
-            _write_job(replace(job, hosts=(name,), made=made), target)
+        digest = replace(digest, host=replace(digest.host, made=f"{number:016x}", world_size=hosts * ranks))
         write_digest(digest, make_folder(host_folder(target, "many", name)))
-    if not alone:
-        _write_job(job, target)
     return target
-
-
-def _write_job(job: JobPart, target: Path) -> None:
-    write_json(make_folder(job_folder(target, "many")), job_file(job.made), plain_part(job))
 
 
 def _pids(base: Digest) -> Int64:
@@ -111,7 +91,7 @@ def _period_ns(tables: Tables) -> int:
 
 def _repeated(tables: Tables, times: int, period_ns: int, iterations: int) -> Tables:
     """Return the tables of a recording that goes on in the same way."""
-    windows, held = len(tables.windows), len(tables.held_windows)
+    windows = len(tables.windows)
     count = iterations or windows
 
     def again(table: C, windows: int) -> C:
@@ -134,9 +114,7 @@ def _repeated(tables: Tables, times: int, period_ns: int, iterations: int) -> Ta
         surely=again(tables.surely, windows),
         steps=again(tables.steps, windows),
         windows=whole,
-        held=again(tables.held, held),
-        held_windows=again(tables.held_windows, held),
-        did=again(tables.did, held),
+        did=again(tables.did, windows),
         collectives=again(tables.collectives, windows),
         link_seconds=again(tables.link_seconds, windows),
         passages=tables.passages,
@@ -149,60 +127,34 @@ def _repeated(tables: Tables, times: int, period_ns: int, iterations: int) -> Ta
         for name in ("iterations", "steps", "collectives", "link_seconds", "spans", "tcp_clocks")
     }
     cut = {name: table.where(table.begin_ns < end_ns) for name, table in inside.items()}
-    numbered = {name: getattr(found, name) for name in ("waiting", "surely", "held", "did", "way_busy")}
+    numbered = {name: getattr(found, name) for name in ("waiting", "surely", "did", "way_busy")}
     cut |= {name: table.where(table.window < count) for name, table in numbered.items()}
-    first = np.arange(count)
-    windows_of_held = _first(found.held_windows, count)
-    return replace(found, **cut, windows=found.windows.where(first), held_windows=windows_of_held)
-
-
-def _first(table: WindowTimes, count: int) -> WindowTimes:
-    return table.where(np.arange(min(count, len(table))))
+    return replace(found, **cut, windows=found.windows.where(np.arange(count)))
 
 
 def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
     """Return the digest of one host, whose processes do what those do that are `dealt` out to it."""
     pids = number * len(dealt) + np.arange(len(dealt)) + 1
     ranks, tables = base.host.ranks, base.tables
-    own = {each.summary.pid: each.summary for each in ranks}
-    waits, surely = ({each.pid: each for each in of} for of in (base.host.waiting, base.host.surely))
+    own = {each.pid: each for each in ranks}
     bounded = base.host.unbounded, base.host.on_gpu, base.host.profiled
-    of_rank = {thing.pid: row for row, thing in enumerate(base.host.things) if thing.kind == Kind.RANK}
     pairs = list(zip(pids.tolist(), dealt.tolist(), strict=True))
-    things = [
-        Thing(pid, int(Kind.RANK), pid, _renamed(base.host.things[of_rank[was]].who, pid, name))
-        for pid, was in pairs
-        if was in of_rank
-    ]
     of_base = list(enumerate(base.host.ways))
     ways = [(replace(way, pid=pid), row) for pid, was in pairs for row, way in of_base if way.pid == was]
     spans = _dealt_sets(base.host.spans, pairs)
-    others = [(row, thing) for row, thing in enumerate(base.host.things) if thing.kind != Kind.RANK]
-    things += [
-        replace(thing, place=(number << 20) + thing.place, who=replace(thing.who, label=f"{thing.who.label} of {name}"))
-        for _, thing in others
-    ]
-    host = HostPart(
-        made=base.job.made,
+    host = replace(
+        base.host,
         host=replace(base.host.host, name=name, meta=_of_ranks(base, pids), pids={pid: pid for pid in pids.tolist()}),
-        span_ns=base.host.span_ns,
         told_ranks={pid: pid - 1 for pid in pids.tolist()},
-        ranks=tuple(PlacedRank(pid, replace(own[was], pid=pid, rank=pid - 1, host=name)) for pid, was in pairs),
-        links=tuple(replace(each, place=(number << 20) + each.place) for each in base.host.links),
-        waiting=tuple(replace(waits[was], pid=pid, rank=pid - 1) for pid, was in pairs if was in waits),
-        surely=tuple(replace(surely[was], pid=pid, rank=pid - 1) for pid, was in pairs if was in surely),
+        ranks=tuple(replace(own[was], pid=pid, rank=pid - 1, host=name) for pid, was in pairs),
         unbounded={pid: bounded[0][was] for pid, was in pairs if was in bounded[0]},
         on_gpu=tuple(pid for pid, was in pairs if was in bounded[1]),
         profiled=tuple(pid for pid, was in pairs if was in bounded[2]),
-        things=tuple(things),
         ends={},
         spans=tuple(each for each, _ in spans),
-        rtt_ns=base.host.rtt_ns,
         ways=tuple(way for way, _ in ways),
     )
-    rows = [*(of_rank[was] for _, was in pairs if was in of_rank), *(row for row, _ in others)]
     return Digest(
-        base.job,
         host,
         Tables(
             iterations=_dealt(IterationTimes, tables.iterations, pairs),
@@ -210,8 +162,6 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
             surely=_dealt(Waited, tables.surely, pairs),
             steps=_dealt(BoundedSteps, tables.steps, pairs),
             windows=tables.windows,
-            held=_held(tables.held, rows),
-            held_windows=tables.held_windows,
             did=_dealt(Did, tables.did, pairs),
             collectives=_dealt(CollectiveTimes, tables.collectives, pairs),
             link_seconds=tables.link_seconds,
@@ -265,10 +215,6 @@ def _of_ranks(base: Digest, pids: Int64) -> Meta:
     return replace(base.host.host.meta, targets=targets)
 
 
-def _renamed(who: Who, pid: int, name: str) -> Who:
-    return replace(who, label=f"rank {pid - 1} on {name}", rank=pid - 1)
-
-
 def _dealt(kind: type[C], table: C, pairs: list[tuple[int, int]]) -> C:
     parts, rng = [], np.random.default_rng(pairs[0][0])
     for pid, was in pairs:
@@ -279,13 +225,6 @@ def _dealt(kind: type[C], table: C, pairs: list[tuple[int, int]]) -> C:
         parts.append(replace(own, pid=np.full(len(own), pid)))
     found: C = concatenate(kind, parts)
     return found
-
-
-def _held(held: Held, rows: list[int]) -> Held:
-    parts = [
-        replace(own := held.where(held.thing == row), thing=np.full(len(own), new)) for new, row in enumerate(rows)
-    ]
-    return concatenate(Held, parts)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def on_wire(sources: Sources, activities: Mapping[int, Activity]) -> OnWire:
     moved_ns = np.full(len(own), np.iinfo(np.int64).min)
     for pid in np.unique(own.pid).tolist():
         if pid in activities:
-            rows = np.flatnonzero(own.pid == pid)
+            rows = own.rows_of(pid)
             moved_ns[rows] = activities[pid].last_before(own.end_ns[rows])
     return OnWire(went_another_way(own, sources.members, sources.lanes), moved_ns)
 
@@ -175,7 +175,7 @@ def _loss(flows: Int64, sources: Sources) -> dict[int, Intervals]:
 def _without_collective(waits: Intervals, pid: int, sources: Sources) -> Intervals:
     """Return when a process waits for buckets that nothing was seen to carry, or for nothing that was seen at all."""
     buckets = sources.buckets.where((sources.buckets.pid == pid) & (sources.buckets.from_collective == 0))
-    own = sources.collectives.where(sources.collectives.pid == pid)
+    own = sources.collectives.of_pid(pid)
     since = np.concatenate(([np.iinfo(np.int64).min], waits.end_ns[:-1]))[: len(waits)]
     posted = np.sort(own.posted_ns)
     none = np.searchsorted(posted, waits.end_ns) == np.searchsorted(posted, since)
@@ -188,7 +188,7 @@ def went_another_way(collectives: Collectives, members: Members, lanes: Lanes) -
     need = np.where(collectives.bytes == UNKNOWN, 0, collectives.bytes) * sent_per_byte(collectives.kind, ranks)
     moved = np.zeros(len(collectives))
     for pid in np.unique(collectives.pid).tolist():
-        rows = np.flatnonzero(collectives.pid == pid)
+        rows = collectives.rows_of(pid)
         for way in (TRANSMIT, RECEIVE):
             bins = lanes.of_process(pid, way)
             if bins is not None:

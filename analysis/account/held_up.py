@@ -81,30 +81,44 @@ def by_ranks(waiting: Waiting, pids: Sequence[int], mates: Bool, windows: Window
     `pids` are ascending; `mates`, shape (P, P), says who is in a communicator with whom.
     """
     found = np.zeros((len(pids), 2, len(windows)), np.int64)
-    waiting = waiting.where(np.isin(waiting.pid, np.array(pids, np.int64)))
+    own = np.array(pids, np.int64)
+    waiting = waiting.where(np.isin(waiting.pid, own) & np.isin(waiting.culprit, own))
     for number, cause in enumerate(CAUSES[Kind.RANK]):
-        parts, place = _by_window(waiting.of(cause), windows)
-        for one, pid in enumerate(pids):
-            own = np.flatnonzero(parts.culprit == pid)
-            if len(own) and mates[one].any():
-                waited = _by_process(parts.where(own), place[own], pids, len(windows))
-                found[one, number] = np.median(waited[mates[one]], axis=0)
+        parts, place = by_window(waiting.of(cause), windows)
+        one, other = (np.searchsorted(own, each) for each in (parts.culprit, parts.pid))
+        among = mates[one, other]
+        cell = (one * len(windows) + place) * len(pids) + other
+        found[:, number] = _median_of_mates(cell[among], parts.length_ns[among], mates.sum(axis=1), len(windows))
     return HeldUp(Kind.RANK, tuple(pids), found)
 
 
-def _by_window(waiting: Waiting, windows: Windows) -> tuple[Waiting, Int64]:
+def _median_of_mates(cell: Int64, length_ns: Int64, mates: Int64, windows: int) -> Int64:
+    """Return for how long the median mate of each of P processes waits for it in each window; shape (P, windows).
+
+    `cell` numbers a process, a window and a mate, of which a process has so many: most of them do not wait.
+    """
+    cells, row = np.unique(cell, return_inverse=True)
+    waited = np.bincount(row.reshape(-1), weights=length_ns, minlength=len(cells))
+    thing = cells // len(mates)
+    order = np.lexsort((waited, thing))
+    thing, waited = thing[order], waited[order]
+    first = np.flatnonzero(np.diff(thing, prepend=-1))
+    count, of_all = np.diff(np.append(first, len(thing))), mates[thing[first] // windows]
+    middle = np.zeros((2, len(first)))
+    for each, at in enumerate(((of_all - 1) // 2, of_all // 2)):
+        place = at - (of_all - count)  # of those that wait at all; before them are those that do not
+        middle[each] = np.where(place >= 0, waited[first + np.maximum(place, 0)], 0.0)
+    found = np.zeros(len(mates) * windows, np.int64)
+    found[thing[first]] = middle.mean(axis=0)
+    return found.reshape(len(mates), windows)
+
+
+def by_window(waiting: Waiting, windows: Windows) -> tuple[Waiting, Int64]:
     """Cut stretches by windows, and return what lies in any, and in which."""
     begin, end, row = cut_at(waiting.begin_ns, waiting.end_ns, distinct(windows.begin_ns, windows.end_ns))
     place = np.searchsorted(windows.begin_ns, begin, "right") - 1
     inside = np.flatnonzero((place >= 0) & (end <= np.append(windows.end_ns, 0)[place]))
     return replace(waiting.where(row[inside]), begin_ns=begin[inside], end_ns=end[inside]), place[inside]
-
-
-def _by_process(parts: Waiting, place: Int64, pids: Sequence[int], count: int) -> Int64:
-    """Return for how long each process waits in each of `count` windows; shape (P, windows), `pids` ascending."""
-    who = np.searchsorted(np.array(pids, np.int64), parts.pid)
-    total = np.bincount(who * count + place, weights=parts.length_ns, minlength=len(pids) * count)
-    return total.astype(np.int64).reshape(len(pids), count)
 
 
 def by_links(

@@ -71,7 +71,7 @@ def cause_times(iterations: Iterations, outstanding: Mapping[int, Intervals], pi
     """
     waiting = between = before = after = NOTHING
     for pid in pids:
-        own = iterations.where(iterations.pid == pid)
+        own = iterations.of_pid(pid)
         times = outstanding.get(pid, NOTHING)
         first, last = _first_and_last(own, times)
         waiting |= times

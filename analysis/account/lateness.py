@@ -58,7 +58,7 @@ def _before(late: Waiting, culprits: Waiting, waits: Mapping[int, Intervals]) ->
     """
     ago_ns = np.zeros(len(late), np.int64)
     for pid in np.unique(late.pid).tolist():
-        rows = np.flatnonzero(late.pid == pid)
+        rows = late.rows_of(pid)
         ago_ns[rows] = _since_last_wait(late.begin_ns[rows], waits.get(pid))
     known = ago_ns > 0
     rest, late, ago_ns = late.where(~known), late.where(known), ago_ns[known]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.analysis.account.axis import Axis
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.tables.columns import Bool, Columns, Int64, distinct
 from netprof.analysis.tables.intervals import Intervals
@@ -63,19 +64,20 @@ def contains(times: Intervals, at_ns: Int64) -> Bool:
     return np.asarray((index >= 0) & (at_ns < times.end_ns[np.maximum(index, 0)]))
 
 
-def pieces_of(waits: Intervals, own: Collectives) -> Pieces:
-    """Cut a rank's waiting by the collectives that it waits for; `row` is a row of `own`.
+def pieces_of(axis: Axis, waits: Intervals, own: Collectives) -> Pieces:
+    """Cut the waiting of ranks, on one axis, by the collectives that each waits for; `row` is a row of `own`.
 
     They are waited for in the order in which they were posted: at each moment for the first one that is not done.
     """
-    order = np.argsort(own.posted_ns, kind="stable")
-    done = np.maximum.accumulate(own.end_ns[order])
+    order = np.lexsort((own.posted_ns, own.pid))
+    done = np.maximum.accumulate(axis.at(own.pid[order], own.end_ns[order]))
     inside = done[_cuts(waits, done)]
     begin = distinct(waits.begin_ns, inside)
     owner = np.searchsorted(waits.begin_ns, begin, "right") - 1
     end = np.minimum(waits.end_ns[owner], np.append(begin[1:], np.iinfo(np.int64).max)) if len(begin) else begin
-    index = np.searchsorted(done, begin, "right")  # the first that is done after the piece's begin
-    return Pieces(begin, end, np.append(order, NOTHING)[index])
+    row = np.append(order, NOTHING)[np.searchsorted(done, begin, "right")]  # the first that is done after its begin
+    of_another = np.append(own.pid, NOTHING)[row] != axis.pid_of(begin)
+    return Pieces(begin, end, np.where(of_another, NOTHING, row))
 
 
 def _cuts(waits: Intervals, at_ns: Int64) -> Bool:

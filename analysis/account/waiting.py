@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from netprof.analysis.account.axis import Axis
 from netprof.analysis.account.causes import (
     HOST,
     LATE_RANK,
@@ -22,11 +23,13 @@ from netprof.analysis.account.group_times import LEAST_SILENCE_NS, Held, Times
 from netprof.analysis.account.pieces import NOTHING, Pieces, contains, cut_at, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
-from netprof.analysis.tables.columns import Bool, Columns, Int64, by_pid, concatenate, distinct, empty
+from netprof.analysis.tables.columns import Bool, Columns, Int64, concatenate, distinct, empty
 from netprof.analysis.tables.intervals import NOTHING as NO_TIME
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 
 NOBODY = -1
+_AT_ONCE = 64
+"""Processes that are explained together: memory is what limits them."""
 WITHOUT_COLLECTIVE = -2
 """The group of what no collective was seen to carry, where RDMA ports or other links may."""
 _EVER = Intervals(np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max]))
@@ -97,58 +100,74 @@ def explain(waits: Mapping[int, Intervals], known: Known) -> Waiting:
 
     Who is late is not asked yet for what it waits itself: `lateness.resolve_lateness`.
     """
-    return concatenate(Waiting, [_of_process(pid, times, known) for pid, times in sorted(waits.items())])
+    pids = sorted(waits)
+    some = [pids[first : first + _AT_ONCE] for first in range(0, len(pids), _AT_ONCE)]
+    return concatenate(Waiting, [_of_some({pid: waits[pid] for pid in each}, known) for each in some])
+
+
+def _of_some(waits: Mapping[int, Intervals], known: Known) -> Waiting:
+    axis = Axis.around(waits)
+    found = _explained(axis, axis.laid(waits), known)
+    found = found.where(np.argsort(found.begin_ns, kind="stable"))
+    begin_ns, end_ns = axis.time_of(found.begin_ns), axis.time_of(found.end_ns)
+    return replace(found, pid=axis.pid_of(found.begin_ns), begin_ns=begin_ns, end_ns=end_ns)
 
 
 def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
     """Return what of the stretches lies in some times, by process."""
-    parts, of_pid = [], dict(by_pid(waiting))
-    for pid, inside in sorted(times.items()):
-        own = of_pid.get(pid, _NONE)
-        begin, end, row = cut_at(own.begin_ns, own.end_ns, distinct(inside.begin_ns, inside.end_ns))
-        parts.append(replace(own.where(row), begin_ns=begin, end_ns=end).where(contains(inside, begin)))
-    return concatenate(Waiting, parts)
+    axis = Axis.around(times)
+    own, inside = waiting.where(np.isin(waiting.pid, axis.pids)), axis.laid(times)
+    begin, end = axis.at(own.pid, own.begin_ns), axis.at(own.pid, own.end_ns)
+    begin, end, row = cut_at(begin, end, distinct(inside.begin_ns, inside.end_ns))
+    found = replace(own.where(row), begin_ns=axis.time_of(begin), end_ns=axis.time_of(end))
+    kept = np.flatnonzero(contains(inside, begin))
+    return found.where(kept[np.argsort(begin[kept], kind="stable")])
 
 
-def _of_process(pid: int, waits: Intervals, known: Known) -> Waiting:
-    unmarked = waits & known.unmarked.get(pid, NO_TIME)
-    hidden = (waits & known.hidden.get(pid, NO_TIME)) - unmarked
-    by_port = hidden & known.carried.get(pid, NO_TIME)
-    own = np.flatnonzero(known.collectives.pid == pid)
+def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
+    """Explain what processes wait, all of them on one axis; so is what is returned."""
+    unmarked = waits & axis.laid(known.unmarked)
+    hidden = (waits & axis.laid(known.hidden)) - unmarked
+    by_port = hidden & axis.laid(known.carried)
+    own = np.flatnonzero(np.isin(known.collectives.pid, axis.pids))
     mine, others, on_wire = known.collectives.where(own), known.members.where(own), known.on_wire.where(own)
-    pieces = pieces_of(waits, mine)
+    pieces = pieces_of(axis, waits, mine)
     found: list[Waiting] = []
 
+    def instant(part: Pieces, time_ns: Int64) -> Int64:
+        return axis.at(mine.pid[part.row], time_ns[part.row])
+
     def give(part: Pieces, cause: Cause, culprit: Int64 | int = NOBODY) -> None:
-        found.append(_waiting(pid, part, cause, culprit, others.group[part.row]))
+        found.append(_waiting(part, cause, culprit, others.group[part.row]))
 
     outstanding = pieces.where(pieces.row != NOTHING)
     idle = pieces.where(pieces.row == NOTHING)
     if known.carried:
-        found.append(_by_links(pid, idle.times & by_port, known.groups[WITHOUT_COLLECTIVE], _EVER))
+        found.append(_by_links(axis, idle.times & by_port, known.groups[WITHOUT_COLLECTIVE], _EVER))
     if len(unmarked):
-        found.append(_by_links(pid, idle.times & unmarked, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
-    found.append(_span(pid, (idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
-    found.append(_span(pid, (idle.times - hidden) - unmarked, HOST, pid, -1))
-    not_posted, outstanding = outstanding.cut(mine.posted_ns[outstanding.row])
-    give(not_posted, HOST, pid)
-    late, outstanding = outstanding.cut(_late_until(mine, others)[outstanding.row])
+        found.append(_by_links(axis, idle.times & unmarked, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
+    found.append(_span((idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
+    itself = (idle.times - hidden) - unmarked
+    found.append(_span(itself, HOST, axis.pid_of(itself.begin_ns), -1))
+    not_posted, outstanding = outstanding.cut(instant(outstanding, mine.posted_ns))
+    give(not_posted, HOST, mine.pid[not_posted.row])
+    late, outstanding = outstanding.cut(instant(outstanding, _late_until(mine, others)))
     give(late, LATE_RANK, others.last_pid[late.row])
     another_way = on_wire.another_way[outstanding.row]
     give(outstanding.where(another_way), UNSEEN)
     outstanding = outstanding.where(~another_way)
-    moved_ns = _all_moved_ns(mine, others, on_wire.moved_ns)
+    moved_ns, may_come_ns = _all_moved_ns(mine, others, on_wire.moved_ns), _may_come_until(mine, others)
     for number in np.unique(others.group[outstanding.row]).tolist():
         part, times = outstanding.where(others.group[outstanding.row] == number), known.groups.get(number)
         if times is not None:
-            unplaced, part = part.split(times.unplaced)
+            unplaced, part = part.split(axis.for_each(np.unique(mine.pid[part.row]), times.unplaced))
             give(unplaced, UNSEEN)
-        under_way, arrived = part.cut(moved_ns[part.row])
-        give(arrived, HOST, pid)
-        untold, under_way = under_way.cut(_may_come_until(mine, others)[under_way.row])
-        found.append(_by_wire(pid, untold, number, times, NO_TIME))
-        found.append(_by_wire(pid, under_way, number, times, known.all_seen[number]))
-    return _in_order(concatenate(Waiting, found))
+        under_way, arrived = part.cut(instant(part, moved_ns))
+        give(arrived, HOST, mine.pid[arrived.row])
+        untold, under_way = under_way.cut(instant(under_way, may_come_ns))
+        found.append(_by_wire(axis, untold, number, times, NO_TIME))
+        found.append(_by_wire(axis, under_way, number, times, known.all_seen[number]))
+    return concatenate(Waiting, found)
 
 
 def _late_until(mine: Collectives, others: Members) -> Int64:
@@ -200,16 +219,19 @@ def _all_seen(group: int, members: Members, collectives: Collectives) -> Interva
     return interval(int(collectives.posted_ns[rows].min()), int(collectives.end_ns[rows].max()))
 
 
-def _by_wire(pid: int, part: Pieces, group: int, times: Times | None, all_seen: Intervals) -> Waiting:
+def _by_wire(axis: Axis, part: Pieces, group: int, times: Times | None, all_seen: Intervals) -> Waiting:
     """Explain what is left by what the wire did; all that nothing explains is the transport's.
 
     While members are not recorded, or may not have come yet, it may as well be that they are late, or busy.
     """
     left, found = merge(part.begin_ns, part.end_ns), []
-    if times is not None:
+    pids = np.unique(axis.pid_of(left.begin_ns))
+    seen = axis.for_each(pids, all_seen)
+    if times is not None and len(pids):
         for member, when in times.stopped.items():
-            found.append(_span(pid, left & when, HOST, member, group))
-            left = left - when
+            stopped = left & axis.for_each(pids, when)
+            found.append(_span(stopped, HOST, member, group))
+            left = left - stopped
         for cause, when in (
             (LINK_FULL, times.link_full - times.alternating),
             (OTHER_TRAFFIC, times.other_traffic - times.alternating),
@@ -217,33 +239,32 @@ def _by_wire(pid: int, part: Pieces, group: int, times: Times | None, all_seen: 
             (LINK_FULL, times.link_full),
             (OTHER_TRAFFIC, times.other_traffic),
         ):
-            explained = left & when
+            explained = left & axis.for_each(pids, when)
             left = left - explained
-            found.append(_span(pid, explained, cause, NOBODY, group))
-        held = left & times.held.times & all_seen
+            found.append(_span(explained, cause, NOBODY, group))
+        held = left & axis.for_each(pids, times.held.times) & seen
         left = left - held
-        found.append(_span(pid, held, HOST, _holder(times.held, held), group))
-    found += [_span(pid, left & all_seen, TRANSPORT, NOBODY, group)]
-    return concatenate(Waiting, [*found, _span(pid, left - all_seen, UNSEEN, NOBODY, group)])
+        found.append(_span(held, HOST, _holder(times.held, axis.time_of(held.begin_ns)), group))
+    found += [_span(left & seen, TRANSPORT, NOBODY, group)]
+    return concatenate(Waiting, [*found, _span(left - seen, UNSEEN, NOBODY, group)])
 
 
-def _by_links(pid: int, times: Intervals, links: Times, all_seen: Intervals) -> Waiting:
+def _by_links(axis: Axis, times: Intervals, links: Times, all_seen: Intervals) -> Waiting:
     """Explain time in which links moved what no collective was seen to carry."""
-    unplaced = times & links.unplaced
+    unplaced = times & axis.for_each(np.unique(axis.pid_of(times.begin_ns)), links.unplaced)
     left = times - unplaced
-    seen = _by_wire(pid, Pieces(left.begin_ns, left.end_ns, left.begin_ns), WITHOUT_COLLECTIVE, links, all_seen)
-    return concatenate(Waiting, [_span(pid, unplaced, UNSEEN, NOBODY, WITHOUT_COLLECTIVE), seen])
+    seen = _by_wire(axis, Pieces(left.begin_ns, left.end_ns, left.begin_ns), WITHOUT_COLLECTIVE, links, all_seen)
+    return concatenate(Waiting, [_span(unplaced, UNSEEN, NOBODY, WITHOUT_COLLECTIVE), seen])
 
 
-def _holder(held: Held, times: Intervals) -> Int64:
-    index = np.searchsorted(held.times.begin_ns, times.begin_ns, "right") - 1
-    return held.holder[index]
+def _holder(held: Held, at_ns: Int64) -> Int64:
+    return held.holder[np.searchsorted(held.times.begin_ns, at_ns, "right") - 1]
 
 
-def _waiting(pid: int, part: Pieces, cause: Cause, culprit: Int64 | int, group: Int64) -> Waiting:
+def _waiting(part: Pieces, cause: Cause, culprit: Int64 | int, group: Int64) -> Waiting:
     count = len(part)
     return Waiting(
-        np.full(count, pid),
+        np.zeros(count, np.int64),  # the axis tells
         part.begin_ns,
         part.end_ns,
         np.full(count, _NUMBER[cause]),
@@ -252,13 +273,6 @@ def _waiting(pid: int, part: Pieces, cause: Cause, culprit: Int64 | int, group: 
     )
 
 
-def _span(pid: int, times: Intervals, cause: Cause, culprit: Int64 | int, group: int) -> Waiting:
-    if len(times) == 0:
-        return _NONE
-    return _waiting(
-        pid, Pieces(times.begin_ns, times.end_ns, times.begin_ns), cause, culprit, np.full(len(times), group)
-    )
-
-
-def _in_order(found: Waiting) -> Waiting:
-    return found.where(np.argsort(found.begin_ns, kind="stable"))
+def _span(times: Intervals, cause: Cause, culprit: Int64 | int, group: int) -> Waiting:
+    pieces = Pieces(times.begin_ns, times.end_ns, times.begin_ns)
+    return _waiting(pieces, cause, culprit, np.full(len(times), group)) if len(times) else _NONE

@@ -21,7 +21,7 @@ def with_profiles(found: Bounds, profiles: Profiles) -> Bounds:
     """
     least, most, exact = found.gradient_ns.copy(), found.received_ns.copy(), found.exact.copy()
     for pid in sorted(profiles.pids & set(np.unique(found.pid).tolist())):
-        rows = np.flatnonzero(found.pid == pid)
+        rows = found.rows_of(pid)
         own = found.where(rows)
         talks = profiles.when(pid, Profiled.COMMUNICATES)
         waits = talks - profiles.when(pid, Profiled.COMPUTES)

@@ -76,7 +76,7 @@ def find_bounds(
     found: list[Bounds | Unbounded] = []
     on_gpu = set()
     for pid in pids:
-        own = marks.where(marks.pid == pid)
+        own = marks.of_pid(pid)
         mine = [gpu for gpu in gpus if pid in gpu.pids]
         if computes_on_gpu(pid, own, with_gpu):
             on_gpu.add(pid)

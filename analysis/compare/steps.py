@@ -92,7 +92,7 @@ def _column(part: Steps, name: str) -> Float64:
 def _of_process(pid: int, evidence: Evidence) -> Steps:
     if pid in evidence.only_launch:
         return _launched(pid, evidence)
-    own = evidence.iterations.where(evidence.iterations.pid == pid)
+    own = evidence.iterations.of_pid(pid)
     rows = rows_of(evidence, pid)
     forward_s = np.full(len(own), np.nan) if pid in evidence.found.stepped else rows.forward_s
     values = {
@@ -103,7 +103,7 @@ def _of_process(pid: int, evidence: Evidence) -> Steps:
         "rest": rows.rest_s,
         "cpu_time": _cpu_s(pid, own, evidence),
         "exposed_communication": rows.exposed_communication_s,
-        **_waited_s(own, evidence.account.waiting.where(evidence.account.waiting.pid == pid)),
+        **_waited_s(own, evidence.account.waiting.of_pid(pid)),
         "bus_bandwidth": rows.bus_bandwidth_bps,
         **_moved(pid, _Spans(own.begin_ns, own.end_ns), evidence),
     }
@@ -117,7 +117,7 @@ def _launched(pid: int, evidence: Evidence) -> Steps:
     """
     bounds = evidence.bounds.rows
     performed = bounds.where((bounds.pid == pid) & evidence.piece.owns(bounds.begin_ns))
-    launched = evidence.iterations.where(evidence.iterations.pid == pid)
+    launched = evidence.iterations.of_pid(pid)
     spans = performed if len(performed) else launched
     own = _Spans(spans.begin_ns, spans.end_ns)
     duration_s = own.duration_ns / 1e9

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from netprof.analysis.account.causes import WAIT_CAUSES, Cause
+from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.digest.spans import Spans, SpanSet
 from netprof.analysis.digest.ways import Way, WayBusy
 from netprof.analysis.events.iterations import Dropped, IterationTimes
-from netprof.analysis.findings.blame import Blame
-from netprof.analysis.findings.checks import Check
-from netprof.analysis.findings.collectives import Counted
-from netprof.analysis.findings.flow_properties import FlowProperties
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.ranks import RankSummary
 from netprof.analysis.findings.recorded import Recorded
-from netprof.analysis.findings.stragglers_parts import Who
-from netprof.analysis.findings.waiting_finding import RankWaiting, WorstIteration
 from netprof.analysis.inference.sources import InferredSummary
 from netprof.analysis.tables.columns import Columns, Float64, Int64
-from netprof.model import Host, Meta
+from netprof.model import Host
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,23 +60,10 @@ class WindowTimes(Columns):
 
 
 @dataclass(frozen=True, eq=False)
-class Held(Columns):
-    """For how long the others waited for one of the digest's `things` in an iteration, by the two causes of its kind.
-
-    What nobody waited for has no row. `window` counts the rows of table `held_windows`.
-    """
-
-    thing: Int64
-    window: Int64
-    first_ns: Int64
-    second_ns: Int64
-
-
-@dataclass(frozen=True, eq=False)
 class Did(Columns):
     """What is known of a process's time in an iteration: as `doing.Of`, NaN where nothing.
 
-    `window` counts the rows of table `held_windows`; where the host was digested alone, of `windows`.
+    `window` counts the rows of table `windows`.
     """
 
     pid: Int64
@@ -109,7 +88,7 @@ class CollectiveTimes(Columns):
     """The collectives that a process saw begin and end, as `Collectives`; ns, bytes.
 
     `another_way` is 1 where hardly any byte of one passed a wire that was watched, and `moved_ns` as `OnWire` has it,
-    UNKNOWN where nothing moved; both are kept where a host is digested alone.
+    UNKNOWN where nothing moved.
     """
 
     pid: Int64
@@ -161,75 +140,31 @@ class LinkSeconds(Columns):
 
 
 @dataclass(frozen=True)
-class Placed:
-    """What a digest holds of a list that is one for all hosts: its place in there."""
-
-    place: int
-
-
-@dataclass(frozen=True)
-class PlacedRank(Placed):
-    """A process as the report has it."""
-
-    summary: RankSummary
-
-
-@dataclass(frozen=True)
-class PlacedLink(Placed):
-    """A device as the report has it."""
-
-    summary: LinkSummary
-
-
-@dataclass(frozen=True)
-class Thing(Placed):
-    """A rank (then `pid` is its process), link or way that may hold others up; `kind` is a `held_up.Kind`."""
-
-    kind: int
-    pid: int
-    who: Who
-
-
-@dataclass(frozen=True)
 class HostPart:
-    """What a digest says of its host beside the tables; `made` is in which making it was made, and
-    `ends` are the addresses and ports of the flows of table `passages`, `spans` what the sets of time of table `spans`
-    are of, `rtt_ns` the longest round trip and the median one, and `ways` those of table `way_busy`: these are of hosts
-    that were digested alone.
+    """What a digest says of its host beside the tables; `made` is in which making it was made.
 
-    Where all are only seen to launch, `waiting` is what they wait at most and `surely` at least; `unbounded` says of
-    which nothing is known and why, `on_gpu` which compute on a GPU, `profiled` of which there is a profile.
+    `ends` are the addresses and ports of the flows of table `passages`, `spans` what the sets of time of table `spans`
+    are of, `rtt_ns` the longest round trip and the median one, and `ways` those of table `way_busy`. `told` says that
+    marks tell iterations; they, what was `inferred` or dropped and `only_launch` are as `IterationsFinding` has it.
+
+    `waits_known` says that it is known what the processes wait for, `bounded` that all are only seen to launch: then
+    there are bounds for it, iterations are the steps of table `steps` in all that is said of waiting, `unbounded` says
+    of which nothing is known and why, `on_gpu` which compute on a GPU, `profiled` of which there is a profile.
     """
 
     made: str
     host: Host
     span_ns: tuple[int, int]
     told_ranks: Mapping[int, int]
-    ranks: tuple[PlacedRank, ...]
-    links: tuple[PlacedLink, ...]
-    waiting: tuple[RankWaiting, ...]
-    surely: tuple[RankWaiting, ...]
+    ranks: tuple[RankSummary, ...]
+    links: tuple[LinkSummary, ...]
     unbounded: Mapping[int, str]
     on_gpu: tuple[int, ...]
     profiled: tuple[int, ...]
-    things: tuple[Thing, ...]
     ends: Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
     spans: tuple[SpanSet, ...]
     rtt_ns: tuple[int, int]
     ways: tuple[Way, ...]
-
-
-@dataclass(frozen=True)
-class JobPart:
-    """What `hosts` that were digested together have in common: findings that no single one of them has a part of.
-
-    `bounded` says that all processes are only seen to launch: of what they wait there are bounds, and their iterations
-    are the steps of table `steps` in all that is said of waiting. `only_launch` is as `IterationsFinding` has it.
-    """
-
-    made: str
-    hosts: tuple[str, ...]
-    meta: Meta
     world_size: int | None
     told: bool
     inferred: InferredSummary | None
@@ -240,21 +175,15 @@ class JobPart:
     accumulates: bool
     forward_unseen: bool
     recorded: Recorded
-    counted: Counted
-    flow_properties: FlowProperties | None
     enqueued: bool
     collectives_seen: bool
     nccl_is_used: bool
     stalled: str | None
-    checks: tuple[Check, ...]
     damage: tuple[str, ...]
     still_recording: bool
-    blames: tuple[tuple[int, Blame], ...]
-    longest: tuple[WorstIteration, ...]
     waits_known: bool
     bounded: bool
     only_launch: bool
-    stragglers_known: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,8 +199,6 @@ class Tables:
     surely: Waited
     steps: BoundedSteps
     windows: WindowTimes
-    held: Held
-    held_windows: WindowTimes
     did: Did
     collectives: CollectiveTimes
     link_seconds: LinkSeconds
@@ -283,26 +210,11 @@ class Tables:
 
 @dataclass(frozen=True, eq=False)
 class Digest:
-    """The digest of one host, with what its job has in common."""
+    """The digest of one host."""
 
-    job: JobPart
     host: HostPart
     tables: Tables
 
 
-def cause_of(plain: object) -> Cause:
-    """Return the cause of waiting that a document names. Raises ValueError."""
-    name = plain[0] if isinstance(plain, list) and plain else None
-    found = next((cause for cause in WAIT_CAUSES if cause.name == name), None)
-    if found is None:
-        raise ValueError("a cause of waiting has no name that is known")
-    return found
-
-
 WAITED_NAMES = tuple(f"{cause.name}_ns" for cause in WAIT_CAUSES)
 """The columns of `Waited` that are causes, in the order of WAIT_CAUSES."""
-
-
-def waited_by_cause(waited: Waited) -> Int64:
-    """Return what was waited for by cause and row; shape (causes, rows), ns."""
-    return np.stack([getattr(waited, name) for name in WAITED_NAMES])

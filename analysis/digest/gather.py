@@ -44,7 +44,7 @@ class Seconds(Columns):
 class Gathered:
     """What the processes waited for in each of the iterations `windows`, their collectives, and each link's bytes.
 
-    `times`, what is known of each process's time in those, and all that follows `seconds` are kept of one host alone.
+    Of several hosts only what processes wait for is kept, which no host knows alone.
     Of processes that are only seen to launch all is as if they waited as long as they may; `surely` is what they do
     wait, and `steps` are the iterations.
     """
@@ -61,6 +61,20 @@ class Gathered:
     ways: FoundWays
 
 
+_NOTHING = Gathered(
+    empty(Waited),
+    empty(Waited),
+    empty(BoundedSteps),
+    empty(WindowTimes),
+    NO_TIMES,
+    empty(CollectiveTimes),
+    {},
+    NO_SPANS,
+    empty(TcpClocks),
+    NO_WAYS,
+)
+
+
 def _conclude(analysis: Analysis) -> Gathered:
     evidence = analysis.evidence
     if analysis.of(BOUNDS) is None or analysis.of(WAITING) is not None:
@@ -73,33 +87,27 @@ def _conclude(analysis: Analysis) -> Gathered:
     rows = rows.where(evidence.piece.owns(rows.begin_ns))
     steps = BoundedSteps(rows.pid, rows.begin_ns, rows.end_ns, rows.least_ns, rows.most_ns, rows.exact)
     found = _gather(most)
-    if len(evidence.hosts) > 1:
-        return replace(found, surely=surely, steps=steps)
     spans = with_surely(found.spans, least.exposed_in_sight, evidence.piece.time)
     return replace(found, surely=surely, steps=steps, spans=spans)
 
 
 def _gather(evidence: Evidence) -> Gathered:
-    alone = len(evidence.hosts) == 1
-    waited, windows, times, ways = empty(Waited), empty(WindowTimes), NO_TIMES, NO_WAYS
+    found = _NOTHING
     if len(evidence.iterations):
         table = waiting_by_iteration(evidence.iterations, evidence.account.around)
-        waited, windows = _rows(table), WindowTimes(table.begin_ns, table.end_ns)
-        if alone:
-            times = times_of_ranks(evidence, table.pids.tolist(), Windows(table.begin_ns, table.end_ns))
-    if alone:
-        ways = find_ways(evidence, windows.begin_ns, windows.end_ns)
-    return Gathered(
-        waited,
-        empty(Waited),
-        empty(BoundedSteps),
-        windows,
-        times,
-        _collectives(evidence, alone=alone),
-        _seconds(evidence),
-        find_spans(evidence) if alone else NO_SPANS,
-        _tcp_clocks(evidence) if alone else empty(TcpClocks),
-        ways,
+        found = replace(found, waited=_rows(table), windows=WindowTimes(table.begin_ns, table.end_ns))
+    if len(evidence.hosts) > 1:
+        return found
+    windows = Windows(found.windows.begin_ns, found.windows.end_ns)
+    pids = np.unique(found.waited.pid).tolist()
+    return replace(
+        found,
+        times=times_of_ranks(evidence, pids, windows) if len(windows) else NO_TIMES,
+        collectives=_collectives(evidence),
+        seconds=_seconds(evidence),
+        spans=find_spans(evidence),
+        tcp_clocks=_tcp_clocks(evidence),
+        ways=find_ways(evidence, windows.begin_ns, windows.end_ns),
     )
 
 
@@ -112,15 +120,14 @@ def _rows(table: WaitingByIteration) -> Waited:
     return Waited(np.repeat(table.pids, count), window, **causes, late_for_ns=table.late_for_ns.reshape(-1))
 
 
-def _collectives(evidence: Evidence, *, alone: bool) -> CollectiveTimes:
+def _collectives(evidence: Evidence) -> CollectiveTimes:
     every = evidence.collectives
     group = np.where(every.group == UNKNOWN, UNKNOWN, every.group & _OPAQUE)
     nothing = np.full(len(every), UNKNOWN)
     columns = {name: getattr(every, name, nothing) for name in CollectiveTimes.__dataclass_fields__}
-    if alone:
-        sources = replace(evidence.account_sources, collectives=every, members=evidence.members)
-        seen = on_wire(sources, activities_of(sources))
-        columns |= {"another_way": seen.another_way.astype(np.int64), "moved_ns": np.maximum(seen.moved_ns, UNKNOWN)}
+    sources = replace(evidence.account_sources, collectives=every, members=evidence.members)
+    seen = on_wire(sources, activities_of(sources))
+    columns |= {"another_way": seen.another_way.astype(np.int64), "moved_ns": np.maximum(seen.moved_ns, UNKNOWN)}
     found = CollectiveTimes(**columns | {"group": group})
     return found if evidence.piece.is_all else found.where(evidence.piece.owns(found.begin_ns))
 

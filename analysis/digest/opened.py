@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from netprof.analysis.account.causes import WAIT_CAUSES, Cause
-from netprof.analysis.account.held_up import Kind
-from netprof.analysis.digest.digest import Did, Digest, HostPart, JobPart, Tables, cause_of
+from netprof.analysis.digest.digest import Digest, HostPart, Tables
 from netprof.analysis.digest.fits import unfit
 from netprof.analysis.digest.gather import GATHERED
-from netprof.analysis.digest.passages import Sampled, sample
+from netprof.analysis.digest.passages import sample
 from netprof.analysis.digest.spans import SpanSet, What
-from netprof.analysis.digest.take import digests_of
+from netprof.analysis.digest.take import digest_of, with_waiting_of_job
+from netprof.analysis.hosts.joined import JoinedReader
+from netprof.analysis.section import Analysis
 from netprof.analysis.sections import analyze
 from netprof.analysis.tables.columns import Columns, empty
 from netprof.errors import TraceError
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.trace import TraceSource
-from netprof.trace.digest import DIGEST_SCHEMA, HOST_FILE, DigestPlace, job_file, read_json, read_table
-from netprof.trace.plain import Special, from_plain, to_plain
+from netprof.trace.digest import DIGEST_SCHEMA, HOST_FILE, DigestPlace, read_json, read_table
+from netprof.trace.plain import from_plain, to_plain
 from netprof.trace.ring import reader_of
 
-_SPECIAL: Special = {Cause: cause_of}
 T = TypeVar("T")
 C = TypeVar("C", bound=Columns)
 
@@ -45,63 +44,52 @@ def open_digest(source: Source, wanted: Collection[str] = EVERY_TABLE) -> Digest
     """
     if isinstance(source, Path):
         return digest_of_trace(source)
-    host = _document(source.host / HOST_FILE, HostPart, _check_host)
-    job, tables = job_part(source.job, host.made), _tables(source.host, wanted)
-    for what in unfit(job, host, tables, wanted):
+    host, tables = _document(source.host / HOST_FILE), _tables(source.host, wanted)
+    for what in unfit(host, tables, wanted):
         raise TraceError(f"the digest {source.host} is damaged: {what}", "make the digest again from its trace")
-    return Digest(job, host, tables)
-
-
-@lru_cache(maxsize=4)
-def job_part(job: Path, made: str) -> JobPart:
-    """Return what the hosts have in common that were digested in one go. Raises TraceError."""
-    if not made.isalnum():
-        raise TraceError(f"a digest in {job} is damaged: it does not say when it was made", "make it again")
-    return _document(job / job_file(made), JobPart, _check_job)
+    return Digest(host, tables)
 
 
 @lru_cache(maxsize=16)
 def digest_of_trace(trace: Path) -> Digest:
-    """Return the digest of the trace of one host alone, which is named by the trace's place. Raises TraceError."""
-    reader = reader_of(trace)
-    return digests_of(analyze(reader, more=(GATHERED,)), "0" * 16, sample_of(reader))[0]
+    """Return the digest of the trace of one host, which is named by the trace's place. Raises TraceError."""
+    return digest_of_recording(reader_of(trace))
 
 
-def sample_of(reader: TraceSource) -> Sampled | None:
-    """Return what is kept of the streams of one host; of several that are digested in one go, nothing is needed."""
-    meta = reader.meta
-    stopped_ns = meta.started_ns + 1 if meta.stopped_ns is None else meta.stopped_ns
-    return sample(reader, (meta.started_ns, stopped_ns)) if len(reader.hosts) == 1 else None
+def digest_of_recording(reader: TraceSource) -> Digest:
+    """Return the digest of the recording of one host. Raises TraceError."""
+    return digest_of(analyze(reader, more=(GATHERED,)), sample(reader))
 
 
-def read_did(source: Source) -> Did:
-    """Return what the processes of one host did in each iteration. Raises TraceError."""
-    return digest_of_trace(source).tables.did if isinstance(source, Path) else _table(source.host, "did", Did)
+def digests_of(analysis: Analysis, reader: TraceSource) -> list[Digest]:
+    """Return the digest of each host of a recording, of which GATHERED was concluded too. Raises TraceError."""
+    if not isinstance(reader, JoinedReader):
+        return [digest_of(analysis, sample(reader))]
+    pairs, gathered = zip(analysis.evidence.hosts, reader.readers, strict=True), analysis.of(GATHERED)
+    return [with_waiting_of_job(digest_of_recording(own), host, gathered) for host, own in pairs]
 
 
-def plain_part(part: HostPart | JobPart) -> dict[str, Any]:
-    """Return a part as the document that is written."""
-    return {"schema": DIGEST_SCHEMA, **to_plain(part)}
+def plain_part(host: HostPart) -> dict[str, Any]:
+    """Return what a digest says of its host as the document that is written."""
+    return {"schema": DIGEST_SCHEMA, **to_plain(host)}
 
 
-def _document(path: Path, kind: type[T], check: Callable[[T], None]) -> T:
+def _document(path: Path) -> HostPart:
     document = read_json(path)
     try:
-        found = from_plain(kind, document, _SPECIAL)
-        check(found)
+        found = from_plain(HostPart, document)
+        _check(found)
         return found
     except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise TraceError(f"{path} is damaged: {error}", "make the digest again from its trace") from error
 
 
-def _check_host(host: HostPart) -> None:
+def _check(host: HostPart) -> None:
     """Raise ValueError for what fits its kinds and is said of no host all the same."""
-    _require(all(thing.kind in Kind.__members__.values() for thing in host.things), "things that hold up")
-    waiting = (*host.waiting, *host.surely)
-    _require(all(len(each.causes_ns) == len(WAIT_CAUSES) for each in waiting), "causes of waiting")
-    _require(all(each.summary.past is None or each.summary.past.changes for each in host.links), "links")
+    _require(all(each.past is None or each.past.changes for each in host.links), "links")
     _require(host.span_ns[0] <= host.span_ns[1], "time")
     _require(all(_can_be(each, len(host.links)) for each in host.spans), "sets of time")
+    _require(host.made.isalnum(), "making")
 
 
 def _can_be(found: SpanSet, links: int) -> bool:
@@ -109,11 +97,6 @@ def _can_be(found: SpanSet, links: int) -> bool:
     of_link = found.what in (What.FULL, What.OTHERS)
     fits = 0 <= found.link < links and found.direction in (TRANSMIT, RECEIVE) if of_link else found.link == -1
     return found.what in What.__members__.values() and fits
-
-
-def _check_job(job: JobPart) -> None:
-    _require(all(0 <= number < len(WAIT_CAUSES) for number, _ in job.blames), "causes of waiting")
-    _require(all(len(each.causes_ns) == len(WAIT_CAUSES) for each in job.longest), "causes of waiting")
 
 
 def _require(holds: bool, what: str) -> None:

@@ -37,9 +37,10 @@ class Sampled:
     ends: Ends
 
 
-def sample(reader: TraceSource, span_ns: tuple[int, int]) -> Sampled:
-    """Return what is kept of the streams of a trace that was recorded from when to when. Raises TraceError."""
-    index = TraceIndex(reader)
+def sample(reader: TraceSource) -> Sampled:
+    """Return what is kept of the streams of the trace of one host. Raises TraceError."""
+    index, meta = TraceIndex(reader), reader.meta
+    span_ns = meta.started_ns, meta.started_ns + 1 if meta.stopped_ns is None else meta.stopped_ns
     streams = read_streams(index, windows_of([index], span_ns))
     found = streams.passages.where(_kept(streams.passages))
     seen = {flow % _WRAP for flow in np.unique(found.flow_id).tolist()}

@@ -2,101 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from netprof.analysis.account.causes import WAIT_CAUSES
+import numpy as np
+
+from netprof.analysis.account.causes import LATE_RANK, TRANSPORT, WAIT_CAUSES
+from netprof.analysis.account.episodes import MATTERS
+from netprof.analysis.account.held_up import Windows
 from netprof.analysis.bounds.bounded import Bounds
-from netprof.analysis.digest.conclude import Concluded
-from netprof.analysis.digest.digest import HostPart, JobPart
+from netprof.analysis.digest.blame import Names, blames_of, held_up, saves_ns, worst_rank
+from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.job_iterations import JobIterations
+from netprof.analysis.digest.last_ones import LAST_ONES, last_ones
+from netprof.analysis.digest.made_from import DIGESTED, Digested
+from netprof.analysis.digest.saved import without_tables
+from netprof.analysis.digest.slow_paths import BusyWays
+from netprof.analysis.digest.stragglers import MOST_ASKED, Asked, Sums, all_sums, ask_stragglers, with_doings
+from netprof.analysis.digest.waiting import Explained, OfRank
 from netprof.analysis.events.nccl import Operations
-from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding, CountedSteps
-from netprof.analysis.findings.checks import CHECKS
-from netprof.analysis.findings.collectives import COLLECTIVES, CollectivesFinding, summarize_collectives
+from netprof.analysis.findings.collectives import COLLECTIVES, CollectivesFinding, Counted, summarize_collectives
 from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE, CpuShortages
-from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
+from netprof.analysis.findings.doing import NO_TIMES, Doing, what_it_did
 from netprof.analysis.findings.hang import HANG
 from netprof.analysis.findings.hosts import HOSTS, HostSummary
 from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.late_doings import what_all_do
+from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL, NcclFinding
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.ranks import RANKS, RankSummary
+from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.findings.recording import RECORDING, RecordingFinding
 from netprof.analysis.findings.scaling import SCALING
 from netprof.analysis.findings.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers import STRAGGLERS
+from netprof.analysis.findings.stragglers_finding import StragglersFinding
+from netprof.analysis.findings.stragglers_parts import StragglersParts
 from netprof.analysis.findings.thread_time import THREAD_TIME
+from netprof.analysis.findings.transport_reason import ClockSums, Reason, are_small, reason_of
 from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.findings.waiting import WAITING, doings_of, waiting_finding
-from netprof.analysis.findings.waiting_finding import NOTHING_WAITED, WaitingFinding, WaitingParts
-from netprof.analysis.form import Pairs, Part
-from netprof.analysis.hosts.meta import names_of_hosts
+from netprof.analysis.findings.waiting import WAITING, doings_of, longest_waits, waited_iteration, waiting_finding
+from netprof.analysis.findings.waiting_finding import NOTHING_WAITED, WaitingFinding, WaitingParts, WorstIteration
+from netprof.analysis.hosts.clocks import at
+from netprof.analysis.hosts.meta import meta_of_hosts
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import empty
-from netprof.errors import TraceError
+from netprof.analysis.tables.columns import Int64, empty
+from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.model import Meta
 from netprof.units import count
 
-_NOT_TOLD = (
-    "flows, the paths, queue pairs, GPUs and other counters, TCP's own totals, NCCL's and Horovod's "
-    "operations, bounds for what some ranks wait for where others are seen to be done with it, and anything over time "
-    "finer than an iteration"
+_OF_EACH_HOST = "what links carry and what ranks send is of each host's own recording, not of the time that all have"
+_OF_PORTS = Reason(
+    "rdma",
+    "what the RDMA ports report meanwhile, digests do not tell",
+    "report the traces: they say what the ports report of congestion and loss",
+    of_port=True,
 )
-_NAMED = 4
 
-
-@dataclass(frozen=True)
-class Digested:
-    """From how many digests a report is, which hosts' are missing, and what it cannot say for other reasons.
-
-    `left_out` says of each digest that was given and could not be used why, and `others` which hosts of the job were
-    not asked for.
-    """
-
-    hosts: int
-    missing: tuple[str, ...]
-    not_told: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-
-
-def _document(found: Digested) -> Mapping[str, Any]:
-    not_told = [_NOT_TOLD, *found.not_told]
-    document = {"missing": list(found.missing), "left_out": list(found.left_out), "not_told": not_told}
-    return {"digest": {"hosts": found.hosts, **document}}
-
-
-def _parts(found: Digested) -> Sequence[Part]:
-    return [Part("Digest", bodies=[Pairs([("made from", count(found.hosts, "host's digest", "hosts' digests"))])])]
-
-
-def _notes(found: Digested) -> Iterator[str]:
-    yield f"this is the report of digests: {_NOT_TOLD} are only in the traces"
-    if found.missing:
-        yield (f"the digests of {_first(found.missing)} are missing: the report is of the other hosts' ranks")
-    if found.others:
-        yield f"not asked for were {_first(found.others)}: the report is of the ranks that were"
-    yield from (f"left out: {each}" for each in found.left_out[:_NAMED])
-    if len(found.left_out) > _NAMED:
-        yield f"left out are {len(found.left_out) - _NAMED} more digests that cannot be used"
-    yield from (f"not told is {each}" for each in found.not_told)
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
-
-
-def _no_digest(analysis: Analysis) -> Digested:
-    raise KeyError("a trace is no digest")
-
-
-DIGESTED = Section("digested", _no_digest, document=_document, parts=_parts, notes=_notes)
-"""What the report is made from."""
 
 _SECTIONS: tuple[Section[Any], ...] = (
     VERDICT,
@@ -104,13 +71,12 @@ _SECTIONS: tuple[Section[Any], ...] = (
     WAITING,
     BOUNDS,
     STRAGGLERS,
+    LAST_ONES,
     HOSTS,
     RANKS,
     LINKS,
     COLLECTIVES,
     SCALING,
-    FLOW_PROPERTIES,
-    CHECKS,
     RECORDING,
     DIGESTED,
     RECORDED,
@@ -118,138 +84,309 @@ _SECTIONS: tuple[Section[Any], ...] = (
 )
 
 
-def report_of(found: Concluded, left_out: tuple[str, ...] = (), *, only_some: bool = False) -> Analysis:
-    """Return the report of hosts that were digested together; `left_out` is as `Digested` has it.
+@dataclass(frozen=True, eq=False)
+class Late:
+    """A rank for which others wait for `held_ns` in some iterations, `rows`, since it is late."""
 
-    `only_some` says that not all hosts of the job were asked for.
+    pid: int
+    rows: Int64
+    held_ns: int
 
-    Raises TraceError where what they say is no report.
+
+@dataclass(frozen=True, eq=False)
+class ReportParts:
+    """A job and what its ranks wait for.
+
+    The `stragglers` do not say yet what a rank did, which is `asked` of the digests, but for the `unasked` ones that
+    cost the least; the same is asked of `late` ranks, and `all_do` is what they do. `ran` is for how long TCP's clocks
+    did while the transport was slow.
     """
-    job = found.job
-    number = {name: place for place, name in enumerate(job.hosts)}
-    hosts = sorted(found.hosts, key=lambda each: number.get(each.host.name, len(number)))
-    ranks = tuple(each.summary for each in sorted((r for h in hosts for r in h.ranks), key=lambda each: each.place))
-    links = tuple(each.summary for each in sorted((x for h in hosts for x in h.links), key=lambda each: each.place))
-    iterations, others = found.iterations.count, _missing(job, hosts)
-    meta = replace(job.meta, host=names_of_hosts([each.host for each in hosts])) if others else job.meta
+
+    found: JobIterations
+    explained: Explained
+    lost_ns: int
+    stragglers: StragglersFinding | None
+    asked: tuple[Asked, ...]
+    unasked: int
+    late: tuple[Late, ...] = ()
+    all_do: Doing | None = None
+    ran: ClockSums | None = None
+
+    @property
+    def questions(self) -> list[Int64]:
+        """The iterations of which it is asked what ranks did in them."""
+        return [*(each.rows for each in self.asked), *(each.rows for each in self.late)]
+
+    @property
+    def names(self) -> Names:
+        """How everything is called."""
+        return Names(self.found.hosts)
+
+
+def conclude_waiting(found: JobIterations, explained: Explained, lost_ns: int, ways: BusyWays) -> ReportParts:
+    """Return what follows from what the ranks wait for; for `lost_ns` anybody waited for loss to be made good."""
+    if len(explained.pids) < 2 or found.world.bounded:
+        return ReportParts(found, explained, lost_ns, None, (), 0)
+    windows, names = found.world.windows, Names(found.hosts)
+    held, called = held_up(explained, names, ways, found.world)
+    stragglers, asked, unasked_ranks = ask_stragglers(StragglersParts(windows, held, NO_TIMES, called))
+    late = _late(explained, windows, MOST_ASKED - len(asked))
+    return ReportParts(found, explained, lost_ns, stragglers, asked, unasked_ranks, late)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What processes of some hosts did in the iterations that were asked about, and TCP's clocks while it was slow."""
+
+    sums: Sums | None
+    ran: ClockSums | None
+
+
+def all_answers(parts: Sequence[Answers]) -> Answers:
+    """Return the answers of all hosts."""
+    sums = [part.sums for part in parts if part.sums is not None]
+    ran = [part.ran for part in parts if part.ran is not None]
+    return Answers(all_sums(sums) if sums else None, sum(ran, ClockSums()) if ran else None)
+
+
+def with_answers(report: ReportParts, answers: Answers) -> ReportParts:
+    """Return what follows with what the digests answered."""
+    if answers.sums is None or report.stragglers is None:
+        return replace(report, ran=answers.ran)
+    return replace(
+        report,
+        ran=answers.ran,
+        stragglers=with_doings(report.stragglers, report.asked, answers.sums),
+        all_do=_done_while_late(report.late, answers.sums, len(report.asked)),
+    )
+
+
+def report_of(
+    report: ReportParts,
+    said: tuple[str, ...] = (),
+    left_out: tuple[str, ...] = (),
+    others: tuple[str, ...] = (),
+    *,
+    only_some: bool = False,
+) -> Analysis:
+    """Return the report of the hosts of a job.
+
+    `said` is what one must know of their recordings, `left_out` is as `Digested` has it. `others` are hosts whose
+    digests were made in one go with these, and are missing or, of `only_some`, not asked for.
+    """
+    found = report.found
+    hosts = tuple(_at_middle(host, found.span_ns) for host in found.hosts.values())
+    first = replace(hosts[0], recorded=_recorded(hosts, found.span_ns), damage=_damage(hosts))
+    meta, ranks, links = _meta(found, said), _ranks(report), _links(hosts)
+    nothing = Counted((), 0, 0, 0, 0)
+    summary = summarize_collectives(ranks, links, first.world_size, 0, first.recorded.unpaired)
+    enqueued = any(each.enqueued for each in hosts)
     findings: dict[Section[Any], Any] = {
         ITERATIONS: found.iterations,
-        SCALING: found.scaling,
-        STRAGGLERS: found.stragglers,
-        WAITING: _waiting(found, hosts),
-        HOSTS: hosts_of(hosts),
+        WAITING: _waiting(report),
+        STRAGGLERS: report.stragglers,
+        LAST_ONES: last_ones(found),
+        HOSTS: tuple(HostSummary(each.host, tuple(sorted(each.told_ranks.values()))) for each in hosts),
         RANKS: ranks,
         LINKS: links,
-        BOUNDS: _bounds(found, hosts),
-        NCCL: NcclFinding(empty(Operations), (), job.collectives_seen, job.nccl_is_used),
-        COLLECTIVES: CollectivesFinding(
-            summarize_collectives(ranks, links, job.world_size, job.counted.others, job.recorded.unpaired),
-            job.counted,
-            iterations,
-            job.flow_properties,
-            job.enqueued,
+        BOUNDS: _bounds(report),
+        NCCL: NcclFinding(
+            empty(Operations),
+            (),
+            collectives_seen=any(each.collectives_seen for each in hosts),
+            is_used=any(each.nccl_is_used for each in hosts),
         ),
-        FLOW_PROPERTIES: job.flow_properties,
-        CHECKS: job.checks,
-        RECORDED: job.recorded,
-        RECORDING: recording_of(job, meta, hosts),
+        COLLECTIVES: CollectivesFinding(summary, nothing, found.iterations.count, None, enqueued),
+        SCALING: found.scaling,
+        RECORDED: first.recorded,
+        RECORDING: RecordingFinding(
+            meta=meta,
+            recorded=first.recorded,
+            dropped=found.iterations.dropped,
+            failed_checks=frozenset(),
+            damage=first.damage,
+            still_recording=first.still_recording,
+            reconciliation=None,
+            hosts=tuple(each.host for each in hosts),
+        ),
         CPU_SHORTAGE: CpuShortages(()),
         HANG: None,
         THREAD_TIME: None,
-        STALLED_AT_END: job.stalled,
+        STALLED_AT_END: next((each.stalled for each in hosts if each.stalled is not None), None),
         DIGESTED: Digested(
-            len(hosts), () if only_some else others, unasked(found.unasked), left_out, others if only_some else ()
+            len(hosts), () if only_some else others, _not_told(report), left_out, others if only_some else ()
         ),
     }
-    return analysis_of(_SECTIONS, findings, job, meta, hosts)
+    ranks_of = {pid: rank for host in hosts for pid, rank in host.told_ranks.items()}
+    known = {"world_size": first.world_size, "ranks": ranks_of}
+    evidence = without_tables(meta, known, truncated=first.recorded.truncated, damage=first.damage)
+    evidence.hosts, evidence.still_recording = tuple(each.host for each in hosts), first.still_recording
+    return Analysis(evidence, _SECTIONS, findings)
 
 
-def analysis_of(
-    sections: Sequence[Section[Any]],
-    findings: Mapping[Section[Any], Any],
-    job: JobPart,
-    meta: Meta,
-    hosts: Sequence[HostPart],
-) -> Analysis:
-    """Return what digests tell, in some sections, as an analysis that views can draw."""
-    evidence = Evidence(
-        meta,
-        _only_traces,
-        _only_traces,
-        known={"world_size": job.world_size, "ranks": {p: rank for h in hosts for p, rank in h.told_ranks.items()}},
-        is_truncated=lambda: job.recorded.truncated,
-        damage=lambda: job.damage,
+def _at_middle(part: HostPart, span_ns: tuple[int, int]) -> HostPart:
+    """Return a host as a report has it: what its clock reads in the middle, and how much of its time is left out."""
+    (begin, end), (first, last) = span_ns, part.span_ns
+    clock, left_out_ns = at(part.host.clock, (begin + end) // 2), max(0, begin - first) + max(0, last - end)
+    return replace(part, host=replace(part.host, clock=clock, left_out_ns=left_out_ns))
+
+
+def _not_told(report: ReportParts) -> tuple[str, ...]:
+    parts = [
+        "what ranks wait for in communicators of a part of the job whose members on other hosts nothing tells, but for "
+        "what each host's own links do: it is unseen"
+    ]
+    return (*(parts if report.explained.of_parts else ()), *_missing(report.found), *_unasked(report.unasked))
+
+
+def _missing(found: JobIterations) -> tuple[str, ...]:
+    size = found.world.world_size
+    here = {rank for host in found.hosts.values() for rank in host.told_ranks.values()}
+    if size is None or len(here) >= size:
+        return ()
+    return (f"what {count(size - len(here), 'rank')} of {size} do, of which there is no digest",)
+
+
+def _ranks(report: ReportParts) -> tuple[RankSummary, ...]:
+    found = []
+    for host in report.found.hosts.values():
+        pid_of = {own: pid for pid, own in host.host.pids.items()}
+        for each in host.ranks:
+            pid = pid_of[each.pid]
+            found.append(_rank(each, pid, host.host.name, report.explained.of_ranks.get(pid)))
+    return tuple(sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.pid)))
+
+
+def _rank(summary: RankSummary, pid: int, host: str, known: OfRank | None) -> RankSummary:
+    """Return a process as its host's digest has it, but for what depends on the other hosts."""
+    moved = replace(summary, pid=pid, own_pid=summary.pid, host=host)
+    if known is None:
+        return moved
+    if known.bandwidths is None:
+        return replace(moved, durations=known.durations)
+    own = summary.bandwidths
+    bandwidths = replace(
+        known.bandwidths,
+        wire_bytes=own.wire_bytes,
+        payload_bytes=own.payload_bytes,
+        algorithm_bytes=own.algorithm_bytes,
     )
-    evidence.hosts = tuple(each.host for each in hosts)
-    evidence.still_recording = job.still_recording
-    return Analysis(evidence, sections, findings)
+    return replace(moved, durations=known.durations, bandwidths=bandwidths)
 
 
-def _only_traces(asked: object) -> Any:
-    raise TraceError("a digest does not hold what is asked for", "report the traces that it was made from")
+def _links(hosts: Sequence[HostPart]) -> tuple[LinkSummary, ...]:
+    found = [replace(each, host=host.host.name) for host in hosts for each in host.links]
+    return tuple(sorted(found, key=lambda each: (not each.ranks, each.ranks)))
 
 
-def hosts_of(hosts: Sequence[HostPart]) -> tuple[HostSummary, ...]:
-    """Return what a report says of the hosts."""
-    return tuple(HostSummary(each.host, tuple(sorted(each.told_ranks.values()))) for each in hosts)
+def _waiting(report: ReportParts) -> WaitingFinding | None:
+    found = report.found
+    if found.world.bounded or not any(host.waits_known for host in found.hosts.values()):
+        return None
+    return waiting_finding(_account(report, report.explained), doings_of(report.stragglers))
 
 
-def recording_of(job: JobPart, meta: Meta, hosts: Sequence[HostPart]) -> RecordingFinding:
-    """Return what a report says of the recording; of TCP's own totals nothing is known."""
-    return RecordingFinding(
-        meta=meta,
-        recorded=job.recorded,
-        dropped=job.dropped,
-        failed_checks=frozenset(check.name for check in job.checks if check.holds is False),
-        damage=job.damage,
-        still_recording=job.still_recording,
-        reconciliation=None,
-        hosts=tuple(each.host for each in hosts),
+def _bounds(report: ReportParts) -> BoundsFinding | None:
+    surely, explained = report.explained.surely, report.explained
+    if surely is None:
+        return None
+    least, most = _account(report, surely), _account(report, explained)
+    return bounds_of_digests(least, most, explained.counted, list(report.found.hosts.values()))
+
+
+def _account(report: ReportParts, explained: Explained) -> WaitingParts:
+    span_ns = report.found.span_ns
+    blames = blames_of(explained, report.names, report.lost_ns) | {TRANSPORT: Blame(reason=_reason(report))}
+    if LATE_RANK in blames and report.all_do is not None:
+        blames[LATE_RANK] = replace(blames[LATE_RANK], doing=report.all_do.name)
+    return WaitingParts(
+        by_rank=explained.by_rank,
+        recorded_ns=span_ns[1] - span_ns[0],
+        blames=blames,
+        saves_ns=saves_ns(explained),
+        by_iteration_ns=explained.causes_ns.sum(axis=0),
+        longest=_longest(report),
     )
 
 
-def unasked(ranks: int) -> tuple[str, ...]:
+def _done_while_late(late: Sequence[Late], sums: Sums, first: int) -> Doing | None:
+    """Return what late ranks do, if nearly all do the same; the answers about them begin at the `first` one."""
+    amounts: dict[str, int] = {}
+    for number, each in enumerate(late, first):
+        doing = what_it_did(sums.of(number), each.pid, each.rows)
+        name = "" if doing is None else doing.name
+        amounts[name] = amounts.get(name, 0) + each.held_ns
+    return what_all_do(amounts)
+
+
+def _late(explained: Explained, windows: Windows, most: int) -> tuple[Late, ...]:
+    """Return those that others wait for the longest since they are late, and in which iterations that matters."""
+    behind, found = explained.behind, []
+    behind = behind.where(behind.cause == WAIT_CAUSES.index(LATE_RANK))
+    behind = behind.where(behind.most_ns >= MATTERS * (windows.end_ns - windows.begin_ns)[behind.window])
+    for pid in np.unique(behind.thing).tolist():
+        own = behind.where(behind.thing == pid)
+        found.append(Late(pid, own.window, int(own.most_ns.sum())))
+    return tuple(sorted(found, key=lambda each: -each.held_ns)[:most])
+
+
+def _reason(report: ReportParts) -> Reason:
+    """Return why the transport does not fill its links, as `transport_reason` does."""
+    hosts = report.found.hosts.values()
+    links = [each for host in hosts for each in host.links if each.moved_bytes > 0]
+    if any(link.period_ns for link in links):
+        return _OF_PORTS
+    rates = [link.line_rate_bps for link in links if link.line_rate_bps]
+    trips = [host.rtt_ns[1] for host in hosts if host.rtt_ns[1]]
+    return reason_of(
+        report.ran,
+        knows_rate=bool(rates),
+        on_one_host=bool(links) and all(link.device == LOOPBACK for link in links),
+        small=are_small(report.found.world.sizes, float(np.median(trips)) if trips else 0.0, min(rates, default=0.0)),
+    )
+
+
+def _longest(report: ReportParts) -> tuple[WorstIteration, ...]:
+    causes_ns = report.explained.causes_ns
+    return tuple(_iteration(row, causes_ns[:, row], report) for row in longest_waits(causes_ns.sum(axis=0)).tolist())
+
+
+def _iteration(row: int, causes_ns: Int64, report: ReportParts) -> WorstIteration:
+    windows = report.found.world.windows
+    span_ns = int(windows.begin_ns[row]), int(windows.end_ns[row])
+    cause = WAIT_CAUSES[int(np.argmax(causes_ns))]
+    return waited_iteration(row, span_ns, causes_ns, worst_rank(report.explained, row, cause, report.names))
+
+
+def _recorded(hosts: Sequence[HostPart], span_ns: tuple[int, int]) -> Recorded:
+    every = [host.recorded for host in hosts]
+    return Recorded(
+        total_ns=span_ns[1] - span_ns[0],
+        unknown_bytes=sum(each.unknown_bytes for each in every),
+        unpaired=sum(each.unpaired for each in every),
+        wire_rows=sum(each.wire_rows for each in every),
+        moved_bytes=sum(each.moved_bytes for each in every),
+        lone_bytes={},
+        truncated=any(each.truncated for each in every),
+    )
+
+
+def _damage(hosts: Sequence[HostPart]) -> tuple[str, ...]:
+    return tuple(f"{each.host.name}: {said}" for each in hosts for said in each.damage)
+
+
+def _meta(found: JobIterations, said: tuple[str, ...]) -> Meta:
+    """Return the description of all hosts' recordings."""
+    merged = meta_of_hosts([host.host for host in found.hosts.values()], found.span_ns)
+    targets = tuple(target for host in found.hosts.values() for target in host.host.meta.targets)
+    return replace(merged, targets=targets, warnings=(*said, _OF_EACH_HOST, *merged.warnings))
+
+
+def _unasked(ranks: int) -> tuple[str, ...]:
     """Say that it was not asked what some ranks do."""
     if not ranks:
         return ()
     return (f"of {ranks} ranks that hold the job up, those that cost the least, what they do meanwhile",)
-
-
-def _missing(job: JobPart, hosts: Sequence[HostPart]) -> tuple[str, ...]:
-    here = {each.host.name for each in hosts}
-    return tuple(name for name in job.hosts if name not in here)
-
-
-def _waiting(found: Concluded, hosts: Sequence[HostPart]) -> WaitingFinding | None:
-    if not found.job.waits_known:
-        return None
-    return waiting_finding(_most(found, hosts), doings_of(found.stragglers))
-
-
-def _most(found: Concluded, hosts: Sequence[HostPart]) -> WaitingParts:
-    """Return what the ranks wait for; at most, where they are only seen to launch."""
-    return WaitingParts(
-        by_rank=tuple(each for host in hosts for each in host.waiting),
-        recorded_ns=found.job.recorded.total_ns,
-        blames={WAIT_CAUSES[number]: who for number, who in found.job.blames},
-        saves_ns=found.waits.saves_ns,
-        by_iteration_ns=found.waits.exposed_ns,
-        longest=found.job.longest,
-    )
-
-
-def _bounds(found: Concluded, hosts: Sequence[HostPart]) -> BoundsFinding | None:
-    if not found.job.bounded:
-        return None
-    least = WaitingParts(
-        by_rank=tuple(each for host in hosts for each in host.surely),
-        recorded_ns=found.job.recorded.total_ns,
-        blames={},
-        saves_ns=found.surely.saves_ns,
-        by_iteration_ns=found.surely.exposed_ns,
-        longest=(),
-    )
-    return bounds_of_digests(least, _most(found, hosts), found.counted, hosts)
 
 
 def bounds_of_digests(

@@ -42,7 +42,7 @@ def find_buckets(marks: Marks, iterations: Iterations, collectives: Collectives)
     """
     parts, carrying = [], dict(by_pid(collectives))
     for pid, own in by_pid(marks, only=set(iterations.pid.tolist())):
-        rows = np.flatnonzero(iterations.pid == pid)
+        rows = iterations.rows_of(pid)
         parts.append(_of_process(own, iterations, rows, carrying.get(pid, empty(Collectives))))
     return concatenate(Buckets, parts)
 
@@ -63,8 +63,8 @@ def outstanding_by_process(
     reduces = collectives.all_reduces()
     result = {}
     for pid in np.unique(iterations.pid):
-        own = iterations.where(iterations.pid == pid)
-        mine, reduced = buckets.where(buckets.pid == pid), reduces.where(reduces.pid == pid)
+        own = iterations.of_pid(pid)
+        mine, reduced = buckets.of_pid(pid), reduces.of_pid(pid)
         times = merge(mine.launch_ns, mine.end_ns) if len(mine) else merge(reduced.begin_ns, reduced.end_ns)
         if not len(mine) and known and int(pid) in known:
             times = known[int(pid)]

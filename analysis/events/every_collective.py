@@ -28,7 +28,7 @@ def outstanding_without_ddp(marks: Marks, collectives: Collectives, stepped: Seq
     """Return when something is outstanding in processes without DDP: any collective, or what Horovod was given."""
     times = {}
     for pid in stepped:
-        own = collectives.where(collectives.pid == pid)
+        own = collectives.of_pid(pid)
         times[pid] = merge(own.begin_ns, own.end_ns)
     for pid, given in horovod_outstanding(marks).items():
         times[pid] = times[pid] | given if pid in times else given

@@ -54,13 +54,13 @@ class HorovodSummary:
 def horovod_summaries(marks: Marks, piece: Piece = ALL) -> tuple[HorovodSummary, ...]:
     """Summarise every process that enqueued something, by pid; of what is in sight, what is of a piece of the time."""
     pids = np.unique(marks.pid[marks.kind == MarkKind.HOROVOD_ENQUEUE]).tolist()
-    return tuple(_summarize(pid, marks.where(marks.pid == pid), piece) for pid in pids)
+    return tuple(_summarize(pid, marks.of_pid(pid), piece) for pid in pids)
 
 
 def horovod_outstanding(marks: Marks) -> dict[int, Intervals]:
     """Return for each process when an operation is enqueued and not done."""
     pids = np.unique(marks.pid[marks.kind == MarkKind.HOROVOD_ENQUEUE]).tolist()
-    return {pid: _outstanding(marks.where(marks.pid == pid)) for pid in pids}
+    return {pid: _outstanding(marks.of_pid(pid)) for pid in pids}
 
 
 def horovod_transfers(marks: Marks) -> Collectives:

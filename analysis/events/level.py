@@ -42,7 +42,7 @@ def level_columns(iterations: Iterations, waits: Mapping[int, Intervals]) -> tup
     """
     after, duration, exposed = (np.zeros(len(iterations), np.int64) for _ in range(3))
     for pid in np.unique(iterations.pid).tolist():
-        rows = np.flatnonzero(iterations.pid == pid)
+        rows = iterations.rows_of(pid)
         own = iterations.where(rows)
         steps = level_steps(own, waits.get(pid, NOTHING))
         after[rows] = steps.end_ns - own.begin_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -133,17 +134,20 @@ def communicators(
 def _join(members: list[View], may_be: _MayBe, left: dict[View, None], patience: int | None, *, guess: bool) -> None:
     """Let those join that exchanged the most with members so far, until it is whole; the first ones, where to guess."""
     unlike = 0
+    pids, numbers = {members[0].pid}, {members[0].number} - {UNKNOWN}  # each is there once
     while len(members) != members[0].ranks and unlike != patience and may_be.exchanged:
         view = may_be.nearest()
         if may_be.exchanged[view] == 0 and not guess:
             break
         del may_be.exchanged[view]
-        if not _can_join(members, view):
+        if view.pid in pids or view.number in numbers:
             continue
         unlike += 1
         partner = partners(view.collectives, members[0].collectives)
         if are_one(members[0].collectives, view.collectives, partner):
             members.append(replace(view, partner=partner))
+            pids.add(view.pid)
+            numbers |= {view.number} - {UNKNOWN}
             del left[view]
             may_be.joins(view)
             unlike = 0
@@ -183,10 +187,18 @@ class _MayBe:
         self._of_pid: defaultdict[int, list[View]] = defaultdict(list)
         for view in self.exchanged:
             self._of_pid[view.pid].append(view)
+        self._place = {view: place for place, view in enumerate(self.exchanged)}
+        self._views = list(self.exchanged)
+        self._order = [(-amount, place) for place, amount in enumerate(self.exchanged.values())]
+        heapify(self._order)
 
     def nearest(self) -> View:
-        """Return the one that exchanged the most."""
-        return max(self.exchanged, key=lambda each: self.exchanged[each])
+        """Return the one that exchanged the most; of those that exchanged as much, the first one."""
+        while True:
+            amount, place = self._order[0]
+            if self.exchanged.get(self._views[place]) == -amount:
+                return self._views[place]
+            heappop(self._order)  # it is gone, or has exchanged more since
 
     def joins(self, view: View) -> None:
         """Count what others exchanged with a new member, too."""
@@ -194,6 +206,7 @@ class _MayBe:
             for other in self._of_pid.get(pid, ()):
                 if other in self.exchanged:
                     self.exchanged[other] += amount
+                    heappush(self._order, (-self.exchanged[other], self._place[other]))
 
 
 def _neighbours(traffic: Traffic) -> dict[int, dict[int, float]]:
@@ -208,12 +221,6 @@ def _are_alike(one: View, other: View) -> bool:
     """Tell whether two processes' communicators may be one, by what these say of themselves."""
     alike = other.ranks == one.ranks and other.collectives.backend[0] == one.collectives.backend[0]
     return other.pid != one.pid and alike
-
-
-def _can_join(members: Sequence[View], view: View) -> bool:
-    """A communicator has each process and each number once."""
-    pids, numbers = {m.pid for m in members}, {m.number for m in members if m.number != UNKNOWN}
-    return view.pid not in pids and view.number not in numbers
 
 
 def are_one(other: Collectives, one: Collectives, partner: Int64) -> bool:

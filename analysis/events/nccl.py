@@ -114,7 +114,7 @@ def nccl_operations(marks: Marks, world_size: int | None) -> Operations:
     rows = marks.of(*_KINDS)
     if len(rows) == 0:
         return empty(Operations)
-    parts = [_of_process(marks.where(marks.pid == pid), world_size) for pid in np.unique(rows.pid)]
+    parts = [_of_process(marks.of_pid(pid), world_size) for pid in np.unique(rows.pid)]
     found = concatenate(Operations, parts)
     return found.where(np.argsort(found.time_ns, kind="stable"))
 
@@ -124,7 +124,7 @@ def summarize_nccl(
 ) -> tuple[NcclSummary, ...]:
     """Summarise every process that enqueued something; `sent` are the bins that each transmitted."""
     return tuple(
-        _summarize(pid, operations.where(operations.pid == pid), marks.where(marks.pid == pid), sent.get(pid), end_ns)
+        _summarize(pid, operations.of_pid(pid), marks.of_pid(pid), sent.get(pid), end_ns)
         for pid in np.unique(operations.pid).tolist()
     )
 

@@ -59,7 +59,7 @@ def common_iterations(iterations: Iterations) -> Iterations:
     pids = np.unique(iterations.pid)
     if len(pids) == 0:
         return iterations
-    own = [iterations.where(iterations.pid == pid) for pid in pids]
+    own = [iterations.of_pid(pid) for pid in pids]
     first, last = max(each.begin_ns[0] for each in own), min(each.end_ns[-1] for each in own)
     middle = iterations.begin_ns + iterations.duration_ns // 2
     return iterations.where((middle >= first) & (middle <= last))
@@ -73,7 +73,7 @@ def executed(collectives: Collectives, members: Members, iterations: Iterations)
     """
     chosen = np.zeros(len(collectives), bool)
     for pid in np.unique(iterations.pid).tolist():
-        own = iterations.where(iterations.pid == pid)
+        own = iterations.of_pid(pid)
         index = np.searchsorted(own.begin_ns, collectives.posted_ns, "right") - 1
         inside = (index >= 0) & (collectives.posted_ns < own.end_ns[np.maximum(index, 0)])
         chosen |= inside & (collectives.pid == pid)
@@ -97,8 +97,8 @@ def execution(
     pid: int, iterations: Iterations, phases: PhaseTimes, collectives: Collectives, members: Members
 ) -> Execution:
     """Return what a process executes in some of its iterations; `collectives` and `members` are those of `executed`."""
-    own = iterations.where(iterations.pid == pid)
-    mine = np.flatnonzero(collectives.pid == pid)
+    own = iterations.of_pid(pid)
+    mine = collectives.rows_of(pid)
     asked, group = collectives.where(mine), members.where(mine)
     times = phases.within(own.begin_ns, own.end_ns)
     waits = times.pop("exposed_communication")

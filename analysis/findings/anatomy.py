@@ -101,7 +101,7 @@ def anatomy(evidence: Evidence, pid: int, link: LinkKey | None, idle: Mapping[st
 
 def _typical_rows(evidence: Evidence, pid: int) -> Int64:
     """Return rows of Iterations, ascending: of many, evenly spread ones."""
-    rows = np.flatnonzero(evidence.iterations.pid == pid)
+    rows = evidence.iterations.rows_of(pid)
     if len(rows) == 0:
         return rows
     counts = np.bincount(evidence.buckets.iteration, minlength=len(evidence.iterations))[rows]

@@ -111,7 +111,7 @@ class Told:
     @property
     def own_part(self) -> float:
         """The part of the cause that who is named is behind: all of it where nobody is named, or it is nearly all."""
-        single = self.one if self.who.link is None else bool(self.named)
+        single = self.named and (self.one or self.who.link is not None)
         return self.who.part if single and self.who.part < _NEARLY_ALL else 1.0
 
     @property
@@ -248,7 +248,12 @@ def _link_next(told: Told) -> list[Advice]:
         text = f"make {link_name(told)} as fast as the others: cable, port, driver, shaping"
         return [Advice(told.who.advice or text, f"ethtool {device}; tc -s qdisc show dev {device}")]
     fewer = "fewer bytes (bf16, accumulation, larger batches) or a faster link"
-    return [Advice(told.who.advice or fewer, "netprof whatif TRACE --line-rate 10gbit")]
+    return [Advice(told.who.advice or fewer, f"netprof whatif TRACE --bandwidth {_next_speed(told.rates_bps[0])}gbit")]
+
+
+def _next_speed(bps: float | None) -> int:
+    """Return the speed of network that is at least twice as fast, in Gbit/s."""
+    return next((speed for speed in _SPEEDS_GBIT if speed * 1e9 >= 2 * (bps or 0.0)), _SPEEDS_GBIT[-1])
 
 
 def _others_next(told: Told) -> list[Advice]:
@@ -257,7 +262,7 @@ def _others_next(told: Told) -> list[Advice]:
 
 
 def _loss(told: Told) -> str:
-    flow = f" ({told.share.flow})" if told.share.flow else ""
+    flow = f" ({told.share.flow})" if told.share.flow and told.who.part >= _NEARLY_ALL else ""
     text = f"NETWORK: packets are lost; {told.cost} of {_each(told)} until they are resent"
     return f"{text}{flow}" if len(text) + len(flow) <= LONGEST else text
 
@@ -267,13 +272,16 @@ def _loss_next(told: Told) -> list[Advice]:
     return [Advice(told.who.advice or text, "ethtool -S DEVICE | grep -iE 'drop|err|disc'")]
 
 
-_SHORT_REASONS: Mapping[str, str] = {
+_SPEEDS_GBIT = (10, 25, 50, 100, 200, 400, 800, 1600)
+SHORT_REASONS: Mapping[str, str] = {
     "line_rate_unknown": "its line rate is unknown",
     "loopback": "copying within this host",
     "small_messages": "many small messages",
     "receive_window": "the receiver's window is full",
     "send_buffer": "send buffers are too small",
     "congestion_window": "TCP's congestion window",
+    "queue": "bytes wait in a queue on the way",
+    "pacing": "the senders are paced",
     "application": "the senders have nothing to send",
     "rdma_loss": "an RDMA port reports loss",
     "rdma_congestion": "an RDMA port reports congestion",
@@ -283,7 +291,7 @@ _SHORT_REASONS: Mapping[str, str] = {
 
 
 def _transport(told: Told) -> str:
-    why = _SHORT_REASONS.get(told.who.reason.name, "the transport does not fill it")
+    why = SHORT_REASONS.get(told.who.reason.name, "the transport does not fill it")
     return f"NETWORK: {told.cost} of {_each(told)}, no link full: {why}"
 
 

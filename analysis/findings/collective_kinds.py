@@ -144,7 +144,7 @@ def kind_name(kind: int) -> str:
 
 def _measured(backend: int, kind: int, each: Collectives, world_size: int | None) -> KindSummary:
     pids = np.unique(each.pid)
-    running = [merge(own.begin_ns, own.end_ns).total_ns for own in (each.where(each.pid == pid) for pid in pids)]
+    running = [merge(own.begin_ns, own.end_ns).total_ns for own in (each.of_pid(pid) for pid in pids)]
     ranks, sizes = group_sizes(each, world_size), _whole_sizes(each, kind, world_size)
     sized = bool(len(sizes)) and bool((sizes != UNKNOWN).all()) and kind != CollectiveKind.BARRIER
     time_ns = sum(running)

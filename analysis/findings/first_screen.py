@@ -37,10 +37,12 @@ _FOR = 0.1
 class FirstScreen:
     """The verdict's lines, and the parts below them.
 
-    `advice` are labelled lines of what to do and how sure that is.
+    `case` is the verdict's; `advice` are labelled lines of what to do and how sure that is.
     """
 
-    verdict: Verdict
+    case: str
+    headline: str
+    sentence: str
     advice: Pairs
     parts: tuple[Part, ...]
 
@@ -52,7 +54,8 @@ def first_screen(analysis: Analysis) -> FirstScreen:
     scaling = analysis.of(SCALING)
     if scaling is not None and scaling.measured is not None:
         rows.append(("scaling", scaling.said))
-    return FirstScreen(verdict, Pairs(rows), tuple(_parts(analysis, verdict)))
+    parts = tuple(_parts(analysis, verdict))
+    return FirstScreen(verdict.case.value, verdict.headline, verdict.sentence, Pairs(rows), parts)
 
 
 def _advice(steps: Sequence[Advice]) -> Iterator[tuple[str, str]]:

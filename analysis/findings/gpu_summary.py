@@ -200,10 +200,7 @@ def _summarize(
         window="iterations" if len(own) else "recording",
         window_ns=window.total_ns,
         metrics={metric: found for metric, found in metrics.items() if metric != GpuMetric.THROTTLE_REASONS},
-        processes={
-            pid: _metrics(processes.where(processes.pid == pid), window, phases)
-            for pid in np.unique(processes.pid).tolist()
-        },
+        processes={pid: _metrics(processes.of_pid(pid), window, phases) for pid in np.unique(processes.pid).tolist()},
         throttled=_throttled(whole, window),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK
@@ -29,5 +31,10 @@ def what_late_ranks_do(evidence: Evidence, parts: StragglersParts) -> Doing | No
         doing = what_it_did(parts.times, pid, rows) if len(rows) else None
         name = "" if doing is None else doing.name
         amounts[name] = amounts.get(name, 0) + int(within[rows].sum())
+    return what_all_do(amounts)
+
+
+def what_all_do(amounts: Mapping[str, int]) -> Doing | None:
+    """Return what ranks do for nearly all of the time that others wait for them; given by what they do, "" unknown."""
     most = max(amounts, key=lambda name: amounts[name], default="")
     return BY_NAME[most] if most and amounts[most] >= _ALIKE * sum(amounts.values()) else None

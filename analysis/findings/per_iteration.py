@@ -46,8 +46,8 @@ def rows_of(evidence: Evidence, pid: int) -> IterationRows:
 
 def iteration_rows(iterations: Iterations, collectives: Collectives, pid: int, world_size: int | None) -> IterationRows:
     """Return the rows of process `pid`."""
-    own = iterations.where(iterations.pid == pid)
-    reduces = collectives.where(collectives.pid == pid).all_reduces()
+    own = iterations.of_pid(pid)
+    reduces = collectives.of_pid(pid).all_reduces()
     return IterationRows(
         begin_ns=own.begin_ns,
         duration_s=own.duration_ns / 1e9,
@@ -120,7 +120,7 @@ def bandwidth_by_size(
     It is the bus bandwidth, or without a world size the algorithm bandwidth.
     """
     factor = bus_factor(CollectiveKind.ALL_REDUCE, world_size) or 1.0
-    own = collectives.where(collectives.pid == pid).all_reduces()
+    own = collectives.of_pid(pid).all_reduces()
     own = own.where((own.duration_ns > 0) & (own.bytes > 0))
     if len(own) == 0:
         none, no_rate = np.zeros(0, np.int64), np.zeros(0)

@@ -77,8 +77,8 @@ def _order(ranks: Mapping[int, int]) -> Callable[[int], tuple[int, int]]:
 
 
 def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) -> RankSummary:
-    own = evidence.iterations.where(evidence.iterations.pid == pid)
-    collectives, posted = (each.where(each.pid == pid) for each in (evidence.together, evidence.posted))
+    own = evidence.iterations.of_pid(pid)
+    collectives, posted = (each.of_pid(pid) for each in (evidence.together, evidence.posted))
     if len(own) == 0:
         collectives, posted = evidence.owned(collectives), evidence.owned(posted)
     sent, host = evidence.links.lanes.of_process(pid, TRANSMIT), evidence.host_of.get(pid)
@@ -86,7 +86,7 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) 
         pid=pid,
         rank=evidence.ranks.get(pid),
         sent_bytes=sent_bytes,
-        durations=durations(evidence.iteration_times.where(evidence.iterations.pid == pid)),
+        durations=durations(evidence.iteration_times.of_pid(pid)),
         dropped=evidence.dropped.get(pid, Dropped()),
         bandwidths=rank_bandwidths(collectives, own, evidence.world_size, sent, posted),
         stepped=pid in evidence.found.stepped,
@@ -102,9 +102,7 @@ def _merge(parts: Sequence[Sequence[RankSummary]], whole: Analysis) -> tuple[Ran
     found: dict[int, list[RankSummary]] = {}
     for rank in (rank for part in parts for rank in part):
         found.setdefault(rank.pid, []).append(rank)
-    return tuple(
-        _in_one(found[pid], durations(times.where(times.pid == pid))) for pid in sorted(found, key=_order(ranks))
-    )
+    return tuple(_in_one(found[pid], durations(times.of_pid(pid))) for pid in sorted(found, key=_order(ranks)))
 
 
 def _in_one(parts: Sequence[RankSummary], taken: Durations | None) -> RankSummary:

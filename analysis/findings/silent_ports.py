@@ -42,7 +42,7 @@ def goes_unseen(evidence: Evidence, pids: Collection[int]) -> bool:
 
 def _waits_unseen(evidence: Evidence, pid: int) -> bool:
     waiting = evidence.account.waiting
-    own = waiting.where(waiting.pid == pid)
+    own = waiting.of_pid(pid)
     unseen_ns = int(own.of(UNSEEN).length_ns.sum())
     return unseen_ns > 0 and unseen_ns >= _NOTABLE * int(own.length_ns.sum())
 

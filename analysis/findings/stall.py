@@ -119,7 +119,7 @@ def stall_of(
     left = [pid for pid in pids if pid not in gone]
     if not left:
         return None
-    waiting = [pid for pid in left if _waits(pid, marks.where(marks.pid == pid))]
+    waiting = [pid for pid in left if _waits(pid, marks.of_pid(pid))]
     absent = _without(left, waiting)
     behind = [pid for pid in waiting if _is_behind(pid, marks, done_ns[done_pid != pid])]
     silent_first = None if absent else _silent_first(evidence, behind or waiting)

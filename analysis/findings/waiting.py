@@ -153,8 +153,8 @@ def _longest(parts: Sequence[WaitingParts]) -> list[WorstIteration]:
 
 
 def _rank(pid: int, evidence: Evidence, unclosed: OpenWaits | None) -> RankWaiting:
-    own = evidence.account.waiting.where(evidence.account.waiting.pid == pid)
-    iterations = evidence.accounted.where(evidence.accounted.pid == pid)
+    own = evidence.account.waiting.of_pid(pid)
+    iterations = evidence.accounted.of_pid(pid)
     causes = np.bincount(own.cause, weights=own.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
     window = int(iterations.duration_ns.sum())
     if unclosed is not None and pid in unclosed.waited_ns:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
+from netprof.analysis.account.held_up import Windows, by_window
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.tables.columns import Float64, Int64, by_pid, empty
-from netprof.analysis.tables.intervals import covered_until, merge
+from netprof.analysis.tables.columns import Float64, Int64
 
 NOBODY_LATE = -1
 
@@ -47,21 +47,20 @@ def waiting_by_iteration(iterations: Iterations, waiting: Waiting) -> WaitingByI
     """Cut the account by iterations, of which there must be one."""
     pids, counts = np.unique(iterations.pid, return_counts=True)
     reference = iterations.where(iterations.pid == pids[np.argmax(counts)])
-    begin, end = reference.begin_ns, reference.end_ns
-    waited = np.zeros((len(pids), len(reference), len(WAIT_CAUSES)), np.int64)
-    late_for = np.zeros((len(pids), len(reference)), np.int64)
-    waits = dict(by_pid(waiting))
-    for row, pid in enumerate(pids.tolist()):
-        own = waits.get(pid, empty(Waiting))
-        for number, cause in enumerate(WAIT_CAUSES):
-            waited[row, :, number] = _within(own.of(cause), begin, end)
-        late = own.of(LATE_RANK)
-        for culprit in np.intersect1d(late.culprit, pids[pids != pid]).tolist():
-            other, mine = int(np.searchsorted(pids, culprit)), late.where(late.culprit == culprit)
-            late_for[other] = np.maximum(late_for[other], _within(mine, begin, end))
-    return WaitingByIteration(pids, begin, end, waited, late_for)
-
-
-def _within(part: Waiting, begin_ns: Int64, end_ns: Int64) -> Int64:
-    times = merge(part.begin_ns, part.end_ns)
-    return covered_until(times, end_ns) - covered_until(times, begin_ns)
+    windows = Windows(reference.begin_ns, reference.end_ns)
+    shape = len(pids), len(windows)
+    parts, window = by_window(waiting.where(np.isin(waiting.pid, pids)), windows)
+    cell = np.searchsorted(pids, parts.pid) * len(windows) + window
+    waited = np.bincount(
+        cell * len(WAIT_CAUSES) + parts.cause, parts.length_ns, shape[0] * shape[1] * len(WAIT_CAUSES)
+    ).astype(np.int64)
+    late = np.flatnonzero(
+        (parts.cause == WAIT_CAUSES.index(LATE_RANK)) & np.isin(parts.culprit, pids) & (parts.culprit != parts.pid)
+    )
+    # of one that is late, another one and a window: how long that one waits for it
+    culprit = np.searchsorted(pids, parts.culprit[late])
+    thing, row = np.unique(culprit * (shape[0] * shape[1]) + cell[late], return_inverse=True)
+    late_for = np.zeros(shape, np.int64)
+    longest = np.bincount(row.reshape(-1), parts.length_ns[late], len(thing)).astype(np.int64)
+    np.maximum.at(late_for, (thing // (shape[0] * shape[1]), thing % shape[1]), longest)
+    return WaitingByIteration(pids, windows.begin_ns, windows.end_ns, waited.reshape(*shape, -1), late_for)

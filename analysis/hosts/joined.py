@@ -31,6 +31,11 @@ class JoinedReader:
         self.meta = meta
 
     @property
+    def readers(self) -> tuple[TraceSource, ...]:
+        """The traces, in the order of `hosts`."""
+        return tuple(reader for reader, _ in self._parts)
+
+    @property
     def path(self) -> Path:
         """Where the first trace lies."""
         return self._parts[0][0].path

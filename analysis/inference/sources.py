@@ -112,17 +112,17 @@ def _attempts(
 ) -> Iterator[tuple[int, Inference]]:
     """Yield what each source says of each process, the best evidence first; each is looked at only when asked for."""
     for pid in _most(collectives.pid):
-        own = collectives.where(np.flatnonzero(collectives.pid == pid)[:_MOST_MARKS])
+        own = collectives.where(collectives.rows_of(pid)[:_MOST_MARKS])
         source = f"collectives of {_name(pid, ranks)}"
         yield pid, _of_gradients(infer_from_collectives(own.begin_ns, own.end_ns, own.bytes, source), _known(own.bytes))
     posted = find_collectives(marks).posted
     for pid in _most(posted.pid):
-        own = posted.where(np.flatnonzero(posted.pid == pid)[:_MOST_MARKS])
+        own = posted.where(posted.rows_of(pid)[:_MOST_MARKS])
         found = infer_from_launches(own.begin_ns, own.bytes, f"collectives that {_name(pid, ranks)} posted")
         yield pid, _of_gradients(found, _known(own.bytes))
     launches = marks.of(*ENQUEUED)
     for pid in _most(launches.pid):
-        launched = launches.where(np.flatnonzero(launches.pid == pid)[:_MOST_MARKS])
+        launched = launches.where(launches.rows_of(pid)[:_MOST_MARKS])
         source = f"collectives that {_name(pid, ranks)} enqueued"
         elements = np.where(launched.arg0 > 0, launched.arg0, UNKNOWN)
         yield pid, infer_from_launches(launched.time_ns, elements, source)

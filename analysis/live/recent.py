@@ -148,8 +148,8 @@ def _last_bandwidths(evidence: Evidence) -> dict[int, Bandwidths]:
     found, collectives = evidence.iterations, evidence.together
     result = {}
     for pid in np.unique(collectives.pid).tolist():
-        last = found.where(np.flatnonzero(found.pid == pid)[-1:])
+        last = found.where(found.rows_of(pid)[-1:])
         if len(last):
-            own = collectives.where(collectives.pid == pid)
+            own = collectives.of_pid(pid)
             result[pid] = rank_bandwidths(own, last, evidence.world_size, None)
     return result

@@ -19,10 +19,10 @@ def with_unfinished(whole: Iterations, marks: Marks, through_ns: int) -> Iterati
     """
     parts = []
     for pid in np.unique(whole.pid).tolist():
-        own = whole.where(whole.pid == pid)
+        own = whole.of_pid(pid)
         parts.append(own)
         if own.end_ns[-1] < through_ns:
-            parts.append(_unfinished(own.where(np.array([len(own) - 1])), marks.where(marks.pid == pid), through_ns))
+            parts.append(_unfinished(own.where(np.array([len(own) - 1])), marks.of_pid(pid), through_ns))
     return concatenate(Iterations, parts) if parts else whole
 
 

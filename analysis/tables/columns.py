@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -41,6 +42,28 @@ class Columns:
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows  # once for all columns
         return type(self)(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
+    def of_pid(self: T, pid: int) -> T:
+        """Return the rows of one process, in their order, of a table that has a column `pid`."""
+        return self.where(self.rows_of(pid))
+
+    def rows_of(self, pid: int) -> Int64:
+        """Return which rows are of one process: they are sorted when first asked for, and not looked for by each."""
+        pids, edges, order = self._by_pid
+        at = int(np.searchsorted(pids, pid))
+        return order[edges[at] : edges[at + 1]] if at < len(pids) and pids[at] == pid else order[:0]
+
+    @cached_property
+    def _by_pid(self) -> tuple[Int64, Int64, Int64]:
+        """The processes, ascending, where the rows of each begin in an order, and the order."""
+        own: Int64 = self.pid  # type: ignore[attr-defined]
+        order = np.argsort(own, kind="stable")
+        begins = np.flatnonzero(np.diff(own[order], prepend=own[order[:1]] - 1))
+        return own[order[begins]], np.append(begins, len(order)), order
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is sent to other processes: not how rows are sorted."""
+        return {name: value for name, value in vars(self).items() if name != "_by_pid"}
+
     def frame(self) -> pd.DataFrame:
         """Return the same columns as a pandas DataFrame (pandas is imported only here)."""
         import pandas as pd
@@ -61,12 +84,10 @@ def by_pid(table: T, only: Collection[int] | None = None) -> Iterator[tuple[int,
     """Yield the rows of each process, or `only` of some, by pid: rows are sorted once, not looked for by each."""
     if only is not None and not only:
         return
-    pids: Int64 = table.pid  # type: ignore[attr-defined]
-    order = np.argsort(pids, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(pids[order])) + 1, len(order))
-    for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-        if end > begin and (only is None or int(pids[order[begin]]) in only):
-            yield int(pids[order[begin]]), table.where(order[begin:end])
+    for pid in table._by_pid[0].tolist():
+        if only is None or pid in only:
+            yield pid, table.of_pid(pid)
+    vars(table).pop("_by_pid", None)  # of marks that is much memory, and hardly ever asked for again
 
 
 def put_together(kind: type[T], parts: list[T]) -> T:

@@ -59,14 +59,14 @@ class Doings:
 
     def __init__(self, evidence: Evidence, pid: int, world_size: int) -> None:
         self.pid = pid
-        own = evidence.iterations.where(evidence.iterations.pid == pid)
+        own = evidence.iterations.of_pid(pid)
         steps = level_steps(own, evidence.exposed[pid])
         kept = steps.known if steps.known.any() else np.full(len(own), True)
         self.begin_ns, self.end_ns = steps.begin_ns[kept], steps.end_ns[kept]
         self.lead_ns: Int64 = own.begin_ns[kept] - self.begin_ns
         self.exposed: Intervals = evidence.exposed[pid]
-        marks = evidence.marks.where(evidence.marks.pid == pid)
-        rows = np.flatnonzero(evidence.collectives.pid == pid)
+        marks = evidence.marks.of_pid(pid)
+        rows = evidence.collectives.rows_of(pid)
         rows = rows[np.argsort(evidence.collectives.posted_ns[rows], kind="stable")]
         self.collectives = _sized(evidence.collectives.where(rows), world_size)
         self.events = evidence.members.event[rows]

@@ -177,7 +177,7 @@ def _wire_ratio(link: LinkSummary | None, analysis: Analysis, workers: int, *, a
 def _carried(analysis: Analysis, pid: int, workers: int, algorithm: bool) -> float:
     """Return the bytes of the collectives that a rank began in its whole iterations, or what they have to send."""
     iterations = analysis.evidence.iterations
-    own = iterations.where(iterations.pid == pid)
+    own = iterations.of_pid(pid)
     found = analysis.evidence.collectives
     found = found.where((found.pid == pid) & (found.bytes > 0))
     index = np.searchsorted(own.begin_ns, found.begin_ns, "right") - 1

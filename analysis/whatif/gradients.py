@@ -82,7 +82,7 @@ def gradients_of(
     if len(sampled) == 0 or len(buckets) == 0:
         return np.zeros(0), np.zeros(0), ()
     rank = pid if pid in sampled else int(sampled[0])
-    own, times = iterations.where(iterations.pid == rank), ready.time_ns[ready.pid == rank]
+    own, times = iterations.of_pid(rank), ready.time_ns[ready.pid == rank]
     if len(own) == 0:
         return np.zeros(0), np.zeros(0), ()
     row = np.searchsorted(own.begin_ns, times, "right") - 1

@@ -69,6 +69,6 @@ def main_flows(flows: Flows, sent_bytes: Int64) -> dict[int, set[int]]:
     """Return the flows, by row, that carry what each process sends, but for those that carry hardly any of it."""
     found: dict[int, set[int]] = {}
     for pid in np.unique(flows.pid).tolist():
-        own = np.flatnonzero(flows.pid == pid)
+        own = flows.rows_of(pid)
         found[pid] = set(own[sent_bytes[own] >= _MAIN * sent_bytes[own].max()].tolist())
     return found

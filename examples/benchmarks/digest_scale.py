@@ -30,7 +30,7 @@ from support.synthetic import MS, Job, with_late_rank
 
 COMMAND = [NETPROF] if Path(NETPROF).exists() else [sys.executable, "-m", "netprof"]
 
-_ALONE, _PARTS = "each alone", "each alone, of a job whose communicators are of one rank of every host"
+_PARTS = "of a job whose communicators are of one rank of every host"
 _HEADINGS = f"{'hosts':>6} {'MB':>6} {'seconds':>8} {'CPU s':>7} {'CPU ms/host':>12} {'driver MB':>10} {'all MB':>7}"
 
 
@@ -50,7 +50,6 @@ def main() -> None:
     parser.add_argument("--hosts", default="10,100,1000", help="comma-separated")
     parser.add_argument("--ranks", type=int, default=8, help="on each host")
     parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--alone", action="store_true", help="only those that were each made alone")
     parser.add_argument("--parts", action="store_true", help="only those, in communicators of one rank of every host")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the digests")
     options = parser.parse_args()
@@ -58,10 +57,9 @@ def main() -> None:
     place = Path(tempfile.mkdtemp(prefix="netprof-digests-", dir=options.directory))
     try:
         host = digest_of(options.trace or made_trace(place), place)
-        every = {"in one go": {}, _ALONE: {"alone": True}, _PARTS: {"alone": True, "parts": True}}
-        only = [_PARTS] if options.parts else [_ALONE] if options.alone else list(every)
-        for how in only:
-            print(f"\ndigests made {how}")
+        every = {"of a job": {}, _PARTS: {"parts": True}}
+        for how in [_PARTS] if options.parts else list(every):
+            print(f"\ndigests {how}")
             print(_HEADINGS)
             for hosts in (int(text) for text in options.hosts.split(",")):
                 measure(host, place / str(hosts), (hosts, options.ranks, options.iterations), every[how])

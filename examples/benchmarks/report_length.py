@@ -4,7 +4,9 @@ Each rank has one all-reduce an iteration of 200 ms, and bytes in 5 % of its 1 m
 recorder writes them, by time. Traces are made in a temporary directory and deleted again; a day of eight ranks takes
 0.5 GB there, and a minute.
 
-    python examples/benchmarks/report_length.py [--cases 8:1h,512:20s] [--directory DIR]
+    python examples/benchmarks/report_length.py [--cases 8:1h,512:20s] [--host-ranks 8] [--directory DIR]
+
+With --host-ranks so many share a device: what a slice of time over the hosts of a job costs.
 
 Goals: eight ranks for 24 hours in less than 500 MB, 512 ranks for 20 seconds in less than 15 s.
 """
@@ -53,6 +55,7 @@ MARKS = (  # ms, kind, arg0, arg1, on a thread of its own
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="8:1h,512:20s", help="ranks:time, comma-separated (default 8:1h,512:20s)")
+    parser.add_argument("--host-ranks", type=int, default=1, help="ranks on each host (default 1)")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the traces")
     options = parser.parse_args()
     say_speed()
@@ -61,16 +64,16 @@ def main() -> None:
         f"{'peak MB':>8}"
     )
     for ranks, length in (case.split(":") for case in options.cases.split(",")):
-        measure(int(ranks), length, options.directory)
+        measure(int(ranks), length, options.host_ranks, options.directory)
 
 
-def measure(ranks: int, length: str, directory: Path | None) -> None:
+def measure(ranks: int, length: str, host_ranks: int, directory: Path | None) -> None:
     """Make a trace, report it in a process of its own, print one line of the table."""
     place = Path(tempfile.mkdtemp(prefix="netprof-length-", dir=directory))
     try:
         trace = place / "t.netprof"
         iterations = parse_duration_ns(length) // ITERATION_NS
-        write_trace(trace, ranks, iterations)
+        write_trace(trace, ranks, iterations, host_ranks)
         size = sum(file.stat().st_size for file in trace.iterdir())
         seconds, cpu_s, peak = run_report(trace)
         marks, wire = iterations * ranks * len(MARKS) / 1e6, iterations * ranks * 2 * len(BUSY_MS) / 1e6
@@ -83,8 +86,8 @@ def measure(ranks: int, length: str, directory: Path | None) -> None:
         shutil.rmtree(place)
 
 
-def write_trace(path: Path, ranks: int, iterations: int) -> None:
-    """Write a job whose every rank is a host of its own, in a ring."""
+def write_trace(path: Path, ranks: int, iterations: int, host_ranks: int = 1) -> None:
+    """Write a job in a ring; so many ranks are on a host."""
     meta = Meta(
         netprof_version="0.1.0",
         host="length",
@@ -95,11 +98,14 @@ def write_trace(path: Path, ranks: int, iterations: int) -> None:
         bin_ns=MS,
         started_ns=START_NS,
         stopped_ns=START_NS + iterations * ITERATION_NS,
-        targets=tuple(Target(1000 + rank, 1, "train", 7 + rank, rank, ranks, ("ddp", "gloo")) for rank in range(ranks)),
-        devices=tuple(Device("eth0", 7 + rank, LineRate(1e10, "ethtool")) for rank in range(ranks)),
+        targets=tuple(
+            Target(1000 + rank, 1, "train", 7 + rank // host_ranks, rank, ranks, ("ddp", "gloo"))
+            for rank in range(ranks)
+        ),
+        devices=tuple(Device("eth0", 7 + host, LineRate(1e10, "ethtool")) for host in range(-(-ranks // host_ranks))),
     )
     writer = TraceWriter(path, meta)
-    writer.append("flows", filled("flows", flow_columns(ranks)))
+    writer.append("flows", filled("flows", flow_columns(ranks, host_ranks)))
     for first in range(0, iterations, BATCH):
         begin = START_NS + np.arange(first, min(first + BATCH, iterations)) * ITERATION_NS
         writer.append("marks", mark_columns(begin, ranks))
@@ -107,7 +113,7 @@ def write_trace(path: Path, ranks: int, iterations: int) -> None:
     writer.close(meta)
 
 
-def flow_columns(ranks: int) -> dict[str, Any]:
+def flow_columns(ranks: int, host_ranks: int = 1) -> dict[str, Any]:
     """Both ends of every connection: each rank sends to the next one."""
     own = np.tile(np.arange(ranks), 2)
     peer = np.concatenate(((np.arange(ranks) + 1) % ranks, (np.arange(ranks) - 1) % ranks))
@@ -120,7 +126,7 @@ def flow_columns(ranks: int) -> dict[str, Any]:
         "remote_addr": [f"10.0.{rank >> 8}.{rank & 255}" for rank in peer.tolist()],
         "remote_port": np.where(sends, 40_000, 30_000),
         "protocol": np.full(2 * ranks, 6),
-        "netns": 7 + own,
+        "netns": 7 + own // host_ranks,
         "device": ["eth0"] * 2 * ranks,
         "pid": 1000 + own,
         "rank": own,

@@ -18,41 +18,9 @@ from netprof.cli.digest import root_of
 from netprof.cli.digest import write as write_digest
 from netprof.cli.help import RESULT, WHICH
 from netprof.cli.live import watching
-from netprof.cli.metrics import (
-    MetricsOption,
-    MetricsOptions,
-    OnEventOption,
-    RuleOptions,
-    SavePerHourOption,
-    SaveTotalOption,
-    SaveWhenOption,
-    TextfileOption,
-    WebConfigOption,
-    measuring,
-    together,
-)
+from netprof.cli.metrics import MetricsOptions, RuleOptions, measuring, together
 from netprof.cli.outputs import output, output_place
-from netprof.cli.rates import optional_rate_bps
-from netprof.cli.recording import (
-    Bin,
-    Devices,
-    Duration,
-    Force,
-    Iterations,
-    Json,
-    Keep,
-    Kineto,
-    LineRate,
-    NoCommandLine,
-    NoLive,
-    NoRas,
-    Out,
-    Ranks,
-    Stacks,
-    WorldSize,
-    finish,
-    tell_of,
-)
+from netprof.cli.recording import Json, Kineto, NoLive, Ranks, Recording, finish, tell_of
 from netprof.errors import EXIT_INTERRUPTED, NetprofError, UsageError
 
 
@@ -65,6 +33,7 @@ def attach(
             autocompletion=training_pids,
         ),
     ] = None,
+    *,
     job: Annotated[
         bool,
         typer.Option(
@@ -89,20 +58,10 @@ def attach(
     every: Annotated[
         bool, typer.Option("--all", help="With --job: all that fit, as one.", rich_help_panel=WHICH)
     ] = False,
-    out: Out = None,
-    duration: Duration = None,
-    iterations: Iterations = None,
-    bin_width: Bin = "1ms",
-    line_rate: LineRate = None,
-    devices: Devices = None,
-    no_ras: NoRas = False,
+    recording: Recording,
     kineto: Kineto = None,
-    stacks: Stacks = False,
-    world_size: WorldSize = None,
     ranks: Ranks = None,
     no_live: NoLive = False,
-    no_command_line: NoCommandLine = False,
-    force: Force = False,
     digest: Annotated[
         Path | None,
         output(
@@ -111,14 +70,8 @@ def attach(
             rich_help_panel=RESULT,
         ),
     ] = None,
-    keep: Keep = None,
-    save_when: SaveWhenOption = None,
-    on_event: OnEventOption = None,
-    save_per_hour: SavePerHourOption = 4,
-    save_total: SaveTotalOption = "2GB",
-    metrics: MetricsOption = None,
-    metrics_textfile: TextfileOption = None,
-    web_config: WebConfigOption = None,
+    rules: RuleOptions,
+    metrics: MetricsOptions,
     as_json: Json = False,
 ) -> None:
     """Record a running training job, then print the report.
@@ -128,7 +81,6 @@ def attach(
     if sys.stderr.isatty():  # what follows is imported and loaded in seconds, on a busy machine
         typer.echo("netprof: looking at the job, loading the probes …", err=True)
     from netprof.session.attach import attach as record_job
-    from netprof.session.options import RecordingOptions
     from netprof.session.which_job import JobChoice, job_here, trace_name
     from netprof.views.printed import say, standard_error, standard_output
 
@@ -137,37 +89,20 @@ def attach(
     job, name = job or named is not None, named or name
     choice = JobChoice(slurm_job, container, name, every)
     _check(pids, job, is_chosen=choice.is_made)
-    options = RecordingOptions.parse(
-        out=out,
-        bin_width=bin_width,
-        duration=duration,
-        iterations=iterations,
-        line_rate_bps=optional_rate_bps("--line-rate", line_rate),
-        devices=devices or (),
-        ras=not no_ras,
-        stacks=stacks,
-        kineto=kineto,
-        force=force,
-        command_lines=not no_command_line,
-        world_size=world_size,
-        ranks=ranks or (),
-        keep=keep,
-    )
+    options = recording.options(kineto=kineto, ranks=ranks or ())
     if job:
         here = job_here(choice)
-        pids, options = list(here.pids), replace(options, out=out or trace_name(here))
+        pids, options = list(here.pids), replace(options, out=recording.out or trace_name(here))
         say(talk, f"found {here.sentence}")
     if digest is not None:
         from netprof.session import this_host
 
         place = output_place(root_of(digest), follow=True)
         this = [(this_host.name(), this_host.boot_id())]
-        check_digest(digest, place, options.out, this, force=force, option="--digest")
-    shown = MetricsOptions(metrics, metrics_textfile, web_config)
-    rules = RuleOptions(save_when or (), on_event, save_per_hour, save_total)
-    ring = options.out if keep else None
+        check_digest(digest, place, options.out, this, force=recording.force, option="--digest")
+    ring = options.out if recording.keep else None
     with (
-        measuring(shown, rules, talk, ring, quiet=not no_live and sys.stdout.isatty()) as (account, saver),
+        measuring(metrics, rules, talk, ring, quiet=not no_live and sys.stdout.isatty()) as (account, saver),
         watching(options.out, talk, show=not no_live, saver=saver) as watcher,
     ):
         outcome = record_job(pids, options, sys.argv, together(account, watcher), tell_of(talk), partial(say, talk))
@@ -178,7 +113,7 @@ def attach(
                 finish(outcome, options.out, as_json=as_json, talk=talk, console=standard_output())
         finally:
             if digest is not None:
-                write_digest([options.out], digest, force=force, option="--digest")
+                write_digest([options.out], digest, force=recording.force, option="--digest")
 
     if code := apart(report):
         raise typer.Exit(code)

@@ -62,7 +62,7 @@ def write(
     check(out, place, reader.path, recorded, force=force, option=option)
     with ExitStack() as stack:
         analysis = analyze(reader, on_piece=Bar(stack, f"analyzing {reader.path.name}"), more=(GATHERED,))
-    for folder in write_digests(analysis, place, _job(out, reader.path), reader=reader, force=force, option=option):
+    for folder in write_digests(analysis, reader, place, _job(out, reader.path), force=force, option=option):
         say(standard_error(), f"wrote {folder}")
 
 

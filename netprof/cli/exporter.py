@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import itertools
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from netprof.cli.metrics import (
-    DEFAULT_ADDRESS,
-    MetricsOption,
-    MetricsOptions,
-    OnEventOption,
-    RuleOptions,
-    SavePerHourOption,
-    SaveTotalOption,
-    SaveWhenOption,
-    Shown,
-    TextfileOption,
-    Watching,
-    WebConfigOption,
-)
+from netprof.cli.metrics import DEFAULT_ADDRESS, MetricsAddress, MetricsOptions, RuleOptions, Shown, Watching
 from netprof.cli.outputs import output
 from netprof.cli.recording import Bin, Keep, NoCommandLine, NoRas
 from netprof.errors import EXIT_DONE, UsageError
@@ -34,16 +21,19 @@ Name = Annotated[str | None, typer.Option(metavar="TEXT", help="Only those with 
 Folder = Annotated[Path | None, output("--out", "-o", metavar="DIR", help="With --keep: the folder of the traces.")]
 
 
+@dataclass(frozen=True)
+class _Metrics(MetricsOptions):
+    """They are always served, unless they are written."""
+
+    address: MetricsAddress = DEFAULT_ADDRESS
+
+
 def exporter(
-    metrics: MetricsOption = DEFAULT_ADDRESS,
-    metrics_textfile: TextfileOption = None,
-    web_config: WebConfigOption = None,
+    *,
+    metrics: _Metrics,
     keep: Keep = None,
     out: Folder = None,
-    save_when: SaveWhenOption = None,
-    on_event: OnEventOption = None,
-    save_per_hour: SavePerHourOption = 4,
-    save_total: SaveTotalOption = "2GB",
+    rules: RuleOptions,
     bin_width: Bin = "1ms",
     slurm_job: SlurmJob = None,
     container: Container = None,
@@ -61,7 +51,6 @@ def exporter(
 
     talk = standard_error()
     choice = JobChoice(slurm_job, container, name)
-    rules = RuleOptions(save_when or (), on_event, save_per_hour, save_total)
     rules.parsed(has_ring=keep is not None)
     if (keep is None) != (out is None):
         raise UsageError("--keep and --out belong together", "give both, or none to keep no trace")
@@ -73,20 +62,19 @@ def exporter(
         keeps_trace=keep is not None,
         keep=keep,
     )
-    where = MetricsOptions(metrics, metrics_textfile, web_config)
     numbers = itertools.count(1)
 
     def tell(text: str) -> None:
         say(talk, text)
 
-    with closing(Shown(where, talk, f"slurm-{slurm_job}" if slurm_job else "exporter")) as shown:
+    with closing(Shown(metrics, talk, f"slurm-{slurm_job}" if slurm_job else "exporter")) as shown:
         shown.start()
 
         def task(job: LocalJob) -> Task:
             named = trace_name(job)
             place = None if out is None else out / f"{named.stem}-{next(numbers)}{named.suffix}"
             own = options if place is None else replace(options, out=place)
-            watched = Watching(where, rules, tell, place, shown.board)
+            watched = Watching(metrics, rules, tell, place, shown.board)
             return Task(own, watched.accountant, watched, watched.close)
 
         with stop_on_signals() as request:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from netprof.cli.metrics import MetricsOption, MetricsOptions, TextfileOption, WebConfigOption, following
+from netprof.cli.metrics import MetricsOptions, following
 from netprof.cli.reading import Bar
 from netprof.cli.recording import Json, print_report
 from netprof.cli.traces import Traces, only_traces, open_traces
@@ -67,9 +67,8 @@ class Display(Protocol):
 
 def live(
     traces: Traces,
-    metrics: MetricsOption = None,
-    metrics_textfile: TextfileOption = None,
-    web_config: WebConfigOption = None,
+    *,
+    metrics: MetricsOptions,
     as_json: Json = False,
 ) -> None:
     """Watch a job that is being recorded, on one host or many, until it ends or you leave (q); then report on it."""
@@ -79,11 +78,10 @@ def live(
     talk = standard_error()
     _wait_for_one(traces, talk)
     source, called = _source(traces), _called(traces)
-    shown = MetricsOptions(metrics, metrics_textfile, web_config)
     with (
-        following(shown, source.paths, talk),
+        following(metrics, source.paths, talk),
         stop_on_signals() as request,
-        _displayed(source, f"following {called}", talk) as display,
+        _displayed(source, f"following {called}", talk, "reading what there is for the report") as display,
     ):
         while not (display.stopping or display.failure or source.ended or request.reason()):
             time.sleep(_WAIT_S)
@@ -154,7 +152,8 @@ def watching(trace: Path, talk: Console, *, show: bool, saver: Saver | None = No
                 from netprof.session.live import RecordingSource
 
                 source = RecordingSource()
-                display = stack.enter_context(_displayed(source, f"recording {trace}", talk))
+                farewell = "stopping; writing the trace and the report"
+                display = stack.enter_context(_displayed(source, f"recording {trace}", talk, farewell))
                 feeder = _Feeder(source, display, talk, saver)
             return feeder(recorder)
 
@@ -198,8 +197,11 @@ class _Feeder:
 
 
 @contextmanager
-def _displayed(source: Watched, title: str, talk: Console) -> Iterator[Display]:
-    """Show a source on the terminal, or in lines where stdout is none; what it leaves out comes once, too."""
+def _displayed(source: Watched, title: str, talk: Console, farewell: str) -> Iterator[Display]:
+    """Show a source on the terminal, or in lines where stdout is none; what it leaves out comes once, too.
+
+    `farewell` says what happens once the person leaves.
+    """
     from rich.console import Console
 
     from netprof.views.live.display import LiveDisplay
@@ -209,7 +211,7 @@ def _displayed(source: Watched, title: str, talk: Console) -> Iterator[Display]:
     console, left_out = Console(), _LeftOut(source, talk)
     left_out.say()
     if can_show(sys.stdout) and (console.encoding or "").lower().startswith("utf"):
-        with LiveDisplay(console, source.look, title, left_out.notice) as display:
+        with LiveDisplay(console, source.look, title, left_out.notice, farewell) as display:
             yield display
     else:
         with LineDisplay(talk, left_out.look, lambda: source.notice) as lines:

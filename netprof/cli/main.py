@@ -19,6 +19,7 @@ from netprof.cli.doctor import doctor
 from netprof.cli.ending import end_orderly
 from netprof.cli.explain import explain
 from netprof.cli.exporter import exporter
+from netprof.cli.groups import grouped
 from netprof.cli.help import WIDTH, Command, Commands, Entry
 from netprof.cli.live import live
 from netprof.cli.metrics import with_default_address
@@ -120,7 +121,7 @@ app = typer.Typer(
 )
 for _entry in _COMMANDS:
     _settings_of = {**WIDTH, **(_entry.settings or {})}
-    app.command(cls=Command, epilog="\n".join(_entry.examples), context_settings=_settings_of)(_entry.command)
+    app.command(cls=Command, epilog="\n".join(_entry.examples), context_settings=_settings_of)(grouped(_entry.command))
 
 
 @dataclass

@@ -34,69 +34,13 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = "127.0.0.1:9963"
 _ADDRESS = re.compile(r"[^\s-][^\s]*:\d{1,5}|:\d{1,5}")
 
-MetricsOption = Annotated[
+MetricsAddress = Annotated[
     str | None,
     typer.Option(
         "--metrics",
         metavar="[ADDR:PORT]",
         help=f"Serve totals to Prometheus here (/metrics, /healthz).  [without a value: {DEFAULT_ADDRESS}]",
         rich_help_panel=ALL_DAY,
-    ),
-]
-TextfileOption = Annotated[
-    Path | None,
-    output(
-        "--metrics-textfile",
-        metavar="DIR",
-        help="Write totals for node_exporter's textfile collector to this folder.",
-        rich_help_panel=ALL_DAY,
-    ),
-]
-WebConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--web-config",
-        metavar="FILE",
-        help="TLS and passwords for --metrics, as in Prometheus' web.config files.",
-        rich_help_panel=ALL_DAY,
-    ),
-]
-
-
-SaveWhenOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--save-when",
-        metavar="RULE",
-        help="Save what --keep holds when this comes to hold: 'waiting > 30 % for 60s', stalled, straggler, loss. "
-        "Repeatable.",
-        rich_help_panel=ALL_DAY,
-    ),
-]
-OnEventOption = Annotated[
-    str | None,
-    typer.Option(
-        "--on-event",
-        metavar="CMD",
-        help="Run this when a rule holds, with one JSON document on its stdin.",
-        rich_help_panel=ALL_DAY,
-    ),
-]
-SavePerHourOption = Annotated[
-    int,
-    typer.Option(
-        "--save-per-hour",
-        metavar="N",
-        min=1,
-        max=1000,
-        help="Let rules save N times an hour at most.",
-        rich_help_panel=ALL_DAY,
-    ),
-]
-SaveTotalOption = Annotated[
-    str,
-    typer.Option(
-        "--save-total", metavar="SIZE", help="Let rules save no more once they saved so much.", rich_help_panel=ALL_DAY
     ),
 ]
 
@@ -115,9 +59,25 @@ def with_default_address(arguments: Sequence[str]) -> list[str]:
 class MetricsOptions:
     """Where metrics are served or written; None for nowhere."""
 
-    address: str | None = None
-    textfile: Path | None = None
-    web_config: Path | None = None
+    address: MetricsAddress = None
+    textfile: Annotated[
+        Path | None,
+        output(
+            "--metrics-textfile",
+            metavar="DIR",
+            help="Write totals for node_exporter's textfile collector to this folder.",
+            rich_help_panel=ALL_DAY,
+        ),
+    ] = None
+    web_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--web-config",
+            metavar="FILE",
+            help="TLS and passwords for --metrics, as in Prometheus' web.config files.",
+            rich_help_panel=ALL_DAY,
+        ),
+    ] = None
 
     @property
     def is_wanted(self) -> bool:
@@ -129,10 +89,45 @@ class MetricsOptions:
 class RuleOptions:
     """Rules as typed, what is done when one holds, and how much is saved at most."""
 
-    save_when: Sequence[str] = ()
-    on_event: str | None = None
-    per_hour: int = 4
-    total: str = "2GB"
+    save_when: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--save-when",
+            metavar="RULE",
+            help="Save what --keep holds when this comes to hold: 'waiting > 30 % for 60s', stalled, straggler, loss. "
+            "Repeatable.",
+            rich_help_panel=ALL_DAY,
+        ),
+    ] = None
+    on_event: Annotated[
+        str | None,
+        typer.Option(
+            "--on-event",
+            metavar="CMD",
+            help="Run this when a rule holds, with one JSON document on its stdin.",
+            rich_help_panel=ALL_DAY,
+        ),
+    ] = None
+    per_hour: Annotated[
+        int,
+        typer.Option(
+            "--save-per-hour",
+            metavar="N",
+            min=1,
+            max=1000,
+            help="Let rules save N times an hour at most.",
+            rich_help_panel=ALL_DAY,
+        ),
+    ] = 4
+    total: Annotated[
+        str,
+        typer.Option(
+            "--save-total",
+            metavar="SIZE",
+            help="Let rules save no more once they saved so much.",
+            rich_help_panel=ALL_DAY,
+        ),
+    ] = "2GB"
 
     def parsed(self, *, has_ring: bool) -> tuple[Limits, list[Rule], EventCommand | None]:
         """Return them as they are used. Raises UsageError."""
@@ -145,7 +140,7 @@ class RuleOptions:
             raise UsageError("--on-event needs --save-when: it takes what that finds", "add --save-when RULE")
         command = None if self.on_event is None else EventCommand(self.on_event)
         limits = Limits(self.per_hour, parse_size_bytes(self.total))
-        return limits, [Rule.parse(text) for text in self.save_when], command
+        return limits, [Rule.parse(text) for text in self.save_when or ()], command
 
 
 class Shown:

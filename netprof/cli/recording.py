@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from netprof.cli.help import ALL_DAY, RESULT, WHAT, WHICH
 from netprof.cli.outputs import output
+from netprof.cli.rates import optional_rate_bps
 from netprof.cli.reading import analyzed
 
 if TYPE_CHECKING:
@@ -17,30 +19,12 @@ if TYPE_CHECKING:
     from netprof.analysis import Analysis
     from netprof.errors import NotPermittedError
     from netprof.session.attach import Outcome, Refusal
+    from netprof.session.options import RecordingOptions
     from netprof.trace import TraceSource
     from netprof.views.output import Target
 
 _MOST_ITERATIONS, _MOST_RANKS = 10**9, 10**6
 
-Out = Annotated[
-    Path | None,
-    output(
-        "--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]", rich_help_panel=RESULT
-    ),
-]
-Duration = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.", rich_help_panel=WHAT)
-]
-Iterations = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=_MOST_ITERATIONS,
-        help="Stop after N iterations of the slowest rank.",
-        rich_help_panel=WHAT,
-    ),
-]
 Bin = Annotated[
     str, typer.Option("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.", rich_help_panel=WHAT)
 ]
@@ -52,12 +36,6 @@ LineRate = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
-Devices = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--device", metavar="IF", help="Record only flows over this network device. Repeatable.", rich_help_panel=WHAT
-    ),
-]
 Kineto = Annotated[
     int | None,
     typer.Option(
@@ -67,25 +45,6 @@ Kineto = Annotated[
         help="Ask the job once for a torch profile of N iterations; it must run with KINETO_USE_DAEMON=1. A process "
         "that ends before they are over may crash as it exits: torch's mistake.",
         rich_help_panel=WHAT,
-    ),
-]
-Stacks = Annotated[
-    bool,
-    typer.Option(
-        "--stacks",
-        help="Sample the Python stack of the rank that the others wait for, by py-spy, which does not stop the job "
-        "(pip install 'netprof-ebpf[stacks]').",
-        rich_help_panel=WHAT,
-    ),
-]
-WorldSize = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=_MOST_RANKS,
-        help="Ranks of the job on all hosts, where its environment is silent.",
-        rich_help_panel=WHICH,
     ),
 ]
 Ranks = Annotated[
@@ -124,6 +83,89 @@ Full = Annotated[
     bool, typer.Option("--full", help="Print everything, not just the first screen.", rich_help_panel=RESULT)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel=RESULT)]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is recorded of a job, for how long, and where."""
+
+    out: Annotated[
+        Path | None,
+        output(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Name of the trace.  [default: netprof-TIME.netprof]",
+            rich_help_panel=RESULT,
+        ),
+    ] = None
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.", rich_help_panel=WHAT)
+    ] = None
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=_MOST_ITERATIONS,
+            help="Stop after N iterations of the slowest rank.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None
+    bin_width: Bin = "1ms"
+    line_rate: LineRate = None
+    devices: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device",
+            metavar="IF",
+            help="Record only flows over this network device. Repeatable.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None
+    no_ras: NoRas = False
+    stacks: Annotated[
+        bool,
+        typer.Option(
+            "--stacks",
+            help="Sample the Python stack of the rank that the others wait for, by py-spy, which does not stop the job "
+            "(pip install 'netprof-ebpf[stacks]').",
+            rich_help_panel=WHAT,
+        ),
+    ] = False
+    world_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=_MOST_RANKS,
+            help="Ranks of the job on all hosts, where its environment is silent.",
+            rich_help_panel=WHICH,
+        ),
+    ] = None
+    no_command_line: NoCommandLine = False
+    force: Force = False
+    keep: Keep = None
+
+    def options(self, **more: Any) -> RecordingOptions:
+        """Return them as a recording takes them, with what not every command has. Raises UsageError."""
+        from netprof.session.options import RecordingOptions
+
+        return RecordingOptions.parse(
+            out=self.out,
+            bin_width=self.bin_width,
+            duration=self.duration,
+            iterations=self.iterations,
+            line_rate_bps=optional_rate_bps("--line-rate", self.line_rate),
+            devices=self.devices or (),
+            ras=not self.no_ras,
+            stacks=self.stacks,
+            force=self.force,
+            command_lines=not self.no_command_line,
+            world_size=self.world_size,
+            keep=self.keep,
+            **more,
+        )
 
 
 def tell_of(talk: Console) -> Refusal:

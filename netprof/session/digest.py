@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING
 from netprof.errors import TraceError
 from netprof.files import Directory, Place
 from netprof.trace.digest import (
+    DIGEST_SCHEMA,
     HOST_FILE,
     host_folder,
-    job_file,
     job_folder,
     made_in,
     read_json_in,
+    report_file,
     write_json,
     write_table,
 )
@@ -33,32 +35,32 @@ if TYPE_CHECKING:
 
 def write_digests(
     analysis: Analysis,
+    reader: TraceSource,
     root: Path | Place,
     job: str,
     *,
-    reader: TraceSource | None = None,
     force: bool = False,
     option: str = "--out",
 ) -> list[Path]:
-    """Write the digest of each host of a recording that was analyzed with GATHERED; return their folders.
+    """Write the digest of each host of a recording that was analyzed with GATHERED, and the report; return the folders.
 
-    They come to lie below `root`, under the name of the job. What clocks are compared by is read from the `reader` of
-    the recording, if one host recorded it; without, it is not in the digest. Raises TraceError where a digest is in the
-    way and `force` is not given, or where they cannot be written: `option` names the place.
+    They come to lie below `root`, under the name of the job. Raises TraceError where a digest is in the way and `force`
+    is not given, or where they cannot be written: `option` names the place.
     """
-    from netprof.analysis.digest.opened import sample_of
-    from netprof.analysis.digest.take import digests_of
+    from netprof.analysis.digest.opened import digests_of
+    from netprof.analysis.digest.saved import saved_document
 
     place = root if isinstance(root, Place) else Place(root, follow=True)
     root = place.path
-    digests = digests_of(analysis, token_hex(8), None if reader is None else sample_of(reader))
+    digests, made = digests_of(analysis, reader), token_hex(8)
     folders = _folders(place, job, [(each.host.host.name, each.host.host.meta.boot_id) for each in digests])
     try:
         _check(place, folders, force, option)
         of_job = place.made().enter(job_folder(root, job).name)
         for digest, folder in zip(digests, folders, strict=True):
-            write_digest(digest, of_job.enter(folder.name))
-        _write_job(digests[0], of_job)
+            write_digest(replace(digest, host=replace(digest.host, made=made)), of_job.enter(folder.name))
+        report = saved_document(analysis, [folder.name.removeprefix("host=") for folder in folders])
+        write_json(of_job, report_file(made), {"schema": DIGEST_SCHEMA, **report})
         if force:
             _forget(of_job)
     except OSError as error:
@@ -142,16 +144,10 @@ def write_digest(digest: Digest, place: Directory) -> None:
     write_json(place, HOST_FILE, plain_part(digest.host))
 
 
-def _write_job(digest: Digest, folder: Directory) -> None:
-    from netprof.analysis.digest.opened import plain_part
-
-    write_json(folder, job_file(digest.job.made), plain_part(digest.job))
-
-
 def _forget(of_job: Directory) -> None:
-    """Remove what hosts had in common whose digests were all replaced. Raises OSError."""
+    """Remove the reports of hosts whose digests were all replaced. Raises OSError."""
     hosts = [of_job.folder(name) for name in of_job.names() if of_job.kind(name) == stat.S_IFDIR]
     used = {read_json_in(host, HOST_FILE).get("made") for host in hosts if host.kind(HOST_FILE) is not None}
     for made in made_in(of_job.names()):
         if made not in used:
-            of_job.remove(job_file(made))
+            of_job.remove(report_file(made))

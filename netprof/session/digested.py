@@ -9,9 +9,30 @@ from functools import partial
 from traceback import format_exception, walk_tb
 from typing import TYPE_CHECKING, TypeVar
 
-from netprof.analysis.digest.alone.apart import all_streams, apart_part, apart_together, conclude_apart, streams_part
-from netprof.analysis.digest.alone.busy_ways import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
-from netprof.analysis.digest.alone.explained import (
+from netprof.analysis.digest.communicators import all_fragments, find_shared
+from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.host_communicators import (
+    all_collectives,
+    collectives_of_first,
+    fragments_of,
+    numbered_communicators,
+)
+from netprof.analysis.digest.host_in_job import JobHost, Reference, did_in, own_of, ran_in, reference_of
+from netprof.analysis.digest.job_iterations import (
+    conclude_iterations,
+    joined,
+    part_of_host,
+    parts_together,
+    streams_part,
+)
+from netprof.analysis.digest.one_job import Usable, placed_of, usable
+from netprof.analysis.digest.opened import Source, open_digest
+from netprof.analysis.digest.passages import steps_between
+from netprof.analysis.digest.report import Answers, all_answers, conclude_waiting, report_of, with_answers
+from netprof.analysis.digest.saved import SavedReport, saved_report
+from netprof.analysis.digest.slow_paths import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
+from netprof.analysis.digest.stragglers import sums_of
+from netprof.analysis.digest.waiting import (
     Excuses,
     Explained,
     all_excuses,
@@ -20,25 +41,8 @@ from netprof.analysis.digest.alone.explained import (
     explained_of,
     explained_together,
 )
-from netprof.analysis.digest.alone.fragments import (
-    all_collectives,
-    collectives_of_first,
-    fragments_of,
-    numbered_communicators,
-)
-from netprof.analysis.digest.alone.own import Own, Reference, did_in, own_of, ran_in, reference_of
-from netprof.analysis.digest.alone.placed import Usable, all_placed, placed_of, usable
-from netprof.analysis.digest.alone.report import Answers, all_answers, conclude_waiting, report_apart, with_answers
-from netprof.analysis.digest.alone.shared import all_fragments, find_shared
-from netprof.analysis.digest.alone.whole_wire import WirePart
-from netprof.analysis.digest.alone.wires import Wires, all_wires, wires_of, wires_on
-from netprof.analysis.digest.alone.world import World
-from netprof.analysis.digest.conclude import Sums, all_sums, conclude_part, sums_of, with_doings
-from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.opened import Source, open_digest, read_did
-from netprof.analysis.digest.part import TABLES, Part, part_of, together
-from netprof.analysis.digest.passages import steps_between
-from netprof.analysis.digest.report import report_of
+from netprof.analysis.digest.wires_of_job import WirePart, Wires, all_wires, wires_of, wires_on
+from netprof.analysis.digest.world import World
 from netprof.analysis.hosts.clocks import nearest
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import Intervals
@@ -46,7 +50,7 @@ from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.session.cluster import Work, Workers, workers
 from netprof.session.left_out import LeftOut, reduce_readable
-from netprof.trace.digest import DigestPlace, made_name, made_together
+from netprof.trace.digest import HOST_FILE, DigestPlace, made_name, read_json, report_file, reports_in
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -71,40 +75,60 @@ def analyze_digests(
     Raises TraceError for digests that cannot be put together, UsageError, NetprofError.
     """
     with _believable(), workers(scheduler, len(sources)) as team:
-        if not _were_made_together(sources):
-            return _made_apart(team, sources, baseline_s)
-        conclude = partial(conclude_part, baseline_s=baseline_s)
-        found, left_out = reduce_readable(team, sources, Work(read_part, together, conclude))
-        if found.asked:
-            gone = [each.item for each in left_out]
-            readable = [source for source in sources if source not in gone]
-            sums = _sums(team, readable, [each.rows for each in found.asked])
-            found = replace(found, stragglers=with_doings(found.stragglers, found.asked, sums))
-        return report_of(found, _sentences(left_out), only_some=only_some)
+        report, others = _saved(sources)
+        if report is not None and not others and baseline_s is None:
+            return report.analysis
+        return _concluded(team, sources, baseline_s, partial(report_of, others=others, only_some=only_some))
 
 
-def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | None) -> Analysis:
-    """Return what digests say that were made each alone: the first that can be read has the clock of all.
+def _saved(sources: Sequence[Source]) -> tuple[SavedReport | None, tuple[str, ...]]:
+    """Return the report that was kept as these digests were made, all in one go, and the hosts that are not here."""
+    jobs = {each.job if isinstance(each, DigestPlace) else None for each in sources}
+    job = next(iter(jobs))
+    if len(jobs) != 1 or job is None or len(made := reports_in(job)) != 1:
+        return None, ()
+    path = job / report_file(made[0])
+    try:
+        report = saved_report(read_json(path))
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise TraceError(f"{path} is damaged: {error}", "remove it: the digests beside it tell most of it") from error
+    here = {each.name for each in sources if isinstance(each, DigestPlace)}
+    other = here - set(report.hosts) or any(_made(each) != made[0] for each in sources)
+    return (None, ()) if other else (report, tuple(sorted(set(report.hosts) - here)))
+
+
+def _made(source: Source) -> object:
+    """Return in which making a digest was made; None of one that cannot be read: that is said later."""
+    try:
+        return read_json(source.host / HOST_FILE).get("made") if isinstance(source, DigestPlace) else None
+    except TraceError:
+        return None
+
+
+def _concluded(
+    team: Workers, sources: Sequence[Source], baseline_s: float | None, report_of: Callable[..., Analysis]
+) -> Analysis:
+    """Return what digests say together: the first that can be read has the clock of all.
 
     They are looked at again and again, and each time all learn what the others know: how the clocks lie, when every
     collective was under way, what the wires did meanwhile, what those waited for that were late. After that each
     explains what its own ranks waited for.
     """
     numbered = list(enumerate(sources))
-    steps, without_streams = reduce_readable(team, numbered, Work(streams_part, all_streams, steps_between))
+    steps, without_streams = reduce_readable(team, numbered, Work(streams_part, joined, steps_between))
     readable = _without(numbered, without_streams)
     reference, left_out = _first_reference(readable)
     readable = _without(readable, left_out)
     clocks = nearest(steps, readable[0][0])
     place = partial(placed_of, reference=reference, clocks=clocks)
-    together, unplaced = reduce_readable(team, readable, Work(place, all_placed, usable))
+    together, unplaced = reduce_readable(team, readable, Work(place, joined, usable))
     readable = [each for each in readable if each[0] in together.clocks]
     reference, without_collectives = _with_communicators(team, readable, reference, together)
     readable = _without(readable, without_collectives)
     own = partial(own_of, reference=reference, clocks=together.clocks)
-    conclude = partial(conclude_apart, reference=reference, span=together.span_ns, baseline_s=baseline_s)
-    one = partial(apart_part, opened=own, reference=reference, span=together.span_ns)
-    found, without_tables = reduce_readable(team, readable, Work(one, apart_together, conclude))
+    conclude = partial(conclude_iterations, reference=reference, span=together.span_ns, baseline_s=baseline_s)
+    one = partial(part_of_host, opened=own, reference=reference, span=together.span_ns)
+    found, without_tables = reduce_readable(team, readable, Work(one, parts_together, conclude))
     readable = _without(readable, without_tables)
     ask = Rounds(own, found.world)
     wires = team.reduce(
@@ -119,13 +143,13 @@ def _made_apart(team: Workers, sources: Sequence[Source], baseline_s: float | No
         ways = team.reduce(readable, Work(partial(ask.ways, hosts=found.hosts), all_ways, same))
     report = conclude_waiting(found, explained, excuses.lost.total_ns, ways)
     without_did: tuple[LeftOut, ...] = ()
-    if report.asked or len(report.explained.slow):
-        about = partial(ask.about, hosts=found.hosts, asked=[each.rows for each in report.asked], slow=explained.slow)
+    if report.questions or len(report.explained.slow):
+        about = partial(ask.about, hosts=found.hosts, asked=report.questions, slow=explained.slow)
         answers, without_did = reduce_readable(team, readable, Work(about, all_answers, same))
         report = with_answers(report, answers)
     gone = (*left_out, *without_streams, *unplaced, *without_collectives, *without_tables, *without_did)
     others = tuple(f"{_name(dict(numbered)[number])}: {why}" for number, why in together.left_out.items())
-    return report_apart(report, together.said, (*_sentences(gone), *others))
+    return report_of(report, together.said, (*_sentences(gone), *others))
 
 
 def _with_communicators(
@@ -157,7 +181,7 @@ def _without(numbered: Sequence[tuple[int, Source]], left_out: Sequence[LeftOut]
 class Rounds:
     """What is asked of each host again and again, by its number and digest: `own` is how that is opened."""
 
-    own: Callable[[tuple[int, Source]], Own]
+    own: Callable[[tuple[int, Source]], JobHost]
     world: World
 
     def wires(self, numbered: tuple[int, Source]) -> dict[int, WirePart]:
@@ -243,27 +267,6 @@ def on_hosts(sources: Sequence[Source], names: Collection[str]) -> list[Source]:
 
 def _name(source: Source) -> str:
     return source.host.name if isinstance(source, DigestPlace) else source.name
-
-
-def _were_made_together(sources: Sequence[Source]) -> bool:
-    """Say whether all are digests of one making."""
-    jobs = {each.job if isinstance(each, DigestPlace) else None for each in sources}
-    job = next(iter(jobs))
-    return len(jobs) == 1 and job is not None and len(made_together(job)) == 1
-
-
-def _sums(team: Workers, sources: Sequence[Source], asked: Sequence[Int64]) -> Sums:
-    return team.reduce(sources, Work(partial(sums_part, asked=asked), all_sums, same))
-
-
-def read_part(source: Source) -> Part:
-    """Return what one host adds to the report. Raises TraceError."""
-    return part_of(open_digest(source, TABLES))
-
-
-def sums_part(source: Source, asked: Sequence[Int64]) -> Sums:
-    """Return what the processes of one host did in the iterations that are asked about. Raises TraceError."""
-    return sums_of(read_did(source), asked)
 
 
 def same(found: T) -> T:

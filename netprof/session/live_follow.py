@@ -18,12 +18,15 @@ from netprof.analysis.live.recent import Recent
 from netprof.analysis.live.state import LiveState
 from netprof.analysis.live.window import LONGEST_NS
 from netprof.analysis.tables.columns import column, text_column
+from netprof.errors import TraceError
+from netprof.files import Directory
 from netprof.schema import tables, time_column
 from netprof.session import this_host
 from netprof.trace import at_work
 from netprof.trace.follower import TableFollower
 from netprof.trace.meta import META_FILE, open_trace, read_meta
-from netprof.trace.writer import table_file
+from netprof.trace.ring import is_ring
+from netprof.trace.writer import PART_OF_A_RING, table_file
 
 QUIET_S = 5.0
 """A recorder writes every second: for how long nothing is new before that is said."""
@@ -48,10 +51,9 @@ class FollowedTrace:
         self.path = path
         self._directory = open_trace(path)
         self.meta = read_meta(self._directory)
-        self._tables = [
-            (name, TableFollower(self._directory, name, self.meta, most=None if name in _WHOLE else most))
-            for name in tables()
-        ]
+        self._most, self._is_ring = most, is_ring(path)
+        self._rows_in, self._tables = self._directory, self._followers(self._directory)
+        self._later = self._parts()
         self._grew_s, self._is_past = time.monotonic() - self._age_s(), True
         self._next_meta_s = 0.0
         self._seen: tuple[int, int] | None = None
@@ -110,18 +112,45 @@ class FollowedTrace:
     def fresh(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the batches added since the last call. Raises TraceError where it is damaged before its end."""
         is_past, self._is_past = self._is_past, False
-        for name, follower in self._tables:
-            for batch in follower.fresh():
-                if not is_past:
-                    self._grew_s = time.monotonic()
-                yield name, batch
+        later = self._later or self._parts()  # looked for first: then what is read now is whole
+        for part in ["", *later]:
+            if part and not self._go_on_in(part):
+                continue
+            for name, follower in self._tables:
+                for batch in follower.fresh():
+                    if not is_past:
+                        self._grew_s = time.monotonic()
+                    yield name, batch
+        self._later = []
+
+    def _followers(self, directory: Directory) -> list[tuple[str, TableFollower]]:
+        mosts = {name: None if name in _WHOLE else self._most for name in tables()}
+        return [(name, TableFollower(directory, name, self.meta, most=most)) for name, most in mosts.items()]
+
+    def _parts(self) -> list[str]:
+        """Return the parts of a ring that are later than what is followed: at first all, and what came before them."""
+        if not self._is_ring:
+            return []
+        names = sorted(each for each in self._directory.names() if PART_OF_A_RING.fullmatch(each))
+        if self._rows_in is self._directory:
+            return [each for each in names if each == names[0] or each.endswith(".part")]
+        return [each for each in names if each.endswith(".part") and each > self._rows_in.path.name]
+
+    def _go_on_in(self, part: str) -> bool:
+        """Follow another part of the ring; tell whether it is there: the oldest may just have been removed."""
+        try:
+            self._rows_in = open_trace(self.path / part)
+        except TraceError:
+            return False
+        self._tables = self._followers(self._rows_in)
+        return True
 
     def _age_s(self) -> float:
         """Return for how long none of the files has been written to, by their file system's clock; 0 if in doubt."""
         written_s = []
         for name in (META_FILE, *map(table_file, tables())):
             with suppress(OSError):
-                written_s.append(os.stat(name, dir_fd=self._directory.descriptor, follow_symlinks=False).st_mtime)
+                written_s.append(os.stat(name, dir_fd=self._rows_in.descriptor, follow_symlinks=False).st_mtime)
         return max(0.0, time.time() - max(written_s, default=time.time()))
 
     def _signature(self) -> tuple[int, int] | None:

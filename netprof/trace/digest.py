@@ -1,4 +1,4 @@
-"""Digests on disk: `DIR/job=JOB/host=HOST/`, a Parquet file a table and `_digest.json`; `_job-ID.json` beside hosts.
+"""Digests on disk: `DIR/job=JOB/host=HOST/`, a Parquet file a table and `_digest.json`; `_report-ID.json` beside them.
 
 Programs that read Parquet take `job` and `host` for columns, and leave out what begins with an underscore. What is read
 here was written by others: every table has the columns that are asked for, of their types, with numbers from -1 on.
@@ -24,7 +24,7 @@ from netprof.trace.meta import META_FILE
 HOST_FILE = "_digest.json"
 DIGEST_SCHEMA = 1
 _JOB, _HOST = "job=", "host="
-_JOB_FILE = re.compile(r"_job-([0-9a-f]{16})\.json")
+_REPORT_FILE = re.compile(r"_report-([0-9a-f]{16})\.json")
 _MOST_JSON_BYTES = 16 << 20
 _MOST_FILE_BYTES = 1 << 30
 _MOST_UNPACKED_BYTES = 4 << 30
@@ -47,10 +47,15 @@ Kinds = Mapping[str, type]
 
 @dataclass(frozen=True)
 class DigestPlace:
-    """Where the digest of one host lies, and that of what its job has in common."""
+    """Where the digest of one host lies, and those of its job."""
 
     job: Path
     host: Path
+
+    @property
+    def name(self) -> str:
+        """What the host is called, as its folder says."""
+        return self.host.name.removeprefix(_HOST)
 
 
 def made_name(text: str) -> str:
@@ -79,9 +84,9 @@ def host_folder(root: Path, job: str, host: str) -> Path:
     return job_folder(root, job) / f"{_HOST}{made_name(host)}"
 
 
-def job_file(made: str) -> str:
-    """Return the name of the file that says what hosts that were digested together have in common."""
-    return f"_job-{made}.json"
+def report_file(made: str) -> str:
+    """Return the name of the file that holds the report of hosts that were digested in one go."""
+    return f"_report-{made}.json"
 
 
 def is_digest(path: Path) -> bool:
@@ -122,8 +127,8 @@ def _is_of_a_host(path: Path) -> bool:
     )
 
 
-def made_together(job: Path) -> list[str]:
-    """Return of which makings of digests there is something in a job's folder. Raises TraceError."""
+def reports_in(job: Path) -> list[str]:
+    """Return of which makings of digests there is a report in a job's folder. Raises TraceError."""
     try:
         names = Directory(job).names()
     except OSError as error:
@@ -132,8 +137,8 @@ def made_together(job: Path) -> list[str]:
 
 
 def made_in(names: Iterable[str]) -> list[str]:
-    """Return of which makings of digests there is something among the files of a job's folder."""
-    return sorted(match[1] for name in names if (match := _JOB_FILE.fullmatch(name)))
+    """Return of which makings of digests there is a report among the files of a job's folder."""
+    return sorted(match[1] for name in names if (match := _REPORT_FILE.fullmatch(name)))
 
 
 def write_json(folder: Directory, name: str, document: Any) -> None:

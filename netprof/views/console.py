@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from netprof.analysis import Analysis
-from netprof.analysis.findings.first_screen import FirstScreen, first_screen
+from netprof.analysis.findings.first_screen import FIRST_SCREEN, FirstScreen
 from netprof.analysis.form import Grid, Pairs
-from netprof.views.colours import terminal_style
+from netprof.views.colours import headline_style
 from netprof.views.console_form import bullets, pairs, print_part, show, title
 from netprof.views.safe import safe_text
 
@@ -27,7 +27,7 @@ _MORE = (
 
 def render(analysis: Analysis, console: Console, *, full: bool = False) -> None:
     """Print the report of `analysis`, `full` or its first screen. Text from the trace is escaped, never markup."""
-    first = first_screen(analysis)
+    first = analysis.of(FIRST_SCREEN)
     _verdict(first, console)
     if not full:
         for part in first.parts:
@@ -47,10 +47,10 @@ def render(analysis: Analysis, console: Console, *, full: bool = False) -> None:
 
 
 def _verdict(first: FirstScreen, console: Console) -> None:
-    verdict = first.verdict
-    console.print(Text(safe_text(verdict.headline, 200), style=f"bold {terminal_style(verdict.case.value)}"))
-    if verdict.sentence:
-        console.print(Padding(Text(safe_text(verdict.sentence, 400)), (0, 0, 0, 2)))
+    style = headline_style(first.case, few=console.color_system == "standard")
+    console.print(Text(safe_text(first.headline, 200), style=style))
+    if first.sentence:
+        console.print(Padding(Text(safe_text(first.sentence, 400)), (0, 0, 0, 2)))
     pairs(console, first.advice)
 
 

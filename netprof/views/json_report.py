@@ -198,9 +198,9 @@ time, `difference_{tx,rx}_bytes`; null: not sampled |
 device_counters, tcp_totals, peers, members, account), `holds` (null: nothing tells), and `sentence`, what does not |
 | `hosts[]` | those that recorded the job, the reference first: `host`, `boot_id`, `trace`, `ranks`, `losses`, \
 `cpu_share` of its recorder, and `clock` |
-| `digest` | only of digests: the number of `hosts`, those that are `missing` of what was made together, why \
+| `digest` | only of digests: the number of `hosts`, those that are `missing` of what was made in one go, why \
 others were `left_out`, and what is `not_told` |
-| `last_ones` | only of digests that were made host by host: of `iterations`, in how many it is `unsure` who was last, \
+| `last_ones` | only of digests whose report was not kept: of `iterations`, in how many it is `unsure` who was last, \
 and `ranks[]` (`rank`, `host`, last in `iterations`, in `matters` by much, by `late_s` in those together) |
 | `hosts[].clock` | `offset_s` is what its monotonic clock reads more than the reference's at the middle of the \
 recording, `drift_ppm` what it gains; both are true to `bound_s` over all of the recording, and to `drift_bound_ppm` \

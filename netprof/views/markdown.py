@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
-from netprof.analysis.findings.first_screen import first_screen
+from netprof.analysis.findings.first_screen import FIRST_SCREEN
 from netprof.analysis.form import Cell, Grid, Pairs, Part, Spark, Stack
 from netprof.views.colours import LETTERS
 from netprof.views.console_form import bars
@@ -37,10 +37,10 @@ def render(analysis: Analysis) -> str:
 
 
 def _lines(analysis: Analysis) -> Iterator[str]:
-    first = first_screen(analysis)
-    yield f"**{escaped(first.verdict.headline)}**"
-    if first.verdict.sentence:
-        yield from ("", escaped(first.verdict.sentence))
+    first = analysis.of(FIRST_SCREEN)
+    yield f"**{escaped(first.headline)}**"
+    if first.sentence:
+        yield from ("", escaped(first.sentence))
     yield ""
     for label, value in first.advice.rows:
         yield f"- `{value[2:].replace('`', '')}`" if value.startswith("$ ") else f"- {label}: {escaped(value)}"

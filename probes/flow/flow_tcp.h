@@ -20,13 +20,15 @@ static __always_inline u64 clock_us(struct tcp_sock *tcp, u32 running, u32 which
 #define NO_RTT 0xffffffff
 #define NO_LIMIT (~0UL)
 
-/* A rate that TCP does not pace at (no program, congestion control or fq asks for it) limits nothing. */
+/* A rate that TCP does not pace at (no program, congestion control or fq asks for it, or none is known yet) limits
+ * nothing.
+ */
 static __always_inline void note_pacing(struct tcp_record *record, struct sock *sk)
 {
 	unsigned long limit = sk->sk_max_pacing_rate, rate = sk->sk_pacing_rate;
 
 	record->pacing_limit_bytes_per_s = limit == NO_LIMIT ? 0 : limit;
-	record->pacing_bytes_per_s = !sk->sk_pacing_status ? 0 : rate < limit ? rate : limit;
+	record->pacing_bytes_per_s = !sk->sk_pacing_status || rate == NO_LIMIT ? 0 : rate < limit ? rate : limit;
 }
 
 /* Hand a sample to user space. A full ring is no loss: the clocks go on, and the next packet tries again. */

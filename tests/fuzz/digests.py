@@ -49,7 +49,7 @@ def _base(*, alone: bool, launches: bool, parts: bool) -> dict[str, bytes]:
         made = Path(folder, "digests")
         for together in [[trace] for trace in traces] if alone else [traces]:
             reader = open_job(together)
-            write_digests(analyze(reader, more=(GATHERED,)), made, _JOB, reader=reader)
+            write_digests(analyze(reader, more=(GATHERED,)), reader, made, _JOB)
         return {str(path.relative_to(made)): path.read_bytes() for path in made.rglob("*") if path.is_file()}
 
 

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.default_styles import DEFAULT_STYLES
 from rich.style import Style
 from rich.text import Text
+from support.made_alone import forget_reports
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.digest.gather import GATHERED
@@ -74,7 +75,8 @@ def documents(name: str) -> Documents:
     return {
         "report": whole,
         "in pieces": changes(whole, _of(lambda: analyze(reader, size=_PIECES))),
-        "by digests": changes(whole, _of(lambda: _digested(analysis, reader))),
+        "kept": changes(whole, _of(lambda: _digested(analysis, reader, kept=True))),
+        "by digests": changes(whole, _of(lambda: _digested(analysis, reader, kept=False))),
         "console": _console(analysis),
         "full": _console(analysis, full=True),
         "live": _live(name),
@@ -97,9 +99,12 @@ def _of(conclude: Callable[[], Analysis]) -> Any:
         return {"refused": error.message}
 
 
-def _digested(analysis: Analysis, reader: TraceSource) -> Analysis:
+def _digested(analysis: Analysis, reader: TraceSource, *, kept: bool) -> Analysis:
+    """Return the report that is kept beside the digests, or what these tell without it."""
     with tempfile.TemporaryDirectory() as folder:
-        write_digests(analysis, Path(folder), "golden", reader=reader)
+        write_digests(analysis, reader, Path(folder), "golden")
+        if not kept:
+            forget_reports(Path(folder))
         return analyze_digests(digests_in(Path(folder)))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from golden.conclusions import EXPECTED, MISSING, Documents, changes, documents
 
-_PARTS = ("report", "in pieces", "by digests", "tables", "perfetto", "page", "console", "full", "live")
+_PARTS = ("report", "in pieces", "kept", "by digests", "tables", "perfetto", "page", "console", "full", "live")
 """In the order in which differences are printed: what others follow from comes first."""
 _SCREENS = ("console", "full", "live")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

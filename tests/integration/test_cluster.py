@@ -93,32 +93,19 @@ def wait_for_workers(cluster: Dask, number: int) -> None:
 def digests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("digests")
     made = with_late_rank(Job(ranks=2, iterations=30).fill(), 1, 40 * MS).write(place / "t.netprof")
-    host = write_digests(analyze(TraceReader(made), more=(GATHERED,)), place / "one", "job")[0]
-    return multiply(host, place / "many", HOSTS)
-
-
-@pytest.fixture(scope="module")
-def made_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("alone")
-    made = with_late_rank(Job(ranks=2, iterations=30).fill(), 1, 40 * MS).write(place / "t.netprof")
     reader = TraceReader(made)
-    host = write_digests(analyze(reader, more=(GATHERED,)), place / "one", "job", reader=reader)[0]
-    return multiply(host, place / "many", HOSTS, alone=True)
-
-
-def test_a_cluster_says_of_digests_that_were_made_alone_what_one_process_says(dask, made_alone):
-    places = digests_in(made_alone)
-    found = to_json(analyze_digests(places, scheduler=dask.address))
-    assert found == to_json(analyze_digests(places))
-    assert found["waiting"]["exposed_s"] > 0
-    assert len(found["waiting"]["by_rank"]) == 2 * HOSTS
+    host = write_digests(analyze(reader, more=(GATHERED,)), reader, place / "one", "job")[0]
+    return multiply(host, place / "many", HOSTS)
 
 
 @pytest.mark.core
 def test_a_cluster_says_what_one_process_says(dask, digests):
     places = digests_in(digests)
     assert len(places) == HOSTS
-    assert to_json(analyze_digests(places, scheduler=dask.address)) == to_json(analyze_digests(places))
+    found = to_json(analyze_digests(places, scheduler=dask.address))
+    assert found == to_json(analyze_digests(places))
+    assert found["waiting"]["exposed_s"] > 0
+    assert len(found["waiting"]["by_rank"]) == 2 * HOSTS
 
 
 def test_the_command_asks_the_cluster(dask, digests):

@@ -38,11 +38,18 @@ def apart(trace: Path, folder: Path) -> list[Path]:
 
 
 def digested(traces: Sequence[Path], root: Path, size: PieceSize | None = None) -> dict[str, Any]:
-    """Return the report of digests that are made of each trace alone."""
+    """Return the report of digests that are made of each trace alone; what is kept of a single one is not asked."""
     for trace in traces:
         reader = TraceReader(trace)
-        write_digests(analyze(reader, size=size, more=(GATHERED,)), root, "job", reader=reader)
+        write_digests(analyze(reader, size=size, more=(GATHERED,)), reader, root, "job")
+    forget_reports(root)
     return document(analyze_digests(digests_in(root)))
+
+
+def forget_reports(root: Path) -> None:
+    """Remove the reports that were kept as digests were made: the digests alone are to tell."""
+    for path in root.rglob("_report-*.json"):
+        path.unlink()
 
 
 def of_traces(traces: Sequence[Path]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collectives import COLLECTIVES
 from netprof.analysis.findings.counters import COUNTERS
 from netprof.analysis.findings.exits import EXITS
-from netprof.analysis.findings.first_screen import first_screen
+from netprof.analysis.findings.first_screen import FIRST_SCREEN
 from netprof.analysis.findings.flows import FLOWS
 from netprof.analysis.findings.iterations import ITERATIONS, named_phases
 from netprof.analysis.findings.links import LINKS, spans_of_idleness
@@ -89,7 +89,7 @@ def render(analysis: Analysis) -> str:
     return environment.get_template("page.html.j2").render(
         meta=analysis.meta,
         verdict=analysis.of(VERDICT),
-        first=first_screen(analysis),
+        first=analysis.of(FIRST_SCREEN),
         step=analysis.of(VERDICT).step,
         plumbing=_PLUMBING,
         recording=analysis.of(RECORDING),

@@ -37,12 +37,15 @@ class LiveDisplay:
     seconds.
 
     `stopping` is set once the person asks to stop. Should drawing fail, `failure` says how, the terminal is given back
-    and the program goes on without a view. `notice` returns what is wrong with what is shown, or nothing.
+    and the program goes on without a view. `notice` returns what is wrong with what is shown, or nothing; `farewell` is
+    what is done once the person asks to stop.
     """
 
-    def __init__(self, console: Console, look: Look, source: str, notice: Callable[[], str] = str) -> None:
-        self._console, self._look, self._notice = console, look, notice
-        self._state = ViewState(source)
+    def __init__(
+        self, console: Console, look: Look, source: str, notice: Callable[[], str] = str, farewell: str = "concluding"
+    ) -> None:
+        self._console, self._look, self._notice, self._farewell = console, look, notice, farewell
+        self._state = ViewState(source, few_colours=console.color_system == "standard")
         self._shown: Recent | None = None
         self._screen = Screen(console)
         output_fd = console.file.fileno()
@@ -85,7 +88,7 @@ class LiveDisplay:
                 self._frame()
             if self.stopping:  # what is written and concluded now takes a while: say so on the screen of before
                 self._terminal.leave()
-                self._console.print("netprof: stopping; writing the trace and the report …")
+                self._console.print(f"netprof: {self._farewell} …")
         except BaseException as error:
             self.failure = error
             self._terminal.leave()

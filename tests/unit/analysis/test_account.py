@@ -14,6 +14,7 @@ from support.profiles import examples
 from support.synthetic import collectives
 
 from netprof.analysis.account.activity import Activity
+from netprof.analysis.account.axis import Axis
 from netprof.analysis.account.bottlenecks import Bottleneck, LinkSide, bottlenecks, taking_turns, turns
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
 from netprof.analysis.account.group_times import (
@@ -149,9 +150,29 @@ def test_who_waits_for_several_waits_for_each_in_turn_and_then_for_itself():
 
 def test_what_was_posted_first_is_waited_for_until_it_is_done_whatever_is_done_before():
     own = collectives(A, [110, 100, 120], [150, 200, 230])
-    found = pieces_of(spans((100, 250)), own)
-    assert (found.begin_ns.tolist(), found.row.tolist()) == ([100, 200, 230], [1, 2, NO_COLLECTIVE])
-    assert pieces_of(spans((100, 250)), own.where(np.zeros(3, bool))).row.tolist() == [NO_COLLECTIVE], "for none at all"
+    waits = {A: spans((100, 250))}
+    axis = Axis.around(waits)
+    found = pieces_of(axis, axis.laid(waits), own)
+    assert axis.time_of(found.begin_ns).tolist() == [100, 200, 230]
+    assert found.row.tolist() == [1, 2, NO_COLLECTIVE]
+    none = pieces_of(axis, axis.laid(waits), own.where(np.zeros(3, bool)))
+    assert none.row.tolist() == [NO_COLLECTIVE], "for none at all"
+
+
+def test_processes_on_one_axis_do_not_touch():
+    """Each has all of the time around what any of them waits, and what reaches beyond it stays its own."""
+    waits = {A: spans((100, 250)), B: spans((90, 100), (200, 300))}
+    axis = Axis.around(waits)
+    both = axis.laid(waits)
+    assert axis.pid_of(both.begin_ns).tolist() == [A, B, B]
+    assert axis.time_of(both.begin_ns).tolist() == [100, 90, 200]
+    assert axis.time_of(both.end_ns).tolist() == [250, 100, 300]
+    ever = axis.for_each(np.array([A, B]), spans((-(1 << 62), 1 << 62)))
+    assert len(ever) == 2
+    assert [(both & ever).total_ns, (both - ever).total_ns] == [both.total_ns, 0]
+    assert axis.laid({B: spans((0, 1000)), 7: spans((0, 1000))}).total_ns < axis.end_ns - axis.begin_ns + 4
+    parts = [collectives(pid, [100], [end], number=number) for number, (pid, end) in enumerate(((A, 240), (B, 400)))]
+    assert axis.pid_of(pieces_of(axis, both, concatenate(Collectives, parts)).begin_ns).tolist() == [A, A, B, B]
 
 
 def recorded(ranks: int, **events: Sequence[int]) -> list[tuple[int, int]]:

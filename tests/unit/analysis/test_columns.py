@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,12 @@ def test_marks_of_some_kinds() -> None:
     assert made.of(MarkKind.DDP_WAIT).time_ns.tolist() == [1, 3]
     assert made.of(MarkKind.DDP_WAIT, MarkKind.BACKWARD).time_ns.tolist() == [1, 2, 3]
     assert made.of(MarkKind.OPTIMIZER_STEP).time_ns.tolist() == []
+
+
+@pytest.mark.parametrize("pids", [[], [7], [9, 7, 9, 8, 7, 9, -1]])
+def test_the_rows_of_one_process_are_those_that_a_mask_selects(pids: list[int]) -> None:
+    made = marks(*((time, pid, 1) for time, pid in enumerate(pids))) if pids else empty(Marks)
+    for pid in range(-2, 11):
+        assert made.rows_of(pid).tolist() == np.flatnonzero(made.pid == pid).tolist()
+        assert made.of_pid(pid).time_ns.tolist() == made.where(made.pid == pid).time_ns.tolist()
+    assert "_by_pid" not in vars(pickle.loads(pickle.dumps(made))), "that is not sent to other processes"

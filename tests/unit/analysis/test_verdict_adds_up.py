@@ -15,10 +15,12 @@ from support.profiles import examples
 
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, WAIT_CAUSES
 from netprof.analysis.events.iterations import Dropped, IterationTimes
+from netprof.analysis.findings import transport_reason
 from netprof.analysis.findings.blame import ALONE, Blame
-from netprof.analysis.findings.cause_words import CAUSE_WORDS, LONGEST, Family
+from netprof.analysis.findings.cause_words import CAUSE_WORDS, LONGEST, SHORT_REASONS, Family
 from netprof.analysis.findings.first_screen import step_grid
 from netprof.analysis.findings.iterations import IterationsFinding
+from netprof.analysis.findings.transport_reason import Reason
 from netprof.analysis.findings.verdict import Grounds, Verdict, judge
 from netprof.analysis.findings.waiting import waiting_finding
 from netprof.analysis.findings.waiting_finding import RankWaiting, WaitingParts
@@ -141,3 +143,9 @@ def test_what_is_printed_with_one_name_is_that_ones_own(drawn: tuple[WaitingPart
 
 def test_every_cause_has_words() -> None:
     assert set(CAUSE_WORDS) == set(WAIT_CAUSES)
+
+
+def test_every_reason_of_a_slow_transport_has_a_headline() -> None:
+    reasons = {each.name for each in vars(transport_reason).values() if isinstance(each, Reason)}
+    assert len(reasons) > 5
+    assert reasons - {"unknown"} <= set(SHORT_REASONS)

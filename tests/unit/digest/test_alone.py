@@ -19,10 +19,10 @@ from support.synthetic import MS, RATE_BPS, Job, collectives, in_parts, parts_of
 
 from netprof.analysis import analyze
 from netprof.analysis.account.held_up import Windows
-from netprof.analysis.digest.alone.own import Own, check_size
-from netprof.analysis.digest.alone.world import Group, World
 from netprof.analysis.digest.gather import GATHERED
+from netprof.analysis.digest.host_in_job import JobHost, check_size
 from netprof.analysis.digest.ways import spread_over
+from netprof.analysis.digest.world import Group, World
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.tables.columns import concatenate
@@ -56,7 +56,7 @@ def same_waiting(found: dict[str, Any], whole: dict[str, Any], *, in_words: bool
     assert [each["cause"] for each in mine["causes"]] == [each["cause"] for each in its["causes"]]
     for one, other in zip(mine["causes"], its["causes"], strict=True):
         assert who(one) == who(other)
-        said = one["sentence"].replace("in at least ", "in ")  # of what others' hosts see of a link nothing is known
+        said = one["sentence"].replace("in at least ", "in ")  # of a link that is not the fullest no host is asked
         assert not in_words or (said, one["advice"]) == (other["sentence"], other["advice"])
         for name in ("seconds", "share", "saves_s"):
             assert one[name] == pytest.approx(other[name]), (one["cause"], name)
@@ -207,7 +207,7 @@ def test_what_one_host_alone_saw_of_the_job_s_communicator_is_of_it_too():
     group, event = np.array([0, 0, 0, -1]), np.array([-1, 0, 1, -1])
     host = SimpleNamespace(ways=(), told_ranks={102: 2})
     own = SimpleNamespace(number=0, collectives=own_collectives, group=group, event=event, host=host)
-    found = world.members_on(cast("Own", own))
+    found = world.members_on(cast("JobHost", own))
     assert found.group.tolist() == [0, 0, 0, 1]
     assert found.ranks.tolist() == [3, 3, 3, 2]
     assert found.seen.tolist() == [1, 3, 3, 1]
@@ -223,13 +223,13 @@ def test_hosts_of_one_name_have_a_digest_each(hosts, tmp_path):
     for force in (False, True):
         for trace in traces:
             reader = TraceReader(trace)
-            write_digests(analyze(reader, more=(GATHERED,)), tmp_path / "d", "job", reader=reader, force=force)
+            write_digests(analyze(reader, more=(GATHERED,)), reader, tmp_path / "d", "job", force=force)
     folders = sorted(folder.name for folder in (tmp_path / "d/job=job").glob("host=*"))
     assert folders == ["host=node", "host=node-otheroth", "host=node-thirdthi"]
     found = document(analyze_digests(digests_in(tmp_path / "d")))
     assert sorted(host["host"] for host in found["hosts"]) == ["h0", "h1", "h2"], "as the report of the traces has it"
     with pytest.raises(TraceError, match="holds a digest already"):
-        write_digests(analyze(reader, more=(GATHERED,)), tmp_path / "d", "job", reader=reader)
+        write_digests(analyze(reader, more=(GATHERED,)), reader, tmp_path / "d", "job")
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def hosts(tmp_path: Path) -> list[Path]:
 def together(traces: list[Path], root: Path, size: PieceSize | None = None) -> dict[str, Any]:
     """Return the report of digests that are made in one go."""
     reader = open_job(traces)
-    write_digests(analyze(reader, size=size, more=(GATHERED,)), root, "job", reader=reader)
+    write_digests(analyze(reader, size=size, more=(GATHERED,)), reader, root, "job")
     return document(analyze_digests(digests_in(root)))
 
 

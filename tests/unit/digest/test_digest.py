@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from shifted_clock import shift
+from support.made_alone import forget_reports
 from support.synthetic import MS, Job, trace_of, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
-from netprof.analysis.digest.opened import open_digest
-from netprof.analysis.digest.part import part_of, together
 from netprof.analysis.hosts.job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.result_tables import result_table
@@ -54,11 +53,20 @@ def analyzed(paths: list[Path], size: PieceSize | None = None) -> Analysis:
     return analyze(open_job(paths), size=size, more=(GATHERED,))
 
 
+def write(
+    paths: list[Path], root: Path, name: str = "job", size: PieceSize | None = None, **how: Any
+) -> tuple[Analysis, list[Path]]:
+    """Digest traces in one go; return what was concluded from them, and the folders."""
+    reader = open_job(paths)
+    analysis = analyze(reader, size=size, more=(GATHERED,))
+    return analysis, write_digests(analysis, reader, root, name, **how)
+
+
 @pytest.mark.slow
 def test_where_digests_cannot_be_written_the_option_is_named(traces: list[Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(TraceError, match=f"cannot write to {tmp_path}/file: Not a directory") as caught:
-        write_digests(analyzed(traces), tmp_path / "file", "job", option="--digest")
+        write(traces, tmp_path / "file", "job", option="--digest")
     assert caught.value.hint == "choose another place with --digest"
 
 
@@ -68,9 +76,8 @@ def test_hosts_whose_names_make_one_folder_are_refused(traces: list[Path], tmp_p
         shutil.copytree(traces[number], tmp_path / f"{number}.netprof")
         meta = json.loads((tmp_path / f"{number}.netprof" / "meta.json").read_text())
         (tmp_path / f"{number}.netprof" / "meta.json").write_text(json.dumps(meta | {"host": name}))
-    found = analyzed([tmp_path / "0.netprof", tmp_path / "1.netprof"])
     with pytest.raises(TraceError, match="two hosts have names that make one folder"):
-        write_digests(found, tmp_path / "digests", "job")
+        write([tmp_path / "0.netprof", tmp_path / "1.netprof"], tmp_path / "digests")
     assert not (tmp_path / "digests").exists()
 
 
@@ -88,8 +95,8 @@ def same_as_traces(found: dict[str, Any], traces: dict[str, Any]) -> list[str]:
 
 @pytest.mark.slow
 def test_it_equals_that_of_the_traces(traces, tmp_path):
-    analysis = analyzed(traces)
-    assert len(write_digests(analysis, tmp_path, "job")) == 4
+    analysis, folders = write(traces, tmp_path)
+    assert len(folders) == 4
     found = document(analyze_digests(digests_in(tmp_path)))
     keys = same_as_traces(found, document(analysis))
     assert {"waiting", "stragglers", "ranks", "links", "collectives", "iterations", "hosts", "verdict"} <= set(keys)
@@ -97,63 +104,60 @@ def test_it_equals_that_of_the_traces(traces, tmp_path):
     assert found["stragglers"][0]["doing"] == document(analysis)["stragglers"][0]["doing"] != None  # noqa: E711
     assert found["waiting"]["exposed_s"] > 0
     assert found["digest"]["hosts"] == 4
-    assert set(analysis.notes) & set(found["notes"]) == set(found["notes"]) - set(found["notes"]).difference(
-        analysis.notes
-    )
+    assert [note for note in found["notes"] if "digests" not in note] == list(analysis.notes)
+    assert found.keys() - {"digest"} == document(analysis).keys()
 
 
 @pytest.mark.slow
 def test_so_does_that_of_one_trace(tmp_path):
-    analysis = analyzed([job(2).write(tmp_path / "one.netprof")])
-    write_digests(analysis, tmp_path, "job")
+    analysis, _ = write([job(2).write(tmp_path / "one.netprof")], tmp_path)
     same_as_traces(document(analyze_digests(digests_in(tmp_path))), document(analysis))
 
 
 @pytest.mark.slow
 def test_so_does_that_of_a_long_recording_in_pieces(tmp_path):
     size = PieceSize(rows=1000, at_once=0, shortest_ns=500 * MS)
-    analysis = analyzed([job(2, 60).write(tmp_path / "one.netprof")], size)
-    write_digests(analysis, tmp_path, "job")
+    analysis, _ = write([job(2, 60).write(tmp_path / "one.netprof")], tmp_path, size=size)
     same_as_traces(document(analyze_digests(digests_in(tmp_path))), document(analysis))
 
 
 def test_one_rank_without_anybody_to_wait_for(tmp_path):
-    analysis = analyzed([trace_of(ranks=1, world_size=1)])
-    write_digests(analysis, tmp_path, "job")
+    analysis, _ = write([trace_of(ranks=1, world_size=1)], tmp_path)
     found = document(analyze_digests(digests_in(tmp_path)))
     same_as_traces(found, document(analysis))
     assert found["stragglers"] is None
 
 
 def test_a_trace_that_tells_nothing(tmp_path):
-    analysis = analyzed([Job().write(tmp_path / "one.netprof")])
-    write_digests(analysis, tmp_path, "job")
+    analysis, _ = write([Job().write(tmp_path / "one.netprof")], tmp_path)
     found = document(analyze_digests(digests_in(tmp_path)))
     same_as_traces(found, document(analysis))
     assert found["waiting"] is None
 
 
 @pytest.mark.slow
-def test_in_any_order_and_any_tree_it_is_the_same(traces, tmp_path):
-    write_digests(analyzed(traces), tmp_path, "job")
-    parts = [part_of(open_digest(place)) for place in digests_in(tmp_path)]
-    flat = together(parts)
-    for order in ([3, 1, 0, 2], [2, 3, 1, 0]):
-        mixed = [parts[number] for number in order]
-        tree = together([together(mixed[:2]), together(mixed[2:])])
-        assert np.array_equal(tree.waits.exposed_ns, flat.waits.exposed_ns)
-        assert np.array_equal(tree.waits.spared_ns, flat.waits.spared_ns)
-        assert sorted(tree.times.pid.tolist()) == sorted(flat.times.pid.tolist())
-    shuffled = [digests_in(tmp_path)[number] for number in (2, 0, 3, 1)]
-    found, straight = document(analyze_digests(shuffled)), document(analyze_digests(digests_in(tmp_path)))
-    found["waiting"]["by_rank"].sort(key=json.dumps)
-    straight["waiting"]["by_rank"].sort(key=json.dumps)
-    assert found == straight
+def test_what_was_waited_for_is_in_the_tables_as_all_traces_tell_it(alike, tmp_path):
+    """Nobody on its own host is late for a rank: that tells the recordings of all hosts alone."""
+    analysis, folders = write(alike, tmp_path)
+    waited = [pyarrow.parquet.read_table(folder / "waiting.parquet") for folder in folders]
+    of_rank = {each["pid"]: each["causes_s"]["late_rank"] for each in document(analysis)["waiting"]["by_rank"]}
+    assert sum(of_rank.values()) > 2
+    for number, table in enumerate(waited):
+        own = 100 + number
+        assert set(table["pid"].to_pylist()) == {own}
+        assert np.asarray(table["late_rank_ns"]).sum() / 1e9 == pytest.approx(of_rank[own])
+
+
+@pytest.mark.slow
+def test_in_any_order_it_is_the_same(traces, tmp_path):
+    write(traces, tmp_path)
+    straight = document(analyze_digests(digests_in(tmp_path)))
+    assert document(analyze_digests(digests_in(tmp_path)[::-1])) == straight
 
 
 @pytest.mark.slow
 def test_hosts_that_are_missing_are_named(traces, tmp_path):
-    write_digests(analyzed(traces), tmp_path, "job")
+    write(traces, tmp_path)
     shutil.rmtree(tmp_path / "job=job" / "host=h2")
     found = document(analyze_digests(digests_in(tmp_path)))
     assert found["digest"]["missing"] == ["h2"]
@@ -163,7 +167,7 @@ def test_hosts_that_are_missing_are_named(traces, tmp_path):
 
 @pytest.mark.slow
 def test_some_hosts_of_them(traces, tmp_path):
-    write_digests(analyzed(traces), tmp_path, "job")
+    write(traces, tmp_path)
     analysis = analyze_digests(on_hosts(digests_in(tmp_path), ["h1"]), only_some=True)
     found = document(analysis)
     assert found["digest"]["missing"] == []
@@ -180,7 +184,7 @@ def test_every_view_of_findings_draws_it(traces, tmp_path):
 
     from rich.console import Console
 
-    write_digests(analyzed(traces), tmp_path, "job")
+    write(traces, tmp_path)
     analysis = analyze_digests(digests_in(tmp_path))
     console = Console(file=StringIO(), width=120)
     render(analysis, console, full=True)
@@ -193,7 +197,7 @@ def test_every_view_of_findings_draws_it(traces, tmp_path):
 
 @pytest.mark.slow
 def test_it_is_small_and_other_programs_read_it(traces, tmp_path):
-    write_digests(analyzed(traces), tmp_path, "job")
+    write(traces, tmp_path)
     host = tmp_path / "job=job" / "host=h0"
     table = pyarrow.parquet.read_table(host / "iterations.parquet")
     assert table.num_rows == 30
@@ -204,19 +208,17 @@ def test_it_is_small_and_other_programs_read_it(traces, tmp_path):
 
 @pytest.mark.slow
 def test_digests_are_not_overwritten_unless_they_may_be(traces, tmp_path):
-    analysis = analyzed(traces[:2])
-    write_digests(analysis, tmp_path, "job")
+    analysis, _ = write(traces[:2], tmp_path)
     with pytest.raises(TraceError, match="holds a digest already"):
-        write_digests(analysis, tmp_path, "job")
-    write_digests(analysis, tmp_path, "job", force=True)
-    assert len(list((tmp_path / "job=job").glob("_job-*.json"))) == 1
+        write(traces[:2], tmp_path)
+    write(traces[:2], tmp_path, force=True)
+    assert len(list((tmp_path / "job=job").glob("_report-*.json"))) == 1
     same_as_traces(document(analyze_digests(digests_in(tmp_path))), document(analysis))
 
 
 def test_digests_of_several_jobs_are_not_mixed(traces, tmp_path):
-    analysis = analyzed(traces[:1])
-    write_digests(analysis, tmp_path, "one")
-    write_digests(analysis, tmp_path, "two")
+    write(traces[:1], tmp_path, "one")
+    write(traces[:1], tmp_path, "two")
     assert is_digest(tmp_path)
     assert is_digest(tmp_path / "job=one")
     assert not is_digest(tmp_path / "job=none")
@@ -238,7 +240,7 @@ def alike(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def each_alone(traces: list[Path], root: Path) -> None:
     for trace in traces:
-        write_digests(analyzed([trace]), root, "job", reader=TraceReader(trace))
+        write([trace], root)
 
 
 @pytest.mark.slow
@@ -311,11 +313,33 @@ def test_traces_beside_digests_are_digested_on_the_way(traces, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_was_made_together_and_what_alone_are_not_mixed(traces, tmp_path):
-    write_digests(analyzed(traces[:2]), tmp_path, "job")
-    each_alone(traces[2:], tmp_path)
-    with pytest.raises(UsageError, match="made together with others"):
-        analyze_digests(digests_in(tmp_path))
+def test_what_was_made_in_one_go_and_what_alone_are_one_job(alike, tmp_path):
+    write(alike[:2], tmp_path)
+    each_alone(alike[2:], tmp_path)
+    found = document(analyze_digests(digests_in(tmp_path)))
+    each_alone(alike, tmp_path / "alone")
+    alone = document(analyze_digests(digests_in(tmp_path / "alone")))
+    assert found == alone
+
+
+@pytest.mark.slow
+def test_a_digest_that_was_made_again_is_not_of_the_report_that_was_kept(alike, tmp_path):
+    write(alike, tmp_path)
+    write(alike[:1], tmp_path, force=True)
+    found = document(analyze_digests(digests_in(tmp_path)))
+    assert found["digest"]["hosts"] == 4
+    assert found["last_ones"]["ranks"], "which the report of traces does not have"
+
+
+@pytest.mark.slow
+def test_a_kept_report_that_is_damaged_is_a_line(alike, tmp_path):
+    write(alike[:1], tmp_path)
+    (path,) = tmp_path.rglob("_report-*.json")
+    whole = path.read_text()
+    for text in ('{"schema": 1}', '{"schema": 1, "hosts": 7}', whole.replace('"rows":[[', '"rows":[7,[')):
+        path.write_text(text)
+        with pytest.raises(TraceError, match=r"_report-.* is damaged"):
+            analyze_digests(digests_in(tmp_path))
 
 
 @pytest.mark.slow
@@ -325,7 +349,8 @@ def test_a_damaged_digest_is_left_out_and_named(alike, tmp_path, alone, damaged)
     if alone:
         each_alone(alike, tmp_path)
     else:
-        write_digests(analyzed(alike), tmp_path, "job")
+        write(alike, tmp_path)
+    forget_reports(tmp_path)
     for number in damaged:
         (tmp_path / "job=job" / f"host=h{number}" / "iterations.parquet").write_bytes(b"PAR1")
     found = document(analyze_digests(digests_in(tmp_path)))
@@ -336,14 +361,14 @@ def test_a_damaged_digest_is_left_out_and_named(alike, tmp_path, alone, damaged)
     for number, why in zip(damaged, found["digest"]["left_out"], strict=True):
         assert f"host=h{number}/iterations.parquet is damaged" in why
         assert any(why in note for note in found["notes"])
-    assert found["digest"]["missing"] == ([] if alone else [f"h{number}" for number in damaged])
     assert found["iterations"]["count"] == 30
 
 
 @pytest.mark.slow
 def test_a_damaged_digest_is_left_out_by_processes_too(alike, tmp_path, monkeypatch):
-    write_digests(analyzed(alike), tmp_path, "job")
-    (tmp_path / "job=job" / "host=h1" / "held.parquet").write_bytes(b"PAR1")
+    write(alike, tmp_path)
+    forget_reports(tmp_path)
+    (tmp_path / "job=job" / "host=h1" / "spans.parquet").write_bytes(b"PAR1")
     here = document(analyze_digests(digests_in(tmp_path)))
     monkeypatch.setattr("netprof.session.cluster._AT_ONCE", 1)
     assert document(analyze_digests(digests_in(tmp_path))) == here
@@ -364,7 +389,7 @@ def test_a_digest_whose_streams_are_damaged_is_left_out(alike, tmp_path, damaged
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_digest_that_was_not_finished_is_named(alike, tmp_path, alone):
     """Its document is written last: a digest without is none, and neither is a folder where none was begun."""
-    each_alone(alike, tmp_path) if alone else write_digests(analyzed(alike), tmp_path, "job")
+    each_alone(alike, tmp_path) if alone else write(alike, tmp_path)
     place = tmp_path / "job=job"
     (place / "host=h1" / "_digest.json").unlink()
     (place / "host=h9").mkdir()
@@ -390,7 +415,7 @@ def test_traces_in_folders_that_are_called_so_are_no_digests(alike, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["live"], ["digest", "-o", "x"], ["report", "--html", "-"]])
 def test_what_needs_the_traces_says_what_to_do_with_a_digest(alike, tmp_path, command):
-    write_digests(analyzed(alike[:1]), tmp_path, "job")
+    write(alike[:1], tmp_path)
     named = str(tmp_path / "job=job" / "host=h0")
     words = [sys.executable, "-m", "netprof", command[0], named, *command[1:]]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from support.made_alone import forget_reports
 from support.synthetic import Job
 
 from netprof.analysis import analyze
@@ -28,9 +29,9 @@ from netprof.trace.digest import (
     digests_in,
     job_of,
     made_name,
-    made_together,
     read_json,
     read_table,
+    reports_in,
     write_json,
     write_table,
 )
@@ -40,7 +41,10 @@ from netprof.views.json_report import to_json
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
     trace = Job(iterations=12).fill().write(tmp_path / "t.netprof")
-    return write_digests(analyze(TraceReader(trace), more=(GATHERED,)), tmp_path / "digests", "job")[0]
+    reader = TraceReader(trace)
+    (folder,) = write_digests(analyze(reader, more=(GATHERED,)), reader, tmp_path / "digests", "job")
+    forget_reports(tmp_path)
+    return folder
 
 
 def refused(host: Path) -> str:
@@ -61,10 +65,10 @@ def edited(path: Path, change: Any) -> None:
     "change",
     [
         lambda document: document.update(ranks=5),
-        lambda document: document["ranks"][0].update(place="first"),
-        lambda document: document["ranks"][0]["summary"].update(pid=-5),
-        lambda document: document["ranks"][0]["summary"].update(pid=1 << 70),
-        lambda document: document["links"][0]["summary"].update(tx_bytes=None),
+        lambda document: document["ranks"][0].update(rank="first"),
+        lambda document: document["ranks"][0].update(pid=-5),
+        lambda document: document["ranks"][0].update(pid=1 << 70),
+        lambda document: document["links"][0].update(tx_bytes=None),
         lambda document: document.pop("host"),
         lambda document: document["host"]["meta"].update(host="x" * 100_000),
         lambda document: document.update(schema="1"),
@@ -73,7 +77,7 @@ def edited(path: Path, change: Any) -> None:
         lambda document: document.update(schema=True),
         lambda document: document.update(made="../../../etc/passwd"),
         lambda document: document.update(made=""),
-        lambda document: document["things"][0].update(kind=None),
+        lambda document: document["spans"][0].update(what=None),
         lambda document: document.update(span_ns=[1]),
     ],
 )
@@ -104,10 +108,10 @@ def numbers(host: Path, name: str, value: int) -> pa.Array[Any]:
 @pytest.mark.parametrize(
     ("table", "column", "value"),
     [
-        ("waiting", "window", 12),
-        ("waiting", "window", -1),
-        ("waiting", "window", 1 << 40),
-        ("waiting", "late_rank_ns", -2),
+        ("collectives", "bytes", -2),
+        ("collectives", "end_ns", (1 << 63) - 1),
+        ("spans", "set", -1),
+        ("spans", "set", 1 << 40),
         ("iterations", "duration_ns", (1 << 63) - 1),
         ("iterations", "begin_ns", -(1 << 63)),
     ],
@@ -249,12 +253,12 @@ def test_a_document_may_be_so_large_and_no_larger(tmp_path: Path) -> None:
 
 
 def test_of_a_job_s_folder_it_is_said_what_was_made_there_or_that_it_cannot_be_read(tmp_path: Path) -> None:
-    for name in ("_job-0123456789abcdef.json", "_job-0000000000000001.json", "_job-1.json", "_job-1.json.partial"):
-        (tmp_path / name).touch()
-    assert made_together(tmp_path) == ["0000000000000001", "0123456789abcdef"]
-    for path, why in ((tmp_path / "absent", "No such file"), (tmp_path / "_job-1.json", "Not a directory")):
+    for made in ("0123456789abcdef.json", "0000000000000001.json", "1.json", "1.json.partial"):
+        (tmp_path / f"_report-{made}").touch()
+    assert reports_in(tmp_path) == ["0000000000000001", "0123456789abcdef"]
+    for path, why in ((tmp_path / "absent", "No such file"), (tmp_path / "_report-1.json", "Not a directory")):
         with pytest.raises(TraceError, match=f"cannot read {path}: {why}") as caught:
-            made_together(path)
+            reports_in(path)
         assert caught.value.hint == "name the folder that netprof digest made"
 
 

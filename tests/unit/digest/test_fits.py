@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from support.synthetic import trace_of
 
-from netprof.analysis.digest.digest import Digest, Held
+from netprof.analysis.digest.digest import Digest
 from netprof.analysis.digest.fits import unfit
 from netprof.analysis.digest.opened import EVERY_TABLE, digest_of_trace
 from netprof.analysis.digest.spans import SpanSet, What
 from netprof.analysis.digest.ways import Way
-from netprof.analysis.tables.columns import empty
 
 _MOST_PIDS = 1 << 22
 
@@ -24,13 +23,12 @@ def digest() -> Digest:
     found = digest_of_trace(trace_of(iterations=12))
     spans, ways = SpanSet(What.RESENDS, -1, -1, -1, "", 0.0, 0.0), Way(-1, "", 0)
     host = found.host
-    more: dict[str, Any] = {"spans": (*host.spans, spans), "ways": (*host.ways, ways), "surely": host.waiting}
+    more: dict[str, Any] = {"spans": (*host.spans, spans), "ways": (*host.ways, ways)}
     return replace(found, host=replace(host, **more))
 
 
-def said(digest: Digest, *, hosts: int = 1, read: Any = EVERY_TABLE) -> list[str]:
-    job = replace(digest.job, hosts=("a host",) * hosts)
-    return list(unfit(job, digest.host, digest.tables, read))
+def said(digest: Digest, *, read: Any = EVERY_TABLE) -> list[str]:
+    return list(unfit(digest.host, digest.tables, read))
 
 
 def with_row(digest: Digest, table: str, column: str, value: int) -> Digest:
@@ -42,7 +40,6 @@ def with_row(digest: Digest, table: str, column: str, value: int) -> Digest:
 
 def test_a_digest_as_it_is_made_fits(digest: Digest) -> None:
     assert said(digest) == []
-    assert said(digest, hosts=2) == []
 
 
 @pytest.mark.parametrize(
@@ -52,8 +49,6 @@ def test_a_digest_as_it_is_made_fits(digest: Digest) -> None:
         ("surely", "window", "windows"),
         ("way_busy", "window", "windows"),
         ("did", "window", "windows"),
-        ("held", "window", "held_windows"),
-        ("held", "thing", "things"),
         ("link_seconds", "link", "links"),
         ("spans", "set", "spans"),
         ("way_busy", "way", "ways"),
@@ -77,26 +72,17 @@ def test_rows_of_a_table_that_was_not_read_are_not_looked_for(digest: Digest) ->
     assert len(said(found, read=("waiting", "windows"))) == 1
 
 
-def test_what_processes_did_is_by_other_iterations_where_hosts_were_digested_together(digest: Digest) -> None:
-    tables = digest.tables
-    fewer = replace(digest, tables=replace(tables, held_windows=tables.held_windows.where(np.arange(12) < 5)))
-    found = with_row(replace(fewer, tables=replace(fewer.tables, held=empty(Held))), "did", "window", 5)
-    assert said(found) == []
-    assert said(found, hosts=2) == ["column window of table did numbers what is not there"]
-
-
 @pytest.mark.parametrize("table", ["iterations", "waiting", "surely", "steps", "did", "collectives"])
-@pytest.mark.parametrize(("hosts", "most"), [(1, _MOST_PIDS), (2, 1 << 31)])
-def test_the_processes_of_a_table(digest: Digest, table: str, hosts: int, most: int) -> None:
-    for value in (-1, most - 1):
-        assert said(with_row(digest, table, "pid", value), hosts=hosts) == []
-    for value in (-2, most):
-        assert said(with_row(digest, table, "pid", value), hosts=hosts) == ["it names processes that no kernel has"]
+def test_the_processes_of_a_table(digest: Digest, table: str) -> None:
+    for value in (-1, _MOST_PIDS - 1):
+        assert said(with_row(digest, table, "pid", value)) == []
+    for value in (-2, _MOST_PIDS):
+        assert said(with_row(digest, table, "pid", value)) == ["it names processes that no kernel has"]
 
 
 @pytest.mark.parametrize(
     "place",
-    ["told_ranks", "pids", "unbounded", "on_gpu", "profiled", "waiting", "surely", "things", "spans", "ways", "ranks"],
+    ["told_ranks", "pids", "unbounded", "on_gpu", "profiled", "spans", "ways", "ranks"],
 )
 def test_the_processes_of_the_document(digest: Digest, place: str) -> None:
     for value, fits in ((-1, True), (_MOST_PIDS - 1, True), (-2, False), (_MOST_PIDS, False), (10**400, False)):
@@ -115,20 +101,6 @@ def _naming(digest: Digest, place: str, pid: int) -> Any:
         return replace(host, profiled=(pid,))
     if place == "pids":
         return replace(host, host=replace(host.host, pids={pid: 1}))
-    if place == "ranks":
-        first = host.ranks[0]
-        return replace(host, ranks=(replace(first, summary=replace(first.summary, pid=pid)),))
     first, *rest = getattr(host, place)
     changed: dict[str, Any] = {place: (replace(first, pid=pid), *rest)}
     return replace(host, **changed)
-
-
-def test_bounds_are_of_the_same_processes_on_both_sides(digest: Digest) -> None:
-    bounded = replace(digest, job=replace(digest.job, bounded=True))
-    assert said(bounded) == []
-    for surely in (), tuple(replace(each, pid=each.pid + 7) for each in digest.host.surely):
-        other = replace(digest.host, surely=surely)
-        assert said(replace(digest, host=other)) == [], "there are no bounds"
-        assert said(replace(bounded, host=other)) == [
-            "what its processes wait at most is true of others than what they wait at least"
-        ]

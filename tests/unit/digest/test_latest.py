@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 from support.synthetic import collectives
 
-from netprof.analysis.digest.alone.latest import Latest, arrivals_of, latest_of, latest_of_all
+from netprof.analysis.digest.last_arrivals import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.tables.columns import concatenate
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.synthetic import Job
 
-from netprof.analysis.digest.alone.placed import Placed, usable
+from netprof.analysis.digest.one_job import Placed, usable
 from netprof.model import Host, HostClock
 
 S = 10**9

@@ -74,7 +74,7 @@ def digests(memory, tmp_path):
         job.changes |= {"host": host, "targets": job.meta().targets[rank : rank + 1]}
         reader = TraceReader(job.write(tmp_path / host))
         for name in ("x", "y"):
-            write_digests(analyze(reader, more=(GATHERED,)), tmp_path / "digests", name, reader=reader)
+            write_digests(analyze(reader, more=(GATHERED,)), reader, tmp_path / "digests", name)
     memory.put(str(tmp_path / "digests"), "/bucket/digests", recursive=True)
     return tmp_path / "digests"
 
@@ -172,12 +172,12 @@ def test_how_deep_the_place_lies_that_is_named_does_not_matter(trace):
 @pytest.mark.slow
 def test_so_for_what_hosts_have_in_common(digests, memory):
     memory.put(str(digests / "job=y"), "/bucket/a/b/c/d/e/f/job=y", recursive=True)
-    memory.pipe("/bucket/a/b/c/d/e/f/job=y/more/_job-0123456789abcdef.json", b"{}")
+    memory.pipe("/bucket/a/b/c/d/e/f/job=y/more/_report-0123456789abcdef.json", b"{}")
     for named in ("job=y/host=n0", "job=y/host=*"):
         there = sources(fetched(f"memory://bucket/a/b/c/d/e/f/{named}"))
         assert {each.job.name for each in there} == {"job=y"}
         beside = {each.name for each in there[0].job.iterdir() if not each.name.startswith("host=")}
-        assert beside == {each.name for each in (digests / "job=y").glob("_job-*.json")} != set()
+        assert beside == {each.name for each in (digests / "job=y").glob("_report-*.json")} != set()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks
 from netprof.analysis.account.group_times import NOBODY_HOLDS, least_silence_ns, silences
-from netprof.analysis.digest.alone.whole_wire import (
+from netprof.analysis.digest.wires_of_job import (
     Links,
     Runs,
     Side,

@@ -376,3 +376,9 @@ def test_a_trace_is_read_without_pandas(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == 0
+
+
+def test_a_connection_may_be_paced_at_any_speed_there_is() -> None:
+    """TCP under BBR paces at what it estimates: on loopback at many gigabytes a second."""
+    assert domain("pacing_bytes_per_s", "tcp").holds(5_000_000_000)
+    assert domain("pacing_limit_bytes_per_s", "tcp").holds(200_000_000_000)

@@ -18,7 +18,7 @@ from netprof.analysis.findings.waiting import WAITING
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.model import Meta
 from netprof.schema import SCHEMA_VERSION, recorded_columns, tables, time_column
-from netprof.session.live_follow import recent_rows
+from netprof.session.live_follow import FollowedTrace, recent_rows
 from netprof.session.save import save
 from netprof.trace import TraceReader
 from netprof.trace import ring as ring_module
@@ -124,6 +124,31 @@ def test_a_full_ring_holds_the_newest_part(tmp_path: Path, clock: Clock, short: 
     assert set(found.begin_ns.tolist()) <= set(inside.begin_ns.tolist())
     assert len(found) >= len(inside) - 4, "but for the steps that the beginning cuts"
     assert ring.of(FLOWS), "flows that began before are known"
+
+
+def test_a_live_view_follows_it_from_part_to_part(tmp_path: Path, clock: Clock, short: Keep) -> None:
+    path, seen = tmp_path / "r.netprof", list[int]()
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    followed, described = FollowedTrace(path), writer.update_meta
+
+    def update_meta(meta: Meta) -> None:
+        described(meta)
+        seen.extend(times_of_marks(followed))
+
+    writer.update_meta = update_meta  # type: ignore[method-assign]
+    original = replay(writer, clock)
+    came_late = times_of_marks(FollowedTrace(path))
+    writer.close(today(original.meta))
+    seen.extend(times_of_marks(followed))
+    assert len(parts(path)) > 6, "it is full, and parts were removed"
+    assert seen == original.table("marks").column("time_ns").to_pylist()
+    assert set(RingReader(path).table("marks").column("time_ns").to_pylist()) <= set(came_late) < set(seen)
+
+
+def times_of_marks(followed: FollowedTrace) -> list[int]:
+    """Return when the marks were that came since one looked last."""
+    marks = [rows.column("time_ns").to_numpy() for name, rows in followed.fresh() if name == "marks"]
+    return [int(time) for each in marks for time in each]
 
 
 @pytest.mark.parametrize("until", [0.2, 0.55, 0.83])

@@ -1,0 +1,187 @@
+"""The collectives that hosts have in common, as all together know them: what each needs to explain its waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netprof.analysis.account.bottlenecks import one_after_another
+from netprof.analysis.account.held_up import Windows
+from netprof.analysis.digest.communicators import exchanged, flows_of
+from netprof.analysis.digest.host_in_job import JobHost, Reference
+from netprof.analysis.digest.last_arrivals import Latest, is_sure, untold_ns
+from netprof.analysis.events.members import Members, find_members
+from netprof.analysis.hosts.numbers import MOST_PIDS
+from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
+from netprof.analysis.tables.intervals import Intervals, interval, union
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """By communicator of some processes: how many saw it, the latest first event and the earliest last one."""
+
+    processes: Int64
+    first: Int64
+    last: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """When every collective of a communicator was under way, who came last, and when all its members were recorded.
+
+    `last_pid` is UNKNOWN where clocks do not tell, `last_host` is whose last one is, and `untold_ns` as in `Members`.
+    It has `ranks` members, where that is known, of which `pids` have a digest.
+    """
+
+    first_ns: Int64
+    ready_ns: Int64
+    last_pid: Int64
+    last_host: Int64
+    untold_ns: Int64
+    seen: Int64
+    turn: Intervals
+    all_seen: Intervals
+    ranks: int | None
+    pids: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """The communicators that are on more than one host, by number: 0 is the whole job.
+
+    `bounds_ns` is how true the clocks are, by host. `sizes` are of the collectives' buffers. `windows` are the
+    iterations of the process that has the most, in `span_ns`, which all hosts recorded. Where processes are only seen
+    to launch, what they wait is `bounded`, and those are their steps.
+    """
+
+    groups: Mapping[int, Group]
+    bounds_ns: Float64
+    windows: Windows
+    span_ns: tuple[int, int]
+    world_size: int | None
+    sizes: Int64
+    bounded: bool
+
+    def members_on(self, own: JobHost) -> Members:
+        """Return the members of a host's collectives.
+
+        Those of communicators that all hosts know are of these, by their number, with what only this host saw of one at
+        an edge of the recordings. All others are of communicators of this host alone, whose numbers come after those.
+        """
+        rest = np.flatnonzero(own.group == UNKNOWN)
+        alone = own.collectives.where(rest)
+        connected = exchanged(flows_of(own.host.ways, own.number * MOST_PIDS))
+        local = find_members(alone, own.host.told_ranks, self.world_size, connected)
+        posted_ns, one = own.collectives.posted_ns, np.ones(len(own.collectives), np.int64)
+        found = Members(
+            event=-one,
+            group=own.group.copy(),
+            ready_ns=posted_ns.copy(),
+            last_pid=own.collectives.pid.copy(),
+            late_ns=posted_ns.copy(),
+            untold_ns=0 * one,
+            seen=one,
+            ranks=own.collectives.ranks.copy(),
+        )
+        events = 0
+        for number, group in self.groups.items():
+            self._fill(found, own, number, group, events)
+            events += len(group.first_ns)
+        for name in Members.__dataclass_fields__:
+            getattr(found, name)[rest] = getattr(local, name)
+        found.group[rest] += np.where(local.group >= 0, self.first_local, 0)
+        found.event[rest] += np.where(local.event >= 0, events, 0)
+        return found
+
+    @property
+    def apart_ns(self) -> float:
+        """How far the clocks of any two hosts may be apart of which anything is known."""
+        known = self.bounds_ns[np.isfinite(self.bounds_ns)]
+        return 2 * float(known.max(initial=0.0)) if len(self.bounds_ns) > 1 else 0.0
+
+    @property
+    def first_local(self) -> int:
+        """The number of a host's first communicator that is of it alone."""
+        return max(self.groups, default=-1) + 1
+
+    def _fill(self, found: Members, own: JobHost, number: int, group: Group, events: int) -> None:
+        rows = np.flatnonzero((own.group == number) & (own.event != UNKNOWN))
+        event = own.event[rows]
+        ready_ns, host = group.ready_ns[event], group.last_host[event]
+        room_ns = np.where(host == own.number, 0.0, self.bounds_ns[own.number] + self.bounds_ns[host])
+        posted_ns = own.collectives.posted_ns[rows]
+        found.event[rows] = event + events
+        found.ready_ns[rows], found.last_pid[rows] = ready_ns, group.last_pid[event]
+        found.seen[rows], found.untold_ns[rows] = group.seen[event], group.untold_ns[event]
+        found.late_ns[rows] = np.where((host == own.number) | (ready_ns - posted_ns > room_ns), ready_ns, posted_ns)
+        if group.ranks is not None:
+            found.ranks[own.group == number] = group.ranks
+
+
+def seen_of(own: JobHost, reference: Reference) -> dict[int, Seen]:
+    """Return what the processes of one host saw of the communicators that all hosts know, by number."""
+    return {number: _seen_of(own, number, reference.starts(number)) for number in {0, *own.groups}}
+
+
+def _seen_of(own: JobHost, number: int, starts: Sequence[int]) -> Seen:
+    count = len(starts) - 1
+    processes, first, last = np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, 1 << 62)
+    rows = (own.group == number) & (own.event != UNKNOWN)
+    pid, event = own.collectives.pid[rows], own.event[rows]
+    view = np.searchsorted(np.array(starts[1:], np.int64), event, "right")
+    for one in np.unique(pid).tolist():
+        for place in np.unique(view[pid == one]).tolist():
+            its = event[(pid == one) & (view == place)]
+            processes[place] += 1
+            first[place], last[place] = max(first[place], its.min()), min(last[place], its.max())
+    return Seen(processes, first, last)
+
+
+def seen_by_all(parts: Sequence[Seen]) -> Seen:
+    """Return what the processes of several hosts saw of one."""
+    return Seen(
+        np.sum([part.processes for part in parts], axis=0, dtype=np.int64),
+        np.maximum.reduce([part.first for part in parts]),
+        np.minimum.reduce([part.last for part in parts]),
+    )
+
+
+def groups_of(
+    latest: Mapping[int, Latest], seen: Mapping[int, Seen], bounds_ns: Float64, reference: Reference
+) -> dict[int, Group]:
+    """Return what all hosts come to of the communicators that they know."""
+    found = {}
+    for number, its in sorted(latest.items()):
+        shared = reference.communicators.get(number)
+        ranks = reference.world_size if shared is None else shared.ranks
+        pids = frozenset() if shared is None else frozenset(key.pid for key in shared.members)
+        known = its.seen > 0
+        found[number] = Group(
+            first_ns=its.first_ns,
+            ready_ns=its.last_ns,
+            last_pid=np.where(is_sure(its, bounds_ns), its.last_pid, UNKNOWN),
+            last_host=np.maximum(its.last_host, 0),
+            untold_ns=untold_ns(its, bounds_ns),
+            seen=its.seen,
+            turn=one_after_another(its.first_ns[known], its.done_ns[known]),
+            all_seen=_all_seen(its, seen[number], ranks),
+            ranks=ranks,
+            pids=pids,
+        )
+    return found
+
+
+def _all_seen(latest: Latest, seen: Seen, ranks: int | None) -> Intervals:
+    """Return when all members were recorded, as `waiting.when_all_seen` does."""
+    found = []
+    for processes, first, last in zip(
+        *(each.tolist() for each in (seen.processes, seen.first, seen.last)), strict=True
+    ):
+        if first <= last and processes >= (ranks or 0):
+            both = slice(first, last + 1)
+            inside = latest.seen[both] > 0
+            begin, end = latest.first_ns[both][inside], latest.done_ns[both][inside]
+            found.append(interval(int(begin.min(initial=1 << 62)), int(end.max(initial=0))))
+    return union(found)
