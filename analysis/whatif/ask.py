@@ -19,12 +19,13 @@ from netprof.analysis.whatif.points import Points, grid, one
 from netprof.analysis.whatif.prices import Links, Pricing
 from netprof.analysis.whatif.program import Program, of_buckets, slowest_compute_s
 from netprof.analysis.whatif.schedule import GradientSchedule
-from netprof.analysis.whatif.sweep import Baselines, Replay, baselines, sweep
+from netprof.analysis.whatif.sweep import Baselines, Replay, Sweep, baselines, between, sweep
 from netprof.analysis.whatif.transport import AddTable, FullLink, Spoken, Transport
 from netprof.errors import UsageError
 
 TRANSPORTS = ("measured", "ideal")
 _NOTABLY_OFF = 0.05
+_NOTABLY_APART = 0.02
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,11 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
         replay, question.workers_per_host, worker_s=question.baseline_worker_s, host_s=question.baseline_host_s
     )
     standpoint = _standpoint(schedule, question, replay)
+    found, bracket = _bracketed(schedule, question, sweep(replay, points, base), base)
     observed = schedule.observed
     wire = None if observed is None else observed.overhead
     return Answer(
-        sweep=sweep(replay, points, base),
+        sweep=found,
         goals=goals(replay, points, base),
         base=base,
         policy=question.policy,
@@ -86,12 +88,36 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
             *schedule.notes,
             *(schedule.gradient_notes if question.policy != "observed" else ()),
             *notes,
+            *bracket,
             *_off(question, standpoint),
             *question.notes,
             *_asked_notes(schedule, question),
             *(method.assumption for method in points.methods if method.assumption),
         ),
     )
+
+
+def _bracketed(
+    schedule: GradientSchedule, question: Question, found: Sweep, base: Baselines
+) -> tuple[Sweep, tuple[str, ...]]:
+    """Return a sweep between the two explanations of what links took beyond their bytes, and what would tell which.
+
+    It goes with the rate (a shaper's turns, a full queue), or it is the hosts' own time, as of late CPUs.
+    """
+    observed, recording = schedule.observed, schedule.recorded
+    if question.transport != "measured" or question.policy != "observed" or observed is None or recording is None:
+        return found, ()
+    of_hosts, _ = fitted_transport(observed, recording, by_rate=False)
+    replay = _replay(schedule, question, of_hosts)
+    programs = tuple(program.changed(lambda one: replace(one, full_s=None)) for program in replay.programs)
+    other = sweep(replace(replay, programs=programs), found.points, base)
+    apart = float(np.max(np.abs(other.iteration_s - found.iteration_s) / found.iteration_s))
+    said = (
+        f"what links took beyond their bytes goes with the link's rate or is the hosts' own time: up to "
+        f"{text.percent(apart)} apart, half-way is shown, and the interval holds both; a recording at another rate, or "
+        "with free CPUs, tells them apart"
+    )
+    return between(found, other, base), (said,) if apart > _NOTABLY_APART else ()
 
 
 def _off(question: Question, standpoint: Standpoint) -> tuple[str, ...]:

@@ -18,9 +18,13 @@ _NO_TURNS: Mapping[Spoken, float] = {}
 _NO_FIT = "use --transport ideal for a link fully used"
 
 
-def fitted_transport(observed: Observation, recording: Recording) -> tuple[FittedTransport, tuple[str, ...]]:
+def fitted_transport(
+    observed: Observation, recording: Recording, *, by_rate: bool = True
+) -> tuple[FittedTransport, tuple[str, ...]]:
     """Fit the trace's own transport; also return what it had to assume.
 
+    For how much longer links were full than their bytes need goes with the rate, or else (not `by_rate`) it is the
+    hosts' time: they fill a link all the same while they serve it late.
     Raises NetprofError without a line rate, without timed collectives, or for a job of one worker.
     """
     if observed.workers < 2:
@@ -31,7 +35,9 @@ def fitted_transport(observed: Observation, recording: Recording) -> tuple[Fitte
             "give it with --line-rate, or use --transport ideal",
         )
     wire = FullLink(overhead=1.0 if observed.overhead is None else observed.overhead)
-    turns = {**(GLOO_TURNS if recording.by_gloo else {}), **_turns(recording.programs, wire, observed.line_rate_bps)}
+    turns = dict(GLOO_TURNS if recording.by_gloo else {})
+    if by_rate:
+        turns |= _turns(recording.programs, wire, observed.line_rate_bps)
     fits = fit_programs(recording.programs, wire, observed.line_rate_bps, turns)
     found = FittedTransport(fits, observed.line_rate_bps, wire.overhead, turns)
     notes: tuple[str, ...] = ()

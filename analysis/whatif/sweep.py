@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -97,6 +97,22 @@ def sweep(replay: Replay, points: Points, base: Baselines | None = None) -> Swee
     around = spread.interval_of_mean(each)
     low, high = (None, None) if around is None else (replay.compute_s + around[0], replay.compute_s + around[1])
     return Sweep(points, overhead, iteration, base.worker_s / iteration, base.host_s / iteration, low, high)
+
+
+def between(one: Sweep, other: Sweep, base: Baselines) -> Sweep:
+    """Return what lies half-way between two replays of the same points, with an interval that holds both.
+
+    There is none where a single iteration is known.
+    """
+    iteration, overhead = (one.iteration_s + other.iteration_s) / 2, (one.overhead_s + other.overhead_s) / 2
+    found = Sweep(one.points, overhead, iteration, base.worker_s / iteration, base.host_s / iteration)
+    low_s, high_s, other_low_s, other_high_s = (
+        bound for each in (one, other) for bound in (each.iteration_low_s, each.iteration_high_s)
+    )
+    if low_s is None or high_s is None or other_low_s is None or other_high_s is None:
+        return found
+    low_s, high_s = np.minimum(low_s, other_low_s), np.maximum(high_s, other_high_s)
+    return replace(found, iteration_low_s=low_s, iteration_high_s=high_s)
 
 
 def needed_compression(replay: Replay, points: Points, scaling_factor: float | Float64, worker_s: float) -> Float64:

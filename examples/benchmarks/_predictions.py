@@ -6,10 +6,11 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from _results import keep
 from _throttled_job import Job, netprof
 
 STEADY = 0.03  # a control within this is the machine that was recorded
@@ -71,17 +72,18 @@ class Recorded:
         return found
 
     def _row(self, change: str, options: Sequence[str], measure: Callable[[], float]) -> Row:
-        """Predict, then measure between two controls, and anew where those are off."""
+        """Predict, then measure between two controls, and anew where those are off; every try is kept."""
         with self.job.asleep() if self.predict_asleep else nullcontext():
             point = predict(self.trace, options)
+        at, low, high = (float(point[name]) for name in ("iteration_s", "iteration_low_s", "iteration_high_s"))
         control = self.control()
         for _ in range(self.tries):
             before, measured_s, control = control, measure(), self.control()
-            worse = max(before, control, key=abs)
-            if abs(worse) <= STEADY:
+            row = Row(self.name, change, at, low, high, measured_s, max(before, control, key=abs))
+            keep(**asdict(row), recorded_s=self.recorded_s, inside=row.low_s <= measured_s <= row.high_s)
+            if abs(row.control) <= STEADY:
                 break
-        at, low, high = (float(point[name]) for name in ("iteration_s", "iteration_low_s", "iteration_high_s"))
-        return Row(self.name, change, at, low, high, measured_s, worse)
+        return row
 
 
 def median_of(rows: Sequence[Row]) -> Row:
@@ -122,11 +124,14 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def summarize(rows: Sequence[Row]) -> None:
-    """Print the median and the worst error, also of the rows whose machine was the one that was recorded."""
+    """Print the median and the worst error, and how many intervals hold the truth: of all rows, and of steady ones."""
     steady = [row for row in rows if abs(row.control) <= STEADY]
     for name, chosen in (("all rows", rows), ("steady rows", steady)):
         if chosen:
             errors = [abs(row.error) * 100 for row in chosen]
+            inside = sum(row.low_s <= row.measured_s <= row.high_s for row in chosen)
+            width = statistics.median((row.high_s - row.low_s) / row.measured_s * 100 for row in chosen)
             print(
                 f"{name}: {len(errors)}, error {statistics.median(errors):.1f} % (median), {max(errors):.1f} % (worst)"
+                f"; inside of the interval {inside}, which is {width:.1f} % wide (median)"
             )

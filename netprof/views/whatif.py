@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from netprof.analysis.whatif.schedule import Observation
     from netprof.analysis.whatif.transport import Spoken
 
+_CERTAIN = 0.2
 _SHOWN = 0.01  # share of the bytes below which a kind of collective is not described
 
 
@@ -76,11 +77,23 @@ def _predictions(answer: Answer, workers: int) -> Grid:
         chosen = np.flatnonzero(mine & (points.bandwidth_bps == bandwidth))
         if len(chosen):
             at = [int(chosen[labels[chosen] == label][0]) for label in columns]
-            times = [text.seconds(seconds) for seconds in result.iteration_s[at].tolist()]
+            times = [_time(answer, number) for number in at]
             rows += _pair(text.rate(bandwidth), result.scaling_factor[at].tolist(), times)
             rows += _intervals(answer, at)
     faint = frozenset(number for number, row in enumerate(rows) if str(row[0]).startswith(" ")) - strong
     return Grid(["link", *(_title(label) for label in columns)], rows, strong=strong, faint=faint)
+
+
+def _time(answer: Answer, at: int) -> str:
+    """Return the time of a point; a range where its interval is wider than a fifth of it."""
+    result = answer.sweep
+    seconds = float(result.iteration_s[at])
+    if result.iteration_low_s is None or result.iteration_high_s is None:
+        return text.seconds(seconds)
+    low_s, high_s = float(result.iteration_low_s[at]), float(result.iteration_high_s[at])
+    if high_s - low_s <= _CERTAIN * seconds:
+        return text.seconds(seconds)
+    return f"{text.seconds(low_s)} to {text.seconds(high_s)}"
 
 
 def _title(label: str) -> str:
