@@ -64,6 +64,7 @@ _COUNTER = Domain(0, 1 << 62)  # of a device, since it came up
 _UNITS = (
     ("_ns", Domain(0, 1 << 60)),  # CLOCK_MONOTONIC: 36 years since boot
     ("_us", Domain(0, 1 << 50)),
+    ("_per_s", _NUMBER),
     ("_s", Domain(0, 1e9)),
     ("_bytes", Domain(0, 1 << 50)),
     ("bps", _RATE),
