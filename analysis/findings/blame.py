@@ -15,7 +15,7 @@ ALONE = 0.8
 NEAR = 0.9
 """Share of the longest time from which on two links are full as long as each other: the one that is sure is named."""
 
-_ALIKE = 0.5
+ALIKE = 0.5
 """Share of what the first one is behind, from which on another one is named with it."""
 
 HELD_UP = "the recorder was held up"
@@ -53,7 +53,7 @@ def alike(pids: Int64, lengths: Float64 | Int64, ranks: Mapping[int, int]) -> tu
     """Return the ranks that are behind about as much of a cause as the first one: to name one of them would be luck."""
     if lengths.max() >= ALONE * lengths.sum():
         return ()
-    return tuple(sorted(ranks[pid] for pid in pids[lengths >= _ALIKE * lengths.max()].tolist() if pid in ranks))
+    return tuple(sorted(ranks[pid] for pid in pids[lengths >= ALIKE * lengths.max()].tolist() if pid in ranks))
 
 
 def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
