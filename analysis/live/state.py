@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.hang import LEAST_NS, Hang, find_hang
+from netprof.analysis.findings.hang import LEAST_SEEN_NS, Hang, find_hang
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.stragglers_finding import Straggler
 from netprof.analysis.live.budget import Budget
@@ -118,7 +118,7 @@ class LiveState:
     def _hang(self, meta: Meta, through_ns: int) -> Hang | None:
         """Return that the job stands, where no step of it was ever seen."""
         since_ns = max(meta.started_ns, self._since_ns, through_ns - self._window.longest_ns)
-        if len(self._past) or through_ns - since_ns < LEAST_NS:
+        if len(self._past) or through_ns - since_ns < LEAST_SEEN_NS:
             return None
         return find_hang(self._window.evidence(meta, since_ns, through_ns))
 
