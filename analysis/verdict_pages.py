@@ -76,7 +76,7 @@ PAGES = (
             "One slow link: bring it up to the speed of the others (cable, port, driver, shaper, a VM's limit).",
             "All full: fewer bytes (bf16 gradients by `ddp_comm_hook`, gradient accumulation, larger batches) or a "
             "faster link.",
-            "`netprof whatif TRACE --line-rate 10gbit` says what a faster link would gain.",
+            "`netprof whatif TRACE --bandwidth 10gbit` says what a faster link would gain.",
         ),
         "slow-leg",
     ),

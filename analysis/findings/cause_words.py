@@ -85,7 +85,7 @@ class Told:
     @property
     def own_part(self) -> float:
         """The part of the cause that who is named is behind: all of it where nobody is named, or it is nearly all."""
-        single = self.one if self.who.link is None else bool(self.named)
+        single = self.named and (self.one or self.who.link is not None)
         return self.who.part if single and self.who.part < _NEARLY_ALL else 1.0
 
     @property
@@ -235,7 +235,12 @@ def _link_next(told: Told) -> list[Advice]:
         text = f"make {link_name(told)} as fast as the others: cable, port, driver, shaping"
         return [Advice(told.who.advice or text, f"ethtool {device}; tc -s qdisc show dev {device}")]
     fewer = "fewer bytes (bf16, accumulation, larger batches) or a faster link"
-    return [Advice(told.who.advice or fewer, "netprof whatif TRACE --line-rate 10gbit")]
+    return [Advice(told.who.advice or fewer, f"netprof whatif TRACE --bandwidth {_next_speed(told.rates_bps[0])}gbit")]
+
+
+def _next_speed(bps: float | None) -> int:
+    """Return the speed of network that is at least twice as fast, in Gbit/s."""
+    return next((speed for speed in _SPEEDS_GBIT if speed * 1e9 >= 2 * (bps or 0.0)), _SPEEDS_GBIT[-1])
 
 
 def _others_next(told: Told) -> list[Advice]:
@@ -244,7 +249,7 @@ def _others_next(told: Told) -> list[Advice]:
 
 
 def _loss(told: Told) -> str:
-    flow = f" ({told.share.flow})" if told.share.flow else ""
+    flow = f" ({told.share.flow})" if told.share.flow and told.who.part >= _NEARLY_ALL else ""
     text = f"NETWORK: packets are lost; {told.cost} of {_each(told)} until they are resent"
     return f"{text}{flow}" if len(text) + len(flow) <= LONGEST else text
 
@@ -254,6 +259,7 @@ def _loss_next(told: Told) -> list[Advice]:
     return [Advice(told.who.advice or text, "ethtool -S DEVICE | grep -iE 'drop|err|disc'")]
 
 
+_SPEEDS_GBIT = (10, 25, 50, 100, 200, 400, 800, 1600)
 _SHORT_REASONS: Mapping[str, str] = {
     "line_rate_unknown": "its line rate is unknown",
     "loopback": "copying within this host",

@@ -36,7 +36,7 @@ def _vibrant(colour: str) -> Colour:
 
 COLOURS: dict[str, Colour] = {
     FORWARD.name: Colour("#4d5d82", "#9fb0dd", "blue"),
-    BACKWARD.name: Colour("#8ea6cf", "#5a6f9e", "cyan"),
+    BACKWARD.name: Colour("#8ea6cf", "#5a6f9e", "bright_blue"),
     EXPOSED.name: Colour("#d9502e", "#f0714c", "red"),
     REST.name: Colour("#a4afbd", "#64717f", "bright_black"),
     "compute_bound": Colour("#1a7f4b", "#5fd39a", "green"),
@@ -46,7 +46,7 @@ COLOURS: dict[str, Colour] = {
     LOSS.name: _vibrant("#cc3311"),
     TRANSPORT.name: _vibrant("#009988"),
     HOST.name: _vibrant("#ee3377"),
-    UNSEEN.name: _vibrant("#bbbbbb"),
+    UNSEEN.name: Colour("#bbbbbb", "#bbbbbb", "bright_black"),
 }
 """By the name of a phase, a cause of waiting or another verdict."""
 
@@ -57,6 +57,11 @@ LETTERS = {cause.name: cause.letter for cause in WAIT_CAUSES}
 def terminal_style(name: str) -> str:
     """Return the style of a phase, cause or verdict on a terminal; of anything else none."""
     return COLOURS[name].terminal if name in COLOURS else ""
+
+
+def headline_style(name: str, *, few: bool) -> str:
+    """Return the style of a verdict's headline: of the `few` colours that some terminals have, half cannot be read."""
+    return "bold" if few else f"bold {terminal_style(name)}"
 
 
 def page_colour(name: str) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from netprof.analysis import Analysis
 from netprof.analysis.findings.first_screen import FirstScreen, first_screen
 from netprof.analysis.form import Grid, Pairs
-from netprof.views.colours import terminal_style
+from netprof.views.colours import headline_style
 from netprof.views.console_form import bullets, pairs, print_part, show, title
 from netprof.views.safe import safe_text
 
@@ -48,7 +48,8 @@ def render(analysis: Analysis, console: Console, *, full: bool = False) -> None:
 
 def _verdict(first: FirstScreen, console: Console) -> None:
     verdict = first.verdict
-    console.print(Text(safe_text(verdict.headline, 200), style=f"bold {terminal_style(verdict.case.value)}"))
+    style = headline_style(verdict.case.value, few=console.color_system == "standard")
+    console.print(Text(safe_text(verdict.headline, 200), style=style))
     if verdict.sentence:
         console.print(Padding(Text(safe_text(verdict.sentence, 400)), (0, 0, 0, 2)))
     pairs(console, first.advice)

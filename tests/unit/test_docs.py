@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import netprof
+from netprof.cli.help import Commands
 from netprof.cli.main import app
 
 ROOT = Path(netprof.__file__).parent.parent
@@ -49,6 +51,50 @@ def commands() -> Iterator[Any]:
     for page in PAGES:
         for line in COMMAND.findall(page.read_text(encoding="utf-8")):
             yield pytest.param(line.strip(), id=f"{page.name}: {line.strip()[:60]}")
+
+
+GIVEN = {
+    **dict.fromkeys(("TRACE", "BEFORE", "A", "before.netprof", "run.netprof", "ring.netprof", "a"), "late-rank"),
+    **dict.fromkeys(("AFTER", "B", "after.netprof", "b"), "late-rank"),
+    "h0.netprof": "two-hosts/host0.netprof",
+    "h1.netprof": "two-hosts/host1.netprof",
+    "hosts/": "two-hosts",
+}
+"""The recordings that commands of the documentation are given, by what they call them."""
+READING = ("diff", "explain", "report", "whatif")
+
+
+def readable() -> Iterator[Any]:
+    """Yield the commands that read what there can be here."""
+    shown = {line: line for entry in Commands.entries for line in entry.examples}
+    for each in commands():
+        shown.setdefault(each.values[0], each.id)
+    for line, name in shown.items():
+        try:
+            words = shlex.split(line)
+        except ValueError:  # a sentence, or a line that goes on
+            continue
+        words = [word for word in words if word != "..."]
+        others = {word for word in words[2:] if "/" in word or "*" in word or word.endswith(".netprof")} - set(GIVEN)
+        whole = words[1:2] == ["explain"] or bool(set(words) & set(GIVEN))
+        if words[1:2] and words[1] in READING and whole and not others:
+            yield pytest.param(words, id=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", readable())
+def test_commands_that_read_recordings_run(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recordings = ROOT / "tests" / "golden" / "recordings"
+    for name, which in GIVEN.items():
+        (tmp_path / name.rstrip("/")).symlink_to(recordings / which)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, words[1:])
+    assert done.exit_code in (0, 4), (done.output, done.exception)  # 4: it got worse, as --fail-above was asked
+    assert done.output or any(tmp_path.glob("*.html"))
+
+
+def test_many_of_the_commands_are_run() -> None:
+    assert len(list(readable())) >= 15
 
 
 @pytest.mark.parametrize("line", commands())

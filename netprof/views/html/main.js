@@ -8,7 +8,7 @@ const Main = {
     const change = () => { apply(); Main.draw(); };
     dark.addEventListener("change", change);
     document.getElementById("theme").addEventListener("click", () => { chosen = root.dataset.theme === "dark" ? "light" : "dark"; change(); });
-    addEventListener("beforeprint", () => { root.dataset.theme = "light"; Style.read(); Main.draw(); });
+    addEventListener("beforeprint", () => { root.dataset.theme = "light"; Style.read(); Main.draw(); Main.tracks?.still(); });
     addEventListener("afterprint", change);
     apply();
   },
@@ -58,6 +58,7 @@ const Main = {
     Main.tabs(Main.data.anatomies);
     Main.draw();
     Main.tracks.note();
+    Main.tracks.still();
     for (const button of document.querySelectorAll("button.jump")) {
       button.addEventListener("click", () => Main.jump(Main.tracks, Number(button.dataset.begin), Number(button.dataset.length)));
     }

@@ -107,6 +107,11 @@ class Tracks {
     this.fit(this.cursor, height);
     this.say(scale);
   }
+  // What is printed: a browser lays a page out anew for paper, and leaves a canvas that was drawn meanwhile empty.
+  still() {
+    this.image ??= this.plot.appendChild(Object.assign(document.createElement("img"), { className: "still", alt: "" }));
+    this.image.src = this.canvas.toDataURL();
+  }
   fit(canvas, height) {
     const ratio = window.devicePixelRatio || 1, width = this.plot.clientWidth;
     canvas.width = Math.round(width * ratio);

@@ -39,7 +39,7 @@ class LiveDisplay:
 
     def __init__(self, console: Console, look: Look, source: str, notice: Callable[[], str] = str) -> None:
         self._console, self._look, self._notice = console, look, notice
-        self._state = ViewState(source)
+        self._state = ViewState(source, few_colours=console.color_system == "standard")
         self._shown: Recent | None = None
         self._screen = Screen(console)
         output_fd = console.file.fileno()

@@ -54,7 +54,8 @@ def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> l
     if recent is None:
         return [row((" starting: nothing is known yet …", "dim"))]
     keys = "" if state.view is not View.OVERVIEW or state.detail else "↵ detail"
-    top = [*verdict_rows(recent, width, keys=keys if width >= 60 else ""), rule(width)]
+    keys = keys if width >= 60 else ""
+    top = [*verdict_rows(recent, width, keys=keys, few_colours=state.few_colours), rule(width)]
     room, zoom = height - len(top), shown_zoom(recent, state, width)
     if state.view is View.LINKS:
         return top + link_rows(recent, width, room, zoom)
@@ -77,7 +78,7 @@ def _title(recent: Recent | None, state: ViewState, width: int) -> Text:
         *_about(recent),
         (safe_text(state.source, 60), "dim"),
     ]
-    keys = row(("? ", "bold"), ("help  ", "dim"), ("q ", "bold"), ("stop ", "dim"))
+    keys = row((" ? ", "bold"), ("help  ", "dim"), ("q ", "bold"), ("stop ", "dim"))
     titled = row(*parts)
     return row(fitted(titled, width - keys.cell_len), keys) if width - keys.cell_len > 24 else titled
 

@@ -57,6 +57,8 @@ class ViewState:
     typing: bool = False
     saves: int = 0
     """How often the person asked to save what is recorded."""
+    few_colours: bool = False
+    """Whether the terminal has only the sixteen."""
 
 
 def press(state: ViewState, key: str, shown_zoom: int = 10, last_scroll: int = 0, ranks: int = 1) -> ViewState:

@@ -11,7 +11,7 @@ from netprof.analysis.findings.stall import headline, next_steps
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.live.recent import Recent
 from netprof.units import count
-from netprof.views.colours import terminal_style
+from netprof.views.colours import headline_style
 from netprof.views.live.rows import fitted, row, wrapped
 from netprof.views.safe import safe_text
 
@@ -19,7 +19,7 @@ _STALE_S = 3
 """From when on it is said how old a verdict is."""
 
 
-def verdict_rows(recent: Recent, width: int, *, keys: str = "") -> list[Text]:
+def verdict_rows(recent: Recent, width: int, *, keys: str = "", few_colours: bool = False) -> list[Text]:
     """Return the headline, wrapped where the screen is narrow, and a row with what to do next."""
     if recent.stall is not None:
         text = cut(headline(recent.stall, recent.ranks, clock_time(recent.meta, recent.stall.since_ns), recent.host_of))
@@ -34,7 +34,7 @@ def verdict_rows(recent: Recent, width: int, *, keys: str = "") -> list[Text]:
     if recent.analysis is None or recent.is_early:
         return [fitted(row((" waiting for the first whole step", "dim")), width), row()]
     verdict = recent.analysis.of(VERDICT)
-    style = f"bold {terminal_style(verdict.case.value)}"
+    style = headline_style(verdict.case.value, few=few_colours)
     age_s = (recent.through_ns - int(recent.analysis.evidence.recording.end_ns.max())) / 1e9
     seen = "warming up: " if verdict.is_warming_up else ""
     seen += count(verdict.steps, "step") if verdict.steps else ""
