@@ -51,7 +51,7 @@ def _bubbles(evidence: Evidence) -> Iterator[Bubble]:
     rows, peer = rows[peer != UNKNOWN], peer[peer != UNKNOWN]
     pid = messages.pid[rows]
     for own in np.unique(pid).tolist():
-        iterations = evidence.accounted.where(evidence.accounted.pid == own)
+        iterations = evidence.iterations.where(evidence.iterations.pid == own)
         window = merge(iterations.begin_ns, iterations.end_ns)
         for other in np.unique(peer[pid == own]).tolist():
             mine = rows[(pid == own) & (peer == other)]
