@@ -74,7 +74,7 @@ class ProcessProbe(Probe):
         fresh = [target for target in targets if target.frameworks and target.pid not in self._watched]
         for target in fresh:
             self._watch(target)
-        self._fresh.update(last_moved(fresh))
+        self._fresh.update(last_moved([target for target in fresh if target.pid in self._watched]))
 
     def notice(self, table: str, columns: Columns) -> None:
         """Learn which threads of a process train or communicate: those that have marks."""
