@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.audit import AUDIT
 from netprof.analysis.findings.bounds import BOUNDS
+from netprof.analysis.findings.bubbles import BUBBLES
 from netprof.analysis.findings.checks import CHECKS
 from netprof.analysis.findings.collective_sizes import COLLECTIVE_SIZES
 from netprof.analysis.findings.collectives import COLLECTIVES
@@ -63,6 +64,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     WAITING,
     BOUNDS,
     STRAGGLERS,
+    BUBBLES,
     STACKS,
     HOSTS,
     RANKS,

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 
 class Cause(NamedTuple):
-    """One cause: its name in JSON and tables, how a person reads it, a short form, and a letter for a cell."""
+    """One cause: its name in JSON and tables, how a person reads it, a short form, a letter for a cell, a colour."""
 
     name: str
     title: str
     short: str
     letter: str
+    colour: str = ""
 
 
 NO_GRADIENT = Cause("no_gradient", "no gradient yet", "no gradient", "g")
@@ -25,13 +26,13 @@ CAUSES = (NO_GRADIENT, GRADIENTS_WAITING, NOTHING_OUTSTANDING, AFTER_LAST_BYTE)
 UNEXPLAINED = Cause("idle", "cause unknown", "idle", "?")
 """The one cause that is given where no iteration of the link's ranks is known."""
 
-LATE_RANK = Cause("late_rank", "a late rank", "late rank", "l")
-LINK_FULL = Cause("link_full", "a full link", "link full", "f")
-OTHER_TRAFFIC = Cause("other_traffic", "others' traffic", "others", "o")
-LOSS = Cause("loss", "packet loss", "loss", "x")
-TRANSPORT = Cause("transport", "the transport", "transport", "t")
-HOST = Cause("host", "a busy host", "host", "h")
-UNSEEN = Cause("unseen", "unseen by netprof", "unseen", "u")
+LATE_RANK = Cause("late_rank", "a late rank", "late rank", "l", "#ee7733")
+LINK_FULL = Cause("link_full", "a full link", "link full", "f", "#0077bb")
+OTHER_TRAFFIC = Cause("other_traffic", "others' traffic", "others", "o", "#33bbee")
+LOSS = Cause("loss", "packet loss", "loss", "x", "#cc3311")
+TRANSPORT = Cause("transport", "the transport", "transport", "t", "#009988")
+HOST = Cause("host", "a busy host", "host", "h", "#ee3377")
+UNSEEN = Cause("unseen", "unseen by netprof", "unseen", "u", "#bbbbbb")
 
 WAIT_CAUSES = (LATE_RANK, LINK_FULL, OTHER_TRAFFIC, LOSS, TRANSPORT, HOST, UNSEEN)
 """What a rank waits for while it is exposed (`definitions.WAITING`). Disjoint; together they are the exposed time."""

@@ -105,7 +105,7 @@ def _sides(marks: Marks) -> list[_Side]:
         pid, kind, ranks, mine, other = key
         receives = kind == MarkKind.RECEIVE_POSTED
         numbers = (other, mine) if receives else (mine, other)
-        messages = _messages(posted.where(chosen), wait_ns[chosen], end_ns[chosen])
+        messages = _messages(posted.where(chosen), peers.time_ns[chosen], wait_ns[chosen], end_ns[chosen])
         found.append(_Side(pid, receives, ranks, *numbers, messages))
     return found
 
@@ -134,14 +134,17 @@ def _waited(marks: Marks, posted: Marks) -> tuple[Int64, Int64]:
     return wait_ns, end_ns
 
 
-def _messages(posted: Marks, wait_ns: Int64, end_ns: Int64) -> Collectives:
-    """Return messages as collectives of one kind, so that both sides are alike."""
+def _messages(posted: Marks, begin_ns: Int64, wait_ns: Int64, end_ns: Int64) -> Collectives:
+    """Return messages as collectives of one kind, so that both sides are alike.
+
+    They begin where they are asked for: a send has often arrived before its sender has what it waits for it with.
+    """
     count = len(posted)
     unknown = np.full(count, UNKNOWN)
     return Collectives(
         pid=posted.pid,
         tid=posted.tid,
-        begin_ns=posted.time_ns,
+        begin_ns=begin_ns,
         end_ns=end_ns,
         bytes=bytes_of(posted.arg0),
         kind=np.full(count, int(CollectiveKind.SEND)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from netprof.analysis.account.bottlenecks import ONE_LINK
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason
 from netprof.analysis.tables.columns import Float64, Int64
@@ -15,7 +16,7 @@ ALONE = 0.8
 NEAR = 0.9
 """Share of the longest time from which on two links are full as long as each other: the one that is sure is named."""
 
-_ALIKE = 0.5
+ALIKE = 0.5
 """Share of what the first one is behind, from which on another one is named with it."""
 
 HELD_UP = "the recorder was held up"
@@ -53,7 +54,7 @@ def alike(pids: Int64, lengths: Float64 | Int64, ranks: Mapping[int, int]) -> tu
     """Return the ranks that are behind about as much of a cause as the first one: to name one of them would be luck."""
     if lengths.max() >= ALONE * lengths.sum():
         return ()
-    return tuple(sorted(ranks[pid] for pid in pids[lengths >= _ALIKE * lengths.max()].tolist() if pid in ranks))
+    return tuple(sorted(ranks[pid] for pid in pids[lengths >= ALIKE * lengths.max()].tolist() if pid in ranks))
 
 
 def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
@@ -68,7 +69,8 @@ def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
     alike = [(length_ns, who) for length_ns, who in each if _name(who) == most]
     alone = sum(length_ns for length_ns, who in alike if who.alone) * 2 > sum(length_ns for length_ns, _ in alike)
     part = weights[most] / max(sum(length_ns for length_ns, _ in found), 1)
-    return replace(max(alike, key=lambda pair: pair[0])[1], part=part, alone=alone)
+    longest = max(alike, key=lambda pair: pair[0])[1]
+    return replace(longest, part=part, alone=alone, in_turns=longest.link is not None and part < ONE_LINK)
 
 
 def _name(who: Blame) -> tuple[str, str]:

@@ -19,12 +19,9 @@ from netprof.analysis.account.causes import (
 from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.blame import ALONE, Blame
 from netprof.analysis.findings.doing import PAUSED, Doing
+from netprof.analysis.findings.how_often import HeldUpSteps, Pattern
 from netprof.analysis.findings.waiting_finding import CauseShare
 from netprof.units import count, milliseconds, percent, rate
-
-_ALWAYS = 0.8
-"""Share of the steps from which on something happens in every step."""
-
 
 _NEARLY_ALL = 0.995
 """Share of a cause from which on it is all of it."""
@@ -39,25 +36,6 @@ class Family(Enum):
     STALLED = "stalled"
     UNSEEN = "unseen"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class HeldUpSteps:
-    """In how many of all `steps` something held the others up, and for how long in all."""
-
-    held: int
-    steps: int
-    held_s: float
-
-    @property
-    def is_always(self) -> bool:
-        """Whether it is so in (nearly) every step."""
-        return self.held >= _ALWAYS * self.steps
-
-    @property
-    def is_once(self) -> bool:
-        """Whether it happened once."""
-        return self.held == 1 < self.steps
 
 
 @dataclass(frozen=True)
@@ -88,12 +66,8 @@ class Told:
 
     @property
     def when(self) -> str:
-        """In which steps."""
-        if self.often is None or self.often.is_always:
-            return "in every step"
-        if self.often.is_once:
-            return "once"
-        return f"in {self.often.held} of {count(self.often.steps, 'step')}"
+        """In which steps, as far as they were counted."""
+        return "" if self.often is None else self.often.when
 
     @property
     def one(self) -> bool:
@@ -144,17 +118,28 @@ class CauseWords:
 
 def _late(told: Told) -> str:
     if not told.names:
-        return f"HELD UP BY LATE RANKS: {told.cost} of every step; the hosts' clocks do not tell which"
+        return f"HELD UP BY LATE RANKS: {told.cost} of a mean step; the hosts' clocks do not tell which"
     by = _by(told)
     if not told.one:
-        return f"HELD UP {by}, late {'in turn' if told.several else 'the most often'}: {told.cost} of every step"
+        return f"HELD UP {by}{_late_how(told)}: {told.cost} of {_each(told)}"
     if told.doing is PAUSED:
         stopped = f"for {_long(told.often.held_s)}, {told.when}" if told.often is not None else told.when
-        return f"HELD UP {by}: stopped {stopped}"
+        return f"HELD UP {by}: stopped {stopped}".rstrip()
     doing = f", {told.doing.short}" if told.doing is not None and told.doing.short else ""
-    if told.often is None or told.often.is_always:
+    if told.often is not None and told.often.is_always:
         return f"HELD UP {by}: {told.cost} late in every step{doing}"
-    return f"HELD UP {by}: late {told.when}, {told.cost} of a mean step{doing}"
+    return f"HELD UP {by}: late{f' {told.when}' if told.when else ''}, {told.cost} of a mean step{doing}"
+
+
+def _late_how(told: Told) -> str:
+    """Return how often ranks are late of which none is behind most of it."""
+    if told.often is None or told.often.pattern is None:
+        return ""
+    if told.several:
+        return {Pattern.IN_TURN: ", late in turn", Pattern.TOGETHER: ", often late together"}.get(
+            told.often.pattern, f", late {told.when}"
+        )
+    return f", late {told.when}"
 
 
 def _host(told: Told) -> str:
@@ -165,6 +150,8 @@ def _host(told: Told) -> str:
 
 
 def _each(told: Told) -> str:
+    if told.share.cause is LATE_RANK:
+        return "every step" if told.often is not None and told.often.is_always else "a mean step"
     return "every step" if told.often is None or told.often.is_always else "a mean step"
 
 
@@ -324,7 +311,7 @@ CAUSE_WORDS: Mapping[Cause, CauseWords] = {
     TRANSPORT: CauseWords(Family.NETWORK, _transport, lambda told: [Advice(told.who.reason.advice)], "transport"),
     UNSEEN: CauseWords(Family.UNSEEN, _unseen, _unseen_next, "unseen"),
 }
-"""All causes of waiting. Adding a cause is adding a line here, one in `account.causes` and a colour."""
+"""All causes of waiting. Adding a cause is adding a line here and one in `account.causes`."""
 
 LONGEST = 78
 """Columns of a headline."""

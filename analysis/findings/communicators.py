@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.definitions import COMMUNICATORS as DEFINITION
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import concatenate
@@ -67,6 +68,11 @@ class CommunicatorsFinding:
 
 def _conclude(analysis: Analysis) -> CommunicatorsFinding:
     return _of(read_nccl_ranks(analysis.evidence.table("nccl_ranks")).latest())
+
+
+def communicators_of(evidence: Evidence) -> tuple[Communicator, ...]:
+    """Return the communicators that RAS told of, the largest first; none where nobody asked it."""
+    return _of(read_nccl_ranks(evidence.table("nccl_ranks")).latest()).communicators
 
 
 def _merge(parts: Sequence[CommunicatorsFinding], whole: Analysis) -> CommunicatorsFinding:

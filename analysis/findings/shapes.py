@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.account.causes import LATE_RANK
+from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import Int64, by_pid
+from netprof.analysis.tables.columns import by_pid
+from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 from netprof.units import duration
@@ -24,6 +27,7 @@ _LONGEST_NS = 10**9
 class Shapes:
     """How many collectives were compared first (TORCH_DISTRIBUTED_DEBUG=DETAIL), for how long in all, by `steps`.
 
+    In `checks_ns` no rank waits for one that is late: that is no cost of comparing.
     `shadows` are the ranks that only take part in the others' collectives, as under DDP's join, and since which of the
     others' steps.
     """
@@ -36,23 +40,31 @@ class Shapes:
 
 def _conclude(analysis: Analysis) -> Shapes:
     evidence = analysis.evidence
-    checks = [_checks(own) for _, own in by_pid(evidence.marks) if own.are(MarkKind.COLLECTIVE_CHECK).any()]
+    checks = {pid: _checks(own) for pid, own in by_pid(evidence.marks) if own.are(MarkKind.COLLECTIVE_CHECK).any()}
+    late = evidence.account.waiting.of(LATE_RANK) if checks and len(evidence.iterations) else None
+    costs = (times if late is None else times - _of_process(pid, late) for pid, times in checks.items())
     return Shapes(
-        checks=sum(len(each) for each in checks),
-        checks_ns=int(sum(each.sum() for each in checks)),
+        checks=int(evidence.marks.are(MarkKind.COLLECTIVE_CHECK).sum()),
+        checks_ns=sum(each.total_ns for each in costs),
         steps=len(evidence.iterations),
         shadows=tuple(_shadows(evidence)),
     )
 
 
-def _checks(marks: Marks) -> Int64:
-    """Return for how long each comparison lasted: until the thread hands over the collective itself."""
+def _of_process(pid: int, waiting: Waiting) -> Intervals:
+    own = waiting.where(waiting.pid == pid)
+    return merge(own.begin_ns, own.end_ns)
+
+
+def _checks(marks: Marks) -> Intervals:
+    """Return the times of a process' comparisons: until the thread hands over the collective itself."""
     rows = marks.of(MarkKind.COLLECTIVE_CHECK, MarkKind.COLLECTIVE_ENQUEUE)
     rows = rows.where(np.lexsort((rows.time_ns, rows.tid)))
     begins = np.flatnonzero(rows.kind == MarkKind.COLLECTIVE_CHECK)
     last = np.append(begins[1:], len(rows)) - 1
-    lasted = np.where(rows.tid[last] == rows.tid[begins], rows.time_ns[last] - rows.time_ns[begins], 0)
-    return np.minimum(lasted, _LONGEST_NS)
+    ended = (rows.tid[last] == rows.tid[begins]) & (rows.time_ns[last] > rows.time_ns[begins])
+    begin_ns, end_ns = rows.time_ns[begins[ended]], rows.time_ns[last[ended]]
+    return merge(begin_ns, np.minimum(end_ns, begin_ns + _LONGEST_NS))
 
 
 def _shadows(evidence: Evidence) -> Iterator[tuple[str, int]]:
@@ -76,7 +88,8 @@ def _merge(parts: Sequence[Shapes], whole: Analysis) -> Shapes:
 
 
 def _document(found: Shapes) -> Mapping[str, Any]:
-    checks = {"count": found.checks, "seconds": found.checks_ns / 1e9} if found.checks else None
+    each_s = found.checks_ns / found.steps / 1e9 if found.steps else None
+    checks = {"count": found.checks, "seconds": found.checks_ns / 1e9, "step_s": each_s} if found.checks else None
     return {
         "collective_checks": checks,
         "out_of_data": [{"rank": name, "since_step": step} for name, step in found.shadows],
@@ -85,10 +98,11 @@ def _document(found: Shapes) -> Mapping[str, Any]:
 
 def _notes(found: Shapes) -> Iterator[str]:
     if found.checks:
-        each = f": {duration(found.checks_ns / found.steps / 1e9)} of a rank's step" if found.steps else ""
+        each_s = found.checks_ns / found.steps / 1e9 if found.steps else 0.0
+        each = f": {duration(each_s)} of a rank's step" if found.steps else ""
         yield (
-            f"TORCH_DISTRIBUTED_DEBUG=DETAIL compares every collective with the other ranks' before it runs{each}; "
-            "unset it outside of a search for errors"
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL compares every collective with the other ranks' before it runs"
+            f"{each}, without waiting for late ranks; unset it outside of a search for errors"
         )
     for name, step in found.shadows:
         yield f"{name} is out of data since step {step} of the others: it only shadows their collectives (join)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from netprof.analysis.account.causes import HOST, Cause
 from netprof.analysis.account.episodes import MATTERS, Episode, episodes
 from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind
 from netprof.analysis.findings.doing import Doing, SummedTimes, what_it_did
+from netprof.analysis.findings.how_often import OftenLate, how_often
 from netprof.analysis.findings.stragglers_parts import StragglersParts, Who
 from netprof.analysis.tables.columns import Int64
-from netprof.units import percent
+from netprof.units import count, percent
 
 _ADVICE = {
     Kind.LINK: "bring it up to the speed of the others, or take its other traffic away: cable, port, driver, shaping",
@@ -49,7 +50,8 @@ class Straggler:
     def sentence(self) -> str:
         """What it does, for a person."""
         does = f": {self.doing.said}" if self.doing is not None else f" ({self.cause.title})"
-        return f"{self.who.label} holds the others up for {percent(self.share)} of the time{does}"
+        steps = f", in {count(self.iterations, 'iteration')}" if self.kind is Kind.RANK else ""
+        return f"{self.who.label} holds the others up for {percent(self.share)} of the time{steps}{does}"
 
     @property
     def advice(self) -> str:
@@ -61,11 +63,15 @@ class Straggler:
 
 @dataclass(frozen=True, eq=False)
 class StragglersFinding:
-    """The stragglers, by what they cost; `iterations` were looked at, and `made_of` is what it is made from."""
+    """The stragglers, by what they cost; `iterations` were looked at, and `made_of` is what it is made from.
+
+    `often` is in how many iterations ranks held the others up, by cause, be they sure to be stragglers or not.
+    """
 
     stragglers: tuple[Straggler, ...]
     iterations: int
     made_of: StragglersParts
+    often: Mapping[Cause, OftenLate] = field(default_factory=dict)
 
 
 Did = Callable[[SummedTimes, int, Int64, float], Doing | None]
@@ -81,7 +87,9 @@ def find_stragglers(parts: StragglersParts, did: Did = what_it_did) -> Straggler
         for one in dict.fromkeys(each.one for each in known):
             found.append(_straggler(held, [each for each in known if each.one == one], parts, did))
     ranked = sorted(found, key=lambda each: -each.held_ns)
-    return StragglersFinding(tuple(ranked), len(parts.windows), parts)
+    often = {cause: how_often(parts, cause) for cause in CAUSES[Kind.RANK]}
+    known_often = {cause: each for cause, each in often.items() if each is not None}
+    return StragglersFinding(tuple(ranked), len(parts.windows), parts, known_often)
 
 
 def _straggler(held: HeldUp, known: Sequence[Episode], parts: StragglersParts, did: Did) -> Straggler:

@@ -11,13 +11,14 @@ from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OT
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.events.exits import Exit, clock_time
 from netprof.analysis.findings.advice import Advice
-from netprof.analysis.findings.blame import Blame
+from netprof.analysis.findings.blame import ALONE, Blame
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_finding import BoundsFinding
-from netprof.analysis.findings.cause_words import CAUSE_WORDS, Family, HeldUpSteps, Told, fitted
+from netprof.analysis.findings.cause_words import CAUSE_WORDS, Family, Told, fitted
 from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.exits import EXITS
 from netprof.analysis.findings.hang import HANG
+from netprof.analysis.findings.how_often import HeldUpSteps, Pattern
 from netprof.analysis.findings.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
@@ -76,8 +77,8 @@ class Verdict:
     """What holds the job up, if anything: a headline of at most 78 columns, one sentence, and what to do next.
 
     `step` is what all its numbers are parts of; None where the phases of a step are not known. `steps` were seen, and
-    `once` says that the cause happened once. `link` was the busiest one while gradients waited, or else over all.
-    `page` is the page of the documentation on it.
+    `often` is in how many of them a rank held the others up. `link` was the busiest one while gradients waited, or else
+    over all. `page` is the page of the documentation on it.
     """
 
     case: Case
@@ -87,7 +88,7 @@ class Verdict:
     next: tuple[Advice, ...] = ()
     step: Step | None = None
     steps: int = 0
-    once: bool = False
+    often: HeldUpSteps | None = None
     page: str = ""
     link: LinkSummary | None = None
 
@@ -157,6 +158,8 @@ def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict
     sentence = f"without that a step takes {milliseconds(without_s)} instead of {milliseconds(step.seconds)}"
     if apart:
         sentence = f"the mean rank waits {milliseconds(step.waits_s)} of a step of {milliseconds(step.seconds)}"
+    if first.cause is LATE_RANK and told.often is not None and told.often.sentence:
+        sentence = f"{told.often.sentence}; {sentence}"
     next_steps = words.next(told)
     for each in others[:1]:
         cost_s = costs[each.cause]
@@ -171,7 +174,7 @@ def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict
         tuple(next_steps),
         step,
         step.steps,
-        told.often is not None and told.often.is_once,
+        told.often,
         words.page,
         busiest(grounds.links),
     )
@@ -187,7 +190,7 @@ def _told(each: CauseShare, waiting: WaitingFinding, step_s: float, costs_s: flo
         costs_s,
         len(waiting.by_rank),
         doing=None if straggler is None else straggler.doing,
-        often=None if straggler is None or grounds.stragglers is None else _often(straggler, grounds.stragglers),
+        often=_often(each, who, grounds.stragglers),
         pid=_pid(straggler, who, waiting),
         alone=who.alone or _is_slower(rates_bps, len(who.ranks)) or _holds_up(who, grounds.stragglers),
         links=sum(link.line_rate_bps is not None and link.moved_bytes > 0 for link in grounds.links),
@@ -203,8 +206,18 @@ def _straggler(each: CauseShare, who: Blame, found: StragglersFinding | None) ->
     return next(alike, None)
 
 
-def _often(straggler: Straggler, found: StragglersFinding) -> HeldUpSteps:
-    return HeldUpSteps(straggler.iterations, found.iterations, straggler.held_ns / 1e9)
+def _often(each: CauseShare, who: Blame, found: StragglersFinding | None) -> HeldUpSteps | None:
+    """Return in how many steps the rank that is named held the others up, or each of those that are alike."""
+    if found is None or each.cause not in found.often or not who.label:
+        return None
+    often = found.often[each.cause]
+    if who.part >= ALONE or len(who.ranks) < 2:
+        own = often.of((who.label,))
+        straggler = _straggler(each, who, found)
+        return own if straggler is None or own is None else replace(own, held_s=straggler.held_ns / 1e9)
+    names = {f"rank {rank}" for rank in who.ranks}
+    labels = [label for label in often.of_rank if label.partition(" on ")[0] in names]
+    return often.of(labels) if each.cause is LATE_RANK else None
 
 
 def _pid(straggler: Straggler | None, who: Blame, waiting: WaitingFinding) -> int | None:
@@ -266,7 +279,7 @@ def _within_bounds(found: BoundsFinding, grounds: Grounds) -> Verdict:
     headline = fitted(words.headline(told))
     advice = (*words.next(told), exact)
     return Verdict(
-        Case(first.cause.name), words.family, headline, sentence, advice, None, steps, False, words.page, link
+        Case(first.cause.name), words.family, headline, sentence, advice, None, steps, told.often, words.page, link
     )
 
 
@@ -446,6 +459,18 @@ def _of_a_stall(found: Verdict, headline: str, sentence: str, steps: tuple[Advic
     )
 
 
+def _seen(verdict: Verdict) -> dict[str, Any]:
+    often = verdict.often
+    pattern = None if often is None else often.pattern
+    return {
+        "steps": verdict.steps,
+        "once": pattern is Pattern.ONCE,
+        "pattern": None if pattern is None else pattern.value,
+        "late_steps": None if often is None else dict(often.of_rank),
+        "warming_up": verdict.is_warming_up,
+    }
+
+
 def _document(verdict: Verdict) -> dict[str, Any]:
     return {
         "verdict": verdict.text,
@@ -454,7 +479,7 @@ def _document(verdict: Verdict) -> dict[str, Any]:
         "headline": verdict.headline,
         "sentence": verdict.sentence,
         "next": [{"text": each.text, "command": each.command or None} for each in verdict.next],
-        "seen": {"steps": verdict.steps, "once": verdict.once, "warming_up": verdict.is_warming_up},
+        "seen": _seen(verdict),
         "step": None if verdict.step is None else verdict.step.document(),
     }
 

@@ -74,6 +74,7 @@ def waiting_in(evidence: Evidence, doings: Mapping[str, Doing], all_do: Doing | 
             unclosed_ns=unclosed.total_ns if unclosed is not None else 0,
             by_iteration_ns=exposed_ns,
             longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist() if len(evidence.iterations)),
+            of_all_time=not len(evidence.iterations),
         ),
         doings,
     )
@@ -112,7 +113,11 @@ def _merge(findings: Sequence[WaitingFinding | None], whole: Analysis) -> Waitin
 
 
 def in_one(parts: Sequence[WaitingParts], recorded_ns: int, doings: Mapping[str, Doing]) -> WaitingFinding:
-    """Return the account of consecutive pieces of a recording as one."""
+    """Return the account of consecutive pieces of a recording as one.
+
+    A piece without iterations is accounted for only if there are none in any other piece either.
+    """
+    parts = [part for part in parts if not part.of_all_time] or parts
     return waiting_finding(
         WaitingParts(
             by_rank=_sum_of_ranks([rank for part in parts for rank in part.by_rank]),

@@ -73,7 +73,8 @@ class WaitingParts:
 
     `blames` is who is behind each cause, `saves_ns` what would be spared without each (in the order of WAIT_CAUSES),
     `by_iteration_ns` how long all ranks wait in each iteration, and `longest` the iterations that wait the most. Of
-    what ranks wait, `unclosed_ns` is in no iteration: the recording ends in it.
+    what ranks wait, `unclosed_ns` is in no iteration: the recording ends in it. `of_all_time` says that there are no
+    iterations, and the account is of all time.
     """
 
     by_rank: tuple[RankWaiting, ...]
@@ -83,6 +84,7 @@ class WaitingParts:
     by_iteration_ns: Int64
     longest: tuple[WorstIteration, ...]
     unclosed_ns: int = 0
+    of_all_time: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,10 @@ from netprof.analysis.form import Cell, Grid, Pairs, Spark, Stack
 from netprof.analysis.live.past_iterations import PastIterations, usual_range_ns
 from netprof.analysis.live.recent import Recent
 from netprof.analysis.tables.columns import Int64
-from netprof.units import UNKNOWN, milliseconds, percent
+from netprof.units import UNKNOWN, duration, milliseconds, percent
+
+_FRAMES = 8
+"""The innermost frames of a stack that are listed."""
 
 _TREND = 24
 _STUCK = 3.0  # times its usual time a step may take before that is pointed out
@@ -154,6 +157,10 @@ def rank_detail(recent: Recent, each: RankNow) -> Pairs:
             rows += [("holds up", straggler.sentence), ("do", straggler.advice)]
     commands = {"STOPPED": f"kill -CONT {each.own_pid}", "GONE": "dmesg | grep -i 'killed process'"}
     rows.append(("run", commands.get(each.state, f"py-spy dump --pid {each.own_pid}")))
+    if (stack := recent.stacks.get(each.pid)) is not None:
+        ago = duration((recent.through_ns - stack.time_ns) / 1e9)
+        rows.append((f"stack, {ago} ago", stack.frames[-1]))
+        rows += [("called by", frame) for frame in stack.frames[-2 : -_FRAMES - 1 : -1]]
     return Pairs(rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from netprof.analysis.findings.stragglers_finding import Straggler
 from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.live.unfinished import with_unfinished
 from netprof.analysis.section import Analysis
-from netprof.analysis.tables.columns import column, int64_column
+from netprof.analysis.tables.columns import column, int64_column, text_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.wire.bins import Bins
@@ -45,6 +45,14 @@ class LinkNow:
     unknown: tuple[Intervals, Intervals] = (NOTHING, NOTHING)
 
 
+@dataclass(frozen=True)
+class LastStack:
+    """What a process executed when it was sampled last: its frames, the outermost first."""
+
+    time_ns: int
+    frames: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Recent:
     """What a live view draws.
@@ -53,7 +61,7 @@ class Recent:
     is made less often; None until there is something to conclude from. `last_bandwidths` are the all-reduces of each
     process's last whole iteration. `gpus` are the latest values of table `gpu` for each GPU as a whole. `stall` is set
     while nothing moves, `hang` where that is all that was ever seen, `stragglers` are those that hold the job up in the
-    last seconds. `hosts` are those that recorded.
+    last seconds. `hosts` are those that recorded. `stacks` are the last ones of the processes that were sampled.
     """
 
     meta: Meta
@@ -69,6 +77,7 @@ class Recent:
     hang: Hang | None = None
     stragglers: tuple[Straggler, ...] = ()
     hosts: tuple[Host, ...] = ()
+    stacks: Mapping[int, LastStack] = field(default_factory=dict)
 
     @property
     def is_early(self) -> bool:
@@ -138,6 +147,13 @@ def latest_of_gpus(table: Any) -> dict[int, dict[GpuMetric, float]]:
         if pid[row] == 0 and metric[row] in known:
             latest.setdefault(int(gpu[row]), {})[GpuMetric(int(metric[row]))] = float(value[row])
     return dict(sorted(latest.items()))
+
+
+def latest_stacks(table: Any) -> dict[int, LastStack]:
+    """Return the last stack of each process that was sampled; `table` are rows of table `stacks`."""
+    pid, time_ns, frames = int64_column(table, "pid"), int64_column(table, "time_ns"), text_column(table, "frames")
+    rows = np.argsort(time_ns, kind="stable").tolist()
+    return {int(pid[row]): LastStack(int(time_ns[row]), tuple(frames[row].split(";"))) for row in rows}
 
 
 def _ranks(pids: Iterable[int], ranks: Mapping[int, int]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.hang import LEAST_NS, Hang, find_hang
+from netprof.analysis.findings.hang import LEAST_SEEN_NS, Hang, find_hang
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.stragglers_finding import Straggler
 from netprof.analysis.live.budget import Budget
@@ -16,6 +16,7 @@ from netprof.analysis.live.recent import (
     Recent,
     last_seen,
     latest_of_gpus,
+    latest_stacks,
     links_now,
 )
 from netprof.analysis.live.stall import StallWatch
@@ -38,6 +39,7 @@ _CATCH_UP_ROUNDS = 3
 _CLOSER_FROM_NS, _CONCLUDE_FROM_NS, _STRAGGLERS_FROM_NS = _S // 2, _S, 3 * _S // 2
 """How long a recording must be: everything for the first time at once would be the most expensive moment of all."""
 _GPU_NS = 2 * _S
+_STACKS_NS = 60 * _S  # how old the last stack of a process may be
 
 
 class LiveState:
@@ -113,12 +115,13 @@ class LiveState:
             hang=self._hang(meta, through_ns),
             stragglers=self._stragglers,
             hosts=tuple(glance.hosts),
+            stacks=latest_stacks(self._window.columns("stacks", through_ns - _STACKS_NS)),
         )
 
     def _hang(self, meta: Meta, through_ns: int) -> Hang | None:
         """Return that the job stands, where no step of it was ever seen."""
         since_ns = max(meta.started_ns, self._since_ns, through_ns - self._window.longest_ns)
-        if len(self._past) or through_ns - since_ns < LEAST_NS:
+        if len(self._past) or through_ns - since_ns < LEAST_SEEN_NS:
             return None
         return find_hang(self._window.evidence(meta, since_ns, through_ns))
 

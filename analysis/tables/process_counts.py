@@ -18,6 +18,7 @@ ON_CPU, CPU_WAIT, STOPPED, WRITTEN = "on_cpu", "cpu_wait", "stopped", "written"
 THROTTLED, THREADS_CPU_WAIT = "throttled", "threads_cpu_wait"
 QUOTA_PERIODS, THROTTLED_PERIODS = "quota_periods", "throttled_periods"
 STEAL = "steal"
+SENT_BEFORE, RECEIVED_BEFORE, UNACKED, UNREAD = "sent_before", "received_before", "unacked", "unread"
 _SUBJECT = re.compile(r"pid (\d{1,10})(?: of (.*))?", re.DOTALL)
 
 
@@ -37,6 +38,11 @@ class ProcessCounts:
         """
         time_ns, value = self.series.get((pid, name), (np.zeros(0, np.int64),) * 2)
         return _until(time_ns, value, at_ns)
+
+    def first(self, pid: int, name: str) -> tuple[int, int] | None:
+        """Return the first sample of a process, its time and its value; None where there is none."""
+        time_ns, value = self.series.get((pid, name), (np.zeros(0, np.int64),) * 2)
+        return (int(time_ns[0]), int(value[0])) if len(value) else None
 
     def stopped(self) -> dict[int, Intervals]:
         """Return when each process was seen stopped, of those that ever were."""

@@ -9,8 +9,10 @@ running Python between its passes, collecting garbage, or writing files), a slow
 switch sends to it), loss, stolen CPU, a paused process. Clean trials are stretches before the fault, and of runs to
 which nothing is done.
 
-`culprit` is right where the first one named is the rank, its link, or a way that ends there; `cause` where what is
-said of it is so too. `detected` is from when it was done until it is named, in a live view that looks twice a second.
+`culprit` is right where the first one named is the rank, its link, or a way that ends there; `cause` where the cause of
+waiting that it is named for is so too, and `reason` where what a rank is said to do is (of a link, the cause). Shares
+have 95 % intervals (Wilson). A false name is anything else that is named beside it. `detected` is from when it was done
+until it is named, in a live view that looks twice a second.
 The recordings `apart` were not looked at while the test was built.
 """
 
@@ -54,6 +56,12 @@ class Fault:
     says: frozenset[str] = frozenset()
     """What `doing` of a rank, or `cause` of a link or way, may be."""
     apart: bool = False
+
+    @property
+    def causes(self) -> frozenset[str]:
+        """The causes of waiting that it is."""
+        links = self.says & {"link_full", "transport", "loss"}
+        return links or frozenset({"host", "late_rank"} if "cpu_taken" in self.says else {"late_rank"})
 
     @property
     def is_clean(self) -> bool:
@@ -161,8 +169,8 @@ def score(runs: Sequence[Fault], folder: Path, faults: int, clean: int) -> None:
     """Make the trials and print what becomes of them."""
     random = np.random.default_rng(1)
     broken = [run for run in runs if not run.is_clean]
-    print("| run | trials | culprit right | cause right | detected, median and longest | said otherwise |")
-    print("|---|---|---|---|---|---|")
+    print("| run | trials | culprit | cause | reason | false names | detected, median and longest | said otherwise |")
+    print("|---|---|---|---|---|---|---|---|")
     every: list[Trial] = []
     for number, run in enumerate(broken):
         count = faults // len(broken) + (number < faults % len(broken))
@@ -171,28 +179,50 @@ def score(runs: Sequence[Fault], folder: Path, faults: int, clean: int) -> None:
         print(f"| {run.name} | {_row(found)} |", flush=True)
     if every:
         print(f"| all | {_row(every)} |", flush=True)
+        for what in ("culprit", "cause", "reason"):
+            right = sum(getattr(each, what) for each in every)
+            low, high = _interval(right, len(every))
+            print(f"{what} right: {right / len(every):.0%} of {len(every)}, 95 % interval {low:.0%} to {high:.0%}")
     alarms = [alarm for number in range(clean) if (alarm := _alarm(runs[number % len(runs)], folder, random))]
-    print(f"\nfalse alarms: {len(alarms)} of {clean} clean runs{''.join(f'; {alarm}' for alarm in alarms)}")
+    low, high = _interval(len(alarms), clean)
+    print(
+        f"\nfalse alarms: {len(alarms)} of {clean} clean runs ({low:.0%} to {high:.0%})"
+        f"{''.join(f'; {alarm}' for alarm in alarms)}"
+    )
+
+
+def _interval(right: int, count: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share."""
+    if not count:
+        return 0.0, 1.0
+    z, share = 1.96, right / count
+    middle, half = share + z * z / 2 / count, z * ((share * (1 - share) + z * z / 4 / count) / count) ** 0.5
+    return max((middle - half) / (1 + z * z / count), 0.0), min((middle + half) / (1 + z * z / count), 1.0)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one fault: `after_s` is when it was named live, None if it never was."""
+    """What became of one fault: `after_s` is when it was named live, None if it never was.
+
+    `others` are named besides, which nothing was done to.
+    """
 
     culprit: bool
     cause: bool
+    reason: bool
+    others: int
     after_s: float | None
     said: str
 
 
 def _row(found: Sequence[Trial]) -> str:
     if not found:
-        return "0 | | | | "
+        return "0 | | | | | | "
     times = [each.after_s for each in found if each.after_s is not None]
     detected = f"{np.median(times):.1f} s, {max(times):.1f} s ({len(times)})" if times else "never"
-    wrong = sorted({each.said for each in found if not (each.culprit and each.cause)})
-    culprits, causes = sum(each.culprit for each in found), sum(each.cause for each in found)
-    return f"{len(found)} | {culprits} | {causes} | {detected} | {'; '.join(wrong)}"
+    wrong = sorted({each.said for each in found if not each.reason})
+    right = " | ".join(str(sum(getattr(each, what) for each in found)) for what in ("culprit", "cause", "reason"))
+    return f"{len(found)} | {right} | {sum(each.others for each in found)} | {detected} | {'; '.join(wrong)}"
 
 
 def _trial(run: Fault, folder: Path, random: np.random.Generator) -> Trial:
@@ -211,7 +241,10 @@ def _trial(run: Fault, folder: Path, random: np.random.Generator) -> Trial:
     culprit = bool(named) and _is_it(named[0], rank)
     said = _said(named[0]) if named else "nothing"
     after_s = None if seen_ns is None else (seen_ns - moved_ns) / 1e9
-    return Trial(culprit, culprit and _name(named[0]) in run.says, after_s, f"{said} (truth: {rank})")
+    reason = culprit and _name(named[0]) in run.says
+    cause = reason or (culprit and named[0].cause.name in run.causes)
+    others = sum(not _is_it(each, rank) for each in named)
+    return Trial(culprit, cause, reason, others, after_s, f"{said} (truth: {rank})")
 
 
 def _alarm(run: Fault, folder: Path, random: np.random.Generator) -> str | None:

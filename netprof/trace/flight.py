@@ -1,7 +1,9 @@
 """What a job wrote down of its own collectives: PyTorch's flight recorder dumps, NCCL Inspector's output.
 
 A flight recorder's dump is a pickle or JSON of one rank (TORCH_FR_BUFFER_SIZE, `torch.distributed`'s dump on timeout);
-the rank is the number that ends the file's name. NCCL Inspector writes a JSON object a line, of what was completed.
+the rank is the number that ends the file's name. NCCL Inspector (plugins/profiler/inspector of NCCL's repository)
+writes a JSON object a line, of what was completed: NCCL numbers each communicator's collectives function by function,
+and the rank is the one in the communicator.
 """
 
 from __future__ import annotations
@@ -55,17 +57,29 @@ def read_flight(path: Path) -> list[FlightDump]:
     if first != b"{":
         return [_of_recorder(path, read_plain(data, str(path)))]
     lines = [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
-    documents = [_parsed(path, lines[0])] if len(lines) == 1 else _documents(path, data, lines)
+    documents = _documents(path, data, lines)
     if "entries" in documents[0]:
         return [_of_recorder(path, documents[0])]
     return _of_inspector(path, documents)
 
 
 def _documents(path: Path, data: bytes, lines: list[str]) -> list[dict[str, Any]]:
+    """Return the documents of a file: one a line, the last of which a job that was killed may have left unfinished."""
     try:
-        return [_parsed(path, line) for line in lines[:_MOST_OPERATIONS]]
+        first = _parsed(path, lines[0])
     except TraceError:
         return [_parsed(path, data.decode("utf-8", "replace"))]  # one document, on several lines
+    return [first, *_all_but_a_broken_end(path, lines[1:_MOST_OPERATIONS])]
+
+
+def _all_but_a_broken_end(path: Path, lines: list[str]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield _parsed(path, line)
+        except TraceError:
+            if number < len(lines):
+                raise
+            return
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
@@ -103,7 +117,7 @@ def _of_inspector(path: Path, documents: list[dict[str, Any]]) -> list[FlightDum
     found: dict[int, list[Operation]] = {}
     for rank, operation in _completed(documents):
         found.setdefault(rank, []).append(operation)
-    if not found:
+    if not found and not any("p2p_perf" in each for each in documents):
         raise TraceError(f"{path} is no {_WHAT}: it tells of no collective")
     return [FlightDump(path, rank, tuple(own)) for rank, own in sorted(found.items())]
 
@@ -115,8 +129,14 @@ def _completed(documents: list[dict[str, Any]]) -> Iterator[tuple[int, Operation
             continue
         rank, number = header.get("rank"), done.get("coll_sn")
         if isinstance(rank, int) and isinstance(number, int):
-            size = _text(done.get("coll_msg_size_bytes", ""))
-            yield rank, Operation(_text(header.get("id", "")), number, _text(done.get("coll", "")), size, done=True)
+            kind, size = _text(done.get("coll", "")), _text(done.get("coll_msg_size_bytes", ""))
+            yield rank, Operation(f"{_communicator(header)}, {kind}", number, kind, f"{size} bytes", done=True)
+
+
+def _communicator(header: Mapping[str, Any]) -> str:
+    """Return a communicator by its hash, which is the same on all of its ranks, and by its name where it has one."""
+    own, name = _text(header.get("id", "")), _text(header.get("comm_name", ""))
+    return own if name in ("", "unknown") else f"{own} ({name})"
 
 
 def _text(value: object) -> str:

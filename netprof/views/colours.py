@@ -9,16 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from netprof.analysis.account.causes import (
-    HOST,
-    LATE_RANK,
-    LINK_FULL,
-    LOSS,
-    OTHER_TRAFFIC,
-    TRANSPORT,
-    UNSEEN,
-    WAIT_CAUSES,
-)
+from netprof.analysis.account.causes import UNSEEN, WAIT_CAUSES
 from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, REST
 
 
@@ -30,23 +21,14 @@ class Colour(NamedTuple):
     terminal: str
 
 
-def _vibrant(colour: str) -> Colour:
-    return Colour(colour, colour, colour)
-
-
 COLOURS: dict[str, Colour] = {
     FORWARD.name: Colour("#4d5d82", "#9fb0dd", "blue"),
     BACKWARD.name: Colour("#8ea6cf", "#5a6f9e", "bright_blue"),
     EXPOSED.name: Colour("#d9502e", "#f0714c", "red"),
     REST.name: Colour("#a4afbd", "#64717f", "bright_black"),
     "compute_bound": Colour("#1a7f4b", "#5fd39a", "green"),
-    LATE_RANK.name: _vibrant("#ee7733"),
-    LINK_FULL.name: _vibrant("#0077bb"),
-    OTHER_TRAFFIC.name: _vibrant("#33bbee"),
-    LOSS.name: _vibrant("#cc3311"),
-    TRANSPORT.name: _vibrant("#009988"),
-    HOST.name: _vibrant("#ee3377"),
-    UNSEEN.name: Colour("#bbbbbb", "#bbbbbb", "bright_black"),
+    **{cause.name: Colour(cause.colour, cause.colour, cause.colour) for cause in WAIT_CAUSES},
+    UNSEEN.name: Colour(UNSEEN.colour, UNSEEN.colour, "bright_black"),
 }
 """By the name of a phase, a cause of waiting or another verdict."""
 

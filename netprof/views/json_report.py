@@ -15,8 +15,9 @@ utilizations are fractions of 1. **null means unknown**, never zero. Keys are on
 | `headline` | the verdict in at most 78 columns |
 | `sentence` | what a step takes without that, and what costs most after it |
 | `next[].text`, `.command` | what to do, the most helpful first, and a command that does or confirms it, or null |
-| `seen.steps`, `.once`, `.warming_up` | steps that the verdict rests on; whether the cause happened once; whether \
-they are too few |
+| `seen.steps`, `.once`, `.pattern`, `.late_steps`, `.warming_up` | steps that the verdict rests on; whether the cause \
+happened once; how often a rank is late (always, once, in_turn, together, sometimes; null: not counted); in how many \
+steps each rank that is named held the others up for a twentieth of it; whether `steps` are too few |
 | `step.seconds`, `.steps`, `.ranks` | the mean step, how many were seen, of how many ranks; null: phases unknown |
 | `step.parts[].name`, `.title`, `.seconds`, `.share`, `.saves_s`, `.who` | a phase of computing, or waiting by \
 cause; add up to the step. `saves_s` is how much shorter a step is without it, `who` is behind it; null: unknown |
@@ -119,7 +120,10 @@ whether they were `refused` or not answered |
 (`throttled_periods`), and for how many CPUs all of its threads wait in the mean (`threads_wait_for_cpus`) |
 | `stacks[]` | with --stacks, of each process (`pid`, `name`) in the `seconds` in which others waited for it: \
 innermost `lines[].{line,share}`, and whole stacks, `folded[].{frames,seconds}` |
-| `collective_checks` | `count` and `seconds` of the comparisons of TORCH_DISTRIBUTED_DEBUG=DETAIL; null without it |
+| `bubbles[].rank`, `.for_rank`, `.seconds`, `.share`, `.late_s`, `.late_share` | how long a rank waits for messages \
+of another one, as a stage of a pipeline does, and for how long of that the other one has not come to them |
+| `collective_checks` | `count` and `seconds` of the comparisons of TORCH_DISTRIBUTED_DEBUG=DETAIL, without waiting \
+for late ranks, and `step_s`, of a rank's step; null without it |
 | `out_of_data[]` | ranks that only shadow the others' collectives (DDP's join), and `since_step` of the others |
 | `thread_time[]` | where the time of the threads that train goes, by the kernel: `rank`, `pid`, `seconds`, and \
 `parts_s`, which add up to them: marked_wait, unmarked_communication, computing, and what they are blocked in |

@@ -18,6 +18,7 @@ from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.job.procfs import parse_stat
 from netprof.probes.kernel.procfile import ProcFile
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
+from netprof.probes.process.last_moved import LastMoved, last_moved
 from netprof.probes.process.quota import quota_of
 from netprof.probes.series import Quantity, SeriesRows
 from netprof.schema import COUNT, LEVEL, PROCESS_SERIES
@@ -39,6 +40,10 @@ _MOST_OF_ALL = 256  # threads whose time is added up
 _ALL_EVERY_S = 1.0
 _CPU_SHARE = 1e-3  # of a core, that reading about all processes may take: many are read less often
 _IO = re.compile(rb"^(read_bytes|write_bytes): (\d+)$", re.MULTILINE)
+_SENT = Quantity("sent_before", "ns", LEVEL, "for how long it had sent no data when it was first looked at")
+_RECEIVED = Quantity("received_before", "ns", LEVEL, "for how long it had received none then")
+_UNACKED = Quantity("unacked", "bytes", LEVEL, "what it had sent by then, or was to send, and nobody had acknowledged")
+_UNREAD = Quantity("unread", "bytes", LEVEL, "what had arrived for it by then, and it had not read")
 
 Sample = tuple[Quantity, int]
 
@@ -54,6 +59,7 @@ class ProcessProbe(Probe):
     def __init__(self, rows: SeriesRows) -> None:
         self._rows = rows
         self._watched: dict[int, _Process] = {}
+        self._fresh: dict[int, LastMoved] = {}
         self._skipped: dict[str, SkippedProbe] = {}
         self._next_s = self._all_s = 0.0
         self._spacing_s = self.sample_s
@@ -65,9 +71,10 @@ class ProcessProbe(Probe):
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Watch the processes that have a framework."""
-        for target in targets:
-            if target.frameworks and target.pid not in self._watched:
-                self._watch(target)
+        fresh = [target for target in targets if target.frameworks and target.pid not in self._watched]
+        for target in fresh:
+            self._watch(target)
+        self._fresh.update(last_moved(fresh))
 
     def notice(self, table: str, columns: Columns) -> None:
         """Learn which threads of a process train or communicate: those that have marks."""
@@ -86,6 +93,7 @@ class ProcessProbe(Probe):
         return {"counters": self._rows.drain(final=final)}
 
     def _read(self, *, final: bool = False) -> None:
+        self._tell_last_moves()
         if final or time.monotonic() >= self._next_s:
             begin_s, begin_cpu_s = time.monotonic(), time.thread_time()
             for pid, process in self._watched.items():
@@ -106,6 +114,17 @@ class ProcessProbe(Probe):
         """Close all files."""
         for process in self._watched.values():
             process.close()
+
+    def _tell_last_moves(self) -> None:
+        """Take samples of when processes last moved data before they were looked at first: within the recording."""
+        while self._fresh:
+            pid, moved = self._fresh.popitem()
+            now_ns = time.monotonic_ns()
+            for quantity, before_ns in ((_SENT, moved.sent_before_ns), (_RECEIVED, moved.received_before_ns)):
+                if before_ns is not None:
+                    self._rows.see(now_ns, f"pid {pid}", quantity, before_ns + now_ns - moved.time_ns)
+            for quantity, amount in ((_UNACKED, moved.unacked_bytes), (_UNREAD, moved.unread_bytes)):
+                self._rows.see(now_ns, f"pid {pid}", quantity, amount)
 
     def _watch(self, target: Target) -> None:
         try:

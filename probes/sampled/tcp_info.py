@@ -18,12 +18,13 @@ _WITH_BOTH = 1 << _INFO - 1 | 1 << _CONGESTION_CONTROL - 1
 _ALL_BUT_LISTENING = 0xFFF & ~(1 << 10)
 _REQUEST = struct.Struct("=BBBxI48s")
 """struct inet_diag_req_v2: family, protocol, extensions, states, and of one socket its identity, as in a message."""
-_MESSAGE = struct.Struct("=BBxx2s2s16s16sxxxxQxxxxxxxxxxxxII")
-"""struct inet_diag_msg: family, state, ports, addresses, cookie, user, inode."""
+_MESSAGE = struct.Struct("=BBxx2s2s16s16sxxxxQxxxxIIII")
+"""struct inet_diag_msg: family, state, ports, addresses, cookie, bytes not read and not acknowledged, user, inode."""
 _IDENTITY = slice(4, 52)  # in a message: ports, addresses, interface and cookie
 
 _OPTIONS_AT, _TIMESTAMPS = 5, 1
 _CA_STATE_AT = 1
+_LAST_SENT_AT, _LAST_RECEIVED_AT = 44, 52
 _U32 = {
     "mss_bytes": 16,
     "rtt_us": 68,
@@ -56,7 +57,8 @@ class TcpSocket:
     """A TCP socket and what it has moved until `time_ns`: new payload each way, what it sent again, segments.
 
     `cookie` is its own number, which no other socket ever gets. `options_bytes` are those of each of its segments.
-    `family` and `identity` are those by which the kernel is asked for it again.
+    `family` and `identity` are those by which the kernel is asked for it again. `silent_ms` is for how long it has sent
+    and received no data; of one that never did it says nothing.
     """
 
     time_ns: int
@@ -70,6 +72,9 @@ class TcpSocket:
     ca_state: int
     congestion_control: str
     info: dict[str, int]
+    unread_bytes: int
+    unacked_bytes: int
+    silent_ms: tuple[int, int]
 
 
 class TcpSockets(NetlinkSocket):
@@ -87,7 +92,7 @@ class TcpSockets(NetlinkSocket):
         found: list[TcpSocket] = []
         for family in (socket.AF_INET, socket.AF_INET6):
             for body in self._ask(family, DUMP, bytes(48)):
-                *_, cookie, _, inode = _MESSAGE.unpack_from(body)
+                *_, cookie, _, _, _, inode = _MESSAGE.unpack_from(body)
                 if inode in inodes or cookie in cookies:
                     found += _socket(family, body)
         return found
@@ -112,9 +117,9 @@ def _socket(family: int, body: bytes) -> Iterator[TcpSocket]:
     data = said.get(_INFO, b"")
     if len(data) < _NEEDED_BYTES:
         return
-    _, _, source, target, local, remote, cookie, _, inode = _MESSAGE.unpack_from(body)
+    _, _, source, target, local, remote, cookie, unread, unacked, _, inode = _MESSAGE.unpack_from(body)
     width = 4 if family == socket.AF_INET else 16
-    info = {name: int.from_bytes(data[at : at + 4], sys.byteorder) for name, at in _U32.items()}
+    info = {name: _number(data, at) for name, at in _U32.items()}
     info |= {name: int.from_bytes(data[at : at + 8], sys.byteorder) for name, at in _U64.items()}
     info["sent_bytes"] -= info["resent_bytes"]
     yield TcpSocket(
@@ -129,7 +134,14 @@ def _socket(family: int, body: bytes) -> Iterator[TcpSocket]:
         ca_state=data[_CA_STATE_AT],
         congestion_control=said.get(_CONGESTION_CONTROL, b"").split(b"\0")[0].decode("ascii", "replace"),
         info=info,
+        unread_bytes=unread,
+        unacked_bytes=unacked,
+        silent_ms=(_number(data, _LAST_SENT_AT), _number(data, _LAST_RECEIVED_AT)),
     )
+
+
+def _number(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], sys.byteorder)
 
 
 def _end(address: bytes, port: bytes) -> _End:

@@ -10,7 +10,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "test_asked_profile.py", "test_bounds.py", "test_calls.py", "test_device_waits.py", "test_dgc_hook.py",
         "test_horovod.py", "test_inference.py", "test_kineto.py", "test_libraries.py", "test_marks_ddp.py",
         "test_mpi.py", "test_nccl.py", "test_nccl_network.py", "test_plain_torch.py", "test_returns.py",
-        "test_shapes.py", "test_train.py",
+        "test_parallel.py", "test_shapes.py", "test_train.py",
     ),
     "wire": (
         "test_adoption.py", "test_capture.py", "test_flow_bytes.py", "test_flow_times.py", "test_gpu.py",

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from support.training import training
+from support.training import netprof, training
 
 from netprof.analysis import analyze
+from netprof.analysis.findings.hang import HANG
 from netprof.errors import EXIT_INTERRUPTED
 from netprof.trace import TraceReader
 
@@ -52,3 +53,28 @@ def test_the_others_wait_for_a_rank_that_was_stopped(tmp_path: Path) -> None:
     assert evidence.unfinished[waiting].in_wait
     for each in evidence.unfinished.values():
         assert abs(each.since_ns - stopped_ns) < 500_000_000
+
+
+def test_attach_to_a_job_that_hangs_tells_since_when(tmp_path: Path) -> None:
+    trace = tmp_path / "t.netprof"
+    with training([subprocess.Popen] * 2, tmp_path, *SMALL) as job:
+        time.sleep(2)
+        os.kill(job.pids[1], signal.SIGSTOP)
+        stopped_ns = time.monotonic_ns()
+        try:
+            time.sleep(4)  # longer ago than what has to be seen
+            done = netprof("attach", *map(str, job.pids), "--out", str(trace), "--duration", "3s", "--no-live")
+        finally:
+            os.kill(job.pids[1], signal.SIGCONT)
+    assert done.returncode == 0, done.stderr
+    found = analyze(TraceReader(trace))
+    hang = found.of(HANG)
+    assert hang is not None
+    assert hang.is_known
+    assert hang.from_begin
+    assert abs(hang.since_ns - stopped_ns) < 300_000_000, "TCP's clocks count milliseconds, and a transfer may go on"
+    assert "at least" not in hang.sentence
+    assert "rank 1 is stopped (state T); rank 0 waits" in hang.sentence
+    assert hang.advice.endswith(f"kill -CONT {job.pids[1]}")
+    assert all(each.moved_ns for each in hang.ranks)
+    assert found.document()["hang"]["since_ns"] == hang.since_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,9 +16,18 @@ import numpy as np
 import pytest
 
 from netprof.analysis.tables.counters import CounterSamples
-from netprof.analysis.tables.process_counts import CPU_WAIT, ON_CPU, STOPPED, WRITTEN, process_counts
+from netprof.analysis.tables.process_counts import (
+    CPU_WAIT,
+    ON_CPU,
+    SENT_BEFORE,
+    STOPPED,
+    UNREAD,
+    WRITTEN,
+    process_counts,
+)
 from netprof.model import Host, Series, Target
 from netprof.probes.job.procfs import read_stat
+from netprof.probes.process.last_moved import last_moved
 from netprof.probes.process.probe import ProcessProbe
 from netprof.probes.series import SeriesRows
 
@@ -92,6 +102,35 @@ def test_a_process_is_seen_running_writing_and_stopped(busy: subprocess.Popen[st
     assert len(times) == 1
     written = [each for each in probe.describe().series if each.name == WRITTEN]
     assert written, "the kernel counts what goes to files"
+
+
+def test_when_a_process_last_moved_data_before_it_was_looked_at() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        other, _ = server.accept()
+        with other:
+            one.sendall(bytes(100_000))
+            time.sleep(0.4)
+            mine = target(os.getpid())
+            found = last_moved([mine])[os.getpid()]
+            silent_ns = time.monotonic_ns() - found.time_ns + (found.sent_before_ns or 0)
+            assert 0.35e9 < silent_ns < 2e9
+            assert found.received_before_ns is not None
+            assert found.unread_bytes == 100_000
+            probe = ProcessProbe(SeriesRows("process", count()))
+            with probe:
+                probe.follow([mine])
+                rows = probe.drain()["counters"]
+                columns = [np.array(rows[name], np.int64) for name in ("series", "time_ns", "value")]
+                order = np.argsort(columns[0], kind="stable")
+                samples = CounterSamples(*(column[order] for column in columns))
+                counts = process_counts(samples, probe.describe().series, ())
+    look = counts.first(os.getpid(), SENT_BEFORE)
+    assert look is not None
+    assert look[1] > 0.35e9
+    unread = counts.first(os.getpid(), UNREAD)
+    assert unread is not None
+    assert unread[1] == 100_000
+    assert counts.first(1, SENT_BEFORE) is None
 
 
 def test_a_process_that_is_gone_or_another_one_is_left_alone() -> None:

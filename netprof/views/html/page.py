@@ -24,10 +24,12 @@ from netprof.analysis.findings.processes import PROCESSES
 from netprof.analysis.findings.reconciliation import OUTSIDE, RECONCILIATION, TCP_TOTALS
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.findings.seen_flows import SEEN_FLOWS
+from netprof.analysis.findings.stacks import STACKS
 from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.findings.waiting import WAITING
 from netprof.views.colours import style_sheet
 from netprof.views.html import charts, tracks
+from netprof.views.html.flames import flames
 from netprof.views.html.pack import json_for_script
 from netprof.views.safe import safe_text
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from netprof.views.reporter import Report
 
 SCRIPTS = ("numbers.js", "data.js", "lanes.js", "tracks.js", "plot.js", "charts.js", "main.js")
-_CHARTS = {section.name: f"{section.name}.html.j2" for section in (ITERATIONS, WAITING, COLLECTIVES, FLOWS)}
+_CHARTS = {section.name: f"{section.name}.html.j2" for section in (ITERATIONS, WAITING, COLLECTIVES, FLOWS, STACKS)}
 """What is drawn beside a section's own tables and lines."""
 _PLUMBING = frozenset(
     section.name.replace(" ", "-")
@@ -103,6 +105,7 @@ def render(analysis: Analysis) -> str:
         waiting=analysis.of(WAITING),
         data=data,
         curves=curves,
+        flames=flames(analysis.of(STACKS)),
         whatif_note=whatif_note,
         definitions=analysis.definitions,
         phase_names=phases,

@@ -54,7 +54,7 @@ def test_both_sides_of_a_message_are_one_event_of_two(tmp_path: Path) -> None:
     assert (members.seen == 2).all()
     assert (np.unique(members.event, return_counts=True)[1] == 2).all()
     assert len(set(members.group.tolist())) == 1
-    answers = (messages.pid == 100) & (messages.begin_ns % ITERATION_NS == (12 * MS + 1 + START_NS) % ITERATION_NS)
+    answers = (messages.pid == 100) & (messages.begin_ns % ITERATION_NS == (12 * MS + START_NS) % ITERATION_NS)
     assert (members.last_pid[answers] == 101).all()
     assert (members.ready_ns - messages.begin_ns)[answers].tolist() == [108 * MS] * 13
 

@@ -71,16 +71,58 @@ def test_ranks_that_agree_and_ones_that_are_done_are_not(tmp_path: Path) -> None
     assert told(tmp_path, [entry(1, "all_gather", 3)], [entry(1, "all_gather", 4)]) == [], "parts of any size"
 
 
-def test_inspector_is_read_line_by_line(tmp_path: Path) -> None:
-    lines = [
-        {"header": {"id": "0x7f", "rank": rank, "n_ranks": 2}, "coll_perf": {"coll": coll, "coll_sn": 4}}
-        for rank, coll in enumerate(("AllReduce", "Broadcast"))
+def inspector(rank: int, coll: str, number: int, size: int) -> str:
+    """A line as NCCL's plugins/profiler/inspector/inspector_json.cc wrote it (format v4.0), compiled and run."""
+    return (
+        f'{{"header":{{"id":"e62dedaa97644a","comm_name":"DP Group 0","rank":{rank},"n_ranks":2,"nnodes":1}},'
+        '"metadata":{"inspector_output_format_version":"v4.0","git_rev":"","rec_mechanism":"nccl_profiler_interface",'
+        '"dump_timestamp_us":1752867229276385,"hostname":"vm","pid":3561},"coll_perf":'
+        f'{{"coll":"{coll}","coll_sn":{number},"coll_msg_size_bytes":{size},"coll_exec_time_us":812,'
+        '"coll_timing_source":"kernel_gpu","coll_algobw_gbs":1.290000,"coll_busbw_gbs":1.290000,"event_trace_sn":'
+        '{"coll_start_sn":0,"coll_stop_sn":0,"kernel_events":[{"channel_id":0,"kernel_start_sn":0,"kernel_stop_sn":0,'
+        '"kernel_record_sn":0}]},"event_trace_ts":{"coll_start_ts":0,"coll_stop_ts":0,"kernel_events":[{"channel_id":0,'
+        '"kernel_start_ts":0,"kernel_stop_ts":0,"kernel_record_ts":0}]}}}'
+    )
+
+
+INSPECTOR_P2P = (
+    '{"header":{"id":"e62dedaa97644a","comm_name":"unknown","rank":0,"n_ranks":2,"nnodes":1},"metadata":'
+    '{"inspector_output_format_version":"v4.0","git_rev":"","rec_mechanism":"nccl_profiler_interface",'
+    '"dump_timestamp_us":1752867229276385,"hostname":"vm","pid":3561},"p2p_perf":{"p2p":"Send","p2p_sn":0,"p2p_peer":1,'
+    '"p2p_msg_size_bytes":1048576,"p2p_exec_time_us":812,"p2p_timing_source":"kernel_gpu","p2p_algobw_gbs":1.290000,'
+    '"p2p_busbw_gbs":1.290000}}'
+)
+
+
+def inspector_log(path: Path, rank: int, size: int) -> Path:
+    calls = [("Broadcast", 0, 1 << 20), ("AllReduce", 0, 1 << 20), ("AllReduce", 1, size), ("AllGather", 0, 1 << 20)]
+    path.write_text("\n".join([*(inspector(rank, *call) for call in calls), INSPECTOR_P2P]) + "\n")
+    return path
+
+
+def test_inspector_is_read_line_by_line_and_numbered_function_by_function(tmp_path: Path) -> None:
+    one, same, other = (
+        inspector_log(tmp_path / f"{name}-pid1.log", rank, size)
+        for name, rank, size in (("a", 0, 1 << 20), ("b", 1, 1 << 20), ("c", 1, 2 << 20))
+    )
+    assert len(read_flight(one)[0].operations) == 4
+    assert disagreements([*read_flight(one), *read_flight(same)]) == []
+    assert disagreements([*read_flight(one), *read_flight(other)]) == [
+        "ranks disagree on operation 1 of group e62dedaa97644a (DP Group 0), AllReduce: rank 0 asks for AllReduce of "
+        "1048576 bytes, rank 1 asks for AllReduce of 2097152 bytes"
     ]
-    path = tmp_path / "inspector.log"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    assert disagreements(read_flight(path)) == [
-        "ranks disagree on operation 4 of group 0x7f: rank 0 asks for AllReduce, rank 1 asks for Broadcast"
-    ]
+
+
+def test_inspector_of_a_job_that_was_killed_or_only_sends(tmp_path: Path) -> None:
+    path = inspector_log(tmp_path / "a-pid1.log", 0, 1 << 20)
+    whole = path.read_text()
+    path.write_text(whole[:-300])
+    assert len(read_flight(path)[0].operations) == 4
+    path.write_text(INSPECTOR_P2P)
+    assert read_flight(path) == []
+    path.write_text(whole.replace('"coll_perf"', '"coll_perf', 1))
+    with pytest.raises(TraceError):
+        read_flight(path)
 
 
 def test_it_is_the_verdict_of_a_job_that_moves_nothing(tmp_path: Path) -> None:
