@@ -19,7 +19,7 @@ from netprof.analysis.whatif.points import Points, grid, one
 from netprof.analysis.whatif.prices import Links, Pricing
 from netprof.analysis.whatif.program import Program, of_buckets, slowest_compute_s
 from netprof.analysis.whatif.schedule import GradientSchedule
-from netprof.analysis.whatif.sweep import Baselines, Replay, Sweep, baselines, between, sweep
+from netprof.analysis.whatif.sweep import Baselines, Replay, Sweep, baselines, bracketed, sweep
 from netprof.analysis.whatif.transport import AddTable, FullLink, Spoken, Transport
 from netprof.errors import UsageError
 
@@ -100,7 +100,7 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
 def _bracketed(
     schedule: GradientSchedule, question: Question, found: Sweep, base: Baselines
 ) -> tuple[Sweep, tuple[str, ...]]:
-    """Return a sweep between the two explanations of what links took beyond their bytes, and what would tell which.
+    """Return a sweep whose intervals hold both explanations of what links took beyond their bytes, and what tells.
 
     It goes with the rate (a shaper's turns, a full queue), or it is the hosts' own time, as of late CPUs.
     """
@@ -114,10 +114,10 @@ def _bracketed(
     apart = float(np.max(np.abs(other.iteration_s - found.iteration_s) / found.iteration_s))
     said = (
         f"what links took beyond their bytes goes with the link's rate or is the hosts' own time: up to "
-        f"{text.percent(apart)} apart, half-way is shown, and the interval holds both; a recording at another rate, or "
-        "with free CPUs, tells them apart"
+        f"{text.percent(apart)} apart, the first is shown, and the interval holds both; a recording at another rate, "
+        "or with free CPUs, tells them apart"
     )
-    return between(found, other, base), (said,) if apart > _NOTABLY_APART else ()
+    return bracketed(found, other), (said,) if apart > _NOTABLY_APART else ()
 
 
 def _off(question: Question, standpoint: Standpoint) -> tuple[str, ...]:

@@ -99,15 +99,10 @@ def sweep(replay: Replay, points: Points, base: Baselines | None = None) -> Swee
     return Sweep(points, overhead, iteration, base.worker_s / iteration, base.host_s / iteration, low, high)
 
 
-def between(one: Sweep, other: Sweep, base: Baselines) -> Sweep:
-    """Return what lies half-way between two replays of the same points, with an interval that holds both.
-
-    There is none where a single iteration is known.
-    """
-    iteration, overhead = (one.iteration_s + other.iteration_s) / 2, (one.overhead_s + other.overhead_s) / 2
-    found = Sweep(one.points, overhead, iteration, base.worker_s / iteration, base.host_s / iteration)
+def bracketed(found: Sweep, other: Sweep) -> Sweep:
+    """Return a sweep with intervals that hold another one of the same points too; none where it has none."""
     low_s, high_s, other_low_s, other_high_s = (
-        bound for each in (one, other) for bound in (each.iteration_low_s, each.iteration_high_s)
+        bound for each in (found, other) for bound in (each.iteration_low_s, each.iteration_high_s)
     )
     if low_s is None or high_s is None or other_low_s is None or other_high_s is None:
         return found

@@ -15,12 +15,11 @@ from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.points import grid
 from netprof.analysis.whatif.schedule import GradientSchedule
-from netprof.analysis.whatif.sweep import Baselines, Sweep, between
+from netprof.analysis.whatif.sweep import Sweep, bracketed
 from netprof.trace import TraceReader
 from netprof.views import whatif as view
 
 RATES = (1e8, 1e9, 1e10)
-BASE = Baselines(1.0, 1.0, False, False)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +35,8 @@ def swept(*iteration_s: float, apart: float | None = None) -> Sweep:
 
 
 def test_the_interval_holds_both_replays() -> None:
-    found = between(swept(4, 2, 1, apart=0.1), swept(3, 2, 1.5, apart=0.2), BASE)
-    assert found.iteration_s.tolist() == [3.5, 2, 1.25]
+    found = bracketed(swept(4, 2, 1, apart=0.1), swept(3, 2, 1.5, apart=0.2))
+    assert found.iteration_s.tolist() == [4, 2, 1]
     assert found.iteration_low_s is not None
     assert found.iteration_high_s is not None
     assert found.iteration_low_s.tolist() == pytest.approx([2.8, 1.8, 0.9])
@@ -45,7 +44,7 @@ def test_the_interval_holds_both_replays() -> None:
 
 
 def test_one_iteration_has_no_interval() -> None:
-    assert between(swept(4, 2, 1), swept(3, 2, 1), BASE).iteration_low_s is None
+    assert bracketed(swept(4, 2, 1), swept(3, 2, 1)).iteration_low_s is None
 
 
 def test_the_recorded_conditions_need_no_bracket(sharded: GradientSchedule) -> None:
