@@ -376,3 +376,7 @@ def test_a_trace_is_read_without_pandas(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == 0
+
+
+def test_tcp_may_pace_faster_than_any_line() -> None:
+    assert domain("pacing_bytes_per_s", "tcp").holds(60_000_000_000), "as on loopback"
