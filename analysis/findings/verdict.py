@@ -158,14 +158,14 @@ def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict
     sentence = f"without that a step takes {milliseconds(without_s)} instead of {milliseconds(step.seconds)}"
     if apart:
         sentence = f"the mean rank waits {milliseconds(step.waits_s)} of a step of {milliseconds(step.seconds)}"
-    if first.cause is LATE_RANK and told.often is not None and told.often.sentence:
-        sentence = f"{told.often.sentence}; {sentence}"
     next_steps = words.next(told)
     for each in others[:1]:
         cost_s = costs[each.cause]
         if cost_s >= SECOND_MATTERS * told.costs_s and cost_s > _LEAST_COST_S:
             sentence += f"; {each.cause.title} costs {milliseconds(cost_s)} of it"
             next_steps = next_steps + CAUSE_WORDS[each.cause].next(tolds[each.cause])
+    if first.cause is LATE_RANK and told.often is not None and told.often.sentence:
+        sentence = f"{sentence}; {told.often.sentence}"
     return Verdict(
         Case(first.cause.name),
         words.family,

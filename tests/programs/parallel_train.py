@@ -55,7 +55,11 @@ class Log:
         try:
             yield
         finally:
-            self.rows.append(f"{kind},{what},{begin},{time.monotonic_ns()}\n")
+            self.row(kind, what, begin)
+
+    def row(self, kind: str, what: str, begin_ns: int) -> None:
+        """Log what lasted until now."""
+        self.rows.append(f"{kind},{what},{begin_ns},{time.monotonic_ns()}\n")
 
     def messages(self) -> None:
         """Log every message between two ranks: when it was posted, and how long it was waited for."""
@@ -118,12 +122,9 @@ def data_parallel(shape: str, log: Log) -> tuple[Step, Any]:
     if shape == "zero1":
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=1e-3)
 
-    with model.no_sync():  # what of a call of backward is no waiting
-        for _ in range(5):
-            loss = model(x).pow(2).mean()
-            with log.span("own", "backward"):
-                loss.backward()
-    optimizer.zero_grad()
+    ready_ns = [0]
+    for parameter in net.parameters():
+        parameter.register_hook(lambda gradient: ready_ns.__setitem__(0, time.monotonic_ns()))
 
     def step() -> None:
         optimizer.zero_grad()
@@ -133,8 +134,8 @@ def data_parallel(shape: str, log: Log) -> tuple[Step, Any]:
                 with model.no_sync():
                     model(x).pow(2).mean().backward()
         loss = model(x).pow(2).mean()
-        with log.span("wait", "backward"):
-            loss.backward()
+        loss.backward()
+        log.row("wait", "backward", ready_ns[0])  # since the last gradient was there
         optimizer.step()
         if shape == "monitored":
             log.sleep_if_late()

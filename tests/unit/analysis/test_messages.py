@@ -8,6 +8,7 @@ from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 
 from netprof.analysis import analyze
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.bubbles import BUBBLES
 from netprof.analysis.findings.verdict import VERDICT, Case
 from netprof.analysis.findings.waiting import WAITING
 from netprof.schema import NOT_SAID
@@ -103,3 +104,14 @@ def test_a_message_that_is_waited_for_long_after_it_was_posted_holds_no_other_wa
     waiting = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(WAITING)
     assert waiting is not None
     assert (waiting.causes[0].cause.name, waiting.causes[0].rank) == ("late_rank", 1)
+
+
+def test_bubbles_say_which_rank_waits_for_which_and_until_that_comes(tmp_path: Path) -> None:
+    found = analyze(TraceReader(pipeline().write(tmp_path / "t.netprof"))).of(BUBBLES)
+    by_rank = {(each.rank, each.peer_rank): each for each in found}
+    mine, other = by_rank[0, 1], by_rank[1, 0]
+    steps = mine.window_ns / ITERATION_NS
+    assert mine.waits_ns / steps == pytest.approx((118 + 1) * MS, rel=0.001)
+    assert mine.late_ns / steps == pytest.approx(108 * MS, rel=0.001), "rank 1 sends at 120 ms"
+    assert other.waits_ns / steps == pytest.approx((15 + 1) * MS, rel=0.001)
+    assert other.late_ns / steps == pytest.approx(5 * MS, rel=0.001), "rank 0 sends at 10 ms"
