@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from netprof.units import percent, rate
@@ -39,11 +40,18 @@ def reached(nic: Nic, remote: str, peer_addresses: Iterable[str]) -> str:
 
     `remote` is the address at which the peer is reached today, `peer_addresses` are all that it is known to have.
     """
-    networks = [ipaddress.ip_interface(each).network for each in nic.addresses]
-    for address in (remote, *(each.partition("/")[0] for each in peer_addresses)):
-        if any(ipaddress.ip_address(address) in network for network in networks):
-            return address
+    networks = [each.network for each in _interfaces(nic.addresses)]
+    for peer in _interfaces((remote, *peer_addresses)):
+        if any(peer.ip in network for network in networks):
+            return str(peer.ip)
     return ""
+
+
+def _interfaces(texts: Iterable[str]) -> Iterator[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
+    """Yield addresses with their networks, but for what is none: a trace may hold any text."""
+    for text in texts:
+        with suppress(ValueError):
+            yield ipaddress.ip_interface(text)
 
 
 def faster(used_bps: float, others: Iterable[Nic], remote: str, peer_addresses: Collection[str]) -> Nic | None:

@@ -82,6 +82,7 @@ def seen(analysis: Analysis, verdict: Verdict) -> str:
     part = f"{recorded} of " if ranks is not None and 0 < recorded < ranks else ""
     of_ranks = f" of {part}{count(ranks, 'rank')}" if ranks is not None else ""
     lasted = duration(analysis.of(RECORDED).total_ns / 1e9)
+    lasted += " so far" if analysis.of(RECORDING).still_recording else ""
     warming = " (warming up)" if verdict.is_warming_up else ""
     return f"{steps}{of_ranks} on {where} in {lasted}, {_lost(analysis)}{warming}"
 

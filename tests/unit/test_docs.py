@@ -14,11 +14,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import netprof
 from netprof.cli.help import Commands
 from netprof.cli.main import app
 
-ROOT = Path(netprof.__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"(?:^|`|\$ |: )(?:sudo )?(netprof (?!-)[^`\n#;|]+)", re.MULTILINE)
@@ -26,8 +25,6 @@ COMMAND = re.compile(r"(?:^|`|\$ |: )(?:sudo )?(netprof (?!-)[^`\n#;|]+)", re.MU
 _VERBS = "adds attaches cannot finds follows has is knows names opens reads runs says sees starts"
 _PROSE = frozenset(f"{_VERBS} and beside in of on program with".split())
 """What follows the name of the program in a sentence."""
-
-pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the wheel has no docs")
 
 
 def test_the_readme_is_at_most_seven_kilobytes() -> None:

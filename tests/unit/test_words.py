@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import netprof
-
-ROOT = Path(netprof.__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PHRASES = {
     "type information": "kernel BTF (/sys/kernel/btf/vmlinux)",
     "who holds the job up": "stragglers",
@@ -89,7 +87,6 @@ def test_no_message_has_these_phrases(folder: str) -> None:
     assert found == [], "\n".join(found)
 
 
-@pytest.mark.skipif(not (ROOT / "README.md").exists(), reason="the wheel has no README")
 def test_no_page_has_these_phrases() -> None:
     found = []
     for path in TEXTS:

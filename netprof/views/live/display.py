@@ -20,10 +20,8 @@ from netprof.views.live.screen import Screen
 from netprof.views.live.state import ViewState, press
 from netprof.views.live.terminal import Terminal, waking_pipe
 
-FRAME_S, SLOWEST_FRAME_S = 0.22, 2.0
-MOST_CPU = (
-    0.025  # of a core: where a frame costs more than this allows, frames become rarer; what feeds them takes more
-)
+FRAME_S, SLOWEST_FRAME_S = 0.22, 1.0  # a stop is known after two seconds, and is to be seen within three
+MOST_CPU = 0.025  # of a core: where a frame costs more, frames become rarer; what feeds them takes more
 _FRAMES_OF_COST = 8
 _PATIENCE_S = 2.0  # for a terminal that does not take what is written to it
 
@@ -33,8 +31,7 @@ Look = Callable[[], Recent | None]
 class LiveDisplay:
     """Shows what `look` returns, four times a second, from entering the `with` block to leaving it.
 
-    On a machine (or a job) where that would take more than MOST_CPU, it shows it less often, down to once in two
-    seconds.
+    On a machine (or a job) where that would take more than MOST_CPU, it shows it less often, down to once a second.
 
     `stopping` is set once the person asks to stop. Should drawing fail, `failure` says how, the terminal is given back
     and the program goes on without a view. `notice` returns what is wrong with what is shown, or nothing; `farewell` is

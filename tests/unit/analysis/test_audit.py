@@ -141,3 +141,9 @@ def test_flows_that_wait_for_buffers_name_the_setting(tmp_path: Path) -> None:
     ]
     job.extra["tcp"] = rows_of("tcp", samples)
     assert audited(job, tmp_path)["buffers"]["subject"] == "net.ipv4.tcp_rmem"
+
+
+def test_texts_that_are_no_addresses_reach_nothing() -> None:
+    nic = Nic("eth0", ("\x1b[31m", "10.0.0.1/24"), 1e9)
+    assert reached(nic, "\x1b[31m", ("", "10.0.0.7/24")) == "10.0.0.7"
+    assert reached(Nic("eth0", ("nonsense",), 1e9), "10.0.0.2", ()) == ""
