@@ -112,6 +112,15 @@ def test_every_chart_is_there_and_has_marks(opened: Callable[..., Browser]) -> N
         assert marks >= least, f"{chart} has {marks} marks"
 
 
+def test_what_is_printed_of_the_timeline_is_a_picture_of_it(opened: Callable[..., Browser]) -> None:
+    browser = opened(Job().fill())
+    drawn = browser.script("return [Main.tracks.canvas.width, document.querySelector('.still').naturalWidth]")
+    assert drawn[0] == drawn[1] > 100
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.script("return getComputedStyle(document.querySelector('.still')).display") == "block"
+    assert browser.script("return getComputedStyle(Main.tracks.canvas).display") == "none"
+
+
 def test_the_tracks_draw_what_was_on_the_wire(opened: Callable[..., Browser]) -> None:
     """Column by column against the job: rank 0 sends from 50 to 130 ms of every 200, and receives nothing at all."""
     job = Job().fill()
