@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.all_day import environment, netprof, plain, until
+from support.all_day import netprof, plain, until
 from support.training import TrainingJob, free_port, training
 
 from netprof.trace.ring import RingReader, reader_of
@@ -89,9 +89,7 @@ def test_a_rule_saves_the_ring_and_tells(tmp_path: Path) -> None:
     assert "rank 1" in Path(event["report"]).read_text()
     reader = RingReader(ring)
     assert reader.truncated, "it was killed"
-    said = subprocess.run(
-        [sys.executable, "-m", "netprof", "report", str(ring)], capture_output=True, text=True, env=environment()
-    )
+    said = subprocess.run([sys.executable, "-m", "netprof", "report", str(ring)], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     assert "rank 1" in said.stdout
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ def netprof(*words: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Run netprof until the block ends; then SIGINT, and it must end by itself."""
     command = [sys.executable, "-m", "netprof", *words]
     with (folder / "said").open("w") as said:
-        found = subprocess.Popen(command, stdout=said, stderr=said, text=True, cwd=folder, env=environment())
+        found = subprocess.Popen(command, stdout=said, stderr=said, text=True, cwd=folder)
         try:
             yield found
             if found.poll() is None:
@@ -31,11 +30,6 @@ def netprof(*words: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
         finally:
             found.kill()
             found.wait()
-
-
-def environment() -> dict[str, str]:
-    checkout = str(Path(__file__).parents[2])
-    return os.environ | {"PYTHONPATH": os.pathsep.join([checkout, os.environ.get("PYTHONPATH", "")])}
 
 
 def until(what: Callable[[], Any], seconds: float, said: Path | None = None) -> Any:
