@@ -62,14 +62,8 @@ class Dask:
 
     def stop(self) -> None:
         for each in (*self.workers, self.scheduler):
-            if each.poll() is None:
-                each.terminate()
-        for each in (*self.workers, self.scheduler):
-            try:
-                each.wait(20)
-            except subprocess.TimeoutExpired:
-                each.kill()
-                each.wait()
+            each.kill()  # told to end while the scheduler does, a worker waits for it
+            each.wait()
 
 
 @pytest.fixture(scope="module")
