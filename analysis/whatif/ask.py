@@ -129,7 +129,7 @@ def _off(question: Question, standpoint: Standpoint) -> tuple[str, ...]:
     if abs(off) < _NOTABLY_OFF:
         return ()
     return (
-        f"the recorded iterations differ so much that their replay is off by {off * 100:+.0f} %: predictions of other "
+        f"the recorded steps differ so much that their replay is off by {off * 100:+.0f} %: predictions of other "
         "conditions are no better",
     )
 

@@ -42,31 +42,31 @@ def conclude(at: Standpoint, replay: Replay, base: Baselines) -> str:
     """Return the conclusion: what the network costs at `at`, and what would give it back."""
     total_s = at.iteration_s
     exposed_s = max(total_s - replay.compute_s, 0.0)
-    share, total = text.percent(exposed_s / total_s), text.seconds(total_s)
-    where = f"{at.workers} workers on {text.rate(at.bandwidth_bps)}"
+    share = f"{text.percent(exposed_s / total_s)} of a step of {text.seconds(total_s)}"
+    where = f"({at.workers} workers on {text.rate(at.bandwidth_bps)})"
     if exposed_s < _NEGLIGIBLE * total_s:
         return (
-            f"The network is not the bottleneck: with {where}, waiting for it takes {share} of an iteration "
-            f"of {total}, and no link, transport or compression can gain more."
+            f"The network is not the bottleneck: waiting for it takes {share} {where}, and no link, transport or "
+            "compression can gain more."
         )
-    start = f"With {where}, waiting for the network takes {share} of an iteration of {total}"
+    start = f"Waiting for the network takes {share} {where}"
     if at.full_use_s is None:
-        middle = f"a scaling factor of {text.factor(base.worker_s / total_s)}"
+        why = f"; the scaling factor is {text.factor(base.worker_s / total_s)}"
     elif at.model_s - at.full_use_s >= _MOST * exposed_s:
-        middle = f"most of it is the transport: the same link, fully used, would take {text.seconds(at.full_use_s)}"
+        why = f". Most of it is the transport: the same link, fully used, would take {text.seconds(at.full_use_s)}"
     else:
-        middle = f"it is the link's speed: the same link, fully used, would still take {text.seconds(at.full_use_s)}"
-    return f"{start}; {middle}; {_way_out(at, replay, base)}."
+        why = f". It is the link's speed: the same link, fully used, would still take {text.seconds(at.full_use_s)}"
+    return f"{start}{why}. {_way_out(at, replay, base)}."
 
 
 def _way_out(at: Standpoint, replay: Replay, base: Baselines) -> str:
     """Say which compression reaches the goal here, or that none does."""
     needed = float(needed_compression(replay, one(at.workers, at.bandwidth_bps), _GOAL, base.worker_s)[0])
     if needed <= 1:
-        return f"a scaling factor of {_GOAL:.2f} is reached without compression"
+        return f"A scaling factor of {_GOAL:.2f} is reached without compression"
     if np.isinf(needed):
-        return f"however fast the link or strong the compression, {_best(at, replay, base)}"
-    smaller = f"a scaling factor of {_GOAL:.2f} takes gradients {text.ratio(needed)} smaller"
+        return f"However fast the link or strong the compression, {_best(at, replay, base)}"
+    smaller = f"A scaling factor of {_GOAL:.2f} takes gradients {text.ratio(needed)} smaller"
     faster_bps = at.bandwidth_bps * needed
     if float(replay.pricing.links.legs_bps.min()) < faster_bps:
         return f"{smaller}: a faster link for the others would not do"

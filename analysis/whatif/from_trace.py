@@ -98,12 +98,12 @@ def _no_iteration(evidence: Evidence) -> TraceError:
         return TraceError(_NOT_SEEN_TO_END, f"{_LOG}, or record the job with gloo")
     if len(evidence.workers) == 0:
         return TraceError(
-            "no framework's marks were recorded, so nothing says what an iteration does",
+            "no framework's marks were recorded, so nothing says what a step does",
             f"'netprof doctor PID' says why there are none; or {_LOG}",
         )
     return TraceError(
-        "the trace holds no whole iteration, so there is none to replay",
-        f"record some iterations of the training (--iterations 50, say), or {_LOG}",
+        "the trace holds no whole step, so there is none to replay",
+        f"record some steps of the training (--iterations 50, say), or {_LOG}",
     )
 
 
@@ -130,7 +130,7 @@ def _check(recording: Recording, evidence: Evidence) -> None:
             _LOG,
         )
     raise TraceError(
-        "no collective of known size was recorded in the typical iterations, so nothing says what they send",
+        "no collective of known size was recorded in the typical steps, so nothing says what they send",
         "record with the collective library's marks ('netprof doctor PID' says whether they are available)",
     )
 
@@ -206,7 +206,7 @@ def _ranks_to_replay(analysis: Analysis) -> tuple[list[int], int, tuple[str, ...
             "record ranks that train together ('netprof report' says which keep step)",
         )
     note = (
-        f"this is of {who}, whose iterations take {text.seconds(slowest.iteration_s)}: {others} "
+        f"this is of {who}, whose steps take {text.seconds(slowest.iteration_s)}: {others} "
         f"({text.seconds(found.paces[1].iteration_s)}) do not keep step with them"
     )
     return pids, workers, (note,)

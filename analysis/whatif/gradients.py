@@ -16,7 +16,7 @@ from netprof.schema import MarkKind
 
 _NS = 1e-9
 _NOTE = (
-    "gradient-ready times are from {count} sampled iterations; the marks hold no sizes, so each bucket's bytes are "
+    "gradient-ready times are from {count} sampled steps; the marks hold no sizes, so each bucket's bytes are "
     "spread evenly over the gradients that became ready since the bucket before it"
 )
 

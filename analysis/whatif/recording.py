@@ -180,7 +180,7 @@ def _recording(
         programs.append(_program(own, went, world_size))
     kept = [i for rows in largest for i in rows]
     if len(kept) < len(doings[0]):
-        notes += (f"{len(kept)} of {len(doings[0])} typical iterations are replayed: they differ in what they send",)
+        notes += (f"{len(kept)} of {len(doings[0])} typical steps are replayed: they differ in what they send",)
     chosen = [[own[i] for i in kept] for own in doings]
     if any(_unknown_teams(program) for program in programs):
         notes += ("which ranks are in a smaller group together is not known: none waits for another in it",)

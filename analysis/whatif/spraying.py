@@ -105,7 +105,7 @@ def with_iterations(found: Spraying, analysis: Analysis, line_rate_bps: float | 
         schedule = from_trace(analysis, line_rate_bps=line_rate_bps)
         seconds = _iterations_s(schedule, found)
     except NetprofError as error:
-        return replace(found, notes=(*found.notes, f"no iteration time is predicted: {error}"))
+        return replace(found, notes=(*found.notes, f"no step time is predicted: {error}"))
     placings = tuple(replace(each, iteration_s=seconds.get(each.load)) for each in found.placings)
     return replace(found, placings=placings)
 

@@ -72,10 +72,10 @@ def whatif(
     ] = None,
     workers_per_host: Annotated[int | None, typer.Option(metavar="N", min=1, help="For the one-host baseline.")] = None,
     baseline_worker: Annotated[
-        str | None, typer.Option(metavar="SECONDS", help="Measured iteration time of one worker alone.")
+        str | None, typer.Option(metavar="SECONDS", help="Measured step time of one worker alone.")
     ] = None,
     baseline_host: Annotated[
-        str | None, typer.Option(metavar="SECONDS", help="Measured iteration time of one host alone.")
+        str | None, typer.Option(metavar="SECONDS", help="Measured step time of one host alone.")
     ] = None,
     paths: Annotated[
         int | None,
@@ -91,7 +91,7 @@ def whatif(
         Path | None, output(metavar="FILE", help="Write every point as CSV; - prints it instead of the table.")
     ] = None,
 ) -> None:
-    """Predict iteration time and scaling factor at other link speeds, worker counts and compressions."""
+    """Predict step time and scaling factor at other link speeds, worker counts and compressions."""
     if as_json and csv == Path("-"):
         raise UsageError("--json and --csv - both want standard output", "give --csv a file")
     if paths is not None or split is not None:

@@ -26,9 +26,7 @@ def read(source: Path, batch_s: float | None, line_rate_bps: float | None) -> Gr
 
     content = text(source)
     if batch_s is None:
-        raise UsageError(
-            f"{source} is a log: it holds no iteration time", "give one worker's with --batch-time SECONDS"
-        )
+        raise UsageError(f"{source} is a log: it holds no step time", "give one worker's with --batch-time SECONDS")
     return parse_gradient_log(content, str(source), batch_s)
 
 

@@ -25,7 +25,7 @@ def draw(found: Spraying, console: Console) -> None:
     said += f"{share(hashed.no_collision)}, and the fullest path gets {hashed.load:.2f} of the best possible"
     console.print(Text(safe_text(said), style="bold"))
     title(console, "Equal-cost paths", "how long the flows take, over the best possible")
-    show(console, Grid(("placed", "load", "no collision", "iteration", ""), [_row(each) for each in found.placings]))
+    show(console, Grid(("placed", "load", "no collision", "a step", ""), [_row(each) for each in found.placings]))
     title(console, "Rests on")
     pairs(console, Pairs([("flows", _flows(found)), *(("note", note) for note in found.notes)]))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from netprof.analysis.findings.collective_kinds import kind_name
@@ -29,12 +30,14 @@ _SHOWN = 0.01  # share of the bytes below which a kind of collective is not desc
 
 def draw(answer: Answer, console: Console, changes: Sequence[Change] = ()) -> None:
     """Print the conclusion, what could be changed, the tables for each worker count, and what they rest on."""
-    console.print(Text(safe_text(answer.conclusion), style="bold"))
+    if changes and answer.observed is not None:
+        console.print(Text(safe_text(_most(changes[0], answer.observed.iteration_s)), style="bold"))
+    console.print(Padding(Text(safe_text(answer.conclusion), style="" if changes else "bold"), (0, 0, 0, 2)))
     if changes and answer.observed is not None:
         title(console, "One change at a time", "the one that saves most first")
         show(console, _changes(changes, answer.observed.iteration_s))
     for workers in sorted({int(count) for count in answer.sweep.points.workers}):
-        title(console, f"{workers} workers", "scaling factor and iteration time, by link and compression")
+        title(console, f"{workers} workers", "scaling factor and mean step, by link and compression")
         show(console, _predictions(answer, workers))
         title(console, f"{workers} workers", "smallest compression that reaches a scaling factor")
         show(console, _needed(answer, workers))
@@ -50,7 +53,13 @@ def _changes(changes: Sequence[Change], iteration_s: float) -> Grid:
     rows: list[list[Cell]] = [
         [each.name, text.seconds(each.iteration_s), _saved(each, iteration_s), each.assumption] for each in changes
     ]
-    return Grid(["change", "iteration", "saves", "if"], rows)
+    return Grid(["change", "a step", "saves", "if"], rows)
+
+
+def _most(change: Change, iteration_s: float) -> str:
+    """Return the headline: the change that saves most."""
+    step = f"a step of {text.seconds(change.iteration_s)} instead of {text.seconds(iteration_s)}"
+    return f"{change.name[0].upper()}{change.name[1:]} would save most: {step}"
 
 
 def _saved(change: Change, iteration_s: float) -> str:
@@ -124,7 +133,7 @@ def _measured(answer: Answer, observed: Observation, others: int) -> list[list[C
 
 def _pair(label: str, factors: list[float], times: list[str]) -> list[list[Cell]]:
     first: list[Cell] = [label, *(text.factor(value) for value in factors)]
-    second: list[Cell] = ["  iteration", *times]
+    second: list[Cell] = ["  a step", *times]
     return [first, second]
 
 
@@ -152,7 +161,7 @@ def _bucket_sizes(answer: Answer) -> Grid:
         ]
         for each in answer.bucket_sizes
     ]
-    return Grid(["bucket size", "buckets", "link", "workers", "iteration", "scaling factor"], rows)
+    return Grid(["bucket size", "buckets", "link", "workers", "a step", "scaling factor"], rows)
 
 
 def _ratio(compression: float | None) -> str:
@@ -172,12 +181,12 @@ def _basis(answer: Answer) -> list[tuple[str, str]]:
             (
                 "measured",
                 f"{text.seconds(observed.iteration_s)} on {text.rate(observed.line_rate_bps or math.inf)} "
-                f"({observed.line_rate_source}), mean of the middle {observed.iterations} iterations; "
+                f"({observed.line_rate_source}), mean of the middle {observed.iterations} steps; "
                 f"the model gives {text.seconds(answer.measured_model_s)} there ({off:+.1f} %)",
             )
         )
     if answer.sweep.iteration_low_s is not None:
-        rows.append(("interval", "±: 5th to 95th percentile, by how much recorded iterations differ among themselves"))
+        rows.append(("interval", "±: 5th to 95th percentile, by how much recorded steps differ among themselves"))
     rows.append(("one worker", _baseline(answer, answer.base.worker_s, answer.base.worker_measured)))
     rows.append(("one host", _baseline(answer, answer.base.host_s, answer.base.host_measured)))
     return rows + [("note", note) for note in answer.notes]
@@ -211,7 +220,7 @@ def _described(spoken: Spoken, fit: AlphaBeta) -> str:
 
 
 def _baseline(answer: Answer, seconds: float, measured: bool) -> str:
-    words = f"{text.seconds(seconds)} an iteration, {'measured' if measured else 'modelled'}"
+    words = f"{text.seconds(seconds)} a step, {'measured' if measured else 'modelled'}"
     if answer.observed is None or answer.measured_model_s is None:
         return words
     return f"{words}; against it the measured scaling factor is {text.factor(seconds / answer.observed.iteration_s)}"

@@ -66,13 +66,13 @@ def test_little_waiting_means_the_network_is_not_the_bottleneck() -> None:
 
 def test_a_full_link_means_it_is_the_links_speed() -> None:
     words = asked(observed(0.85, 1.0)).conclusion
-    assert "it is the link's speed" in words
+    assert "It is the link's speed" in words
     assert "gradients 13.1x smaller or a link of 13.1 Gbit/s" in words, "1 / 0.9 - 1 - 0.05 s are left for 0.8 s"
 
 
 def test_a_slow_transport_on_an_idle_link_is_named() -> None:
     words = asked(observed(4.0, 1.0)).conclusion
-    assert "most of it is the transport" in words
+    assert "Most of it is the transport" in words
     assert "stays below 0.238" in words, "1 / (1 + 3.2)"
 
 
@@ -136,7 +136,7 @@ def test_measured_baselines_are_used_and_said_to_be_measured() -> None:
     plain = one & (answer.sweep.points.compression == 1)
     assert answer.sweep.scaling_factor[plain] == pytest.approx(0.9 / 1.85)
     assert answer.sweep.host_scaling_factor[plain] == pytest.approx(1.2 / 1.85)
-    assert "900 ms an iteration, measured" in drawn(answer, 120)
+    assert "900 ms a step, measured" in drawn(answer, 120)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

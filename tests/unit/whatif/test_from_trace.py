@@ -96,7 +96,7 @@ def test_gradients_carry_the_buckets_bytes(tmp_path: Path) -> None:
     found = schedule(with_gradients(Job().fill(), steps=3), tmp_path)
     assert found.ready_s == pytest.approx([ms * 1e-3 for ms in GRADIENTS_MS])
     assert found.bytes == pytest.approx([4e6 / 3] * 3 + [2e6] * 3)
-    assert any("3 sampled iterations" in note and "spread evenly" in note for note in found.gradient_notes)
+    assert any("3 sampled steps" in note and "spread evenly" in note for note in found.gradient_notes)
     assert fuse(found, "paper").bytes.sum() == pytest.approx(10e6)
 
 
@@ -120,7 +120,7 @@ GLOO = (StartedProbe("marks:gloo"),)
     [
         (lambda: Job(world_size=1, ranks=1).fill(), "one worker"),
         (lambda: Job(world_size=None, ranks=1).fill(), "only one was recorded"),
-        (lambda: Job().fill().without([K.DDP_WAIT]), "no whole iteration"),
+        (lambda: Job().fill().without([K.DDP_WAIT]), "no whole step"),
         (lambda: Job().fill().without([K.COLLECTIVE_SIZE]), "collective of known size"),
         (lambda: Job().fill().without(COLLECTIVES), "collective of known size"),
         (lambda: Job(changes={"probes_started": GLOO}).fill().without(COLLECTIVES), "to carry the gradients"),
@@ -208,7 +208,7 @@ def test_the_command_on_a_trace(tmp_path: Path) -> None:
     assert "▶ 1 Gbit/s" in text
     assert "500 Mbit/s" in text
     assert "observed: 1.000 per byte" in text
-    assert "it is the link's speed" in " ".join(text.split())
+    assert "It is the link's speed" in " ".join(text.split())
     answer = json.loads(run(path, "--bandwidth", "500mbit,1", "--compression", "1", "--json"))
     assert answer["measured"]["model_iteration_s"] == pytest.approx(0.200)
     assert [p["bandwidth_gbps"] for p in answer["points"]] == [0.5, 1.0]

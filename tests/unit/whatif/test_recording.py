@@ -212,7 +212,7 @@ def test_smaller_groups_are_told_by_their_events() -> None:
     ("keep", "says", "remedy"),
     [
         ((), "no framework's marks", "doctor"),
-        ((K.OPTIMIZER_STEP,), "no whole iteration", "--iterations"),
+        ((K.OPTIMIZER_STEP,), "no whole step", "--iterations"),
         ((K.NCCL_ALL_REDUCE,), "only enqueues", "gradient log"),
     ],
 )
