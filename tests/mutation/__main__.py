@@ -35,6 +35,8 @@ _SURVIVOR = re.compile(rf" (?:{SURVIVED}|{UNSEEN}): (.*) # ")
 _BASE_S, _TIMES = 15.0, 4.0
 _WATCH_S = 400.0
 _MOST_S = 40.0
+_USABLE = 0.8
+"""Share of the files of tests that have to run something of the product: else all mutants would survive."""
 
 
 @dataclass
@@ -78,10 +80,15 @@ def _options() -> argparse.Namespace:
 def _watched(parts: Sequence[str], copy: Path, folder: Path) -> Iterator[Test]:
     """Run the tests without mutants, and yield those that pass and run something of the parts, or are about them."""
     begin_s, every = time.monotonic(), [module for part in parts for module in modules(part)]
+    usable = 0
     note_calls(CHECKOUT, copy, every)
     for number, file in enumerate(tests()):
         is_about = any(_is_about(file, module) for module in every)  # what it runs may be programs of its own
-        yield from _watched_file(file, copy, folder / f"tests-{number}", all_of_it=is_about)
+        found = _watched_file(file, copy, folder / f"tests-{number}", all_of_it=is_about)
+        usable += any(each.functions for each in found)
+        yield from found
+    if usable < (_USABLE * len(tests()) if len(parts) == len(PARTS) else 1):
+        raise SystemExit(f"only {usable} of {len(tests())} files of tests run anything here: no mutant is run")
     for module in every:
         restore(CHECKOUT, copy, module)
     print(f"all tests watched in {time.monotonic() - begin_s:.0f} s", flush=True)

@@ -8,6 +8,7 @@ import pickle
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def noting(module: str, text: str) -> str:
     """Return the source of a module whose functions note their calls."""
     tree = ast.parse(text)
     _note(tree, module, "")
-    place = max((n for n, node in enumerate(tree.body, 1) if _comes_first(node)), default=0)
+    place = len(list(takewhile(_comes_first, tree.body)))
     tree.body[place:place] = ast.parse(_IMPORT).body
     return ast.unparse(ast.fix_missing_locations(tree))
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mutation.watched import SEEN, noting
 
 TESTS = """
 from pathlib import Path
@@ -30,3 +31,12 @@ def test_what_fails_has_to_fail_by_itself(tmp_path: Path, is_broken: bool) -> No
     assert done.returncode == is_broken, done.stdout
     assert (tmp_path / "ran").exists()
     assert (tmp_path / "after").exists() != is_broken
+
+
+def test_modules_that_note_calls_can_be_imported() -> None:
+    """Attributes have docstrings, and functions are called while a module is imported."""
+    first = '"""A module."""\nfrom __future__ import annotations\ndef one() -> int:\n    return 1\n'
+    text = f'{first}X = one()\n"""X."""\n'
+    SEEN.clear()
+    exec(compile(noting("it.py", text), "it.py", "exec"), {})
+    assert {("it.py", "one")} == SEEN
