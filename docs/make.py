@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from netprof.views.explained import all_definitions, sections  # noqa: E402
 from netprof.views.live.draw import draw  # noqa: E402
 from netprof.views.live.state import ViewState  # noqa: E402
 
+EXPECTED = ROOT / "tests" / "golden" / "expected"
 RECORDING = ROOT / "tests" / "golden" / "recordings" / "late-rank" / "late-rank.netprof"
 
 
@@ -72,7 +74,16 @@ def _verdict(page: VerdictPage) -> str:
     for name, lines in sections(page):
         text = "\n".join(f"- {line}" for line in lines) if len(lines) > 1 else lines[0]
         parts.append(f"## {name}\n\n{text}\n")
+        if name == "How it looks":
+            parts.append(f"A recording in this repository:\n\n```\n{_screen(page.case or 'sampled')}\n```\n")
     return f"# {page.title}\n\n" + "\n".join(parts)
+
+
+def _screen(case: str) -> str:
+    """Return the first screen of the report of a golden recording, without colours and without its last line."""
+    drawn = (EXPECTED / case / "console.ansi").read_text(encoding="utf-8")
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", drawn).splitlines()]
+    return "\n".join(lines[:-1]).strip()
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"(?:^|`|\$ |: )(?:sudo )?(netprof (?!-)[^`\n#;|]+)", re.MULTILINE)
 
-_VERBS = "adds attaches cannot finds follows has is knows names opens reads runs says sees starts"
+_VERBS = "adds attaches cannot finds follows has is knows looks names opens reads runs says sees starts"
 _PROSE = frozenset(f"{_VERBS} and beside in of on program with".split())
 """What follows the name of the program in a sentence."""
 
@@ -104,3 +104,17 @@ def test_commands_have_only_options_that_there_are(line: str) -> None:
     known = {name for option in group.commands[words[0]].params for name in option.opts} | {"--help", "-h"}
     given = [word.split("=")[0].rstrip(",.)") for word in words[1:] if word.startswith("-") and word != "-"]
     assert words[0] == "run" or [each for each in given if each not in known] == []
+
+
+def test_messages_of_the_troubleshooting_page_are_messages_of_the_program() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    source = "\n".join(
+        re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8"))  # texts that go on in the next line
+        for folder in ("netprof", "probes", "analysis")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    )
+    rows = [line for line in page.splitlines() if line.startswith("| ") and " | " in line[2:]]
+    said = [text for row in rows for text in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    parts = [part.strip() for text in said for part in re.split(r"\.\.\.|\b4711\b|\bN\b|\b74 %|\brdma\b|\bgpu\b", text)]
+    assert len(parts) > 30
+    assert [part for part in parts if part and part not in source] == []
