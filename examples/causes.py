@@ -118,7 +118,7 @@ def _lab(setting: Setting) -> Lab:
     if setting.network:
         speeds = {"rate": setting.rate, "slow_rate": setting.slow_rate}
         return PathLab(
-            setting.network, setting.ranks, **speeds, slow_ranks=setting.slow_ranks, sends_by=setting.sends_by
+            setting.network, setting.ranks + others, **speeds, slow_ranks=setting.slow_ranks, sends_by=setting.sends_by
         )
     return Lab(
         setting.ranks + others,

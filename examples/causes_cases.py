@@ -234,11 +234,26 @@ CASES: Mapping[str, Case] = {
         ranks=_all,
         link=lambda setting: "up.",
     ),
+    "uplink-shared": Case(
+        "another pod of rank 1's node sends by the same slow uplink",
+        "other_traffic",
+        Setting(network="uplink", slow_rate="300mbit", gradient_mb=3.0, others="tcp"),
+        ranks=lambda setting: (setting.others_rank,),
+        link=lambda setting: f"up{setting.others_rank}",
+    ),
     "vxlan": _full_below("a VXLAN over a device that is shaped", Setting(network="vxlan", rate="200mbit"), "e0"),
     "tunnel": _full_below(
         "a tunnel in user space over a device that is shaped", Setting(network="tunnel", rate="150mbit"), "e0"
     ),
     "macvlan": _full_below("a macvlan over a device of the host", Setting(network="macvlan", rate="300mbit"), "nic"),
+    "nat": _full_below(
+        "a rank is behind a gateway that translates addresses", Setting(network="nat", rate="200mbit"), "eth0"
+    ),
+    "equal-cost": _full_below(
+        "two equal routes, and addresses on a device that carries nothing",
+        Setting(network="equal-cost", rate="300mbit"),
+        "p[12]",
+    ),
     "far-queue": Case(
         "a long queue beyond all devices that can be seen",
         "transport",

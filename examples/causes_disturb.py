@@ -36,7 +36,7 @@ def prepare_links(lab: Lab, setting: Setting) -> None:
         if setting.least_rto_ms:
             route = ["route", "change", host.network, "dev", host.device, "congctl", CONGESTION_CONTROL]
             host.ip(*route, "rto_min", f"{setting.least_rto_ms}ms")
-    if setting.others != "none":
+    if setting.others != "none" and not setting.network:
         lab.shape_towards(setting.others_rank, setting.rate)
     if setting.port_latency:
         lab.shape_towards(0, setting.rate, setting.port_latency)
@@ -82,7 +82,7 @@ def _begin(lab: Lab, setting: Setting, pids: dict[int, int]) -> None:
 
 def _send_others_traffic(lab: Lab, setting: Setting) -> None:
     """Let a program beside the rank, and one on a host of its own, talk."""
-    shared, other = lab[setting.others_rank], lab[setting.ranks]
+    shared, other = lab.beside(setting.others_rank), lab[setting.ranks]
     for direction, source, sink in (("send", shared, other), ("receive", other, shared)):
         if setting.others_direction in (direction, "both"):
             ready = _start(sink, sys.executable, str(_TRAFFIC), "receive", setting.others)

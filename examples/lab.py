@@ -135,6 +135,10 @@ class Lab:
         bridge = self.bridged_host and index == 0
         return Host(f"{self.name}.{index}", "br0" if bridge else "eth0", f"10.77.0.{index + 1}", f"fd77::{index + 1}")
 
+    def beside(self, index: int) -> Host:
+        """Return where another program runs that shares a host's link: on that host."""
+        return self.hosts[index]
+
     def __getitem__(self, index: int) -> Host:
         return self.hosts[index]
 

@@ -9,6 +9,8 @@ uplink         a node a rank: its pod is on a bridge, and what leaves the node p
 vxlan          vx0 over e0, and e0 has --rate
 tunnel         tun0 of a program that copies packets, over e0, which has --rate
 macvlan        a macvlan over a device of the host, which has --rate
+nat            rank 1 is behind a gateway that translates its address (nftables); each host's device has --rate
+equal-cost     the job's addresses are on lan0, which carries nothing: two equal routes, by p1 and p2, which have --rate
 far-queue      a switch in user space that passes on --slow-rate and has a long queue: no device shows it
 """
 
@@ -48,6 +50,8 @@ class PathLab(Lab):
             "two-networks": ("e1", "10.78.1", index + 1),
             "vxlan": ("vx0", "10.79.1", index + 1),
             "tunnel": ("tun0", "10.80.1", index + 1),
+            "nat": ("eth0", f"10.81.{index}", 1),
+            "equal-cost": ("lan0", "10.82.0", index + 1),
         }.get(self.network, ("eth0", "10.77.0", index + 1))
         if self.network == "one-subnet" and index == 0 and self.sends_by == "fast":
             device, last = "e1", index + 1
@@ -55,6 +59,18 @@ class PathLab(Lab):
         return PathHost(
             f"{self.name}.{index}", device, address, f"fd77::{index + 1}", [], {"GLOO_SOCKET_IFNAME": device}
         )
+
+    def beside(self, index: int) -> Host:
+        """Return where another program runs that shares a host's link: behind an uplink, in another pod of the node."""
+        if self.network != "uplink":
+            return super().beside(index)
+        shares = self.hosts[index].processes  # they end with the lab
+        pod = Host(f"{self.name}.pod{index}", "eth0", f"10.77.0.{index + 101}", "", shares)
+        add_namespace(pod.netns)
+        self._join_bridge(pod, "eth0", f"pod{index}", f"node{index}")
+        self._address(pod, "eth0", f"{pod.ipv4}/24")
+        fit_packets(pod.netns, "eth0", self.slow_rate)
+        return pod
 
     def _build(self) -> None:
         for host in self.hosts:
@@ -68,6 +84,8 @@ class PathLab(Lab):
             "vxlan": self._vxlan,
             "tunnel": self._tunnel,
             "macvlan": self._macvlan,
+            "nat": self._nat,
+            "equal-cost": self._equal_cost,
             "far-queue": self._far_queue,
         }
         if self.network not in builders:
@@ -176,6 +194,34 @@ class PathLab(Lab):
             self._address(host, "eth0", f"{host.ipv4}/24")
             fit_packets(host.netns, "eth0", self.rate)
             shape(node, "nic", self.rate, "50ms")
+
+    def _nat(self) -> None:
+        for index, host in enumerate(self.hosts):
+            add_veth(host.netns, "eth0", self.switch_netns, f"to{index}")
+            self._ip("address", "add", f"10.81.{index}.254/24", "dev", f"to{index}")
+            self._ip("link", "set", f"to{index}", "up")
+            self._address(host, "eth0", f"{host.ipv4}/24")
+            _limit(host.netns, "eth0", self.rate)
+        self.hosts[1].ip("route", "add", "default", "via", "10.81.1.254", "congctl", CONGESTION_CONTROL)
+        run("ip", "netns", "exec", self.switch_netns, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        chain = "{ type nat hook postrouting priority 100 ; }"
+        for rule in ("add table ip lab", f"add chain ip lab out {chain}", "add rule ip lab out oifname to0 masquerade"):
+            run("ip", "netns", "exec", self.switch_netns, "nft", rule)
+
+    def _equal_cost(self) -> None:
+        first, second = self.hosts
+        for device in ("p1", "p2"):
+            add_veth(first.netns, device, second.netns, device)
+        for index, host in enumerate(self.hosts):
+            host.ip("link", "add", "lan0", "type", "bridge")
+            self._address(host, "lan0", f"{host.ipv4}/32", route="")
+            hops = []
+            for number, device in enumerate(("p1", "p2"), 1):
+                self._address(host, device, f"10.83.{number}.{index + 1}/24")
+                _limit(host.netns, device, self.rate)
+                hops += ["nexthop", "via", f"10.83.{number}.{2 - index}", "dev", device]
+            other = self.hosts[1 - index].ipv4
+            host.ip("route", "add", other, "src", host.ipv4, "congctl", CONGESTION_CONTROL, *hops)
 
     def _far_queue(self) -> None:
         for index, host in enumerate(self.hosts):
