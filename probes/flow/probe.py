@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ MAX_FLOWS = 65_536
 _ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
 _EXIT = 102  # LIFE_EXIT of flow.h
 _TRIES_AT_END = 1000  # for a bin that is read while packets are added to it; what they add is of after the end
-_BINS_RING_BYTES = (16 << 20, 4 << 20, 1 << 20)  # the first that the kernel has the memory for
+_BINS_RING_BYTES = 16 << 20
 _LIVES_RING_BYTES = 256 << 10
 _COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
 
@@ -70,11 +69,11 @@ class FlowProbe(Probe):
         self._rank_of, self._only = rank_of, devices
         self._left_out: dict[int, str] = {}  # flows of other devices than those, with their device
         self._untyped = not described_by_kernel()
-        self._object, self._ring_bytes = _load(bin_ns, self.targets.fd, max_flows)
+        self._object = _load(bin_ns, self.targets.fd, max_flows)
         self._adoption: Adoption | UntypedAdoption | None = None
         self._begun_ns = 0  # what was adopted after that was adopted late
         self._slots = Slots(self._object, max_flows, bin_ns)
-        self._bins = RingBuffer(self._object.map_fd("bins"), self._ring_bytes, BIN_RECORD.itemsize)
+        self._bins = RingBuffer(self._object.map_fd("bins"), _BINS_RING_BYTES, BIN_RECORD.itemsize)
         self._tcp = TcpSamples(self._object)
         self._totals = FlowTotals(self._object)
         self._drops = None if self._untyped else Drops(self._object)
@@ -139,9 +138,7 @@ class FlowProbe(Probe):
             late_flows=self._late_flows,
             late_bytes=self._late_bytes,
         )
-        few = self._ring_bytes < _BINS_RING_BYTES[0]
-        memory = f", only {self._ring_bytes >> 20} MiB of memory for them: there was no more" if few else ""
-        started = StartedProbe(self.name, f"{self.bin_ns} ns bins{memory}")
+        started = StartedProbe(self.name, f"{self.bin_ns} ns bins")
         elsewhere = Counter(name or "an unknown device" for name in self._left_out.values())
         said = ", ".join(f"{count} over {name}" for name, count in elsewhere.items())
         left_out = (f"{self.name}: --device leaves out {len(self._left_out)} flows of the job: {said}",) if said else ()
@@ -240,17 +237,9 @@ class FlowProbe(Probe):
         return {name: np.asarray(column)[wanted] for name, column in columns.items()}
 
 
-def _load(bin_ns: int, targets_fd: int, max_flows: int) -> tuple[BpfObject, int]:
-    """Load the programs with the largest ring that there is memory for; return its size too."""
-    for ring_bytes in _BINS_RING_BYTES[:-1]:
-        with suppress(KernelMemoryError):
-            return _load_with(ring_bytes, bin_ns, targets_fd, max_flows), ring_bytes
-    return _load_with(_BINS_RING_BYTES[-1], bin_ns, targets_fd, max_flows), _BINS_RING_BYTES[-1]
-
-
-def _load_with(ring_bytes: int, bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
+def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
     """Load the programs, with plain reads of packet memory where the verifier knows them (Linux 6.17 and later)."""
-    sizes, shared = {"flows": max_flows, "free_slots": max_flows, "bins": ring_bytes}, {"targets": targets_fd}
+    sizes, shared = {"flows": max_flows, "free_slots": max_flows, "bins": _BINS_RING_BYTES}, {"targets": targets_fd}
 
     def load(plain_reads: int) -> BpfObject:
         constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}
