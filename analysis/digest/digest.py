@@ -10,6 +10,7 @@ from netprof.analysis.digest.spans import Spans, SpanSet
 from netprof.analysis.digest.ways import Way, WayBusy
 from netprof.analysis.events.iterations import Dropped, IterationTimes
 from netprof.analysis.findings.link_summary import LinkSummary
+from netprof.analysis.findings.open_waits import OpenWaitsOfHost
 from netprof.analysis.findings.ranks import RankSummary
 from netprof.analysis.findings.recorded import Recorded
 from netprof.analysis.inference.sources import InferredSummary
@@ -149,7 +150,8 @@ class HostPart:
 
     `waits_known` says that it is known what the processes wait for, `bounded` that all are only seen to launch: then
     there are bounds for it, iterations are the steps of table `steps` in all that is said of waiting, `unbounded` says
-    of which nothing is known and why, `on_gpu` which compute on a GPU, `profiled` of which there is a profile.
+    of which nothing is known and why, `on_gpu` which compute on a GPU, `profiled` of which there is a profile. In
+    `open_waits` the recording ends.
     """
 
     made: str
@@ -184,6 +186,7 @@ class HostPart:
     waits_known: bool
     bounded: bool
     only_launch: bool
+    open_waits: OpenWaitsOfHost | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,6 +41,7 @@ def unfit(host: HostPart, tables: Tables, read: Collection[str]) -> Iterator[str
 def _pids(host: HostPart) -> Iterator[int]:
     """Yield the processes that a host's document names; -1 is none."""
     yield from (*host.told_ranks, *host.host.pids, *host.unbounded, *host.on_gpu, *host.profiled)
+    yield from (() if host.open_waits is None else host.open_waits.waited_ns)
     for listed in (host.ranks, host.spans, host.ways):
         yield from (each.pid for each in listed)
 

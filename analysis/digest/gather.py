@@ -16,6 +16,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bounds import BOUNDS
 from netprof.analysis.findings.bounds_evidence import at_least, at_most
 from netprof.analysis.findings.doing import NO_TIMES, AllTimes, TimesOfPieces, times_of_ranks
+from netprof.analysis.findings.open_waits import OpenWaitsOfHost, open_waits_of_host
 from netprof.analysis.findings.transport_reason import main_samples
 from netprof.analysis.findings.waiting import WAITING
 from netprof.analysis.findings.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
@@ -59,6 +60,7 @@ class Gathered:
     spans: FoundSpans
     tcp_clocks: TcpClocks
     ways: FoundWays
+    open_waits: OpenWaitsOfHost | None = None
 
 
 _NOTHING = Gathered(
@@ -108,6 +110,7 @@ def _gather(evidence: Evidence) -> Gathered:
         spans=find_spans(evidence),
         tcp_clocks=_tcp_clocks(evidence),
         ways=find_ways(evidence, windows.begin_ns, windows.end_ns),
+        open_waits=open_waits_of_host(evidence),
     )
 
 
@@ -183,6 +186,7 @@ def _merge(parts: Sequence[Gathered], whole: Analysis) -> Gathered:
         merge_spans([part.spans for part in parts]),
         concatenate(TcpClocks, [part.tcp_clocks for part in parts]),
         merge_ways([part.ways for part in parts]),
+        parts[-1].open_waits,
     )
 
 

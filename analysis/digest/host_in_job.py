@@ -228,6 +228,9 @@ def _moved_host(host: HostPart, clock: HostClock, distance: int) -> HostPart:
     span = instant(clock, host.span_ns[0]), instant(clock, host.span_ns[1])
     named = {each.pid: each.pid for each in host.ranks} | {pid: pid for pid in host.told_ranks}
     pids = {pid + distance: pid for pid in named}
+    ends = host.open_waits
+    if ends is not None:
+        ends = replace(ends, waited_ns={pid + distance: ns for pid, ns in ends.waited_ns.items()})
     return replace(
         host,
         host=replace(host.host, clock=clock, pids=pids),
@@ -236,6 +239,7 @@ def _moved_host(host: HostPart, clock: HostClock, distance: int) -> HostPart:
         unbounded={pid + distance: why for pid, why in host.unbounded.items()},
         on_gpu=tuple(pid + distance for pid in host.on_gpu),
         profiled=tuple(pid + distance for pid in host.profiled),
+        open_waits=ends,
     )
 
 

@@ -35,6 +35,7 @@ from netprof.analysis.findings.late_doings import what_all_do
 from netprof.analysis.findings.link_summary import LinkSummary
 from netprof.analysis.findings.links import LINKS
 from netprof.analysis.findings.nccl import NCCL, NcclFinding
+from netprof.analysis.findings.open_waits import OpenWaits, OpenWaitsOfHost, open_waits_of_job
 from netprof.analysis.findings.ranks import RANKS, RankSummary
 from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.findings.recording import RECORDING, RecordingFinding
@@ -299,13 +300,37 @@ def _account(report: ReportParts, explained: Explained) -> WaitingParts:
     blames = blames_of(explained, report.names, report.lost_ns) | {TRANSPORT: Blame(reason=_reason(report))}
     if LATE_RANK in blames and report.all_do is not None:
         blames[LATE_RANK] = replace(blames[LATE_RANK], doing=report.all_do.name)
-    return WaitingParts(
+    parts = WaitingParts(
         by_rank=explained.by_rank,
         recorded_ns=span_ns[1] - span_ns[0],
         blames=blames,
         saves_ns=saves_ns(explained),
         by_iteration_ns=explained.causes_ns.sum(axis=0),
         longest=_longest(report),
+    )
+    ends = [host.open_waits for host in report.found.hosts.values() if host.open_waits is not None]
+    unclosed = open_waits_of_job(ends, [each.pid for each in parts.by_rank])
+    return parts if unclosed is None else _with_open_waits(parts, unclosed, ends, report.names)
+
+
+def _with_open_waits(
+    parts: WaitingParts, unclosed: OpenWaits, ends: Sequence[OpenWaitsOfHost], names: Names
+) -> WaitingParts:
+    """Return the account with the waits in which the recordings end, and who is behind those if they are most of it."""
+    blames = dict(parts.blames)
+    if unclosed.total_ns > sum(each.exposed_ns for each in parts.by_rank):
+        if unclosed.culprit is not None:
+            who = names.process(unclosed.culprit)
+            blames[unclosed.cause] = Blame(who.label, rank=who.rank)
+        elif flow := next((each for each in ends if each.flow), None):
+            blames[unclosed.cause] = Blame(flow.flow, flow=flow.flow, detail=flow.happened, advice=flow.advice)
+    spared = (unclosed.spared_ns(cause, len(parts.by_rank)) for cause in WAIT_CAUSES)
+    return replace(
+        parts,
+        by_rank=tuple(unclosed.added_to(each) for each in parts.by_rank),
+        blames=blames,
+        saves_ns=tuple(a + b for a, b in zip(parts.saves_ns, spared, strict=True)),
+        unclosed_ns=unclosed.total_ns,
     )
 
 

@@ -74,6 +74,7 @@ def digest_of(analysis: Analysis, sampled: Sampled) -> Digest:
         waits_known=waiting is not None,
         bounded=bounds is not None,
         only_launch=iterations.only_launch,
+        open_waits=gathered.open_waits,
     )
     tables = Tables(
         iterations=iterations.times,

@@ -234,8 +234,8 @@ def whole_wire(turn: Intervals, part: WirePart, apart_ns: float) -> WholeWire:
 
     The clocks of their hosts may be `apart_ns` apart.
     """
-    quiet = without_unsent(_silences(part.moved, least_silence_ns(part.rtt_ns, apart_ns)), part.unsent, {})
-    held, lost = lost_unseen(quiet, part.resending)
+    quiet, lost = lost_unseen(_silences(part.moved, least_silence_ns(part.rtt_ns, apart_ns)), part.resending)
+    held = without_unsent(quiet, part.unsent, {})
     link_full, other_traffic = _full(part.links)
     return WholeWire(
         turn=turn,

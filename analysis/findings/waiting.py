@@ -162,10 +162,8 @@ def _rank(pid: int, evidence: Evidence, unclosed: OpenWaits | None) -> RankWaiti
     iterations = evidence.accounted.of_pid(pid)
     causes = np.bincount(own.cause, weights=own.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
     window = int(iterations.duration_ns.sum())
-    if unclosed is not None and pid in unclosed.waited_ns:
-        causes[WAIT_CAUSES.index(unclosed.cause)] += unclosed.waited_ns[pid]
-        window += unclosed.waited_ns[pid]
-    return RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
+    found = RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
+    return found if unclosed is None else unclosed.added_to(found)
 
 
 def _shares(parts: WaitingParts, exposed_ns: int, doings: Mapping[str, Doing]) -> list[CauseShare]:

@@ -202,7 +202,7 @@ def test_a_job_s_marks_with_a_capture_s_bytes(tmp_path: Path) -> None:
     path, trace, both = tmp_path / "a.pcap", tmp_path / "job.netprof", tmp_path / "both.netprof"
     options = ["--gradient-mb", "4", "--bucket-cap-mb", "2", "--data-ms", "20"]
     with (
-        Lab() as lab,
+        Lab(rate="200mbit") as lab,  # what it waits for is no toss-up
         captured(lab, path, "-s", "128"),
         training([host.popen for host in lab], tmp_path, *options, master=f"{lab[0].ipv4}:29500") as job,
     ):
