@@ -77,7 +77,11 @@ def _merge(parts: Sequence[Sequence[Check]], whole: Analysis) -> tuple[Check, ..
 
 
 def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
-    known = [(rank, r) for rank in ranks if (r := rank.bandwidths.payload_to_algorithm_ratio) is not None]
+    known = [
+        (rank, r)
+        for rank in ranks
+        if (r := rank.bandwidths.payload_to_algorithm_ratio) is not None and not _nearly_a_step(rank, r)
+    ]
     needed = sum(rank.bandwidths.algorithm_bytes or 0.0 for rank, _ in known)
     enough = sum(rank.bandwidths.payload_bytes or 0.0 for rank, _ in known) >= _NEARLY_ALL * needed
     few = [
@@ -87,6 +91,15 @@ def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
     ]
     sentence = f"fewer bytes were seen to be sent than the collectives need ({_some(few)} of them)" if few else ""
     return Check("payload_of_collectives", not few if known else None, sentence)
+
+
+def _nearly_a_step(rank: RankSummary, ratio: float) -> bool:
+    """Return whether so little is missing that a rank may have sent it before its first step, or will after the last.
+
+    A rank sends what it has while the last one has not asked yet.
+    """
+    steps = 0 if rank.durations is None else rank.durations.count
+    return _NEARLY_ALL > ratio >= 1 - 1 / max(steps, 1)
 
 
 def _below_line_rate(links: Sequence[LinkSummary]) -> Check:

@@ -9,6 +9,7 @@ from support.synthetic import MS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.checks import CHECKS
+from netprof.analysis.findings.ranks import RANKS
 from netprof.analysis.findings.recording import RECORDING
 from netprof.analysis.section import Analysis
 from netprof.trace import TraceReader
@@ -38,6 +39,17 @@ def test_bytes_that_the_collectives_need_are_missing(analysis):
     assert failed(found)["payload_of_collectives"] in found.notes
     lost = dict(found.parts(RECORDING)[0].bodies[0].rows)["lost"]
     assert lost.startswith("nothing known to the recorder, but")
+
+
+def test_what_a_step_lacks_may_have_been_sent_outside_of_the_recording(analysis):
+    """A rank sends before the last one asks: of the first step, before it began."""
+    job = Job(iterations=4).fill()
+    first_ns = min(row[2] for row in job.wire) + 60 * MS
+    job.wire = [row for row in job.wire if row[0] == 1 or row[2] > first_ns]
+    found = analysis(job)
+    ratios = [rank.bandwidths.payload_to_algorithm_ratio for rank in found.of(RANKS)]
+    assert 0.75 < min(ratio for ratio in ratios if ratio is not None) < 0.99
+    assert "payload_of_collectives" not in failed(found)
 
 
 def test_a_line_rate_that_cannot_be(analysis):
