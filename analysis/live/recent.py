@@ -27,6 +27,8 @@ from netprof.model import Host, LineRate, Meta
 from netprof.schema import RECEIVE, TRANSMIT, UNKNOWN_RANK, GpuMetric
 
 _EARLY_NS = 10 * 10**9
+_STRIPS_BEHIND_NS = 4 * 10**9
+"""How old a strip may be before one without causes is shown instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,7 @@ class Recent:
     process's last whole iteration. `gpus` are the latest values of table `gpu` for each GPU as a whole. `stall` is set
     while nothing moves, `hang` where that is all that was ever seen, `stragglers` are those that hold the job up in the
     last seconds. `hosts` are those that recorded. `stacks` are the last ones of the processes that were sampled.
+    Why links are idle is known until `idle_through_ns`.
     """
 
     meta: Meta
@@ -78,6 +81,13 @@ class Recent:
     stragglers: tuple[Straggler, ...] = ()
     hosts: tuple[Host, ...] = ()
     stacks: Mapping[int, LastStack] = field(default_factory=dict)
+    idle_through_ns: int = 0
+
+    @property
+    def strips_through_ns(self) -> int:
+        """Where the strips of links end: where it is known why they are idle, unless that is long ago."""
+        is_new = 0 <= self.through_ns - self.idle_through_ns < _STRIPS_BEHIND_NS
+        return self.idle_through_ns if is_new else self.through_ns
 
     @property
     def is_early(self) -> bool:
@@ -103,13 +113,17 @@ class Recent:
 
 @dataclass(frozen=True, eq=False)
 class LastSeen:
-    """What takes longer to find, and so is looked at less often: causes of idleness, and the last all-reduces."""
+    """What takes longer to find, and so is looked at less often: causes of idleness, and the last all-reduces.
+
+    It is known until `through_ns`.
+    """
 
     causes: Mapping[LinkKey, CauseTimes]
     bandwidths: Mapping[int, Bandwidths]
+    through_ns: int
 
 
-NOTHING_SEEN = LastSeen({}, {})
+NOTHING_SEEN = LastSeen({}, {}, 0)
 """Nothing known yet."""
 
 
@@ -117,7 +131,8 @@ def last_seen(evidence: Evidence, through_ns: int) -> LastSeen:
     """Return what the processes on each link waited for until now, and the all-reduces of each one's last iteration."""
     until_now = evidence.with_iterations(with_unfinished(evidence.iterations, evidence.marks, through_ns))
     causes = {key: until_now.cause_times(key) for key in evidence.links.lanes.links}
-    return LastSeen({key: times for key, times in causes.items() if times is not None}, _last_bandwidths(evidence))
+    known = {key: times for key, times in causes.items() if times is not None}
+    return LastSeen(known, _last_bandwidths(evidence), through_ns)
 
 
 def links_now(evidence: Evidence, seen: LastSeen) -> tuple[LinkNow, ...]:

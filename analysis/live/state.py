@@ -8,6 +8,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.hang import LEAST_SEEN_NS, Hang, find_hang
 from netprof.analysis.findings.iterations import ITERATIONS
 from netprof.analysis.findings.stragglers_finding import Straggler
+from netprof.analysis.findings.verdict import VERDICT
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.past_iterations import continued, has_changed, no_iterations
@@ -98,6 +99,8 @@ class LiveState:
         if fresh and recorded_ns >= _STRAGGLERS_FROM_NS and self._straggler_looks.is_due:
             with self._straggler_looks.spending():
                 self._stragglers = stragglers_now(glance)
+        if self._analysis is not None and self._analysis.of(VERDICT).is_warming_up:
+            self._conclusions.hurry(_CONCLUDE_EVERY_S)
         is_long_enough = recorded_ns >= _CONCLUDE_FROM_NS
         if fresh and ((is_long_enough and self._conclusions.is_due) or self._has_first_iterations()):
             self._conclude(meta, through_ns, window_ns)
@@ -116,6 +119,7 @@ class LiveState:
             stragglers=self._stragglers,
             hosts=tuple(glance.hosts),
             stacks=latest_stacks(self._window.columns("stacks", through_ns - _STACKS_NS)),
+            idle_through_ns=self._seen.through_ns,
         )
 
     def _hang(self, meta: Meta, through_ns: int) -> Hang | None:

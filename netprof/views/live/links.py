@@ -88,7 +88,7 @@ def _link(recent: Recent, link: LinkNow, width: int, zoom: int, each: int) -> li
     summary = _summary(recent, link)
     columns = max(1, width - LABEL)
     bin_ns = recent.meta.bin_ns
-    first_bin = (recent.through_ns // (bin_ns * zoom) - columns) * zoom  # whole columns: they move, never change
+    first_bin = (recent.strips_through_ns // (bin_ns * zoom) - columns) * zoom  # whole columns: they move, never change
     sides = [
         strip(bins, first_bin, zoom, columns, bin_ns, unknown)
         for bins, unknown in zip((link.transmitted, link.received), link.unknown, strict=True)

@@ -38,10 +38,12 @@ def verdict_rows(recent: Recent, width: int, *, keys: str = "", few_colours: boo
     age_s = (recent.through_ns - int(recent.analysis.evidence.recording.end_ns.max())) / 1e9
     seen = "warming up: " if verdict.is_warming_up else ""
     seen += count(verdict.steps, "step") if verdict.steps else ""
-    seen += f", {age_s:.0f} s ago" if age_s >= _STALE_S else ""
+    old = f", {age_s:.0f} s ago" if age_s >= _STALE_S else ""
     step = verdict.next[0] if verdict.next else Advice("")
     rows = _indented(safe_text(verdict.headline), width, style)
-    return [*rows, _next(step.text, step.command, f"{seen} {keys}".strip(), width)]
+    about = [f"{seen}{old} {keys}".strip(), f"{seen}{old}", seen]
+    fits = (each for each in about if Text(step.text).cell_len + len(each) + 5 <= width)
+    return [*rows, _next(step.text, step.command, next(fits, seen), width)]
 
 
 def _indented(text: str, width: int, style: str) -> list[Text]:

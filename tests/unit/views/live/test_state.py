@@ -260,3 +260,30 @@ def test_who_is_late_is_looked_for_more_often_while_something_has_changed(live, 
             clock.now_s = number * 0.25
         looks[changed] = search.call_count
     assert looks[True] > 2 * looks[False] > 0
+
+
+def test_a_verdict_of_few_steps_is_soon_replaced(live, monkeypatch):
+    """What takes 50 ms may be done every 10 s; until ten steps were seen, four times as often."""
+    clock = SimpleNamespace(now_s=0.0, cpu_s=0.0)
+    clock.monotonic = lambda: clock.now_s
+
+    def thread_time():
+        clock.cpu_s += 0.05
+        return clock.cpu_s
+
+    clock.thread_time = thread_time
+    monkeypatch.setattr(budget_module, "time", clock)
+    job, at_s = Job(iterations=120).fill(), []
+    monkeypatch.setattr(state_module, "conclude", lambda evidence: at_s.append(clock.now_s) or conclude(evidence))
+    for number, recent in enumerate(feed(job, *live(job))):
+        clock.now_s = number * 0.25
+    assert recent.analysis is not None
+    apart_s = np.diff(at_s)
+    assert apart_s[0] < 3 < 9 < apart_s[-1], at_s
+
+
+def test_strips_end_where_it_is_known_why_links_are_idle(live):
+    inbox, state = live(Job().fill())
+    *_, recent = feed(Job().fill(), inbox, state)
+    assert 0 < recent.strips_through_ns == recent.idle_through_ns <= recent.through_ns
+    assert replace(recent, idle_through_ns=recent.through_ns - 10 * 10**9).strips_through_ns == recent.through_ns
