@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
-from netprof.analysis.findings.last_ones import arrivals_table
-from netprof.analysis.findings.links import LINKS, spans_of_idleness
-from netprof.analysis.findings.per_iteration import rows_of
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.waiting import WAITING
-from netprof.analysis.findings.waiting_by_iteration import waiting_by_iteration
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.iterations.per_iteration import rows_of
+from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
+from netprof.analysis.findings.stragglers.last_ones import arrivals_table
+from netprof.analysis.findings.waiting.waiting import WAITING
+from netprof.analysis.findings.waiting.waiting_by_iteration import waiting_by_iteration
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Columns
 from netprof.analysis.tables.intervals import Intervals

@@ -7,45 +7,45 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.audit import AUDIT
-from netprof.analysis.findings.bounds import BOUNDS
-from netprof.analysis.findings.bubbles import BUBBLES
-from netprof.analysis.findings.checks import CHECKS
-from netprof.analysis.findings.collective_sizes import COLLECTIVE_SIZES
-from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.communicators import COMMUNICATORS
-from netprof.analysis.findings.connects import CONNECTS
-from netprof.analysis.findings.counters import COUNTERS
-from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE
-from netprof.analysis.findings.exits import EXITS
-from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
-from netprof.analysis.findings.flows import FLOWS
-from netprof.analysis.findings.gpus import GPUS
-from netprof.analysis.findings.hang import HANG
-from netprof.analysis.findings.horovod import HOROVOD
-from netprof.analysis.findings.hosts import HOSTS
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.losses import LOSSES
-from netprof.analysis.findings.nccl import NCCL
-from netprof.analysis.findings.nccl_network import NCCL_NETWORK
-from netprof.analysis.findings.paths import PATHS
-from netprof.analysis.findings.processes import PROCESSES
-from netprof.analysis.findings.queue_pairs import QUEUE_PAIRS
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.reconciliation import OUTSIDE, RECONCILIATION, TCP_TOTALS
+from netprof.analysis.findings.bounds.bounds import BOUNDS
+from netprof.analysis.findings.collectives.collective_sizes import COLLECTIVE_SIZES
+from netprof.analysis.findings.collectives.collectives import COLLECTIVES
+from netprof.analysis.findings.collectives.communicators import COMMUNICATORS
+from netprof.analysis.findings.collectives.horovod import HOROVOD
+from netprof.analysis.findings.collectives.nccl import NCCL
+from netprof.analysis.findings.collectives.nccl_network import NCCL_NETWORK
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.collectives.scaling import SCALING
+from netprof.analysis.findings.flows.connects import CONNECTS
+from netprof.analysis.findings.flows.flow_properties import FLOW_PROPERTIES
+from netprof.analysis.findings.flows.flows import FLOWS
+from netprof.analysis.findings.flows.reconciliation import OUTSIDE, RECONCILIATION, TCP_TOTALS
+from netprof.analysis.findings.flows.seen_flows import SEEN_FLOWS
+from netprof.analysis.findings.flows.shapes import SHAPES
+from netprof.analysis.findings.host.counters import COUNTERS
+from netprof.analysis.findings.host.gpus import GPUS
+from netprof.analysis.findings.host.hosts import HOSTS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.audit import AUDIT
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.links.paths import PATHS
+from netprof.analysis.findings.links.queue_pairs import QUEUE_PAIRS
 from netprof.analysis.findings.recorded import RECORDED
-from netprof.analysis.findings.recording import RECORDING
-from netprof.analysis.findings.scaling import SCALING
-from netprof.analysis.findings.seen_flows import SEEN_FLOWS
-from netprof.analysis.findings.shapes import SHAPES
-from netprof.analysis.findings.stacks import STACKS
-from netprof.analysis.findings.stall import STALL, STALLED_AT_END
-from netprof.analysis.findings.stragglers import STRAGGLERS
-from netprof.analysis.findings.stuck import STUCK
-from netprof.analysis.findings.thread_time import THREAD_TIME
-from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.recording.checks import CHECKS
+from netprof.analysis.findings.recording.recording import RECORDING
+from netprof.analysis.findings.stalls.exits import EXITS
+from netprof.analysis.findings.stalls.hang import HANG
+from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END
+from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE
+from netprof.analysis.findings.stragglers.processes import PROCESSES
+from netprof.analysis.findings.stragglers.stacks import STACKS
+from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
+from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME
+from netprof.analysis.findings.transport.stuck import STUCK
+from netprof.analysis.findings.verdict.verdict import VERDICT
+from netprof.analysis.findings.waiting.bubbles import BUBBLES
+from netprof.analysis.findings.waiting.losses import LOSSES
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.memory import give_back
 from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.section import Analysis, Section

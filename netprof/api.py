@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.hosts.job import open_job
 from netprof.analysis.result_tables import result_table, result_tables
 from netprof.schema import tables

@@ -12,7 +12,7 @@ from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.typical import is_ahead
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.per_iteration import rows_of
+from netprof.analysis.findings.iterations.per_iteration import rows_of
 from netprof.analysis.inference.sources import infer_iterations
 from netprof.analysis.tables.columns import Columns, Float64, Int64
 from netprof.analysis.tables.intervals import covered_until, merge

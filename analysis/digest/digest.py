@@ -9,10 +9,10 @@ from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.digest.spans import Spans, SpanSet
 from netprof.analysis.digest.ways import Way, WayBusy
 from netprof.analysis.events.iterations import Dropped, IterationTimes
-from netprof.analysis.findings.link_summary import LinkSummary
-from netprof.analysis.findings.open_waits import OpenWaitsOfHost
-from netprof.analysis.findings.ranks import RankSummary
+from netprof.analysis.findings.collectives.ranks import RankSummary
+from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.recorded import Recorded
+from netprof.analysis.findings.waiting.open_waits import OpenWaitsOfHost
 from netprof.analysis.inference.sources import InferredSummary
 from netprof.analysis.tables.columns import Columns, Float64, Int64
 from netprof.model import Host

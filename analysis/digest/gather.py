@@ -13,13 +13,13 @@ from netprof.analysis.digest.digest import WAITED_NAMES, BoundedSteps, Collectiv
 from netprof.analysis.digest.spans import NO_SPANS, FoundSpans, find_spans, merge_spans, with_surely
 from netprof.analysis.digest.ways import NO_WAYS, FoundWays, find_ways, merge_ways
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.bounds import BOUNDS
-from netprof.analysis.findings.bounds_evidence import at_least, at_most
-from netprof.analysis.findings.doing import NO_TIMES, AllTimes, TimesOfPieces, times_of_ranks
-from netprof.analysis.findings.open_waits import OpenWaitsOfHost, open_waits_of_host
-from netprof.analysis.findings.transport_reason import main_samples
-from netprof.analysis.findings.waiting import WAITING
-from netprof.analysis.findings.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
+from netprof.analysis.findings.bounds.bounds import BOUNDS
+from netprof.analysis.findings.bounds.bounds_evidence import at_least, at_most
+from netprof.analysis.findings.stragglers.doing import NO_TIMES, AllTimes, TimesOfPieces, times_of_ranks
+from netprof.analysis.findings.transport.transport_reason import main_samples
+from netprof.analysis.findings.waiting.open_waits import OpenWaitsOfHost, open_waits_of_host
+from netprof.analysis.findings.waiting.waiting import WAITING
+from netprof.analysis.findings.waiting.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate, empty
 from netprof.analysis.tables.flow_table import LinkKey

@@ -27,7 +27,7 @@ from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.matching import partners
 from netprof.analysis.events.members import View, are_one, views_of
-from netprof.analysis.findings.transport_reason import ClockSamples, ClockSums
+from netprof.analysis.findings.transport.transport_reason import ClockSamples, ClockSums
 from netprof.analysis.hosts.by_collectives import of_whole_job
 from netprof.analysis.hosts.moved import instant, to_reference
 from netprof.analysis.hosts.numbers import MOST_PIDS

@@ -16,8 +16,8 @@ from netprof.analysis.digest.passages import NumberedStreams, streams_of
 from netprof.analysis.digest.world import Seen, World, groups_of, seen_by_all, seen_of
 from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.iterations import IterationTimes, narrow
-from netprof.analysis.findings.iterations import IterationsFinding, most_iterations
-from netprof.analysis.findings.scaling import Scaling, scaling
+from netprof.analysis.findings.collectives.scaling import Scaling, scaling
+from netprof.analysis.findings.iterations.iterations import IterationsFinding, most_iterations
 from netprof.analysis.hosts.by_collectives import needs_all
 from netprof.analysis.hosts.common_time import host_names
 from netprof.analysis.tables.columns import UNKNOWN, concatenate, empty

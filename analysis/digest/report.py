@@ -23,32 +23,48 @@ from netprof.analysis.digest.stragglers import MOST_ASKED, Asked, Sums, all_sums
 from netprof.analysis.digest.waiting import Explained, OfRank
 from netprof.analysis.events.nccl import Operations
 from netprof.analysis.findings.blame import Blame
-from netprof.analysis.findings.bounds import BOUNDS
-from netprof.analysis.findings.bounds_finding import BoundsFinding, CountedSteps
-from netprof.analysis.findings.collectives import COLLECTIVES, CollectivesFinding, Counted, summarize_collectives
-from netprof.analysis.findings.cpu_shortage import CPU_SHORTAGE, CpuShortages
-from netprof.analysis.findings.doing import NO_TIMES, Doing, what_it_did
-from netprof.analysis.findings.hang import HANG
-from netprof.analysis.findings.hosts import HOSTS, HostSummary
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.late_doings import what_all_do
-from netprof.analysis.findings.link_summary import LinkSummary
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.nccl import NCCL, NcclFinding
-from netprof.analysis.findings.open_waits import OpenWaits, OpenWaitsOfHost, open_waits_of_job
-from netprof.analysis.findings.ranks import RANKS, RankSummary
+from netprof.analysis.findings.bounds.bounds import BOUNDS
+from netprof.analysis.findings.bounds.bounds_finding import BoundsFinding, CountedSteps
+from netprof.analysis.findings.collectives.collectives import (
+    COLLECTIVES,
+    CollectivesFinding,
+    Counted,
+    summarize_collectives,
+)
+from netprof.analysis.findings.collectives.nccl import NCCL, NcclFinding
+from netprof.analysis.findings.collectives.ranks import RANKS, RankSummary
+from netprof.analysis.findings.collectives.scaling import SCALING
+from netprof.analysis.findings.host.hosts import HOSTS, HostSummary
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.link_summary import LinkSummary
+from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.recorded import RECORDED, Recorded
-from netprof.analysis.findings.recording import RECORDING, RecordingFinding
-from netprof.analysis.findings.scaling import SCALING
-from netprof.analysis.findings.stall import STALLED_AT_END
-from netprof.analysis.findings.stragglers import STRAGGLERS
-from netprof.analysis.findings.stragglers_finding import StragglersFinding
-from netprof.analysis.findings.stragglers_parts import StragglersParts
-from netprof.analysis.findings.thread_time import THREAD_TIME
-from netprof.analysis.findings.transport_reason import ClockSums, Reason, are_small, reason_of
-from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.findings.waiting import WAITING, doings_of, longest_waits, waited_iteration, waiting_finding
-from netprof.analysis.findings.waiting_finding import NOTHING_WAITED, WaitingFinding, WaitingParts, WorstIteration
+from netprof.analysis.findings.recording.recording import RECORDING, RecordingFinding
+from netprof.analysis.findings.stalls.hang import HANG
+from netprof.analysis.findings.stalls.stall import STALLED_AT_END
+from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE, CpuShortages
+from netprof.analysis.findings.stragglers.doing import NO_TIMES, Doing, what_it_did
+from netprof.analysis.findings.stragglers.late_doings import what_all_do
+from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
+from netprof.analysis.findings.stragglers.stragglers_finding import StragglersFinding
+from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts
+from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME
+from netprof.analysis.findings.transport.transport_reason import ClockSums, Reason, are_small, reason_of
+from netprof.analysis.findings.verdict.verdict import VERDICT
+from netprof.analysis.findings.waiting.open_waits import OpenWaits, OpenWaitsOfHost, open_waits_of_job
+from netprof.analysis.findings.waiting.waiting import (
+    WAITING,
+    doings_of,
+    longest_waits,
+    waited_iteration,
+    waiting_finding,
+)
+from netprof.analysis.findings.waiting.waiting_finding import (
+    NOTHING_WAITED,
+    WaitingFinding,
+    WaitingParts,
+    WorstIteration,
+)
 from netprof.analysis.hosts.clocks import at
 from netprof.analysis.hosts.meta import meta_of_hosts
 from netprof.analysis.section import Analysis, Section

@@ -9,7 +9,7 @@ from typing import Any
 from netprof.analysis.definitions import ALL, Definition
 from netprof.analysis.digest.made_from import DIGESTED, Digested
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.first_screen import FIRST_SCREEN, FirstScreen
+from netprof.analysis.findings.verdict.first_screen import FIRST_SCREEN, FirstScreen
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Spark, Stack
 from netprof.analysis.section import Analysis, Section
 from netprof.errors import TraceError

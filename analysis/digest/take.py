@@ -12,16 +12,16 @@ from netprof.analysis.digest.gather import GATHERED, Gathered
 from netprof.analysis.digest.passages import Sampled
 from netprof.analysis.digest.spans import as_table
 from netprof.analysis.digest.ways import ways_table
-from netprof.analysis.findings.bounds import BOUNDS
-from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.doing import AllTimes, Of
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.nccl import NCCL
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.recording import RECORDING
-from netprof.analysis.findings.stall import STALLED_AT_END
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.bounds.bounds import BOUNDS
+from netprof.analysis.findings.collectives.collectives import COLLECTIVES
+from netprof.analysis.findings.collectives.nccl import NCCL
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.recording.recording import RECORDING
+from netprof.analysis.findings.stalls.stall import STALLED_AT_END
+from netprof.analysis.findings.stragglers.doing import AllTimes, Of
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.hosts.clocks import backwards
 from netprof.analysis.hosts.moved import to_reference
 from netprof.analysis.section import Analysis

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from netprof.analysis.account.bottlenecks import ONE_LINK
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.transport_reason import NO_CLOCKS, Reason
+from netprof.analysis.findings.transport.transport_reason import NO_CLOCKS, Reason
 from netprof.analysis.tables.columns import Float64, Int64
 
 ALONE = 0.8

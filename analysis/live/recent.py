@@ -11,11 +11,11 @@ import numpy as np
 
 from netprof.analysis.account.idle import CauseTimes
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.bandwidth import Bandwidths, rank_bandwidths
-from netprof.analysis.findings.hang import Hang
-from netprof.analysis.findings.links import UNKNOWN_RATE, links_by_rank
-from netprof.analysis.findings.stall import Stall
-from netprof.analysis.findings.stragglers_finding import Straggler
+from netprof.analysis.findings.collectives.bandwidth import Bandwidths, rank_bandwidths
+from netprof.analysis.findings.links.links import UNKNOWN_RATE, links_by_rank
+from netprof.analysis.findings.stalls.hang import Hang
+from netprof.analysis.findings.stalls.stall import Stall
+from netprof.analysis.findings.stragglers.stragglers_finding import Straggler
 from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.live.unfinished import with_unfinished
 from netprof.analysis.section import Analysis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.stall import HARDLY_ANY, Stall, stall_of
+from netprof.analysis.findings.stalls.stall import HARDLY_ANY, Stall, stall_of
 from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.tables.columns import Int64
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.hang import LEAST_SEEN_NS, Hang, find_hang
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.stragglers_finding import Straggler
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.stalls.hang import LEAST_SEEN_NS, Hang, find_hang
+from netprof.analysis.findings.stragglers.stragglers_finding import Straggler
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.past_iterations import continued, has_changed, no_iterations

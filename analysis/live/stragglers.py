@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from netprof.analysis.account.episodes import LEAST_ITERATIONS, LEAST_NS
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.stragglers_finding import Straggler, find_stragglers
-from netprof.analysis.findings.stragglers_parts import gather
+from netprof.analysis.findings.stragglers.stragglers_finding import Straggler, find_stragglers
+from netprof.analysis.findings.stragglers.stragglers_parts import gather
 
 
 def span_ns(typical_ns: int) -> int:

@@ -10,8 +10,8 @@ import numpy as np
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.bounds import BOUNDS
-from netprof.analysis.findings.collective_kinds import KIND_NAMES
+from netprof.analysis.findings.bounds.bounds import BOUNDS
+from netprof.analysis.findings.collectives.collective_kinds import KIND_NAMES
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Int64, by_pid
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey

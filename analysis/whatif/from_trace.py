@@ -14,11 +14,11 @@ from netprof.analysis.events.collectives import group_sizes
 from netprof.analysis.events.factors import sent_per_byte
 from netprof.analysis.events.split import splits_of
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.link_summary import LinkSummary
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.collectives.scaling import SCALING
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.link_summary import LinkSummary
+from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Float64
 from netprof.analysis.tables.flow_table import LOOPBACK

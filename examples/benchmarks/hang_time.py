@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from netprof.analysis.findings.hang import Hang
+from netprof.analysis.findings.stalls.hang import Hang
 from netprof.errors import NetprofError
 from netprof.session.live_follow import TraceSource
 

@@ -16,7 +16,7 @@ def read_baseline(text: str | None) -> float | None:
         return None
     if not Path(text).is_dir():
         return _seconds(text)
-    from netprof.analysis.findings.scaling import single_worker_s
+    from netprof.analysis.findings.collectives.scaling import single_worker_s
     from netprof.trace.ring import reader_of
 
     return single_worker_s(analyzed(reader_of(Path(text))), text)

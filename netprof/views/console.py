@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from netprof.analysis import Analysis
-from netprof.analysis.findings.first_screen import FIRST_SCREEN, FirstScreen
+from netprof.analysis.findings.verdict.first_screen import FIRST_SCREEN, FirstScreen
 from netprof.analysis.form import Grid, Pairs
 from netprof.views.colours import headline_style
 from netprof.views.console_form import bullets, pairs, print_part, show, title

@@ -11,8 +11,8 @@ from rich.text import Text
 from netprof.analysis import definitions
 from netprof.analysis.account.causes import CAUSES, WAIT_CAUSES
 from netprof.analysis.definitions import Definition
-from netprof.analysis.findings.cause_words import CAUSE_WORDS
-from netprof.analysis.findings.doing import EVERY, Doing
+from netprof.analysis.findings.stragglers.doing import EVERY, Doing
+from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS
 from netprof.analysis.verdict_pages import PAGES, VerdictPage
 
 Entry = Definition | VerdictPage

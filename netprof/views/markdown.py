@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
-from netprof.analysis.findings.first_screen import FIRST_SCREEN
+from netprof.analysis.findings.verdict.first_screen import FIRST_SCREEN
 from netprof.analysis.form import Cell, Grid, Pairs, Part, Spark, Stack
 from netprof.views.colours import LETTERS
 from netprof.views.console_form import bars

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Spark, Stack
 from netprof.units import share
 from netprof.views.colours import page_colour

@@ -17,11 +17,11 @@ import numpy as np
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.events.phases import EDGES, PHASES
-from netprof.analysis.findings.collective_kinds import kind_name
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.nic_drops import drops_by_device
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.collectives.collective_kinds import kind_name
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.links.nic_drops import drops_by_device
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import size
@@ -29,9 +29,9 @@ from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
-    from netprof.analysis.findings.link_summary import LinkSummary
-    from netprof.analysis.findings.nic_drops import Drops
-    from netprof.analysis.findings.ranks import RankSummary
+    from netprof.analysis.findings.collectives.ranks import RankSummary
+    from netprof.analysis.findings.links.link_summary import LinkSummary
+    from netprof.analysis.findings.links.nic_drops import Drops
     from netprof.analysis.tables.columns import Int64
     from netprof.model import Host
     from netprof.views.reporter import Report

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from netprof.analysis.findings.collective_kinds import kind_name
+from netprof.analysis.findings.collectives.collective_kinds import kind_name
 from netprof.analysis.form import Cell, Grid, Pairs
 from netprof.analysis.whatif import text
 from netprof.views.console_form import pairs, show, title

@@ -8,7 +8,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from netprof.analysis.findings.collective_kinds import kind_name
+from netprof.analysis.findings.collectives.collective_kinds import kind_name
 from netprof.views.json_text import finite
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from support.training import TrainingJob, netprof, training
 from support.unprivileged import NOBODY
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.recording import RECORDING
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.trace import TraceReader
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="BPF and network namespaces need root")

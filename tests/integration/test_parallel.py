@@ -18,7 +18,7 @@ from support.training import netprof, training
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import LATE_RANK
-from netprof.analysis.findings.bubbles import BUBBLES
+from netprof.analysis.findings.waiting.bubbles import BUBBLES
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.intervals import Intervals, interval, merge
 from netprof.trace import TraceReader

@@ -13,7 +13,7 @@ import pytest
 from support.training import netprof, training
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.hang import HANG
+from netprof.analysis.findings.stalls.hang import HANG
 from netprof.errors import EXIT_INTERRUPTED
 from netprof.trace import TraceReader
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, WAIT_CAUSES, Cause
-from netprof.analysis.findings.waiting_finding import (
+from netprof.analysis.findings.waiting.waiting_finding import (
     CauseShare,
     RankWaiting,
     WaitingFinding,

@@ -10,7 +10,7 @@ import pytest
 from support.synthetic import ITERATION_NS, MS, START_NS, Job
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.stacks import STACKS, StacksOf
+from netprof.analysis.findings.stragglers.stacks import STACKS, StacksOf
 from netprof.probes.stacks import probe as stacks_probe
 from netprof.probes.stacks.chrome_trace import stacks_of
 from netprof.probes.stacks.late import LateRank

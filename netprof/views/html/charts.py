@@ -11,21 +11,21 @@ import numpy as np
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.events.phases import PHASES
-from netprof.analysis.findings.anatomy import Anatomy, anatomy
-from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.flows import FLOWS
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.per_iteration import bandwidth_by_size, histogram, rows_of, slowest
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.waiting import WAITING
-from netprof.analysis.findings.waiting_by_iteration import waiting_by_iteration
+from netprof.analysis.findings.collectives.anatomy import Anatomy, anatomy
+from netprof.analysis.findings.collectives.collectives import COLLECTIVES
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.flows.flows import FLOWS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.iterations.per_iteration import bandwidth_by_size, histogram, rows_of, slowest
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.waiting.waiting import WAITING
+from netprof.analysis.findings.waiting.waiting_by_iteration import waiting_by_iteration
 from netprof.errors import NetprofError
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
-    from netprof.analysis.findings.ranks import RankSummary
+    from netprof.analysis.findings.collectives.ranks import RankSummary
     from netprof.analysis.inference import InferredIterations
     from netprof.analysis.tables.columns import Float64, Int64
     from netprof.analysis.tables.flow_table import LinkKey

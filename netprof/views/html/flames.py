@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from netprof.analysis.findings.stacks import StacksOf
+from netprof.analysis.findings.stragglers.stacks import StacksOf
 from netprof.units import duration, percent
 
 WIDTH, ROW = 1000, 18

@@ -12,21 +12,21 @@ from typing import IO, TYPE_CHECKING
 
 from netprof import units
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED, WAIT_CAUSES
-from netprof.analysis.findings.checks import CHECKS
-from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.counters import COUNTERS
-from netprof.analysis.findings.exits import EXITS
-from netprof.analysis.findings.first_screen import FIRST_SCREEN
-from netprof.analysis.findings.flows import FLOWS
-from netprof.analysis.findings.iterations import ITERATIONS, named_phases
-from netprof.analysis.findings.links import LINKS, spans_of_idleness
-from netprof.analysis.findings.processes import PROCESSES
-from netprof.analysis.findings.reconciliation import OUTSIDE, RECONCILIATION, TCP_TOTALS
-from netprof.analysis.findings.recording import RECORDING
-from netprof.analysis.findings.seen_flows import SEEN_FLOWS
-from netprof.analysis.findings.stacks import STACKS
-from netprof.analysis.findings.verdict import VERDICT
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.collectives.collectives import COLLECTIVES
+from netprof.analysis.findings.flows.flows import FLOWS
+from netprof.analysis.findings.flows.reconciliation import OUTSIDE, RECONCILIATION, TCP_TOTALS
+from netprof.analysis.findings.flows.seen_flows import SEEN_FLOWS
+from netprof.analysis.findings.host.counters import COUNTERS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS, named_phases
+from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
+from netprof.analysis.findings.recording.checks import CHECKS
+from netprof.analysis.findings.recording.recording import RECORDING
+from netprof.analysis.findings.stalls.exits import EXITS
+from netprof.analysis.findings.stragglers.processes import PROCESSES
+from netprof.analysis.findings.stragglers.stacks import STACKS
+from netprof.analysis.findings.verdict.first_screen import FIRST_SCREEN
+from netprof.analysis.findings.verdict.verdict import VERDICT
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.views.colours import style_sheet
 from netprof.views.html import charts, tracks
 from netprof.views.html.flames import flames

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.events.phases import EDGES
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.nic_drops import drops_by_device
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.links.nic_drops import drops_by_device
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
@@ -24,9 +24,9 @@ from netprof.views.safe import safe_text
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
     from netprof.analysis.events.buckets import Buckets
-    from netprof.analysis.findings.link_summary import LinkSummary
-    from netprof.analysis.findings.nic_drops import Drops
-    from netprof.analysis.findings.ranks import RankSummary
+    from netprof.analysis.findings.collectives.ranks import RankSummary
+    from netprof.analysis.findings.links.link_summary import LinkSummary
+    from netprof.analysis.findings.links.nic_drops import Drops
     from netprof.analysis.tables.columns import Int64
     from netprof.analysis.tables.intervals import Intervals
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 from rich.text import Text
 
 from netprof.analysis import Analysis
-from netprof.analysis.findings.flows import FLOWS
-from netprof.analysis.findings.seen_flows import FlowSummary
+from netprof.analysis.findings.flows.flows import FLOWS
+from netprof.analysis.findings.flows.seen_flows import FlowSummary
 from netprof.analysis.live.recent import Recent
 from netprof.units import UNKNOWN, count, duration, rate, share, size
 from netprof.views.live.rows import heading, left, right, row

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.live.forms import states_of
 from netprof.analysis.live.recent import Recent
 from netprof.model import Host

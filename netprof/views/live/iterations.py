@@ -8,7 +8,7 @@ import numpy as np
 from rich.text import Text
 
 from netprof.analysis.events.phases import BACKWARD, EXPOSED, FORWARD, PHASES, REST
-from netprof.analysis.findings.ranks import RANKS
+from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.live.recent import Recent
 from netprof.units import duration, share

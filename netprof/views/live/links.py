@@ -7,8 +7,8 @@ from rich.text import Text
 
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED
 from netprof.analysis.definitions import IDLE_THRESHOLD
-from netprof.analysis.findings.link_summary import LinkSummary
-from netprof.analysis.findings.links import LINKS
+from netprof.analysis.findings.links.link_summary import LinkSummary
+from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.live.recent import LinkNow, Recent
 from netprof.analysis.live.strip import Strip, causes, is_idle, strip
 from netprof.analysis.tables.columns import Bool, Int64

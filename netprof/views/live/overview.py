@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rich.text import Text
 
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.form import Bar
 from netprof.analysis.live.forms import rank_detail, ranks_grid, ranks_now
 from netprof.analysis.live.recent import Recent

@@ -6,9 +6,9 @@ from rich.text import Text
 
 from netprof.analysis.events.exits import clock_time
 from netprof.analysis.findings.advice import Advice
-from netprof.analysis.findings.cause_words import fitted as cut
-from netprof.analysis.findings.stall import headline, next_steps
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.stalls.stall import headline, next_steps
+from netprof.analysis.findings.verdict.verdict import VERDICT
+from netprof.analysis.findings.waiting.cause_words import fitted as cut
 from netprof.analysis.live.recent import Recent
 from netprof.units import count
 from netprof.views.colours import headline_style

@@ -389,7 +389,7 @@ def test_by_as_much_as_clocks_are_apart_a_silence_may_be_longer_than_it_was(apar
 @pytest.mark.parametrize("cause", WAIT_CAUSES)
 def test_every_cause_can_be_said(cause):
     from netprof.analysis.findings.blame import Blame
-    from netprof.analysis.findings.waiting_words import words
+    from netprof.analysis.findings.waiting.waiting_words import words
 
     sentence, advice = words(cause, Blame(label="rank 3", detail="40 %"), 0.25)
     assert sentence

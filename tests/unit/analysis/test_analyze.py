@@ -24,15 +24,15 @@ from support.synthetic import (
 )
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
-from netprof.analysis.findings.flows import FLOWS
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.recording import RECORDING
-from netprof.analysis.findings.scaling import SCALING
-from netprof.analysis.findings.verdict import VERDICT, Case
+from netprof.analysis.findings.collectives.collectives import COLLECTIVES
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.collectives.scaling import SCALING
+from netprof.analysis.findings.flows.flow_properties import FLOW_PROPERTIES
+from netprof.analysis.findings.flows.flows import FLOWS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.recording.recording import RECORDING
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case
 from netprof.errors import TraceError
 from netprof.model import LineRate, Losses, SkippedProbe, Target
 from netprof.trace import TraceReader, TraceWriter

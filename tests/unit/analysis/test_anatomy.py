@@ -13,8 +13,8 @@ from support.synthetic import BUCKETS, ELEMENTS, MS, START_NS, Job, K
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED
-from netprof.analysis.findings.anatomy import anatomy
-from netprof.analysis.findings.links import LINKS, spans_of_idleness
+from netprof.analysis.findings.collectives.anatomy import anatomy
+from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import covered_until, merge
 from netprof.trace import TraceReader

@@ -27,14 +27,14 @@ from support.synthetic import (
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.account.causes import UNEXPLAINED, WAIT_CAUSES
-from netprof.analysis.findings.bounds import BOUNDS
-from netprof.analysis.findings.bounds_finding import BoundsFinding
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.links import LINKS, spans_of_idleness
-from netprof.analysis.findings.per_iteration import rows_of
-from netprof.analysis.findings.scaling import SCALING
-from netprof.analysis.findings.verdict import VERDICT, Case
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.bounds.bounds import BOUNDS
+from netprof.analysis.findings.bounds.bounds_finding import BoundsFinding
+from netprof.analysis.findings.collectives.scaling import SCALING
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.iterations.per_iteration import rows_of
+from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.errors import NetprofError

@@ -11,8 +11,8 @@ from netprof.analysis.events.nccl import nccl_operations
 from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_steps
 from netprof.analysis.events.waits import waits
-from netprof.analysis.findings.bandwidth import rank_bandwidths
-from netprof.analysis.findings.collective_kinds import KindSummary, Timing, summarize_kinds
+from netprof.analysis.findings.collectives.bandwidth import rank_bandwidths
+from netprof.analysis.findings.collectives.collective_kinds import KindSummary, Timing, summarize_kinds
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.schema import ALL_RANKS, NOT_SAID, Backend

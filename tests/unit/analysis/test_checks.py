@@ -8,9 +8,9 @@ import pytest
 from support.synthetic import MS, Job
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.checks import CHECKS
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.recording import RECORDING
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.recording.checks import CHECKS
+from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.section import Analysis
 from netprof.trace import TraceReader
 

@@ -9,7 +9,7 @@ import pytest
 from support.synthetic import MS, START_NS, Job, trace_of
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.communicators import COMMUNICATORS
+from netprof.analysis.findings.collectives.communicators import COMMUNICATORS
 from netprof.analysis.pieces import PieceSize
 from netprof.model import Target
 from netprof.schema import UNKNOWN_RANK, NcclRankState, tables

@@ -6,10 +6,10 @@ import pytest
 from support.synthetic import ITERATION_NS, MS, START_NS, Job
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.connects import CONNECTS
-from netprof.analysis.findings.cpu_shortage import CpuShortage, CpuShortages
-from netprof.analysis.findings.doing import CPU_TAKEN, GARBAGE
-from netprof.analysis.findings.verdict import VERDICT, Case
+from netprof.analysis.findings.flows.connects import CONNECTS
+from netprof.analysis.findings.stragglers.cpu_shortage import CpuShortage, CpuShortages
+from netprof.analysis.findings.stragglers.doing import CPU_TAKEN, GARBAGE
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case
 from netprof.schema import MarkKind
 from netprof.trace import TraceReader
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.counters import COUNTERS, CounterSummary
+from netprof.analysis.findings.host.counters import COUNTERS, CounterSummary
 from netprof.model import Clock, Meta, Series
 from netprof.schema import COUNT, LEVEL
 from netprof.trace import TraceReader, TraceWriter

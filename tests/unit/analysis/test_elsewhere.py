@@ -7,10 +7,10 @@ import pytest
 from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.hang import HANG
-from netprof.analysis.findings.thread_time import THREAD_TIME
-from netprof.analysis.findings.verdict import VERDICT, Case
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.stalls.hang import HANG
+from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.blocked import joined, read_blocked
 from netprof.analysis.tables.intervals import merge

@@ -16,8 +16,8 @@ from netprof.analysis.account.bottlenecks import ONE_LINK, full_times
 from netprof.analysis.account.causes import LINK_FULL
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.full_links import advice_on_full, said_full
-from netprof.analysis.findings.waiting_words import blame
+from netprof.analysis.findings.links.full_links import advice_on_full, said_full
+from netprof.analysis.findings.waiting.waiting_words import blame
 from netprof.analysis.tables.intervals import Intervals, covered_until
 from netprof.trace import TraceReader
 

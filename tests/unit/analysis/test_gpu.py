@@ -11,8 +11,8 @@ from rich.console import Console
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.findings.gpu_summary import MetricSummary, PhaseMean, gpu_notes, summarize_gpus
-from netprof.analysis.findings.gpus import GPUS
+from netprof.analysis.findings.host.gpu_summary import MetricSummary, PhaseMean, gpu_notes, summarize_gpus
+from netprof.analysis.findings.host.gpus import GPUS
 from netprof.analysis.tables.columns import empty
 from netprof.analysis.tables.gpu_samples import GpuSamples, Series, read_gpu_samples
 from netprof.analysis.tables.intervals import Intervals, interval

@@ -10,7 +10,7 @@ import pytest
 from support.synthetic import ITERATION_NS, RATE_BPS, START_NS, Job
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.link_changes import changes_in_words
+from netprof.analysis.findings.links.link_changes import changes_in_words
 from netprof.analysis.tables.flow_table import LinkKey, read_flows
 from netprof.analysis.tables.intervals import interval
 from netprof.analysis.tables.link_history import LinkChange, LinkPast, RateOverTime, known_as, read_link_history

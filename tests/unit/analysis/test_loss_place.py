@@ -10,9 +10,9 @@ from support.synthetic import BYTES_PER_BIN, ITERATION_NS, MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.loss_place import place_of_loss
-from netprof.analysis.findings.open_waits import open_waits
-from netprof.analysis.findings.stuck import stuck_flows
+from netprof.analysis.findings.transport.loss_place import place_of_loss
+from netprof.analysis.findings.transport.stuck import stuck_flows
+from netprof.analysis.findings.waiting.open_waits import open_waits
 from netprof.analysis.tables.intervals import interval
 from netprof.schema import LinkState, tables
 from netprof.trace import TraceReader

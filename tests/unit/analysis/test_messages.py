@@ -8,9 +8,9 @@ from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 
 from netprof.analysis import analyze
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.bubbles import BUBBLES
-from netprof.analysis.findings.verdict import VERDICT, Case
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.waiting.bubbles import BUBBLES
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.schema import NOT_SAID
 from netprof.trace import TraceReader
 

@@ -10,7 +10,7 @@ import pytest
 from support.synthetic import ITERATION_NS, MS, PAYLOAD_PER_BIN, START_NS, WIRE_FROM, WIRE_TO, Job, trace_of
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.nccl_network import NCCL_NETWORK
+from netprof.analysis.findings.collectives.nccl_network import NCCL_NETWORK
 from netprof.analysis.pieces import PieceSize
 from netprof.model import StartedProbe
 from netprof.schema import NCCL_NETWORK_PROBE, RECEIVE, TRANSMIT, NcclNetwork, tables

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.synthetic import BUCKET_BYTES, BUCKETS, ELEMENTS, MS, START_NS, Job, trace_of
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.per_iteration import bandwidth_by_size, histogram, iteration_rows, slowest
+from netprof.analysis.findings.iterations.per_iteration import bandwidth_by_size, histogram, iteration_rows, slowest
 from netprof.trace import TraceReader
 
 

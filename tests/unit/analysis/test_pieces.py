@@ -14,9 +14,9 @@ from support.profiles import examples
 from support.synthetic import BYTES_PER_BIN, ITERATION_NS, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.counters import COUNTERS
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.nccl import NCCL
+from netprof.analysis.findings.collectives.nccl import NCCL
+from netprof.analysis.findings.host.counters import COUNTERS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.spread import spread_of, sum_of
 from netprof.errors import TraceError

@@ -13,7 +13,7 @@ from rich.console import Console
 from support.synthetic import Job
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.processes import PROCESSES
+from netprof.analysis.findings.stragglers.processes import PROCESSES
 from netprof.analysis.form import Grid
 from netprof.analysis.hosts.job import open_job
 from netprof.errors import TraceError

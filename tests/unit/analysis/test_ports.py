@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from support.synthetic import DONE, ITERATION_NS, MS, RATE_BPS, START_NS, WAIT, Job, mark_columns, wire_columns
 
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.queue_pairs import QUEUE_PAIRS
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.recording import RECORDING
-from netprof.analysis.findings.verdict import VERDICT, Case
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.links.queue_pairs import QUEUE_PAIRS
+from netprof.analysis.findings.recording.recording import RECORDING
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.form import Grid
 from netprof.analysis.live.window import Window
 from netprof.analysis.pieces import Pieces, PieceSize

@@ -12,7 +12,7 @@ from support.synthetic import ITERATION_NS, MS, START_NS, WIRE_TO, Job, K, enque
 from unit.analysis.test_bounds import hidden
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.bounds import BOUNDS
+from netprof.analysis.findings.bounds.bounds import BOUNDS
 from netprof.analysis.hosts.profiled import WithProfiles
 from netprof.errors import NetprofError, TraceError
 from netprof.model import Clock

@@ -11,12 +11,12 @@ from support.profiles import examples
 from support.synthetic import BYTES_PER_BIN, MS, START_NS, Job, K, mark_columns, tcp_columns, wire_columns
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.flow_properties import FLOW_PROPERTIES
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.ranks import RANKS
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.collectives.collectives import COLLECTIVES
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.flows.flow_properties import FLOW_PROPERTIES
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.sections import conclude
 from netprof.analysis.wire.fold import WireFold
 from netprof.errors import TraceError

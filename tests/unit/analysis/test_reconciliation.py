@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support.synthetic import START_NS, Job
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.flows import FLOWS
-from netprof.analysis.findings.reconciliation import RECONCILIATION
-from netprof.analysis.findings.reconciliation_finding import ReconciliationFinding
+from netprof.analysis.findings.flows.flows import FLOWS
+from netprof.analysis.findings.flows.reconciliation import RECONCILIATION
+from netprof.analysis.findings.flows.reconciliation_finding import ReconciliationFinding
 from netprof.analysis.tables.totals import Differences, differences, last_totals
 from netprof.schema import recorded_columns, tables
 from netprof.trace import TraceReader

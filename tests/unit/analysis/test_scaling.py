@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from netprof.analysis import analyze
 from netprof.analysis.events.split import splits_of
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.collectives.scaling import SCALING
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.sections import conclude
 from netprof.cli.main import app
 from netprof.trace import TraceReader

@@ -5,7 +5,7 @@ from pathlib import Path
 from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.shapes import SHAPES
+from netprof.analysis.findings.flows.shapes import SHAPES
 from netprof.trace import TraceReader
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from netprof.analysis.account.activity import activity
 from netprof.analysis.events.nccl import _on_the_wire
-from netprof.analysis.findings.anatomy import _bytes_until
+from netprof.analysis.findings.collectives.anatomy import _bytes_until
 from netprof.analysis.inference.onsets import BUSY_SHARES, Onsets, onsets_of_bins
 from netprof.analysis.live.stall import _blocks
 from netprof.analysis.live.strip import strip

@@ -10,7 +10,7 @@ from support import synthetic
 from support.synthetic import ITERATION_NS, START_NS, Job
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.transport_reason import transport_reason
+from netprof.analysis.findings.transport.transport_reason import transport_reason
 from netprof.trace import TraceReader
 
 ITERATIONS = 10

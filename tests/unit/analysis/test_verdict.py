@@ -6,9 +6,9 @@ from support.synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, W
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.findings.blame import Blame
-from netprof.analysis.findings.cause_words import Family
-from netprof.analysis.findings.verdict import VERDICT, Case
-from netprof.analysis.findings.waiting_words import words
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.waiting.cause_words import Family
+from netprof.analysis.findings.waiting.waiting_words import words
 from netprof.trace import TraceReader
 
 

@@ -15,15 +15,15 @@ from support.profiles import examples
 
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, WAIT_CAUSES
 from netprof.analysis.events.iterations import Dropped, IterationTimes
-from netprof.analysis.findings import transport_reason
 from netprof.analysis.findings.blame import ALONE, Blame
-from netprof.analysis.findings.cause_words import CAUSE_WORDS, LONGEST, SHORT_REASONS, Family
-from netprof.analysis.findings.first_screen import step_grid
-from netprof.analysis.findings.iterations import IterationsFinding
-from netprof.analysis.findings.transport_reason import Reason
-from netprof.analysis.findings.verdict import Grounds, Verdict, judge
-from netprof.analysis.findings.waiting import waiting_finding
-from netprof.analysis.findings.waiting_finding import RankWaiting, WaitingParts
+from netprof.analysis.findings.iterations.iterations import IterationsFinding
+from netprof.analysis.findings.transport import transport_reason
+from netprof.analysis.findings.transport.transport_reason import Reason
+from netprof.analysis.findings.verdict.first_screen import step_grid
+from netprof.analysis.findings.verdict.verdict import Grounds, Verdict, judge
+from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS, LONGEST, SHORT_REASONS, Family
+from netprof.analysis.findings.waiting.waiting import waiting_finding
+from netprof.analysis.findings.waiting.waiting_finding import RankWaiting, WaitingParts
 from netprof.units import milliseconds
 
 MS = 1_000_000

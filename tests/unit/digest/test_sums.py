@@ -7,7 +7,7 @@ import numpy as np
 from netprof.analysis.digest import passages
 from netprof.analysis.digest.digest import Did
 from netprof.analysis.digest.stragglers import all_sums, sums_of
-from netprof.analysis.findings.doing import Of, Times
+from netprof.analysis.findings.stragglers.doing import Of, Times
 from netprof.analysis.hosts.streams import Passages
 
 

@@ -9,9 +9,9 @@ import pytest
 from golden.conclusions import traces
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.bounds import BOUNDS
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.bounds.bounds import BOUNDS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.totals.growing import GrowingAccount
 from netprof.schema import RECEIVE, TRANSMIT, tables, time_column
 from netprof.session.live_follow import recent_rows

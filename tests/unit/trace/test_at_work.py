@@ -13,7 +13,7 @@ import pytest
 from support.synthetic import Job, mark_columns
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.recording import RECORDING
+from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.trace import TraceReader, TraceWriter
 
 HERE = Path(__file__).parents[1]

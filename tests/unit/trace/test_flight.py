@@ -14,7 +14,7 @@ import pytest
 from support.synthetic import Job
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case
 from netprof.analysis.hosts.dumps import disagreements
 from netprof.analysis.hosts.profiled import WithProfiles
 from netprof.errors import TraceError

@@ -12,9 +12,9 @@ import pytest
 from golden.conclusions import traces
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.flows import FLOWS
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.flows.flows import FLOWS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.model import Meta
 from netprof.schema import SCHEMA_VERSION, recorded_columns, tables, time_column

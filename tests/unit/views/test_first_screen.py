@@ -10,7 +10,7 @@ from golden.conclusions import EXPECTED, names, traces
 from rich.console import Console
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.first_screen import first_screen
+from netprof.analysis.findings.verdict.first_screen import first_screen
 from netprof.analysis.form import Grid
 from netprof.analysis.hosts.job import open_job
 from netprof.analysis.verdict_pages import PAGES

@@ -21,15 +21,15 @@ from support.synthetic import MS, START_NS, Job, with_findings
 from netprof.analysis import Analysis, analyze, definitions
 from netprof.analysis.events.horovod import HorovodSummary
 from netprof.analysis.events.nccl import NcclSummary
-from netprof.analysis.findings.collective_kinds import KindSummary, Timing
-from netprof.analysis.findings.collectives import COLLECTIVES
-from netprof.analysis.findings.gpu_summary import GpuSummary, MetricSummary, PhaseMean
-from netprof.analysis.findings.gpus import GPUS
-from netprof.analysis.findings.horovod import HOROVOD, HorovodFinding
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.nccl import NCCL
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.collectives.collective_kinds import KindSummary, Timing
+from netprof.analysis.findings.collectives.collectives import COLLECTIVES
+from netprof.analysis.findings.collectives.horovod import HOROVOD, HorovodFinding
+from netprof.analysis.findings.collectives.nccl import NCCL
+from netprof.analysis.findings.host.gpu_summary import GpuSummary, MetricSummary, PhaseMean
+from netprof.analysis.findings.host.gpus import GPUS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.section import Section
 from netprof.model import Gpu, Target
 from netprof.schema import GpuMetric

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from support.synthetic import Job
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.model import Device, LineRate
 from netprof.trace import TraceReader
 from netprof.views.markdown import escaped, render

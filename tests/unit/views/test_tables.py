@@ -14,8 +14,8 @@ from support.synthetic import Job
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import WAIT_CAUSES
-from netprof.analysis.findings.links import LINKS
-from netprof.analysis.findings.waiting import WAITING
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.result_tables import result_tables
 from netprof.files import Directory
 from netprof.schema import tables

@@ -17,9 +17,9 @@ from support.waiting import account
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.events.phases import PHASES
-from netprof.analysis.findings.waiting import WAITING
-from netprof.analysis.findings.waiting_by_iteration import NOBODY_LATE, waiting_by_iteration
-from netprof.analysis.findings.waiting_finding import WaitingFinding
+from netprof.analysis.findings.waiting.waiting import WAITING
+from netprof.analysis.findings.waiting.waiting_by_iteration import NOBODY_LATE, waiting_by_iteration
+from netprof.analysis.findings.waiting.waiting_finding import WaitingFinding
 from netprof.analysis.form import Bar
 from netprof.schema import MarkKind
 from netprof.session.live_follow import TraceSource

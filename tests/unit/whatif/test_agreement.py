@@ -12,7 +12,7 @@ from support.sharded import Sharded
 from support.synthetic import ITERATION_NS, MS, Job, K
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.points import one

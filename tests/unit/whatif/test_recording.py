@@ -13,7 +13,7 @@ from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 from typer.testing import CliRunner
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.scaling import SCALING
+from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.recording import _before, _teams

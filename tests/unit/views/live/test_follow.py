@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from support.synthetic import ITERATION_NS, START_NS, Job, mark_columns, wire_columns
 
-from netprof.analysis.findings.iterations import ITERATIONS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.live.window import LONGEST_NS
 from netprof.errors import TraceError
 from netprof.files import Directory

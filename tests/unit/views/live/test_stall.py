@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from support.synthetic import BUCKETS, ITERATION_NS, MS, PAYLOAD_PER_BIN, START_NS, Job, mark_columns, wire_columns
 
-from netprof.analysis.findings.iterations import ITERATIONS
-from netprof.analysis.findings.verdict import VERDICT
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.state import LiveState
 from netprof.schema import MarkKind

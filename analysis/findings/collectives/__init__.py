@@ -1,0 +1,1 @@
+"""Collectives: sizes, bandwidths, communicators, and what NCCL and Horovod tell."""

@@ -1,0 +1,208 @@
+"""Each rank's own numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.events.iterations import Dropped
+from netprof.analysis.events.typical import Durations, durations
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.collectives.bandwidth import Bandwidths, merge_bandwidths, rank_bandwidths
+from netprof.analysis.findings.iterations.iterations import ITERATIONS, durations_document
+from netprof.analysis.form import Grid, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.schema import TRANSMIT
+from netprof.units import duration, rate, ratio, size
+
+_LAST = 1 << 31  # behind every rank
+_BRIEF = 64
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """One process of the job that has iterations, collectives or traffic; `rank` is None where nothing says it.
+
+    `sent_bytes` is what the process sends, by device. `stepped` says that its
+    iterations are told by optimizer steps, `told` that ranks are what communicators say,
+    `only_launch` that what it launches is not seen to be done, so that phases are unknown. Where several hosts recorded
+    the job, `host` is the process's and `own_pid` its number there: two hosts may have the same.
+    """
+
+    pid: int
+    rank: int | None
+    sent_bytes: Mapping[LinkKey, int]
+    durations: Durations | None
+    dropped: Dropped
+    bandwidths: Bandwidths
+    stepped: bool = False
+    told: bool = False
+    only_launch: bool = False
+    host: str | None = None
+    own_pid: int | None = None
+
+    @property
+    def link(self) -> LinkKey | None:
+        """The device that carries most of what the process sends; None if it sends nothing."""
+        return max(self.sent_bytes, key=lambda link: self.sent_bytes[link], default=None)
+
+    @property
+    def tx_bytes(self) -> int:
+        """What the process sends."""
+        return sum(self.sent_bytes.values())
+
+    @property
+    def label(self) -> str:
+        """Its name for a person."""
+        name = f"pid {self.own_pid or self.pid}" if self.rank is None else f"rank {self.rank}"
+        return name if self.host is None else f"{name} on {self.host}"
+
+
+def _conclude(analysis: Analysis) -> tuple[RankSummary, ...]:
+    evidence = analysis.evidence
+    active = np.unique(np.concatenate([evidence.collectives.pid, evidence.posted.pid])).tolist()
+    seen = {*evidence.found.dropped, *active, *evidence.links.lanes.pids}
+    sent = evidence.sent_bytes
+    return tuple(_summarize(pid, evidence, sent.get(pid, {})) for pid in sorted(seen, key=_order(evidence.ranks)))
+
+
+def _order(ranks: Mapping[int, int]) -> Callable[[int], tuple[int, int]]:
+    return lambda pid: (ranks.get(pid, _LAST), pid)
+
+
+def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) -> RankSummary:
+    own = evidence.iterations.of_pid(pid)
+    collectives, posted = (each.of_pid(pid) for each in (evidence.together, evidence.posted))
+    if len(own) == 0:
+        collectives, posted = evidence.owned(collectives), evidence.owned(posted)
+    sent, host = evidence.links.lanes.of_process(pid, TRANSMIT), evidence.host_of.get(pid)
+    return RankSummary(
+        pid=pid,
+        rank=evidence.ranks.get(pid),
+        sent_bytes=sent_bytes,
+        durations=durations(evidence.iteration_times.of_pid(pid)),
+        dropped=evidence.dropped.get(pid, Dropped()),
+        bandwidths=rank_bandwidths(collectives, own, evidence.world_size, sent, posted),
+        stepped=pid in evidence.found.stepped,
+        told=evidence.ranks_are_told,
+        only_launch=pid in evidence.only_launch,
+        host=None if host is None else host.name,
+        own_pid=None if host is None else host.pids[pid],
+    )
+
+
+def _merge(parts: Sequence[Sequence[RankSummary]], whole: Analysis) -> tuple[RankSummary, ...]:
+    times, ranks = whole.of(ITERATIONS).times, whole.evidence.ranks
+    found: dict[int, list[RankSummary]] = {}
+    for rank in (rank for part in parts for rank in part):
+        found.setdefault(rank.pid, []).append(rank)
+    return tuple(_in_one(found[pid], durations(times.of_pid(pid))) for pid in sorted(found, key=_order(ranks)))
+
+
+def _in_one(parts: Sequence[RankSummary], taken: Durations | None) -> RankSummary:
+    sent: Counter[LinkKey] = Counter()
+    for part in parts:
+        sent.update(part.sent_bytes)
+    return replace(
+        parts[-1],
+        sent_bytes=sent,
+        durations=taken,
+        dropped=sum((part.dropped for part in parts), Dropped()),
+        bandwidths=merge_bandwidths([part.bandwidths for part in parts]),
+        stepped=any(part.stepped for part in parts),
+        told=any(part.told for part in parts),
+        only_launch=all(part.only_launch for part in parts if part.durations),
+    )
+
+
+def _document(ranks: Sequence[RankSummary]) -> dict[str, Any]:
+    return {"ranks": [_rank(rank) for rank in ranks]}
+
+
+def _rank(rank: RankSummary) -> dict[str, Any]:
+    count = rank.durations.count if rank.durations else None
+    return {
+        "rank": rank.rank,
+        "pid": rank.pid,
+        **({"host": rank.host, "own_pid": rank.own_pid} if rank.host is not None else {}),
+        "device": rank.link.device if rank.link else None,
+        "iterations": durations_document(
+            count,
+            rank.durations,
+            rank.dropped,
+            forward_known=not rank.stepped,
+            phases_known=not rank.only_launch,
+        ),
+        "collectives": _bandwidths(rank.bandwidths),
+        "tx_bytes": rank.tx_bytes,
+    }
+
+
+def _bandwidths(bandwidths: Bandwidths) -> dict[str, Any]:
+    document = dataclasses.asdict(bandwidths)
+    del document["bus_factor"], document["each_bps"], document["even"]
+    return document | {
+        "running_s": document.pop("running_ns") / 1e9,
+        "wire_to_algorithm_ratio": bandwidths.wire_to_algorithm_ratio,
+        "payload_to_algorithm_ratio": bandwidths.payload_to_algorithm_ratio,
+    }
+
+
+def _parts(ranks: Sequence[RankSummary]) -> Sequence[Part]:
+    shown = [rank for rank in ranks if rank.durations or rank.bandwidths.count]
+    if len(shown) < 2:
+        return ()
+    headings = (
+        "rank",
+        "host",
+        "pid",
+        "iterations",
+        "median",
+        "p90",
+        "exposed",
+        "bus bandwidth",
+        "wire / algorithm",
+        "sent",
+    )
+    optional = ("sent", "p90", "wire / algorithm", "pid", "iterations")
+    grid = Grid(headings, [_row(rank) for rank in shown], frozenset({"host"}), optional, brief=_BRIEF)
+    return [Part("Ranks", bodies=[grid if any(rank.host for rank in shown) else grid.without({"host"})])]
+
+
+def _row(rank: RankSummary) -> tuple[str, ...]:
+    found = rank.durations
+    return (
+        "?" if rank.rank is None else str(rank.rank),
+        rank.host or "",
+        str(rank.own_pid or rank.pid),
+        str(found.count) if found else "-",
+        duration(found.median_s) if found else "-",
+        duration(found.p90_s) if found else "-",
+        duration(found.phases.exposed_communication) if found and not rank.only_launch else "-",
+        rate(rank.bandwidths.bus_bandwidth_bps),
+        ratio(rank.bandwidths.wire_to_algorithm_ratio),
+        size(rank.tx_bytes),
+    )
+
+
+def _notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    if any(rank.told for rank in ranks):
+        yield (
+            "no environment tells all ranks: they are the processes' numbers in the largest communicator (--rank "
+            "PID=N sets others)"
+        )
+    named = Counter(rank.rank for rank in ranks if rank.rank is not None and rank.durations)
+    if any(count > 1 for count in named.values()):
+        yield "several training processes say that they are the same rank: a restarted job, or two jobs in one trace"
+    counts = {rank.durations.count for rank in ranks if rank.durations}
+    if len(counts) > 1:
+        yield f"the ranks' iteration counts differ: between {min(counts)} and {max(counts)} whole ones"
+
+
+RANKS = Section("ranks", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes, merge=_merge)

@@ -1,0 +1,168 @@
+"""How much of the job's computing power its communication leaves (`definitions.SCALING`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.definitions import SCALING as DEFINITION
+from netprof.analysis.events.split import Split, splits_of
+from netprof.analysis.findings.iterations.iterations import ITERATIONS, IterationsFinding
+from netprof.analysis.form import Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.errors import NetprofError
+from netprof.units import count, duration
+
+_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Ranks that keep step with each other: how long an iteration of theirs takes, and their scaling factor.
+
+    `ranks` are their numbers, None where unknown.
+    """
+
+    ranks: tuple[int | None, ...]
+    iteration_s: float
+    factor: float
+    straggler_share: float
+
+    @property
+    def name(self) -> str:
+        """What to call them: by their numbers where all are known."""
+        known = sorted(rank for rank in self.ranks if rank is not None)
+        if len(known) < len(self.ranks):
+            return count(len(self.ranks), "process", "processes")
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        return f"rank{'s' if len(known) > 1 else ''} {', '.join(map(str, known[:_NAMED]))}{more}"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The scaling factor as estimated from one trace, and as measured where `baseline_s` of one worker alone is given.
+
+    `paces` are the sets of ranks that keep step, the slowest first: of most jobs there is one.
+    """
+
+    paces: tuple[Pace, ...]
+    measured: float | None = None
+    baseline_s: float | None = None
+
+    @property
+    def estimate(self) -> float:
+        """The mean over all ranks of the factor of those that they keep step with."""
+        return self._mean([pace.factor for pace in self.paces])
+
+    @property
+    def straggler_share(self) -> float:
+        """How much longer the rank with the most compute computes than the mean of those that keep step with it, over
+        the iteration; the mean over all ranks.
+        """
+        return self._mean([pace.straggler_share for pace in self.paces])
+
+    def _mean(self, values: Sequence[float]) -> float:
+        return float(np.average(values, weights=[len(pace.ranks) for pace in self.paces]))
+
+    @property
+    def factor(self) -> float:
+        """The measured one where there is one."""
+        return self.estimate if self.measured is None else self.measured
+
+    @property
+    def basis(self) -> str:
+        """What `factor` rests on."""
+        return "single trace" if self.measured is None else "single-worker baseline"
+
+    @property
+    def said(self) -> str:
+        """The factor, what it rests on, and the estimate beside it, for a person."""
+        if self.measured is None:
+            return f"{self.factor:.2f} (estimated)"
+        one = duration(self.baseline_s)
+        return f"{self.factor:.2f} (measured against one worker's {one}; {self.estimate:.2f} estimated from the trace)"
+
+
+def scaling(found: IterationsFinding, ranks: Mapping[int, int], baseline_s: float | None = None) -> Scaling | None:
+    """Return the scaling factors; None without iterations, or where they are only seen to be launched.
+
+    `ranks` are numbers by pid. `baseline_s` is how long an iteration takes one worker alone, in seconds, where that was
+    measured: the factor is then the baseline over the typical iteration.
+    """
+    splits, typical_s = splits_of(found.times), found.durations.phases.total if found.durations else None
+    if found.only_launch or not splits or not typical_s:
+        return None
+    measured = None if baseline_s is None else baseline_s / typical_s
+    return Scaling(tuple(_pace(split, ranks) for split in splits), measured, baseline_s)
+
+
+def _pace(split: Split, ranks: Mapping[int, int]) -> Pace:
+    numbers = tuple(ranks.get(pid) for pid in split.compute_s)
+    return Pace(numbers, split.iteration_s, split.scaling_factor, split.straggler_share)
+
+
+def single_worker_s(analysis: Analysis, name: str) -> float:
+    """Return the typical iteration of a recording of one worker alone, seconds. `name` is the trace's.
+
+    Raises NetprofError where the recording is none of one worker, or tells of no iterations.
+    """
+    evidence, durations = analysis.evidence, analysis.of(ITERATIONS).durations
+    hint = "record a run of one worker on the same batch, or give its iteration time in seconds"
+    ranks = max(evidence.world_size or 1, len(np.unique(evidence.iterations.pid)), _largest_group(analysis))
+    if ranks > 1:
+        raise NetprofError(f"the baseline {name} is a recording of {ranks} ranks, not of one worker alone", hint)
+    if durations is None or not durations.phases.total:
+        raise NetprofError(f"the baseline {name} tells of no whole iteration", hint)
+    return durations.phases.total
+
+
+def _largest_group(analysis: Analysis) -> int:
+    return int(analysis.evidence.collectives.ranks.max(initial=1))
+
+
+def _conclude(analysis: Analysis) -> Scaling | None:
+    return scaling(analysis.of(ITERATIONS), analysis.evidence.ranks, analysis.evidence.baseline_s)
+
+
+def _document(found: Scaling | None) -> dict[str, Any]:
+    return {
+        "scaling_factor": found.factor if found else None,
+        "scaling_basis": found.basis if found else None,
+        "scaling_factor_estimate": found.estimate if found else None,
+        "scaling_factor_measured": found.measured if found else None,
+        "straggler_share": found.straggler_share if found else None,
+        "paces": [_pace_document(pace) for pace in found.paces] if found else None,
+    }
+
+
+def _pace_document(pace: Pace) -> dict[str, Any]:
+    return {"ranks": pace.ranks, "iteration_s": pace.iteration_s, "scaling_factor": pace.factor}
+
+
+def _notes(found: Scaling | None) -> Iterator[str]:
+    if found is not None and (found.measured or 0.0) > 1.0:
+        yield (
+            f"one worker alone takes {duration(found.baseline_s)} for an iteration, which is longer than the job's: it "
+            "is no baseline of the same work (batch, model), or that machine was slower"
+        )
+    if found is None or len(found.paces) < 2:
+        return
+    each = "; ".join(f"{one.name} {duration(one.iteration_s)} ({one.factor:.2f})" for one in found.paces[:_NAMED])
+    more = f"; and {len(found.paces) - _NAMED} more such sets" if len(found.paces) > _NAMED else ""
+    yield (
+        f"not all ranks keep step with each other: an iteration takes {each}{more}; in brackets their own scaling "
+        "factor, of which the job's is the mean over all ranks"
+    )
+
+
+SCALING = Section(
+    "scaling",
+    _conclude,
+    document=_document,
+    parts=lambda found: [Part("Scaling", "", [Pairs([("scaling factor", found.said)])])] if found else (),
+    notes=_notes,
+    definitions=lambda found: (DEFINITION,) if found else (),
+)

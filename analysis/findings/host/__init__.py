@@ -1,0 +1,1 @@
+"""Hosts, their counters and GPUs."""

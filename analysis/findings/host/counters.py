@@ -1,0 +1,224 @@
+"""Counters of any source, as it describes them itself: how much, how fast, when at its worst, and of what."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.definitions import COUNTERS as DEFINITION
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.links.nic import since_before
+from netprof.analysis.form import Grid, Part
+from netprof.analysis.piece import Piece
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.counters import CounterSamples
+from netprof.model import Series
+from netprof.schema import COUNT
+from netprof.units import duration, share
+
+_SECOND_NS = 10**9
+_MICROSECONDS = "us"
+
+
+@dataclass(frozen=True)
+class CounterSummary:
+    """One quantity of one source over the recording, all its subjects (CPUs, ports) together.
+
+    Of a count, `total` is by how much it grew and `per_second` how fast; of a level they are its last value and its
+    mean. `busiest_per_second` is the most in any second, `worst_subject` what has the largest part, `worst_total`.
+    """
+
+    source: str
+    name: str
+    unit: str
+    kind: str
+    meaning: str
+    subjects: int
+    total: int
+    per_second: float | None
+    busiest_per_second: float | None
+    worst_subject: str
+    worst_total: int
+
+
+@dataclass(frozen=True)
+class CountersFinding:
+    """Every quantity, and what it is made from: by subject its total (of a level, its last value), and a level's mean.
+
+    `length_ns` is the time that it is over.
+    """
+
+    summaries: tuple[CounterSummary, ...]
+    totals: tuple[Mapping[str, int], ...]
+    length_ns: int
+
+
+def _conclude(analysis: Analysis) -> CountersFinding:
+    evidence = analysis.evidence
+    samples, length_ns = evidence.counters, evidence.recording.total_ns
+    quantities: dict[tuple[str, str], list[Series]] = {}
+    for series in evidence.meta.series:
+        quantities.setdefault((series.source, series.name), []).append(series)
+    found = [_of_quantity(each, samples, length_ns, _time(evidence)) for each in quantities.values()]
+    known = [each for each in found if each is not None]
+    return CountersFinding(tuple(summary for summary, _ in known), tuple(totals for _, totals in known), length_ns)
+
+
+def _time(evidence: Evidence) -> Piece:
+    """Return the time that samples are taken of: of hosts that recorded different times, what all did."""
+    if not evidence.piece.is_all or not any(host.left_out_ns for host in evidence.hosts):
+        return evidence.piece
+    return Piece(int(evidence.recording.begin_ns[0]), int(evidence.recording.end_ns[-1]) + 1)
+
+
+def _of_quantity(
+    alike: Sequence[Series], samples: CounterSamples, length_ns: int, piece: Piece
+) -> tuple[CounterSummary, dict[str, int]] | None:
+    """Summarise series of one quantity; None where none of them was sampled."""
+    parts = {each: _of_series(each, samples, piece) for each in alike}
+    parts = {each: part for each, part in parts.items() if len(part)}
+    if not parts:
+        return None
+    about = next(iter(parts))
+    counts = about.kind == COUNT
+    totals = {each.subject: _growth(part) if counts else int(part.value[-1]) for each, part in parts.items()}
+    mean = None if counts else float(np.mean([part.value.mean() for part in parts.values()]))
+    busiest = _busiest(list(parts.values())) if counts else None
+    return _summarize(about, totals, mean, busiest, length_ns), totals
+
+
+def _of_series(series: Series, samples: CounterSamples, piece: Piece) -> CounterSamples:
+    """Return a series' samples; of a piece of a recording also the one before it, for what was counted since."""
+    own = samples.where(samples.series == series.id)
+    return own if piece.is_all else own.where(since_before(np.arange(len(own)), own.time_ns, piece)[0])
+
+
+def _summarize(
+    about: Series | CounterSummary,
+    totals: Mapping[str, int],
+    mean: float | None,
+    busiest: float | None,
+    length_ns: int,
+) -> CounterSummary:
+    worst = max(totals, key=lambda subject: totals[subject])
+    total = sum(totals.values())
+    return CounterSummary(
+        source=about.source,
+        name=about.name,
+        unit=about.unit,
+        kind=about.kind,
+        meaning=about.meaning,
+        subjects=len(totals),
+        total=total,
+        per_second=_rate(total, length_ns) if about.kind == COUNT else mean,
+        busiest_per_second=busiest,
+        worst_subject=worst,
+        worst_total=totals[worst],
+    )
+
+
+def _merge(parts: Sequence[CountersFinding], whole: Analysis) -> CountersFinding:
+    length_ns = sum(part.length_ns for part in parts)
+    found: dict[tuple[str, str], list[tuple[CounterSummary, Mapping[str, int], int]]] = {}
+    for part in parts:
+        for summary, totals in zip(part.summaries, part.totals, strict=True):
+            found.setdefault((summary.source, summary.name), []).append((summary, totals, part.length_ns))
+    merged = [_in_one(each, length_ns) for each in found.values()]
+    return CountersFinding(tuple(summary for summary, _ in merged), tuple(totals for _, totals in merged), length_ns)
+
+
+def _in_one(
+    parts: Sequence[tuple[CounterSummary, Mapping[str, int], int]], length_ns: int
+) -> tuple[CounterSummary, dict[str, int]]:
+    about, counts = parts[0][0], parts[0][0].kind == COUNT
+    totals: dict[str, int] = {}
+    for _, each, _ in parts:
+        totals |= {name: totals.get(name, 0) + value if counts else value for name, value in each.items()}
+    known = [(summary.per_second or 0.0, weight) for summary, _, weight in parts if weight]
+    mean = sum(value * weight for value, weight in known) / max(1, sum(weight for _, weight in known))
+    busiest = max((s.busiest_per_second for s, _, _ in parts if s.busiest_per_second is not None), default=None)
+    return _summarize(about, totals, mean, busiest, length_ns), totals
+
+
+def _steps(part: CounterSamples) -> Int64:
+    """Return what was counted up to each sample but the first; a count that begins anew counts from zero."""
+    grown = np.diff(part.value)
+    return np.where(grown >= 0, grown, part.value[1:])
+
+
+def _growth(part: CounterSamples) -> int:
+    return int(_steps(part).sum())
+
+
+def _rate(total: int, length_ns: int) -> float | None:
+    return total * _SECOND_NS / length_ns if length_ns > 0 else None
+
+
+def _busiest(parts: Sequence[CounterSamples]) -> float | None:
+    """Return the most that was counted in any second between samples, all subjects together.
+
+    What the kernel brings up to date less often than that (pressure, every two seconds) is seen over as long.
+    """
+    times = np.concatenate([part.time_ns[1:] for part in parts])
+    steps = np.concatenate([_steps(part) for part in parts])
+    if len(times) == 0:
+        return None
+    order = np.argsort(times, kind="stable")
+    times, through = times[order], np.concatenate(([0], np.cumsum(steps[order])))
+    changes = [np.diff(part.time_ns[1:][_steps(part) > 0]) for part in parts]
+    window_ns = max(_SECOND_NS, min((int(apart.min()) for apart in changes if len(apart)), default=0))
+    begin = np.searchsorted(times, times - window_ns, "right")
+    return float((through[1:] - through[begin]).max()) * _SECOND_NS / window_ns
+
+
+def _document(found: CountersFinding) -> dict[str, Any]:
+    return {"counters": [dataclasses.asdict(summary) for summary in found.summaries]}
+
+
+def _parts(found: CountersFinding) -> Iterator[Part]:
+    for source in dict.fromkeys(summary.source for summary in found.summaries):
+        own = [summary for summary in found.summaries if summary.source == source]
+        headings = ("counter", "total", "per second", "busiest second", "most of it", "means")
+        grid = Grid(headings, [_row(summary) for summary in own], frozenset({"most of it", "means"}), ("means",))
+        yield Part(f"Counters of the {source}", bodies=[grid])
+
+
+def _row(summary: CounterSummary) -> tuple[str, ...]:
+    worst = f"{summary.worst_subject} {_amount(summary.worst_total, summary)}" if summary.subjects > 1 else "-"
+    return (
+        summary.name.replace("_", " "),
+        _amount(summary.total, summary),
+        _speed(summary.per_second, summary),
+        _speed(summary.busiest_per_second, summary),
+        worst if summary.total else "-",
+        summary.meaning,
+    )
+
+
+def _amount(value: float, summary: CounterSummary) -> str:
+    if summary.unit == _MICROSECONDS:
+        return duration(value / 1e6)
+    return f"{value:,.0f} {summary.unit}".replace(",", " ").rstrip()
+
+
+def _speed(value: float | None, summary: CounterSummary) -> str:
+    """Return a rate; microseconds a second are a share of the time."""
+    if value is None:
+        return "-"
+    return share(value / 1e6) if summary.unit == _MICROSECONDS else f"{value:.3g}"
+
+
+COUNTERS = Section(
+    "counters",
+    _conclude,
+    ("counters",),
+    _document,
+    lambda found: tuple(_parts(found)),
+    definitions=lambda found: (DEFINITION,) if found.summaries else (),
+    merge=_merge,
+)

@@ -1,0 +1,202 @@
+"""The job's GPUs, and how finely each of their numbers can be trusted in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from netprof.analysis.events.phases import PHASES
+from netprof.analysis.findings.host.gpu_summary import GpuSummary, MetricSummary, gpu_notes, merge_gpus, summarize_gpus
+from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.gpu_samples import read_gpu_samples
+from netprof.schema import GpuMetric
+from netprof.units import duration, share, size
+
+_ABOUT = "means over the {window}; busy: any kernel ran, however little of the GPU it used"
+_Write = Callable[[float], str]
+_UNITS: tuple[tuple[str, _Write], ...] = (
+    ("_BYTES_PER_S", lambda value: f"{size(value)}/s"),
+    ("_BYTES", size),
+    ("_PERCENT", lambda value: f"{value:.1f} %"),
+    ("_MHZ", lambda value: f"{value:.0f} MHz"),
+    ("_W", lambda value: f"{value:.0f} W"),
+)
+_WORDS = {"sm": "SM", "pcie": "PCIe", "nvlink": "NVLink", "dram": "DRAM"}
+
+_COLUMNS: tuple[tuple[str, GpuMetric], ...] = (
+    ("busy", GpuMetric.BUSY_PERCENT),
+    ("SM", GpuMetric.SM_ACTIVE_PERCENT),
+    ("tensor", GpuMetric.TENSOR_ACTIVE_PERCENT),
+    ("memory bw.", GpuMetric.DRAM_BANDWIDTH_PERCENT),
+    ("memory", GpuMetric.MEMORY_USED_BYTES),
+    ("power", GpuMetric.POWER_W),
+    ("SM clock", GpuMetric.SM_CLOCK_MHZ),
+    ("PCIe tx", GpuMetric.PCIE_TX_BYTES_PER_S),
+    ("PCIe rx", GpuMetric.PCIE_RX_BYTES_PER_S),
+    ("NVLink tx", GpuMetric.NVLINK_TX_BYTES_PER_S),
+    ("NVLink rx", GpuMetric.NVLINK_RX_BYTES_PER_S),
+)
+_LEAST_WANTED = ("SM clock", "memory bw.", "memory", "NVLink rx", "PCIe rx", "NVLink tx", "PCIe tx", "tensor")
+
+_BY_PHASE: tuple[tuple[str, GpuMetric, _Write], ...] = (
+    ("SM", GpuMetric.SM_ACTIVE_PERCENT, lambda value: f"{value:.0f} %"),
+    ("busy", GpuMetric.BUSY_PERCENT, lambda value: f"{value:.0f} %"),
+    ("power", GpuMetric.POWER_W, lambda value: f"{value:.0f} W"),
+)
+
+
+def _conclude(analysis: Analysis) -> tuple[GpuSummary, ...]:
+    evidence = analysis.evidence
+    samples = read_gpu_samples(evidence.table("gpu"))
+    return summarize_gpus(
+        samples, evidence.meta.gpus, evidence.iterations, evidence.ranks, evidence.recording, evidence.phases
+    )
+
+
+def metric_name(metric: GpuMetric) -> str:
+    """Return a metric's name for a person: without its unit."""
+    name = metric.name
+    for unit, _ in _UNITS:
+        name = name.removesuffix(unit)
+    return " ".join(_WORDS.get(word, word) for word in name.lower().split("_"))
+
+
+def metric_value(value: float | None, metric: GpuMetric) -> str:
+    """Return a metric's value with the unit that its name says."""
+    if value is None:
+        return "-"
+    write = next((write for unit, write in _UNITS if metric.name.endswith(unit)), lambda value: f"{value:.1f}")
+    return write(value)
+
+
+def _document(gpus: Sequence[GpuSummary]) -> dict[str, Any]:
+    return {"gpus": [_gpu(summary) for summary in gpus]}
+
+
+def _gpu(summary: GpuSummary) -> dict[str, Any]:
+    gpu = summary.gpu
+    return {
+        "gpu": gpu.index,
+        "name": gpu.name,
+        "uuid": gpu.uuid,
+        "memory_bytes": gpu.memory_bytes or None,
+        "pids": list(gpu.pids),
+        "ranks": list(summary.ranks),
+        "found_by": gpu.found_by or None,
+        "window": summary.window,
+        "window_s": summary.window_ns / 1e9,
+        "metrics": _metrics(summary.metrics),
+        "processes": [{"pid": pid, "metrics": _metrics(found)} for pid, found in summary.processes.items()],
+        "throttled": dict(summary.throttled),
+        "sources": list(gpu.sources),
+    }
+
+
+def _metrics(found: Mapping[GpuMetric, MetricSummary]) -> dict[str, Any]:
+    return {metric.name.lower(): _metric(summary) for metric, summary in found.items()}
+
+
+def _metric(summary: MetricSummary) -> dict[str, Any]:
+    return {
+        "samples": summary.samples,
+        "interval_s": None if summary.interval_ns is None else summary.interval_ns / 1e9,
+        "mean_over_s": summary.mean_over_ns / 1e9,
+        "held_s": summary.held_ns / 1e9,
+        "resolution_s": summary.resolution_ns / 1e9,
+        "mean": summary.mean,
+        "min": summary.minimum,
+        "max": summary.maximum,
+        "bytes": summary.bytes,
+        "phases": {name: {"mean": part.mean, "samples": part.samples} for name, part in summary.phases.items()},
+    }
+
+
+def _parts(gpus: Sequence[GpuSummary]) -> Iterator[Part]:
+    if not gpus:  # the notes then say why
+        return
+    columns = [column for column in _COLUMNS if any(column[1] in summary.metrics for summary in gpus)]
+    rows = [(_name(each), _ranks(each), *(_mean(each, metric) for _, metric in columns)) for each in gpus]
+    optional = ("rank", *(name for name in _LEAST_WANTED if name in {column[0] for column in columns}))
+    grid = Grid(("GPU", "rank", *(name for name, _ in columns)), rows, optional=optional)
+    lines = [("resolution", _resolution(gpus, columns))]
+    for summary in gpus:
+        slowed = {reason: part for reason, part in summary.throttled.items() if reason != "idle"}
+        if slowed:
+            about = ", ".join(f"{reason} {share(part)}" for reason, part in slowed.items())
+            lines.append((f"GPU {summary.gpu.index} clocks", f"lowered by {about} of the samples"))
+        lines += _by_phase(summary)
+    window = " or the ".join(dict.fromkeys(summary.window for summary in gpus))
+    yield Part("GPUs", _ABOUT.format(window=window), [grid, Pairs(lines)])
+    for summary in gpus:
+        yield _of_one(summary)
+
+
+def _by_phase(summary: GpuSummary) -> Iterator[tuple[str, str]]:
+    """Yield a line for each metric that is told apart by phase: phases with enough samples of their own."""
+    for name, metric, write in _BY_PHASE:
+        found = summary.metrics.get(metric)
+        means = (
+            {phase: found.phases[phase.name].mean for phase in PHASES if phase.name in found.phases} if found else {}
+        )
+        known = [f"{phase.title} {write(mean)}" for phase, mean in means.items() if mean is not None]
+        if known:
+            yield f"GPU {summary.gpu.index} {name}", ", ".join(known) + " (samples within one phase)"
+
+
+def _of_one(summary: GpuSummary) -> Part:
+    """Return every metric of a GPU: spread, means by phase where samples lie wholly in one, and resolution."""
+    phases = [phase for phase in PHASES if any(phase.name in found.phases for found in summary.metrics.values())]
+    headings = ("metric", "mean", "least", "most", *(phase.short for phase in phases), "resolution")
+    rows = [
+        (
+            metric_name(metric),
+            *(metric_value(value, metric) for value in (found.mean, found.minimum, found.maximum)),
+            *(
+                metric_value(found.phases[phase.name].mean if phase.name in found.phases else None, metric)
+                for phase in phases
+            ),
+            duration(found.resolution_ns / 1e9),
+        )
+        for metric, found in summary.metrics.items()
+    ]
+    optional = ("least", "most", *(phase.short for phase in phases), "resolution")
+    about = "by phase: of the samples that lie wholly in one" if phases else ""
+    return Part(f"GPU {_name(summary)}", about, [Grid(headings, rows, optional=optional)], detail=True)
+
+
+def _name(summary: GpuSummary) -> str:
+    return f"{summary.gpu.index} {summary.gpu.name}".rstrip()
+
+
+def _ranks(summary: GpuSummary) -> str:
+    return ",".join(map(str, summary.ranks)) or "?"
+
+
+def _mean(summary: GpuSummary, metric: GpuMetric) -> str:
+    """Return the mean; of what is held (memory), the most."""
+    found = summary.metrics.get(metric)
+    if found is None:
+        return "-"
+    return metric_value(found.maximum if metric is GpuMetric.MEMORY_USED_BYTES else found.mean, metric)
+
+
+def _resolution(gpus: Sequence[GpuSummary], columns: Sequence[tuple[str, GpuMetric]]) -> str:
+    """Say what each column cannot tell apart: the longest of its GPUs' resolutions, columns that share one together."""
+    names: dict[str, list[str]] = {}
+    for name, metric in columns:
+        longest_ns = max(summary.metrics[metric].resolution_ns for summary in gpus if metric in summary.metrics)
+        names.setdefault(duration(longest_ns / 1e9), []).append(name)
+    sampled = "; ".join(f"{', '.join(alike)} {length}" for length, alike in names.items())
+    return f"{sampled} (what is shorter cannot be told apart; NVML's busy may be a mean over up to 1 s)"
+
+
+GPUS = Section(
+    "gpus",
+    _conclude,
+    ("gpu", "marks"),
+    _document,
+    lambda gpus: tuple(_parts(gpus)),
+    gpu_notes,
+    merge=lambda parts, whole: merge_gpus(parts),
+)

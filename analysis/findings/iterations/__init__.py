@@ -1,0 +1,1 @@
+"""Iterations and their phases."""

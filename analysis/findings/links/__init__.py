@@ -1,0 +1,1 @@
+"""Links and the devices below them: use, limits, changes, drops, and better ones that are idle."""

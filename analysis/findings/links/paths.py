@@ -1,0 +1,171 @@
+"""The ways between ranks: how fast each went while it had something to send, against its siblings, and its losses.
+
+What that is exactly says `definitions.PATHS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.stragglers.stragglers_parts import name_of_path
+from netprof.analysis.form import Grid, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.spread import Spread, spread_of, sum_of
+from netprof.analysis.tables.columns import int64_column
+from netprof.analysis.wire.paths import PathKey
+from netprof.schema import TRANSMIT
+from netprof.units import duration, rate, share, size
+
+_MAIN = 0.01
+"""Share of the bytes of the way that carries the most below which one is not shown."""
+_BRIEF = 16
+
+
+@dataclass(frozen=True, eq=False)
+class PathSummary:
+    """What went one way from one process to another.
+
+    `busy_ns` is for how long TCP had something on its way or to send, and the receiver had room; 0: nothing says it.
+    `rtt_s` is how its round-trip times are spread.
+    """
+
+    key: PathKey
+    name: tuple[str, str]
+    payload_bytes: int
+    resent_bytes: int
+    busy_ns: int
+    rtt_s: Spread
+
+    @property
+    def rate_bps(self) -> float | None:
+        """Payload over the time in which there was any to send; None where TCP's clocks were not recorded."""
+        return self.payload_bytes * 8e9 / self.busy_ns if self.busy_ns else None
+
+    @property
+    def resent_share(self) -> float | None:
+        """What was sent again, of all payload that was sent."""
+        whole = self.payload_bytes + self.resent_bytes
+        return self.resent_bytes / whole if whole else None
+
+
+def _conclude(analysis: Analysis) -> tuple[PathSummary, ...]:
+    evidence = analysis.evidence
+    paths, totals = evidence.paths, evidence.fold.totals(TRANSMIT)
+    size_of = len(paths.keys)
+    payload, resent = (
+        np.bincount(paths.of_flow, weights=each, minlength=size_of).astype(np.int64).tolist()
+        for each in (totals.payload_bytes, totals.retransmitted_bytes)
+    )
+    clocks = evidence.busy_clocks
+    busy = np.bincount(paths.of_flow[clocks.row], weights=clocks.busy_ns, minlength=size_of).astype(np.int64).tolist()
+    trips = _round_trips(evidence)
+    found = [
+        PathSummary(key, name_of_path(key, evidence), payload[path], resent[path], busy[path], trips[path])
+        for path, key in enumerate(paths.keys)
+        if payload[path]
+    ]
+    return _in_order(found)
+
+
+def _round_trips(evidence: Evidence) -> list[Spread]:
+    table, flows = evidence.table("tcp"), evidence.fold.flows
+    row, rtt_us = flows.positions(int64_column(table, "flow_id")), int64_column(table, "rtt_us")
+    kept = (row >= 0) & (rtt_us > 0) & evidence.piece.owns(int64_column(table, "time_ns"))
+    path, rtt_s = evidence.paths.of_flow[row[kept]], rtt_us[kept] / 1e6
+    return [spread_of(rtt_s[path == number]) for number in range(len(evidence.paths.keys))]
+
+
+def _in_order(found: Sequence[PathSummary]) -> tuple[PathSummary, ...]:
+    return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _merge(parts: Sequence[Sequence[PathSummary]], whole: Analysis) -> tuple[PathSummary, ...]:
+    found: dict[PathKey, list[PathSummary]] = {}
+    for each in (each for part in parts for each in part):
+        found.setdefault(each.key, []).append(each)
+    return _in_order([_in_one(each) for each in found.values()])
+
+
+def _in_one(parts: Sequence[PathSummary]) -> PathSummary:
+    return replace(
+        parts[-1],
+        payload_bytes=sum(part.payload_bytes for part in parts),
+        resent_bytes=sum(part.resent_bytes for part in parts),
+        busy_ns=sum(part.busy_ns for part in parts),
+        rtt_s=sum_of([part.rtt_s for part in parts]),
+    )
+
+
+def _document(found: Sequence[PathSummary]) -> dict[str, Any]:
+    return {
+        "paths": [
+            {
+                "from": each.name[0],
+                "to": each.name[1],
+                "device": each.key.link.device,
+                "payload_bytes": each.payload_bytes,
+                "rate_bps": each.rate_bps,
+                "rate_to_siblings": to_siblings,
+                "resent_share": each.resent_share,
+                "rtt_s": each.rtt_s.quantile(0.5),
+            }
+            for each, to_siblings in zip(found, _to_siblings(found), strict=True)
+        ]
+    }
+
+
+def _to_siblings(found: Sequence[PathSummary]) -> list[float | None]:
+    """Return each one's rate over the median of the others that carry much; None where nothing tells."""
+    main = _main(found)
+    rates = np.sort([each.rate_bps for each in main if each.rate_bps is not None])
+    mine = {id(each) for each in main}
+    result: list[float | None] = []
+    for each in found:
+        if each.rate_bps is None:
+            result.append(None)
+            continue
+        others = np.delete(rates, np.searchsorted(rates, each.rate_bps)) if id(each) in mine else rates
+        usual = float(np.median(others)) if len(others) else 0.0
+        result.append(each.rate_bps / usual if usual else None)
+    return result
+
+
+def _main(found: Sequence[PathSummary]) -> list[PathSummary]:
+    most = max((each.payload_bytes for each in found), default=0)
+    return [each for each in found if each.payload_bytes >= _MAIN * most]
+
+
+def _parts(found: Sequence[PathSummary]) -> Sequence[Part]:
+    main = _main(found)
+    known = dict(zip((id(each) for each in found), _to_siblings(found), strict=True))
+    if len(main) < 2 or all(each.rate_bps is None for each in main):
+        return ()
+    headings = ("from", "to", "sent", "rate while busy", "to siblings", "sent again", "round trip")
+    rows = [
+        (
+            *each.name,
+            size(each.payload_bytes),
+            rate(each.rate_bps),
+            share(known[id(each)]),
+            share(each.resent_share),
+            duration(each.rtt_s.quantile(0.5)),
+        )
+        for each in sorted(main, key=lambda each: each.rate_bps or np.inf)
+    ]
+    grid = Grid(headings, rows, frozenset({"to"}), ("sent", "to siblings"), brief=_BRIEF)
+    return [Part("Paths", "the slowest first", [grid], detail=True)]
+
+
+PATHS = Section(
+    "paths",
+    _conclude,
+    ("wire", "flows", "tcp"),
+    _document,
+    _parts,
+    merge=_merge,
+)

@@ -1,0 +1,263 @@
+"""The recording itself: what it lost, what it left out, and what it cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netprof.analysis.events.iterations import Dropped
+from netprof.analysis.findings.flows.reconciliation import RECONCILIATION
+from netprof.analysis.findings.flows.reconciliation_finding import ReconciliationFinding
+from netprof.analysis.findings.flows.reconciliation_form import in_words
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.recorded import RECORDED, Recorded
+from netprof.analysis.findings.recording.checks import CHECKS, OF_THE_JOB
+from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.section import Analysis, Section
+from netprof.model import Host, Losses, Meta
+from netprof.schema import RDMA_PROBE
+from netprof.units import count, duration, share, size
+
+
+@dataclass(frozen=True)
+class RecordingFinding:
+    """How much was recorded, what of it could not be used, and which checks fail.
+
+    `still_recording` says that the end is to come, `damage` what of the tables no recorder can have written;
+    `reconciliation` is None where TCP's own totals are not at hand.
+    """
+
+    meta: Meta
+    recorded: Recorded
+    dropped: Dropped
+    failed_checks: frozenset[str]
+    damage: tuple[str, ...]
+    still_recording: bool
+    reconciliation: ReconciliationFinding | None
+    hosts: Sequence[Host]
+
+
+def _conclude(analysis: Analysis) -> RecordingFinding:
+    recorded = analysis.of(RECORDED)
+    return RecordingFinding(
+        meta=analysis.meta,
+        recorded=recorded,
+        dropped=analysis.of(ITERATIONS).dropped,
+        failed_checks=frozenset(check.name for check in analysis.of(CHECKS) if check.holds is False),
+        damage=tuple(analysis.evidence.damage),
+        still_recording=analysis.evidence.still_recording,
+        reconciliation=analysis.of(RECONCILIATION),
+        hosts=analysis.evidence.hosts,
+    )
+
+
+def _document(finding: RecordingFinding) -> dict[str, Any]:
+    meta = finding.meta
+    return {
+        "netprof_version": meta.netprof_version,
+        "host": meta.host,
+        "kernel": meta.kernel,
+        "command": list(meta.command),
+        "stop_reason": meta.stop_reason,
+        "still_recording": finding.still_recording,
+        "recording_s": finding.recorded.total_ns / 1e9,
+        "bin_s": meta.bin_ns / 1e9,
+        "losses": dataclasses.asdict(meta.losses)
+        | {"truncated": finding.recorded.truncated, "damage": list(finding.damage)},
+        "cost": _cost(meta),
+        "probes": {
+            "started": [dataclasses.asdict(probe) for probe in meta.probes_started],
+            "skipped": [dataclasses.asdict(probe) for probe in meta.probes_skipped],
+        },
+    }
+
+
+def _cost(meta: Meta) -> dict[str, Any]:
+    cost = dataclasses.asdict(meta.cost)
+    for program in cost["programs"]:
+        program["run_time_ns_per_run"] = program["run_time_ns"] / program["runs"] if program["runs"] else None
+    return cost | {"cpu_share": meta.cost.cpu_share}
+
+
+def _parts(finding: RecordingFinding) -> Sequence[Part]:
+    rows = [("lost", _losses(finding))]
+    if finding.meta.losses.healed_bytes:
+        rows.append(("recovered", _seen_late(finding.meta.losses.healed_bytes)))
+    if finding.reconciliation is not None:
+        rows.append(("unseen", in_words(finding.reconciliation)))
+    rows += [
+        ("left out", _left_out(finding)),
+        ("cost", _cost_in_words(finding.meta)),
+    ]
+    rows += [("RDMA ports", probe.detail) for probe in finding.meta.probes_started if probe.name == RDMA_PROBE]
+    return [Part("Recording", bodies=[Pairs(rows)]), *_details(finding)]
+
+
+def _details(finding: RecordingFinding) -> Iterator[Part]:
+    """Yield what a person looks up: the machine, the processes, the losses, the programs and the probes."""
+    meta = finding.meta
+    machine = [
+        ("host", meta.host),
+        ("kernel", meta.kernel),
+        ("command", " ".join(meta.command)),
+        ("stopped", meta.stop_reason or _not_stopped(finding)),
+        ("time bin", duration(meta.bin_ns / 1e9)),
+        ("netprof", meta.netprof_version),
+    ]
+    yield Part("Machine", bodies=[Pairs(machine)], detail=True)
+    yield Part("Processes", bodies=[_processes(finding.hosts)], detail=True)
+    yield Part("Losses", bodies=[Pairs(_each_loss(finding))], detail=True)
+    programs = [
+        (program.name, str(program.runs), f"{program.run_time_ns / program.runs:.0f} ns")
+        for program in meta.cost.programs
+        if program.runs
+    ]
+    if programs:
+        grid = Grid(("program", "runs sampled", "a run"), programs)
+        yield Part("Programs in the kernel", bodies=[grid], detail=True)
+    probes = [(probe.name, "started", probe.detail) for probe in meta.probes_started]
+    probes += [(probe.name, "skipped", f"{probe.reason} {probe.remedy}".strip()) for probe in meta.probes_skipped]
+    about = Grid(("probe", "state", "about"), probes, frozenset({"state", "about"}))
+    yield Part("Probes", bodies=[about], detail=True)
+
+
+def _processes(hosts: Sequence[Host]) -> Grid:
+    """Return all processes under their hosts' own numbers."""
+    rows = [
+        (host.name, str(target.pid), "?" if target.rank < 0 else str(target.rank), target.command)
+        for host in hosts
+        for target in host.meta.targets
+    ]
+    grid = Grid(("host", "pid", "rank", "command"), rows, frozenset({"command"}))
+    return grid if len(hosts) > 1 else grid.without({"host"})
+
+
+def _not_stopped(finding: RecordingFinding) -> str:
+    return "not yet: it is still being recorded" if finding.still_recording else "unknown: the recorder did not finish"
+
+
+def _end(finding: RecordingFinding) -> str:
+    return "missing" if finding.recorded.truncated else "still to come" if finding.still_recording else "complete"
+
+
+def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
+    losses = finding.meta.losses
+    return [
+        ("lost marks", str(losses.lost_marks)),
+        ("merged bins", str(losses.merged_bins)),
+        ("flows that found the table full", str(losses.untracked_flows)),
+        ("flows found late", str(losses.late_flows)),
+        ("their bytes until then, in no time bin", size(losses.late_bytes)),
+        ("bytes recovered from TCP sequence numbers", size(losses.healed_bytes)),
+        ("iterations cut off by the recording's edges", str(finding.dropped.incomplete)),
+        ("iterations with lost marks", str(finding.dropped.damaged)),
+        ("end of the trace", _end(finding)),
+    ]
+
+
+def _losses(finding: RecordingFinding) -> str:
+    if said := ", ".join(lost_parts(finding)):
+        return said
+    return _doubt(finding.failed_checks) if is_checked(finding) else "nothing known to the recorder"
+
+
+def is_checked(finding: RecordingFinding) -> bool:
+    """Tell whether anything but the recorder itself can say that something was lost: TCP's totals, or the checks."""
+    reconciled = finding.reconciliation
+    return bool(finding.failed_checks) or (reconciled is not None and reconciled.holds is not None)
+
+
+def lost_parts(finding: RecordingFinding) -> list[str]:
+    """Return what was lost, a part each."""
+    losses, reconciled = finding.meta.losses, finding.reconciliation
+    unseen = 0 if reconciled is None else reconciled.unseen_bytes
+    parts = [
+        count(losses.lost_marks, "mark") if losses.lost_marks else "",
+        count(losses.merged_bins, "merged bin") if losses.merged_bins else "",
+        _found_late(losses),
+        count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
+        "the end of the trace" if finding.recorded.truncated else "",
+        count(len(finding.damage), "damaged table") if finding.damage else "",
+        f"{size(unseen)} unseen" if unseen else "",
+        f"about {count(losses.unseen_packets, 'packet')} of RoCE" if losses.unseen_packets else "",
+    ]
+    return [part for part in parts if part]
+
+
+def _doubt(failed_checks: frozenset[str]) -> str:
+    """Say what stands against nothing having been lost."""
+    if failed_checks - set(OF_THE_JOB):
+        return "nothing known to the recorder, but the numbers do not fit together: see the notes"
+    return "nothing; a part of the job is not recorded: see the notes" if failed_checks else "nothing"
+
+
+def _found_late(losses: Losses) -> str:
+    found = count(losses.late_flows, "flow that was found late", "flows that were found late")
+    return f"the times of {size(losses.late_bytes)} of {found}" if losses.late_flows else ""
+
+
+def _seen_late(healed_bytes: int) -> str:
+    return f"{size(healed_bytes)} in packets that were not seen: counted by TCP's sequence numbers, a little later"
+
+
+def _late_note(losses: Losses) -> str:
+    """Say what late adoption means: which bytes have no time, and that some may be older than the recording."""
+    which, moved = count(losses.late_flows, "flow was", "flows were"), size(losses.late_bytes)
+    return (
+        f"{which} found after the recording had begun, on sockets that the job was given or of ranks that started "
+        f"elsewhere: when their {moved} until then moved, and how much of it before the recording, is unknown"
+    )
+
+
+def _left_out(finding: RecordingFinding) -> str:
+    cut, damaged, half = finding.dropped.incomplete, finding.dropped.damaged, finding.recorded.unpaired
+    parts = [
+        f"{count(cut, 'iteration')} cut off by the edges of the recording" if cut else "",
+        f"{count(damaged, 'iteration')} with lost marks" if damaged else "",
+        f"{count(half, 'collective')} of which only the begin or the end was seen" if half else "",
+    ]
+    return ", ".join(part for part in parts if part) or "nothing"
+
+
+def _cost_in_words(meta: Meta) -> str:
+    cost = meta.cost
+    cpu = f" ({share(cost.cpu_share)} of a core)" if cost.cpu_share is not None else ""
+    start = f" and {duration(cost.start_cpu_s)} to start" if cost.start_cpu_s else ""
+    parts = [f"{duration(cost.cpu_s - cost.start_cpu_s)} CPU{cpu}{start}", f"{size(cost.peak_memory_bytes)} memory"]
+    parts.append(f"{size(cost.trace_bytes)} of trace")
+    runs, spent = sum(p.runs for p in cost.programs), sum(p.run_time_ns for p in cost.programs)
+    if runs:
+        sampled = f"{duration(cost.bpf_sampled_s)} sampled"
+        parts.append(f"{duration(spent / 1e9)} in {count(runs, 'BPF run')} ({spent / runs:.0f} ns each, {sampled})")
+    return ", ".join(parts)
+
+
+def _notes(finding: RecordingFinding) -> Iterator[str]:
+    """Say what was lost, what was skipped, and what was attached at a price."""
+    losses = finding.meta.losses
+    if finding.still_recording:
+        yield "the recording goes on: this is the report of what there is so far"
+    if finding.recorded.truncated:
+        yield "the recorder did not finish: the end of the trace is missing"
+    yield from finding.damage
+    if losses.lost_marks:
+        yield f"{losses.lost_marks} marks were lost: steps that miss one are left out"
+    if losses.merged_bins:
+        yield f"{losses.merged_bins} time bins were merged into a neighbour: no byte is lost, but its time is blurred"
+    if losses.untracked_flows:
+        full = count(losses.untracked_flows, "flow")
+        yield f"{full} found the table of flows full: what they moved until there was room again is in no time bin"
+    if losses.late_flows:
+        yield _late_note(losses)
+    if finding.recorded.unknown_bytes:
+        unknown = finding.recorded.unknown_bytes
+        yield f"{unknown} bytes belong to flows that the trace does not describe, and are left out"
+    for probe in finding.meta.probes_skipped:
+        remedy = f" ({probe.remedy})" if probe.remedy else ""
+        yield f"probe {probe.name} was skipped: {probe.reason}{remedy}"
+    yield from finding.meta.warnings
+
+
+RECORDING = Section("recording", _conclude, ("wire", "flows", "marks"), _document, _parts, _notes)

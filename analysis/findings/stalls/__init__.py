@@ -1,0 +1,1 @@
+"""Jobs that stand, and ranks that ended."""

@@ -1,0 +1,1 @@
+"""Who holds the job up, and what such a rank does meanwhile."""

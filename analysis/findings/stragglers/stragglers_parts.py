@@ -1,0 +1,181 @@
+"""What is needed to say who holds the job up: for how long each rank, link and way was waited for, and what ranks did.
+
+All of it is by iteration, so that what was found in the pieces of a long recording is put one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import overload
+
+import numpy as np
+
+from netprof.analysis.account.held_up import HeldUp, Kind, Windows, by_links, by_paths, by_ranks, mates
+from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
+from netprof.analysis.tables.columns import Int32, Int64
+from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.wire.paths import PathKey
+from netprof.schema import TRANSMIT
+
+
+@dataclass(frozen=True)
+class Who:
+    """A rank, a link or a way between ranks, as one names it; what is not known, or has none, is None or empty."""
+
+    label: str
+    rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    link: str | None = None
+    host: str | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class StragglersParts:
+    """What was waited for in the iterations `windows`; `names` is how each thing of each kind is called."""
+
+    windows: Windows
+    held: Sequence[HeldUp]
+    times: AllTimes
+    names: dict[tuple[Kind, object], Who]
+
+
+def gather(evidence: Evidence) -> StragglersParts | None:
+    """Return the parts of a recording, or a piece of one; None without iterations of two processes."""
+    its = evidence.iterations
+    pids = np.unique(its.pid).tolist()
+    if len(pids) < 2:
+        return None
+    windows = reference_windows(its)
+    members = _members(evidence, pids)
+    account, lanes = evidence.account, evidence.links.lanes
+    links = [link for link in lanes.links if set(lanes.pids_of(link)) & set(pids)]
+    sent = evidence.fold.totals(TRANSMIT).wire_bytes
+    held = (
+        by_ranks(account.around, pids, mates(members, pids), windows),
+        by_links(account, members, links, windows),
+        by_paths(account, members, evidence.paths, evidence.busy_clocks, sent, windows),
+    )
+    names = {(each.kind, key): _who(each.kind, key, evidence) for each in held for key in each.keys}
+    return StragglersParts(windows, _packed(held), times_of_ranks(evidence, pids, windows), names)
+
+
+class EachKind(Sequence[HeldUp]):
+    """What is held of each kind, made whenever it is asked for: that is one after the other."""
+
+    def __init__(self, kinds: int, make: Callable[[int], HeldUp]) -> None:
+        self._kinds, self._make = kinds, make
+
+    def __len__(self) -> int:
+        return self._kinds
+
+    @overload
+    def __getitem__(self, kind: int) -> HeldUp: ...
+    @overload
+    def __getitem__(self, kind: slice) -> Sequence[HeldUp]: ...
+    def __getitem__(self, kind: int | slice) -> HeldUp | Sequence[HeldUp]:
+        numbers = range(self._kinds)
+        return [self._make(each) for each in numbers[kind]] if isinstance(kind, slice) else self._make(numbers[kind])
+
+
+def _packed(held: Sequence[HeldUp]) -> EachKind:
+    """Keep of each kind only what is not 0, which is little: a day has hundreds of thousands of iterations."""
+    kinds = [(each.kind, each.keys, each.ns.shape) for each in held]
+    places = [np.flatnonzero(each.ns) for each in held]
+    values = [_narrow(each.ns.ravel()[place]) for each, place in zip(held, places, strict=True)]
+    narrow = [_narrow(place) for place in places]
+
+    def unpacked(number: int) -> HeldUp:
+        kind, keys, shape = kinds[number]
+        ns = np.zeros(shape, np.int64)
+        ns.ravel()[narrow[number]] = values[number]
+        return HeldUp(kind, keys, ns)
+
+    return EachKind(len(kinds), unpacked)
+
+
+def _narrow(values: Int64 | Int32) -> Int64 | Int32:
+    return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
+
+
+def reference_windows(its: Iterations) -> Windows:
+    """Return the iterations of the process that has the most: all ranks of a job keep step."""
+    pids, counts = np.unique(its.pid, return_counts=True)
+    own = its.where(its.pid == pids[np.argmax(counts)])
+    return Windows(own.begin_ns, own.end_ns)
+
+
+def _members(evidence: Evidence, pids: Sequence[int]) -> dict[int, list[int]]:
+    """Return the processes that train of each communicator of several."""
+    group, pid = evidence.exchanges.members.group, evidence.exchanges.collectives.pid
+    found = {number: np.unique(pid[group == number]).tolist() for number in np.unique(group[group >= 0]).tolist()}
+    training = {number: [each for each in own if each in pids] for number, own in found.items()}
+    return {number: own for number, own in training.items() if len(own) > 1}
+
+
+def _who(kind: Kind, key: object, evidence: Evidence) -> Who:
+    if isinstance(key, LinkKey):
+        return _link(key, evidence)
+    if isinstance(key, PathKey):
+        ranks = tuple(evidence.ranks[pid] for pid in (key.pid, key.to_pid) if pid in evidence.ranks)
+        return Who(" → ".join(name_of_path(key, evidence)), ranks=ranks)
+    pid = int(key) if isinstance(key, int) else -1
+    host = evidence.host_of.get(pid)
+    return Who(
+        _rank_name(pid, evidence), rank=evidence.ranks.get(pid), host=None if host is None else host.name, pid=pid
+    )
+
+
+def name_of_path(key: PathKey, evidence: Evidence) -> tuple[str, str]:
+    """Return how the ends of a way are called."""
+    return _rank_name(key.pid, evidence), key.to_addr or _rank_name(key.to_pid, evidence)
+
+
+def _link(key: LinkKey, evidence: Evidence) -> Who:
+    pids = evidence.links.lanes.pids_of(key)
+    ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
+    kind = "pid" if not ranks else "rank" if len(ranks) == 1 else "ranks"
+    host = evidence.host_of_link(key)
+    where = f" on {host}" if host else ""
+    above = evidence.links.lanes.above(key)
+    below = f" below {above[0].device}" if above else ""
+    label = f"{key.device}{below} of {kind} {', '.join(map(str, ranks or pids))}{where}"
+    return Who(label, ranks=ranks, link=key.device, host=host or None)
+
+
+def _rank_name(pid: int, evidence: Evidence) -> str:
+    rank, host = evidence.ranks.get(pid), evidence.host_of.get(pid)
+    own = pid if host is None else host.pids.get(pid, pid)
+    name = f"pid {own}" if rank is None else f"rank {rank}"
+    return name if host is None else f"{name} on {host.name}"
+
+
+def one_after_another(parts: Sequence[StragglersParts]) -> StragglersParts:
+    """Return the parts of consecutive pieces as those of the whole; what a piece does not know held nobody up in it."""
+    if len(parts) == 1:
+        return parts[0]
+    edges = (np.concatenate([getattr(part.windows, name) for part in parts]) for name in ("begin_ns", "end_ns"))
+    windows = Windows(*edges)
+    names = {key: who for part in parts for key, who in part.names.items()}
+    counts = [len(part.windows) for part in parts]
+    times = TimesOfPieces([part.times for part in parts], np.cumsum([0, *counts]))
+    return StragglersParts(windows, EachKind(len(parts[0].held), partial(_in_one, parts)), times, names)
+
+
+def _in_one(parts: Sequence[StragglersParts], kind: int) -> HeldUp:
+    name = parts[0].held[kind].kind
+    keys = tuple(dict.fromkeys(key for part in parts for key in part.held[kind].keys))
+    ns = np.zeros((len(keys), 2, sum(len(part.windows) for part in parts)), np.int32)
+    begin = 0
+    for part in parts:
+        own, end = part.held[kind], begin + len(part.windows)
+        if own.ns.max(initial=0) > np.iinfo(np.int32).max:
+            ns = ns.astype(np.int64)
+        for place, key in enumerate(own.keys):
+            ns[keys.index(key), :, begin:end] = own.ns[place]
+        begin = end
+    return HeldUp(name, keys, ns)

@@ -1,0 +1,268 @@
+"""Why a transport does not fill its link, by TCP's own clocks."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, replace
+
+import numpy as np
+
+from netprof.analysis.account.waiting import Waiting
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.transport.tcp_facts import UNKNOWN_FACTS, TcpFacts, tcp_facts
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, int64_column
+from netprof.analysis.tables.flow_table import LOOPBACK, LinkKey
+from netprof.analysis.tables.intervals import Intervals, covered_until, merge, union
+from netprof.schema import TRANSMIT
+from netprof.units import duration, rate
+
+_CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us")
+_MAIN_FLOW = 0.1
+"""Share of the largest flow's bytes from which on another one's clocks count too."""
+_BUFFER_MATTERS = 0.05
+"""Share of the time from which on a buffer's clock is the reason: it runs only while the buffer is all that is missing,
+so not while acknowledgements of what the buffer let through are awaited."""
+_WRITABLE = 2 / 3
+"""Share of a send buffer up to which TCP lets the program write again (sk_stream_is_writeable)."""
+_MOSTLY = 0.5
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What the senders wait for while a transport does not fill its link, and what helps.
+
+    `of_port` says that it is an RDMA port's, which reports itself whether anything is lost.
+    """
+
+    name: str
+    happened: str
+    advice: str
+    of_port: bool = False
+
+
+NO_LINE_RATE = Reason(
+    "line_rate_unknown",
+    "the line rate is unknown, so whether a link is full cannot be said",
+    "give the line rate with --line-rate",
+)
+ON_ONE_HOST = Reason(
+    "loopback",
+    "the bytes stay on this host: its CPUs copy them, and no line limits them",
+    "fewer bytes, more CPU for the communication threads, or a transport through shared memory",
+)
+NO_CLOCKS = Reason(
+    "unknown",
+    "why, the recording does not say (it has no samples of TCP's clocks)",
+    "look at round-trip times, socket buffers and the sizes of messages",
+)
+SMALL = Reason(
+    "small_messages",
+    "most collectives are smaller than what the link moves in a round trip: it is the latency of many small messages",
+    "fuse them: larger buckets, fewer collectives",
+)
+RECEIVER = Reason(
+    "receive_window",
+    "the senders wait for room at the receiver (its window is full)",
+    "larger receive buffers (net.ipv4.tcp_rmem), or a receiver that reads faster",
+)
+SENDER = Reason(
+    "send_buffer",
+    "the send buffers are too small for the round trip",
+    "larger send buffers (net.ipv4.tcp_wmem, SO_SNDBUF)",
+)
+CONGESTION = Reason(
+    "congestion_window",
+    "the senders have data but may not send it: the congestion window, for the round trip or for something narrow "
+    "farther on",
+    "look at the path: its round trip, a slower hop, shaping or policing; a larger initial window or another "
+    "congestion control",
+)
+QUEUE = Reason(
+    "queue",
+    "a round trip takes {} where it could take {}: the bytes wait in a queue on the way, beyond what is known to be "
+    "full",
+    "find the queue: a shaper, a slower port or several senders to one at a switch (its counters of drops and marks), "
+    "a receiver that is slow to take packets",
+)
+PACED = Reason(
+    "pacing",
+    "the senders have data and room for it, but are paced at {}: {}",
+    "raise or remove that rate: {}",
+)
+APPLICATION = Reason(
+    "application",
+    "the senders have nothing to send for most of it: the hosts copy, reduce or hand over between steps",
+    "more CPU for the communication threads, larger messages, more connections",
+)
+
+
+@dataclass(frozen=True)
+class ClockSums:
+    """For how long TCP's clocks of some flows ran in some time, and for how long these were watched; us.
+
+    `held_back` is how much of `busy` data waited to be sent, and `full` how much none did and the buffer had no room.
+    """
+
+    busy: float = 0.0
+    receiver: float = 0.0
+    sender: float = 0.0
+    held_back: float = 0.0
+    full: float = 0.0
+    whole: float = 0.0
+
+    def __add__(self, other: ClockSums) -> ClockSums:
+        """Return those of both."""
+        return ClockSums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
+    """Return what the senders wait for in stretches of `transport`."""
+    times = merge(stretches.begin_ns, stretches.end_ns)
+    groups = np.unique(stretches.group).tolist()
+    exchanges = evidence.exchanges.collectives.where(np.isin(evidence.exchanges.members.group, groups))
+    pids = np.unique(exchanges.pid)
+    main = _main_flows(evidence, pids)
+    samples = _samples(evidence, main)
+    sizes = exchanges.bytes
+    facts = tcp_facts(evidence.table("tcp"), evidence.fold.flows, main, times)
+    full = union([evidence.account.groups[each].link_full for each in groups if each in evidence.account.groups])
+    if full.total_ns > times.total_ns:
+        facts = replace(facts, trip_ns=0.0)  # the queue is that of the link that is full, before and after
+    facts = facts if facts.paced_bps else _held_by_fq(evidence, main, facts, times)
+    lanes, sides = evidence.links.lanes, evidence.links.sides
+    rates = [side.line_rate_bps for side in sides]
+    return reason_of(
+        None if samples is None else samples.ran_in(times),
+        knows_rate=any(set(lanes.pids_of(side.link)) & set(pids.tolist()) for side in sides),
+        on_one_host=bool(main.any()) and bool((evidence.fold.flows.device[main] == LOOPBACK).all()),
+        small=are_small(sizes, facts.least_trip_ns, min(rates, default=0.0)),
+        facts=facts,
+    )
+
+
+def reason_of(
+    ran: ClockSums | None, *, knows_rate: bool, on_one_host: bool, small: bool, facts: TcpFacts = UNKNOWN_FACTS
+) -> Reason:
+    """Return what the senders wait for: `ran` are the clocks in that time, None if there are none.
+
+    `knows_rate` says whether the line rate of any of their links is known, `small` what `are_small` does.
+    """
+    if facts.paced_bps:
+        return _paced(facts)
+    if facts.is_queued and not on_one_host and not small:
+        return _queued(facts)
+    if not knows_rate and not on_one_host:
+        return NO_LINE_RATE
+    if ran is None:
+        return ON_ONE_HOST if on_one_host else NO_CLOCKS
+    if max(ran.receiver, ran.sender) >= _BUFFER_MATTERS * ran.whole:
+        return RECEIVER if ran.receiver >= ran.sender else SENDER
+    if on_one_host:
+        return ON_ONE_HOST
+    if small:
+        return SMALL
+    if ran.busy > 0 and ran.held_back < _MOSTLY * ran.busy:
+        return SENDER if ran.full >= _MOSTLY * ran.busy else APPLICATION
+    return CONGESTION if ran.busy - ran.receiver - ran.sender >= ran.whole - ran.busy else APPLICATION
+
+
+def _held_by_fq(evidence: Evidence, main: Bool, facts: TcpFacts, times: Intervals) -> TcpFacts:
+    """Return the facts with the rate that an fq holds each of the main flows to, where they send about as fast."""
+    flows, lanes = evidence.fold.flows, evidence.links.lanes
+    for row in np.flatnonzero(main).tolist():
+        link, pid = LinkKey(int(flows.netns[row]), str(flows.device[row])), int(flows.pid[row])
+        limit_bps = evidence.settings.number(link, "flow_rate_bps")
+        own = [use.bins for use in lanes.uses_of(link) if use.lane.pid == pid and use.way == TRANSMIT]
+        sent_bps = sum(bins.wire_bytes_in(times) for bins in own) * 8e9 / max(times.total_ns, 1)
+        if limit_bps and sent_bps >= _MOSTLY * limit_bps:
+            return replace(facts, paced_bps=limit_bps, by_device=link.device)
+    return facts
+
+
+def _paced(facts: TcpFacts) -> Reason:
+    who, where = "its congestion control does", "another congestion control (net.ipv4.tcp_congestion_control)"
+    if facts.by_program:
+        who, where = (
+            "the program asked for it (SO_MAX_PACING_RATE)",
+            "SO_MAX_PACING_RATE of the sockets, or what sets it",
+        )
+    if facts.by_device:
+        who = f"the fq of {facts.by_device} does (maxrate)"
+        where = f"tc qdisc change dev {facts.by_device} root fq maxrate"
+    return replace(PACED, happened=PACED.happened.format(rate(facts.paced_bps), who), advice=PACED.advice.format(where))
+
+
+def _queued(facts: TcpFacts) -> Reason:
+    trips = duration(facts.trip_ns / 1e9), duration(facts.least_trip_ns / 1e9)
+    return replace(QUEUE, happened=QUEUE.happened.format(*trips))
+
+
+def main_samples(evidence: Evidence) -> ClockSamples | None:
+    """Return the clocks of the flows that send most of what the job does, None where the recording has none."""
+    return _samples(evidence, _main_flows(evidence, np.unique(evidence.fold.flows.pid)))
+
+
+@dataclass(frozen=True, eq=False)
+class ClockSamples:
+    """What went by between two samples of flows' clocks.
+
+    `clocks` has the shape (5, intervals), as the fields of `ClockSums`; us. `watched_ns` is how long the intervals of
+    all flows are that are put together in one.
+    """
+
+    begin_ns: Int64
+    end_ns: Int64
+    clocks: Float64
+    watched_ns: Int64
+
+    def ran_in(self, times: Intervals) -> ClockSums:
+        """Return for how long each clock ran in some time, spread evenly between samples."""
+        inside = covered_until(times, self.end_ns) - covered_until(times, self.begin_ns)
+        share = inside / np.maximum(self.end_ns - self.begin_ns, 1)
+        return ClockSums(*(float((each * share).sum()) for each in (*self.clocks, self.watched_ns / 1e3)))
+
+    def in_bins(self, bin_ns: int) -> ClockSamples:
+        """Return the intervals that end in the same time bin as one."""
+        _, place = np.unique(self.end_ns // bin_ns, return_inverse=True)
+        place = place.reshape(-1)
+        count = int(place.max(initial=-1)) + 1
+        begin, end = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
+        np.minimum.at(begin, place, self.begin_ns)
+        np.maximum.at(end, place, self.end_ns)
+        clocks = [np.bincount(place, clock, minlength=count) for clock in self.clocks]
+        watched = np.bincount(place, self.watched_ns, minlength=count).astype(np.int64)
+        return ClockSamples(begin, end, np.reshape(clocks, (len(self.clocks), count)), watched)
+
+
+def _main_flows(evidence: Evidence, pids: Int64) -> Bool:
+    """Return which flows send most of what some processes do."""
+    sent = evidence.fold.totals(TRANSMIT).wire_bytes * np.isin(evidence.fold.flows.pid, pids)
+    return np.asarray((sent > 0) & (sent >= _MAIN_FLOW * sent.max(initial=0)))
+
+
+def _samples(evidence: Evidence, main: Bool) -> ClockSamples | None:
+    """Return the clocks of some flows, None where the recording has none."""
+    table, flows = evidence.table("tcp"), evidence.fold.flows
+    row, time_ns = flows.positions(int64_column(table, "flow_id")), int64_column(table, "time_ns")
+    clocks = np.stack([int64_column(table, name) for name in _CLOCKS])
+    known = (row >= 0) & (clocks[0] != UNKNOWN)
+    kept = known & main[np.maximum(row, 0)] if known.any() else known
+    order = np.flatnonzero(kept)[np.lexsort((time_ns[kept], row[kept]))]
+    row, time_ns, clocks = row[order], time_ns[order], clocks[:, order]
+    pairs = np.flatnonzero(row[1:] == row[:-1])
+    if len(pairs) == 0:
+        return None
+    ran = np.diff(clocks, axis=1)[:, pairs].astype(np.float64)
+    at_end = order[pairs + 1]
+    waited = int64_column(table, "notsent_bytes")[at_end] > 0
+    room, used = (int64_column(table, f"send_{name}_bytes")[at_end] for name in ("buffer", "queued"))
+    full = ~waited & (room > 0) & (used > _WRITABLE * room)
+    begin_ns, end_ns = time_ns[pairs], time_ns[pairs + 1]
+    return ClockSamples(begin_ns, end_ns, np.vstack((ran, ran[0] * waited, ran[0] * full)), end_ns - begin_ns)
+
+
+def are_small(sizes: Int64, trip_ns: float, line_rate_bps: float) -> bool:
+    """Return whether the median of some collectives' sizes takes the link less than a round trip; not if any is 0."""
+    known = sizes[sizes != UNKNOWN]
+    if not (len(known) and trip_ns and line_rate_bps):
+        return False
+    return float(np.median(known)) * 8e9 / line_rate_bps < trip_ns

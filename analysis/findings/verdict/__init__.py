@@ -1,0 +1,1 @@
+"""The verdict, and the first screen of a report."""

@@ -1,0 +1,111 @@
+"""A mean step, part by part: what every number of the verdict is a part of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.events.phases import BACKWARD, FORWARD, REST
+from netprof.analysis.findings.iterations.iterations import IterationsFinding
+from netprof.analysis.findings.waiting.waiting_finding import CauseShare, WaitingFinding
+
+
+@dataclass(frozen=True)
+class StepPart:
+    """A phase of computing, or waiting for one cause: its mean length, and how much shorter a step is without it.
+
+    `who` is behind it, as far as one or several that are alike can be named.
+    """
+
+    name: str
+    title: str
+    seconds: float
+    saves_s: float = 0.0
+    cause: CauseShare | None = None
+    who: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The mean step of all ranks; `parts` add up to `seconds`.
+
+    `steps` were seen of the job, of `ranks` ranks.
+    """
+
+    seconds: float
+    steps: int
+    ranks: int
+    parts: tuple[StepPart, ...]
+
+    def cost_s(self, each: CauseShare) -> float:
+        """Return how much shorter a step is without a cause; where not all ranks wait at once, the mean wait."""
+        parts = [part for part in self.parts if part.cause is not None and part.name == each.cause.name]
+        return sum(part.saves_s for part in parts) or sum(part.seconds for part in parts)
+
+    def mean_s(self, each: CauseShare) -> float:
+        """Return how long the mean rank waits in a step for one cause."""
+        return sum(part.seconds for part in self.parts if part.cause is not None and part.name == each.cause.name)
+
+    def naming(self, each: CauseShare, who: str, part: float) -> Step:
+        """Return the step with the part of a cause that `who` is behind, and the rest of that cause as others'."""
+        found: list[StepPart] = []
+        for one in self.parts:
+            if one.cause is not each:
+                found.append(one)
+                continue
+            found.append(replace(one, seconds=one.seconds * part, saves_s=one.saves_s * part, who=who))
+            if part < 1.0:
+                rest = 1.0 - part
+                found.append(replace(one, seconds=one.seconds * rest, saves_s=one.saves_s * rest, who="others"))
+        return replace(self, parts=tuple(found))
+
+    def share(self, seconds: float) -> float:
+        """Return a time as a share of the step."""
+        return seconds / self.seconds if self.seconds else 0.0
+
+    @property
+    def waits_s(self) -> float:
+        """How long the mean rank waits in a step."""
+        return sum(part.seconds for part in self.parts if part.cause is not None)
+
+    def document(self) -> dict[str, Any]:
+        """Return it for JSON: parts in seconds and shares that add up to the step."""
+        return {
+            "seconds": self.seconds,
+            "steps": self.steps,
+            "ranks": self.ranks,
+            "parts": [
+                {"name": part.name, "title": part.title, "seconds": part.seconds, "share": self.share(part.seconds)}
+                | ({"saves_s": part.saves_s, "who": part.who or None} if part.cause is not None else {})
+                for part in self.parts
+            ],
+        }
+
+
+def mean_step(iterations: IterationsFinding, waiting: WaitingFinding | None) -> Step | None:
+    """Return the mean step; None without whole iterations whose phases are known.
+
+    The account of waiting is the same time as the phase in which communication is exposed, cut by cause; what it does
+    not explain of a damaged recording counts as the rest.
+    """
+    found = iterations.durations
+    if waiting is None or found is None or iterations.only_launch or not waiting.window_ns:
+        return None
+    steps = len(waiting.made_of.by_iteration_ns)
+    each_s = 1e9 * found.count
+    whole_s = waiting.window_ns / each_s
+    forward_s, backward_s = found.all_time.forward, found.all_time.backward
+    waits = [_waits(each, each_s, steps) for each in waiting.causes]
+    waits.sort(key=lambda part: -part.saves_s)
+    rest_s = max(0.0, whole_s - forward_s - backward_s - sum(part.seconds for part in waits))
+    forward = () if iterations.forward_unseen else (StepPart(FORWARD.name, FORWARD.title, forward_s),)
+    rest = REST.title if not iterations.forward_unseen else "rest + forward"
+    rest_s += forward_s if iterations.forward_unseen else 0.0
+    parts = (*forward, StepPart(BACKWARD.name, BACKWARD.title, backward_s), *waits, StepPart(REST.name, rest, rest_s))
+    return Step(sum(part.seconds for part in parts), steps, len(waiting.by_rank), parts)
+
+
+def _waits(each: CauseShare, each_s: float, steps: int) -> StepPart:
+    assert each.cause in WAIT_CAUSES
+    return StepPart(each.cause.name, each.cause.title, each.ns / each_s, each.saves_s / max(steps, 1), each)

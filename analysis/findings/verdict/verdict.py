@@ -1,0 +1,487 @@
+"""The first sentence of the report: a family, who or what, how much of a step it costs, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, TRANSPORT, UNSEEN
+from netprof.analysis.account.held_up import Kind
+from netprof.analysis.events.exits import Exit, clock_time
+from netprof.analysis.findings.advice import Advice
+from netprof.analysis.findings.blame import ALONE, Blame
+from netprof.analysis.findings.bounds.bounds import BOUNDS
+from netprof.analysis.findings.bounds.bounds_finding import BoundsFinding
+from netprof.analysis.findings.collectives.nccl import NCCL
+from netprof.analysis.findings.iterations.iterations import ITERATIONS, IterationsFinding
+from netprof.analysis.findings.links.link_summary import LinkSummary
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.stalls.exits import EXITS
+from netprof.analysis.findings.stalls.hang import HANG
+from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END, next_steps
+from netprof.analysis.findings.stalls.stall import headline as stall_headline
+from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE, CpuShortages
+from netprof.analysis.findings.stragglers.how_often import HeldUpSteps, Pattern
+from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
+from netprof.analysis.findings.stragglers.stragglers_finding import Straggler, StragglersFinding
+from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME, ThreadTime
+from netprof.analysis.findings.verdict.step import Step, mean_step
+from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS, Family, Told, fitted
+from netprof.analysis.findings.waiting.waiting import WAITING
+from netprof.analysis.findings.waiting.waiting_finding import CauseShare, WaitingFinding
+from netprof.analysis.section import Analysis, Section
+from netprof.units import count, duration, milliseconds, percent
+
+EXPOSED_MATTERS = 0.10
+"""Waiting below this share of all time: the job computes."""
+ASLEEP_MATTERS = 0.50
+"""From this share of time on in which threads neither compute nor communicate, a job is not said to compute."""
+FEWEST = 5
+"""Iterations of a rank, in a small part of the recording, of which nothing is concluded."""
+SECOND_MATTERS = 0.20
+"""Share of what the first cause costs from which on the second one is named too."""
+WARM = 10
+"""Steps from which on a verdict stands."""
+_LITTLE = "too-little-seen"
+_COMMON = 0.3
+"""Share of the mean wait that removing one cause has to save, for causes to be compared by what they save."""
+_LEAST_COST_S = 1e-4
+_SLOWER = 1.5
+"""How many times as fast all other links are from which on one is called slow."""
+
+
+class Case(Enum):
+    """What kind of verdict it is: a cause of waiting, or why none is given."""
+
+    NO_DATA = "no_data"
+    ITERATIONS_UNKNOWN = "iterations_unknown"
+    TOO_LITTLE = "too_little"
+    ALONE = "alone"
+    ASLEEP = "asleep"
+    COMPUTE_BOUND = "compute_bound"
+    STALLED = "stalled"
+    LATE_RANK = LATE_RANK.name
+    LINK_FULL = LINK_FULL.name
+    OTHER_TRAFFIC = OTHER_TRAFFIC.name
+    LOSS = LOSS.name
+    TRANSPORT = TRANSPORT.name
+    HOST = HOST.name
+    UNSEEN = UNSEEN.name
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What holds the job up, if anything: a headline of at most 78 columns, one sentence, and what to do next.
+
+    `step` is what all its numbers are parts of; None where the phases of a step are not known. `steps` were seen, and
+    `often` is in how many of them a rank held the others up. `link` was the busiest one while gradients waited, or else
+    over all. `page` is the page of the documentation on it.
+    """
+
+    case: Case
+    family: Family
+    headline: str
+    sentence: str
+    next: tuple[Advice, ...] = ()
+    step: Step | None = None
+    steps: int = 0
+    often: HeldUpSteps | None = None
+    page: str = ""
+    link: LinkSummary | None = None
+
+    @property
+    def text(self) -> str:
+        """The headline and its sentence in one."""
+        return f"{self.headline}; {self.sentence}" if self.sentence else self.headline
+
+    @property
+    def advice(self) -> str:
+        """What to do first; "" for nothing."""
+        return self.next[0].text if self.next else ""
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether fewer steps were seen than a verdict needs to stand."""
+        return 0 < self.steps < WARM
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """What a verdict rests on: findings of other sections, and for how long was recorded, seconds."""
+
+    iterations: IterationsFinding
+    waiting: WaitingFinding | None
+    links: Sequence[LinkSummary]
+    stragglers: StragglersFinding | None = None
+    bounds: BoundsFinding | None = None
+    only_enqueues: bool = False
+    recorded_s: float = 0.0
+    time: ThreadTime | None = None
+
+
+def judge(grounds: Grounds) -> Verdict:
+    """Judge the job by the cause that costs most of a step."""
+    waiting, bounds, iterations = grounds.waiting, grounds.bounds, grounds.iterations
+    if waiting is None and bounds is not None and bounds.is_known:
+        return _within_bounds(bounds, grounds)
+    if waiting is None and (not grounds.only_enqueues or iterations.durations is None):
+        return _without_iterations(grounds)
+    if waiting is None or grounds.only_enqueues:
+        return Verdict(
+            Case.UNSEEN,
+            Family.UNSEEN,
+            "WAITING UNKNOWN: NCCL only enqueues collectives, the host does not see them",
+            _usage(grounds.links),
+            (Advice("record a torch profile of some steps: --kineto 10"),),
+            page="unseen",
+        )
+    step = mean_step(iterations, waiting)
+    if waiting.exposed_share < EXPOSED_MATTERS or not waiting.causes or step is None:
+        return _hardly_waits(waiting, grounds, step)
+    return _of_causes(waiting, step, grounds)
+
+
+def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict:
+    costs = {each.cause: step.cost_s(each) for each in waiting.causes}
+    apart = max(costs.values()) < _COMMON * step.waits_s
+    if apart:  # each rank waits at another time: no cause alone makes steps shorter, so the longest one is named
+        costs = {each.cause: step.mean_s(each) for each in waiting.causes}
+    first, *others = sorted(waiting.causes, key=lambda each: (-costs[each.cause], -each.ns))
+    tolds = {each.cause: _told(each, waiting, step.seconds, costs[each.cause], grounds) for each in waiting.causes}
+    told, words = tolds[first.cause], CAUSE_WORDS[first.cause]
+    for each in waiting.causes:
+        step = step.naming(each, tolds[each.cause].named, tolds[each.cause].own_part)
+    without_s = max(step.seconds - told.costs_s * told.own_part, 0.0)
+    sentence = f"without that a step takes {milliseconds(without_s)} instead of {milliseconds(step.seconds)}"
+    if apart:
+        sentence = f"the mean rank waits {milliseconds(step.waits_s)} of a step of {milliseconds(step.seconds)}"
+    next_steps = words.next(told)
+    for each in others[:1]:
+        cost_s = costs[each.cause]
+        if cost_s >= SECOND_MATTERS * told.costs_s and cost_s > _LEAST_COST_S:
+            sentence += f"; {each.cause.title} costs {milliseconds(cost_s)} of it"
+            next_steps = next_steps + CAUSE_WORDS[each.cause].next(tolds[each.cause])
+    if first.cause is LATE_RANK and told.often is not None and told.often.sentence:
+        sentence = f"{sentence}; {told.often.sentence}"
+    return Verdict(
+        Case(first.cause.name),
+        words.family,
+        fitted(words.headline(told)),
+        sentence,
+        tuple(next_steps),
+        step,
+        step.steps,
+        told.often,
+        words.page,
+        busiest(grounds.links),
+    )
+
+
+def _told(each: CauseShare, waiting: WaitingFinding, step_s: float, costs_s: float, grounds: Grounds) -> Told:
+    who = waiting.made_of.blames.get(each.cause, Blame())
+    straggler, rates_bps = _straggler(each, who, grounds.stragglers), _rates(who, grounds.links)
+    return Told(
+        each,
+        who,
+        step_s,
+        costs_s,
+        len(waiting.by_rank),
+        doing=None if straggler is None else straggler.doing,
+        often=_often(each, who, grounds.stragglers),
+        pid=_pid(straggler, who, waiting),
+        alone=who.alone or _is_slower(rates_bps, len(who.ranks)) or _holds_up(who, grounds.stragglers),
+        links=sum(link.line_rate_bps is not None and link.moved_bytes > 0 for link in grounds.links),
+        rates_bps=rates_bps,
+    )
+
+
+def _straggler(each: CauseShare, who: Blame, found: StragglersFinding | None) -> Straggler | None:
+    """Return the straggler that is behind a cause; None where that names none that surely holds the job up."""
+    if found is None or each.cause not in (LATE_RANK, HOST):
+        return None
+    alike = (one for one in found.stragglers if one.kind is Kind.RANK and one.who.label == who.label)
+    return next(alike, None)
+
+
+def _often(each: CauseShare, who: Blame, found: StragglersFinding | None) -> HeldUpSteps | None:
+    """Return in how many steps the rank that is named held the others up, or each of those that are alike."""
+    if found is None or each.cause not in found.often or not who.label:
+        return None
+    often = found.often[each.cause]
+    if who.part >= ALONE or len(who.ranks) < 2:
+        own = often.of((who.label,))
+        straggler = _straggler(each, who, found)
+        return own if straggler is None or own is None else replace(own, held_s=straggler.held_ns / 1e9)
+    names = {f"rank {rank}" for rank in who.ranks}
+    labels = [label for label in often.of_rank if label.partition(" on ")[0] in names]
+    return often.of(labels) if each.cause is LATE_RANK else None
+
+
+def _pid(straggler: Straggler | None, who: Blame, waiting: WaitingFinding) -> int | None:
+    """Return the process behind a cause by its own host's number; None where several hosts may number others so."""
+    if who.rank is None or " on " in who.label:
+        return None
+    if straggler is not None and straggler.who.pid is not None:
+        return straggler.who.pid
+    return next((rank.pid for rank in waiting.by_rank if rank.rank == who.rank), None)
+
+
+def _rates(who: Blame, links: Sequence[LinkSummary]) -> tuple[float | None, float | None]:
+    """Return the line rate of the link that is named, and the lowest of the other ones that carry the job's bytes."""
+    if who.link is None:
+        return None, None
+    own = [each for each in links if each.device == who.link and each.ranks == who.ranks]
+    others = [each.line_rate_bps for each in links if each not in own and each.line_rate_bps and each.moved_bytes > 0]
+    return (own[0].line_rate_bps if own else None), min(others, default=None)
+
+
+def _is_slower(rates_bps: tuple[float | None, float | None], ranks: int) -> bool:
+    """Say whether one rank's link is slower than all others."""
+    own_bps, others_bps = rates_bps
+    return ranks == 1 and bool(own_bps and others_bps) and (others_bps or 0.0) > _SLOWER * (own_bps or 0.0)
+
+
+def _holds_up(who: Blame, found: StragglersFinding | None) -> bool:
+    """Say whether a link is one that surely holds the others up."""
+    links = () if found is None else (one.who for one in found.stragglers if one.kind is Kind.LINK)
+    return any((one.link, one.ranks) == (who.link, who.ranks) for one in links)
+
+
+def busiest(links: Sequence[LinkSummary]) -> LinkSummary | None:
+    """Return the link that was busiest while gradients waited, or else over all; None without traffic."""
+    busy = [link for link in links if link.moved_bytes > 0]
+    return max(busy, key=lambda link: (link.waiting_utilization or 0.0, link.moved_bytes), default=None)
+
+
+def _within_bounds(found: BoundsFinding, grounds: Grounds) -> Verdict:
+    """Judge by what both bounds say; where they disagree, that is said."""
+    low, high = found.shares
+    why = "NCCL only enqueues" if found.on_gpu else "no mark tells when a collective is done"
+    bounds = f"waiting is known within bounds: {why}"
+    link = busiest(grounds.links)
+    steps = max(found.counted.of_pid.values(), default=0)
+    if high < EXPOSED_MATTERS or not found.most.causes:
+        headline = f"COMPUTE: the job waits {found.said} of the time"
+        return Verdict(Case.COMPUTE_BOUND, Family.COMPUTE, headline, bounds, steps=steps, page="compute", link=link)
+    exact = Advice("a torch profile of some steps gives exact times: --kineto 10, or report --with-kineto FILE")
+    first = found.sure_cause
+    if low < EXPOSED_MATTERS or first is None:
+        headline = f"WAITS {found.said} of the time: the bounds do not tell for what most"
+        return Verdict(Case.UNSEEN, Family.UNSEEN, headline, bounds, (exact,), None, steps, page="unseen", link=link)
+    words, ranks = CAUSE_WORDS[first.cause], max(1, len(found.most.by_rank))
+    each_s = max(1, len(found.most.made_of.by_iteration_ns)) * 1e9
+    costs_s = first.saves_s * 1e9 / each_s or first.ns / ranks / each_s
+    told = _told(first, found.most, found.most.window_ns / ranks / each_s, costs_s, grounds)
+    sentence = f"at most: the job waits {found.said} of the time, and {bounds}"
+    headline = fitted(words.headline(told))
+    advice = (*words.next(told), exact)
+    return Verdict(
+        Case(first.cause.name), words.family, headline, sentence, advice, None, steps, told.often, words.page, link
+    )
+
+
+def _hardly_waits(waiting: WaitingFinding, grounds: Grounds, step: Step | None) -> Verdict:
+    """Judge a job that hardly waits for communication: that it computes needs to be seen."""
+    times, ranks, link = grounds.iterations.times, len(waiting.by_rank), busiest(grounds.links)
+    if grounds.iterations.durations is None:
+        return _without_iterations(grounds)
+    whole, steps = waiting.window_ns + waiting.unknown_ns, 0 if step is None else step.steps
+    if len(times) < FEWEST * ranks and waiting.unknown_ns > whole / 2:
+        seen = f"{len(times)} whole iterations of {ranks} processes"
+        headline = f"TOO LITTLE SEEN: {count(steps, 'step')} in {percent(waiting.window_ns / whole)} of the time"
+        longer = Advice("record for longer", "netprof attach --duration 60s PID")
+        return Verdict(Case.TOO_LITTLE, Family.UNKNOWN, headline, seen, (longer,), step, steps, page=_LITTLE, link=link)
+    if grounds.time is not None and grounds.time.asleep >= ASLEEP_MATTERS:
+        return Verdict(
+            Case.ASLEEP,
+            Family.UNSEEN,
+            fitted(
+                f"ASLEEP {percent(grounds.time.asleep)} of the time: threads are blocked, mostly {grounds.time.mostly}"
+            ),
+            f"neither communication nor computing: the job waits {percent(waiting.exposed_share)} of the time, its "
+            f"threads are blocked elsewhere {percent(grounds.time.asleep)} of it, mostly {grounds.time.mostly}",
+            (Advice("look at data loading and other input", "py-spy dump --pid PID"),),
+            step,
+            steps,
+            page="unseen",
+            link=link,
+        )
+    return _compute(waiting.exposed_share, grounds, step)
+
+
+def _compute(share: float, grounds: Grounds, step: Step | None) -> Verdict:
+    headline = f"COMPUTE: the job waits {percent(share)} of the time"
+    gains = f"a faster network would gain at most {milliseconds(step.waits_s)} of a step" if step is not None else ""
+    usage = _usage(grounds.links)
+    return Verdict(
+        Case.COMPUTE_BOUND,
+        Family.COMPUTE,
+        headline,
+        "; ".join(filter(None, (gains, usage))),
+        (Advice("profile the computation, not the network", "py-spy top --pid PID"),),
+        step,
+        0 if step is None else step.steps,
+        page="compute",
+        link=busiest(grounds.links),
+    )
+
+
+def compute_bound(exposed: float) -> str:
+    """Say that a job hardly waits: `exposed` is the share of all time in which it does."""
+    return f"COMPUTE: the job waits {percent(exposed)} of the time; a faster network would gain at most that"
+
+
+def _usage(links: Sequence[LinkSummary]) -> str:
+    """Say how busy the busiest link is in the mean; nothing where no line rate is known."""
+    busy = [link for link in links if link.moved_bytes > 0 and link.line_rate_bps]
+    rated = [(max(link.utilization_tx or 0, link.utilization_rx or 0), link) for link in busy]
+    if not rated:
+        return ""
+    usage, link = max(rated, key=lambda pair: pair[0])
+    return f"{link.name} averages {percent(usage)} of line rate"
+
+
+def _without_iterations(grounds: Grounds) -> Verdict:
+    busy = [link for link in grounds.links if link.moved_bytes > 0]
+    seen = f"in {duration(grounds.recorded_s)}" if grounds.recorded_s else "in the recording"
+    doctor = Advice("check that the processes train and that their framework can be read", "netprof doctor PID")
+    if not busy and grounds.iterations.inferred is None:
+        return Verdict(
+            Case.NO_DATA,
+            Family.UNKNOWN,
+            f"TOO LITTLE SEEN: neither a step nor a byte of the job {seen}",
+            "nothing to judge: neither iterations nor traffic of the job were seen",
+            (doctor,),
+            page="too-little-seen",
+        )
+    inferred = grounds.iterations.inferred
+    if inferred is None:
+        headline, how = f"TOO LITTLE SEEN: no step ended {seen}", "iterations are unknown (no DDP marks)"
+        if grounds.iterations.count:
+            how = "no whole iteration was recorded"
+    else:
+        headline = f"TOO LITTLE SEEN: steps of {milliseconds(inferred.period_s)}, but no marks of their phases"
+        how = (
+            f"{inferred.count} iterations of {duration(inferred.period_s)} are inferred from {inferred.method} "
+            f"(confidence {inferred.confidence:.2f}), their phases are unknown"
+        )
+    usage = _usage(busy) or "the line rate is unknown too: only bytes per flow can be shown"
+    return Verdict(
+        Case.ITERATIONS_UNKNOWN,
+        Family.UNKNOWN,
+        fitted(headline),
+        f"{how}; {usage}",
+        (doctor,),
+        steps=0 if inferred is None else inferred.count,
+        page="too-little-seen",
+        link=busiest(grounds.links),
+    )
+
+
+def _conclude(analysis: Analysis) -> Verdict:
+    found = judge(
+        Grounds(
+            analysis.of(ITERATIONS),
+            analysis.of(WAITING),
+            analysis.of(LINKS),
+            analysis.of(STRAGGLERS),
+            analysis.of(BOUNDS),
+            analysis.of(NCCL).only_enqueues,
+            analysis.of(RECORDED).total_ns / 1e9,
+            analysis.of(THREAD_TIME),
+        )
+    )
+    if analysis.evidence.world_size == 1 and found.case is not Case.NO_DATA:
+        headline = "COMPUTE: one rank alone, it has nothing to communicate"
+        return Verdict(Case.ALONE, Family.COMPUTE, headline, "", step=found.step, page="compute", link=found.link)
+    found = _with_shortage(found, analysis.of(CPU_SHORTAGE), analysis.of(WAITING))
+    hang, sentence = analysis.of(HANG), analysis.of(STALLED_AT_END)
+    said = analysis.meta.stalled
+    if said and (hang is not None or sentence is not None or not any(link.moved_bytes for link in analysis.of(LINKS))):
+        look = (Advice("look at what that rank does", "py-spy dump --pid PID"),)
+        return _of_a_stall(found, f"STALLED: {said}", said, look)
+    if hang is not None:
+        headline = hang.sentence.replace("stalled", "STALLED", 1)
+        return _of_a_stall(found, headline, hang.sentence, (Advice(hang.advice),))
+    if sentence is not None:
+        return _stalled(found, sentence, analysis)
+    ended = analysis.of(EXITS).ended if EXITS in analysis.sections else ()
+    crash = next((each.exit for each in ended if each.is_crash), None)
+    return found if crash is None else _killed(found, crash, analysis)
+
+
+def _with_shortage(found: Verdict, short: CpuShortages, waiting: WaitingFinding | None) -> Verdict:
+    """Say that CPUs are short, where that is behind what the job waits for."""
+    if not short.sentence or waiting is None:
+        return found
+    first = next((each for each in waiting.causes if each.cause.name == found.case.value), None)
+    if first is None:
+        return found
+    late = found.case is Case.LATE_RANK and short.explains(first.doing, first.rank)
+    busy = found.case is Case.HOST or (found.case is Case.TRANSPORT and first.by_hosts)
+    if not late and not busy:
+        return found
+    return replace(found, sentence=f"{found.sentence}; {short.sentence}", next=(Advice(short.advice), *found.next))
+
+
+def _stalled(found: Verdict, sentence: str, analysis: Analysis) -> Verdict:
+    """Return the verdict on a job that stands still when its recording ends; of digests only its sentence is known."""
+    headline, steps = f"STALLED when the recording ended: {sentence.partition(': ')[2]}", ()
+    if STALL in analysis.sections and (stall := analysis.of(STALL)) is not None:
+        evidence = analysis.evidence
+        since = clock_time(analysis.meta, stall.since_ns)
+        headline = stall_headline(stall, evidence.ranks, since, evidence.host_of)
+        return _of_a_stall(found, headline, sentence, next_steps(stall, evidence.ranks, evidence.host_of))
+    return _of_a_stall(found, headline, sentence, steps)
+
+
+def _killed(found: Verdict, crash: Exit, analysis: Analysis) -> Verdict:
+    """Return the verdict on a job of which a rank was killed: nothing else about it matters as much."""
+    rank, at = analysis.evidence.ranks.get(crash.pid), clock_time(analysis.meta, crash.time_ns)
+    name = f"pid {crash.pid}" if rank is None else f"rank {rank} (pid {crash.pid})"
+    headline = f"STALLED since {at}: {name} {crash.said}"
+    log = Advice(f"read the log of {name}; killed by the kernel for memory?", "dmesg | grep -i 'killed process'")
+    return _of_a_stall(found, headline, f"until then: {found.headline}", (log,))
+
+
+def _of_a_stall(found: Verdict, headline: str, sentence: str, steps: tuple[Advice, ...]) -> Verdict:
+    return replace(
+        found,
+        case=Case.STALLED,
+        family=Family.STALLED,
+        headline=fitted(headline),
+        sentence=sentence,
+        next=steps,
+        page="stalled",
+    )
+
+
+def _seen(verdict: Verdict) -> dict[str, Any]:
+    often = verdict.often
+    pattern = None if often is None else often.pattern
+    return {
+        "steps": verdict.steps,
+        "once": pattern is Pattern.ONCE,
+        "pattern": None if pattern is None else pattern.value,
+        "late_steps": None if often is None else dict(often.of_rank),
+        "warming_up": verdict.is_warming_up,
+    }
+
+
+def _document(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "verdict": verdict.text,
+        "verdict_case": verdict.case.value,
+        "family": verdict.family.value,
+        "headline": verdict.headline,
+        "sentence": verdict.sentence,
+        "next": [{"text": each.text, "command": each.command or None} for each in verdict.next],
+        "seen": _seen(verdict),
+        "step": None if verdict.step is None else verdict.step.document(),
+    }
+
+
+VERDICT = Section("verdict", _conclude, document=_document)

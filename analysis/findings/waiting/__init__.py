@@ -1,0 +1,1 @@
+"""What ranks wait for, and who is behind it."""

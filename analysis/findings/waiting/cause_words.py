@@ -1,0 +1,327 @@
+"""What a verdict says of each cause of waiting: its family, its headline, and what to do next. One entry a cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from netprof.analysis.account.causes import (
+    HOST,
+    LATE_RANK,
+    LINK_FULL,
+    LOSS,
+    OTHER_TRAFFIC,
+    TRANSPORT,
+    UNSEEN,
+    Cause,
+)
+from netprof.analysis.findings.advice import Advice
+from netprof.analysis.findings.blame import ALONE, Blame
+from netprof.analysis.findings.stragglers.doing import PAUSED, Doing
+from netprof.analysis.findings.stragglers.how_often import HeldUpSteps, Pattern
+from netprof.analysis.findings.waiting.waiting_finding import CauseShare
+from netprof.units import count, milliseconds, percent, rate
+
+_NEARLY_ALL = 0.995
+"""Share of a cause from which on it is all of it."""
+
+
+class Family(Enum):
+    """What kind of problem a job has, or that it has none, or why that is not known."""
+
+    HELD_UP = "held_up"
+    NETWORK = "network"
+    COMPUTE = "compute"
+    STALLED = "stalled"
+    UNSEEN = "unseen"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the words of a cause are made from; what is not known is None or empty.
+
+    `step_s` is a mean step, `costs_s` how much shorter it is without the cause, `pid` the process behind it by its
+    host's own number, `alone` says that the others have room while the link that is named is full, and `rates_bps` are
+    its line rate and the lowest of the others, of `links` of known rate in all.
+    """
+
+    share: CauseShare
+    who: Blame
+    step_s: float
+    costs_s: float
+    ranks: int
+    doing: Doing | None = None
+    often: HeldUpSteps | None = None
+    pid: int | None = None
+    alone: bool = False
+    links: int = 0
+    rates_bps: tuple[float | None, float | None] = (None, None)
+
+    @property
+    def cost(self) -> str:
+        """What the cause costs, in milliseconds of a step: of one that is named, its own part."""
+        return milliseconds(self.costs_s * self.own_part)
+
+    @property
+    def when(self) -> str:
+        """In which steps, as far as they were counted."""
+        return "" if self.often is None else self.often.when
+
+    @property
+    def one(self) -> bool:
+        """Whether one rank or link is behind nearly all of it."""
+        return bool(self.who.label) and self.who.part >= ALONE
+
+    @property
+    def named(self) -> str:
+        """Who is behind the cause as a table has it; "" where one would be named by a hair, or nobody is known."""
+        if self.who.link is not None:
+            return link_name(self) if self.alone or self.links < 2 else ""
+        is_rank = self.share.cause in (LATE_RANK, HOST)
+        return self.names if is_rank and (self.one or self.several) else ""
+
+    @property
+    def own_part(self) -> float:
+        """The part of the cause that who is named is behind: all of it where nobody is named, or it is nearly all."""
+        single = self.named and (self.one or self.who.link is not None)
+        return self.who.part if single and self.who.part < _NEARLY_ALL else 1.0
+
+    @property
+    def several(self) -> bool:
+        """Whether several ranks are alike behind it."""
+        return not self.one and len(self.who.ranks) > 1 and self.who.link is None
+
+    @property
+    def names(self) -> str:
+        """Who is behind it: one rank, or those that are alike, together; "" where that is not known."""
+        if self.one or not self.who.label:
+            return self.who.label
+        alike = self.who.ranks
+        if len(alike) < 2:
+            return self.who.label
+        if len(alike) == self.ranks:
+            return "both ranks" if self.ranks == 2 else f"all {self.ranks} ranks"
+        return f"ranks {', '.join(map(str, alike[:-1]))} and {alike[-1]}" if len(alike) <= 4 else f"{len(alike)} ranks"
+
+
+@dataclass(frozen=True)
+class CauseWords:
+    """Of one cause: the family of its verdict, its headline, what to do next, and its page of the documentation."""
+
+    family: Family
+    headline: Callable[[Told], str]
+    next: Callable[[Told], list[Advice]]
+    page: str
+
+
+def _late(told: Told) -> str:
+    if not told.names:
+        return f"HELD UP BY LATE RANKS: {told.cost} of a mean step; the hosts' clocks do not tell which"
+    by = _by(told)
+    if not told.one:
+        return f"HELD UP {by}{_late_how(told)}: {told.cost} of {_each(told)}"
+    if told.doing is PAUSED:
+        stopped = f"for {_long(told.often.held_s)}, {told.when}" if told.often is not None else told.when
+        return f"HELD UP {by}: stopped {stopped}".rstrip()
+    doing = f", {told.doing.short}" if told.doing is not None and told.doing.short else ""
+    if told.often is not None and told.often.is_always:
+        return f"HELD UP {by}: {told.cost} late in every step{doing}"
+    return f"HELD UP {by}: late{f' {told.when}' if told.when else ''}, {told.cost} of a mean step{doing}"
+
+
+def _late_how(told: Told) -> str:
+    """Return how often ranks are late of which none is behind most of it."""
+    if told.often is None or told.often.pattern is None:
+        return ""
+    if told.several:
+        return {Pattern.IN_TURN: ", late in turn", Pattern.TOGETHER: ", often late together"}.get(
+            told.often.pattern, f", late {told.when}"
+        )
+    return f", late {told.when}"
+
+
+def _host(told: Told) -> str:
+    if told.doing is PAUSED:
+        return _late(told)
+    cpus = "their CPUs" if told.several or not told.names else "its CPU"
+    return f"HELD UP {_by(told) or 'BY THE HOSTS'}: {told.cost} of {_each(told)} on {cpus}, after the last byte"
+
+
+def _each(told: Told) -> str:
+    if told.share.cause is LATE_RANK:
+        return "every step" if told.often is not None and told.often.is_always else "a mean step"
+    return "every step" if told.often is None or told.often.is_always else "a mean step"
+
+
+def _by(told: Told) -> str:
+    """Return by whom; "" where that is not known."""
+    mostly = "" if told.one or told.several else "MOSTLY "
+    return f"{mostly}BY {_upper(told.names)}" if told.names else ""
+
+
+def _upper(names: str) -> str:
+    """Return who it is in capitals; a host's name stays as it is."""
+    rank, on, host = names.partition(" on ")
+    return rank.upper() + on + host
+
+
+def _long(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else milliseconds(seconds)
+
+
+def _rank_next(told: Told) -> list[Advice]:
+    name = told.who.label or "the late ranks"
+    if told.one and told.doing is not None:
+        return [Advice(_of(name, told.doing.do), _command(told.doing.command, told))]
+    if not told.one:
+        return [Advice(f"find what makes {told.names or 'some ranks'} late now and then: uneven batches, data, CPUs")]
+    what = "its data loading, a slower or busier CPU or GPU, uneven batches"
+    return [
+        Advice(f"look at what {name} does before its collectives: {what}", _command("py-spy dump --pid {pid}", told))
+    ]
+
+
+def _host_next(told: Told) -> list[Advice]:
+    if told.one and told.doing is not None:
+        return [Advice(_of(told.who.label, told.doing.do), _command(told.doing.command, told))]
+    text = f"give {told.names or 'the ranks'} more CPU: cores to itself, pinning, fewer neighbours"
+    return [
+        Advice(text.replace("itself", "themselves") if told.several else text, _command("pidstat -t -p {pid} 1", told))
+    ]
+
+
+def _of(name: str, text: str) -> str:
+    return text.replace("{rank}", name)
+
+
+def _command(template: str, told: Told) -> str:
+    """Return a command for the one process behind it; "" where that is not known."""
+    if "{pid}" not in template:
+        return template
+    return template.replace("{pid}", str(told.pid)) if told.pid is not None and told.one else ""
+
+
+def link_name(told: Told) -> str:
+    """Return a link as one speaks of it: rank 2's eth0."""
+    if told.who.link is None:
+        return told.who.label or "a link"
+    ranks = told.who.ranks
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}'s {told.who.link}"
+    return f"{told.who.link} of {count(len(ranks), 'rank')}" if ranks else told.who.link
+
+
+def _link(told: Told) -> str:
+    own_bps, others_bps = told.rates_bps
+    known = f" ({_brief_rate(own_bps)})" if own_bps else ""
+    if not told.alone:
+        full = f"{link_name(told)}{known} is" if told.links < 2 else f"the ranks' links{known} are"
+        return f"NETWORK: {full} full for {told.cost} of {_each(told)}"
+    times = others_bps / own_bps if own_bps and others_bps else 1.0
+    rest = f"the others are {times:.0f} times as fast" if times >= 1.5 else "the other links have room"
+    return f"NETWORK: {link_name(told)}{known} is full; {rest}"
+
+
+def _brief_rate(bps: float) -> str:
+    number, unit = rate(bps).split(" ")
+    return f"{float(number):g} {unit}"
+
+
+def _link_next(told: Told) -> list[Advice]:
+    device = told.who.link or "DEVICE"
+    if told.alone:
+        text = f"make {link_name(told)} as fast as the others: cable, port, driver, shaping"
+        return [Advice(told.who.advice or text, f"ethtool {device}; tc -s qdisc show dev {device}")]
+    fewer = "fewer bytes (bf16, accumulation, larger batches) or a faster link"
+    return [Advice(told.who.advice or fewer, f"netprof whatif TRACE --bandwidth {_next_speed(told.rates_bps[0])}gbit")]
+
+
+def _next_speed(bps: float | None) -> int:
+    """Return the speed of network that is at least twice as fast, in Gbit/s."""
+    return next((speed for speed in _SPEEDS_GBIT if speed * 1e9 >= 2 * (bps or 0.0)), _SPEEDS_GBIT[-1])
+
+
+def _others_next(told: Told) -> list[Advice]:
+    text = "move the other traffic to another link or time, or give the job priority on this one"
+    return [Advice(told.who.advice or text, f"ss -tunp; tc -s class show dev {told.who.link}" if told.who.link else "")]
+
+
+def _loss(told: Told) -> str:
+    flow = f" ({told.share.flow})" if told.share.flow and told.who.part >= _NEARLY_ALL else ""
+    text = f"NETWORK: packets are lost; {told.cost} of {_each(told)} until they are resent"
+    return f"{text}{flow}" if len(text) + len(flow) <= LONGEST else text
+
+
+def _loss_next(told: Told) -> list[Advice]:
+    text = "find where packets are dropped: switch buffers, port errors, a wrong MTU"
+    return [Advice(told.who.advice or text, "ethtool -S DEVICE | grep -iE 'drop|err|disc'")]
+
+
+_SPEEDS_GBIT = (10, 25, 50, 100, 200, 400, 800, 1600)
+SHORT_REASONS: Mapping[str, str] = {
+    "line_rate_unknown": "its line rate is unknown",
+    "loopback": "copying within this host",
+    "small_messages": "many small messages",
+    "receive_window": "the receiver's window is full",
+    "send_buffer": "send buffers are too small",
+    "congestion_window": "TCP's congestion window",
+    "queue": "bytes wait in a queue on the way",
+    "pacing": "the senders are paced",
+    "application": "the senders have nothing to send",
+    "rdma_loss": "an RDMA port reports loss",
+    "rdma_congestion": "an RDMA port reports congestion",
+    "rdma": "the RDMA port does not say why",
+}
+"""What a transport waits for, in a headline."""
+
+
+def _transport(told: Told) -> str:
+    why = SHORT_REASONS.get(told.who.reason.name, "the transport does not fill it")
+    return f"NETWORK: {told.cost} of {_each(told)}, no link full: {why}"
+
+
+def _unseen(told: Told) -> str:
+    share = percent(told.costs_s / told.step_s if told.step_s else 0.0)
+    return f"WAITS {share} of the time for something netprof cannot see"
+
+
+def _unseen_next(told: Told) -> list[Advice]:
+    if told.who.advice:
+        return [Advice(told.who.advice)]
+    text = "record the other members of the job too; bytes over shared memory, NVLink or uncounted RDMA stay unseen"
+    return [Advice(text if not told.who.label else f"{told.who.label}: {told.share.advice}", "netprof doctor PID")]
+
+
+CAUSE_WORDS: Mapping[Cause, CauseWords] = {
+    LATE_RANK: CauseWords(Family.HELD_UP, _late, _rank_next, "late-rank"),
+    HOST: CauseWords(Family.HELD_UP, _host, _host_next, "busy-host"),
+    LINK_FULL: CauseWords(Family.NETWORK, _link, _link_next, "full-link"),
+    OTHER_TRAFFIC: CauseWords(
+        Family.NETWORK,
+        lambda told: (
+            f"NETWORK: {link_name(told)} is full, {told.who.detail or 'a part'} of it other traffic: "
+            f"{told.cost} of {_each(told)}"
+        ),
+        _others_next,
+        "other-traffic",
+    ),
+    LOSS: CauseWords(Family.NETWORK, _loss, _loss_next, "packet-loss"),
+    TRANSPORT: CauseWords(Family.NETWORK, _transport, lambda told: [Advice(told.who.reason.advice)], "transport"),
+    UNSEEN: CauseWords(Family.UNSEEN, _unseen, _unseen_next, "unseen"),
+}
+"""All causes of waiting. Adding a cause is adding a line here and one in `account.causes`."""
+
+LONGEST = 78
+"""Columns of a headline."""
+
+
+def fitted(headline: str) -> str:
+    """Return a headline of at most LONGEST columns: its last clause goes before a word is cut."""
+    while len(headline) > LONGEST:
+        shorter = max(headline.rfind(mark) for mark in (", ", "; ", " (", ": "))
+        if shorter < LONGEST // 3:
+            return headline[: LONGEST - 1] + "…"
+        headline = headline[:shorter]
+    return headline

@@ -1,0 +1,93 @@
+"""Waits that no step closes: the recording ends in them, so they are in no iteration, and are charged by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from netprof.analysis.account.causes import LATE_RANK, LOSS, UNSEEN, WAIT_CAUSES, Cause
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.stalls.stall import stall_at_end
+from netprof.analysis.findings.transport.loss_place import place_of_loss
+from netprof.analysis.findings.transport.stuck import stuck_flows
+from netprof.analysis.findings.waiting.waiting_finding import RankWaiting
+
+
+@dataclass(frozen=True)
+class OpenWaits:
+    """For how long each process waits when the recording ends, ns, and what for.
+
+    `culprit` is the process that has not arrived; `flow` the row of the one that recovers from loss.
+    """
+
+    waited_ns: dict[int, int]
+    cause: Cause
+    culprit: int | None = None
+    flow: int | None = None
+
+    @property
+    def total_ns(self) -> int:
+        """How long all of them wait."""
+        return sum(self.waited_ns.values())
+
+    def added_to(self, rank: RankWaiting) -> RankWaiting:
+        """Return what a process waits with what it waits as the recording ends."""
+        more_ns = self.waited_ns.get(rank.pid, 0)
+        causes = [ns + more_ns * (cause is self.cause) for cause, ns in zip(WAIT_CAUSES, rank.causes_ns, strict=True)]
+        window_ns, exposed_ns = rank.window_ns + more_ns, rank.exposed_ns + more_ns
+        return replace(rank, window_ns=window_ns, exposed_ns=exposed_ns, causes_ns=tuple(causes))
+
+    def spared_ns(self, cause: Cause, ranks: int) -> int:
+        """Return by how much the recording would be shorter without a cause: what all ranks wait for it, or all but
+        the one that they wait for."""
+        enough = len(self.waited_ns) >= ranks - (self.culprit is not None)
+        return min(self.waited_ns.values()) if cause is self.cause and enough else 0
+
+
+def open_waits(evidence: Evidence) -> OpenWaits | None:
+    """Return the waits in which a recording ends; None where it ends in none that is longer than steps take."""
+    unfinished = evidence.unfinished
+    if evidence.is_recent or not unfinished:
+        return None
+    end_ns = int(evidence.recording.end_ns[-1])
+    waited = {pid: end_ns - each.since_ns for pid, each in unfinished.items() if each.in_wait}
+    if not waited:
+        return None
+    stall, stuck = stall_at_end(evidence), stuck_flows(evidence)
+    if stuck or stall is None:  # TCP tries again: that is what they wait for
+        return OpenWaits(waited, LOSS, flow=stuck[0].row if stuck else None)
+    absent = (*stall.gone, *stall.absent)
+    return OpenWaits(waited, LATE_RANK if absent else UNSEEN, culprit=absent[0] if absent else None)
+
+
+@dataclass(frozen=True)
+class OpenWaitsOfHost:
+    """What one host of several knows of the waits in which its recording ends: ns by process.
+
+    `flow` is the one that recovers from loss, `happened` and `advice` what is known of where it lost packets.
+    """
+
+    waited_ns: Mapping[int, int]
+    flow: str = ""
+    happened: str = ""
+    advice: str = ""
+
+
+def open_waits_of_host(evidence: Evidence) -> OpenWaitsOfHost | None:
+    """Return what one of several hosts knows of them; of other hosts' ranks it knows nothing."""
+    found = open_waits(evidence)
+    if found is None or found.flow is None:
+        return None if found is None else OpenWaitsOfHost(found.waited_ns)
+    place = place_of_loss(evidence, found.flow, evidence.recording)
+    return OpenWaitsOfHost(found.waited_ns, evidence.fold.flows.name(found.flow), place.happened, place.advice)
+
+
+def open_waits_of_job(hosts: Sequence[OpenWaitsOfHost], pids: Sequence[int]) -> OpenWaits | None:
+    """Return the waits in which all recordings of a job end, whose processes are `pids`; None where none does."""
+    waited = {pid: ns for host in hosts for pid, ns in host.waited_ns.items() if pid in pids}
+    if not waited:
+        return None
+    if any(host.flow for host in hosts):
+        return OpenWaits(waited, LOSS)
+    absent = [pid for pid in pids if pid not in waited]
+    return OpenWaits(waited, LATE_RANK if absent else UNSEEN, culprit=absent[0] if absent else None)

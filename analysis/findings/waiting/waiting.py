@@ -1,0 +1,283 @@
+"""What the job waits for: the account of every exposed nanosecond, summed up by cause, by rank and by iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from netprof.analysis.account.causes import HOST, LATE_RANK, TRANSPORT, WAIT_CAUSES, Cause
+from netprof.analysis.account.waiting import NOBODY, Waiting
+from netprof.analysis.definitions import WAITING as DEFINITION
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.blame import Blame, most_behind
+from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.stragglers.doing import Doing
+from netprof.analysis.findings.stragglers.late_doings import BY_NAME, what_late_ranks_do
+from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
+from netprof.analysis.findings.stragglers.stragglers_finding import StragglersFinding
+from netprof.analysis.findings.transport.transport_reason import APPLICATION
+from netprof.analysis.findings.waiting.open_waits import OpenWaits, open_waits
+from netprof.analysis.findings.waiting.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
+from netprof.analysis.findings.waiting.waiting_finding import (
+    CauseShare,
+    RankWaiting,
+    WaitingFinding,
+    WaitingParts,
+    WorstIteration,
+)
+from netprof.analysis.findings.waiting.waiting_form import waiting_parts
+from netprof.analysis.findings.waiting.waiting_words import blame, blame_of_open_waits, words
+from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import Int64
+from netprof.units import duration
+
+_WORST = 5
+_NOTABLE = 1.5
+"""How much longer than the median an iteration waits to be listed."""
+
+
+def _conclude(analysis: Analysis) -> WaitingFinding | None:
+    evidence = analysis.evidence
+    if len(evidence.accounted) == 0 or set(np.unique(evidence.accounted.pid).tolist()) <= evidence.only_launch:
+        return None  # of those that only launch, section `bounds` says what can be said
+    stragglers = analysis.of(STRAGGLERS)
+    all_do = None if stragglers is None else what_late_ranks_do(evidence, stragglers.made_of)
+    return waiting_in(evidence, doings_of(stragglers), all_do)
+
+
+def waiting_in(evidence: Evidence, doings: Mapping[str, Doing], all_do: Doing | None = None) -> WaitingFinding:
+    """Return what the account of some evidence amounts to.
+
+    `doings` are what ranks do that hold the job up, `all_do` what all late ranks do.
+    """
+    unclosed = open_waits(evidence)
+    by_rank = tuple(_rank(pid, evidence, unclosed) for pid in np.unique(evidence.accounted.pid).tolist())
+    waiting = evidence.account.around
+    table = waiting_by_iteration(evidence.accounted, waiting)
+    exposed_ns = table.waited_ns.sum(axis=(0, 2))
+    longest = longest_waits(exposed_ns)
+    blames = blame(evidence)
+    if all_do is not None and LATE_RANK in blames:
+        blames[LATE_RANK] = replace(blames[LATE_RANK], doing=all_do.name)
+    return waiting_finding(
+        WaitingParts(
+            by_rank=by_rank,
+            recorded_ns=evidence.recording.total_ns,
+            blames=blames | blame_of_open_waits(evidence, unclosed),
+            saves_ns=tuple(
+                _saves_ns(table, number) + (0 if unclosed is None else unclosed.spared_ns(cause, len(by_rank)))
+                for number, cause in enumerate(WAIT_CAUSES)
+            ),
+            unclosed_ns=unclosed.total_ns if unclosed is not None else 0,
+            by_iteration_ns=exposed_ns,
+            longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist() if len(evidence.iterations)),
+            of_all_time=not len(evidence.iterations),
+        ),
+        doings,
+    )
+
+
+def longest_waits(exposed_ns: Int64) -> Int64:
+    """Return the iterations that wait the most."""
+    return np.argsort(-exposed_ns, kind="stable")[:_WORST]
+
+
+def doings_of(found: StragglersFinding | None) -> dict[str, Doing]:
+    """Return what ranks do that hold the job up, by how they are called."""
+    return {} if found is None else {each.who.label: each.doing for each in found.stragglers if each.doing is not None}
+
+
+def waiting_finding(parts: WaitingParts, doings: Mapping[str, Doing]) -> WaitingFinding:
+    """Return what the parts of a recording amount to; `doings` is what ranks do, by how they are called."""
+    exposed_ns, window_ns = sum(r.exposed_ns for r in parts.by_rank), sum(r.window_ns for r in parts.by_rank)
+    notable_ns = _NOTABLE * max(float(np.median(parts.by_iteration_ns)), 1.0)
+    return WaitingFinding(
+        exposed_ns=exposed_ns,
+        window_ns=window_ns,
+        exposed_share=exposed_ns / window_ns if window_ns else 0.0,
+        unknown_ns=max(0, parts.recorded_ns * len(parts.by_rank) - window_ns),
+        causes=tuple(_shares(parts, exposed_ns, doings)),
+        by_rank=tuple(sorted(parts.by_rank, key=lambda r: (r.rank is None, r.rank or 0, r.pid))),
+        worst=tuple(each for each in parts.longest if each.exposed_ns > notable_ns),
+        made_of=parts,
+        unclosed_ns=parts.unclosed_ns,
+    )
+
+
+def _merge(findings: Sequence[WaitingFinding | None], whole: Analysis) -> WaitingFinding | None:
+    parts = [finding.made_of for finding in findings if finding is not None]
+    return in_one(parts, whole.of(RECORDED).total_ns, doings_of(whole.of(STRAGGLERS))) if parts else None
+
+
+def in_one(parts: Sequence[WaitingParts], recorded_ns: int, doings: Mapping[str, Doing]) -> WaitingFinding:
+    """Return the account of consecutive pieces of a recording as one.
+
+    A piece without iterations is accounted for only if there are none in any other piece either.
+    """
+    parts = [part for part in parts if not part.of_all_time] or parts
+    return waiting_finding(
+        WaitingParts(
+            by_rank=_sum_of_ranks([rank for part in parts for rank in part.by_rank]),
+            recorded_ns=recorded_ns,
+            blames=_blames(parts),
+            saves_ns=tuple(sum(column) for column in zip(*(part.saves_ns for part in parts), strict=True)),
+            by_iteration_ns=np.concatenate([part.by_iteration_ns for part in parts]),
+            longest=tuple(_longest(parts)),
+            unclosed_ns=sum(part.unclosed_ns for part in parts),
+        ),
+        doings,
+    )
+
+
+def _sum_of_ranks(parts: Sequence[RankWaiting]) -> tuple[RankWaiting, ...]:
+    found: dict[int, RankWaiting] = {}
+    for part in parts:
+        found[part.pid] = found[part.pid] + part if part.pid in found else part
+    return tuple(found.values())
+
+
+def _blames(parts: Sequence[WaitingParts]) -> dict[Cause, Blame]:
+    found: dict[Cause, list[tuple[int, Blame]]] = {}
+    for part in parts:
+        for cause, who in part.blames.items():
+            number = WAIT_CAUSES.index(cause)
+            found.setdefault(cause, []).append((sum(rank.causes_ns[number] for rank in part.by_rank), who))
+    return {cause: most_behind(each) for cause, each in found.items()}
+
+
+def _longest(parts: Sequence[WaitingParts]) -> list[WorstIteration]:
+    """Return the iterations that wait the most in any part, numbered through."""
+    found, before = [], 0
+    for part in parts:
+        found += [replace(each, number=each.number + before) for each in part.longest]
+        before += len(part.by_iteration_ns)
+    return sorted(found, key=lambda each: -each.exposed_ns)[:_WORST]
+
+
+def _rank(pid: int, evidence: Evidence, unclosed: OpenWaits | None) -> RankWaiting:
+    own = evidence.account.waiting.of_pid(pid)
+    iterations = evidence.accounted.of_pid(pid)
+    causes = np.bincount(own.cause, weights=own.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
+    window = int(iterations.duration_ns.sum())
+    found = RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
+    return found if unclosed is None else unclosed.added_to(found)
+
+
+def _shares(parts: WaitingParts, exposed_ns: int, doings: Mapping[str, Doing]) -> list[CauseShare]:
+    found = []
+    for number, cause in enumerate(WAIT_CAUSES):
+        total = sum(rank.causes_ns[number] for rank in parts.by_rank)
+        if total:
+            who = parts.blames.get(cause, Blame())
+            part, saves_s = total / exposed_ns, parts.saves_ns[number] / 1e9
+            doing = (BY_NAME.get(who.doing) or doings.get(who.label)) if cause in (LATE_RANK, HOST) else None
+            sentence, advice = words(cause, who, part, doing)
+            named = (who.rank, who.ranks, who.link, who.flow, None if doing is None else doing.name)
+            by_hosts = cause is TRANSPORT and who.reason.name == APPLICATION.name
+            found.append(CauseShare(cause, total, part, saves_s, sentence, advice, *named, by_hosts))
+    return sorted(found, key=lambda share: -share.ns)
+
+
+def _saves_ns(table: WaitingByIteration, number: int) -> int:
+    """Return what all iterations would be shorter without a cause: what every rank of each one has in common.
+
+    All ranks of a job keep step, so an iteration gets shorter by what its least waiting rank waits. The late rank
+    itself does not wait: it would be faster by what the others wait for it.
+    """
+    spared = table.waited_ns[:, :, number]
+    if WAIT_CAUSES[number] is LATE_RANK:
+        spared = np.maximum(spared, table.late_for_ns)
+    return int(spared.min(axis=0).sum()) if spared.size else 0
+
+
+def _one(row: int, table: WaitingByIteration, waiting: Waiting, evidence: Evidence) -> WorstIteration:
+    causes = table.waited_ns[:, row].sum(axis=0)
+    begin, end = int(table.begin_ns[row]), int(table.end_ns[row])
+    inside = waiting.of(WAIT_CAUSES[int(np.argmax(causes))])
+    inside = inside.where((inside.end_ns > begin) & (inside.begin_ns < end) & (inside.culprit != NOBODY))
+    rank = None
+    if len(inside):
+        pids, index = np.unique(inside.culprit, return_inverse=True)
+        rank = evidence.ranks.get(int(pids[np.argmax(np.bincount(index, weights=inside.length_ns))]))
+    return waited_iteration(row, (begin, end), causes, rank)
+
+
+def waited_iteration(row: int, span_ns: tuple[int, int], causes_ns: Int64, rank: int | None) -> WorstIteration:
+    """Return an iteration and what it waited for, in the order of WAIT_CAUSES; `rank` is behind most of it."""
+    cause, (begin, end) = WAIT_CAUSES[int(np.argmax(causes_ns))], span_ns
+    who = f" (rank {rank})" if rank is not None else ""
+    exposed_ns = int(causes_ns.sum())
+    sentence = f"{duration(int(causes_ns.max()) / 1e9)} of {duration(exposed_ns / 1e9)} for {cause.title}{who}"
+    return WorstIteration(row, begin, end - begin, exposed_ns, tuple(causes_ns.tolist()), cause, rank, sentence)
+
+
+def _document(finding: WaitingFinding | None) -> dict[str, Any]:
+    if finding is None:
+        return {"waiting": None}
+    return {
+        "waiting": {
+            "exposed_s": finding.exposed_ns / 1e9,
+            "exposed_share_of_all_time": finding.exposed_share,
+            "unknown_s": finding.unknown_ns / 1e9,
+            "unclosed_s": finding.unclosed_ns / 1e9,
+            "causes": [_cause(each) for each in finding.causes],
+            "by_rank": [_of_rank(each) for each in finding.by_rank],
+            "worst_iterations": [_iteration(each) for each in finding.worst],
+        }
+    }
+
+
+def _cause(found: CauseShare) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "cause": found.cause.name,
+        "seconds": found.ns / 1e9,
+        "share": found.share,
+        "saves_s": found.saves_s,
+        "sentence": found.sentence,
+        "advice": found.advice,
+    }
+    named = {"rank": found.rank, "ranks": list(found.ranks) or None, "link": found.link, "flow": found.flow}
+    named["doing"] = found.doing
+    return document | {name: value for name, value in named.items() if value is not None}
+
+
+def _of_rank(found: RankWaiting) -> dict[str, Any]:
+    return {
+        "rank": found.rank,
+        "pid": found.pid,
+        "window_s": found.window_ns / 1e9,
+        "exposed_s": found.exposed_ns / 1e9,
+        "exposed_share": found.exposed_ns / found.window_ns if found.window_ns else None,
+        "causes_s": _named(found.causes_ns),
+    }
+
+
+def _iteration(found: WorstIteration) -> dict[str, Any]:
+    return {
+        "number": found.number,
+        "begin_ns": found.begin_ns,
+        "duration_s": found.duration_ns / 1e9,
+        "exposed_s": found.exposed_ns / 1e9,
+        "cause": found.cause.name,
+        "rank": found.rank,
+        "causes_s": _named(found.causes_ns),
+        "sentence": found.sentence,
+    }
+
+
+def _named(causes_ns: Sequence[int]) -> dict[str, float]:
+    return {cause.name: ns / 1e9 for cause, ns in zip(WAIT_CAUSES, causes_ns, strict=True)}
+
+
+WAITING = Section(
+    "waiting",
+    _conclude,
+    ("marks", "wire", "flows", "nic", "tcp"),
+    _document,
+    waiting_parts,
+    merge=_merge,
+    definitions=lambda finding: (DEFINITION,) if finding and finding.exposed_ns else (),
+)
