@@ -88,3 +88,11 @@ def test_what_two_recorders_on_one_host_counted_is_there_once():
     other = [both[0], Host("b", replace(meta, boot_id="another"), "b")]
     found = meta_of_job(other, numbers, (0, 1)).series
     assert [(each.id, each.subject) for each in found] == [(0, "cpu0 of a"), (1, "cpu0 of b")]
+
+
+def test_what_a_thread_is_blocked_in_as_the_recording_ends_is_kept():
+    """Its row is written once it is over, or as the recorder stops: after the time that all hosts recorded."""
+    columns = {"time_ns": [50 * MS, 900 * MS], "period_ns": [40 * MS, 800 * MS], "pid": [1, 1], "tid": [1, 1]}
+    cut = Mover(HostClock(), Numbers(np.zeros(0, np.int64), np.zeros(0, np.int64)), MS, MS, 0, 100 * MS)
+    batch = pa.RecordBatch.from_pydict({**columns, "kind": [3, 3]}, schema=tables()["blocked"])
+    assert cut.move("blocked", batch).column(0).to_pylist() == [50 * MS, 900 * MS]
