@@ -22,7 +22,7 @@ def autoregressive(length: int, coefficient: float, seed: int) -> np.ndarray:
     [(0.975, 10, 2.228), (0.995, 10, 3.169), (0.9995, 20, 3.850), (0.9995, 100, 3.390), (0.9975, 5, 4.773)],
 )
 def test_students_t_is_that_of_the_tables(probability: float, freedom: float, expected: float) -> None:
-    assert quantile(probability, freedom) == pytest.approx(expected, rel=0.01)
+    assert quantile(probability, freedom) == pytest.approx(expected, rel=2e-3)
 
 
 def test_the_error_of_a_mean_of_independent_values_is_the_known_one() -> None:
