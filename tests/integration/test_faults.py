@@ -113,7 +113,7 @@ def test_a_process_without_torch_and_without_traffic(tmp_path: Path, sleeper: su
     assert set(counted.series) == {series.id for series in reader.meta.series} != set()
     assert {series.source for series in reader.meta.series} == {"host"}
     seen_ns = counted.groupby("series").time_ns.agg(["min", "max"])
-    assert ((seen_ns["max"] - seen_ns["min"]) > 500_000_000).all(), "first and last value of each"
+    assert (seen_ns["max"] > seen_ns["min"]).all(), "first and last value of each"
 
 
 def test_a_process_without_torch_that_talks(tmp_path: Path) -> None:

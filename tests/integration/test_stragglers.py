@@ -35,7 +35,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return play("late-rank", LATE, tmp_path_factory.mktemp("late"))
 
 
-@pytest.mark.core
 def test_the_late_rank_is_named_with_what_it_does_and_since_when(played: Played) -> None:
     first, *_ = played.report["stragglers"]
     assert (first["kind"], first["rank"], first["cause"], first["doing"]) == ("rank", 1, "late_rank", "data")
@@ -60,7 +59,6 @@ def test_it_is_the_last_one_of_its_iterations(played: Played) -> None:
     assert (late == 1).mean() > 0.9
 
 
-@pytest.mark.core
 def test_the_kernel_says_what_each_process_did(played: Played, tmp_path: Path) -> None:
     counters = {(each["source"], each["name"]): each for each in played.report["counters"]}
     assert counters["process", "on_cpu"]["subjects"] == LATE.ranks
