@@ -9,7 +9,7 @@ from support.synthetic import MS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.collectives.ranks import RANKS
-from netprof.analysis.findings.recording.checks import CHECKS
+from netprof.analysis.findings.recording.checks import CHECKS, Check
 from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.section import Analysis
 from netprof.trace import TraceReader
@@ -90,3 +90,12 @@ def test_what_nothing_tells_is_neither(analysis):
     found = analysis(job)
     holds = {check.name: check.holds for check in found.of(CHECKS)}
     assert holds["line_rate"] is holds["members"] is holds["payload_of_collectives"] is None
+
+
+@pytest.mark.parametrize("first", [True, False, None])
+@pytest.mark.parametrize("second", [True, False, None])
+def test_over_two_pieces_a_check_holds_only_if_it_fails_in_neither(first, second):
+    known = [each for each in (first, second) if each is not None]
+    found = Check("a", first, "one") | Check("a", second, "two")
+    assert found.holds == (all(known) if known else None)
+    assert found.sentence == "one" or first is not False, "of two that fail the first is told"

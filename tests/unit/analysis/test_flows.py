@@ -27,3 +27,15 @@ def test_nobody_waits_for_a_control_channel(tmp_path: Path) -> None:
     job.wire = [(*row[:3], 10, 60) if row[0] == second else row for row in job.wire]
     analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
     assert not any("BBR" in note for note in analysis.notes)
+
+
+def test_the_largest_flow_comes_first(tmp_path: Path) -> None:
+    job = Job(iterations=2).fill()
+    first, second = sorted({row[0] for row in job.wire})
+    for large, small in ((first, second), (second, first)):
+        kept = [(*row[:3], 10, 60) if row[0] == small else row for row in job.wire]
+        path = Job(iterations=2, marks=job.marks, wire=kept).write(tmp_path / f"{large}.netprof")
+        flows = analyze(TraceReader(path)).document()["flows"]
+        moved = [flow["tx"]["wire_bytes"] + flow["rx"]["wire_bytes"] for flow in flows]
+        assert moved == sorted(moved, reverse=True)
+        assert moved[0] > 10 * moved[1]

@@ -1,12 +1,16 @@
 """Each verdict, from a trace that deserves it, and that it names its evidence."""
 
+from types import SimpleNamespace
+
 import pytest
 from support.synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.account.held_up import Kind
 from netprof.analysis.findings.blame import Blame
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.stragglers.stragglers_parts import Who
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case, _holds_up
 from netprof.analysis.findings.waiting.cause_words import Family
 from netprof.analysis.findings.waiting.waiting_words import words
 from netprof.trace import TraceReader
@@ -117,3 +121,12 @@ def test_nobody_need_be_behind_a_cause(cause):
         assert "  " not in text
         assert " ," not in text
         assert text.strip() == text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kind", "holds"), [((1,), Kind.LINK, True), ((0,), Kind.LINK, False), ((1,), Kind.RANK, False)]
+)
+def test_only_the_link_that_is_a_straggler_surely_holds_the_others_up(ranks, kind, holds):
+    one = SimpleNamespace(kind=kind, who=Who("eth0 of rank 1", ranks=(1,), link="eth0"))
+    assert _holds_up(Blame(link="eth0", ranks=ranks), SimpleNamespace(stragglers=[one])) is holds
+    assert not _holds_up(Blame(link="eth0", ranks=ranks), None)
