@@ -1,6 +1,7 @@
 """Each verdict, from a trace that deserves it, and that it names its evidence."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K
@@ -127,6 +128,8 @@ def test_nobody_need_be_behind_a_cause(cause):
     ("ranks", "kind", "holds"), [((1,), Kind.LINK, True), ((0,), Kind.LINK, False), ((1,), Kind.RANK, False)]
 )
 def test_only_the_link_that_is_a_straggler_surely_holds_the_others_up(ranks, kind, holds):
-    one = SimpleNamespace(kind=kind, who=Who("eth0 of rank 1", ranks=(1,), link="eth0"))
-    assert _holds_up(Blame(link="eth0", ranks=ranks), SimpleNamespace(stragglers=[one])) is holds
+    found: Any = SimpleNamespace(
+        stragglers=[SimpleNamespace(kind=kind, who=Who("eth0 of rank 1", ranks=(1,), link="eth0"))]
+    )
+    assert _holds_up(Blame(link="eth0", ranks=ranks), found) is holds
     assert not _holds_up(Blame(link="eth0", ranks=ranks), None)
