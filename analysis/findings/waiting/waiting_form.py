@@ -49,13 +49,6 @@ def who(each: CauseShare) -> str:
     return each.flow or ""
 
 
-def worth_doing(finding: WaitingFinding | None) -> tuple[CauseShare, ...]:
-    """Return the causes to do something about, what helps most first."""
-    if finding is None:
-        return ()
-    return tuple(each for number, each in enumerate(finding.causes) if number == 0 or each.share >= _MATTERS)
-
-
 def _sentences(causes: Sequence[CauseShare]) -> Iterator[tuple[str, str]]:
     """Yield what happened and what to do about it, of the causes that are not negligible."""
     for number, each in enumerate(causes):
