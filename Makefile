@@ -32,9 +32,9 @@ test: prepare-test .venv/.installed .venv/.torch lint types contract  ## before 
 	NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) -m "not deep" tests/golden tests/unit
 	$(PYTEST) --group core tests/integration
 
-test-all: prepare-test .venv/.installed .venv/.torch $(if $(filter-out frameworks,$(GROUP)),,horovod nccl)  ## every test there is (an hour), or one GROUP: causes, frameworks, wire, program, trust, hosts, deep
+test-all: prepare-test .venv/.installed .venv/.torch $(if $(filter-out frameworks,$(GROUP)),,horovod nccl)  ## every test there is (an hour), or one GROUP: causes, frameworks, wire, program, trust, hosts, deep; REST=1 without those of make test
 	$(if $(filter-out deep,$(GROUP)),,NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) $(if $(GROUP),-m deep) tests/golden tests/unit)
-	$(if $(filter deep,$(GROUP)),,$(PYTEST) $(addprefix --group ,$(GROUP)) tests/integration)
+	$(if $(filter deep,$(GROUP)),,$(PYTEST) $(addprefix --group ,$(GROUP)) $(if $(REST),-m "not core") tests/integration)
 
 docs: .venv/.torch inplace  ## the documentation as a site, strict, in out/site
 	PYTHONPATH=.:tests:examples $(BIN)/python docs/make.py --check
