@@ -13,6 +13,7 @@ from netprof.analysis.findings.bounds.bounds import BOUNDS
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.totals.growing import GrowingAccount
+from netprof.analysis.totals.sums import STEP_BUCKETS_S
 from netprof.schema import RECEIVE, TRANSMIT, tables, time_column
 from netprof.session.live_follow import recent_rows
 from netprof.trace import TraceReader
@@ -62,6 +63,11 @@ def test_the_totals_are_those_of_the_report(name: str) -> None:
         zip(*(each.tolist() for each in np.unique(steps.pid, return_counts=True)), strict=True)
     )
     assert sum(rank.step_ns for rank in totals.ranks.values()) == int(steps.duration_ns.sum(dtype=np.int64))
+    longer = np.array([[each > edge_s for edge_s in STEP_BUCKETS_S] for each in steps.duration_ns / 1e9])
+    bucket = longer.sum(axis=1)
+    for pid, rank in totals.ranks.items():
+        found = np.bincount(bucket[steps.pid == pid], minlength=len(STEP_BUCKETS_S) + 1)
+        assert rank.step_buckets.tolist() == found.tolist()
     fold = whole.evidence.fold
     for direction in (TRANSMIT, RECEIVE):
         moved = sum(each[direction] for each in totals.moved_bytes.values())
