@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from netprof.analysis.tables.transport import round_trips_ns
@@ -21,8 +20,8 @@ class Rows:
 
 
 def test_the_median_of_each_flow_is_taken_and_of_none_nothing() -> None:
-    table = pa.table({"flow_id": np.array([1, 1, 1, 1, 1]), "rtt_us": np.array([900, 100, 300, 200, 0])})
+    table = pa.table({"flow_id": [1, 1, 1, 1, 1], "rtt_us": [900, 100, 300, 200, 0]})
     rows: Any = Rows()
     assert round_trips_ns(table, rows).tolist() == [300_000, 0], "of an even number the higher one; 0 is none"
-    table = pa.table({"flow_id": np.array([2, 1, 2, 1, 2]), "rtt_us": np.array([50, 7, 10, 9, 40])})
+    table = pa.table({"flow_id": [2, 1, 2, 1, 2], "rtt_us": [50, 7, 10, 9, 40]})
     assert round_trips_ns(table, rows).tolist() == [9000, 40_000]

@@ -65,9 +65,9 @@ def test_the_totals_are_those_of_the_report(name: str) -> None:
     assert sum(rank.step_ns for rank in totals.ranks.values()) == int(steps.duration_ns.sum(dtype=np.int64))
     longer = np.array([[each > edge_s for edge_s in STEP_BUCKETS_S] for each in steps.duration_ns / 1e9])
     bucket = longer.sum(axis=1)
-    for pid, rank in totals.ranks.items():
+    for pid, sums in totals.ranks.items():
         found = np.bincount(bucket[steps.pid == pid], minlength=len(STEP_BUCKETS_S) + 1)
-        assert rank.step_buckets.tolist() == found.tolist()
+        assert sums.step_buckets.tolist() == found.tolist()
     fold = whole.evidence.fold
     for direction in (TRANSMIT, RECEIVE):
         moved = sum(each[direction] for each in totals.moved_bytes.values())
