@@ -217,7 +217,7 @@ def test_a_library_without_symbols_is_said_and_the_flows_are_recorded(stub: Path
         process.stdout.readline()
         with MarkProbe([process.pid]) as probe:
             reasons = {skipped.name: skipped.reason for skipped in probe.skipped}
-            assert probe.started == []
+            assert {each.name for each in probe.started} <= {"marks:python"}
         process.communicate()
     assert "libnccl.so.2 has no function ncclGroupStart" in reasons["marks:nccl:nccl_group_begin"]
 
