@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -118,3 +119,22 @@ def test_messages_of_the_troubleshooting_page_are_messages_of_the_program() -> N
     parts = [part.strip() for text in said for part in re.split(r"\.\.\.|\b4711\b|\bN\b|\b74 %|\brdma\b|\bgpu\b", text)]
     assert len(parts) > 30
     assert [part for part in parts if part and part not in source] == []
+
+
+def figures() -> Iterator[Any]:
+    """Yield the rows of the benchmarks' page that name a raw result."""
+    for line in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").splitlines():
+        if raw := re.search(r"\(results/([\w.]+)\.json\)", line):
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            yield pytest.param(cells[1], raw[1], id=cells[0][:60])
+
+
+@pytest.mark.parametrize(("figure", "name"), list(figures()))
+def test_published_figures_are_in_the_raw_result(figure: str, name: str) -> None:
+    document = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    assert document["machine"]["cpu"]
+    assert all(run["netprof"] and run["date"] and run["exit"] == 0 for run in document["runs"])
+    printed = "\n".join(line for run in document["runs"] for line in run["printed"])
+    numbers = re.findall(r"\d+(?:\.\d+)?", figure)
+    assert numbers
+    assert [each for each in numbers if not re.search(rf"(?<![\d.]){re.escape(each)}(?![\d.]\d)", printed)] == []
