@@ -67,16 +67,20 @@ def traces(name: str) -> list[Path]:
     return sorted((RECORDINGS / name).glob("*.netprof"))
 
 
-def documents(name: str) -> Documents:
+def documents(name: str, *, in_pieces: bool = True, by_digests: bool = True) -> Documents:
     """Return everything that is concluded from a recording: plain documents, by their names."""
     reader = open_job(traces(name))
     analysis = analyze(reader, more=(GATHERED,))
     whole = report_of(analysis)
-    return {
+    found = {"in pieces": changes(whole, _of(lambda: analyze(reader, size=_PIECES)))} if in_pieces else {}
+    if by_digests:
+        with tempfile.TemporaryDirectory() as folder:
+            write_digests(analysis, reader, Path(folder), "golden")
+            found["kept"] = changes(whole, _of(lambda: analyze_digests(digests_in(Path(folder)))))
+            forget_reports(Path(folder))
+            found["by digests"] = changes(whole, _of(lambda: analyze_digests(digests_in(Path(folder)))))
+    return found | {
         "report": whole,
-        "in pieces": changes(whole, _of(lambda: analyze(reader, size=_PIECES))),
-        "kept": changes(whole, _of(lambda: _digested(analysis, reader, kept=True))),
-        "by digests": changes(whole, _of(lambda: _digested(analysis, reader, kept=False))),
         "console": _console(analysis),
         "full": _console(analysis, full=True),
         "live": _live(name),
@@ -97,15 +101,6 @@ def _of(conclude: Callable[[], Analysis]) -> Any:
         return report_of(conclude())
     except NetprofError as error:
         return {"refused": error.message}
-
-
-def _digested(analysis: Analysis, reader: TraceSource, *, kept: bool) -> Analysis:
-    """Return the report that is kept beside the digests, or what these tell without it."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_digests(analysis, reader, Path(folder), "golden")
-        if not kept:
-            forget_reports(Path(folder))
-        return analyze_digests(digests_in(Path(folder)))
 
 
 def _console(analysis: Analysis, *, full: bool = False) -> list[str]:

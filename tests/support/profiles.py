@@ -19,8 +19,9 @@ def register() -> None:
 
 def examples(count: int) -> settings:
     """Return settings for a test that looks at `count` examples in full depth, and at those of `check` else."""
-    return settings(max_examples=count if _is_full() else min(count, CHECK_EXAMPLES))
+    return settings(max_examples=count if in_depth() else min(count, CHECK_EXAMPLES))
 
 
-def _is_full() -> bool:
+def in_depth() -> bool:
+    """Tell whether tests are run in full depth: by `make test`, not by `make check`."""
     return os.environ.get("NETPROF_PROFILE") == "test"
