@@ -36,6 +36,9 @@ def unfit(host: HostPart, tables: Tables, read: Collection[str]) -> Iterator[str
     named = all(-1 <= pid < MOST_PIDS for pid in _pids(host))
     if not (named and all(_within(getattr(tables, each).pid, -1, MOST_PIDS) for each in _OF_PROCESSES)):
         yield "it names processes that no kernel has"
+    longest_ns = max(host.span_ns[1] - host.span_ns[0], 0)
+    if host.open_waits is not None and not all(0 <= ns <= longest_ns for ns in host.open_waits.waited_ns.values()):
+        yield "its processes wait for longer than it recorded"
 
 
 def _pids(host: HostPart) -> Iterator[int]:

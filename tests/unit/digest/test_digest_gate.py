@@ -79,6 +79,10 @@ def edited(path: Path, change: Any) -> None:
         lambda document: document.update(made=""),
         lambda document: document["spans"][0].update(what=None),
         lambda document: document.update(span_ns=[1]),
+        lambda document: document.update(open_waits=5),
+        lambda document: document.update(open_waits={"waited_ns": [[100, 1 << 61]]}),
+        lambda document: document.update(open_waits={"waited_ns": [[100, -1]]}),
+        lambda document: document.update(open_waits={"waited_ns": [[1 << 40, 5]]}),
     ],
 )
 def test_a_document_that_is_not_what_netprof_writes(host, change):
