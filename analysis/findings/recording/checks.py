@@ -98,7 +98,7 @@ def _nearly_a_step(rank: RankSummary, ratio: float) -> bool:
 
     A rank sends what it has while the last one has not asked yet.
     """
-    steps = 0 if rank.durations is None else rank.durations.count
+    steps = rank.bandwidths.count if rank.durations is None else rank.durations.count
     return _NEARLY_ALL > ratio >= 1 - 1 / max(steps, 1)
 
 
