@@ -10,7 +10,8 @@ counters before and after), `recorded_ns`, `events` (what happened once), `steps
 every step (see causes_train.py), and `cpus_away`, the share of the recording in which a CPU of this machine was not
 there to play it (see cpus_away.py). All times are CLOCK_MONOTONIC, as in the trace. `report` is what netprof said.
 
-Every field of a case's setting is an option; --help has them. Needs root, `ip`, `tc` and `bridge`.
+Every field of a case's setting is an option; --help has them. Needs root, `ip`, `tc` and `bridge`, case `nat` also
+`nft`.
 """
 
 from __future__ import annotations

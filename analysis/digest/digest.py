@@ -149,9 +149,8 @@ class HostPart:
     marks tell iterations; they, what was `inferred` or dropped and `only_launch` are as `IterationsFinding` has it.
 
     `waits_known` says that it is known what the processes wait for, `bounded` that all are only seen to launch: then
-    there are bounds for it, iterations are the steps of table `steps` in all that is said of waiting, `unbounded` says
-    of which nothing is known and why, `on_gpu` which compute on a GPU, `profiled` of which there is a profile. In
-    `open_waits` the recording ends.
+    there are bounds for it, and iterations are the steps of table `steps`; `unbounded` has the processes without bounds
+    and why, `on_gpu` those that compute on a GPU, `profiled` those with a profile. In `open_waits` the recording ends.
     """
 
     made: str

@@ -22,8 +22,8 @@ _TIMES_OR_NONE = ("adopted_ns", "stream_position_ns")
 _NUMBERS = ("flow_id", "netns", "pid", "tid", "gpu", "series")
 _PLACED_BY = ("first_ns", "last_ns")
 _UNCUT = ("counters", "totals", "blocked")
-"""Of which a value stands until the next one, is of all since the recorder began, or is of a time that ends there: who
-reads them takes what is of the time."""
+"""Tables whose rows stand for more than an instant: until the next row, since the recorder began, or for a time that
+ends there. Their readers clip them."""
 LASTING = tuple(int(kind) for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
 """Marks of what lasts: communicators are created once, and used for as long as the job runs."""
 

@@ -100,7 +100,7 @@ def _about(name: str, arguments: list[str]) -> dict[str, Any]:
         "cpu": cpu.partition(":")[2].strip() or platform.machine(),
         "cpus": os.cpu_count(),
         "memory_kb": int(memory.split()[1]),
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
     }
     return {"benchmark": name, "arguments": arguments, "machine": machine}
 

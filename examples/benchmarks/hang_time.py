@@ -1,10 +1,10 @@
-"""How long after `netprof attach PID...` a job that already hangs is told of: needs root and torch.
+"""How long `netprof attach PID...` takes to report a job that already hangs. Needs root and torch.
 
     python examples/benchmarks/hang_time.py [--times 3]
 
 A DDP job of two ranks trains, then its last rank sleeps before a forward pass; five seconds later netprof is attached,
 and the live view's state is looked at every 50 ms until it tells of the hang. Printed are the seconds from the start of
-the command, what is said, since when nothing moved beside the job's own log of that, and each rank's line.
+the command, the sentence, since when nothing moved beside the job's own log of that, and each rank's line.
 """
 
 from __future__ import annotations

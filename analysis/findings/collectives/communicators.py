@@ -71,7 +71,7 @@ def _conclude(analysis: Analysis) -> CommunicatorsFinding:
 
 
 def communicators_of(evidence: Evidence) -> tuple[Communicator, ...]:
-    """Return the communicators that RAS told of, the largest first; none where nobody asked it."""
+    """Return the communicators in the answers of NCCL's RAS, the largest first; none without an answer."""
     return _of(read_nccl_ranks(evidence.table("nccl_ranks")).latest()).communicators
 
 

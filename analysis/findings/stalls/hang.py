@@ -136,7 +136,7 @@ def _wait(ranks: Sequence[Standing]) -> str:
 
 
 def find_hang(evidence: Evidence) -> Hang | None:
-    """Return the hang in which a recording ends of which hardly any step is known; None where the job moves."""
+    """Return the hang in which a recording with hardly any step ends; None where the job moves."""
     stopped = evidence.process_counts.stopped_last()  # a thread that is stopped is never seen to block
     pids = sorted({*watched(evidence), *stopped})
     if len(pids) < 2 or not len(evidence.recording.end_ns) or not evidence.piece.is_last:

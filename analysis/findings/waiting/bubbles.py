@@ -1,4 +1,4 @@
-"""Which rank waits for messages of which other one: the bubbles of a pipeline, stage by stage."""
+"""The bubbles of a pipeline, stage by stage: each rank's waiting for messages, by the rank that sends them."""
 
 from __future__ import annotations
 

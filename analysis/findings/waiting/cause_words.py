@@ -132,7 +132,7 @@ def _late(told: Told) -> str:
 
 
 def _late_how(told: Told) -> str:
-    """Return how often ranks are late of which none is behind most of it."""
+    """Return how often ranks are late where no single one is behind most of it."""
     if told.often is None or told.often.pattern is None:
         return ""
     if told.several:

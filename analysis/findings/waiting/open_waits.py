@@ -62,7 +62,7 @@ def open_waits(evidence: Evidence) -> OpenWaits | None:
 
 @dataclass(frozen=True)
 class OpenWaitsOfHost:
-    """What one host of several knows of the waits in which its recording ends: ns by process.
+    """The waits in which the recording of one host ends, without other hosts' ranks: ns by process.
 
     `flow` is the one that recovers from loss, `happened` and `advice` what is known of where it lost packets.
     """
@@ -74,7 +74,7 @@ class OpenWaitsOfHost:
 
 
 def open_waits_of_host(evidence: Evidence) -> OpenWaitsOfHost | None:
-    """Return what one of several hosts knows of them; of other hosts' ranks it knows nothing."""
+    """Return the waits in which a host's recording ends; who is absent on other hosts is left open."""
     found = open_waits(evidence)
     if found is None or found.flow is None:
         return None if found is None else OpenWaitsOfHost(found.waited_ns)
