@@ -2,8 +2,9 @@
 
     python examples/benchmarks/gpu_nccl.py [--seconds 15] [--profiled 60] [--keep FOLDER]
 
-Two ranks train with DDP over NCCL's sockets, each as if on a host of its own: on a machine with one GPU they share it,
-and where namespaces can be joined each has a network of its own with a link of `--rate`, else both are on loopback.
+Two ranks train over NCCL's sockets (DDP, FSDP2, and a pipeline of two stages), each as if on a host of its own: on a
+machine with one GPU they share it, and where namespaces can be joined each has a network of its own with a link of
+`--rate`, else both are on loopback.
 netprof records them and asks for a profile of some iterations while it does. For each way to train a line tells
 
 - steps that netprof saw by its marks, and those that the job did meanwhile by its own log (edges cost one or two);
@@ -31,7 +32,7 @@ from typing import Any
 import numpy as np
 from _places import NETPROF
 from lab import Lab, LabError
-from support.training import TrainingJob, training
+from support.training import TRAIN, TrainingJob, training
 
 from netprof.analysis.bounds.bounded import Bounds
 from netprof.analysis.evidence import Evidence
@@ -40,16 +41,18 @@ from netprof.probes.gpu.nvml import open_nvml
 from netprof.trace import TraceReader
 
 RANKS = 2
+SHAPES = Path(__file__).with_name("_gpu_shapes.py")
 SIZES = {
     "small buckets": ["--gradient-mb", "25.2", "--width", "1024", "--bucket-cap-mb", "4"],
     "one bucket": ["--gradient-mb", "67.1", "--width", "4096", "--batch", "8192"],
     "much compute": ["--gradient-mb", "134.2", "--width", "4096", "--batch", "16384"],
 }
+OTHERS = ("fsdp2", "pipeline")
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to train: a model, how often the loss is read, and the rate of the link (empty: loopback)."""
+    """One way to train: a model of DDP or another shape, how often the loss is read, the link's rate (empty: none)."""
 
     model: str
     loss_every: int
@@ -57,7 +60,15 @@ class Way:
 
     def options(self) -> list[str]:
         """Return the job's options."""
-        return ["--device", "cuda", "--seconds", "86400", "--loss-every", str(self.loss_every), *SIZES[self.model]]
+        own = ["--how", self.model]
+        if self.model in SIZES:
+            own = ["--loss-every", str(self.loss_every), *SIZES[self.model]]
+        return ["--device", "cuda", "--seconds", "86400", *own]
+
+    @property
+    def program(self) -> Path:
+        """The job's program."""
+        return TRAIN if self.model in SIZES else SHAPES
 
 
 @contextmanager
@@ -74,7 +85,10 @@ def recorded(way: Way, folder: Path, seconds: float, profiled: int) -> tuple[Pat
     """Train and record; return the trace, and the job that was."""
     trace = folder / "gpu.netprof"
     os.environ["KINETO_USE_DAEMON"] = "1"
-    with hosts(way.rate) as (popen, master), training(popen, folder, *way.options(), master=master) as job:
+    with (
+        hosts(way.rate) as (popen, master),
+        training(popen, folder, *way.options(), master=master, program=way.program) as job,
+    ):
         command = [NETPROF, "attach", *map(str, job.pids), "--out", str(trace), "--no-live", "--force"]
         command += ["--duration", f"{seconds}s", "--kineto", str(profiled)]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -118,10 +132,11 @@ def held(exact: Bounds, bounds: Bounds) -> tuple[int, float, float, float]:
 
 
 def steps_done(evidence: Evidence, job: TrainingJob) -> list[str]:
-    """Return steps by marks and by the job's log, of each rank."""
+    """Return steps and those in the job's log, of each rank; they are told by launches where passes have no marks."""
     found = []
     for rank, pid in enumerate(job.pids):
-        own = evidence.iterations.where(evidence.iterations.pid == pid)
+        marked, launched = evidence.iterations, evidence.bounds.rows
+        own = marked.where(marked.pid == pid) if (marked.pid == pid).any() else launched.where(launched.pid == pid)
         if len(own) == 0:
             found.append("none")
             continue
@@ -173,7 +188,8 @@ def main() -> None:
     rate = options.rate if joined(options.rate) else ""
     names = f"{'steps/log':>15} {'TCP / posted':>15} {'profiled':>8} {'truth':>11} {'inside':>8} {'width':>8}"
     print(f"{'model':<14} {'loss':>5} {'link':>9} {names}")
-    for number, way in enumerate(Way(model, every, rate) for model in SIZES for every in (1, 10)):
+    ways = [Way(model, every, rate) for model in SIZES for every in (1, 10)] + [Way(how, 1, rate) for how in OTHERS]
+    for number, way in enumerate(ways):
         with tempfile.TemporaryDirectory() as name:
             folder = options.keep / f"{number}" if options.keep else Path(name)
             folder.mkdir(parents=True, exist_ok=True)
