@@ -1,16 +1,21 @@
-"""The recipes of docs/many-hosts.md: one line, run on every host by ssh or by Slurm, and the job's report of all."""
+"""The recipes of docs/many-hosts.md: one line, run on every host by ssh or by Slurm, and the job's report of all.
+
+And what Slurm runs before and after every job: examples/deploy/slurm_prolog.sh and slurm_epilog.sh.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from support.all_day import until
 from support.clusters import SLURM, SSHD, SlurmNodes, has, slurm_nodes, ssh_hosts
 from support.training import TRAIN, netprof
 
@@ -22,6 +27,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces, daemons a
 RANKS = ["--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "10.77.0.1", "--master-port", "29500"]
 JOB = [str(TRAIN), "--gradient-mb", "1", "--data-ms", "40"]
 PATIENCE_S = 90.0
+DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 
 
 def ranks_of(trace: Path) -> list[int]:
@@ -78,6 +84,49 @@ def test_slurm(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert [host["host"] for host in report["hosts"]] == ["node0", "node1"]
     assert sorted(rank["rank"] for rank in report["ranks"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(not has(SLURM), reason="slurmctld, slurmd, slurm-client or munge is not installed")
+def test_slurm_runs_a_recorder_beside_each_job(tmp_path: Path) -> None:
+    hooks = [f"{name}={_hook(tmp_path, DEPLOY / f'slurm_{name.lower()}.sh')}" for name in ("Prolog", "Epilog")]
+    with slurm_nodes(tmp_path, *hooks) as nodes:
+        number = started(nodes)
+        kept = [tmp_path / f"node{node}" / "slurm" for node in range(2)]
+        told = [tmp_path / f"node{node}" / "metrics" / f"netprof-slurm-{number}.prom" for node in range(2)]
+        for node, file in enumerate(told):
+            steps = rf'netprof_steps_total{{.*rank="{2 * node}".*slurm_job_id="{number}".*}} [1-9]'
+            until(
+                lambda file=file, steps=steps: re.search(steps, file.read_text()),
+                PATIENCE_S,
+                kept[node] / f"{number}.log",
+            )  # type: ignore[misc]
+        pids = [int((folder / f"{number}.pid").read_text()) for folder in kept]
+        nodes.run("scancel", number)
+        until(lambda: not any(file.exists() for file in told), PATIENCE_S)
+        assert nodes.run("sinfo", "-h", "-o", "%T").split() == ["idle"], "neither script fails"
+        del pids
+        assert [sorted(folder.glob("*.pid")) for folder in kept] == [[], []]
+        for node, folder in enumerate(kept):
+            (trace,) = folder.glob("*.netprof")
+            assert ranks_of(trace) == [2 * node, 2 * node + 1]
+
+
+def _hook(folder: Path, script: Path) -> Path:
+    """A script of examples/deploy with the places of this test; both nodes see the same files."""
+    netprof_here = shlex.join(
+        ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable, "-m", "netprof"]
+    )
+    text = script.read_text()
+    for named, place in (
+        ("/var/lib/netprof/slurm", f"{folder}/$SLURMD_NODENAME/slurm"),
+        ("/var/lib/prometheus/node-exporter", f"{folder}/$SLURMD_NODENAME/metrics"),
+        ('"$netprof" "$@"', f'{netprof_here} "$@"'),
+    ):
+        text = text.replace(named, place)
+    found = folder / script.name
+    found.write_text(text)
+    found.chmod(0o755)
+    return found
 
 
 def started(nodes: SlurmNodes) -> str:

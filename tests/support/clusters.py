@@ -83,12 +83,13 @@ class SlurmNodes:
     Each node has a PID namespace of its own, and so processes of its own.
     """
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
+    def __init__(self, lab: Lab, folder: Path, *configuration: str) -> None:
         self.lab, self.folder = lab, folder
         self.head = lab[2]
         self.environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}
         self._munge()
-        (folder / "slurm.conf").write_text(_SLURM_CONF.format(folder=folder, cpus=os.cpu_count()))
+        lines = (_SLURM_CONF.format(folder=folder, cpus=os.cpu_count()), *configuration, "")
+        (folder / "slurm.conf").write_text("\n".join(lines))
         (folder / "state").mkdir()
         self._daemon(self.head, "head", ["slurmctld", "-D", "-i"], ["--uts"])
         for number in range(2):
@@ -172,10 +173,10 @@ def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
 
 
 @contextmanager
-def slurm_nodes(folder: Path) -> Iterator[SlurmNodes]:
-    """Give a Slurm of two nodes for the block."""
+def slurm_nodes(folder: Path, *configuration: str) -> Iterator[SlurmNodes]:
+    """Give a Slurm of two nodes for the block, with more lines for its configuration."""
     with Lab(3, rate="1gbit") as lab:
-        yield SlurmNodes(lab, folder)
+        yield SlurmNodes(lab, folder, *configuration)
 
 
 def _script(path: Path, command: Sequence[str]) -> None:
