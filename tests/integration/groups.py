@@ -21,7 +21,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "test_all_day.py", "test_prometheus.py",
         "test_attach.py", "test_containers.py", "test_demo.py", "test_faults.py", "test_harm.py", "test_html.py",
         "test_lab.py", "test_launchers.py", "test_live.py", "test_processes.py", "test_restarts.py", "test_rights.py",
-        "test_run.py", "test_secrets.py",
+        "test_run.py", "test_secrets.py", "test_systemd.py",
     ),
     "trust": ("test_leftovers.py", "test_races.py", "test_silent_mounts.py"),
     "hosts": (

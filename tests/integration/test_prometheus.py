@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from monitoring.dashboard import dashboard, queries
 from support.all_day import netprof, plain, until
 from support.training import free_port, training
@@ -94,3 +95,16 @@ def test_rules_and_dashboard_are_what_they_say(tmp_path: Path) -> None:
     subprocess.run(["promtool", "check", "rules", str(MONITORING / "rules.yml")], check=True)
     subprocess.run(["promtool", "test", "rules", str(MONITORING / "rules_test.yml")], check=True)
     assert json.loads((MONITORING / "dashboard.json").read_text()) == dashboard()
+
+
+def test_the_collector_scrapes_as_prometheus_does(tmp_path: Path) -> None:
+    """The Prometheus receiver of OpenTelemetry's Collector takes Prometheus' own configuration: that part is checked."""
+    collector = yaml.safe_load((MONITORING.parent / "deploy" / "otel-collector.yaml").read_text())
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(collector["receivers"]["prometheus"]["config"]))
+    subprocess.run(["promtool", "check", "config", str(tmp_path / "prometheus.yml")], check=True)
+    pipeline = collector["service"]["pipelines"]["metrics"]
+    parts = [(kind, name) for kind in ("receivers", "processors", "exporters") for name in pipeline[kind]]
+    assert [name in collector[kind] for kind, name in parts] == [True] * 3
+    own = yaml.safe_load((MONITORING / "prometheus.yml").read_text())["scrape_configs"]
+    (scraped,) = collector["receivers"]["prometheus"]["config"]["scrape_configs"]
+    assert scraped == {**own[0], "scrape_interval": scraped["scrape_interval"]}

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,29 +94,26 @@ def test_slurm_runs_a_recorder_beside_each_job(tmp_path: Path) -> None:
         number = started(nodes)
         kept = [tmp_path / f"node{node}" / "slurm" for node in range(2)]
         told = [tmp_path / f"node{node}" / "metrics" / f"netprof-slurm-{number}.prom" for node in range(2)]
-        for node, file in enumerate(told):
+        for node in range(2):
             steps = rf'netprof_steps_total{{.*rank="{2 * node}".*slurm_job_id="{number}".*}} [1-9]'
-            until(
-                lambda file=file, steps=steps: re.search(steps, file.read_text()),
-                PATIENCE_S,
-                kept[node] / f"{number}.log",
-            )  # type: ignore[misc]
-        pids = [int((folder / f"{number}.pid").read_text()) for folder in kept]
+            until(partial(_says, told[node], steps), PATIENCE_S, kept[node] / f"{number}.log")
         nodes.run("scancel", number)
         until(lambda: not any(file.exists() for file in told), PATIENCE_S)
         assert nodes.run("sinfo", "-h", "-o", "%T").split() == ["idle"], "neither script fails"
-        del pids
         assert [sorted(folder.glob("*.pid")) for folder in kept] == [[], []]
         for node, folder in enumerate(kept):
             (trace,) = folder.glob("*.netprof")
             assert ranks_of(trace) == [2 * node, 2 * node + 1]
 
 
+def _says(file: Path, pattern: str) -> bool:
+    return re.search(pattern, file.read_text()) is not None
+
+
 def _hook(folder: Path, script: Path) -> Path:
     """A script of examples/deploy with the places of this test; both nodes see the same files."""
-    netprof_here = shlex.join(
-        ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable, "-m", "netprof"]
-    )
+    path = f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
+    netprof_here = shlex.join(["env", path, sys.executable, "-m", "netprof"])
     text = script.read_text()
     for named, place in (
         ("/var/lib/netprof/slurm", f"{folder}/$SLURMD_NODENAME/slurm"),
