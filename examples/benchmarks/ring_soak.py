@@ -8,12 +8,14 @@ A real job trains on loopback; at the end the recorder is killed, and the ring m
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
-import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
+from _places import NETPROF
 from all_day_cost import cpu_s, free_port, scrape, started, values
 
 from netprof.analysis import analyze
@@ -26,13 +28,13 @@ def memory_mb(pid: int) -> float:
 
 
 def disk_mb(folder: Path) -> float:
-    sizes = []
-    for each in folder.rglob("*"):
-        try:
-            sizes.append(each.stat().st_size if each.is_file() else 0)
-        except FileNotFoundError:
-            continue
-    return sum(sizes) / 1e6
+    """Return the size of all files, of which the recorder may remove some meanwhile."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += (Path(path) / name).stat().st_size
+    return total / 1e6
 
 
 def main() -> None:
@@ -45,9 +47,7 @@ def main() -> None:
         folder, port = Path(name), free_port()
         job, ring = started(2, folder), folder / "t.netprof"
         words = ["attach", str(job[0].pid), "--no-live", "-o", str(ring), "--keep", args.keep]
-        recorder = subprocess.Popen(
-            [sys.executable, "-m", "netprof", *words, "--metrics", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL
-        )
+        recorder = subprocess.Popen([NETPROF, *words, "--metrics", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
         began_s = time.monotonic()
         try:
             print("minute  memory MB  disk MB  CPU s  files  steps")
