@@ -98,7 +98,7 @@ def test_rules_and_dashboard_are_what_they_say(tmp_path: Path) -> None:
 
 
 def test_the_collector_scrapes_as_prometheus_does(tmp_path: Path) -> None:
-    """The Prometheus receiver of OpenTelemetry's Collector takes Prometheus' own configuration: that part is checked."""
+    """The Prometheus receiver of OpenTelemetry's Collector takes Prometheus' own configuration."""
     collector = yaml.safe_load((MONITORING.parent / "deploy" / "otel-collector.yaml").read_text())
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(collector["receivers"]["prometheus"]["config"]))
     subprocess.run(["promtool", "check", "config", str(tmp_path / "prometheus.yml")], check=True)
