@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from netprof.analysis.declared import added, by_key, put_together
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.phases import PHASES
@@ -79,11 +80,10 @@ class MetricSummary:
             mean=float(np.average([self.mean, other.mean], weights=[self.weight_ns, other.weight_ns])),
             minimum=min(self.minimum, other.minimum),
             maximum=max(self.maximum, other.maximum),
-            bytes=None if self.bytes is None or other.bytes is None else self.bytes + other.bytes,
+            **added((self, other), "bytes weight_ns"),
             phases={
                 name: _mean_of([each.phases[name] for each in (self, other) if name in each.phases]) for name in names
             },
-            weight_ns=self.weight_ns + other.weight_ns,
         )
 
     @property
@@ -119,9 +119,7 @@ def _mean_of(parts: Sequence[PhaseMean]) -> PhaseMean:
 
 def merge_gpus(parts: Sequence[Sequence[GpuSummary]]) -> tuple[GpuSummary, ...]:
     """Return the summaries over consecutive pieces of a recording as one; where iterations are known, only of those."""
-    found: dict[int, list[GpuSummary]] = {}
-    for each in (each for part in parts for each in part):
-        found.setdefault(each.gpu.index, []).append(each)
+    found = by_key(parts, lambda each: each.gpu.index)
     return tuple(_in_one(found[index]) for index in sorted(found))
 
 
@@ -143,9 +141,7 @@ def _in_one(parts: Sequence[GpuSummary]) -> GpuSummary:
 
 
 def _sum(parts: Sequence[Mapping[GpuMetric, MetricSummary]]) -> dict[GpuMetric, MetricSummary]:
-    found: dict[GpuMetric, MetricSummary] = {}
-    for metric, each in (pair for part in parts for pair in part.items()):
-        found[metric] = found[metric] + each if metric in found else each
+    found = {each.metric: each for each in put_together((part.values() for part in parts), lambda each: each.metric)}
     return {metric: found[metric] for metric in GpuMetric if metric in found}
 
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any
+from functools import partial
 
 import numpy as np
 
+from netprof.analysis.declared import json_of, put_together
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives.ranks import RANKS, RankSummary
-from netprof.analysis.findings.flows.reconciliation import RECONCILIATION
-from netprof.analysis.findings.flows.reconciliation_finding import ReconciliationFinding
-from netprof.analysis.findings.flows.reconciliation_form import in_words
+from netprof.analysis.findings.flows.reconciliation import RECONCILIATION, ReconciliationFinding, in_words
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.wire.served import MEASURING_ERROR
-from netprof.units import count, percent, size
+from netprof.units import count, listed, percent, size
 
 _NEARLY_ALL = 0.99
 """Share of the bytes that the algorithm needs from which on all were seen: edges of a recording cut some off."""
@@ -30,7 +28,7 @@ _MATTERS = 0.01
 _HEADERS = 1.08
 """A device that counts segmented packets with one header counts this much less than goes over the wire."""
 _ONE_SAMPLE_BYTES = 1 << 20
-_NAMED = 3
+_some = partial(listed, most=3)
 _SAID = ("line_rate", "tcp_totals")
 """Checks whose sections say themselves what does not hold."""
 OF_THE_JOB = ("peers", "members")
@@ -52,11 +50,7 @@ class Check:
 
 def _conclude(analysis: Analysis) -> tuple[Check, ...]:
     evidence = analysis.evidence
-    return (
-        *_of_findings(analysis),
-        _members_are_recorded(evidence),
-        _account_adds_up(evidence),
-    )
+    return (*_of_findings(analysis), _members_are_recorded(evidence), _account_adds_up(evidence))
 
 
 def _of_findings(analysis: Analysis) -> tuple[Check, ...]:
@@ -70,10 +64,9 @@ def _of_findings(analysis: Analysis) -> tuple[Check, ...]:
 
 
 def _merge(parts: Sequence[Sequence[Check]], whole: Analysis) -> tuple[Check, ...]:
-    again = _of_findings(whole)
-    names = {check.name for check in again}
-    others = ([check for check in part if check.name not in names] for part in parts)
-    return (*again, *(reduce(operator.or_, each) for each in zip(*others, strict=True)))
+    again = {check.name: check for check in _of_findings(whole)}
+    found = {check.name: check for check in put_together(parts, lambda check: check.name, operator.or_)}
+    return tuple((found | again).values())
 
 
 def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
@@ -131,8 +124,9 @@ def _peers_are_recorded(recorded: Recorded) -> Check:
         return Check("peers", None)
     lone = recorded.lone_bytes
     large = [peer for peer in lone if lone[peer] >= _MATTERS * recorded.moved_bytes]
-    names = _some([f"{peer}: {size(lone[peer])}" for peer in sorted(large, key=lambda peer: -lone[peer])])
-    sentence = f"ranks exchange bytes with peers that are not recorded ({names}): what those do is not known"
+    names = [f"{peer}: {size(lone[peer])}" for peer in sorted(large, key=lambda peer: -lone[peer])]
+    which = _some(names)
+    sentence = f"ranks exchange bytes with peers that are not recorded ({which}): what those do is not known"
     return Check("peers", not large, sentence if large else "")
 
 
@@ -156,18 +150,11 @@ def _account_adds_up(evidence: Evidence) -> Check:
     return Check("account", found_ns == exposed_ns, "" if found_ns == exposed_ns else sentence)
 
 
-def _some(texts: Iterable[str]) -> str:
-    every = list(texts)
-    more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
-    return ", ".join(every[:_NAMED]) + more
-
-
-def _document(checks: Sequence[Check]) -> dict[str, Any]:
-    return {"checks": [{"name": c.name, "holds": c.holds, "sentence": c.sentence or None} for c in checks]}
-
-
-def _notes(checks: Sequence[Check]) -> Iterator[str]:
-    yield from (check.sentence for check in checks if check.holds is False and check.name not in _SAID)
-
-
-CHECKS = Section("checks", _conclude, ("marks", "wire", "flows", "nic"), _document, notes=_notes, merge=_merge)
+CHECKS = Section(
+    "checks",
+    _conclude,
+    ("marks", "wire", "flows", "nic"),
+    lambda checks: {"checks": [json_of(each, "name holds", sentence=each.sentence or None) for each in checks]},
+    notes=lambda checks: [each.sentence for each in checks if each.holds is False and each.name not in _SAID],
+    merge=_merge,
+)

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK
+from netprof.analysis.declared import Column, by_key, json_of, table
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.findings.names import rank_or_pid
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import int64_column, text_column
 from netprof.analysis.tables.intervals import Intervals, covered_until, merge
@@ -68,8 +70,7 @@ def _of(pid: int, evidence: Evidence, stacks: Counter[str], total: int) -> Stack
     lines: Counter[str] = Counter()
     for stack, ns in stacks.items():
         lines[stack.rpartition(";")[2]] += ns
-    rank = evidence.ranks.get(pid)
-    name = f"pid {pid}" if rank is None else f"rank {rank}"
+    name = rank_or_pid(evidence.ranks.get(pid), pid)
     shares = tuple((line, ns / total) for line, ns in lines.most_common())
     return StacksOf(pid, name, total / 1e9, shares, {stack: ns / 1e9 for stack, ns in stacks.most_common() if ns})
 
@@ -77,13 +78,9 @@ def _of(pid: int, evidence: Evidence, stacks: Counter[str], total: int) -> Stack
 def _document(found: Sequence[StacksOf]) -> Mapping[str, Any]:
     return {
         "stacks": [
-            {
-                "pid": each.pid,
-                "name": each.name,
-                "seconds": each.seconds,
-                "lines": [{"line": line, "share": share} for line, share in each.lines],
-                "folded": [{"frames": frames, "seconds": seconds} for frames, seconds in each.stacks.items()],
-            }
+            json_of(each, "pid name seconds")
+            | {"lines": [{"line": line, "share": share} for line, share in each.lines]}
+            | {"folded": [{"frames": frames, "seconds": seconds} for frames, seconds in each.stacks.items()]}
             for each in found
         ]
     }
@@ -91,27 +88,11 @@ def _document(found: Sequence[StacksOf]) -> Mapping[str, Any]:
 
 def _parts(found: Sequence[StacksOf]) -> Iterator[Part]:
     for each in found:
-        rows = [(line, percent(share)) for line, share in each.lines[:_SHOWN]]
         about = f"{each.name}, in {duration(each.seconds)} in which others waited for it"
-        yield Part("Stacks", about, [Grid(("line", "of the wait"), rows, total=len(each.lines))])
+        yield Part("Stacks", about, [table(_COLUMNS, each.lines, _SHOWN)])
 
 
-STACKS = Section(
-    "stacks",
-    _conclude,
-    ("stacks", "marks"),
-    _document,
-    lambda found: tuple(_parts(found)),
-    merge=lambda parts, whole: _all(parts),
-)
-
-
-def _all(parts: Sequence[Sequence[StacksOf]]) -> tuple[StacksOf, ...]:
-    """Return the stacks of consecutive pieces of a recording as one."""
-    found: dict[int, list[StacksOf]] = {}
-    for each in (one for part in parts for one in part):
-        found.setdefault(each.pid, []).append(each)
-    return tuple(_sum(own) for own in found.values())
+_COLUMNS = (Column("line", lambda row: row[0]), Column("of the wait", lambda row: row[1], percent))
 
 
 def _sum(own: Sequence[StacksOf]) -> StacksOf:
@@ -123,3 +104,13 @@ def _sum(own: Sequence[StacksOf]) -> StacksOf:
     total = sum(each.seconds for each in own)
     shares = tuple((line, seconds / total) for line, seconds in lines.most_common())
     return StacksOf(own[0].pid, own[0].name, total, shares, dict(stacks.most_common()))
+
+
+STACKS = Section(
+    "stacks",
+    _conclude,
+    ("stacks", "marks"),
+    _document,
+    lambda found: tuple(_parts(found)),
+    merge=lambda parts, whole: tuple(map(_sum, by_key(parts, lambda each: each.pid).values())),
+)

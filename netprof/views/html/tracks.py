@@ -13,7 +13,7 @@ from netprof.analysis.events.phases import EDGES
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.links import LINKS
-from netprof.analysis.findings.links.nic_drops import drops_by_device
+from netprof.analysis.findings.links.nic import drops_by_device
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.cells import Cells, link_cells
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from netprof.analysis.events.buckets import Buckets
     from netprof.analysis.findings.collectives.ranks import RankSummary
     from netprof.analysis.findings.links.link_summary import LinkSummary
-    from netprof.analysis.findings.links.nic_drops import Drops
+    from netprof.analysis.findings.links.nic import Drops
     from netprof.analysis.tables.columns import Int64
     from netprof.analysis.tables.intervals import Intervals
 
