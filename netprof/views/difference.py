@@ -32,6 +32,7 @@ from netprof.analysis.compare.difference import CONFIDENCE, Change, Difference
 from netprof.analysis.compare.form import parts
 from netprof.analysis.compare.run import Run
 from netprof.analysis.compare.words import sentence
+from netprof.analysis.declared import json_of
 from netprof.views.console_form import print_part
 from netprof.views.markdown import escaped, folded, part_lines
 from netprof.views.safe import safe_text
@@ -67,42 +68,22 @@ def to_json(difference: Difference, failed: Sequence[Change] = ()) -> dict[str, 
         "schema": SCHEMA,
         "verdict": sentence(difference),
         "comparable": not difference.not_comparable,
-        "not_comparable": list(difference.not_comparable),
-        "changed": difference.changed,
         "confidence": CONFIDENCE,
+        **json_of(difference, "not_comparable changed notes"),
         "a": _run(difference.before),
         "b": _run(difference.after),
         "changes": [_change(each) for each in difference.changes],
         "by_rank": [{"rank": each.rank, **_change(each)} for each in difference.by_rank],
         "failed": [each.quantity.name for each in failed],
-        "notes": list(difference.notes),
     }
 
 
 def _run(run: Run) -> dict[str, Any]:
-    return {
-        "trace": run.name,
-        "hosts": list(run.hosts),
-        "iterations": run.iterations,
-        "ranks": list(run.ranks),
-        "world_size": run.world_size,
-        "line_rates_bps": [rate if np.isfinite(rate) else None for rate in run.line_rates_bps.tolist()],
-    }
+    rates = [rate if np.isfinite(rate) else None for rate in run.line_rates_bps.tolist()]
+    return json_of(run, "trace=name hosts iterations ranks world_size", line_rates_bps=rates)
 
 
 def _change(change: Change) -> dict[str, Any]:
-    quantity = change.quantity
-    return {
-        "name": quantity.name,
-        "title": quantity.title,
-        "unit": quantity.unit,
-        "statistic": quantity.statistic.name,
-        "a": change.before,
-        "b": change.after,
-        "difference": change.difference,
-        "low": change.low,
-        "high": change.high,
-        **{f"{name}_share": change.share(getattr(change, name)) for name in ("difference", "low", "high")},
-        "told": change.told,
-        "verdict": change.verdict,
-    }
+    shares = {f"{name}_share": change.share(getattr(change, name)) for name in ("difference", "low", "high")}
+    quantity = "name=quantity.name title=quantity.title unit=quantity.unit statistic=quantity.statistic.name"
+    return json_of(change, f"{quantity} a=before b=after difference low high told verdict", **shares)

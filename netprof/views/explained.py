@@ -36,18 +36,13 @@ def entries() -> Mapping[str, Entry]:
     found |= {"held up": pages["late-rank"], "network": pages["full-link"], "straggler": pages["late-rank"]}
     for doing in EVERY:
         found.setdefault(doing.name.replace("_", " "), _of_doing(doing))
-    for each in all_definitions():
+    for each in definitions.ALL:
         found.setdefault(each.term.lower().replace("-", " "), each)
     for cause in CAUSES:
         found.setdefault(cause.short, definitions.IDLE)
     for name, entry in _HEADINGS.items():
         found.setdefault(name, entry)
     return found
-
-
-def all_definitions() -> Iterator[Definition]:
-    """Yield every term of the reports."""
-    yield from (each for each in vars(definitions).values() if isinstance(each, Definition))
 
 
 def _of_doing(doing: Doing) -> Definition:
