@@ -54,7 +54,7 @@ def test_the_last_that_was_said_of_each_rank(tmp_path: Path) -> None:
     assert (large["name"], large["size"], large["missing"], large["failed"]) == ("0xf:a", 4, [3], [])
     assert (large["most_collectives"], large["behind"]) == (90, [1])
     assert [member["pid"] for member in large["members"]] == [100, 101, None, None]
-    assert (small["size"], small["failed"], len(small["members"])) == (2, (0,), 1)
+    assert (small["size"], small["failed"], len(small["members"])) == (2, [0], 1)
     (note,) = [note for note in analysis.notes if "NCCL misses" in note]
     assert "3 (missing, process 4003 on 10.0.0.2)" in note
     (part,) = analysis.parts(COMMUNICATORS)
