@@ -1,22 +1,4 @@
-"""What two runs differ in: on a terminal, as Markdown, as JSON (`netprof diff A B --json`). Nothing is computed here.
-
-| key | meaning |
-|---|---|
-| `schema` | version of this document, 1 |
-| `verdict` | the conclusion in one or two sentences |
-| `comparable`, `not_comparable[]` | false: another model, world size, line rate...; why, a sentence each |
-| `changed` | whether anything surely changed |
-| `confidence` | how sure it is that all intervals hold at once |
-| `a`, `b` | the runs: `trace` as it was named, `hosts`, `iterations`, `ranks`, `world_size`, `line_rates_bps` by rank \
-(null: unknown) |
-| `changes[]` | of the job: `name`, `title`, `unit` (s, bytes, bps, 1), `statistic` (median, mean, 10th percentile), \
-`a`, `b`, `difference` and what it surely lies between, `low` and `high`; the same as shares of `a`: \
-`difference_share`, `low_share`, `high_share` (null: `a` is 0); `told`: the least that is called a change; \
-`verdict`: more, less, same (within 3 %; of a part of an iteration, of the iteration), unsure |
-| `by_rank[]` | the same of each `rank` that changed otherwise than the others |
-| `failed[]` | names of what got worse by more than --fail-above allows |
-| `notes[]` | what else is not the same about the runs, a sentence each |
-"""
+"""What two runs differ in: on a terminal, as Markdown, as JSON (docs/json.md). Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -63,7 +45,7 @@ def write_json(difference: Difference, failed: Sequence[Change], out: IO[str]) -
 
 
 def to_json(difference: Difference, failed: Sequence[Change] = ()) -> dict[str, Any]:
-    """Return a comparison as a document of plain dicts, lists, strings and finite numbers; see the module for keys."""
+    """Return a comparison as a document of plain dicts, lists, strings and finite numbers (docs/json.md)."""
     return {
         "schema": SCHEMA,
         "verdict": sentence(difference),
