@@ -122,19 +122,19 @@ def _of_one(summary: GpuSummary) -> Part:
     """Return every metric of a GPU: spread, means by phase where samples lie wholly in one, and resolution."""
     phases = [phase for phase in PHASES if any(phase.name in found.phases for found in summary.metrics.values())]
     columns = (
-        Column("metric", lambda found: metric_name(found.metric)),
+        Column("metric", lambda pair: metric_name(pair[0])),
         _value("mean", lambda found: found.mean),
         _value("least", lambda found: found.minimum, 1),
         _value("most", lambda found: found.maximum, 2),
         *(_value(phase.short, _of_phase(phase.name), 3 + place) for place, phase in enumerate(phases)),
-        Column("resolution", lambda found: duration(found.resolution_ns / 1e9), goes=9),
+        Column("resolution", lambda pair: duration(pair[1].resolution_ns / 1e9), goes=9),
     )
     about = "by phase: of the samples that lie wholly in one" if phases else ""
-    return Part(f"GPU {_name(summary)}", about, [table(columns, list(summary.metrics.values()))], detail=True)
+    return Part(f"GPU {_name(summary)}", about, [table(columns, list(summary.metrics.items()))], detail=True)
 
 
 def _value(heading: str, value: Callable[[MetricSummary], float | None], goes: int = 0) -> Column:
-    return Column(heading, lambda found: metric_value(value(found), found.metric), goes=goes)
+    return Column(heading, lambda pair: metric_value(value(pair[1]), pair[0]), goes=goes)
 
 
 def _of_phase(name: str) -> Callable[[MetricSummary], float | None]:
