@@ -96,7 +96,7 @@ def test_ranks_that_do_not_keep_step_have_a_factor_each(tmp_path: Path, longer_m
     assert found is not None
     slow_ns, exposed_ns = ITERATION_NS + longer_ns, DONE - WAIT
     factors = [1 - exposed_ns / slow_ns, 1 - exposed_ns / ITERATION_NS]
-    assert [pace.ranks for pace in found.paces] == [[1, 3], [0, 2]]
+    assert [pace.ranks for pace in found.paces] == [(1, 3), (0, 2)]
     assert [pace.iteration_s * 1e9 for pace in found.paces] == pytest.approx([slow_ns, ITERATION_NS], rel=2e-3)
     assert [pace.factor for pace in found.paces] == pytest.approx(factors, rel=2e-3)
     assert found.estimate == pytest.approx(sum(factors) / 2, rel=2e-3)
