@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -28,7 +27,7 @@ _MATTERS = 0.01
 _HEADERS = 1.08
 """A device that counts segmented packets with one header counts this much less than goes over the wire."""
 _ONE_SAMPLE_BYTES = 1 << 20
-_some = partial(listed, most=3)
+_NAMED = 3
 _SAID = ("line_rate", "tcp_totals")
 """Checks whose sections say themselves what does not hold."""
 OF_THE_JOB = ("peers", "members")
@@ -69,12 +68,14 @@ def _merge(parts: Sequence[Sequence[Check]], whole: Analysis) -> tuple[Check, ..
     return tuple((found | again).values())
 
 
+def _check(name: str, wrong: Sequence[str], sentence: str, *, is_known: bool) -> Check:
+    """Return a check that holds where nothing is wrong; what is stands in its sentence in place of {}."""
+    return Check(name, not wrong if is_known else None, sentence.format(listed(wrong, _NAMED)) if wrong else "")
+
+
 def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
-    known = [
-        (rank, r)
-        for rank in ranks
-        if (r := rank.bandwidths.payload_to_algorithm_ratio) is not None and not _nearly_a_step(rank, r)
-    ]
+    ratios = ((rank, rank.bandwidths.payload_to_algorithm_ratio) for rank in ranks)
+    known = [(rank, ratio) for rank, ratio in ratios if ratio is not None and not _nearly_a_step(rank, ratio)]
     needed = sum(rank.bandwidths.algorithm_bytes or 0.0 for rank, _ in known)
     enough = sum(rank.bandwidths.payload_bytes or 0.0 for rank, _ in known) >= _NEARLY_ALL * needed
     few = [
@@ -82,8 +83,8 @@ def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
         for rank, ratio in known
         if ratio < _NEARLY_ALL and (rank.bandwidths.even or not enough)
     ]
-    sentence = f"fewer bytes were seen to be sent than the collectives need ({_some(few)} of them)" if few else ""
-    return Check("payload_of_collectives", not few if known else None, sentence)
+    sentence = "fewer bytes were seen to be sent than the collectives need ({} of them)"
+    return _check("payload_of_collectives", few, sentence, is_known=bool(known))
 
 
 def _nearly_a_step(rank: RankSummary, ratio: float) -> bool:
@@ -98,8 +99,8 @@ def _nearly_a_step(rank: RankSummary, ratio: float) -> bool:
 def _below_line_rate(links: Sequence[LinkSummary]) -> Check:
     rated = [link for link in links if link.line_rate_bps]
     fast = [f"{link.label}, {percent(link.kept_up)}" for link in rated if link.kept_up > MEASURING_ERROR]
-    sentence = f"a link keeps up more than its line rate ({_some(fast)}), so that is wrong" if fast else ""
-    return Check("line_rate", not fast if rated else None, sentence)
+    sentence = "a link keeps up more than its line rate ({}), so that is wrong"
+    return _check("line_rate", fast, sentence, is_known=bool(rated))
 
 
 def _within_the_device(links: Sequence[LinkSummary]) -> Check:
@@ -110,8 +111,8 @@ def _within_the_device(links: Sequence[LinkSummary]) -> Check:
         for job, device in ((nic.job_tx_bytes, nic.tx_bytes), (nic.job_rx_bytes, nic.rx_bytes))
         if job > _HEADERS * device + _ONE_SAMPLE_BYTES
     ]
-    sentence = f"more bytes of the job were counted than the device itself counted ({_some(beyond)})" if beyond else ""
-    return Check("device_counters", not beyond if counted else None, sentence)
+    sentence = "more bytes of the job were counted than the device itself counted ({})"
+    return _check("device_counters", beyond, sentence, is_known=bool(counted))
 
 
 def _tcp_agrees(finding: ReconciliationFinding) -> Check:
@@ -120,14 +121,10 @@ def _tcp_agrees(finding: ReconciliationFinding) -> Check:
 
 
 def _peers_are_recorded(recorded: Recorded) -> Check:
-    if not recorded.moved_bytes:
-        return Check("peers", None)
-    lone = recorded.lone_bytes
-    large = [peer for peer in lone if lone[peer] >= _MATTERS * recorded.moved_bytes]
-    names = [f"{peer}: {size(lone[peer])}" for peer in sorted(large, key=lambda peer: -lone[peer])]
-    which = _some(names)
-    sentence = f"ranks exchange bytes with peers that are not recorded ({which}): what those do is not known"
-    return Check("peers", not large, sentence if large else "")
+    lone = sorted(recorded.lone_bytes.items(), key=lambda each: -each[1])
+    large = [f"{peer}: {size(amount)}" for peer, amount in lone if amount >= _MATTERS * recorded.moved_bytes]
+    sentence = "ranks exchange bytes with peers that are not recorded ({}): what those do is not known"
+    return _check("peers", large, sentence, is_known=recorded.moved_bytes > 0)
 
 
 def _members_are_recorded(evidence: Evidence) -> Check:
@@ -139,8 +136,8 @@ def _members_are_recorded(evidence: Evidence) -> Check:
         ranks, seen = int(members.ranks[rows][0]), len(np.unique(pids[rows]))
         if seen < ranks:
             missing.append(f"{seen} of {count(ranks, 'rank')}")
-    sentence = f"communicators have members that are not recorded ({_some(missing)})" if missing else ""
-    return Check("members", not missing if known else None, sentence)
+    sentence = "communicators have members that are not recorded ({})"
+    return _check("members", missing, sentence, is_known=bool(known))
 
 
 def _account_adds_up(evidence: Evidence) -> Check:

@@ -42,8 +42,8 @@ _LABEL = 60
 def tracks(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
     """Return the tracks; times are microseconds after `origin_ns`, rates bits per second."""
     origin_ns = analysis.meta.started_ns
-    room = _room(analysis)
-    drops = drops_by_device(analysis.evidence.table("nic"))
+    room = max(1024, _CELL_BUDGET_BYTES // max(1, 2 * len(analysis.of(LINKS))))  # cells of a lane
+    drops, seen = drops_by_device(analysis.evidence.table("nic")), set(analysis.evidence.collectives.pid.tolist())
     return {
         "origin_ns": str(origin_ns),
         "length_us": analysis.evidence.recording.total_ns / 1e3,
@@ -52,7 +52,7 @@ def tracks(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
             _link(analysis, link, idle[link.key], room) | {"drops": _drops(drops.get(link.key), origin_ns)}
             for link in analysis.of(LINKS)
         ],
-        "ranks": [_rank(analysis, rank) for rank in analysis.of(RANKS) if _has_events(analysis, rank)],
+        "ranks": [_rank(analysis, one) for one in analysis.of(RANKS) if one.durations is not None or one.pid in seen],
         "inferred": _inferred(analysis),
     }
 
@@ -63,15 +63,6 @@ def _inferred(analysis: Analysis) -> dict[str, Any] | None:
         return None
     found = inferred.iterations
     return _spans(found.begin_ns, found.end_ns, analysis.meta.started_ns)
-
-
-def _has_events(analysis: Analysis, rank: RankSummary) -> bool:
-    return rank.durations is not None or bool((analysis.evidence.collectives.pid == rank.pid).any())
-
-
-def _room(analysis: Analysis) -> int:
-    """Return how many cells each lane may have."""
-    return max(1024, _CELL_BUDGET_BYTES // max(1, 2 * len(analysis.of(LINKS))))
 
 
 def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[str, Any]:
