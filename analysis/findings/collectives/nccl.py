@@ -10,7 +10,6 @@ import numpy as np
 from netprof.analysis.declared import plain, put_together
 from netprof.analysis.definitions import NCCL as DEFINITION
 from netprof.analysis.events.nccl import NcclSummary, Operations, nccl_operations, summarize_nccl
-from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import empty
@@ -46,7 +45,7 @@ def _conclude(analysis: Analysis) -> NcclFinding:
         operations,
         summarize_nccl(operations, evidence.marks, sent, end_ns),
         collectives_seen=len(evidence.collectives) > 0,
-        is_used=len(operations) > 0 or _is_mapped(evidence),
+        is_used=len(operations) > 0 or any("nccl" in target.frameworks for target in evidence.meta.targets),
     )
 
 
@@ -58,10 +57,6 @@ def _merge(parts: Sequence[NcclFinding], whole: Analysis) -> NcclFinding:
         collectives_seen=any(part.collectives_seen for part in parts),
         is_used=any(part.is_used for part in parts),
     )
-
-
-def _is_mapped(evidence: Evidence) -> bool:
-    return any("nccl" in target.frameworks for target in evidence.meta.targets)
 
 
 def _part(each: NcclSummary) -> Part:

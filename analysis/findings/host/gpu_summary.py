@@ -158,14 +158,9 @@ def summarize_gpus(
     `phases` are the processes' own, by pid; without them the phases lie between the iterations' edges.
     """
     described = {gpu.index: gpu for gpu in gpus}
-    found = np.unique(samples.gpu).tolist()
-    summaries = []
-    for index in found:
-        gpu = described.get(index) or Gpu(index)
-        own = _iterations_of(gpu, iterations)
-        inside = _phases(own, phases or {}) if len(own) else {}
-        summaries.append(_summarize(samples.where(samples.gpu == index), gpu, own, ranks, recording, inside))
-    return tuple(summaries)
+    found = ((index, described.get(index) or Gpu(index)) for index in np.unique(samples.gpu).tolist())
+    each = ((samples.where(samples.gpu == index), gpu, _iterations_of(gpu, iterations)) for index, gpu in found)
+    return tuple(_summarize(own, gpu, its, ranks, recording, phases or {}) for own, gpu, its in each)
 
 
 def gpu_notes(gpus: Sequence[GpuSummary]) -> Iterator[str]:
@@ -185,8 +180,9 @@ def _summarize(
     own: Iterations,
     ranks: Mapping[int, int],
     recording: Intervals,
-    phases: Mapping[str, Intervals],
+    phases_of: Mapping[int, PhaseTimes],
 ) -> GpuSummary:
+    phases = _phases(own, phases_of) if len(own) else {}
     window = merge(own.begin_ns, own.end_ns) if len(own) else recording
     whole, processes = samples.where(samples.pid == 0), samples.where(samples.pid != 0)
     metrics = _metrics(whole, window, phases)
@@ -217,13 +213,9 @@ def _phases(own: Iterations, phases: Mapping[int, PhaseTimes]) -> dict[str, Inte
 
 
 def _metrics(samples: GpuSamples, window: Intervals, phases: Mapping[str, Intervals]) -> dict[GpuMetric, MetricSummary]:
-    found = {}
-    for metric in GpuMetric:
-        series = _series(samples, metric)
-        summary = _metric(metric, series, window, phases) if series is not None else None
-        if summary is not None:
-            found[metric] = summary
-    return found
+    every = ((metric, _series(samples, metric)) for metric in GpuMetric)
+    found = {metric: _metric(metric, series, window, phases) for metric, series in every if series is not None}
+    return {metric: summary for metric, summary in found.items() if summary is not None}
 
 
 def _series(samples: GpuSamples, metric: GpuMetric) -> Series | None:

@@ -65,16 +65,12 @@ def _of_clock(heading: str, said: Callable[[HostClock], str | None], goes: int =
 _COLUMNS = (
     Column("host", "host.name"),
     Column("ranks", "ranks", lambda ranks: ",".join(map(str, ranks)) or "?", left=True),
-    _of_clock("clock ahead by", lambda clock: _signed(clock.offset_ns)),
+    _of_clock("clock ahead by", lambda clock: duration(clock.offset_ns / 1e9)),
     _of_clock("drift", lambda clock: None if clock.drift_bound is None else f"{clock.drift * 1e6:+.3f} ppm", goes=2),
     _of_clock("known to", lambda clock: UNKNOWN if clock.bound_ns is None else f"±{duration(clock.bound_ns / 1e9)}"),
     Column("from", "host.clock.source", left=True, goes=3),
     Column("CPU", lambda each: share_of(each.host.meta.cost.cpu_s, each.host.meta.cost.wall_s), share, "-", goes=1),
 )
-
-
-def _signed(nanoseconds: float) -> str:
-    return ("-" if nanoseconds < 0 else "") + duration(abs(nanoseconds) / 1e9)
 
 
 def _notes(hosts: Sequence[HostSummary]) -> Iterator[str]:

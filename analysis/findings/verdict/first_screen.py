@@ -23,7 +23,7 @@ from netprof.analysis.findings.verdict.step import Step, StepPart
 from netprof.analysis.findings.verdict.verdict import VERDICT, Verdict
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting, WaitingFinding, stack
-from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.analysis.form import Cell, Grid, Pairs, Part, in_a_row
 from netprof.analysis.section import Analysis, Section
 from netprof.model import LEFT_OUT, Losses
 from netprof.units import brief_rate, count, duration, milliseconds, percent
@@ -129,14 +129,16 @@ def step_grid(step: Step) -> Grid:
     """Return the parts of a step, each with what a step is shorter without it; what is small is in one row."""
     shown = [part for part in step.parts if part.cause is None or step.share(part.seconds) >= _SHOWN]
     other_s = sum(part.seconds for part in step.parts if part not in shown)
-    rows, before = [], 0.0
-    for part in shown:
-        rows.append(_part(part.seconds, _title(part), part.name, before, part.saves_s, step))
-        before += part.seconds
-        if part is shown[-2] and other_s > 0:  # before the last one, which is no waiting
-            rows.append(_part(other_s, "other waiting", WAIT_CAUSES[-1].name, before, 0.0, step))
-            before += other_s
-    return Grid((f"a step of {_column(step.seconds)} ms", "ms", "", "saves up to"), rows, left=frozenset({""}))
+    if other_s > 0:  # before the last one, which is no waiting
+        shown.insert(-1, StepPart(WAIT_CAUSES[-1].name, "other waiting", other_s))
+    bars = in_a_row((part.name, step.share(part.seconds)) for part in shown)
+    columns = (
+        Column(f"a step of {_column(step.seconds)} ms", lambda row: _title(row[0])),
+        Column("ms", lambda row: _column(row[0].seconds)),
+        Column("", lambda row: row[1], left=True),
+        Column("saves up to", lambda row: _notable(row[0].saves_s, step), milliseconds, ""),
+    )
+    return table(columns, list(zip(shown, bars, strict=True)))
 
 
 def _title(part: StepPart) -> str:
@@ -146,10 +148,8 @@ def _title(part: StepPart) -> str:
     return f"{part.cause.cause.short}: {part.who}" if part.who else part.cause.cause.title
 
 
-def _part(seconds: float, title: str, name: str, before_s: float, saves_s: float, step: Step) -> Sequence[Cell]:
-    bar = Bar(step.share(before_s), step.share(seconds), name)
-    saves = milliseconds(saves_s) if step.share(saves_s) >= _SHOWN else ""
-    return title, _column(seconds), bar, saves
+def _notable(seconds: float, step: Step) -> float | None:
+    return seconds if step.share(seconds) >= _SHOWN else None
 
 
 def _column(seconds: float) -> str:

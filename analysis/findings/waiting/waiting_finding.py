@@ -12,7 +12,7 @@ from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.declared import Column, added, share_of, table
 from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.names import rank_number
-from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Stack
+from netprof.analysis.form import Bar, Grid, Pairs, Part, Stack, in_a_row
 from netprof.analysis.tables.columns import Int64
 from netprof.units import count, duration, share
 
@@ -154,13 +154,18 @@ def waiting_parts(finding: WaitingFinding | None) -> Sequence[Part]:
 
 
 def _causes(causes: Sequence[CauseShare]) -> Grid:
-    rows: list[Sequence[Cell]] = []
-    before = 0.0
-    for each in [each for each in causes if each.share >= _SHOWN]:
-        bar = Bar(before, each.share, each.cause.name)
-        rows.append((each.cause.title, share(each.share), duration(each.saves_s), who(each), bar))
-        before += each.share
-    return Grid(("for", "share", "saves", "who", ""), rows, left=frozenset({"who", ""}), optional=("", "saves"))
+    shown = [each for each in causes if each.share >= _SHOWN]
+    bars = in_a_row((each.cause.name, each.share) for each in shown)
+    return table(_OF_CAUSES, list(zip(shown, bars, strict=True)))
+
+
+_OF_CAUSES = (
+    Column("for", lambda row: row[0].cause.title),
+    Column("share", lambda row: row[0].share, share),
+    Column("saves", lambda row: row[0].saves_s, duration, goes=2),
+    Column("who", lambda row: who(row[0]), left=True),
+    Column("", lambda row: row[1], left=True, goes=1),
+)
 
 
 def who(each: CauseShare) -> str:
