@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ class StacksOf:
     """The stacks of one process: `seconds` in which they were sampled while others waited for it.
 
     Of a job that stands that is all the time in which they were. `lines` are the innermost frames and their parts of
-    that, the largest first; `stacks` whole ones (outermost frame first) by seconds.
+    that, the largest first; `stacks` whole ones (outermost frame first) by seconds. Native ones are functions in place
+    of lines of Python, and only of the time on a CPU.
     """
 
     pid: int
@@ -35,16 +37,18 @@ class StacksOf:
     seconds: float
     lines: tuple[tuple[str, float], ...]
     stacks: Mapping[str, float]
+    native: bool = False
 
 
 def _conclude(analysis: Analysis) -> tuple[StacksOf, ...]:
     evidence = analysis.evidence
-    table = evidence.table("stacks")
-    pid, end_ns = int64_column(table, "pid"), int64_column(table, "time_ns")
-    begin_ns, frames = end_ns - int64_column(table, "period_ns"), text_column(table, "frames")
+    stacked = evidence.table("stacks")
+    pid, end_ns = int64_column(stacked, "pid"), int64_column(stacked, "time_ns")
+    begin_ns, frames = end_ns - int64_column(stacked, "period_ns"), text_column(stacked, "frames")
     found = []
-    for own in np.unique(pid).tolist():
-        rows = np.flatnonzero(pid == own)
+    native = np.array([is_native(stack) for stack in frames], bool)
+    for own, of_native in itertools.product(np.unique(pid).tolist(), (False, True)):
+        rows = np.flatnonzero((pid == own) & (native == of_native))
         late = _late(own, evidence)
         amount = end_ns[rows] - begin_ns[rows]
         if late is not None:
@@ -53,8 +57,13 @@ def _conclude(analysis: Analysis) -> tuple[StacksOf, ...]:
         for stack, ns in zip((frames[row] for row in rows.tolist()), amount.tolist(), strict=True):
             stacks[stack] += ns
         if (total := sum(stacks.values())) > 0:
-            found.append(_of(own, evidence, stacks, total))
-    return tuple(sorted(found, key=lambda each: -each.seconds))
+            found.append(replace(_of(own, evidence, stacks, total), native=of_native))
+    return tuple(sorted(found, key=lambda each: (each.native, -each.seconds)))
+
+
+def is_native(stack: str) -> bool:
+    """Return whether a stack is of native functions: a frame names its file in brackets there, and else its line."""
+    return stack.endswith("]")
 
 
 def _late(pid: int, evidence: Evidence) -> Intervals | None:
@@ -78,7 +87,7 @@ def _of(pid: int, evidence: Evidence, stacks: Counter[str], total: int) -> Stack
 def _document(found: Sequence[StacksOf]) -> Mapping[str, Any]:
     return {
         "stacks": [
-            json_of(each, "pid name seconds")
+            json_of(each, "pid name native seconds")
             | {"lines": [{"line": line, "share": share} for line, share in each.lines]}
             | {"folded": [{"frames": frames, "seconds": seconds} for frames, seconds in each.stacks.items()]}
             for each in found
@@ -88,11 +97,11 @@ def _document(found: Sequence[StacksOf]) -> Mapping[str, Any]:
 
 def _parts(found: Sequence[StacksOf]) -> Iterator[Part]:
     for each in found:
-        about = f"{each.name}, in {duration(each.seconds)} in which others waited for it"
-        yield Part("Stacks", about, [table(_COLUMNS, each.lines, _SHOWN)])
-
-
-_COLUMNS = (Column("line", lambda row: row[0]), Column("of the wait", lambda row: row[1], percent))
+        on_cpu, of = (" on a CPU", "that") if each.native else ("", "the wait")
+        about = f"{each.name}, in {duration(each.seconds)}{on_cpu} in which others waited for it"
+        line = Column("function" if each.native else "line", lambda row: row[0])
+        grid = table((line, Column(f"of {of}", lambda row: row[1], percent)), each.lines, _SHOWN)
+        yield Part("Native stacks" if each.native else "Stacks", about, [grid])
 
 
 def _sum(own: Sequence[StacksOf]) -> StacksOf:
@@ -103,7 +112,7 @@ def _sum(own: Sequence[StacksOf]) -> StacksOf:
         lines.update({line: share * each.seconds for line, share in each.lines})
     total = sum(each.seconds for each in own)
     shares = tuple((line, seconds / total) for line, seconds in lines.most_common())
-    return StacksOf(own[0].pid, own[0].name, total, shares, dict(stacks.most_common()))
+    return StacksOf(own[0].pid, own[0].name, total, shares, dict(stacks.most_common()), own[0].native)
 
 
 STACKS = Section(
@@ -112,5 +121,5 @@ STACKS = Section(
     ("stacks", "marks"),
     _document,
     lambda found: tuple(_parts(found)),
-    merge=lambda parts, whole: tuple(map(_sum, by_key(parts, lambda each: each.pid).values())),
+    merge=lambda parts, whole: tuple(map(_sum, by_key(parts, lambda each: (each.native, each.pid)).values())),
 )
