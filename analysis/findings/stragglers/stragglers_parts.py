@@ -14,7 +14,7 @@ import numpy as np
 
 from netprof.analysis.account.held_up import HeldUp, Kind, Windows, by_links, by_paths, by_ranks, mates
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.evidence import Evidence
+from netprof.analysis.evidence import Evidence, reference
 from netprof.analysis.findings.names import name_on_host
 from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
 from netprof.analysis.tables.columns import Int32, Int64
@@ -105,8 +105,7 @@ def _narrow(values: Int64 | Int32) -> Int64 | Int32:
 
 def reference_windows(its: Iterations) -> Windows:
     """Return the iterations of the process that has the most: all ranks of a job keep step."""
-    pids, counts = np.unique(its.pid, return_counts=True)
-    own = its.where(its.pid == pids[np.argmax(counts)])
+    own = reference(its)
     return Windows(own.begin_ns, own.end_ns)
 
 

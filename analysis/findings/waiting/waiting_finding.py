@@ -11,7 +11,7 @@ import numpy as np
 from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.declared import Column, added, share_of, table
 from netprof.analysis.findings.blame import Blame
-from netprof.analysis.findings.names import rank_number
+from netprof.analysis.findings.names import rank_number, ranks_named
 from netprof.analysis.form import Bar, Grid, Pairs, Part, Stack, in_a_row
 from netprof.analysis.tables.columns import Int64
 from netprof.units import count, duration, share
@@ -171,8 +171,7 @@ _OF_CAUSES = (
 def who(each: CauseShare) -> str:
     """Return the rank, link or flow that a cause names; nothing where it names none."""
     if each.link is not None:
-        ranks = ", ".join(map(str, each.ranks[:_FEW_RANKS]))
-        return f"{each.link} of {'rank' if len(each.ranks) == 1 else 'ranks'} {ranks}" if ranks else each.link
+        return f"{each.link} of {ranks_named(each.ranks[:_FEW_RANKS], ())}" if each.ranks else each.link
     if each.rank is not None:
         return f"rank {each.rank}"
     return each.flow or ""
