@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, TypeVar
 
 from netprof.analysis.form import Bar, Cell, Grid, Stack
@@ -63,13 +63,23 @@ def json_of(found: Any, keys: str, **more: Any) -> dict[str, Any]:
     What is in nanoseconds is in seconds under every key that does not say so itself; `window_s` is field `window_ns`.
     """
     made = {}
+    for key, path, is_seconds in _keys(found.__class__, keys):
+        value = at(found, path)
+        made[key] = seconds(value) if is_seconds else plain(value)
+    return made | more
+
+
+@cache  # rows are many, kinds of rows are few
+def _keys(kind: type, keys: str) -> tuple[tuple[str, str, bool], ...]:
+    """Return each key with the path that it stands for in rows of a kind, and whether that is ns, and it is not."""
+    known, found = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}, []
     for each in keys.split():
         key, _, path = each.partition("=")
-        path = path or (f"{key[:-1]}ns" if key.endswith("_s") and hasattr(found, f"{key[:-1]}ns") else key)
-        value = at(found, path)
+        in_ns = f"{key[:-1]}ns" if key.endswith("_s") else ""
+        path = path or (in_ns if in_ns in known else key)
         is_ns = path == "ns" or path.endswith(("_ns", ".ns"))
-        made[key] = seconds(value) if is_ns and not key.endswith("_ns") else plain(value)
-    return made | more
+        found.append((key, path, is_ns and not key.endswith("_ns")))
+    return tuple(found)
 
 
 def at(found: Any, path: str) -> Any:
@@ -81,6 +91,8 @@ def at(found: Any, path: str) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a value as JSON has it: members of enumerations are words, and rows are all of their fields."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Enum):
         return value.value if isinstance(value.value, str) else value.name.lower()
     if dataclasses.is_dataclass(value):
@@ -88,6 +100,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
     return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+_PLAIN = frozenset({int, float, str, bool, type(None)})
 
 
 def seconds(ns: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.declared import Column, added, by_key, json_of, table
+from netprof.analysis.declared import Column, added, by_key, table
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stragglers.stragglers_parts import name_of_path
 from netprof.analysis.form import Part
@@ -95,7 +95,9 @@ def _rows(found: Sequence[PathSummary]) -> list[dict[str, Any]]:
     return [
         {
             **dict(zip(("from", "to"), each.name, strict=True)),
-            **json_of(each, "device=key.link.device payload_bytes rate_bps"),
+            "device": each.key.link.device,
+            "payload_bytes": each.payload_bytes,
+            "rate_bps": each.rate_bps,
             "rate_to_siblings": to_siblings,
             "resent_share": each.resent_share,
             "rtt_s": each.rtt_s.quantile(0.5),
