@@ -214,31 +214,5 @@ RECONCILIATION = Definition(
     "that is missing is unseen. What TCP had sent and the device not yet, at the last look at a busy flow, was on its "
     "way and is neither.",
 )
-ALL = (
-    ITERATION,
-    PHASES,
-    UTILIZATION,
-    OUTSTANDING,
-    IDLE,
-    BANDWIDTH,
-    WIRE_RATIO,
-    WAITING,
-    SAVES,
-    THREAD_TIME,
-    BOUNDS,
-    STRAGGLERS,
-    PATHS,
-    SCALING,
-    FLOW_PROPERTIES,
-    INFERRED,
-    STEPS,
-    KINDS,
-    HOROVOD,
-    NCCL,
-    NCCL_NETWORK,
-    COMMUNICATORS,
-    COUNTERS,
-    CLOCKS,
-    RECONCILIATION,
-)
+ALL = tuple(each for each in list(vars().values()) if isinstance(each, Definition))
 """Every term; which of them a report uses depends on the job."""

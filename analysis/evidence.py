@@ -359,7 +359,7 @@ class Evidence:
 
         Filled while the wire is folded.
         """
-        own, flows = _reference(self._owned_of(self.marked)), len(self.flows)
+        own, flows = reference(self._owned_of(self.marked)), len(self.flows)
         by_iteration = FlowsByWindow(Windows(own.begin_ns, own.end_ns), flows)
         return FlowCells(by_iteration, FlowsByWindow(collective_windows(self.owned(self.collectives)), flows))
 
@@ -564,7 +564,7 @@ class Evidence:
         return times if len(times.window) else None
 
 
-def _reference(iterations: Iterations) -> Iterations:
+def reference(iterations: Iterations) -> Iterations:
     """Return the iterations of the process that has the most: all ranks of a job keep step."""
     if len(iterations) == 0:
         return iterations

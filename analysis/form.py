@@ -6,7 +6,7 @@ it was there, and each view makes it harmless in its own way.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -25,6 +25,15 @@ class Bar:
         """Return from which to which of `room` cells it goes; what a damaged file has beyond the whole is cut off."""
         begin, end = (round(min(1.0, max(0.0, share)) * room) for share in (self.before, self.before + self.part))
         return begin, max(begin, end)
+
+
+def in_a_row(parts: Iterable[tuple[str, float]]) -> list[Bar]:
+    """Return bars of some names and shares, each behind the ones before."""
+    bars, before = [], 0.0
+    for name, part in parts:
+        bars.append(Bar(before, part, name))
+        before += part
+    return bars
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,10 @@ class Pairs:
     """Labelled lines."""
 
     rows: Sequence[tuple[str, str]]
+
+    def shortened(self) -> Pairs:
+        """Return them as they are: all of them are needed."""
+        return self
 
 
 @dataclass(frozen=True)

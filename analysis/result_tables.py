@@ -30,7 +30,7 @@ from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.iterations.per_iteration import rows_of
 from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
-from netprof.analysis.findings.stragglers.last_ones import arrivals_table
+from netprof.analysis.findings.stragglers.stragglers import arrivals_table
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.findings.waiting.waiting_by_iteration import waiting_by_iteration
 from netprof.analysis.section import Analysis

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -94,6 +94,11 @@ class Analysis:
     def parts(self, section: Section[Any]) -> Sequence[Part]:
         """Return the neutral form of one section."""
         return section.parts(self.of(section))
+
+    @property
+    def brief_parts(self) -> Iterator[Part]:
+        """What a person reads from top to bottom, in the order of the sections: without details."""
+        return (part for section in self.sections for part in self.parts(section) if not part.detail)
 
     @property
     def notes(self) -> tuple[str, ...]:

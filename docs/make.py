@@ -20,11 +20,12 @@ ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "examples")]
 
 from netprof.analysis import analyze  # noqa: E402
+from netprof.analysis.definitions import ALL  # noqa: E402
 from netprof.analysis.hosts.job import open_job  # noqa: E402
 from netprof.analysis.verdict_pages import PAGES, VerdictPage  # noqa: E402
 from netprof.session.live_follow import TraceSource  # noqa: E402
 from netprof.views.console import render  # noqa: E402
-from netprof.views.explained import all_definitions, sections  # noqa: E402
+from netprof.views.explained import sections  # noqa: E402
 from netprof.views.live.draw import draw  # noqa: E402
 from netprof.views.live.state import ViewState  # noqa: E402
 
@@ -37,7 +38,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "verdicts" / "index.md", _index()
     for page in PAGES:
         yield DOCS / "verdicts" / f"{page.name}.md", _verdict(page)
-    terms = "\n".join(f"## {each.term}\n\n{each.text}\n" for each in all_definitions())
+    terms = "\n".join(f"## {each.term}\n\n{each.text}\n" for each in ALL)
     yield (
         DOCS / "definitions.md",
         f"# Definitions\n\nThe terms of the reports, as `netprof explain` prints them.\n\n{terms}",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.findings.stalls.stall import Stall
-from netprof.analysis.findings.stragglers.stragglers_finding import Straggler
+from netprof.analysis.findings.stragglers.stragglers import Straggler
 from netprof.analysis.live.past_iterations import continued, no_iterations
 from netprof.analysis.live.stall import StallWatch
 from netprof.analysis.live.stragglers import span_ns, stragglers_now

@@ -58,7 +58,7 @@ class Recording:
         return analyze(self._reader)
 
     def report(self) -> dict[str, Any]:
-        """Return the document of `netprof report --json`; its keys are described in `netprof.views.json_report`."""
+        """Return the document of `netprof report --json`; its keys are described in docs/json.md."""
         from netprof.views.json_report import to_json
 
         return to_json(self.analysis)

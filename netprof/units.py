@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from netprof.domains import domain
 from netprof.errors import UsageError
@@ -122,6 +123,11 @@ def ratio(value: float | None) -> str:
 def count(number: int, one: str, many: str | None = None) -> str:
     """Return '1 rank', '2 ranks'."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def listed(names: Sequence[object], most: int) -> str:
+    """Return names one after the other, and how many there are beyond the first ones: 'a, b and 3 more'."""
+    return ", ".join(map(str, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _split(text: str, wanted: str) -> tuple[float, str]:

@@ -29,8 +29,9 @@ from netprof.analysis.digest.waited_for import EVERYBODY, Behind, ByMates
 from netprof.analysis.digest.waiting import Explained
 from netprof.analysis.digest.wires_of_job import Side
 from netprof.analysis.digest.world import World
-from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, alike, ranks_named
+from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, alike
 from netprof.analysis.findings.links.link_summary import LinkSummary
+from netprof.analysis.findings.names import ranks_named
 from netprof.analysis.findings.stragglers.stragglers_parts import Who
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import Bool, Int64

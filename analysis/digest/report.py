@@ -23,8 +23,7 @@ from netprof.analysis.digest.stragglers import MOST_ASKED, Asked, Sums, all_sums
 from netprof.analysis.digest.waiting import Explained, OfRank
 from netprof.analysis.events.nccl import Operations
 from netprof.analysis.findings.blame import Blame
-from netprof.analysis.findings.bounds.bounds import BOUNDS
-from netprof.analysis.findings.bounds.bounds_finding import BoundsFinding, CountedSteps
+from netprof.analysis.findings.bounds.bounds import BOUNDS, BoundsFinding, CountedSteps
 from netprof.analysis.findings.collectives.collectives import (
     COLLECTIVES,
     CollectivesFinding,
@@ -44,9 +43,7 @@ from netprof.analysis.findings.stalls.hang import HANG
 from netprof.analysis.findings.stalls.stall import STALLED_AT_END
 from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.stragglers.doing import NO_TIMES, Doing, what_it_did
-from netprof.analysis.findings.stragglers.late_doings import what_all_do
-from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
-from netprof.analysis.findings.stragglers.stragglers_finding import StragglersFinding
+from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS, StragglersFinding, what_all_do
 from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts
 from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME
 from netprof.analysis.findings.transport.transport_reason import ClockSums, Reason, reason_of, trips_of

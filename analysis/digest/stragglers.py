@@ -10,7 +10,7 @@ import numpy as np
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.digest.digest import Did
 from netprof.analysis.findings.stragglers.doing import NO_TIMES, Doing, Of, what_it_did
-from netprof.analysis.findings.stragglers.stragglers_finding import StragglersFinding, find_stragglers
+from netprof.analysis.findings.stragglers.stragglers import StragglersFinding, find_stragglers
 from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts, Who
 from netprof.analysis.tables.columns import Bool, Float64, Int64
 

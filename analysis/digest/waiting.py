@@ -35,7 +35,7 @@ from netprof.analysis.digest.world import World
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.members import Members, together
 from netprof.analysis.events.typical import Durations, durations
-from netprof.analysis.findings.bounds.bounds_finding import CountedSteps, counted, counted_together
+from netprof.analysis.findings.bounds.bounds import CountedSteps, counted, counted_together
 from netprof.analysis.findings.collectives.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting
 from netprof.analysis.tables.columns import UNKNOWN, Int32, Int64, concatenate, distinct

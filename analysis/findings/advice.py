@@ -11,7 +11,3 @@ class Advice:
 
     text: str
     command: str = ""
-
-    def __str__(self) -> str:
-        """Return both."""
-        return f"{self.text} ({self.command})" if self.command else self.text

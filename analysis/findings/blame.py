@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netprof.analysis.account.bottlenecks import ONE_LINK
-from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.transport.transport_reason import NO_CLOCKS, Reason
 from netprof.analysis.tables.columns import Float64, Int64
 
@@ -75,17 +74,3 @@ def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
 
 def _name(who: Blame) -> tuple[str, str]:
     return who.label, who.reason.name
-
-
-def ranks_named(ranks: tuple[int, ...], pids: Iterable[int]) -> str:
-    """Return how some ranks are called, or the processes if nothing says which ranks they are."""
-    numbers = ranks or tuple(pids)
-    one, several = ("rank", "ranks") if ranks else ("process", "processes")
-    return f"{several if len(numbers) > 1 else one} {', '.join(map(str, numbers))}"
-
-
-def process_name(pid: int, evidence: Evidence) -> str:
-    """Return how a process is called: its rank, or what it is called on its host."""
-    rank, host = evidence.ranks.get(pid), evidence.host_of.get(pid)
-    own = pid if host is None else host.pids[pid]
-    return (f"process {own}" if rank is None else f"rank {rank}") + (f" on {host.name}" if host is not None else "")

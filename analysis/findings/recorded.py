@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.analysis.declared import added
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN
@@ -63,11 +64,7 @@ def _exchanged(evidence: Evidence) -> tuple[int, dict[str, int]]:
 
 def _merge(parts: Sequence[Recorded], whole: Analysis) -> Recorded:
     return Recorded(
-        total_ns=sum(part.total_ns for part in parts),
-        unknown_bytes=sum(part.unknown_bytes for part in parts),
-        unpaired=sum(part.unpaired for part in parts),
-        wire_rows=sum(part.wire_rows for part in parts),
-        moved_bytes=sum(part.moved_bytes for part in parts),
+        **added(parts, "total_ns unknown_bytes unpaired wire_rows moved_bytes"),
         lone_bytes=dict(sum((Counter(part.lone_bytes) for part in parts), Counter())),
         truncated=parts[-1].truncated,
     )

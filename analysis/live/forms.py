@@ -12,8 +12,7 @@ from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.events.phases import PHASES
 from netprof.analysis.findings.bounds.bounds import BOUNDS
 from netprof.analysis.findings.waiting.waiting import WAITING
-from netprof.analysis.findings.waiting.waiting_finding import RankWaiting
-from netprof.analysis.findings.waiting.waiting_form import stack
+from netprof.analysis.findings.waiting.waiting_finding import RankWaiting, stack
 from netprof.analysis.form import Cell, Grid, Pairs, Spark, Stack
 from netprof.analysis.live.past_iterations import PastIterations, usual_range_ns
 from netprof.analysis.live.recent import Recent

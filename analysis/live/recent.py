@@ -16,7 +16,7 @@ from netprof.analysis.findings.links.links import UNKNOWN_RATE, links_by_rank
 from netprof.analysis.findings.stalls.hang import Hang
 from netprof.analysis.findings.stalls.stall import Stall
 from netprof.analysis.findings.stragglers.stacks import is_native
-from netprof.analysis.findings.stragglers.stragglers_finding import Straggler
+from netprof.analysis.findings.stragglers.stragglers import Straggler
 from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.live.unfinished import with_unfinished
 from netprof.analysis.section import Analysis

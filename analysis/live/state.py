@@ -7,7 +7,7 @@ import numpy as np
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.stalls.hang import LEAST_SEEN_NS, Hang, find_hang
-from netprof.analysis.findings.stragglers.stragglers_finding import Straggler
+from netprof.analysis.findings.stragglers.stragglers import Straggler
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox

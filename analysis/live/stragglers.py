@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netprof.analysis.account.episodes import LEAST_ITERATIONS, LEAST_NS
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.stragglers.stragglers_finding import Straggler, find_stragglers
+from netprof.analysis.findings.stragglers.stragglers import Straggler, find_stragglers
 from netprof.analysis.findings.stragglers.stragglers_parts import gather
 
 

@@ -35,8 +35,7 @@ from causes_late import DOING
 from made_trace import make
 from straggler_live import detected_ns
 
-from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
-from netprof.analysis.findings.stragglers.stragglers_finding import Straggler
+from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS, Straggler
 from netprof.analysis.sections import analyze
 from netprof.trace import TraceReader
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from netprof.analysis import Analysis
 from netprof.analysis.findings.verdict.first_screen import FIRST_SCREEN, FirstScreen
-from netprof.analysis.form import Grid, Pairs
 from netprof.views.colours import headline_style
-from netprof.views.console_form import bullets, pairs, print_part, show, title
+from netprof.views.console_form import bullets, pairs, print_bodies, print_part, title
 from netprof.views.safe import safe_text
 
 _LONGEST_NOTE = 400
@@ -31,13 +28,12 @@ def render(analysis: Analysis, console: Console, *, full: bool = False) -> None:
     _verdict(first, console)
     if not full:
         for part in first.parts:
-            _brief(part.bodies, console)
+            console.print()
+            print_bodies([body.shortened() for body in part.bodies], console)
         _more(console)
         return
-    for section in analysis.sections:
-        for part in analysis.parts(section):
-            if not part.detail:
-                print_part(part, console)
+    for part in analysis.brief_parts:
+        print_part(part, console)
     notes = [Text(safe_text(note, _LONGEST_NOTE)) for note in analysis.notes]
     bullets(console, [(Text("!", style="yellow"), note) for note in notes])
     if analysis.definitions:
@@ -52,15 +48,6 @@ def _verdict(first: FirstScreen, console: Console) -> None:
     if first.sentence:
         console.print(Padding(Text(safe_text(first.sentence, 400)), (0, 0, 0, 2)))
     pairs(console, first.advice)
-
-
-def _brief(bodies: Sequence[Grid | Pairs], console: Console) -> None:
-    console.print()
-    for body in bodies:
-        if isinstance(body, Grid):
-            show(console, body.shortened())
-        else:
-            pairs(console, body)
 
 
 def _more(console: Console) -> None:

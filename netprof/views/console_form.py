@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -20,9 +20,14 @@ _FEWEST_BAR_CELLS, _MOST_BAR_CELLS, _BESIDE_BAR = 8, 40, 44
 
 def print_part(part: Part, console: Console) -> None:
     """Print a part of the report. Text from the trace is escaped and never read as markup."""
-    bodies = [body.shortened() if isinstance(body, Grid) else body for body in part.bodies]
+    bodies = [body.shortened() for body in part.bodies]
     left_out = [f"{len(grid.rows)} of {grid.total}" for grid in bodies if isinstance(grid, Grid) and grid.left_out]
     title(console, part.title, ", ".join([*left_out, part.about]).strip(", "))
+    print_bodies(bodies, console)
+
+
+def print_bodies(bodies: Iterable[Grid | Pairs], console: Console) -> None:
+    """Print tables and labelled lines."""
     for body in bodies:
         if isinstance(body, Grid):
             show(console, body)

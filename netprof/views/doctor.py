@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,12 +21,7 @@ _AREAS = {"machine": "This machine", "user": "This user", "target": "This target
 
 
 def render(checks: Sequence[Check], console: Console) -> None:
-    """Print the diagnosis for people."""
-    console.print(to_text(checks))
-
-
-def to_text(checks: Sequence[Check]) -> Text:
-    """Return the diagnosis as rich text: a line a check, its remedy below it, and the conclusion last."""
+    """Print the diagnosis for people: a line a check, its remedy below it, and the conclusion last."""
     text = Text()
     width = max((len(check.name) for check in checks), default=0)
     for area, title in _AREAS.items():
@@ -38,8 +34,7 @@ def to_text(checks: Sequence[Check]) -> Text:
             text.append(f"{check.name:<{width}}  {check.detail}\n")
             if check.remedy:
                 text.append(f"  {'':<8} {'':<{width}}  → {check.remedy}\n", "cyan")
-    text.append(_conclusion(checks), "bold")
-    return text
+    console.print(text.append(_conclusion(checks), "bold"))
 
 
 def to_json(checks: Sequence[Check]) -> dict[str, Any]:
@@ -47,16 +42,7 @@ def to_json(checks: Sequence[Check]) -> dict[str, Any]:
     return {
         "can_record": can_record(checks),
         "can_sample": can_sample(checks),
-        "checks": [
-            {
-                "area": check.area,
-                "name": check.name,
-                "status": check.status.value,
-                "detail": check.detail,
-                "remedy": check.remedy,
-            }
-            for check in checks
-        ],
+        "checks": [dataclasses.asdict(check) | {"status": check.status.value} for check in checks],
     }
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from netprof.analysis.form import Cell, Grid, Pairs
+from netprof.analysis.declared import Column, plain, table
+from netprof.analysis.form import Pairs
 from netprof.units import count, duration, share
 from netprof.views.console_form import pairs, show, title
 from netprof.views.json_text import finite
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
-    from netprof.analysis.whatif.spraying import Placing, Spraying
+    from netprof.analysis.whatif.spraying import Spraying
 
 
 def draw(found: Spraying, console: Console) -> None:
@@ -25,19 +25,24 @@ def draw(found: Spraying, console: Console) -> None:
     said += f"{share(hashed.no_collision)}, and the fullest path gets {hashed.load:.2f} of the best possible"
     console.print(Text(safe_text(said), style="bold"))
     title(console, "Equal-cost paths", "how long the flows take, over the best possible")
-    show(console, Grid(("placed", "load", "no collision", "a step", ""), [_row(each) for each in found.placings]))
+    show(console, table(_COLUMNS, found.placings))
     title(console, "Rests on")
     pairs(console, Pairs([("flows", _flows(found)), *(("note", note) for note in found.notes)]))
 
 
 def to_json(found: Spraying) -> dict[str, Any]:
     """Return the answer as JSON-ready values."""
-    return {name: finite(value) for name, value in dataclasses.asdict(found).items()}
+    answer: dict[str, Any] = finite(plain(found))
+    return answer
 
 
-def _row(each: Placing) -> list[Cell]:
-    alone = "-" if each.no_collision is None else share(each.no_collision)
-    return [each.how, f"{each.load:.2f}", alone, duration(each.iteration_s), "exact" if each.exact else "drawn"]
+_COLUMNS = (
+    Column("placed", "how"),
+    Column("load", "load", "{:.2f}".format),
+    Column("no collision", "no_collision", share, "-"),
+    Column("a step", "iteration_s", duration),
+    Column("", lambda each: "exact" if each.exact else "drawn"),
+)
 
 
 def _flows(found: Spraying) -> str:

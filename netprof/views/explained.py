@@ -11,7 +11,7 @@ from rich.text import Text
 from netprof.analysis import definitions
 from netprof.analysis.account.causes import CAUSES, WAIT_CAUSES
 from netprof.analysis.definitions import Definition
-from netprof.analysis.findings.stragglers.doing import EVERY, Doing
+from netprof.analysis.findings.stragglers.doing import EVERY
 from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS
 from netprof.analysis.verdict_pages import PAGES, VerdictPage
 
@@ -35,23 +35,15 @@ def entries() -> Mapping[str, Entry]:
             found.setdefault(name, page)
     found |= {"held up": pages["late-rank"], "network": pages["full-link"], "straggler": pages["late-rank"]}
     for doing in EVERY:
-        found.setdefault(doing.name.replace("_", " "), _of_doing(doing))
-    for each in all_definitions():
+        text = f"A rank that is waited for: {doing.said}. To do: {doing.advice}."
+        found.setdefault(name := doing.name.replace("_", " "), Definition(name, text))
+    for each in definitions.ALL:
         found.setdefault(each.term.lower().replace("-", " "), each)
     for cause in CAUSES:
         found.setdefault(cause.short, definitions.IDLE)
     for name, entry in _HEADINGS.items():
         found.setdefault(name, entry)
     return found
-
-
-def all_definitions() -> Iterator[Definition]:
-    """Yield every term of the reports."""
-    yield from (each for each in vars(definitions).values() if isinstance(each, Definition))
-
-
-def _of_doing(doing: Doing) -> Definition:
-    return Definition(doing.name.replace("_", " "), f"A rank that is waited for: {doing.said}. To do: {doing.advice}.")
 
 
 def print_entry(entry: Entry, console: Console) -> None:

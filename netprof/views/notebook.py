@@ -26,10 +26,8 @@ def render(analysis: Analysis) -> str:
 
 def _lines(analysis: Analysis) -> Iterator[str]:
     yield f"<p><b>{_text(analysis.of(VERDICT).text)}</b></p>"
-    for section in analysis.sections:
-        for part in analysis.parts(section):
-            if not part.detail:
-                yield from _part(part)
+    for part in analysis.brief_parts:
+        yield from _part(part)
     notes = "".join(f"<li>{_text(note)}</li>" for note in analysis.notes)
     yield f"<details><summary>Notes</summary><ul>{notes}</ul></details>"
 

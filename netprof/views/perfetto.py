@@ -20,7 +20,7 @@ from netprof.analysis.events.phases import EDGES, PHASES
 from netprof.analysis.findings.collectives.collective_kinds import kind_name
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.links.links import LINKS
-from netprof.analysis.findings.links.nic_drops import drops_by_device
+from netprof.analysis.findings.links.nic import drops_by_device
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.wire.cells import Cells, link_cells
 from netprof.schema import RECEIVE, TRANSMIT
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from netprof.analysis import Analysis
     from netprof.analysis.findings.collectives.ranks import RankSummary
     from netprof.analysis.findings.links.link_summary import LinkSummary
-    from netprof.analysis.findings.links.nic_drops import Drops
+    from netprof.analysis.findings.links.nic import Drops
     from netprof.analysis.tables.columns import Int64
     from netprof.model import Host
     from netprof.views.reporter import Report
@@ -164,16 +164,8 @@ def _buckets(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
     last = np.maximum(buckets.unpacked_ns, buckets.end_ns)
     tracks = tracks_of(buckets.launch_ns, last)
     yield from _track_names(pid, _BUCKETS, "buckets", tracks)
-    rows = zip(
-        tracks,
-        buckets.launch_ns.tolist(),
-        buckets.begin_ns.tolist(),
-        buckets.end_ns.tolist(),
-        last.tolist(),
-        buckets.bytes.tolist(),
-        buckets.from_collective.tolist(),
-        strict=True,
-    )
+    columns = (buckets.launch_ns, buckets.begin_ns, buckets.end_ns, last, buckets.bytes, buckets.from_collective)
+    rows = zip(tracks, *(column.tolist() for column in columns), strict=True)
     for track, launch, begin, end, done, amount, known in rows:
         tid = _BUCKETS + track
         details = {"bytes": amount} if amount >= 0 else {}

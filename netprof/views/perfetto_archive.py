@@ -7,11 +7,11 @@ torch.profiler (Kineto) go into it as they are: the manifest puts them in place.
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from netprof.analysis.hosts.beside import Beside, lay_beside
@@ -21,8 +21,6 @@ from netprof.views import perfetto
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from netprof.analysis import Analysis
     from netprof.model import Host
     from netprof.views.reporter import Report
@@ -48,12 +46,12 @@ def write(report: Report, out: IO[bytes]) -> None:
     members = _members(analysis, beside)
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.USTAR_FORMAT) as archive:
         manifest = json.dumps(_manifest(analysis, members), separators=(",", ":"), allow_nan=False)
-        _add(archive, MANIFEST, manifest.encode())
+        _add(archive, MANIFEST, lambda file: file.write(manifest.encode()))
         for member in members:
             if isinstance(member.content, Beside):
-                _add_profile(archive, member.name, member.content.kineto.path)
+                _add(archive, member.name, partial(copy_json, member.content.kineto.path))
             else:
-                _add_host(archive, member.name, analysis, member.content)
+                _add(archive, member.name, partial(perfetto.write_analysis, analysis, host=member.content))
 
 
 def _members(analysis: Analysis, beside: Sequence[Beside]) -> list[_Member]:
@@ -90,24 +88,11 @@ def _clock(host: Host) -> str:
     return f"put in place by {clock.source}, {bound}"
 
 
-def _add_host(archive: tarfile.TarFile, name: str, analysis: Analysis, host: Host) -> None:
+def _add(archive: tarfile.TarFile, name: str, write: Callable[[IO[bytes]], object]) -> None:
+    """Add a file of the archive, of what is written into one that has no name yet."""
     with unnamed_file() as file:
-        perfetto.write_analysis(analysis, file, host)
-        _add_file(archive, name, file, file.tell())
-
-
-def _add_profile(archive: tarfile.TarFile, name: str, profile: Path) -> None:
-    with unnamed_file() as file:
-        copy_json(profile, file)
-        _add_file(archive, name, file, file.tell())
-
-
-def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    _add_file(archive, name, io.BytesIO(content), len(content))
-
-
-def _add_file(archive: tarfile.TarFile, name: str, file: IO[bytes], size: int) -> None:
-    about = tarfile.TarInfo(name)
-    about.size = size
-    file.seek(0)
-    archive.addfile(about, file)
+        write(file)
+        about = tarfile.TarInfo(name)
+        about.size = file.tell()
+        file.seek(0)
+        archive.addfile(about, file)

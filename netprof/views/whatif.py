@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from netprof.analysis.declared import Column, table
 from netprof.analysis.findings.collectives.collective_kinds import kind_name
 from netprof.analysis.form import Cell, Grid, Pairs
 from netprof.analysis.whatif import text
@@ -43,17 +44,20 @@ def draw(answer: Answer, console: Console, changes: Sequence[Change] = ()) -> No
         show(console, _needed(answer, workers))
     if answer.bucket_sizes:
         title(console, "Other bucket sizes", "DistributedDataParallel's rule, without compression")
-        show(console, _bucket_sizes(answer))
+        show(console, table(_BUCKET_SIZES, answer.bucket_sizes))
     title(console, "Rests on")
     pairs(console, Pairs(_basis(answer)))
 
 
 def _changes(changes: Sequence[Change], iteration_s: float) -> Grid:
     """A row a change: a step with it, what that saves of the recorded one, and how sure it is."""
-    rows: list[list[Cell]] = [
-        [each.name, text.seconds(each.iteration_s), _saved(each, iteration_s), each.assumption] for each in changes
-    ]
-    return Grid(["change", "a step", "saves", "if"], rows)
+    columns = (
+        Column("change", "name"),
+        Column("a step", "iteration_s", text.seconds),
+        Column("saves", lambda each: _saved(each, iteration_s)),
+        Column("if", "assumption"),
+    )
+    return table(columns, changes)
 
 
 def _most(change: Change, iteration_s: float) -> str:
@@ -148,20 +152,14 @@ def _needed(answer: Answer, workers: int) -> Grid:
     return Grid(["link", *(f"{factor:.2f}" for factor in wanted)], rows)
 
 
-def _bucket_sizes(answer: Answer) -> Grid:
-    """A row a size, link and worker count."""
-    rows: list[list[Cell]] = [
-        [
-            f"{each.bucket_bytes / (1 << 20):g} MiB",
-            str(each.buckets),
-            text.rate(each.bandwidth_bps),
-            str(each.workers),
-            text.seconds(each.iteration_s),
-            text.factor(each.scaling_factor),
-        ]
-        for each in answer.bucket_sizes
-    ]
-    return Grid(["bucket size", "buckets", "link", "workers", "a step", "scaling factor"], rows)
+_BUCKET_SIZES = (
+    Column("bucket size", lambda each: f"{each.bucket_bytes / (1 << 20):g} MiB"),
+    Column("buckets", "buckets"),
+    Column("link", "bandwidth_bps", text.rate),
+    Column("workers", "workers"),
+    Column("a step", "iteration_s", text.seconds),
+    Column("scaling factor", "scaling_factor", text.factor),
+)
 
 
 def _ratio(compression: float | None) -> str:

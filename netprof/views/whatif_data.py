@@ -8,6 +8,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from netprof.analysis.declared import json_of, plain
 from netprof.analysis.findings.collectives.collective_kinds import kind_name
 from netprof.views.json_text import finite
 
@@ -38,24 +39,19 @@ def to_json(answer: Answer, changes: Sequence[Change] = ()) -> dict[str, Any]:
         "wire_bytes": answer.wire_source,
         "measured": None
         if observed is None
-        else {
-            "iteration_s": observed.iteration_s,
-            "iterations": observed.iterations,
-            "workers": observed.workers,
-            "workers_per_host": observed.workers_per_host,
-            "line_rate_bps": observed.line_rate_bps,
-            "line_rate_source": observed.line_rate_source,
-            "wire_bytes_per_byte": observed.wire_bytes_per_byte,
-            "model_iteration_s": answer.measured_model_s,
-            "full_use_iteration_s": answer.full_use_s,
-        },
+        else json_of(
+            observed,
+            "iteration_s iterations workers workers_per_host line_rate_bps line_rate_source wire_bytes_per_byte",
+            model_iteration_s=answer.measured_model_s,
+            full_use_iteration_s=answer.full_use_s,
+        ),
         "fit": None if answer.main_fit is None else _fit(*answer.main_fit),
         "fits": [_fit(spoken, fit) for spoken, fit in answer.fits.items()],
         "baselines": dataclasses.asdict(answer.base),
-        "changes": [dataclasses.asdict(each) for each in changes],
+        "changes": plain(changes),
         "points": _rows(answer),
-        "compression_needed": [dataclasses.asdict(goal) for goal in answer.goals],
-        "bucket_sizes": [dataclasses.asdict(each) for each in answer.bucket_sizes],
+        "compression_needed": plain(answer.goals),
+        "bucket_sizes": plain(answer.bucket_sizes),
         "conclusion": answer.conclusion,
         "notes": list(answer.notes),
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import added, share_of
 from netprof.analysis.events.collectives import Collectives, group_sizes
 from netprof.analysis.events.factors import bus_factor, sent_per_byte
 from netprof.analysis.events.iterations import Iterations
@@ -48,12 +49,12 @@ class Bandwidths:
     @property
     def wire_to_algorithm_ratio(self) -> float | None:
         """`definitions.WIRE_RATIO`."""
-        return _ratio(self.wire_bytes, self.algorithm_bytes)
+        return share_of(self.wire_bytes, self.algorithm_bytes)
 
     @property
     def payload_to_algorithm_ratio(self) -> float | None:
         """As `definitions.WIRE_RATIO`, of new stream bytes alone: without packet headers and retransmissions."""
-        return _ratio(self.payload_bytes, self.algorithm_bytes)
+        return share_of(self.payload_bytes, self.algorithm_bytes)
 
 
 def algorithm_bandwidths_bps(collectives: Collectives) -> Float64:
@@ -102,16 +103,16 @@ def rank_bandwidths(
 
 def merge_bandwidths(parts: Sequence[Bandwidths]) -> Bandwidths:
     """Return one rank's numbers over consecutive pieces of a recording; medians are within 0.1 % (`Spread`)."""
-    size, running_ns = sum(part.bytes for part in parts), sum(part.running_ns for part in parts)
+    sums = added(parts, "count bytes running_ns")
     factors = {part.bus_factor for part in parts if part.count}
     factor = factors.pop() if len(factors) == 1 else None
     each_bps = sum_of([part.each_bps for part in parts])
+    names = ("wire_bytes", "payload_bytes", "algorithm_bytes")
+    moved: dict[str, Any] = {name: _sum([getattr(part, name) for part in parts]) for name in names}
     return Bandwidths(
-        count=sum(part.count for part in parts),
-        **_speeds(size, running_ns, each_bps.quantile(0.5), factor),
-        wire_bytes=_sum([part.wire_bytes for part in parts]),
-        payload_bytes=_sum([part.payload_bytes for part in parts]),
-        algorithm_bytes=_sum([part.algorithm_bytes for part in parts]),
+        count=sums["count"],
+        **_speeds(sums["bytes"], sums["running_ns"], each_bps.quantile(0.5), factor),
+        **moved,
         each_bps=each_bps,
         even=all(part.even for part in parts),
     )
@@ -163,7 +164,3 @@ def _inside(collectives: Collectives, iterations: Iterations | Intervals) -> Boo
 
 def _times(value: float | None, factor: float | None) -> float | None:
     return None if value is None or factor is None else value * factor
-
-
-def _ratio(value: float | None, whole: float | None) -> float | None:
-    return value / whole if value is not None and whole else None

@@ -8,10 +8,11 @@ from enum import Enum
 
 import numpy as np
 
+from netprof.analysis.declared import Column, added, put_together, table
 from netprof.analysis.events.collectives import Collectives, group_sizes
 from netprof.analysis.events.factors import bus_factor
 from netprof.analysis.events.nccl import Operations
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.form import Part
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.tables.intervals import merge
 from netprof.schema import Backend, CollectiveKind
@@ -61,11 +62,7 @@ class KindSummary:
 
 def merge_kinds(parts: Sequence[Sequence[KindSummary]]) -> tuple[KindSummary, ...]:
     """Return the summaries over consecutive pieces of a recording as one."""
-    found: dict[tuple[str, str, Timing], KindSummary] = {}
-    for each in (each for part in parts for each in part):
-        key = each.backend, each.kind, each.timing
-        found[key] = _both(found[key], each) if key in found else each
-    return _in_order(found.values())
+    return _in_order(put_together(parts, lambda each: (each.backend, each.kind, each.timing), _both))
 
 
 def _both(a: KindSummary, b: KindSummary) -> KindSummary:
@@ -73,8 +70,7 @@ def _both(a: KindSummary, b: KindSummary) -> KindSummary:
     speeds = [a.algorithm_bandwidth_bps, b.algorithm_bandwidth_bps]
     return replace(
         a,
-        count=a.count + b.count,
-        bytes=None if a.bytes is None or b.bytes is None else a.bytes + b.bytes,
+        **added((a, b), "count bytes"),
         running_ns=sum(weights) if a.running_ns is not None else None,
         algorithm_bandwidth_bps=_mean(speeds, weights),
         bus_factor=_mean([a.bus_factor, b.bus_factor], [a.bytes or 0, b.bytes or 0]),
@@ -118,23 +114,22 @@ def worth_a_part(kinds: Sequence[KindSummary]) -> bool:
 
 def kinds_part(kinds: Sequence[KindSummary]) -> Part:
     """Return the table of collectives by kind."""
-    headings = ("kind", "backend", "seen", "buffers", "running", "algorithm bw.", "bus bandwidth")
-    optional = ("algorithm bw.", "backend", "running")
-    grid = Grid(headings, [_row(each) for each in kinds], left=frozenset({"backend"}), optional=optional)
-    return Part("Collectives by kind", "of one rank, over the recording", [grid])
+    return Part("Collectives by kind", "of one rank, over the recording", [table(_COLUMNS, kinds)])
 
 
-def _row(each: KindSummary) -> tuple[str, ...]:
-    timed = each.running_ns is not None
-    return (
-        each.kind,
-        each.backend,
-        f"{each.count}{_HOW_SEEN[each.timing]}",
-        size(each.bytes),
-        duration(each.running_ns / 1e9) if each.running_ns is not None else each.timing.value,
-        rate(each.algorithm_bandwidth_bps) if timed else "-",
-        rate(each.bus_bandwidth_bps) if timed else "-",
-    )
+def _timed(each: KindSummary, bps: float | None) -> str:
+    return rate(bps) if each.running_ns is not None else "-"
+
+
+_COLUMNS = (
+    Column("kind", "kind"),
+    Column("backend", "backend", left=True, goes=2),
+    Column("seen", lambda each: f"{each.count}{_HOW_SEEN[each.timing]}"),
+    Column("buffers", "bytes", size),
+    Column("running", lambda e: e.timing.value if e.running_ns is None else duration(e.running_ns / 1e9), goes=3),
+    Column("algorithm bw.", lambda each: _timed(each, each.algorithm_bandwidth_bps), goes=1),
+    Column("bus bandwidth", lambda each: _timed(each, each.bus_bandwidth_bps)),
+)
 
 
 def kind_name(kind: int) -> str:

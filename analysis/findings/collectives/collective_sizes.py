@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import Column, added, json_of, put_together, share_of, table
 from netprof.analysis.definitions import BANDWIDTH
 from netprof.analysis.events.collectives import Collectives, group_sizes
 from netprof.analysis.events.factors import bus_factor
 from netprof.analysis.findings.collectives.collective_kinds import kind_name
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
-from netprof.analysis.form import Cell, Grid, Part
+from netprof.analysis.form import Grid, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.schema import CollectiveKind
 from netprof.units import brief_rate, duration, percent, size
-
-_BRIEF = 3
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,12 @@ class SizesFinding:
 
 def _conclude(analysis: Analysis) -> SizesFinding:
     evidence = analysis.evidence
-    return _finding(tuple(_sizes(evidence.owned(evidence.together), evidence.world_size)), analysis)
+    return _finding(_sizes(evidence.owned(evidence.together), evidence.world_size), analysis)
 
 
-def _finding(sizes: Sequence[SizeSummary], analysis: Analysis) -> SizesFinding:
+def _finding(sizes: Iterable[SizeSummary], analysis: Analysis) -> SizesFinding:
     whole = analysis.of(COLLECTIVES).summary
-    rate_bps = (
-        whole.bus_bandwidth_bps / whole.line_rate_share if whole.bus_bandwidth_bps and whole.line_rate_share else None
-    )
+    rate_bps = share_of(whole.bus_bandwidth_bps or None, whole.line_rate_share)
     ordered = tuple(sorted(sizes, key=lambda each: (-each.time_ns, each.kind, each.magnitude)))
     return SizesFinding(ordered, analysis.of(ITERATIONS).count, rate_bps)
 
@@ -104,59 +101,36 @@ def _sizes(found: Collectives, world_size: int | None) -> Iterator[SizeSummary]:
 
 
 def _merge(parts: Sequence[SizesFinding], whole: Analysis) -> SizesFinding:
-    found: dict[tuple[str, int], SizeSummary] = {}
-    for each in (one for part in parts for one in part.sizes):
-        key = each.kind, each.magnitude
-        found[key] = _both(found[key], each) if key in found else each
-    return _finding(tuple(found.values()), whole)
+    return _finding(put_together((part.sizes for part in parts), lambda e: (e.kind, e.magnitude), _both), whole)
 
 
 def _both(a: SizeSummary, b: SizeSummary) -> SizeSummary:
-    return replace(
-        a,
-        count=a.count + b.count,
-        bytes=a.bytes + b.bytes,
-        time_ns=a.time_ns + b.time_ns,
-        moved=a.moved + b.moved if a.moved is not None and b.moved is not None else None,
-        ranks=max(a.ranks, b.ranks),
-    )
+    return replace(a, **added((a, b), "count bytes time_ns moved"), ranks=max(a.ranks, b.ranks))
 
 
 def _document(finding: SizesFinding) -> Mapping[str, Any]:
-    return {"collectives_by_size": [_size(each) for each in finding.sizes]}
-
-
-def _size(each: SizeSummary) -> dict[str, Any]:
-    return {
-        "kind": each.kind,
-        "bytes": each.mean_bytes,
-        "count": each.count,
-        "ranks": each.ranks,
-        "time_s": each.mean_s,
-        "algorithm_bandwidth_bps": each.algorithm_bandwidth_bps,
-        "bus_bandwidth_bps": each.bus_bandwidth_bps,
-    }
+    keys = "kind bytes=mean_bytes count ranks time_s=mean_s algorithm_bandwidth_bps bus_bandwidth_bps"
+    return {"collectives_by_size": [json_of(each, keys) for each in finding.sizes]}
 
 
 def sizes_grid(finding: SizesFinding, most: int | None = None) -> Grid:
     """Return the table; `most` rows of it."""
-    headings = ("collective", "size", "a step", "time", "algbw", "busbw", "of line rate")
-    rows: list[Sequence[Cell]] = []
-    for each in finding.sizes[:most]:
-        bus_bps, rate_bps = each.bus_bandwidth_bps, finding.line_rate_bps
-        a_step = f"{each.count / each.ranks / finding.steps:.3g}" if finding.steps else "-"
-        rows.append(
-            (
-                each.kind,
-                size(each.mean_bytes),
-                a_step,
-                duration(each.mean_s),
-                brief_rate(each.algorithm_bandwidth_bps),
-                brief_rate(bus_bps),
-                percent(min(bus_bps / rate_bps, 1.0)) if bus_bps and rate_bps else "-",
-            )
-        )
-    return Grid(headings, rows, optional=("algbw", "time"))
+    line_rate_bps, steps = finding.line_rate_bps, finding.steps
+    columns = (
+        Column("collective", "kind"),
+        Column("size", "mean_bytes", size),
+        Column("a step", lambda each: each.count / each.ranks / steps if steps else None, "{:.3g}".format, "-"),
+        Column("time", "mean_s", duration, goes=2),
+        Column("algbw", "algorithm_bandwidth_bps", brief_rate, goes=1),
+        Column("busbw", "bus_bandwidth_bps", brief_rate),
+        Column("of line rate", lambda e: capped(share_of(e.bus_bandwidth_bps or None, line_rate_bps)), percent, "-"),
+    )
+    return table(columns, finding.sizes[:most])
+
+
+def capped(share: float | None) -> float | None:
+    """Return a share of line rate: bytes that a buffer took are there before the wire has them, so one may exceed 1."""
+    return None if share is None else min(share, 1.0)
 
 
 def _parts(finding: SizesFinding) -> Sequence[Part]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import added, json_of, plain, share_of
 from netprof.analysis.definitions import BANDWIDTH, KINDS, WIRE_RATIO, Definition
 from netprof.analysis.findings.collectives.collective_kinds import (
     KindSummary,
@@ -122,14 +122,8 @@ def _finding(counted: Counted, analysis: Analysis) -> CollectivesFinding:
 
 def _merge(parts: Sequence[CollectivesFinding], whole: Analysis) -> CollectivesFinding:
     every = [part.counted for part in parts]
-    counted = Counted(
-        kinds=merge_kinds([part.kinds for part in every]),
-        others=sum(part.others for part in every),
-        reduce_scatters_asked=sum(part.reduce_scatters_asked for part in every),
-        buckets=sum(part.buckets for part in every),
-        unmatched_buckets=sum(part.unmatched_buckets for part in every),
-    )
-    return _finding(counted, whole)
+    sums = added(every, "others reduce_scatters_asked buckets unmatched_buckets")
+    return _finding(Counted(merge_kinds([part.kinds for part in every]), **sums), whole)
 
 
 def summarize_collectives(
@@ -137,25 +131,21 @@ def summarize_collectives(
 ) -> CollectiveSummary:
     """Put the ranks' all-reduces together; the line rate is the lowest of the links that the ranks send over."""
     with_any = [rank for rank in ranks if rank.bandwidths.count]
-    most = max((rank.bandwidths for rank in with_any), key=lambda b: b.count, default=None)
-    running_ns = sum(rank.bandwidths.running_ns for rank in with_any)
-    bus = _weighted([(r.bandwidths.bus_bandwidth_bps, r.bandwidths.running_ns) for r in with_any])
+    found = [rank.bandwidths for rank in with_any]
+    most = max(found, key=lambda each: each.count, default=None)
+    bus = _weighted([(each.bus_bandwidth_bps, each.running_ns) for each in found])
     return CollectiveSummary(
         world_size=world_size,
         count=most.count if most else 0,
         bytes=most.bytes if most else 0,
-        running_ns=running_ns // len(with_any) if with_any else 0,
-        algorithm_bandwidth_bps=_weighted(
-            [(r.bandwidths.algorithm_bandwidth_bps, r.bandwidths.running_ns) for r in with_any]
-        ),
+        running_ns=sum(each.running_ns for each in found) // len(found) if found else 0,
+        algorithm_bandwidth_bps=_weighted([(each.algorithm_bandwidth_bps, each.running_ns) for each in found]),
         bus_bandwidth_bps=bus,
-        median_algorithm_bandwidth_bps=_median([r.bandwidths.median_algorithm_bandwidth_bps for r in with_any]),
-        median_bus_bandwidth_bps=_median([r.bandwidths.median_bus_bandwidth_bps for r in with_any]),
-        line_rate_share=_share(bus, _lowest_rate(with_any, links)),
-        wire_to_algorithm_ratio=_sum_ratio([(r.bandwidths.wire_bytes, r.bandwidths.algorithm_bytes) for r in with_any]),
-        payload_to_algorithm_ratio=_sum_ratio(
-            [(r.bandwidths.payload_bytes, r.bandwidths.algorithm_bytes) for r in with_any]
-        ),
+        median_algorithm_bandwidth_bps=_median([each.median_algorithm_bandwidth_bps for each in found]),
+        median_bus_bandwidth_bps=_median([each.median_bus_bandwidth_bps for each in found]),
+        line_rate_share=share_of(bus, _lowest_rate(with_any, links)),
+        wire_to_algorithm_ratio=_sum_ratio([(each.wire_bytes, each.algorithm_bytes) for each in found]),
+        payload_to_algorithm_ratio=_sum_ratio([(each.payload_bytes, each.algorithm_bytes) for each in found]),
         wire_bytes_per_iteration=_sum_ratio(
             [(r.bandwidths.wire_bytes, float(r.durations.count)) for r in with_any if r.durations]
         ),
@@ -165,17 +155,13 @@ def summarize_collectives(
 
 
 def _document(finding: CollectivesFinding) -> dict[str, Any]:
-    document = dataclasses.asdict(finding.summary)
-    world_size = document.pop("world_size")
-    document |= {"running_s": document.pop("running_ns") / 1e9}
-    document |= {"by_kind": [_kind(kind) for kind in finding.counted.kinds]}
-    return {"world_size": world_size, "collectives": document}
+    document = plain(finding.summary)
+    by_kind = [json_of(each, _OF_KIND) for each in finding.counted.kinds]
+    about = {"running_s": document.pop("running_ns") / 1e9, "by_kind": by_kind}
+    return {"world_size": document.pop("world_size"), "collectives": document | about}
 
 
-def _kind(kind: KindSummary) -> dict[str, Any]:
-    document = dataclasses.asdict(kind)
-    del document["bus_factor"]
-    return document | {"timing": kind.timing.value, "bus_bandwidth_bps": kind.bus_bandwidth_bps}
+_OF_KIND = "backend kind timing count bytes running_ns algorithm_bandwidth_bps bus_bandwidth_bps"
 
 
 def _parts(finding: CollectivesFinding) -> Iterator[Part]:
@@ -202,13 +188,11 @@ def _all_reduces(finding: CollectivesFinding) -> list[tuple[str, str]]:
         ("wire / algorithm", f"{ratio(found.wire_to_algorithm_ratio)}  (payload alone {without})"),
     ]
     if properties is not None and properties.start_skew_s is not None:
-        equality = share(properties.size_equality)
+        equality, completion = share(properties.size_equality), properties.completion
         rows.append(("start skew", duration(properties.start_skew_s)))
         rows.append(("flow sizes", f"the smallest is {equality} of the largest"))
-        if properties.completion is not None and properties.completion <= 1:  # more: other collectives' bytes too
-            rows.append(
-                ("flow time", f"{share(properties.completion)} of the all-reduces' time, from first to last byte")
-            )
+        if completion is not None and completion <= 1:  # more: other collectives' bytes too
+            rows.append(("flow time", f"{share(completion)} of the all-reduces' time, from first to last byte"))
     return rows
 
 
@@ -259,10 +243,6 @@ def _median(values: Sequence[float | None]) -> float | None:
 def _sum_ratio(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
     known = [(part, whole) for part, whole in pairs if part is not None and whole]
     return sum(part for part, _ in known) / sum(whole for _, whole in known) if known else None
-
-
-def _share(value: float | None, whole: float | None) -> float | None:
-    return value / whole if value is not None and whole else None
 
 
 COLLECTIVES = Section(

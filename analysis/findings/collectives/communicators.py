@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import Column, plain, table
 from netprof.analysis.definitions import COMMUNICATORS as DEFINITION
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.form import Grid, Part
-from netprof.analysis.section import Analysis, Section
+from netprof.analysis.form import Part
+from netprof.analysis.section import Section
 from netprof.analysis.tables.columns import concatenate
 from netprof.analysis.tables.nccl_ranks import NcclRanks, read_nccl_ranks
 from netprof.schema import UNKNOWN_RANK, NcclRankState
+from netprof.units import listed
 
 MOST_COMMUNICATORS, BRIEFLY = 100, 8
 """Communicators in the table, and where there is little room."""
 
 _NAMED = 4
 _GONE = (NcclRankState.MISSING, NcclRankState.DEAD)
-_WORDS = {
-    NcclRankState.RUNNING: "running",
-    NcclRankState.BEGINNING: "beginning",
-    NcclRankState.ENDING: "ending",
-    NcclRankState.FAILED: "failed",
-    NcclRankState.MISSING: "missing",
-    NcclRankState.DEAD: "dead",
-    NcclRankState.UNKNOWN: "unknown",
-}
 
 
 @dataclass(frozen=True)
@@ -66,17 +57,9 @@ class CommunicatorsFinding:
     communicators: tuple[Communicator, ...]
 
 
-def _conclude(analysis: Analysis) -> CommunicatorsFinding:
-    return _of(read_nccl_ranks(analysis.evidence.table("nccl_ranks")).latest())
-
-
 def communicators_of(evidence: Evidence) -> tuple[Communicator, ...]:
     """Return the communicators in the answers of NCCL's RAS, the largest first; none without an answer."""
     return _of(read_nccl_ranks(evidence.table("nccl_ranks")).latest()).communicators
-
-
-def _merge(parts: Sequence[CommunicatorsFinding], whole: Analysis) -> CommunicatorsFinding:
-    return _of(concatenate(NcclRanks, [part.last for part in parts if len(part.last)]).latest())
 
 
 def _of(last: NcclRanks) -> CommunicatorsFinding:
@@ -108,49 +91,36 @@ def _member(rows: NcclRanks, row: int) -> Member:
         str(rows.host[row]),
         int(rows.process[row]) or None,
         int(rows.pid[row]) or None,
-        _WORDS[NcclRankState(int(rows.state[row]))],
+        NcclRankState(int(rows.state[row])).name.lower(),
         int(rows.collectives[row]),
     )
 
 
-def _document(finding: CommunicatorsFinding) -> dict[str, Any]:
-    return {"nccl_communicators": [dataclasses.asdict(each) for each in finding.communicators]}
-
-
-def _parts(finding: CommunicatorsFinding) -> Iterator[Part]:
-    if not finding.communicators:
-        return
-    headings = ("communicator", "ranks", "told", "missing", "failed", "collectives", "behind")
-    rows = [_row(each) for each in finding.communicators[:MOST_COMMUNICATORS]]
-    left = frozenset({"missing", "failed", "behind"})
-    grid = Grid(headings, rows, left, ("failed", "told"), brief=BRIEFLY, total=len(finding.communicators))
-    yield Part("NCCL's communicators", "as NCCL's RAS said last", [grid])
-
-
-def _row(each: Communicator) -> tuple[str, ...]:
-    return (
-        each.name.partition(":")[0],
-        str(each.size),
-        str(len(each.members)),
-        _some(each.missing),
-        _some(each.failed),
-        "-" if each.most_collectives is None else str(each.most_collectives),
-        _some(each.behind),
-    )
+def _parts(finding: CommunicatorsFinding) -> Sequence[Part]:
+    grid = table(_COLUMNS, finding.communicators, MOST_COMMUNICATORS, brief=BRIEFLY)
+    return [Part("NCCL's communicators", "as NCCL's RAS said last", [grid])] if finding.communicators else ()
 
 
 def _some(ranks: Sequence[int]) -> str:
-    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
-    return ", ".join(map(str, ranks[:_NAMED])) + more if ranks else "-"
+    return listed(ranks, _NAMED) or "-"
+
+
+_COLUMNS = (
+    Column("communicator", lambda each: each.name.partition(":")[0]),
+    Column("ranks", "size"),
+    Column("told", lambda each: len(each.members), goes=2),
+    Column("missing", "missing", _some, left=True),
+    Column("failed", "failed", _some, left=True, goes=1),
+    Column("collectives", "most_collectives", none="-"),
+    Column("behind", "behind", _some, left=True),
+)
 
 
 def _notes(finding: CommunicatorsFinding) -> Iterator[str]:
     for each in finding.communicators:
-        gone = [member for member in each.members if member.rank in each.missing]
+        gone = [f"{one.rank} ({_where(one)})" for one in each.members if one.rank in each.missing]
         if gone:
-            who = ", ".join(f"{one.rank} ({_where(one)})" for one in gone[:_NAMED])
-            more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
-            yield f"NCCL misses ranks of a communicator of {each.size}: {who}{more} did not answer it"
+            yield f"NCCL misses ranks of a communicator of {each.size}: {listed(gone, _NAMED)} did not answer it"
 
 
 def _where(member: Member) -> str:
@@ -161,11 +131,11 @@ def _where(member: Member) -> str:
 
 COMMUNICATORS = Section(
     "communicators",
-    _conclude,
+    lambda analysis: _of(read_nccl_ranks(analysis.evidence.table("nccl_ranks")).latest()),
     ("nccl_ranks",),
-    _document,
-    lambda finding: tuple(_parts(finding)),
+    lambda finding: {"nccl_communicators": plain(finding.communicators)},
+    _parts,
     _notes,
     lambda finding: (DEFINITION,) if finding.communicators else (),
-    merge=_merge,
+    merge=lambda parts, whole: _of(concatenate(NcclRanks, [part.last for part in parts if len(part.last)]).latest()),
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from netprof.analysis.declared import Column, plain, put_together, share_of, table
 from netprof.analysis.definitions import HOROVOD as DEFINITION
 from netprof.analysis.events.horovod import HorovodSummary, horovod_summaries
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.units import share
 
@@ -27,38 +26,35 @@ def _conclude(analysis: Analysis) -> HorovodFinding:
 
 
 def _merge(parts: Sequence[HorovodFinding], whole: Analysis) -> HorovodFinding:
-    found: dict[int, HorovodSummary] = {}
-    for each in (each for part in parts for each in part.processes):
-        found[each.pid] = found[each.pid] + each if each.pid in found else each
-    return HorovodFinding(tuple(found[pid] for pid in sorted(found)), whole.evidence.ranks)
-
-
-def _document(finding: HorovodFinding) -> dict[str, Any]:
-    return {"horovod": [dataclasses.asdict(process) for process in finding.processes]}
+    found = put_together((part.processes for part in parts), lambda each: each.pid)
+    return HorovodFinding(tuple(sorted(found, key=lambda each: each.pid)), whole.evidence.ranks)
 
 
 def _parts(finding: HorovodFinding) -> Sequence[Part]:
-    if not finding.processes:
-        return ()
-    rows = [(str(finding.ranks.get(each.pid, "?")), *_row(each)) for each in finding.processes]
-    headings = ("rank", "enqueued", "responses", "tensors each", "negotiating", "packing", "transfer", "unpacking")
-    grid = Grid(headings, rows, optional=("enqueued", "tensors each", "unpacking", "packing"))
-    return [Part("Horovod", "share of the time in which something is enqueued and not done", [grid])]
+    about = "share of the time in which something is enqueued and not done"
+    columns = (Column("rank", lambda each: finding.ranks.get(each.pid), none="?"), *_COLUMNS)
+    return [Part("Horovod", about, [table(columns, finding.processes)])] if finding.processes else ()
 
 
-def _row(each: HorovodSummary) -> tuple[str, ...]:
-    stages = (each.negotiating_ns, each.packing_ns, each.transferring_ns, each.unpacking_ns)
-    whole = each.outstanding_ns
-    fused = f"{each.tensors_per_response:.1f}" if each.tensors_per_response is not None else "-"
-    parts = (share(stage / whole) if whole else "-" for stage in stages)
-    return (str(each.enqueued), str(each.responses), fused, *parts)
+def _stage(heading: str, name: str, goes: int = 0) -> Column:
+    return Column(heading, lambda each: share_of(getattr(each, name), each.outstanding_ns), share, "-", goes=goes)
 
+
+_COLUMNS = (
+    Column("enqueued", "enqueued", goes=1),
+    Column("responses", "responses"),
+    Column("tensors each", "tensors_per_response", "{:.1f}".format, "-", goes=2),
+    _stage("negotiating", "negotiating_ns"),
+    _stage("packing", "packing_ns", goes=4),
+    _stage("transfer", "transferring_ns"),
+    _stage("unpacking", "unpacking_ns", goes=3),
+)
 
 HOROVOD = Section(
     "horovod",
     _conclude,
     ("marks",),
-    _document,
+    lambda finding: {"horovod": plain(finding.processes)},
     _parts,
     definitions=lambda finding: (DEFINITION,) if finding.processes else (),
     merge=_merge,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import plain, put_together
 from netprof.analysis.definitions import NCCL as DEFINITION
 from netprof.analysis.events.nccl import NcclSummary, Operations, nccl_operations, summarize_nccl
-from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import empty
@@ -47,32 +45,18 @@ def _conclude(analysis: Analysis) -> NcclFinding:
         operations,
         summarize_nccl(operations, evidence.marks, sent, end_ns),
         collectives_seen=len(evidence.collectives) > 0,
-        is_used=len(operations) > 0 or _is_mapped(evidence),
+        is_used=len(operations) > 0 or any("nccl" in target.frameworks for target in evidence.meta.targets),
     )
 
 
 def _merge(parts: Sequence[NcclFinding], whole: Analysis) -> NcclFinding:
-    found: dict[int, NcclSummary] = {}
-    for each in (each for part in parts for each in part.processes):
-        found[each.pid] = found[each.pid] + each if each.pid in found else each
+    found = put_together((part.processes for part in parts), lambda each: each.pid)
     return NcclFinding(
         empty(Operations),
-        tuple(found[pid] for pid in sorted(found)),
+        tuple(sorted(found, key=lambda each: each.pid)),
         collectives_seen=any(part.collectives_seen for part in parts),
         is_used=any(part.is_used for part in parts),
     )
-
-
-def _is_mapped(evidence: Evidence) -> bool:
-    return any("nccl" in target.frameworks for target in evidence.meta.targets)
-
-
-def _document(finding: NcclFinding) -> dict[str, Any]:
-    return {"nccl": [dataclasses.asdict(process) for process in finding.processes]}
-
-
-def _parts(finding: NcclFinding) -> Sequence[Part]:
-    return [_part(each) for each in finding.processes]
 
 
 def _part(each: NcclSummary) -> Part:
@@ -104,8 +88,8 @@ NCCL = Section(
     "nccl",
     _conclude,
     ("marks", "wire", "flows"),
-    _document,
-    _parts,
+    lambda finding: {"nccl": plain(finding.processes)},
+    lambda finding: tuple(map(_part, finding.processes)),
     _notes,
     lambda finding: (DEFINITION,) if finding.processes else (),
     merge=_merge,

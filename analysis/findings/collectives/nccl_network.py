@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import Column, by_key, json_of, plain, table
 from netprof.analysis.definitions import NCCL_NETWORK as DEFINITION
-from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import concatenate
 from netprof.analysis.tables.posted import Posted, read_posted
@@ -122,89 +123,79 @@ def _sent(analysis: Analysis) -> dict[int, int]:
 
 def _merge(parts: Sequence[NcclNetworkFinding], whole: Analysis) -> NcclNetworkFinding:
     every = concatenate(Posted, [part.connections for part in parts]).by_connection()
-    sent: dict[int, int] = {}
+    sent = Counter[int]()
     for part in parts:
-        sent |= {pid: sent.get(pid, 0) + moved for pid, moved in part.sent_bytes.items()}
+        sent.update(part.sent_bytes)
     last, length_ns = parts[-1], sum(part.length_ns for part in parts)
     return NcclNetworkFinding(every, sent, last.ranks, last.found, parts[0].begin_ns, length_ns)
 
 
+def _connections(finding: NcclNetworkFinding) -> list[dict[str, Any]]:
+    """Return the connections, the largest first: what JSON has of them, and of which process and network they are."""
+    every = finding.connections.where(np.argsort(-finding.connections.posted_bytes, kind="stable"))
+    return [
+        {
+            "pid": int(every.pid[row]),
+            "network": NcclNetwork(int(every.network[row])).name.lower(),
+            "connection": f"{int(every.connection[row]):#x}",
+            "direction": "send" if every.direction[row] == TRANSMIT else "receive",
+            **{name: int(getattr(every, name)[row]) for name in ("posts", "posted_bytes", "refused")},
+            "first_s": (int(every.first_ns[row]) - finding.begin_ns) / 1e9,
+            "last_s": (int(every.last_ns[row]) - finding.begin_ns) / 1e9,
+        }
+        for row in range(len(every))
+    ]
+
+
 def _document(finding: NcclNetworkFinding) -> dict[str, Any]:
+    of_process = by_key([_connections(finding)], lambda each: (each["pid"], each["network"]))
+    keys = "connection direction posts posted_bytes refused first_s last_s"
     networks = [
-        {**dataclasses.asdict(use), "sent_to_posted": use.sent_to_posted, "connections": _connections(finding, use)}
+        plain(use)
+        | {"sent_to_posted": use.sent_to_posted}
+        | {"connections": [json_of(each, keys) for each in of_process[use.pid, use.network]]}
         for use in finding.networks
     ]
     return {"nccl_network": {"found": list(finding.found), "processes": networks}}
 
 
-def _connections(finding: NcclNetworkFinding, use: NetworkUse) -> list[dict[str, Any]]:
-    every = finding.connections
-    own = every.where((every.pid == use.pid) & (every.network == NcclNetwork[use.network.upper()]))
-    own = own.where(np.argsort(-own.posted_bytes, kind="stable"))
-    return [
-        {
-            "connection": f"{int(own.connection[row]):#x}",
-            "direction": "send" if own.direction[row] == TRANSMIT else "receive",
-            "posts": int(own.posts[row]),
-            "posted_bytes": int(own.posted_bytes[row]),
-            "refused": int(own.refused[row]),
-            "first_s": (int(own.first_ns[row]) - finding.begin_ns) / 1e9,
-            "last_s": (int(own.last_ns[row]) - finding.begin_ns) / 1e9,
-        }
-        for row in range(len(own))
-    ]
-
-
-def _parts(finding: NcclNetworkFinding) -> Iterator[Part]:
-    uses = finding.networks
-    if not uses:
-        return
-    headings = ("rank", "pid", "network", "posted", "a second", "posts", "mean", "to", "asked again", "TCP / posted")
-    optional = ("asked again", "mean", "pid", "to")
-    grid = Grid(headings, [_row(use) for use in uses], frozenset({"network"}), optional)
+def _parts(finding: NcclNetworkFinding) -> Sequence[Part]:
+    if not (uses := finding.networks):
+        return ()
     about = "what NCCL handed to its network to be sent: posting times, not those of the transfers"
-    yield Part("NCCL's network", about, [grid, Pairs([("seen at", "; ".join(finding.found) or "?")])])
-    yield _by_connection(finding)
-
-
-def _row(use: NetworkUse) -> tuple[str, ...]:
+    seen = Pairs([("seen at", "; ".join(finding.found) or "?")])
+    rank = Column("rank", lambda each: finding.ranks.get(each["pid"], f"pid {each['pid']}"))
+    sends = [each for each in _connections(finding) if each["direction"] == "send"]
+    connections = table((_OF_CONNECTION[0], rank, *_OF_CONNECTION[1:]), sends, MOST_CONNECTIONS, brief=BRIEFLY)
+    largest = "the largest first, by their address in the process"
     return (
-        "?" if use.rank is None else str(use.rank),
-        str(use.pid),
-        _WORDS[use.network],
-        size(use.posted_bytes),
-        rate(use.posted_bps),
-        f"{use.posts}",
-        size(round(use.mean_bytes)) if use.mean_bytes is not None else "-",
-        count(use.sending, "connection"),
-        f"{use.refused}",
-        ratio(use.sent_to_posted) if use.sent_to_posted is not None else "-",
+        Part("NCCL's network", about, [table(_OF_NETWORK, uses), seen]),
+        Part("Connections of NCCL", largest, [connections], detail=True),
     )
 
 
-def _by_connection(finding: NcclNetworkFinding) -> Part:
-    every = finding.connections.where(finding.connections.direction == TRANSMIT)
-    every = every.where(np.argsort(-every.posted_bytes, kind="stable"))
-    rows = [
-        (
-            f"{int(every.connection[row]):#x}",
-            _rank(finding, int(every.pid[row])),
-            _WORDS[NcclNetwork(int(every.network[row])).name.lower()],
-            size(int(every.posted_bytes[row])),
-            f"{int(every.posts[row])}",
-            duration((int(every.first_ns[row]) - finding.begin_ns) / 1e9),
-            duration((int(every.last_ns[row]) - finding.begin_ns) / 1e9),
-        )
-        for row in range(min(len(every), MOST_CONNECTIONS))
-    ]
-    headings = ("connection", "rank", "network", "posted", "posts", "first at", "last at")
-    grid = Grid(headings, rows, frozenset({"network"}), brief=BRIEFLY, total=len(every))
-    return Part("Connections of NCCL", "the largest first, by their address in the process", [grid], detail=True)
-
-
-def _rank(finding: NcclNetworkFinding, pid: int) -> str:
-    rank = finding.ranks.get(pid)
-    return f"pid {pid}" if rank is None else str(rank)
+_NETWORK = Column("network", "network", lambda name: _WORDS[name], left=True)
+_POSTED, _POSTS = Column("posted", "posted_bytes", size), Column("posts", "posts")
+_OF_CONNECTION = (
+    Column("connection", "connection"),
+    _NETWORK,
+    _POSTED,
+    _POSTS,
+    Column("first at", "first_s", duration),
+    Column("last at", "last_s", duration),
+)
+_OF_NETWORK = (
+    Column("rank", "rank", none="?"),
+    Column("pid", "pid", goes=3),
+    _NETWORK,
+    _POSTED,
+    Column("a second", "posted_bps", rate),
+    _POSTS,
+    Column("mean", "mean_bytes", lambda value: size(round(value)), "-", goes=2),
+    Column("to", "sending", lambda number: count(number, "connection"), goes=4),
+    Column("asked again", "refused", goes=1),
+    Column("TCP / posted", "sent_to_posted", ratio, "-"),
+)
 
 
 def _notes(finding: NcclNetworkFinding) -> Iterator[str]:
@@ -222,7 +213,7 @@ NCCL_NETWORK = Section(
     _conclude,
     ("nccl_posted", "wire", "flows"),
     _document,
-    lambda finding: tuple(_parts(finding)),
+    _parts,
     _notes,
     lambda finding: (DEFINITION,) if len(finding.connections) else (),
     merge=_merge,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import Column, added, at, by_key, json_of, table
 from netprof.analysis.events.iterations import Dropped
 from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives.bandwidth import Bandwidths, merge_bandwidths, rank_bandwidths
 from netprof.analysis.findings.iterations.iterations import ITERATIONS, durations_document
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.findings.names import rank_or_pid
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.schema import TRANSMIT
@@ -60,7 +61,7 @@ class RankSummary:
     @property
     def label(self) -> str:
         """Its name for a person."""
-        name = f"pid {self.own_pid or self.pid}" if self.rank is None else f"rank {self.rank}"
+        name = rank_or_pid(self.rank, self.own_pid or self.pid)
         return name if self.host is None else f"{name} on {self.host}"
 
 
@@ -98,11 +99,10 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) 
 
 
 def _merge(parts: Sequence[Sequence[RankSummary]], whole: Analysis) -> tuple[RankSummary, ...]:
-    times, ranks = whole.of(ITERATIONS).times, whole.evidence.ranks
-    found: dict[int, list[RankSummary]] = {}
-    for rank in (rank for part in parts for rank in part):
-        found.setdefault(rank.pid, []).append(rank)
-    return tuple(_in_one(found[pid], durations(times.of_pid(pid))) for pid in sorted(found, key=_order(ranks)))
+    times, found = whole.of(ITERATIONS).times, by_key(parts, lambda rank: rank.pid)
+    return tuple(
+        _in_one(found[pid], durations(times.of_pid(pid))) for pid in sorted(found, key=_order(whole.evidence.ranks))
+    )
 
 
 def _in_one(parts: Sequence[RankSummary], taken: Durations | None) -> RankSummary:
@@ -111,9 +111,9 @@ def _in_one(parts: Sequence[RankSummary], taken: Durations | None) -> RankSummar
         sent.update(part.sent_bytes)
     return replace(
         parts[-1],
+        **added(parts, "dropped"),
         sent_bytes=sent,
         durations=taken,
-        dropped=sum((part.dropped for part in parts), Dropped()),
         bandwidths=merge_bandwidths([part.bandwidths for part in parts]),
         stepped=any(part.stepped for part in parts),
         told=any(part.told for part in parts),
@@ -121,74 +121,46 @@ def _in_one(parts: Sequence[RankSummary], taken: Durations | None) -> RankSummar
     )
 
 
-def _document(ranks: Sequence[RankSummary]) -> dict[str, Any]:
-    return {"ranks": [_rank(rank) for rank in ranks]}
-
-
 def _rank(rank: RankSummary) -> dict[str, Any]:
     count = rank.durations.count if rank.durations else None
     return {
-        "rank": rank.rank,
-        "pid": rank.pid,
-        **({"host": rank.host, "own_pid": rank.own_pid} if rank.host is not None else {}),
+        **json_of(rank, "rank pid"),
+        **(json_of(rank, "host own_pid") if rank.host is not None else {}),
         "device": rank.link.device if rank.link else None,
         "iterations": durations_document(
-            count,
-            rank.durations,
-            rank.dropped,
-            forward_known=not rank.stepped,
-            phases_known=not rank.only_launch,
+            count, rank.durations, rank.dropped, forward_known=not rank.stepped, phases_known=not rank.only_launch
         ),
-        "collectives": _bandwidths(rank.bandwidths),
+        "collectives": json_of(rank.bandwidths, _KEYS),
         "tx_bytes": rank.tx_bytes,
     }
 
 
-def _bandwidths(bandwidths: Bandwidths) -> dict[str, Any]:
-    document = dataclasses.asdict(bandwidths)
-    del document["bus_factor"], document["each_bps"], document["even"]
-    return document | {
-        "running_s": document.pop("running_ns") / 1e9,
-        "wire_to_algorithm_ratio": bandwidths.wire_to_algorithm_ratio,
-        "payload_to_algorithm_ratio": bandwidths.payload_to_algorithm_ratio,
-    }
+_KEYS = (
+    "count bytes algorithm_bandwidth_bps bus_bandwidth_bps median_algorithm_bandwidth_bps median_bus_bandwidth_bps "
+    "wire_bytes payload_bytes algorithm_bytes running_s wire_to_algorithm_ratio payload_to_algorithm_ratio"
+)
 
 
 def _parts(ranks: Sequence[RankSummary]) -> Sequence[Part]:
     shown = [rank for rank in ranks if rank.durations or rank.bandwidths.count]
-    if len(shown) < 2:
-        return ()
-    headings = (
-        "rank",
-        "host",
-        "pid",
-        "iterations",
-        "median",
-        "p90",
-        "exposed",
-        "bus bandwidth",
-        "wire / algorithm",
-        "sent",
-    )
-    optional = ("sent", "p90", "wire / algorithm", "pid", "iterations")
-    grid = Grid(headings, [_row(rank) for rank in shown], frozenset({"host"}), optional, brief=_BRIEF)
-    return [Part("Ranks", bodies=[grid if any(rank.host for rank in shown) else grid.without({"host"})])]
+    grid = table(_COLUMNS, shown, brief=_BRIEF)
+    grid = grid if any(rank.host for rank in shown) else grid.without({"host"})
+    return [Part("Ranks", bodies=[grid])] if len(shown) > 1 else ()
 
 
-def _row(rank: RankSummary) -> tuple[str, ...]:
-    found = rank.durations
-    return (
-        "?" if rank.rank is None else str(rank.rank),
-        rank.host or "",
-        str(rank.own_pid or rank.pid),
-        str(found.count) if found else "-",
-        duration(found.median_s) if found else "-",
-        duration(found.p90_s) if found else "-",
-        duration(found.phases.exposed_communication) if found and not rank.only_launch else "-",
-        rate(rank.bandwidths.bus_bandwidth_bps),
-        ratio(rank.bandwidths.wire_to_algorithm_ratio),
-        size(rank.tx_bytes),
-    )
+_COLUMNS = (
+    Column("rank", "rank", none="?"),
+    Column("host", "host", none="", left=True),
+    Column("pid", lambda rank: rank.own_pid or rank.pid, goes=4),
+    Column("iterations", "durations.count", none="-", goes=5),
+    Column("median", "durations.median_s", duration, "-"),
+    Column("p90", "durations.p90_s", duration, "-", goes=2),
+    Column("exposed", lambda rank: None if rank.only_launch else at(rank, _EXPOSED), duration, "-"),
+    Column("bus bandwidth", "bandwidths.bus_bandwidth_bps", rate),
+    Column("wire / algorithm", "bandwidths.wire_to_algorithm_ratio", ratio, goes=3),
+    Column("sent", "tx_bytes", size, goes=1),
+)
+_EXPOSED = "durations.phases.exposed_communication"
 
 
 def _notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
@@ -205,4 +177,12 @@ def _notes(ranks: Sequence[RankSummary]) -> Iterator[str]:
         yield f"the ranks' iteration counts differ: between {min(counts)} and {max(counts)} whole ones"
 
 
-RANKS = Section("ranks", _conclude, ("marks", "wire", "flows"), _document, _parts, _notes, merge=_merge)
+RANKS = Section(
+    "ranks",
+    _conclude,
+    ("marks", "wire", "flows"),
+    lambda ranks: {"ranks": [_rank(rank) for rank in ranks]},
+    _parts,
+    _notes,
+    merge=_merge,
+)

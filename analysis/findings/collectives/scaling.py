@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import json_of
 from netprof.analysis.definitions import SCALING as DEFINITION
 from netprof.analysis.events.split import Split, splits_of
 from netprof.analysis.findings.iterations.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.errors import NetprofError
-from netprof.units import count, duration
+from netprof.units import count, duration, listed
 
 _NAMED = 8
 
@@ -37,8 +38,7 @@ class Pace:
         known = sorted(rank for rank in self.ranks if rank is not None)
         if len(known) < len(self.ranks):
             return count(len(self.ranks), "process", "processes")
-        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
-        return f"rank{'s' if len(known) > 1 else ''} {', '.join(map(str, known[:_NAMED]))}{more}"
+        return f"rank{'s' if len(known) > 1 else ''} {listed(known, _NAMED)}"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,11 @@ def single_worker_s(analysis: Analysis, name: str) -> float:
     """
     evidence, durations = analysis.evidence, analysis.of(ITERATIONS).durations
     hint = "record a run of one worker on the same batch, or give its iteration time in seconds"
-    ranks = max(evidence.world_size or 1, len(np.unique(evidence.iterations.pid)), _largest_group(analysis))
+    ranks = max(
+        evidence.world_size or 1,
+        len(np.unique(evidence.iterations.pid)),
+        int(evidence.collectives.ranks.max(initial=1)),
+    )
     if ranks > 1:
         raise NetprofError(f"the baseline {name} is a recording of {ranks} ranks, not of one worker alone", hint)
     if durations is None or not durations.phases.total:
@@ -119,27 +123,15 @@ def single_worker_s(analysis: Analysis, name: str) -> float:
     return durations.phases.total
 
 
-def _largest_group(analysis: Analysis) -> int:
-    return int(analysis.evidence.collectives.ranks.max(initial=1))
-
-
-def _conclude(analysis: Analysis) -> Scaling | None:
-    return scaling(analysis.of(ITERATIONS), analysis.evidence.ranks, analysis.evidence.baseline_s)
-
-
 def _document(found: Scaling | None) -> dict[str, Any]:
-    return {
-        "scaling_factor": found.factor if found else None,
-        "scaling_basis": found.basis if found else None,
-        "scaling_factor_estimate": found.estimate if found else None,
-        "scaling_factor_measured": found.measured if found else None,
-        "straggler_share": found.straggler_share if found else None,
-        "paces": [_pace_document(pace) for pace in found.paces] if found else None,
-    }
+    paces = found and [json_of(each, "ranks iteration_s scaling_factor=factor") for each in found.paces]
+    return json_of(found, _KEYS, paces=paces)
 
 
-def _pace_document(pace: Pace) -> dict[str, Any]:
-    return {"ranks": pace.ranks, "iteration_s": pace.iteration_s, "scaling_factor": pace.factor}
+_KEYS = (
+    "scaling_factor=factor scaling_basis=basis scaling_factor_estimate=estimate scaling_factor_measured=measured "
+    "straggler_share=straggler_share"
+)
 
 
 def _notes(found: Scaling | None) -> Iterator[str]:
@@ -160,7 +152,7 @@ def _notes(found: Scaling | None) -> Iterator[str]:
 
 SCALING = Section(
     "scaling",
-    _conclude,
+    lambda analysis: scaling(analysis.of(ITERATIONS), analysis.evidence.ranks, analysis.evidence.baseline_s),
     document=_document,
     parts=lambda found: [Part("Scaling", "", [Pairs([("scaling factor", found.said)])])] if found else (),
     notes=_notes,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from netprof.analysis.declared import json_of
 from netprof.analysis.findings.flows.seen_flows import SEEN_FLOWS, FlowSummary
 from netprof.analysis.section import Analysis, Section
 from netprof.units import count
@@ -53,14 +53,10 @@ def _conclude(analysis: Analysis) -> tuple[FailedConnects, ...]:
     return tuple(each for each in failed_connects(flows) if each.remote not in listening or not each.answered)
 
 
-def _document(found: Sequence[FailedConnects]) -> Mapping[str, Any]:
-    return {
-        "failed_connects": [{"remote": each.remote, "tries": each.tries, "refused": each.answered} for each in found]
-    }
-
-
-def _notes(found: Sequence[FailedConnects]) -> Iterator[str]:
-    yield from (each.sentence for each in found[:_NAMED])
-
-
-CONNECTS = Section("connects", _conclude, ("flows", "wire"), _document, notes=_notes)
+CONNECTS = Section(
+    "connects",
+    _conclude,
+    ("flows", "wire"),
+    lambda found: {"failed_connects": [json_of(each, "remote tries refused=answered") for each in found]},
+    notes=lambda found: [each.sentence for each in found[:_NAMED]],
+)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import Column, json_of, table
 from netprof.analysis.definitions import FLOW_PROPERTIES as DEFINITION
-from netprof.analysis.definitions import Definition
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.flow_cells import NEVER, FlowsByWindow, Windows, held_alone
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.spread import Spread, spread_of, sum_of
 from netprof.analysis.tables.columns import Int64
@@ -159,27 +159,18 @@ def _sum(parts: Sequence[WindowProperties]) -> WindowProperties:
 def _document(found: FlowProperties | None) -> dict[str, Any]:
     if found is None:
         return {"flow_properties": None}
-    by_collective = found.by_collective
+    per_collective = found.by_collective and json_of(found.by_collective, f"windows {_MEDIANS}", alone=found.alone)
     return {
         "flow_properties": {
-            "iterations": found.iterations,
-            **_medians(found.by_iteration),
-            "per_collective": None
-            if by_collective is None
-            else {"windows": by_collective.windows, "alone": found.alone, **_medians(by_collective)},
+            **json_of(found, "iterations port_entropy_bits"),
+            **json_of(found.by_iteration, _MEDIANS),
+            "per_collective": per_collective,
             "port_pairs": len(found.port_bytes),
-            "port_entropy_bits": found.port_entropy_bits,
         }
     }
 
 
-def _medians(found: WindowProperties) -> dict[str, float | None]:
-    return {
-        "data_flows": found.data_flows,
-        "start_skew_s": found.start_skew_s,
-        "size_equality": found.size_equality,
-        "completion": found.completion,
-    }
+_MEDIANS = "data_flows start_skew_s size_equality completion"
 
 
 def _parts(found: FlowProperties | None) -> Sequence[Part]:
@@ -188,7 +179,7 @@ def _parts(found: FlowProperties | None) -> Sequence[Part]:
     rows = [("an iteration", found.by_iteration)]
     if found.by_collective is not None:
         rows.append(("a collective", found.by_collective))
-    grid = Grid(("of", "flows", "start skew", "size", "completion"), [_row(name, each) for name, each in rows])
+    grid = table(_COLUMNS, rows)
     entropy = found.port_entropy_bits
     ports = "unknown" if entropy is None else f"{entropy:.2f} bits of entropy in {len(found.port_bytes)} pairs of ports"
     lines = [("ports", ports)]
@@ -198,13 +189,13 @@ def _parts(found: FlowProperties | None) -> Sequence[Part]:
     return [Part("Flows of a collective", "medians", [grid, Pairs(lines)], detail=True)]
 
 
-def _row(name: str, found: WindowProperties) -> tuple[str, ...]:
-    skew, size = duration(found.start_skew_s), ratio(found.size_equality)
-    return (name, f"{found.data_flows:.0f}", skew, size, ratio(found.completion))
-
-
-def _definitions(found: FlowProperties | None) -> Sequence[Definition]:
-    return (DEFINITION,) if found is not None and found.by_iteration.start_skew_s is not None else ()
+_COLUMNS = (
+    Column("of", lambda row: row[0]),
+    Column("flows", lambda row: row[1].data_flows, "{:.0f}".format),
+    Column("start skew", lambda row: row[1].start_skew_s, duration),
+    Column("size", lambda row: row[1].size_equality, ratio),
+    Column("completion", lambda row: row[1].completion, ratio),
+)
 
 
 FLOW_PROPERTIES = Section(
@@ -213,6 +204,6 @@ FLOW_PROPERTIES = Section(
     ("marks", "wire", "flows"),
     _document,
     _parts,
-    definitions=_definitions,
+    definitions=lambda found: (DEFINITION,) if _parts(found) else (),
     merge=_merge,
 )

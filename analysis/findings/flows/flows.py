@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
+from netprof.analysis.declared import Column, plain, table
 from netprof.analysis.findings.flows.reconciliation import RECONCILIATION
 from netprof.analysis.findings.flows.seen_flows import SEEN_FLOWS, FlowSide, FlowSummary
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.units import count, duration, rate, share, size
 
@@ -43,35 +42,25 @@ def _and_packets(side: FlowSide, packets: int, resent_bytes: int) -> FlowSide:
     )
 
 
-def _document(found: Sequence[FlowSummary]) -> dict[str, Any]:
-    return {"flows": [dataclasses.asdict(flow) for flow in found]}
-
-
 def _parts(found: Sequence[FlowSummary]) -> Sequence[Part]:
     if not found:
         return [Part("Flows", "no traffic of the job was seen")]
-    amounts = ("sent", "received", "tx rate", "of link", "resent", "segments resent")
-    headings = ("flow", "device", "rank", *amounts, "rtt", "control")
-    optional = ("control", "device", "segments resent", "of link", "rank", "received", "tx rate")
-    rows = [_row(flow) for flow in found[:MOST_FLOWS]]
-    grid = Grid(headings, rows, frozenset({"device"}), optional, brief=BRIEFLY, total=len(found))
-    return [Part("Flows", "the largest first", [grid])]
+    return [Part("Flows", "the largest first", [table(_COLUMNS, found, MOST_FLOWS, brief=BRIEFLY)])]
 
 
-def _row(flow: FlowSummary) -> tuple[str, ...]:
-    return (
-        f"{flow.local} → {flow.remote}",
-        flow.device,
-        "?" if flow.rank is None else str(flow.rank),
-        size(flow.tx.wire_bytes),
-        size(flow.rx.wire_bytes),
-        rate(flow.tx.rate_bps) if flow.tx.rate_bps is not None else "-",
-        share(flow.tx.share),
-        size(flow.tx.retransmitted_bytes),
-        str(flow.tcp.retransmits) if flow.tcp else "-",
-        duration(flow.tcp.rtt_us / 1e6) if flow.tcp else "-",
-        flow.congestion_control or "-",
-    )
+_COLUMNS = (
+    Column("flow", lambda flow: f"{flow.local} → {flow.remote}"),
+    Column("device", "device", left=True, goes=2),
+    Column("rank", "rank", none="?", goes=5),
+    Column("sent", "tx.wire_bytes", size),
+    Column("received", "rx.wire_bytes", size, goes=6),
+    Column("tx rate", "tx.rate_bps", rate, "-", goes=7),
+    Column("of link", "tx.share", share, goes=4),
+    Column("resent", "tx.retransmitted_bytes", size),
+    Column("segments resent", "tcp.retransmits", none="-", goes=3),
+    Column("rtt", "tcp.rtt_us", lambda us: duration(us / 1e6), "-"),
+    Column("control", lambda flow: flow.congestion_control or None, none="-", goes=1),
+)
 
 
 def _notes(found: Sequence[FlowSummary]) -> Iterator[str]:
@@ -87,4 +76,4 @@ def _notes(found: Sequence[FlowSummary]) -> Iterator[str]:
         )
 
 
-FLOWS = Section("flows", _conclude, document=_document, parts=_parts, notes=_notes)
+FLOWS = Section("flows", _conclude, document=lambda found: {"flows": plain(found)}, parts=_parts, notes=_notes)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import added, put_together, share_of
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64, int64_column
@@ -134,10 +135,8 @@ def _side(
     payload_bytes: int, wire_bytes: int, resent_bytes: int, packets: int, first_ns: int, last_ns: int, on_link: int
 ) -> FlowSide:
     first, last = (first_ns, last_ns) if packets else (None, None)
-    share = wire_bytes / on_link if on_link else None
-    return FlowSide(
-        payload_bytes, wire_bytes, resent_bytes, packets, _rate(wire_bytes, first, last), share, first, last
-    )
+    share, bps = share_of(wire_bytes, on_link), _rate(wire_bytes, first, last)
+    return FlowSide(payload_bytes, wire_bytes, resent_bytes, packets, bps, share, first, last)
 
 
 def _rate(wire_bytes: int, first_ns: int | None, last_ns: int | None) -> float | None:
@@ -165,19 +164,13 @@ def _transport(tcp: Any, piece: Piece) -> dict[int, TransportState]:
     }
 
 
-def _conclude(analysis: Analysis) -> tuple[FlowSummary, ...]:
-    return summarize_flows(analysis.evidence.fold, analysis.evidence.table("tcp"), analysis.evidence.piece)
-
-
 def _merge(parts: Sequence[Sequence[FlowSummary]], whole: Analysis) -> tuple[FlowSummary, ...]:
-    found: dict[int, FlowSummary] = {}
-    for flow in (flow for part in parts for flow in part):
-        found[flow.flow_id] = _both(found[flow.flow_id], flow) if flow.flow_id in found else flow
+    found = put_together(parts, lambda flow: flow.flow_id, _both)
     on_link: Counter[tuple[int, str, str]] = Counter()
-    for flow in found.values():
+    for flow in found:
         for name in ("tx", "rx"):
             on_link[flow.netns, flow.device, name] += getattr(flow, name).wire_bytes
-    shared = [_with_shares(flow, on_link) for flow in found.values()]
+    shared = [_with_shares(flow, on_link) for flow in found]
     return tuple(sorted(shared, key=lambda flow: -(flow.tx.wire_bytes + flow.rx.wire_bytes)))
 
 
@@ -187,8 +180,7 @@ def _both(a: FlowSummary, b: FlowSummary) -> FlowSummary:
 
 
 def _sum(a: FlowSide, b: FlowSide) -> FlowSide:
-    names = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
-    sums = {name: getattr(a, name) + getattr(b, name) for name in names}
+    sums = added((a, b), "payload_bytes wire_bytes retransmitted_bytes packets")
     first_ns = min((t for t in (a.first_ns, b.first_ns) if t is not None), default=None)
     last_ns = max((t for t in (a.last_ns, b.last_ns) if t is not None), default=None)
     rate_bps = _rate(sums["wire_bytes"], first_ns, last_ns)
@@ -201,11 +193,14 @@ def _later(a: TransportState, b: TransportState) -> TransportState:
 
 
 def _with_shares(flow: FlowSummary, on_link: Mapping[tuple[int, str, str], int]) -> FlowSummary:
-    whole = {name: on_link[flow.netns, flow.device, name] for name in ("tx", "rx")}
-    sides = {name: getattr(flow, name) for name in whole}
-    return replace(
-        flow, **{n: replace(s, share=s.wire_bytes / whole[n] if whole[n] else None) for n, s in sides.items()}
-    )
+    sides = {name: getattr(flow, name) for name in ("tx", "rx")}
+    whole = {name: on_link[flow.netns, flow.device, name] for name in sides}
+    return replace(flow, **{n: replace(s, share=share_of(s.wire_bytes, whole[n])) for n, s in sides.items()})
 
 
-SEEN_FLOWS = Section("seen flows", _conclude, ("wire", "flows", "tcp"), merge=_merge)
+SEEN_FLOWS = Section(
+    "seen flows",
+    lambda analysis: summarize_flows(analysis.evidence.fold, analysis.evidence.table("tcp"), analysis.evidence.piece),
+    ("wire", "flows", "tcp"),
+    merge=_merge,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK
 from netprof.analysis.account.waiting import Waiting
+from netprof.analysis.declared import added
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import by_pid
@@ -82,11 +83,6 @@ def _shadows(evidence: Evidence) -> Iterator[tuple[str, int]]:
             yield f"rank {evidence.ranks[pid]}", whole - ahead
 
 
-def _merge(parts: Sequence[Shapes], whole: Analysis) -> Shapes:
-    checks, checks_ns, steps = (sum(getattr(part, name) for part in parts) for name in ("checks", "checks_ns", "steps"))
-    return Shapes(checks, checks_ns, steps, parts[-1].shadows)
-
-
 def _document(found: Shapes) -> Mapping[str, Any]:
     each_s = found.checks_ns / found.steps / 1e9 if found.steps else None
     checks = {"count": found.checks, "seconds": found.checks_ns / 1e9, "step_s": each_s} if found.checks else None
@@ -108,4 +104,11 @@ def _notes(found: Shapes) -> Iterator[str]:
         yield f"{name} is out of data since step {step} of the others: it only shadows their collectives (join)"
 
 
-SHAPES = Section("shapes", _conclude, ("marks",), _document, notes=_notes, merge=_merge)
+SHAPES = Section(
+    "shapes",
+    _conclude,
+    ("marks",),
+    _document,
+    notes=_notes,
+    merge=lambda parts, whole: Shapes(**added(parts, "checks checks_ns steps"), shadows=parts[-1].shadows),
+)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
 
 import numpy as np
 
+from netprof.analysis.declared import Column, by_key, plain, share_of, table
 from netprof.analysis.definitions import COUNTERS as DEFINITION
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.links.nic import since_before
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.findings.links.nic import increases, since_before
+from netprof.analysis.form import Part
 from netprof.analysis.piece import Piece
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.counters import CounterSamples
 from netprof.model import Series
 from netprof.schema import COUNT
@@ -61,12 +60,9 @@ class CountersFinding:
 def _conclude(analysis: Analysis) -> CountersFinding:
     evidence = analysis.evidence
     samples, length_ns = evidence.counters, evidence.recording.total_ns
-    quantities: dict[tuple[str, str], list[Series]] = {}
-    for series in evidence.meta.series:
-        quantities.setdefault((series.source, series.name), []).append(series)
+    quantities = by_key([evidence.meta.series], lambda series: (series.source, series.name))
     found = [_of_quantity(each, samples, length_ns, _time(evidence)) for each in quantities.values()]
-    known = [each for each in found if each is not None]
-    return CountersFinding(tuple(summary for summary, _ in known), tuple(totals for _, totals in known), length_ns)
+    return _finding([each for each in found if each is not None], length_ns)
 
 
 def _time(evidence: Evidence) -> Piece:
@@ -86,7 +82,9 @@ def _of_quantity(
         return None
     about = next(iter(parts))
     counts = about.kind == COUNT
-    totals = {each.subject: _growth(part) if counts else int(part.value[-1]) for each, part in parts.items()}
+    totals = {
+        each.subject: int(increases(part.value).sum() if counts else part.value[-1]) for each, part in parts.items()
+    }
     mean = None if counts else float(np.mean([part.value.mean() for part in parts.values()]))
     busiest = _busiest(list(parts.values())) if counts else None
     return _summarize(about, totals, mean, busiest, length_ns), totals
@@ -115,7 +113,7 @@ def _summarize(
         meaning=about.meaning,
         subjects=len(totals),
         total=total,
-        per_second=_rate(total, length_ns) if about.kind == COUNT else mean,
+        per_second=share_of(total * _SECOND_NS, length_ns) if about.kind == COUNT else mean,
         busiest_per_second=busiest,
         worst_subject=worst,
         worst_total=totals[worst],
@@ -124,12 +122,13 @@ def _summarize(
 
 def _merge(parts: Sequence[CountersFinding], whole: Analysis) -> CountersFinding:
     length_ns = sum(part.length_ns for part in parts)
-    found: dict[tuple[str, str], list[tuple[CounterSummary, Mapping[str, int], int]]] = {}
-    for part in parts:
-        for summary, totals in zip(part.summaries, part.totals, strict=True):
-            found.setdefault((summary.source, summary.name), []).append((summary, totals, part.length_ns))
-    merged = [_in_one(each, length_ns) for each in found.values()]
-    return CountersFinding(tuple(summary for summary, _ in merged), tuple(totals for _, totals in merged), length_ns)
+    every = (zip(part.summaries, part.totals, repeat(part.length_ns)) for part in parts)
+    found = by_key(every, lambda each: (each[0].source, each[0].name))
+    return _finding([_in_one(each, length_ns) for each in found.values()], length_ns)
+
+
+def _finding(found: Sequence[tuple[CounterSummary, Mapping[str, int]]], length_ns: int) -> CountersFinding:
+    return CountersFinding(tuple(summary for summary, _ in found), tuple(totals for _, totals in found), length_ns)
 
 
 def _in_one(
@@ -145,59 +144,42 @@ def _in_one(
     return _summarize(about, totals, mean, busiest, length_ns), totals
 
 
-def _steps(part: CounterSamples) -> Int64:
-    """Return what was counted up to each sample but the first; a count that begins anew counts from zero."""
-    grown = np.diff(part.value)
-    return np.where(grown >= 0, grown, part.value[1:])
-
-
-def _growth(part: CounterSamples) -> int:
-    return int(_steps(part).sum())
-
-
-def _rate(total: int, length_ns: int) -> float | None:
-    return total * _SECOND_NS / length_ns if length_ns > 0 else None
-
-
 def _busiest(parts: Sequence[CounterSamples]) -> float | None:
     """Return the most that was counted in any second between samples, all subjects together.
 
     What the kernel brings up to date less often than that (pressure, every two seconds) is seen over as long.
     """
     times = np.concatenate([part.time_ns[1:] for part in parts])
-    steps = np.concatenate([_steps(part) for part in parts])
+    steps = np.concatenate([increases(part.value) for part in parts])
     if len(times) == 0:
         return None
     order = np.argsort(times, kind="stable")
     times, through = times[order], np.concatenate(([0], np.cumsum(steps[order])))
-    changes = [np.diff(part.time_ns[1:][_steps(part) > 0]) for part in parts]
+    changes = [np.diff(part.time_ns[1:][increases(part.value) > 0]) for part in parts]
     window_ns = max(_SECOND_NS, min((int(apart.min()) for apart in changes if len(apart)), default=0))
     begin = np.searchsorted(times, times - window_ns, "right")
     return float((through[1:] - through[begin]).max()) * _SECOND_NS / window_ns
 
 
-def _document(found: CountersFinding) -> dict[str, Any]:
-    return {"counters": [dataclasses.asdict(summary) for summary in found.summaries]}
-
-
 def _parts(found: CountersFinding) -> Iterator[Part]:
-    for source in dict.fromkeys(summary.source for summary in found.summaries):
-        own = [summary for summary in found.summaries if summary.source == source]
-        headings = ("counter", "total", "per second", "busiest second", "most of it", "means")
-        grid = Grid(headings, [_row(summary) for summary in own], frozenset({"most of it", "means"}), ("means",))
-        yield Part(f"Counters of the {source}", bodies=[grid])
+    for source, own in by_key([found.summaries], lambda summary: summary.source).items():
+        yield Part(f"Counters of the {source}", bodies=[table(_COLUMNS, own)])
 
 
-def _row(summary: CounterSummary) -> tuple[str, ...]:
-    worst = f"{summary.worst_subject} {_amount(summary.worst_total, summary)}" if summary.subjects > 1 else "-"
-    return (
-        summary.name.replace("_", " "),
-        _amount(summary.total, summary),
-        _speed(summary.per_second, summary),
-        _speed(summary.busiest_per_second, summary),
-        worst if summary.total else "-",
-        summary.meaning,
-    )
+def _most(summary: CounterSummary) -> str | None:
+    """Return what has the largest part; None where there is no other."""
+    worst = f"{summary.worst_subject} {_amount(summary.worst_total, summary)}"
+    return worst if summary.subjects > 1 and summary.total else None
+
+
+_COLUMNS = (
+    Column("counter", lambda summary: summary.name.replace("_", " ")),
+    Column("total", lambda summary: _amount(summary.total, summary)),
+    Column("per second", lambda summary: _speed(summary.per_second, summary)),
+    Column("busiest second", lambda summary: _speed(summary.busiest_per_second, summary)),
+    Column("most of it", _most, none="-", left=True),
+    Column("means", "meaning", left=True, goes=1),
+)
 
 
 def _amount(value: float, summary: CounterSummary) -> str:
@@ -217,7 +199,7 @@ COUNTERS = Section(
     "counters",
     _conclude,
     ("counters",),
-    _document,
+    lambda found: {"counters": plain(found.summaries)},
     lambda found: tuple(_parts(found)),
     definitions=lambda found: (DEFINITION,) if found.summaries else (),
     merge=_merge,

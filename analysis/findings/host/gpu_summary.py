@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from netprof.analysis.declared import added, by_key, put_together
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.phases import PHASES
@@ -79,11 +80,10 @@ class MetricSummary:
             mean=float(np.average([self.mean, other.mean], weights=[self.weight_ns, other.weight_ns])),
             minimum=min(self.minimum, other.minimum),
             maximum=max(self.maximum, other.maximum),
-            bytes=None if self.bytes is None or other.bytes is None else self.bytes + other.bytes,
+            **added((self, other), "bytes weight_ns"),
             phases={
                 name: _mean_of([each.phases[name] for each in (self, other) if name in each.phases]) for name in names
             },
-            weight_ns=self.weight_ns + other.weight_ns,
         )
 
     @property
@@ -119,9 +119,7 @@ def _mean_of(parts: Sequence[PhaseMean]) -> PhaseMean:
 
 def merge_gpus(parts: Sequence[Sequence[GpuSummary]]) -> tuple[GpuSummary, ...]:
     """Return the summaries over consecutive pieces of a recording as one; where iterations are known, only of those."""
-    found: dict[int, list[GpuSummary]] = {}
-    for each in (each for part in parts for each in part):
-        found.setdefault(each.gpu.index, []).append(each)
+    found = by_key(parts, lambda each: each.gpu.index)
     return tuple(_in_one(found[index]) for index in sorted(found))
 
 
@@ -143,9 +141,7 @@ def _in_one(parts: Sequence[GpuSummary]) -> GpuSummary:
 
 
 def _sum(parts: Sequence[Mapping[GpuMetric, MetricSummary]]) -> dict[GpuMetric, MetricSummary]:
-    found: dict[GpuMetric, MetricSummary] = {}
-    for metric, each in (pair for part in parts for pair in part.items()):
-        found[metric] = found[metric] + each if metric in found else each
+    found = {each.metric: each for each in put_together((part.values() for part in parts), lambda each: each.metric)}
     return {metric: found[metric] for metric in GpuMetric if metric in found}
 
 
@@ -162,14 +158,9 @@ def summarize_gpus(
     `phases` are the processes' own, by pid; without them the phases lie between the iterations' edges.
     """
     described = {gpu.index: gpu for gpu in gpus}
-    found = np.unique(samples.gpu).tolist()
-    summaries = []
-    for index in found:
-        gpu = described.get(index) or Gpu(index)
-        own = _iterations_of(gpu, iterations)
-        inside = _phases(own, phases or {}) if len(own) else {}
-        summaries.append(_summarize(samples.where(samples.gpu == index), gpu, own, ranks, recording, inside))
-    return tuple(summaries)
+    found = ((index, described.get(index) or Gpu(index)) for index in np.unique(samples.gpu).tolist())
+    each = ((samples.where(samples.gpu == index), gpu, _iterations_of(gpu, iterations)) for index, gpu in found)
+    return tuple(_summarize(own, gpu, its, ranks, recording, phases or {}) for own, gpu, its in each)
 
 
 def gpu_notes(gpus: Sequence[GpuSummary]) -> Iterator[str]:
@@ -189,8 +180,9 @@ def _summarize(
     own: Iterations,
     ranks: Mapping[int, int],
     recording: Intervals,
-    phases: Mapping[str, Intervals],
+    phases_of: Mapping[int, PhaseTimes],
 ) -> GpuSummary:
+    phases = _phases(own, phases_of) if len(own) else {}
     window = merge(own.begin_ns, own.end_ns) if len(own) else recording
     whole, processes = samples.where(samples.pid == 0), samples.where(samples.pid != 0)
     metrics = _metrics(whole, window, phases)
@@ -221,13 +213,9 @@ def _phases(own: Iterations, phases: Mapping[int, PhaseTimes]) -> dict[str, Inte
 
 
 def _metrics(samples: GpuSamples, window: Intervals, phases: Mapping[str, Intervals]) -> dict[GpuMetric, MetricSummary]:
-    found = {}
-    for metric in GpuMetric:
-        series = _series(samples, metric)
-        summary = _metric(metric, series, window, phases) if series is not None else None
-        if summary is not None:
-            found[metric] = summary
-    return found
+    every = ((metric, _series(samples, metric)) for metric in GpuMetric)
+    found = {metric: _metric(metric, series, window, phases) for metric, series in every if series is not None}
+    return {metric: summary for metric, summary in found.items() if summary is not None}
 
 
 def _series(samples: GpuSamples, metric: GpuMetric) -> Series | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from netprof.analysis.declared import Column, at, json_of, table
 from netprof.analysis.events.phases import PHASES
 from netprof.analysis.findings.host.gpu_summary import GpuSummary, MetricSummary, gpu_notes, merge_gpus, summarize_gpus
-from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
 from netprof.schema import GpuMetric
@@ -70,55 +71,30 @@ def metric_value(value: float | None, metric: GpuMetric) -> str:
     return write(value)
 
 
-def _document(gpus: Sequence[GpuSummary]) -> dict[str, Any]:
-    return {"gpus": [_gpu(summary) for summary in gpus]}
-
-
 def _gpu(summary: GpuSummary) -> dict[str, Any]:
     gpu = summary.gpu
     return {
-        "gpu": gpu.index,
-        "name": gpu.name,
-        "uuid": gpu.uuid,
+        **json_of(gpu, "gpu=index name uuid pids sources"),
+        **json_of(summary, "ranks window window_s throttled"),
         "memory_bytes": gpu.memory_bytes or None,
-        "pids": list(gpu.pids),
-        "ranks": list(summary.ranks),
         "found_by": gpu.found_by or None,
-        "window": summary.window,
-        "window_s": summary.window_ns / 1e9,
         "metrics": _metrics(summary.metrics),
         "processes": [{"pid": pid, "metrics": _metrics(found)} for pid, found in summary.processes.items()],
-        "throttled": dict(summary.throttled),
-        "sources": list(gpu.sources),
     }
 
 
 def _metrics(found: Mapping[GpuMetric, MetricSummary]) -> dict[str, Any]:
-    return {metric.name.lower(): _metric(summary) for metric, summary in found.items()}
-
-
-def _metric(summary: MetricSummary) -> dict[str, Any]:
-    return {
-        "samples": summary.samples,
-        "interval_s": None if summary.interval_ns is None else summary.interval_ns / 1e9,
-        "mean_over_s": summary.mean_over_ns / 1e9,
-        "held_s": summary.held_ns / 1e9,
-        "resolution_s": summary.resolution_ns / 1e9,
-        "mean": summary.mean,
-        "min": summary.minimum,
-        "max": summary.maximum,
-        "bytes": summary.bytes,
-        "phases": {name: {"mean": part.mean, "samples": part.samples} for name, part in summary.phases.items()},
-    }
+    keys = "samples interval_s mean_over_s held_s resolution_s mean min=minimum max=maximum bytes phases"
+    return {metric.name.lower(): json_of(summary, keys) for metric, summary in found.items()}
 
 
 def _parts(gpus: Sequence[GpuSummary]) -> Iterator[Part]:
     if not gpus:  # the notes then say why
         return
-    columns = [column for column in _COLUMNS if any(column[1] in summary.metrics for summary in gpus)]
-    rows = [(_name(each), _ranks(each), *(_mean(each, metric) for _, metric in columns)) for each in gpus]
-    optional = ("rank", *(name for name in _LEAST_WANTED if name in {column[0] for column in columns}))
-    grid = Grid(("GPU", "rank", *(name for name, _ in columns)), rows, optional=optional)
+    known = {metric for summary in gpus for metric in summary.metrics}
+    columns = [(name, metric) for name, metric in _COLUMNS if metric in known]
+    goes = {name: place for place, name in enumerate(_LEAST_WANTED, 2)}
+    grid = table((*_WHICH, *(_mean(name, metric, goes.get(name, 0)) for name, metric in columns)), gpus)
     lines = [("resolution", _resolution(gpus, columns))]
     for summary in gpus:
         slowed = {reason: part for reason, part in summary.throttled.items() if reason != "idle"}
@@ -136,10 +112,8 @@ def _by_phase(summary: GpuSummary) -> Iterator[tuple[str, str]]:
     """Yield a line for each metric that is told apart by phase: phases with enough samples of their own."""
     for name, metric, write in _BY_PHASE:
         found = summary.metrics.get(metric)
-        means = (
-            {phase: found.phases[phase.name].mean for phase in PHASES if phase.name in found.phases} if found else {}
-        )
-        known = [f"{phase.title} {write(mean)}" for phase, mean in means.items() if mean is not None]
+        means = ((phase.title, _of_phase(phase.name)(found)) for phase in PHASES) if found else ()
+        known = [f"{title} {write(mean)}" for title, mean in means if mean is not None]
         if known:
             yield f"GPU {summary.gpu.index} {name}", ", ".join(known) + " (samples within one phase)"
 
@@ -147,38 +121,40 @@ def _by_phase(summary: GpuSummary) -> Iterator[tuple[str, str]]:
 def _of_one(summary: GpuSummary) -> Part:
     """Return every metric of a GPU: spread, means by phase where samples lie wholly in one, and resolution."""
     phases = [phase for phase in PHASES if any(phase.name in found.phases for found in summary.metrics.values())]
-    headings = ("metric", "mean", "least", "most", *(phase.short for phase in phases), "resolution")
-    rows = [
-        (
-            metric_name(metric),
-            *(metric_value(value, metric) for value in (found.mean, found.minimum, found.maximum)),
-            *(
-                metric_value(found.phases[phase.name].mean if phase.name in found.phases else None, metric)
-                for phase in phases
-            ),
-            duration(found.resolution_ns / 1e9),
-        )
-        for metric, found in summary.metrics.items()
-    ]
-    optional = ("least", "most", *(phase.short for phase in phases), "resolution")
+    columns = (
+        Column("metric", lambda pair: metric_name(pair[0])),
+        _value("mean", lambda found: found.mean),
+        _value("least", lambda found: found.minimum, 1),
+        _value("most", lambda found: found.maximum, 2),
+        *(_value(phase.short, _of_phase(phase.name), 3 + place) for place, phase in enumerate(phases)),
+        Column("resolution", lambda pair: duration(pair[1].resolution_ns / 1e9), goes=9),
+    )
     about = "by phase: of the samples that lie wholly in one" if phases else ""
-    return Part(f"GPU {_name(summary)}", about, [Grid(headings, rows, optional=optional)], detail=True)
+    return Part(f"GPU {_name(summary)}", about, [table(columns, list(summary.metrics.items()))], detail=True)
+
+
+def _value(heading: str, value: Callable[[MetricSummary], float | None], goes: int = 0) -> Column:
+    return Column(heading, lambda pair: metric_value(value(pair[1]), pair[0]), goes=goes)
+
+
+def _of_phase(name: str) -> Callable[[MetricSummary], float | None]:
+    return lambda found: found.phases[name].mean if name in found.phases else None
 
 
 def _name(summary: GpuSummary) -> str:
     return f"{summary.gpu.index} {summary.gpu.name}".rstrip()
 
 
-def _ranks(summary: GpuSummary) -> str:
-    return ",".join(map(str, summary.ranks)) or "?"
+_WHICH = (
+    Column("GPU", _name),
+    Column("rank", "ranks", lambda ranks: ",".join(map(str, ranks)) or "?", goes=1),
+)
 
 
-def _mean(summary: GpuSummary, metric: GpuMetric) -> str:
-    """Return the mean; of what is held (memory), the most."""
-    found = summary.metrics.get(metric)
-    if found is None:
-        return "-"
-    return metric_value(found.maximum if metric is GpuMetric.MEMORY_USED_BYTES else found.mean, metric)
+def _mean(name: str, metric: GpuMetric, goes: int) -> Column:
+    """Return a column of means; of what is held (memory), of the most."""
+    which = "maximum" if metric is GpuMetric.MEMORY_USED_BYTES else "mean"
+    return Column(name, lambda each: metric_value(at(each.metrics.get(metric), which), metric), goes=goes)
 
 
 def _resolution(gpus: Sequence[GpuSummary], columns: Sequence[tuple[str, GpuMetric]]) -> str:
@@ -195,7 +171,7 @@ GPUS = Section(
     "gpus",
     _conclude,
     ("gpu", "marks"),
-    _document,
+    lambda gpus: {"gpus": [_gpu(summary) for summary in gpus]},
     lambda gpus: tuple(_parts(gpus)),
     gpu_notes,
     merge=lambda parts, whole: merge_gpus(parts),

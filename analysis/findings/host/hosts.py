@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netprof.analysis.definitions import CLOCKS, Definition
+from netprof.analysis.declared import Column, json_of, share_of, table
+from netprof.analysis.definitions import CLOCKS
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.form import Grid, Part
-from netprof.analysis.section import Analysis, Section
+from netprof.analysis.form import Part
+from netprof.analysis.section import Section
 from netprof.model import Host, HostClock
 from netprof.units import UNKNOWN, duration, share
 
@@ -27,75 +27,50 @@ class HostSummary:
     ranks: tuple[int, ...]
 
 
-def _conclude(analysis: Analysis) -> tuple[HostSummary, ...]:
-    evidence = analysis.evidence
-    return tuple(HostSummary(host, _ranks(host, evidence)) for host in evidence.hosts)
-
-
 def _ranks(host: Host, evidence: Evidence) -> tuple[int, ...]:
     alone = len(evidence.hosts) == 1
     return tuple(sorted(rank for pid, rank in evidence.ranks.items() if alone or pid in host.pids))
 
 
-def _document(hosts: Sequence[HostSummary]) -> dict[str, Any]:
-    return {"hosts": [_host(each) for each in hosts]}
-
-
 def _host(summary: HostSummary) -> dict[str, Any]:
-    host, cost = summary.host, summary.host.meta.cost
+    clock = summary.host.clock
     return {
-        "host": host.name,
-        "boot_id": host.meta.boot_id,
-        "trace": host.trace or None,
-        "ranks": list(summary.ranks),
-        "clock": _clock(host.clock),
-        "losses": dataclasses.asdict(host.meta.losses),
-        "cpu_share": cost.cpu_share,
+        **json_of(summary, "host=host.name boot_id=host.meta.boot_id ranks losses=host.meta.losses"),
+        "trace": summary.host.trace or None,
+        "cpu_share": summary.host.meta.cost.cpu_share,
+        "clock": {
+            **json_of(clock, "offset_s bound_s source residual_s pairs"),
+            "drift_ppm": clock.drift * 1e6,
+            "drift_bound_ppm": None if clock.drift_bound is None else clock.drift_bound * 1e6,
+        },
     }
-
-
-def _clock(clock: HostClock) -> dict[str, Any]:
-    return {
-        "offset_s": clock.offset_ns / 1e9,
-        "drift_ppm": clock.drift * 1e6,
-        "bound_s": _scaled(clock.bound_ns, 1e-9),
-        "drift_bound_ppm": _scaled(clock.drift_bound, 1e6),
-        "source": clock.source,
-        "residual_s": _scaled(clock.residual_ns, 1e-9),
-        "pairs": clock.pairs,
-    }
-
-
-def _scaled(value: float | None, by: float) -> float | None:
-    return None if value is None else value * by
 
 
 def _parts(hosts: Sequence[HostSummary]) -> Sequence[Part]:
     if len(hosts) < 2:
         return ()
-    headings = ("host", "ranks", "clock ahead by", "drift", "known to", "from", "CPU")
-    grid = Grid(
-        headings, [_row(each) for each in hosts], frozenset({"ranks", "from"}), ("CPU", "drift", "from"), _BRIEF
-    )
-    return [Part("Hosts", f"clocks against that of {hosts[0].host.name}", [grid])]
+    return [Part("Hosts", f"clocks against that of {hosts[0].host.name}", [table(_COLUMNS, hosts, brief=_BRIEF)])]
 
 
-def _row(summary: HostSummary) -> tuple[str, ...]:
-    clock, cost = summary.host.clock, summary.host.meta.cost
-    same = clock.source in ("reference", "same host")
-    return (
-        summary.host.name,
-        ",".join(map(str, summary.ranks)) or "?",
-        "-" if same else _signed(clock.offset_ns),
-        "-" if same or clock.drift_bound is None else f"{clock.drift * 1e6:+.3f} ppm",
-        "-" if same else UNKNOWN if clock.bound_ns is None else f"±{duration(clock.bound_ns / 1e9)}",
-        clock.source,
-        share(cost.cpu_s / cost.wall_s) if cost.wall_s else "-",
-    )
+def _of_clock(heading: str, said: Callable[[HostClock], str | None], goes: int = 0) -> Column:
+    """Return a column on clocks, of which that of the reference itself has nothing to say."""
+
+    def value(summary: HostSummary) -> str | None:
+        clock = summary.host.clock
+        return None if clock.source in ("reference", "same host") else said(clock)
+
+    return Column(heading, value, none="-", goes=goes)
 
 
-def _signed(nanoseconds: float) -> str:
-    return ("-" if nanoseconds < 0 else "") + duration(abs(nanoseconds) / 1e9)
+_COLUMNS = (
+    Column("host", "host.name"),
+    Column("ranks", "ranks", lambda ranks: ",".join(map(str, ranks)) or "?", left=True),
+    _of_clock("clock ahead by", lambda clock: duration(clock.offset_ns / 1e9)),
+    _of_clock("drift", lambda clock: None if clock.drift_bound is None else f"{clock.drift * 1e6:+.3f} ppm", goes=2),
+    _of_clock("known to", lambda clock: UNKNOWN if clock.bound_ns is None else f"±{duration(clock.bound_ns / 1e9)}"),
+    Column("from", "host.clock.source", left=True, goes=3),
+    Column("CPU", lambda each: share_of(each.host.meta.cost.cpu_s, each.host.meta.cost.wall_s), share, "-", goes=1),
+)
 
 
 def _notes(hosts: Sequence[HostSummary]) -> Iterator[str]:
@@ -107,8 +82,12 @@ def _notes(hosts: Sequence[HostSummary]) -> Iterator[str]:
             )
 
 
-def _definitions(hosts: Sequence[HostSummary]) -> Sequence[Definition]:
-    return (CLOCKS,) if len(hosts) > 1 else ()
-
-
-HOSTS = Section("hosts", _conclude, (), _document, _parts, _notes, _definitions)
+HOSTS = Section(
+    "hosts",
+    lambda analysis: tuple(HostSummary(host, _ranks(host, analysis.evidence)) for host in analysis.evidence.hosts),
+    (),
+    lambda hosts: {"hosts": [_host(each) for each in hosts]},
+    _parts,
+    _notes,
+    lambda hosts: (CLOCKS,) if len(hosts) > 1 else (),
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import json_of, plain
 from netprof.analysis.definitions import INFERRED, ITERATION, PHASES, STEPS, Definition
 from netprof.analysis.events import phases
 from netprof.analysis.events.iterations import Dropped, IterationTimes
@@ -27,7 +27,7 @@ from netprof.units import duration, share
 
 _STANDS_OUT = 0.02
 """By how much the exposed share of all time differs from the typical iteration's, before it is shown beside it."""
-_STATISTICS = ("median_s", "mean_s", "p10_s", "p90_s", "min_s", "max_s")
+_EXPOSED = "exposed_communication_share=exposed_share exposed_communication_share_of_all_time=exposed_share_of_all_time"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,18 +104,15 @@ def durations_document(
 ) -> dict[str, Any]:
     """Return the `iterations` part of the job or of a rank."""
     typical = found.phases if found else None
-    exposed = found if phases_known else None
-    statistics = found or inferred
     known = {phase.name: getattr(typical, phase.name) if typical and phases_known else None for phase in phases.PHASES}
     return {
         "count": inferred.count if inferred else count,
         "inferred": inferred is not None,
-        **{name: getattr(inferred, name) if inferred else None for name in ("confidence", "period_s", "method")},
-        **{name: getattr(statistics, name) if statistics else None for name in _STATISTICS},
+        **json_of(inferred, "confidence period_s method"),
+        **json_of(found or inferred, "median_s mean_s p10_s p90_s min_s max_s"),
         "typical_s": typical.total if typical else None,
-        "exposed_communication_share": exposed.exposed_share if exposed else None,
-        "exposed_communication_share_of_all_time": exposed.exposed_share_of_all_time if exposed else None,
-        **dataclasses.asdict(dropped),
+        **json_of(found if phases_known else None, _EXPOSED),
+        **plain(dropped),
         "phases_s": known if forward_known else known | {phases.FORWARD.name: None},
     }
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from netprof.alternatives import Nic, change, faster, reached, reaches_too
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.blame import ranks_named
 from netprof.analysis.findings.links.hops import hops_below, lowest_rate
+from netprof.analysis.findings.names import ranks_named
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.model import LineRate

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from netprof.alternatives import offloads_off, smaller_mtu
+from netprof.analysis.declared import plain, put_together
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.links.alternatives import alternatives
 from netprof.analysis.findings.links.hops import hops_below
@@ -103,30 +103,21 @@ def _windows(evidence: Evidence) -> Iterator[Audited]:
         setting = f"net.ipv4.{name}"
         values = {value for (link, key), value in evidence.settings.values.items() if key == setting}
         if ran.whole and spent >= _LIMITED * ran.whole and values:
-            said = (
-                f"flows wait for {whose} buffers {percent(spent / ran.whole)} of the time; {setting} is {min(values)}"
-            )
+            part = percent(spent / ran.whole)
+            said = f"flows wait for {whose} buffers {part} of the time; {setting} is {min(values)}"
             yield Audited("buffers", setting, said, f'sysctl -w {setting}="4096 131072 67108864"')
 
 
-def _merge(parts: Sequence[Sequence[Audited]], whole: Analysis) -> tuple[Audited, ...]:
-    last: dict[tuple[str, str], Audited] = {}
-    for each in (each for part in parts for each in part):
-        last[each.kind, each.subject] = each
-    return tuple(last.values())
-
-
-def _document(found: Sequence[Audited]) -> dict[str, Any]:
-    return {"audit": [asdict(each) for each in found]}
-
-
 def _parts(found: Sequence[Audited]) -> Sequence[Part]:
-    if not found:
-        return ()
     rows = [(each.subject, f"{each.sentence} → {each.advice}") for each in found]
-    return [Part("Network audit", "what could be set otherwise", [Pairs(rows)])]
+    return [Part("Network audit", "what could be set otherwise", [Pairs(rows)])] if rows else ()
 
 
 AUDIT = Section(
-    "audit", _conclude, ("settings", "nic", "flows", "tcp", "counters", "link_changes"), _document, _parts, merge=_merge
+    "audit",
+    _conclude,
+    ("settings", "nic", "flows", "tcp", "counters", "link_changes"),
+    lambda found: {"audit": plain(found)},
+    _parts,
+    merge=lambda parts, whole: tuple(put_together(parts, lambda each: (each.kind, each.subject), lambda a, b: b)),
 )

@@ -11,8 +11,9 @@ from netprof.analysis.account.account import links_of
 from netprof.analysis.account.bottlenecks import ONE_LINK, Bottleneck, LinkSide
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.blame import ALONE, NEAR, Blame, ranks_named
+from netprof.analysis.findings.blame import ALONE, NEAR, Blame
 from netprof.analysis.findings.links.alternatives import alternatives
+from netprof.analysis.findings.names import ranks_named
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Intervals, covered_until, merge, union
 from netprof.analysis.wire.lanes import Use

@@ -9,7 +9,7 @@ from netprof.analysis.findings.links.link_summary import HopSummary
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.path_table import PathOverTime
 from netprof.model import LineRate
-from netprof.schema import RECEIVE, TRANSMIT, HopKind
+from netprof.schema import RECEIVE, HopKind
 
 
 def hops_below(evidence: Evidence, link: LinkKey) -> tuple[HopSummary, ...]:
@@ -45,11 +45,3 @@ def lowest_rate(own: LineRate, hops: Sequence[HopSummary]) -> LineRate:
     """Return the lowest line rate of a device and of what is on the path below it."""
     rates = [own, *(LineRate(hop.line_rate_bps, hop.line_rate_source) for hop in hops if hop.on_path)]
     return min((rate for rate in rates if rate.bps is not None), key=lambda rate: rate.bps or 0.0, default=own)
-
-
-def in_words(hops: Sequence[HopSummary]) -> Iterator[tuple[str, str]]:
-    """Yield for each direction of a device what is below it, in the order in which its packets pass."""
-    for way, name in ((TRANSMIT, "sends by"), (RECEIVE, "receives by")):
-        seen = [hop.device for hop in hops if hop.way == way and hop.on_path]
-        if seen:
-            yield name, " → ".join(seen)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from netprof.analysis.declared import json_of
 from netprof.analysis.tables.link_history import LinkChange, LinkPast
 from netprof.schema import LinkState
 from netprof.units import duration, rate
@@ -49,15 +50,6 @@ _STATES = {
 
 def history(past: LinkPast | None, started_ns: int) -> Sequence[dict[str, Any]]:
     """Return what a device was like from when on, in seconds of the recording."""
-    return [
-        {
-            "from_s": max(0, change.time_ns - started_ns) / 1e9,
-            "name": change.name,
-            "state": change.state.name.lower(),
-            "line_rate_bps": change.line_rate_bps,
-            "line_rate_source": change.line_rate_source,
-            "qdisc": change.qdisc,
-            "mtu_bytes": change.mtu_bytes,
-        }
-        for change in (past.changes if past is not None else ())
-    ]
+    keys = "name state line_rate_bps line_rate_source qdisc mtu_bytes"
+    changes = () if past is None else past.changes
+    return [{"from_s": max(0, each.time_ns - started_ns) / 1e9, **json_of(each, keys)} for each in changes]

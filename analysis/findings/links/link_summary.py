@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any
 
 from netprof.analysis.account.idle import IdleTime
+from netprof.analysis.declared import added, share_of
 from netprof.analysis.findings.links.nic import NicTotals
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.link_history import LinkPast
@@ -27,7 +28,7 @@ class SideTime:
 
     def __add__(self, other: SideTime) -> SideTime:
         """Return both together."""
-        return SideTime(_sum(self.busy_ns, other.busy_ns), _sum(self.busy_outstanding_ns, other.busy_outstanding_ns))
+        return SideTime(**added((self, other), "busy_ns busy_outstanding_ns"))
 
 
 @dataclass(frozen=True)
@@ -111,22 +112,22 @@ class LinkSummary:
     @property
     def utilization_tx(self) -> float | None:
         """Sending, over the window."""
-        return _share(self.tx.busy_ns, self.rated_ns)
+        return share_of(self.tx.busy_ns, self.rated_ns)
 
     @property
     def utilization_rx(self) -> float | None:
         """Receiving, over the window."""
-        return _share(self.rx.busy_ns, self.rated_ns)
+        return share_of(self.rx.busy_ns, self.rated_ns)
 
     @property
     def utilization_outstanding_tx(self) -> float | None:
         """Sending, while something is outstanding."""
-        return _share(self.tx.busy_outstanding_ns, self.rated_outstanding_ns)
+        return share_of(self.tx.busy_outstanding_ns, self.rated_outstanding_ns)
 
     @property
     def utilization_outstanding_rx(self) -> float | None:
         """Receiving, while something is outstanding."""
-        return _share(self.rx.busy_outstanding_ns, self.rated_outstanding_ns)
+        return share_of(self.rx.busy_outstanding_ns, self.rated_outstanding_ns)
 
     @property
     def tells_nothing(self) -> bool:
@@ -148,13 +149,6 @@ class LinkSummary:
         """The utilization of the busier direction while a bucket is outstanding."""
         known = [u for u in (self.utilization_outstanding_tx, self.utilization_outstanding_rx) if u is not None]
         return max(known, default=None)
-
-    @property
-    def waiting_idle_share(self) -> float | None:
-        """The share of the time that gradients wait in which the link is idle in both directions."""
-        if not self.outstanding_ns or self.idle.gradients_waiting_ns is None:
-            return None
-        return self.idle.gradients_waiting_ns / self.outstanding_ns
 
     @property
     def dropped_packets(self) -> int:
@@ -183,12 +177,12 @@ class LinkSummary:
 def in_one(parts: Sequence[LinkSummary]) -> LinkSummary:
     """Add up pieces of a recording; where iterations are known in any, only those."""
     told = [part for part in parts if part.window == "iterations"]
-    nics = [part.nic for part in parts if part.nic is not None]
     ranks, pids = (sorted({one for part in parts for one in getattr(part, name)}) for name in ("ranks", "pids"))
-    merged = reduce(_add, told or parts)
+    nics = [part.nic for part in parts if part.nic is not None]
     longest = _with_longest_rate(told or parts)
     return replace(
-        merged,
+        (told or parts)[0],
+        **added(told or parts, _SUMS),
         line_rate_bps=longest.line_rate_bps,
         line_rate_source=longest.line_rate_source,
         ranks=tuple(ranks),
@@ -201,6 +195,12 @@ def in_one(parts: Sequence[LinkSummary]) -> LinkSummary:
         path_rate_bps=longest.path_rate_bps,
         path_rate_source=longest.path_rate_source,
     )
+
+
+_SUMS = (
+    "window_ns outstanding_ns rated_ns rated_outstanding_ns unknown_ns unknown_tx_ns unknown_rx_ns "
+    "tx_bytes rx_bytes tx_bytes_outstanding rx_bytes_outstanding tx rx idle idle_tx idle_rx"
+)
 
 
 def as_told(link: LinkSummary) -> LinkSummary:
@@ -219,31 +219,3 @@ def _with_longest_rate(parts: Sequence[LinkSummary]) -> LinkSummary:
     for part in parts:
         held[part.line_rate_bps] += part.window_ns
     return max(reversed(parts), key=lambda part: (part.line_rate_bps is not None, held[part.line_rate_bps]))
-
-
-def _add(a: LinkSummary, b: LinkSummary) -> LinkSummary:
-    sums = (
-        "window_ns",
-        "rated_ns",
-        "unknown_ns",
-        "unknown_tx_ns",
-        "unknown_rx_ns",
-        "tx_bytes",
-        "rx_bytes",
-        "tx",
-        "rx",
-        "idle",
-        "idle_tx",
-        "idle_rx",
-    )
-    known = ("outstanding_ns", "rated_outstanding_ns", "tx_bytes_outstanding", "rx_bytes_outstanding")
-    together: dict[str, Any] = {name: getattr(a, name) + getattr(b, name) for name in sums}
-    return replace(a, **together, **{name: _sum(getattr(a, name), getattr(b, name)) for name in known})
-
-
-def _sum(a: float | None, b: float | None) -> Any:
-    return None if a is None or b is None else a + b
-
-
-def _share(part: float | None, whole_ns: int | None) -> float | None:
-    return part / whole_ns if part is not None and whole_ns else None

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from netprof.analysis.account.causes import CAUSES
+from netprof.analysis.account.causes import CAUSES, Cause
 from netprof.analysis.account.idle import idle_spans, idle_time
+from netprof.analysis.declared import Column, by_key, json_of, plain, seconds, share_of, table
 from netprof.analysis.definitions import IDLE, OUTSTANDING, UTILIZATION, Definition
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.links.hops import hops_below, lowest_rate
 from netprof.analysis.findings.links.link_changes import changes_in_words, history
 from netprof.analysis.findings.links.link_summary import HopSummary, LinkSummary, SideTime, as_told, in_one
 from netprof.analysis.findings.links.nic import NicTotals, nic_totals
-from netprof.analysis.findings.links.silent_ports import counts_bytes, goes_unseen, stands_still, users_of_port
-from netprof.analysis.form import Grid, Pairs, Part
+from netprof.analysis.findings.links.rdma_ports import counts_bytes, goes_unseen, stands_still, users_of_port
+from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
@@ -28,7 +28,7 @@ from netprof.analysis.wire.ports import is_port
 from netprof.analysis.wire.served import MEASURING_ERROR
 from netprof.model import LineRate
 from netprof.schema import RECEIVE, TRANSMIT
-from netprof.units import UNKNOWN, duration, rate, share
+from netprof.units import duration, rate, share
 
 UNKNOWN_RATE = LineRate(None, "unknown")
 HARDLY_ANY = 0.001
@@ -163,40 +163,15 @@ def _longest(past: LinkPast, window: Intervals) -> LineRate:
     return LineRate(bps, past.source_of(bps))
 
 
-def _merge(parts: Sequence[Sequence[LinkSummary]], whole: Analysis) -> tuple[LinkSummary, ...]:
-    found: dict[LinkKey, list[LinkSummary]] = {}
-    for link in (link for part in parts for link in part):
-        found.setdefault(link.key, []).append(link)
-    return tuple(as_told(in_one(each)) for each in found.values())
-
-
 def _bytes(bins: Bins | None, window: Intervals | None) -> float:
     return bins.wire_bytes_in(window or NOTHING) if bins is not None else 0.0
 
 
-def _document(links: Sequence[LinkSummary]) -> dict[str, Any]:
-    return {"links": [_link(link) for link in links]}
-
-
-_SAME = (
-    "device",
-    "netns",
-    "line_rate_bps",
-    "line_rate_source",
-    "window",
-    "tx_bytes",
-    "rx_bytes",
-    "tx_bytes_outstanding",
-    "rx_bytes_outstanding",
-    "utilization_tx",
-    "utilization_rx",
-    "utilization_outstanding_tx",
-    "utilization_outstanding_rx",
-    "idle_basis",
+_FIRST = (
+    "device netns line_rate_bps line_rate_source window tx_bytes rx_bytes tx_bytes_outstanding rx_bytes_outstanding "
+    "utilization_tx utilization_rx utilization_outstanding_tx utilization_outstanding_rx idle_basis"
 )
-
-
-_UNKNOWN = ("unknown_ns", "unknown_tx_ns", "unknown_rx_ns")
+_THEN = "ranks pids window_s outstanding_s unknown_s unknown_tx_s unknown_rx_s"
 _NOT_TOLD: dict[str, Any] = {
     **dict.fromkeys(("tx_bytes", "rx_bytes", "tx_bytes_outstanding", "rx_bytes_outstanding")),
     **dict.fromkeys(f"{name}_total_s" for name in ("idle", "idle_tx", "idle_rx")),
@@ -208,16 +183,12 @@ _NOT_TOLD: dict[str, Any] = {
 def _link(link: LinkSummary) -> dict[str, Any]:
     idle = {"idle": link.idle, "idle_tx": link.idle_tx, "idle_rx": link.idle_rx}
     return {
-        **{name: getattr(link, name) for name in _SAME},
+        **json_of(link, _FIRST),
         **({"host": link.host} if link.host else {}),
         **({"period_s": link.period_ns / 1e9} if link.period_ns else {}),
-        "ranks": list(link.ranks),
-        "pids": list(link.pids),
-        "window_s": link.window_ns / 1e9,
-        "outstanding_s": _seconds(link.outstanding_ns),
-        **{name.replace("_ns", "_s"): getattr(link, name) / 1e9 for name in _UNKNOWN},
+        **json_of(link, _THEN),
         **{f"{name}_total_s": time.total_ns / 1e9 for name, time in idle.items()},
-        **{f"{name}_s": {cause.name: _seconds(time.of(cause)) for cause in CAUSES} for name, time in idle.items()},
+        **{f"{name}_s": {cause.name: seconds(time.of(cause)) for cause in CAUSES} for name, time in idle.items()},
         **({"below": [each.device for each in link.above], "about": link.about} if link.above else {}),
         "path": [_hop(hop) for hop in link.hops],
         "history": history(link.past, link.started_ns),
@@ -228,19 +199,14 @@ def _link(link: LinkSummary) -> dict[str, Any]:
 
 def _hop(hop: HopSummary) -> dict[str, Any]:
     ways = {"way": hop.way, "direction": hop.direction}
-    named = {name: "sent" if way == TRANSMIT else "received" for name, way in ways.items()}
-    return {**dataclasses.asdict(hop), **named, "kind": hop.kind.name.lower()}
+    return {**plain(hop), **{name: "sent" if way == TRANSMIT else "received" for name, way in ways.items()}}
 
 
 def _nic(nic: NicTotals | None) -> dict[str, Any] | None:
     if nic is None:
         return None
-    document = dataclasses.asdict(nic)
+    document = plain(nic)
     return {"window_s": (document.pop("last_ns") - document.pop("first_ns")) / 1e9, **document}
-
-
-def _seconds(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
@@ -253,22 +219,45 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     plain = [link for link in shown if link.above and not link.limits_or_drops]
     shown = [link for link in shown if link not in plain]
     about += f"; {len(plain)} below them that limit nothing and drop nothing" if plain else ""
-    columns = ("link", "ranks", "line rate", "tx", "rx", "tx waiting", "rx waiting", "dropped")
     names = dict(zip(map(id, links), short_names(links), strict=True))
-    rows = [_usage(names[id(link)], link) for link in shown[:_MOST]]
-    usage = Grid(columns, rows, left=frozenset({"ranks"}), optional=("ranks",), total=len(shown))
-    if not any(link.dropped_packets for link in shown):
-        usage = usage.without({"dropped"})
+    name = Column("link", lambda link: names[id(link)])
+    usage, idle = table((name, *_USAGE), shown, _MOST), table((name, *_IDLE), own, _MOST)
+    usage = usage if any(link.dropped_packets for link in shown) else usage.without({"dropped"})
+    idle = idle if any(link.unknown_ns for link in own) else idle.without({"unknown"})
     sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
     rates = Pairs([("line rate from", source) for source in sources])
-    headings = ("link", "unknown", "idle", *(cause.short for cause in CAUSES))
-    idle = Grid(headings, [_idle(names[id(link)], link) for link in own[:_MOST]], total=len(own))
-    if not any(link.unknown_ns for link in own):
-        idle = idle.without({"unknown"})
     return [
         Part("Links", f"share of line rate; 'waiting': while a bucket is outstanding{about}", [usage, rates]),
         Part("Idle link time", "share of all time, by what the job was doing", [idle]),
     ]
+
+
+def _of_window(heading: str, part_ns: Callable[[LinkSummary], int | None]) -> Column:
+    return Column(heading, lambda link: share_of(part_ns(link), link.window_ns), share)
+
+
+def _idle_for(cause: Cause) -> Column:
+    return _of_window(cause.short, lambda link: None if link.tells_nothing else link.idle.of(cause))
+
+
+_USAGE = (
+    Column("ranks", "ranks", lambda ranks: ",".join(map(str, ranks)) or "?", left=True, goes=1),
+    Column("line rate", lambda link: _line_rate(link)),
+    Column("tx", "utilization_tx", share),
+    Column("rx", "utilization_rx", share),
+    Column("tx waiting", "utilization_outstanding_tx", share),
+    Column("rx waiting", "utilization_outstanding_rx", share),
+    Column("dropped", lambda link: None if link.nic is None else link.dropped_packets),
+)
+_IDLE = (
+    _of_window("unknown", lambda link: link.unknown_ns),
+    _of_window("idle", lambda link: None if link.tells_nothing else link.idle.total_ns),
+    *map(_idle_for, CAUSES),
+)
+
+
+def _line_rate(link: LinkSummary) -> str:
+    return rate(link.line_rate_bps) if link.line_rate_bps or not link.path_rate_bps else f"≤ {rate(link.path_rate_bps)}"
 
 
 def _main_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
@@ -276,29 +265,6 @@ def _main_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
     total = sum(link.moved_bytes for link in links)
     main = [link for link in links if total and link.moved_bytes >= HARDLY_ANY * total]
     return main or list(links)
-
-
-def _usage(name: str, link: LinkSummary) -> tuple[str, ...]:
-    return (
-        name,
-        ",".join(map(str, link.ranks)) or "?",
-        rate(link.line_rate_bps) if link.line_rate_bps or not link.path_rate_bps else f"≤ {rate(link.path_rate_bps)}",
-        share(link.utilization_tx),
-        share(link.utilization_rx),
-        share(link.utilization_outstanding_tx),
-        share(link.utilization_outstanding_rx),
-        UNKNOWN if link.nic is None else str(link.dropped_packets),
-    )
-
-
-def _idle(name: str, link: LinkSummary) -> tuple[str, ...]:
-    idle = (link.idle.total_ns, *(link.idle.of(cause) for cause in CAUSES))
-    parts = (link.unknown_ns, *([None] * len(idle) if link.tells_nothing else idle))
-    return (name, *(_of_window(part, link.window_ns) for part in parts))
-
-
-def _of_window(part_ns: int | None, window_ns: int) -> str:
-    return UNKNOWN if part_ns is None or not window_ns else share(part_ns / window_ns)
 
 
 def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
@@ -376,9 +342,9 @@ LINKS = Section(
     "links",
     _conclude,
     ("marks", "wire", "flows", "nic", "link_changes", "flow_devices", "flow_paths"),
-    _document,
+    lambda links: {"links": [_link(link) for link in links]},
     _parts,
     _notes,
     _definitions,
-    merge=_merge,
+    merge=lambda parts, whole: tuple(map(as_told, map(in_one, by_key(parts, lambda link: link.key).values()))),
 )

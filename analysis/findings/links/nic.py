@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from netprof.analysis.account.pieces import contains
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import Int64, int64_column
+from netprof.analysis.tables.columns import Columns, Int64, int64_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, interval
 from netprof.analysis.tables.nic_counters import rows_by_device
@@ -68,9 +67,9 @@ def nic_totals(
         if own == 0:
             continue
         moved = {name: _increase(values[rows]) for name, values in counters.items()}
-        link, first, last = key, int(time_ns[rows[0]]), int(time_ns[rows[-1]])
-        job = [_job_bytes(lanes, link, direction, interval(first, last)) for direction in (TRANSMIT, RECEIVE)]
-        totals[link] = NicTotals(first, last, own, **moved, job_tx_bytes=job[0], job_rx_bytes=job[1])
+        first, last = int(time_ns[rows[0]]), int(time_ns[rows[-1]])
+        job = [_job_bytes(lanes, key, direction, interval(first, last)) for direction in (TRANSMIT, RECEIVE)]
+        totals[key] = NicTotals(first, last, own, **moved, job_tx_bytes=job[0], job_rx_bytes=job[1])
     return totals
 
 
@@ -87,6 +86,36 @@ def _job_bytes(lanes: Lanes, link: LinkKey, direction: int, times: Intervals) ->
     return bins.wire_bytes_in(times) if bins is not None else 0.0
 
 
-def _increase(samples: npt.NDArray[np.int64]) -> int:
+def _increase(samples: Int64) -> int:
+    return max(int(increases(samples).sum()), 0)
+
+
+def increases(samples: Int64) -> Int64:
+    """Return by how much a count grew up to each sample but the first; one that begins anew counts from zero."""
     steps = np.diff(samples)
-    return max(int(np.where(steps >= 0, steps, samples[1:]).sum()), 0)
+    return np.where(steps >= 0, steps, samples[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Drops(Columns):
+    """Packets that a device dropped either way between a sample of its counters and the next one, where any was."""
+
+    begin_ns: Int64
+    end_ns: Int64
+    packets: Int64
+
+
+def drops_by_device(table: Any) -> dict[LinkKey, Drops]:
+    """Return the drops of every device that had any, by time.
+
+    `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order. A counter reset between two
+    samples counts from zero again.
+    """
+    time_ns, found = int64_column(table, "time_ns"), {}
+    counted = [int64_column(table, name) for name in ("tx_drops", "rx_drops")]
+    for key, rows in rows_by_device(table, time_ns).items():
+        packets = sum((increases(values[rows]) for values in counted), np.zeros(max(0, len(rows) - 1), np.int64))
+        drops = Drops(time_ns[rows[:-1]], time_ns[rows[1:]], packets).where(packets > 0)
+        if len(drops):
+            found[key] = drops
+    return found

@@ -5,15 +5,16 @@ What that is exactly says `definitions.PATHS`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import Column, added, by_key, table
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stragglers.stragglers_parts import name_of_path
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.spread import Spread, spread_of, sum_of
 from netprof.analysis.tables.columns import int64_column
@@ -80,43 +81,29 @@ def _round_trips(evidence: Evidence) -> list[Spread]:
     return [spread_of(rtt_s[path == number]) for number in range(len(evidence.paths.keys))]
 
 
-def _in_order(found: Sequence[PathSummary]) -> tuple[PathSummary, ...]:
+def _in_order(found: Iterable[PathSummary]) -> tuple[PathSummary, ...]:
     return tuple(sorted(found, key=lambda each: each.name))
 
 
-def _merge(parts: Sequence[Sequence[PathSummary]], whole: Analysis) -> tuple[PathSummary, ...]:
-    found: dict[PathKey, list[PathSummary]] = {}
-    for each in (each for part in parts for each in part):
-        found.setdefault(each.key, []).append(each)
-    return _in_order([_in_one(each) for each in found.values()])
-
-
 def _in_one(parts: Sequence[PathSummary]) -> PathSummary:
-    return replace(
-        parts[-1],
-        payload_bytes=sum(part.payload_bytes for part in parts),
-        resent_bytes=sum(part.resent_bytes for part in parts),
-        busy_ns=sum(part.busy_ns for part in parts),
-        rtt_s=sum_of([part.rtt_s for part in parts]),
-    )
+    sums = added(parts, "payload_bytes resent_bytes busy_ns")
+    return replace(parts[-1], **sums, rtt_s=sum_of([part.rtt_s for part in parts]))
 
 
-def _document(found: Sequence[PathSummary]) -> dict[str, Any]:
-    return {
-        "paths": [
-            {
-                "from": each.name[0],
-                "to": each.name[1],
-                "device": each.key.link.device,
-                "payload_bytes": each.payload_bytes,
-                "rate_bps": each.rate_bps,
-                "rate_to_siblings": to_siblings,
-                "resent_share": each.resent_share,
-                "rtt_s": each.rtt_s.quantile(0.5),
-            }
-            for each, to_siblings in zip(found, _to_siblings(found), strict=True)
-        ]
-    }
+def _rows(found: Sequence[PathSummary]) -> list[dict[str, Any]]:
+    """Return each as JSON has it."""
+    return [
+        {
+            **dict(zip(("from", "to"), each.name, strict=True)),
+            "device": each.key.link.device,
+            "payload_bytes": each.payload_bytes,
+            "rate_bps": each.rate_bps,
+            "rate_to_siblings": to_siblings,
+            "resent_share": each.resent_share,
+            "rtt_s": each.rtt_s.quantile(0.5),
+        }
+        for each, to_siblings in zip(found, _to_siblings(found), strict=True)
+    ]
 
 
 def _to_siblings(found: Sequence[PathSummary]) -> list[float | None]:
@@ -141,31 +128,29 @@ def _main(found: Sequence[PathSummary]) -> list[PathSummary]:
 
 
 def _parts(found: Sequence[PathSummary]) -> Sequence[Part]:
-    main = _main(found)
-    known = dict(zip((id(each) for each in found), _to_siblings(found), strict=True))
-    if len(main) < 2 or all(each.rate_bps is None for each in main):
+    main, rows = {id(each) for each in _main(found)}, _rows(found)
+    rows = [row for row, each in zip(rows, found, strict=True) if id(each) in main]
+    if len(rows) < 2 or all(row["rate_bps"] is None for row in rows):
         return ()
-    headings = ("from", "to", "sent", "rate while busy", "to siblings", "sent again", "round trip")
-    rows = [
-        (
-            *each.name,
-            size(each.payload_bytes),
-            rate(each.rate_bps),
-            share(known[id(each)]),
-            share(each.resent_share),
-            duration(each.rtt_s.quantile(0.5)),
-        )
-        for each in sorted(main, key=lambda each: each.rate_bps or np.inf)
-    ]
-    grid = Grid(headings, rows, frozenset({"to"}), ("sent", "to siblings"), brief=_BRIEF)
+    grid = table(_COLUMNS, sorted(rows, key=lambda row: row["rate_bps"] or np.inf), brief=_BRIEF)
     return [Part("Paths", "the slowest first", [grid], detail=True)]
 
+
+_COLUMNS = (
+    Column("from", "from"),
+    Column("to", "to", left=True),
+    Column("sent", "payload_bytes", size, goes=1),
+    Column("rate while busy", "rate_bps", rate),
+    Column("to siblings", "rate_to_siblings", share, goes=2),
+    Column("sent again", "resent_share", share),
+    Column("round trip", "rtt_s", duration),
+)
 
 PATHS = Section(
     "paths",
     _conclude,
     ("wire", "flows", "tcp"),
-    _document,
+    lambda found: {"paths": _rows(found)},
     _parts,
-    merge=_merge,
+    merge=lambda parts, whole: _in_order(map(_in_one, by_key(parts, lambda each: each.key).values())),
 )

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.declared import Column, by_key, json_of, table
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.schema import UNKNOWN_RANK
 
@@ -38,9 +39,8 @@ def _conclude(analysis: Analysis) -> tuple[QueuePairs, ...]:
     own = flows.where(rows[on_port])
     ends = list(zip(own.local_queue_pair.tolist(), own.remote_queue_pair.tolist(), strict=True))
     peers = _peers(ends, own.rank.tolist())
-    found: dict[tuple[str, int, int], list[int]] = {}
-    for row, key in enumerate(zip(own.device.tolist(), own.netns.tolist(), own.pid.tolist(), strict=True)):
-        found.setdefault(key, []).append(row)
+    owners = list(zip(own.device.tolist(), own.netns.tolist(), own.pid.tolist(), strict=True))
+    found = by_key([range(len(owners))], owners.__getitem__)
     return tuple(
         QueuePairs(
             *key,
@@ -57,50 +57,40 @@ def _peers(ends: Sequence[tuple[int, int]], ranks: Sequence[int]) -> list[int]:
 
     Devices number their queue pairs alike.
     """
-    rows_of: dict[tuple[int, int], list[int]] = {}
-    for row, each in enumerate(ends):
-        rows_of.setdefault(each, []).append(row)
-    found = []
+    rows_of, found = by_key([range(len(ends))], ends.__getitem__), []
     for row, (local, remote) in enumerate(ends):
         others = {ranks[other] for other in rows_of.get((remote, local), ()) if other != row and remote}
         found.append(others.pop() if len(others) == 1 else UNKNOWN_RANK)
     return found
 
 
-def _document(found: Sequence[QueuePairs]) -> dict[str, Any]:
-    return {
-        "queue_pairs": [
-            {"device": each.device, "netns": each.netns, "pid": each.pid, "rank": each.rank, "peers": list(each.peers)}
-            | {"pairs": [_pair(*numbers) for numbers in each.numbers]}
-            for each in found
-        ]
-    }
-
-
-def _pair(local: int, remote: int | None) -> dict[str, int | None]:
-    return {"local": local, "remote": remote, "sent_bytes": None, "received_bytes": None}
+def _row(each: QueuePairs) -> dict[str, Any]:
+    unknown = {"sent_bytes": None, "received_bytes": None}
+    pairs = [{"local": local, "remote": remote, **unknown} for local, remote in each.numbers]
+    return json_of(each, "device netns pid rank peers", pairs=pairs)
 
 
 def _parts(found: Sequence[QueuePairs]) -> Sequence[Part]:
-    if not found:
-        return ()
-    rows = [
-        (
-            each.device,
-            "?" if each.rank is None else str(each.rank),
-            str(each.pid),
-            str(len(each.numbers)),
-            ",".join(map(str, each.peers)) or "?",
-        )
-        for each in found[:MOST_PAIRS]
-    ]
-    headings = ("port", "rank", "pid", "queue pairs", "to ranks")
-    grid = Grid(headings, rows, frozenset({"to ranks"}), brief=BRIEFLY, total=len(found))
-    return [Part("Queue pairs", "whose RDMA it is; bytes are known of the port only", [grid])]
+    about, grid = (
+        "whose RDMA it is; bytes are known of the port only",
+        table(_COLUMNS, found, MOST_PAIRS, brief=BRIEFLY),
+    )
+    return [Part("Queue pairs", about, [grid])] if found else ()
 
 
-def _merge(parts: Sequence[tuple[QueuePairs, ...]], whole: Analysis) -> tuple[QueuePairs, ...]:
-    return parts[-1]  # a flow is described once, for all of the recording
+_COLUMNS = (
+    Column("port", "device"),
+    Column("rank", "rank", none="?"),
+    Column("pid", "pid"),
+    Column("queue pairs", "numbers", lambda numbers: str(len(numbers))),
+    Column("to ranks", "peers", lambda peers: ",".join(map(str, peers)) or "?", left=True),
+)
 
-
-QUEUE_PAIRS = Section("queue pairs", _conclude, ("flows",), _document, _parts, merge=_merge)
+QUEUE_PAIRS = Section(
+    "queue pairs",
+    _conclude,
+    ("flows",),
+    lambda found: {"queue_pairs": [_row(each) for each in found]},
+    _parts,
+    merge=lambda parts, whole: parts[-1],  # a flow is described once, for all of the recording
+)

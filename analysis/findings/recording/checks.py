@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import json_of, put_together
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives.ranks import RANKS, RankSummary
-from netprof.analysis.findings.flows.reconciliation import RECONCILIATION
-from netprof.analysis.findings.flows.reconciliation_finding import ReconciliationFinding
-from netprof.analysis.findings.flows.reconciliation_form import in_words
+from netprof.analysis.findings.flows.reconciliation import RECONCILIATION, ReconciliationFinding, in_words
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.wire.served import MEASURING_ERROR
-from netprof.units import count, percent, size
+from netprof.units import count, listed, percent, size
 
 _NEARLY_ALL = 0.99
 """Share of the bytes that the algorithm needs from which on all were seen: edges of a recording cut some off."""
@@ -52,11 +49,7 @@ class Check:
 
 def _conclude(analysis: Analysis) -> tuple[Check, ...]:
     evidence = analysis.evidence
-    return (
-        *_of_findings(analysis),
-        _members_are_recorded(evidence),
-        _account_adds_up(evidence),
-    )
+    return (*_of_findings(analysis), _members_are_recorded(evidence), _account_adds_up(evidence))
 
 
 def _of_findings(analysis: Analysis) -> tuple[Check, ...]:
@@ -70,18 +63,19 @@ def _of_findings(analysis: Analysis) -> tuple[Check, ...]:
 
 
 def _merge(parts: Sequence[Sequence[Check]], whole: Analysis) -> tuple[Check, ...]:
-    again = _of_findings(whole)
-    names = {check.name for check in again}
-    others = ([check for check in part if check.name not in names] for part in parts)
-    return (*again, *(reduce(operator.or_, each) for each in zip(*others, strict=True)))
+    again = {check.name: check for check in _of_findings(whole)}
+    found = {check.name: check for check in put_together(parts, lambda check: check.name, operator.or_)}
+    return tuple((found | again).values())
+
+
+def _check(name: str, wrong: Sequence[str], sentence: str, *, is_known: bool) -> Check:
+    """Return a check that holds where nothing is wrong; what is stands in its sentence in place of {}."""
+    return Check(name, not wrong if is_known else None, sentence.format(listed(wrong, _NAMED)) if wrong else "")
 
 
 def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
-    known = [
-        (rank, r)
-        for rank in ranks
-        if (r := rank.bandwidths.payload_to_algorithm_ratio) is not None and not _nearly_a_step(rank, r)
-    ]
+    ratios = ((rank, rank.bandwidths.payload_to_algorithm_ratio) for rank in ranks)
+    known = [(rank, ratio) for rank, ratio in ratios if ratio is not None and not _nearly_a_step(rank, ratio)]
     needed = sum(rank.bandwidths.algorithm_bytes or 0.0 for rank, _ in known)
     enough = sum(rank.bandwidths.payload_bytes or 0.0 for rank, _ in known) >= _NEARLY_ALL * needed
     few = [
@@ -89,8 +83,8 @@ def _all_bytes_seen(ranks: Sequence[RankSummary]) -> Check:
         for rank, ratio in known
         if ratio < _NEARLY_ALL and (rank.bandwidths.even or not enough)
     ]
-    sentence = f"fewer bytes were seen to be sent than the collectives need ({_some(few)} of them)" if few else ""
-    return Check("payload_of_collectives", not few if known else None, sentence)
+    sentence = "fewer bytes were seen to be sent than the collectives need ({} of them)"
+    return _check("payload_of_collectives", few, sentence, is_known=bool(known))
 
 
 def _nearly_a_step(rank: RankSummary, ratio: float) -> bool:
@@ -105,8 +99,8 @@ def _nearly_a_step(rank: RankSummary, ratio: float) -> bool:
 def _below_line_rate(links: Sequence[LinkSummary]) -> Check:
     rated = [link for link in links if link.line_rate_bps]
     fast = [f"{link.label}, {percent(link.kept_up)}" for link in rated if link.kept_up > MEASURING_ERROR]
-    sentence = f"a link keeps up more than its line rate ({_some(fast)}), so that is wrong" if fast else ""
-    return Check("line_rate", not fast if rated else None, sentence)
+    sentence = "a link keeps up more than its line rate ({}), so that is wrong"
+    return _check("line_rate", fast, sentence, is_known=bool(rated))
 
 
 def _within_the_device(links: Sequence[LinkSummary]) -> Check:
@@ -117,8 +111,8 @@ def _within_the_device(links: Sequence[LinkSummary]) -> Check:
         for job, device in ((nic.job_tx_bytes, nic.tx_bytes), (nic.job_rx_bytes, nic.rx_bytes))
         if job > _HEADERS * device + _ONE_SAMPLE_BYTES
     ]
-    sentence = f"more bytes of the job were counted than the device itself counted ({_some(beyond)})" if beyond else ""
-    return Check("device_counters", not beyond if counted else None, sentence)
+    sentence = "more bytes of the job were counted than the device itself counted ({})"
+    return _check("device_counters", beyond, sentence, is_known=bool(counted))
 
 
 def _tcp_agrees(finding: ReconciliationFinding) -> Check:
@@ -127,13 +121,10 @@ def _tcp_agrees(finding: ReconciliationFinding) -> Check:
 
 
 def _peers_are_recorded(recorded: Recorded) -> Check:
-    if not recorded.moved_bytes:
-        return Check("peers", None)
-    lone = recorded.lone_bytes
-    large = [peer for peer in lone if lone[peer] >= _MATTERS * recorded.moved_bytes]
-    names = _some([f"{peer}: {size(lone[peer])}" for peer in sorted(large, key=lambda peer: -lone[peer])])
-    sentence = f"ranks exchange bytes with peers that are not recorded ({names}): what those do is not known"
-    return Check("peers", not large, sentence if large else "")
+    lone = sorted(recorded.lone_bytes.items(), key=lambda each: -each[1])
+    large = [f"{peer}: {size(amount)}" for peer, amount in lone if amount >= _MATTERS * recorded.moved_bytes]
+    sentence = "ranks exchange bytes with peers that are not recorded ({}): what those do is not known"
+    return _check("peers", large, sentence, is_known=recorded.moved_bytes > 0)
 
 
 def _members_are_recorded(evidence: Evidence) -> Check:
@@ -145,8 +136,8 @@ def _members_are_recorded(evidence: Evidence) -> Check:
         ranks, seen = int(members.ranks[rows][0]), len(np.unique(pids[rows]))
         if seen < ranks:
             missing.append(f"{seen} of {count(ranks, 'rank')}")
-    sentence = f"communicators have members that are not recorded ({_some(missing)})" if missing else ""
-    return Check("members", not missing if known else None, sentence)
+    sentence = "communicators have members that are not recorded ({})"
+    return _check("members", missing, sentence, is_known=bool(known))
 
 
 def _account_adds_up(evidence: Evidence) -> Check:
@@ -156,18 +147,11 @@ def _account_adds_up(evidence: Evidence) -> Check:
     return Check("account", found_ns == exposed_ns, "" if found_ns == exposed_ns else sentence)
 
 
-def _some(texts: Iterable[str]) -> str:
-    every = list(texts)
-    more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
-    return ", ".join(every[:_NAMED]) + more
-
-
-def _document(checks: Sequence[Check]) -> dict[str, Any]:
-    return {"checks": [{"name": c.name, "holds": c.holds, "sentence": c.sentence or None} for c in checks]}
-
-
-def _notes(checks: Sequence[Check]) -> Iterator[str]:
-    yield from (check.sentence for check in checks if check.holds is False and check.name not in _SAID)
-
-
-CHECKS = Section("checks", _conclude, ("marks", "wire", "flows", "nic"), _document, notes=_notes, merge=_merge)
+CHECKS = Section(
+    "checks",
+    _conclude,
+    ("marks", "wire", "flows", "nic"),
+    lambda checks: {"checks": [json_of(each, "name holds", sentence=each.sentence or None) for each in checks]},
+    notes=lambda checks: [each.sentence for each in checks if each.holds is False and each.name not in _SAID],
+    merge=_merge,
+)

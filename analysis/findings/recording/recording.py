@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from netprof.analysis.declared import Column, json_of, plain, share_of, table
 from netprof.analysis.events.iterations import Dropped
-from netprof.analysis.findings.flows.reconciliation import RECONCILIATION
-from netprof.analysis.findings.flows.reconciliation_finding import ReconciliationFinding
-from netprof.analysis.findings.flows.reconciliation_form import in_words
+from netprof.analysis.findings.flows.reconciliation import RECONCILIATION, ReconciliationFinding, in_words
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.findings.recording.checks import CHECKS, OF_THE_JOB
@@ -54,30 +52,21 @@ def _conclude(analysis: Analysis) -> RecordingFinding:
 
 
 def _document(finding: RecordingFinding) -> dict[str, Any]:
-    meta = finding.meta
+    meta, recorded = finding.meta, finding.recorded
     return {
-        "netprof_version": meta.netprof_version,
-        "host": meta.host,
-        "kernel": meta.kernel,
-        "command": list(meta.command),
-        "stop_reason": meta.stop_reason,
+        **json_of(meta, "netprof_version host kernel command stop_reason bin_s"),
         "still_recording": finding.still_recording,
-        "recording_s": finding.recorded.total_ns / 1e9,
-        "bin_s": meta.bin_ns / 1e9,
-        "losses": dataclasses.asdict(meta.losses)
-        | {"truncated": finding.recorded.truncated, "damage": list(finding.damage)},
+        "recording_s": recorded.total_ns / 1e9,
+        "losses": plain(meta.losses) | {"truncated": recorded.truncated, "damage": list(finding.damage)},
         "cost": _cost(meta),
-        "probes": {
-            "started": [dataclasses.asdict(probe) for probe in meta.probes_started],
-            "skipped": [dataclasses.asdict(probe) for probe in meta.probes_skipped],
-        },
+        "probes": json_of(meta, "started=probes_started skipped=probes_skipped"),
     }
 
 
 def _cost(meta: Meta) -> dict[str, Any]:
-    cost = dataclasses.asdict(meta.cost)
+    cost: dict[str, Any] = plain(meta.cost)
     for program in cost["programs"]:
-        program["run_time_ns_per_run"] = program["run_time_ns"] / program["runs"] if program["runs"] else None
+        program["run_time_ns_per_run"] = share_of(program["run_time_ns"], program["runs"])
     return cost | {"cpu_share": meta.cost.cpu_share}
 
 
@@ -109,18 +98,19 @@ def _details(finding: RecordingFinding) -> Iterator[Part]:
     yield Part("Machine", bodies=[Pairs(machine)], detail=True)
     yield Part("Processes", bodies=[_processes(finding.hosts)], detail=True)
     yield Part("Losses", bodies=[Pairs(_each_loss(finding))], detail=True)
-    programs = [
-        (program.name, str(program.runs), f"{program.run_time_ns / program.runs:.0f} ns")
-        for program in meta.cost.programs
-        if program.runs
-    ]
-    if programs:
-        grid = Grid(("program", "runs sampled", "a run"), programs)
-        yield Part("Programs in the kernel", bodies=[grid], detail=True)
+    if programs := [program for program in meta.cost.programs if program.runs]:
+        yield Part("Programs in the kernel", bodies=[table(_PROGRAMS, programs)], detail=True)
     probes = [(probe.name, "started", probe.detail) for probe in meta.probes_started]
     probes += [(probe.name, "skipped", f"{probe.reason} {probe.remedy}".strip()) for probe in meta.probes_skipped]
     about = Grid(("probe", "state", "about"), probes, frozenset({"state", "about"}))
     yield Part("Probes", bodies=[about], detail=True)
+
+
+_PROGRAMS = (
+    Column("program", "name"),
+    Column("runs sampled", "runs"),
+    Column("a run", lambda program: f"{program.run_time_ns / program.runs:.0f} ns"),
+)
 
 
 def _processes(hosts: Sequence[Host]) -> Grid:

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import json_of, put_together
 from netprof.analysis.events.exits import Exit, clock_time, find_exits, signal_name
+from netprof.analysis.findings.names import rank_and_pid
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.units import duration
@@ -23,19 +25,9 @@ class Ended:
     at: str
 
     @property
-    def is_crash(self) -> bool:
-        """Whether it was killed by what is no orderly way to end a job."""
-        return self.exit.is_crash
-
-    @property
-    def pid(self) -> int:
-        """The process."""
-        return self.exit.pid
-
-    @property
     def name(self) -> str:
         """The process for a person."""
-        return f"pid {self.pid}" if self.rank is None else f"rank {self.rank} (pid {self.pid})"
+        return rank_and_pid(self.rank, self.exit.pid)
 
 
 @dataclass(frozen=True)
@@ -76,28 +68,18 @@ def _conclude(analysis: Analysis) -> ExitsFinding:
 
 
 def _merge(parts: Sequence[ExitsFinding], whole: Analysis) -> ExitsFinding:
-    ended = {each.pid: each for part in parts for each in part.ended}
-    stops = {(each.pid, each.begin_ns): each for part in parts for each in part.stops}
-    return ExitsFinding(tuple(ended.values()), tuple(stops.values()))
+    ended = put_together((part.ended for part in parts), lambda each: each.exit.pid, lambda a, b: b)
+    stops = put_together((part.stops for part in parts), lambda each: (each.pid, each.begin_ns), lambda a, b: b)
+    return ExitsFinding(tuple(ended), tuple(stops))
 
 
 def _document(finding: ExitsFinding) -> Mapping[str, Any]:
-    return {
-        "exits": [
-            {
-                "rank": each.rank,
-                "pid": each.pid,
-                "time_ns": each.exit.time_ns,
-                "signal": None if each.exit.signal is None else signal_name(each.exit.signal),
-                "code": each.exit.code,
-            }
-            for each in finding.ended
-        ],
-        "stops": [
-            {"rank": each.rank, "pid": each.pid, "begin_ns": each.begin_ns, "length_s": each.length_ns / 1e9}
-            for each in finding.stops
-        ],
-    }
+    exits = [
+        json_of(each, "rank pid=exit.pid time_ns=exit.time_ns code=exit.code")
+        | {"signal": None if each.exit.signal is None else signal_name(each.exit.signal)}
+        for each in finding.ended
+    ]
+    return {"exits": exits, "stops": [json_of(each, "rank pid begin_ns length_s") for each in finding.stops]}
 
 
 def _parts(finding: ExitsFinding) -> Sequence[Part]:
@@ -107,8 +89,7 @@ def _parts(finding: ExitsFinding) -> Sequence[Part]:
 
 
 def _said(stop: Stop) -> str:
-    name = f"pid {stop.pid}" if stop.rank is None else f"rank {stop.rank} (pid {stop.pid})"
-    return f"{name} was stopped (state T) for {duration(stop.length_ns / 1e9)}"
+    return f"{rank_and_pid(stop.rank, stop.pid)} was stopped (state T) for {duration(stop.length_ns / 1e9)}"
 
 
 EXITS = Section("exits", _conclude, ("marks", "counters"), _document, _parts, merge=_merge)

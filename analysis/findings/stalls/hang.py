@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import Column, json_of, table
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives.communicators import communicators_of
+from netprof.analysis.findings.names import rank_or_pid
 from netprof.analysis.findings.stragglers.thread_time import watched, words_of
-from netprof.analysis.form import Grid, Part
-from netprof.analysis.section import Analysis, Section
+from netprof.analysis.form import Part
+from netprof.analysis.section import Section
 from netprof.analysis.tables.intervals import interval
 from netprof.analysis.tables.process_counts import RECEIVED_BEFORE, SENT_BEFORE, UNACKED, UNREAD
 from netprof.schema import RECEIVE, TRANSMIT, BlockedIn, MarkKind
-from netprof.units import duration, size
+from netprof.units import duration, listed, size
 
 LEAST_NS = 1_500_000_000
 """What stands for less may go on in the next moment."""
@@ -78,7 +80,7 @@ class Standing:
     @property
     def name(self) -> str:
         """How it is called."""
-        return f"pid {self.pid}" if self.rank is None else f"rank {self.rank}"
+        return rank_or_pid(self.rank, self.pid)
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,9 @@ class Hang:
         absent = [each for each in self.ranks if not each.waits]
         waiting = [each for each in self.ranks if each.waits]
         if absent:
-            who = ", ".join(f"{each.name} is {each.does}" for each in absent[:_NAMED])
-            more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
-            return (
-                f"{lasted}: {who}{more}; {_names(waiting)} {_wait(waiting)} for another rank, and no byte moves{told}"
-            )
+            who = listed([f"{each.name} is {each.does}" for each in absent], _NAMED)
+            wait = "waits" if len(waiting) == 1 else "wait"
+            return f"{lasted}: {who}; {_names(waiting)} {wait} for another rank, and no byte moves{told}"
         return f"{lasted}: every rank waits ({waiting[0].does}), and no byte moves{told}"
 
     @property
@@ -127,12 +127,7 @@ class Hang:
 
 
 def _names(ranks: Sequence[Standing]) -> str:
-    named = ", ".join(each.name for each in ranks[:_NAMED])
-    return named + (f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else "")
-
-
-def _wait(ranks: Sequence[Standing]) -> str:
-    return "waits" if len(ranks) == 1 else "wait"
+    return listed([each.name for each in ranks], _NAMED)
 
 
 def find_hang(evidence: Evidence) -> Hang | None:
@@ -210,52 +205,38 @@ def _standing(pid: int, since_ns: int, end_ns: int, evidence: Evidence) -> Stand
     return Standing(pid, evidence.ranks.get(pid), most, sent_ns, received_ns, unacked, unread, stopped)
 
 
-def _conclude(analysis: Analysis) -> Hang | None:
-    return find_hang(analysis.evidence)
-
-
 def _document(found: Hang | None) -> dict[str, Any]:
     if found is None:
         return {"hang": None}
+    keys = "rank pid state=does waits unacked_bytes unread_bytes"
     ranks = [
-        {
-            "rank": each.rank,
-            "pid": each.pid,
-            "state": each.does,
-            "waits": each.waits,
-            "sent_until_ns": each.sent_ns or None,
-            "received_until_ns": each.received_ns or None,
-            "unacked_bytes": each.unacked_bytes,
-            "unread_bytes": each.unread_bytes,
-        }
+        json_of(each, keys, sent_until_ns=each.sent_ns or None, received_until_ns=each.received_ns or None)
         for each in found.ranks
     ]
-    about = {"since_ns": found.since_ns, "seconds": found.for_ns / 1e9, "collective": found.collective or None}
-    return {"hang": about | {"ranks": ranks, "advice": found.advice}}
+    return {"hang": json_of(found, "since_ns seconds=for_ns advice", collective=found.collective or None, ranks=ranks)}
 
 
 def _parts(found: Hang | None) -> Sequence[Part]:
     if found is None:
         return ()
     end_ns = found.since_ns + found.for_ns
-    rows = [
-        (
-            each.name,
-            str(each.pid),
-            each.does,
-            *(f"{duration((end_ns - at) / 1e9)} ago" if at else "" for at in (each.sent_ns, each.received_ns)),
-            each.outstanding,
-        )
-        for each in found.ranks
-    ]
-    headings = ("", "pid", "is", "sent", "received", "outstanding")
-    about = f"for {duration(found.for_ns / 1e9)}"
-    return [Part("Hang", about, [Grid(headings, rows, frozenset({"is", "outstanding"}), optional=("pid",))])]
+    columns = (
+        Column("", "name"),
+        Column("pid", "pid", goes=1),
+        Column("is", "does", left=True),
+        *(Column(way, f"{way}_ns", lambda ns: _ago(ns, end_ns)) for way in ("sent", "received")),
+        Column("outstanding", "outstanding", left=True),
+    )
+    return [Part("Hang", f"for {duration(found.for_ns / 1e9)}", [table(columns, found.ranks)])]
+
+
+def _ago(at_ns: int, end_ns: int) -> str:
+    return f"{duration((end_ns - at_ns) / 1e9)} ago" if at_ns else ""
 
 
 HANG = Section(
     "hang",
-    _conclude,
+    lambda analysis: find_hang(analysis.evidence),
     ("blocked", "marks", "wire", "counters", "nccl_ranks"),
     _document,
     _parts,

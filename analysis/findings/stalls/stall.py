@@ -53,32 +53,36 @@ class Stall:
 
     def sentence(self, ranks: Mapping[int, int], through_ns: int, hosts: Mapping[int, Host] = _ONE_HOST) -> str:
         """Return what is known of it, for a person; `ranks` and `hosts` are the processes'."""
-        lasted = f"stalled for {duration((through_ns - self.since_ns) / 1e9)}"
-        waiting, absent, gone = (_names(pids, ranks, hosts) for pids in (self.waiting, self.absent, self.gone))
-        if gone:
-            said = self.exits[0].said if self.exits else "has exited"
-            return f"{lasted}: {gone} {said}" + (f", and {waiting} waits for it" if waiting else "")
-        if self.stopped:
-            others = _names(_without(self.waiting, self.stopped), ranks, hosts)
-            whom = _names(self.stopped, ranks, hosts)
-            return f"{lasted}: {whom} is stopped (state T)" + (f", and {others} waits for it" if others else "")
+        return f"stalled for {duration((through_ns - self.since_ns) / 1e9)}: {self.words(ranks, hosts)[1]}"
+
+    def words(self, ranks: Mapping[int, int], hosts: Mapping[int, Host]) -> tuple[str, str]:
+        """Return who waits for whom, in a few words and in a sentence."""
+        each = (self.waiting, self.absent, self.gone, self.stopped, _without(self.waiting, self.stopped))
+        waiting, absent, gone, stopped, others = (_names(pids, ranks, hosts) for pids in each)
+        if gone or stopped:
+            left = waiting if gone else others
+            how = self.exits[0].said if self.exits else "has exited"
+            what = f"{gone} {how}" if gone else f"{stopped} is stopped (state T)"
+            return what, what + (f", and {left} waits for it" if left else "")
         if absent and waiting:
-            return f"{lasted}: {absent} has not arrived where {waiting} waits: look at what it does"
-        if waiting and self.silent_first is not None:
-            first = _names([self.silent_first], ranks, hosts)
-            return (
-                f"{lasted}: every rank waits, and no byte moves; {first} was the first to send nothing more: look at "
-                "what it does, then at its network"
-            )
-        if waiting:
-            return (
-                f"{lasted}: every rank waits, and no byte moves: a rank is stopped in a transfer, the network between "
-                "them is cut, or they wait for different collectives"
-            )
-        return (
-            f"{lasted}: no rank waits for another: all are stopped, or at something that netprof does not see "
-            "(evaluation, a checkpoint)"
-        )
+            late = f"{absent} has not arrived"
+            return f"{late}, the others wait", f"{late} where {waiting} waits: look at what it does"
+        if not waiting:
+            return "no rank trains", _NO_RANK_WAITS
+        first = "" if self.silent_first is None else _names([self.silent_first], ranks, hosts)
+        few = f"all ranks wait, {first} fell silent first" if first else "all ranks wait, and no byte moves"
+        why = f"; {first} {_FELL_SILENT}" if first else f": {_NOTHING_MOVES}"
+        few = f"{waiting} waits for a rank that is not recorded" if len(self.waiting) == 1 else few
+        return few, f"every rank waits, and no byte moves{why}"
+
+
+_FELL_SILENT = "was the first to send nothing more: look at what it does, then at its network"
+_NOTHING_MOVES = (
+    "a rank is stopped in a transfer, the network between them is cut, or they wait for different collectives"
+)
+_NO_RANK_WAITS = (
+    "no rank waits for another: all are stopped, or at something that netprof does not see (evaluation, a checkpoint)"
+)
 
 
 def stall_at_end(evidence: Evidence) -> Stall | None:
@@ -151,19 +155,7 @@ def _silent_first(evidence: Evidence, pids: Sequence[int]) -> int | None:
 
 def headline(stall: Stall, ranks: Mapping[int, int], since: str, hosts: Mapping[int, Host] = _ONE_HOST) -> str:
     """Return it in a few words; `since` is the time of day from which on nothing moved."""
-    begin = f"STALLED since {since}"
-    if stall.gone:
-        said = stall.exits[0].said if stall.exits else "has exited"
-        return f"{begin}: {_names(stall.gone, ranks, hosts)} {said}"
-    if stall.stopped:
-        return f"{begin}: {_names(stall.stopped, ranks, hosts)} is stopped (state T)"
-    if stall.absent and stall.waiting:
-        return f"{begin}: {_names(stall.absent, ranks, hosts)} has not arrived, the others wait"
-    if len(stall.waiting) == 1 and not stall.absent:
-        return f"{begin}: {_names(stall.waiting, ranks, hosts)} waits for a rank that is not recorded"
-    if stall.waiting and stall.silent_first is not None:
-        return f"{begin}: all ranks wait, {_names([stall.silent_first], ranks, hosts)} fell silent first"
-    return f"{begin}: all ranks wait, and no byte moves" if stall.waiting else f"{begin}: no rank trains"
+    return f"STALLED since {since}: {stall.words(ranks, hosts)[0]}"
 
 
 def next_steps(stall: Stall, ranks: Mapping[int, int], hosts: Mapping[int, Host] = _ONE_HOST) -> tuple[Advice, ...]:
@@ -174,24 +166,22 @@ def next_steps(stall: Stall, ranks: Mapping[int, int], hosts: Mapping[int, Host]
     pid, host = culprits[0], hosts.get(culprits[0])
     own, name = (pid if host is None else host.pids[pid]), _names(culprits, ranks, hosts)
     if stall.gone:
-        return (
-            Advice(f"read the log of {name}; killed by the kernel for memory?", "dmesg | grep -i 'killed process'"),
-        )
+        return (killed(name),)
     if stall.stopped:
         return (Advice(f"let {name} run on, and find what stopped it: a signal, a debugger", f"kill -CONT {own}"),)
     return (Advice(f"look at what {name} does", f"py-spy dump --pid {own}"),)
 
 
-def _conclude_stall(analysis: Analysis) -> Stall | None:
-    return None if analysis.evidence.is_recent else stall_at_end(analysis.evidence)
+def killed(name: str) -> Advice:
+    """Return what to do about a process that is gone."""
+    return Advice(f"read the log of {name}; killed by the kernel for memory?", "dmesg | grep -i 'killed process'")
 
 
 def _conclude(analysis: Analysis) -> str | None:
     evidence, stall = analysis.evidence, analysis.of(STALL)
     if stall is None:
         return None
-    end_ns = int(evidence.recording.end_ns[-1])
-    return stall.sentence(evidence.ranks, end_ns, evidence.host_of)
+    return stall.sentence(evidence.ranks, int(evidence.recording.end_ns[-1]), evidence.host_of)
 
 
 def _names(pids: Sequence[int], ranks: Mapping[int, int], hosts: Mapping[int, Host]) -> str:
@@ -210,7 +200,10 @@ def _without(pids: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
 
 
 STALL: Section[Stall | None] = Section(
-    "stall", _conclude_stall, ("marks", "wire", "tcp", "counters"), merge=lambda parts, whole: parts[-1]
+    "stall",
+    lambda analysis: None if analysis.evidence.is_recent else stall_at_end(analysis.evidence),
+    ("marks", "wire", "tcp", "counters"),
+    merge=lambda parts, whole: parts[-1],
 )
 """The stall in which a recording ends; None where the job goes on. Digests hold its sentence alone."""
 

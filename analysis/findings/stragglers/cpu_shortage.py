@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import added, by_key, json_of
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.names import rank_or_pid
 from netprof.analysis.findings.stragglers.doing import CPU_TAKEN, THROTTLED
 from netprof.analysis.findings.stragglers.thread_time import watched
 from netprof.analysis.section import Analysis, Section
@@ -94,9 +96,8 @@ def _conclude(analysis: Analysis) -> CpuShortages:
 def _of_process(pid: int, evidence: Evidence) -> CpuShortage:
     rank = evidence.ranks.get(pid)
     periods, throttled, waited_us = (_grown(pid, name, evidence) for name in _COUNTED)
-    name = f"pid {pid}" if rank is None else f"rank {rank}"
     waits_for = waited_us * 1e3 / max(evidence.recording.total_ns, 1)
-    return CpuShortage(pid, name, rank, round(periods), round(throttled), waits_for)
+    return CpuShortage(pid, rank_or_pid(rank, pid), rank, round(periods), round(throttled), waits_for)
 
 
 _COUNTED = (QUOTA_PERIODS, THROTTLED_PERIODS, THREADS_CPU_WAIT)
@@ -114,35 +115,25 @@ def _grown(pid: int, name: str, evidence: Evidence) -> float:
 
 
 def _merge(parts: Sequence[CpuShortages], whole: Analysis) -> CpuShortages:
-    found: dict[int, list[CpuShortage]] = {}
-    for each in (rank for part in parts for rank in part.ranks):
-        found.setdefault(each.pid, []).append(each)
-    return CpuShortages(tuple(_in_one(own) for own in found.values()))
+    return CpuShortages(tuple(map(_in_one, by_key((part.ranks for part in parts), lambda each: each.pid).values())))
 
 
 def _in_one(own: Sequence[CpuShortage]) -> CpuShortage:
-    periods, throttled = sum(each.periods for each in own), sum(each.throttled for each in own)
-    mean = float(np.mean([each.waits_for for each in own]))
-    return CpuShortage(own[0].pid, own[0].name, own[0].rank, periods, throttled, mean)
+    return replace(
+        own[0], **added(own, "periods throttled"), waits_for=float(np.mean([each.waits_for for each in own]))
+    )
 
 
 def _document(found: CpuShortages) -> Mapping[str, Any]:
-    ranks = [
-        {
-            "rank": each.rank,
-            "pid": each.pid,
-            "quota_periods": each.periods,
-            "throttled_periods": each.throttled,
-            "threads_wait_for_cpus": each.waits_for,
-        }
-        for each in found.ranks
-    ]
-    return {"cpu_shortage": ranks}
+    keys = "rank pid quota_periods=periods throttled_periods=throttled threads_wait_for_cpus=waits_for"
+    return {"cpu_shortage": [json_of(each, keys) for each in found.ranks]}
 
 
-def _notes(found: CpuShortages) -> Iterator[str]:
-    if found.sentence:
-        yield f"{found.sentence}: {found.advice}"
-
-
-CPU_SHORTAGE = Section("CPU shortage", _conclude, ("counters", "blocked"), _document, notes=_notes, merge=_merge)
+CPU_SHORTAGE = Section(
+    "CPU shortage",
+    _conclude,
+    ("counters", "blocked"),
+    _document,
+    notes=lambda found: [f"{found.sentence}: {found.advice}"] if found.sentence else (),
+    merge=_merge,
+)

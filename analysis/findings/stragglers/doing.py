@@ -34,7 +34,7 @@ class Doing:
     advice: str
     short: str
     do: str
-    command: str = ""
+    command: str = "py-spy dump --pid {pid}"
 
 
 PAUSED = Doing(
@@ -51,6 +51,7 @@ GARBAGE = Doing(
     "gc.freeze() after the setup, then gc.disable() and gc.collect() in the same step on all ranks; fewer objects",
     "collecting garbage",
     "{rank}: gc.freeze() after setup, gc.collect() in the same step on all ranks",
+    "",
 )
 THROTTLED = Doing(
     "throttled",
@@ -74,6 +75,7 @@ PROFILER = Doing(
     "stop the profiler, or profile a few steps, on all ranks alike",
     "running torch.profiler",
     "stop {rank}'s torch.profiler, or profile a few steps on all ranks alike",
+    "",
 )
 COMPUTE = Doing(
     "compute",
@@ -81,7 +83,6 @@ COMPUTE = Doing(
     "look for a slower or hotter CPU or GPU, and for uneven batches",
     "its passes take longer",
     "{rank}'s CPU or GPU is slower or hotter, or its batches are larger",
-    "py-spy dump --pid {pid}",
 )
 COMPUTE_BETWEEN = Doing(
     "compute_between",
@@ -89,7 +90,6 @@ COMPUTE_BETWEEN = Doing(
     "look at what it runs there: Python code between steps, a larger optimizer, metrics, logging (py-spy record)",
     "computing between its passes",
     "see what {rank} runs between its passes: Python, metrics, logging",
-    "py-spy dump --pid {pid}",
 )
 CHECKPOINT = Doing(
     "checkpoint",
@@ -97,7 +97,6 @@ CHECKPOINT = Doing(
     "write checkpoints from another thread, or on all ranks alike",
     "writing files",
     "write {rank}'s checkpoints from another thread, or on all ranks alike",
-    "py-spy dump --pid {pid}",
 )
 READING = Doing(
     "reading",
@@ -105,7 +104,6 @@ READING = Doing(
     "look at the storage behind them: prefetch, cache, or copy them nearby",
     "reading files",
     "the storage behind {rank}'s files: prefetch, cache, or copy them nearby",
-    "py-spy dump --pid {pid}",
 )
 LOADER = Doing(
     "data_loader",
@@ -113,7 +111,6 @@ LOADER = Doing(
     "look at its data loader: more workers, a larger prefetch_factor, cheaper decoding, faster storage",
     "waiting for its data loader",
     "{rank}'s data loader: more workers, prefetch_factor, decoding, storage",
-    "py-spy dump --pid {pid}",
 )
 DATA = Doing(
     "data",
@@ -121,7 +118,6 @@ DATA = Doing(
     "look at its data loading: workers, decoding, the storage behind it",
     "waiting for data",
     "{rank}'s data loader: workers, decoding, storage",
-    "py-spy dump --pid {pid}",
 )
 BETWEEN = Doing(
     "between_steps",
@@ -129,7 +125,6 @@ BETWEEN = Doing(
     "look at what it does between backward pass and forward pass: data loading, checkpoints, logging",
     "slow between its steps",
     "see what {rank} does between its steps: data loading, checkpoints, logging",
-    "py-spy dump --pid {pid}",
 )
 EVERY = (
     PAUSED, GARBAGE, THROTTLED, CPU_TAKEN, PROFILER, COMPUTE, COMPUTE_BETWEEN,

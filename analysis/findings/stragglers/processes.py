@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from netprof.analysis.declared import by_key
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.names import rank_or_pid
 from netprof.analysis.form import Grid, Part
-from netprof.analysis.section import Analysis, Section
+from netprof.analysis.section import Section
 from netprof.model import Cgroup, Target
+from netprof.units import listed
 
 _NAMED = 8
 
@@ -24,20 +28,10 @@ class ProcessSummary:
     own_pid: int | None = None
 
 
-def _conclude(analysis: Analysis) -> tuple[ProcessSummary, ...]:
-    evidence = analysis.evidence
-    return tuple(_summary(target, evidence.ranks, evidence.host_of) for target in analysis.meta.targets)
-
-
-def _summary(target: Target, ranks: Mapping[int, int], host_of: Mapping[int, Any]) -> ProcessSummary:
-    host = host_of.get(target.pid)
-    if host is None:
-        return ProcessSummary(target, target.pid, ranks.get(target.pid))
-    return ProcessSummary(target, target.pid, ranks.get(target.pid), host.name, host.pids[target.pid])
-
-
-def _document(processes: Sequence[ProcessSummary]) -> dict[str, Any]:
-    return {"processes": [_process(each) for each in processes]}
+def _summary(target: Target, evidence: Evidence) -> ProcessSummary:
+    host = evidence.host_of.get(target.pid)
+    where = () if host is None else (host.name, host.pids[target.pid])
+    return ProcessSummary(target, target.pid, evidence.ranks.get(target.pid), *where)
 
 
 def _process(each: ProcessSummary) -> dict[str, Any]:
@@ -64,9 +58,7 @@ def _pod(cgroup: Cgroup) -> dict[str, str | None]:
 def _parts(processes: Sequence[ProcessSummary]) -> Sequence[Part]:
     """Show what ranks run in; where no rank is known, what any process does."""
     ranks = [each for each in processes if each.rank is not None]
-    places: dict[tuple[str, str], list[ProcessSummary]] = {}
-    for each in ranks or processes:
-        places.setdefault((each.target.cgroup.label, each.host or ""), []).append(each)
+    places = by_key([ranks or processes], lambda each: (each.target.cgroup.label, each.host or ""))
     if not any(label for label, _ in places):
         return ()
     rows = [(_who(found), host, label or "no container known") for (label, host), found in places.items()]
@@ -76,15 +68,19 @@ def _parts(processes: Sequence[ProcessSummary]) -> Sequence[Part]:
 
 def _who(processes: Sequence[ProcessSummary]) -> str:
     """Name processes for a person: by rank and, in a namespace of its own, by the number that each has in there."""
-    names = [_name(each) for each in processes[:_NAMED]]
-    more = len(processes) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    return listed([_name(each) for each in processes], _NAMED)
 
 
 def _name(each: ProcessSummary) -> str:
     pid, inner_pid = each.own_pid or each.pid, each.target.inner_pid
-    name = f"pid {pid}" if each.rank is None else f"rank {each.rank}"
+    name = rank_or_pid(each.rank, pid)
     return f"{name} (pid {inner_pid} inside)" if inner_pid not in (0, pid) else name
 
 
-PROCESSES = Section("processes", _conclude, (), _document, _parts)
+PROCESSES = Section(
+    "processes",
+    lambda analysis: tuple(_summary(target, analysis.evidence) for target in analysis.meta.targets),
+    (),
+    lambda processes: {"processes": [_process(each) for each in processes]},
+    _parts,
+)

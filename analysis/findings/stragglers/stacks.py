@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK
+from netprof.analysis.declared import Column, by_key, json_of, table
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.findings.names import rank_or_pid
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import int64_column, text_column
 from netprof.analysis.tables.intervals import Intervals, covered_until, merge
@@ -40,9 +42,9 @@ class StacksOf:
 
 def _conclude(analysis: Analysis) -> tuple[StacksOf, ...]:
     evidence = analysis.evidence
-    table = evidence.table("stacks")
-    pid, end_ns = int64_column(table, "pid"), int64_column(table, "time_ns")
-    begin_ns, frames = end_ns - int64_column(table, "period_ns"), text_column(table, "frames")
+    stacked = evidence.table("stacks")
+    pid, end_ns = int64_column(stacked, "pid"), int64_column(stacked, "time_ns")
+    begin_ns, frames = end_ns - int64_column(stacked, "period_ns"), text_column(stacked, "frames")
     found = []
     native = np.array([is_native(stack) for stack in frames], bool)
     for own, of_native in itertools.product(np.unique(pid).tolist(), (False, True)):
@@ -77,8 +79,7 @@ def _of(pid: int, evidence: Evidence, stacks: Counter[str], total: int) -> Stack
     lines: Counter[str] = Counter()
     for stack, ns in stacks.items():
         lines[stack.rpartition(";")[2]] += ns
-    rank = evidence.ranks.get(pid)
-    name = f"pid {pid}" if rank is None else f"rank {rank}"
+    name = rank_or_pid(evidence.ranks.get(pid), pid)
     shares = tuple((line, ns / total) for line, ns in lines.most_common())
     return StacksOf(pid, name, total / 1e9, shares, {stack: ns / 1e9 for stack, ns in stacks.most_common() if ns})
 
@@ -86,14 +87,9 @@ def _of(pid: int, evidence: Evidence, stacks: Counter[str], total: int) -> Stack
 def _document(found: Sequence[StacksOf]) -> Mapping[str, Any]:
     return {
         "stacks": [
-            {
-                "pid": each.pid,
-                "name": each.name,
-                "native": each.native,
-                "seconds": each.seconds,
-                "lines": [{"line": line, "share": share} for line, share in each.lines],
-                "folded": [{"frames": frames, "seconds": seconds} for frames, seconds in each.stacks.items()],
-            }
+            json_of(each, "pid name native seconds")
+            | {"lines": [{"line": line, "share": share} for line, share in each.lines]}
+            | {"folded": [{"frames": frames, "seconds": seconds} for frames, seconds in each.stacks.items()]}
             for each in found
         ]
     }
@@ -101,31 +97,11 @@ def _document(found: Sequence[StacksOf]) -> Mapping[str, Any]:
 
 def _parts(found: Sequence[StacksOf]) -> Iterator[Part]:
     for each in found:
-        rows = [(line, percent(share)) for line, share in each.lines[:_SHOWN]]
-        about = f"{each.name}, in {duration(each.seconds)} in which others waited for it"
-        headings, title = ("line", "of the wait"), "Stacks"
-        if each.native:
-            about = f"{each.name}, in {duration(each.seconds)} on a CPU in which others waited for it"
-            headings, title = ("function", "of that"), "Native stacks"
-        yield Part(title, about, [Grid(headings, rows, total=len(each.lines))])
-
-
-STACKS = Section(
-    "stacks",
-    _conclude,
-    ("stacks", "marks"),
-    _document,
-    lambda found: tuple(_parts(found)),
-    merge=lambda parts, whole: _all(parts),
-)
-
-
-def _all(parts: Sequence[Sequence[StacksOf]]) -> tuple[StacksOf, ...]:
-    """Return the stacks of consecutive pieces of a recording as one."""
-    found: dict[tuple[bool, int], list[StacksOf]] = {}
-    for each in (one for part in parts for one in part):
-        found.setdefault((each.native, each.pid), []).append(each)
-    return tuple(_sum(own) for own in found.values())
+        on_cpu, of = (" on a CPU", "that") if each.native else ("", "the wait")
+        about = f"{each.name}, in {duration(each.seconds)}{on_cpu} in which others waited for it"
+        line = Column("function" if each.native else "line", lambda row: row[0])
+        grid = table((line, Column(f"of {of}", lambda row: row[1], percent)), each.lines, _SHOWN)
+        yield Part("Native stacks" if each.native else "Stacks", about, [grid])
 
 
 def _sum(own: Sequence[StacksOf]) -> StacksOf:
@@ -137,3 +113,13 @@ def _sum(own: Sequence[StacksOf]) -> StacksOf:
     total = sum(each.seconds for each in own)
     shares = tuple((line, seconds / total) for line, seconds in lines.most_common())
     return StacksOf(own[0].pid, own[0].name, total, shares, dict(stacks.most_common()), own[0].native)
+
+
+STACKS = Section(
+    "stacks",
+    _conclude,
+    ("stacks", "marks"),
+    _document,
+    lambda found: tuple(_parts(found)),
+    merge=lambda parts, whole: tuple(map(_sum, by_key(parts, lambda each: (each.native, each.pid)).values())),
+)

@@ -14,7 +14,8 @@ import numpy as np
 
 from netprof.analysis.account.held_up import HeldUp, Kind, Windows, by_links, by_paths, by_ranks, mates
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.evidence import Evidence
+from netprof.analysis.evidence import Evidence, reference
+from netprof.analysis.findings.names import name_on_host
 from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
 from netprof.analysis.tables.columns import Int32, Int64
 from netprof.analysis.tables.flow_table import LinkKey
@@ -104,8 +105,7 @@ def _narrow(values: Int64 | Int32) -> Int64 | Int32:
 
 def reference_windows(its: Iterations) -> Windows:
     """Return the iterations of the process that has the most: all ranks of a job keep step."""
-    pids, counts = np.unique(its.pid, return_counts=True)
-    own = its.where(its.pid == pids[np.argmax(counts)])
+    own = reference(its)
     return Windows(own.begin_ns, own.end_ns)
 
 
@@ -125,14 +125,13 @@ def _who(kind: Kind, key: object, evidence: Evidence) -> Who:
         return Who(" → ".join(name_of_path(key, evidence)), ranks=ranks)
     pid = int(key) if isinstance(key, int) else -1
     host = evidence.host_of.get(pid)
-    return Who(
-        _rank_name(pid, evidence), rank=evidence.ranks.get(pid), host=None if host is None else host.name, pid=pid
-    )
+    name, rank = name_on_host(pid, evidence), evidence.ranks.get(pid)
+    return Who(name, rank, host=None if host is None else host.name, pid=pid)
 
 
 def name_of_path(key: PathKey, evidence: Evidence) -> tuple[str, str]:
     """Return how the ends of a way are called."""
-    return _rank_name(key.pid, evidence), key.to_addr or _rank_name(key.to_pid, evidence)
+    return name_on_host(key.pid, evidence), key.to_addr or name_on_host(key.to_pid, evidence)
 
 
 def _link(key: LinkKey, evidence: Evidence) -> Who:
@@ -145,13 +144,6 @@ def _link(key: LinkKey, evidence: Evidence) -> Who:
     below = f" below {above[0].device}" if above else ""
     label = f"{key.device}{below} of {kind} {', '.join(map(str, ranks or pids))}{where}"
     return Who(label, ranks=ranks, link=key.device, host=host or None)
-
-
-def _rank_name(pid: int, evidence: Evidence) -> str:
-    rank, host = evidence.ranks.get(pid), evidence.host_of.get(pid)
-    own = pid if host is None else host.pids.get(pid, pid)
-    name = f"pid {own}" if rank is None else f"rank {rank}"
-    return name if host is None else f"{name} on {host.name}"
 
 
 def one_after_another(parts: Sequence[StragglersParts]) -> StragglersParts:

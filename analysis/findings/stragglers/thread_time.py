@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from netprof.analysis.declared import Column, added, json_of, put_together, table
 from netprof.analysis.definitions import THREAD_TIME as DEFINITION
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.findings.names import rank_number
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.blocked import ThreadWaits
 from netprof.analysis.tables.intervals import NOTHING
@@ -51,11 +53,9 @@ class RankTime:
 
     def __add__(self, other: RankTime) -> RankTime:
         """Return both together."""
-        parts = {
-            name: self.parts_ns.get(name, 0) + other.parts_ns.get(name, 0)
-            for name in {**self.parts_ns, **other.parts_ns}
-        }
-        return RankTime(self.pid, self.rank, self.span_ns + other.span_ns, parts, self.paced_ns + other.paced_ns)
+        names = {**self.parts_ns, **other.parts_ns}
+        parts = {name: self.parts_ns.get(name, 0) + other.parts_ns.get(name, 0) for name in names}
+        return replace(self, parts_ns=parts, **added((self, other), "span_ns paced_ns"))
 
     @property
     def asleep_ns(self) -> int:
@@ -72,7 +72,7 @@ class ThreadTime:
     @property
     def asleep(self) -> float:
         """The share of their time in which they neither compute nor communicate, in the mean."""
-        return self._share(sum(each.asleep_ns for each in self.ranks))
+        return sum(each.asleep_ns for each in self.ranks) / max(sum(each.span_ns for each in self.ranks), 1)
 
     @property
     def mostly(self) -> str:
@@ -81,9 +81,6 @@ class ThreadTime:
         sums = {name: sum(each.parts_ns.get(name, 0) for each in self.ranks) for name in names}
         most = max(sums, key=lambda name: sums[name])
         return _WORDS[names[most]]
-
-    def _share(self, ns: int) -> float:
-        return ns / max(sum(each.span_ns for each in self.ranks), 1)
 
 
 def _name(kind: BlockedIn) -> str:
@@ -124,26 +121,12 @@ def _of_process(pid: int, waits: ThreadWaits, evidence: Evidence) -> RankTime:
 
 
 def _merge(found: Sequence[ThreadTime | None], whole: Analysis) -> ThreadTime | None:
-    ranks: dict[int, RankTime] = {}
-    for each in (rank for part in found if part is not None for rank in part.ranks):
-        ranks[each.pid] = ranks[each.pid] + each if each.pid in ranks else each
-    return ThreadTime(tuple(ranks.values())) if ranks else None
+    ranks = put_together((part.ranks for part in found if part is not None), lambda each: each.pid)
+    return ThreadTime(tuple(ranks)) if ranks else None
 
 
 def _document(found: ThreadTime | None) -> dict[str, Any]:
-    if found is None:
-        return {"thread_time": None}
-    return {
-        "thread_time": [
-            {
-                "rank": each.rank,
-                "pid": each.pid,
-                "seconds": each.span_ns / 1e9,
-                "parts_s": {name: ns / 1e9 for name, ns in each.parts_ns.items()},
-            }
-            for each in found.ranks
-        ]
-    }
+    return {"thread_time": found and [json_of(each, "rank pid seconds=span_ns parts_s") for each in found.ranks]}
 
 
 def _parts(found: ThreadTime | None) -> Sequence[Part]:
@@ -154,20 +137,14 @@ def _parts(found: ThreadTime | None) -> Sequence[Part]:
     sums = {name: sum(each.parts_ns.get(name, 0) for each in found.ranks) for name in titles}
     span_ns = sum(each.span_ns for each in found.ranks)
     shown = [COMPUTING, *(name for name in titles if name != COMPUTING and sums[name] >= _SHOWN * span_ns)]
-    rows = [
-        (
-            f"pid {each.pid}" if each.rank is None else str(each.rank),
-            *(percent(each.parts_ns.get(name, 0) / each.span_ns) for name in shown),
-        )
-        for each in sorted(found.ranks, key=lambda each: (each.rank is None, each.rank or 0))
-    ]
-    return [
-        Part(
-            "Threads",
-            "where the time of those that train goes",
-            [Grid(("rank", *(titles[name] for name in shown)), rows)],
-        )
-    ]
+    rank = Column("rank", lambda each: rank_number(each.rank, each.pid))
+    columns = (rank, *(_share(titles[name], name) for name in shown))
+    ranks = sorted(found.ranks, key=lambda each: (each.rank is None, each.rank or 0))
+    return [Part("Threads", "where the time of those that train goes", [table(columns, ranks)])]
+
+
+def _share(title: str, name: str) -> Column:
+    return Column(title, lambda each: each.parts_ns.get(name, 0) / each.span_ns, percent)
 
 
 THREAD_TIME = Section(

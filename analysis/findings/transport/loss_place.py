@@ -9,6 +9,7 @@ import numpy as np
 
 from netprof.analysis.account.pieces import contains
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.names import rank_or_pid
 from netprof.analysis.findings.transport.stuck import StuckFlow, stuck_flows
 from netprof.analysis.tables.columns import Int64, int64_column, text_column
 from netprof.analysis.tables.flow_lanes import passed
@@ -108,8 +109,8 @@ def sides_of(evidence: Evidence, flow: int) -> Iterator[tuple[tuple[LinkKey, int
     """Yield the devices that a flow's packets pass, which way, and whose they are: from the sender's own on."""
     flows = evidence.fold.flows
     for row, own, passage in passed(evidence.fold.flow_lanes, evidence.paths.peer, flow):
-        rank = evidence.ranks.get(int(flows.pid[row]))
-        whose = f"rank {rank}" if rank is not None else f"process {flows.pid[row]}"
+        pid = int(flows.pid[row])
+        whose = rank_or_pid(evidence.ranks.get(pid), pid, "process")
         below = f", below {own.device}" if passage.kind is not HopKind.FLOW else ""
         yield (passage.link, passage.direction), f"{passage.link.device}{below} of {whose}"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from netprof.analysis.declared import json_of
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.section import Analysis, Section
+from netprof.analysis.section import Section
 from netprof.analysis.tables.columns import int64_column
 from netprof.analysis.tables.intervals import interval
 from netprof.schema import RECEIVE
@@ -71,19 +71,6 @@ def stuck_flows(evidence: Evidence) -> tuple[StuckFlow, ...]:
     return tuple(found)
 
 
-def _conclude(analysis: Analysis) -> tuple[StuckFlow, ...]:
-    return () if analysis.evidence.is_recent else stuck_flows(analysis.evidence)
-
-
-def _document(found: Sequence[StuckFlow]) -> dict[str, Any]:
-    return {
-        "stuck_flows": [
-            {"flow": each.name, "lasted_s": each.lasted_ns / 1e9, "resent": each.resent, "mss_bytes": each.mss_bytes}
-            for each in found
-        ]
-    }
-
-
 def _notes(found: Sequence[StuckFlow]) -> Iterator[str]:
     for each in found[:3]:
         mtu = "" if each.is_small else "; ask whether all devices on the way carry packets of that size (MTU)"
@@ -96,9 +83,9 @@ def _notes(found: Sequence[StuckFlow]) -> Iterator[str]:
 
 STUCK = Section(
     "stuck flows",
-    _conclude,
+    lambda analysis: () if analysis.evidence.is_recent else stuck_flows(analysis.evidence),
     ("tcp", "wire", "flows"),
-    _document,
+    lambda found: {"stuck_flows": [json_of(each, "flow=name lasted_s resent mss_bytes") for each in found]},
     notes=_notes,
     merge=lambda parts, whole: parts[-1],
 )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.declared import Column, table
 from netprof.analysis.findings.advice import Advice
-from netprof.analysis.findings.collectives.collective_sizes import COLLECTIVE_SIZES, sizes_grid
+from netprof.analysis.findings.collectives.collective_sizes import COLLECTIVE_SIZES, capped, sizes_grid
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.collectives.scaling import SCALING
+from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.names import rank_number
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording.checks import OF_THE_JOB
 from netprof.analysis.findings.recording.recording import RECORDING, is_checked, lost_parts
@@ -19,9 +22,8 @@ from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
 from netprof.analysis.findings.verdict.step import Step, StepPart
 from netprof.analysis.findings.verdict.verdict import VERDICT, Verdict
 from netprof.analysis.findings.waiting.waiting import WAITING
-from netprof.analysis.findings.waiting.waiting_finding import RankWaiting, WaitingFinding
-from netprof.analysis.findings.waiting.waiting_form import stack
-from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
+from netprof.analysis.findings.waiting.waiting_finding import RankWaiting, WaitingFinding, stack
+from netprof.analysis.form import Cell, Grid, Pairs, Part, in_a_row
 from netprof.analysis.section import Analysis, Section
 from netprof.model import LEFT_OUT, Losses
 from netprof.units import brief_rate, count, duration, milliseconds, percent
@@ -127,14 +129,16 @@ def step_grid(step: Step) -> Grid:
     """Return the parts of a step, each with what a step is shorter without it; what is small is in one row."""
     shown = [part for part in step.parts if part.cause is None or step.share(part.seconds) >= _SHOWN]
     other_s = sum(part.seconds for part in step.parts if part not in shown)
-    rows, before = [], 0.0
-    for part in shown:
-        rows.append(_part(part.seconds, _title(part), part.name, before, part.saves_s, step))
-        before += part.seconds
-        if part is shown[-2] and other_s > 0:  # before the last one, which is no waiting
-            rows.append(_part(other_s, "other waiting", WAIT_CAUSES[-1].name, before, 0.0, step))
-            before += other_s
-    return Grid((f"a step of {_column(step.seconds)} ms", "ms", "", "saves up to"), rows, left=frozenset({""}))
+    if other_s > 0:  # before the last one, which is no waiting
+        shown.insert(-1, StepPart(WAIT_CAUSES[-1].name, "other waiting", other_s))
+    bars = in_a_row((part.name, step.share(part.seconds)) for part in shown)
+    columns = (
+        Column(f"a step of {_column(step.seconds)} ms", lambda row: _title(row[0])),
+        Column("ms", lambda row: _column(row[0].seconds)),
+        Column("", lambda row: row[1], left=True),
+        Column("saves up to", lambda row: _notable(row[0].saves_s, step), milliseconds, ""),
+    )
+    return table(columns, list(zip(shown, bars, strict=True)))
 
 
 def _title(part: StepPart) -> str:
@@ -144,10 +148,8 @@ def _title(part: StepPart) -> str:
     return f"{part.cause.cause.short}: {part.who}" if part.who else part.cause.cause.title
 
 
-def _part(seconds: float, title: str, name: str, before_s: float, saves_s: float, step: Step) -> Sequence[Cell]:
-    bar = Bar(step.share(before_s), step.share(seconds), name)
-    saves = milliseconds(saves_s) if step.share(saves_s) >= _SHOWN else ""
-    return title, _column(seconds), bar, saves
+def _notable(seconds: float, step: Step) -> float | None:
+    return seconds if step.share(seconds) >= _SHOWN else None
 
 
 def _column(seconds: float) -> str:
@@ -164,13 +166,7 @@ def ranks_grid(analysis: Analysis, waiting: WaitingFinding, most: int = _MOST_RA
     rows = [_rank(each, steps.get(each.pid), each.pid in late) for each in shown]
     strong = frozenset(place for place, each in enumerate(shown) if each.pid in late)
     headings = (_of_all("rank", len(rows), len(waiting.by_rank)), "step", "waits", "", "for", " ")
-    return Grid(
-        headings,
-        rows,
-        left=frozenset({"", "for", " "}),
-        optional=("step", "for"),
-        strong=strong,
-    )
+    return Grid(headings, rows, frozenset({"", "for", " "}), optional=("step", "for"), strong=strong)
 
 
 def _of_all(heading: str, shown: int, total: int) -> str:
@@ -181,56 +177,49 @@ def _of_all(heading: str, shown: int, total: int) -> str:
 def late_pids(analysis: Analysis) -> frozenset[int]:
     """Return the processes that hold the job up."""
     found = analysis.of(STRAGGLERS)
-    return (
-        frozenset() if found is None else frozenset(one.who.pid for one in found.stragglers if one.who.pid is not None)
-    )
+    pids = () if found is None else (each.who.pid for each in found.stragglers)
+    return frozenset(pid for pid in pids if pid is not None)
 
 
 def _rank(each: RankWaiting, steps: int | None, is_late: bool) -> Sequence[Cell]:
-    name = f"pid {each.pid}" if each.rank is None else str(each.rank)
     took = milliseconds(each.window_ns / steps / 1e9) if steps else "-"
-    waits = percent(each.exposed_ns / each.window_ns if each.window_ns else None)
+    name, waits = rank_number(each.rank, each.pid), percent(each.exposed_share)
     named = [(ns, cause.short) for cause, ns in zip(WAIT_CAUSES, each.causes_ns, strict=True)]
     shorts = [short for ns, short in sorted(named, reverse=True) if ns > _FOR * each.exposed_ns]
     return name, took, waits, stack(each.causes_ns, each.window_ns), ", ".join(shorts[:2]), "LATE" if is_late else ""
 
 
 def _collectives(analysis: Analysis) -> Iterator[Grid]:
-    has_sizes = COLLECTIVE_SIZES in analysis.sections
-    found = analysis.of(COLLECTIVE_SIZES) if has_sizes else None
+    found = analysis.of(COLLECTIVE_SIZES) if COLLECTIVE_SIZES in analysis.sections else None
+    whole = analysis.of(COLLECTIVES).summary
     if found is not None and found.sizes:
         yield sizes_grid(found, _MOST_SIZES)
-        return
-    whole = analysis.of(COLLECTIVES).summary
-    if whole.count:
-        row = (
-            f"{whole.count} all-reduces",
-            brief_rate(whole.bus_bandwidth_bps),
-            percent(capped(whole.line_rate_share)),
-        )
-        yield Grid(("collective", "busbw", "of line rate"), [row])
-
-
-def capped(share: float | None) -> float | None:
-    """Return a share of line rate: bytes that a buffer took are there before the wire has them, so one may exceed 1."""
-    return None if share is None else min(share, 1.0)
+    elif whole.count:
+        yield table(_ALL_REDUCES, [whole])
 
 
 def _links(analysis: Analysis, verdict: Verdict) -> Iterator[Grid]:
     moving = [link for link in analysis.of(LINKS) if link.moved_bytes > 0]
-    if not moving:
-        return
-    ranked = sorted(moving, key=lambda link: (link != verdict.link, -(link.waiting_utilization or 0.0)))
-    rows = [
-        (
-            link.label,
-            brief_rate(link.line_rate_bps),
-            percent(capped(max(link.utilization_tx or 0.0, link.utilization_rx or 0.0))) if link.line_rate_bps else "-",
-            percent(capped(link.waiting_utilization)) if link.line_rate_bps else "-",
-        )
-        for link in ranked[:_MOST_LINKS]
-    ]
-    yield Grid((_of_all("link", len(rows), len(moving)), "line rate", "used", "while gradients wait"), rows)
+    if moving:
+        ranked = sorted(moving, key=lambda link: (link != verdict.link, -(link.waiting_utilization or 0.0)))
+        shown = ranked[:_MOST_LINKS]
+        yield table((Column(_of_all("link", len(shown), len(moving)), "label"), *_USAGE), shown)
+
+
+def _used(heading: str, share: Callable[[LinkSummary], float | None]) -> Column:
+    return Column(heading, lambda link: percent(capped(share(link))) if link.line_rate_bps else None, none="-")
+
+
+_ALL_REDUCES = (
+    Column("collective", "count", "{} all-reduces".format),
+    Column("busbw", "bus_bandwidth_bps", brief_rate),
+    Column("of line rate", lambda whole: percent(capped(whole.line_rate_share))),
+)
+_USAGE = (
+    Column("line rate", "line_rate_bps", brief_rate),
+    _used("used", lambda link: max(link.utilization_tx or 0.0, link.utilization_rx or 0.0)),
+    _used("while gradients wait", lambda link: link.waiting_utilization),
+)
 
 
 FIRST_SCREEN = Section("first screen", first_screen)

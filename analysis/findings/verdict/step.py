@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.declared import json_of
 from netprof.analysis.events.phases import BACKWARD, FORWARD, REST
 from netprof.analysis.findings.iterations.iterations import IterationsFinding
 from netprof.analysis.findings.waiting.waiting_finding import CauseShare, WaitingFinding
@@ -51,13 +51,12 @@ class Step:
         """Return the step with the part of a cause that `who` is behind, and the rest of that cause as others'."""
         found: list[StepPart] = []
         for one in self.parts:
-            if one.cause is not each:
-                found.append(one)
-                continue
-            found.append(replace(one, seconds=one.seconds * part, saves_s=one.saves_s * part, who=who))
-            if part < 1.0:
-                rest = 1.0 - part
-                found.append(replace(one, seconds=one.seconds * rest, saves_s=one.saves_s * rest, who="others"))
+            shares = ((who, part), ("others", 1.0 - part)) if one.cause is each else ((one.who, 1.0),)
+            found += [
+                replace(one, seconds=one.seconds * share, saves_s=one.saves_s * share, who=name)
+                for name, share in shares
+                if share > 0.0
+            ]
         return replace(self, parts=tuple(found))
 
     def share(self, seconds: float) -> float:
@@ -71,16 +70,12 @@ class Step:
 
     def document(self) -> dict[str, Any]:
         """Return it for JSON: parts in seconds and shares that add up to the step."""
-        return {
-            "seconds": self.seconds,
-            "steps": self.steps,
-            "ranks": self.ranks,
-            "parts": [
-                {"name": part.name, "title": part.title, "seconds": part.seconds, "share": self.share(part.seconds)}
-                | ({"saves_s": part.saves_s, "who": part.who or None} if part.cause is not None else {})
-                for part in self.parts
-            ],
-        }
+        parts = [
+            json_of(part, "name title seconds", share=self.share(part.seconds))
+            | ({"saves_s": part.saves_s, "who": part.who or None} if part.cause is not None else {})
+            for part in self.parts
+        ]
+        return json_of(self, "seconds steps ranks", parts=parts)
 
 
 def mean_step(iterations: IterationsFinding, waiting: WaitingFinding | None) -> Step | None:
@@ -96,8 +91,7 @@ def mean_step(iterations: IterationsFinding, waiting: WaitingFinding | None) -> 
     each_s = 1e9 * found.count
     whole_s = waiting.window_ns / each_s
     forward_s, backward_s = found.all_time.forward, found.all_time.backward
-    waits = [_waits(each, each_s, steps) for each in waiting.causes]
-    waits.sort(key=lambda part: -part.saves_s)
+    waits = sorted((_waits(each, each_s, steps) for each in waiting.causes), key=lambda part: -part.saves_s)
     rest_s = max(0.0, whole_s - forward_s - backward_s - sum(part.seconds for part in waits))
     forward = () if iterations.forward_unseen else (StepPart(FORWARD.name, FORWARD.title, forward_s),)
     rest = REST.title if not iterations.forward_unseen else "rest + forward"
@@ -107,5 +101,4 @@ def mean_step(iterations: IterationsFinding, waiting: WaitingFinding | None) -> 
 
 
 def _waits(each: CauseShare, each_s: float, steps: int) -> StepPart:
-    assert each.cause in WAIT_CAUSES
     return StepPart(each.cause.name, each.cause.title, each.ns / each_s, each.saves_s / max(steps, 1), each)

@@ -9,24 +9,24 @@ from typing import Any
 
 from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, TRANSPORT, UNSEEN
 from netprof.analysis.account.held_up import Kind
+from netprof.analysis.declared import json_of, plain
 from netprof.analysis.events.exits import Exit, clock_time
 from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.blame import ALONE, Blame
-from netprof.analysis.findings.bounds.bounds import BOUNDS
-from netprof.analysis.findings.bounds.bounds_finding import BoundsFinding
+from netprof.analysis.findings.bounds.bounds import BOUNDS, BoundsFinding
 from netprof.analysis.findings.collectives.nccl import NCCL
 from netprof.analysis.findings.iterations.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.names import rank_and_pid
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.stalls.exits import EXITS
 from netprof.analysis.findings.stalls.hang import HANG
-from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END, next_steps
+from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END, killed, next_steps
 from netprof.analysis.findings.stalls.stall import headline as stall_headline
 from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.stragglers.how_often import HeldUpSteps, Pattern
-from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
-from netprof.analysis.findings.stragglers.stragglers_finding import Straggler, StragglersFinding
+from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS, Straggler, StragglersFinding
 from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME, ThreadTime
 from netprof.analysis.findings.verdict.step import Step, mean_step
 from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS, Family, Told, fitted
@@ -45,7 +45,6 @@ SECOND_MATTERS = 0.20
 """Share of what the first cause costs from which on the second one is named too."""
 WARM = 10
 """Steps from which on a verdict stands."""
-_LITTLE = "too-little-seen"
 _COMMON = 0.3
 """Share of the mean wait that removing one cause has to save, for causes to be compared by what they save."""
 _LEAST_COST_S = 1e-4
@@ -72,35 +71,45 @@ class Case(Enum):
     UNSEEN = UNSEEN.name
 
 
+_FAMILIES = {
+    Case.NO_DATA: Family.UNKNOWN,
+    Case.ITERATIONS_UNKNOWN: Family.UNKNOWN,
+    Case.TOO_LITTLE: Family.UNKNOWN,
+    Case.ALONE: Family.COMPUTE,
+    Case.ASLEEP: Family.UNSEEN,
+    Case.COMPUTE_BOUND: Family.COMPUTE,
+    Case.STALLED: Family.STALLED,
+    **{Case(cause.name): words.family for cause, words in CAUSE_WORDS.items()},
+}
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What holds the job up, if anything: a headline of at most 78 columns, one sentence, and what to do next.
 
     `step` is what all its numbers are parts of; None where the phases of a step are not known. `steps` were seen, and
     `often` is in how many of them a rank held the others up. `link` was the busiest one while gradients waited, or else
-    over all. `page` is the page of the documentation on it.
+    over all.
     """
 
     case: Case
-    family: Family
     headline: str
     sentence: str
     next: tuple[Advice, ...] = ()
     step: Step | None = None
     steps: int = 0
     often: HeldUpSteps | None = None
-    page: str = ""
     link: LinkSummary | None = None
+
+    @property
+    def family(self) -> Family:
+        """What kind of problem it is."""
+        return _FAMILIES[self.case]
 
     @property
     def text(self) -> str:
         """The headline and its sentence in one."""
         return f"{self.headline}; {self.sentence}" if self.sentence else self.headline
-
-    @property
-    def advice(self) -> str:
-        """What to do first; "" for nothing."""
-        return self.next[0].text if self.next else ""
 
     @property
     def is_warming_up(self) -> bool:
@@ -130,14 +139,9 @@ def judge(grounds: Grounds) -> Verdict:
     if waiting is None and (not grounds.only_enqueues or iterations.durations is None):
         return _without_iterations(grounds)
     if waiting is None or grounds.only_enqueues:
-        return Verdict(
-            Case.UNSEEN,
-            Family.UNSEEN,
-            "WAITING UNKNOWN: NCCL only enqueues collectives, the host does not see them",
-            _usage(grounds.links),
-            (Advice("record a torch profile of some steps: --kineto 10"),),
-            page="unseen",
-        )
+        headline = "WAITING UNKNOWN: NCCL only enqueues collectives, the host does not see them"
+        profile = Advice("record a torch profile of some steps: --kineto 10")
+        return Verdict(Case.UNSEEN, headline, _usage(grounds.links), (profile,))
     step = mean_step(iterations, waiting)
     if waiting.exposed_share < EXPOSED_MATTERS or not waiting.causes or step is None:
         return _hardly_waits(waiting, grounds, step)
@@ -166,18 +170,8 @@ def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict
             next_steps = next_steps + CAUSE_WORDS[each.cause].next(tolds[each.cause])
     if first.cause is LATE_RANK and told.often is not None and told.often.sentence:
         sentence = f"{sentence}; {told.often.sentence}"
-    return Verdict(
-        Case(first.cause.name),
-        words.family,
-        fitted(words.headline(told)),
-        sentence,
-        tuple(next_steps),
-        step,
-        step.steps,
-        told.often,
-        words.page,
-        busiest(grounds.links),
-    )
+    case, headline, link = Case(first.cause.name), fitted(words.headline(told)), busiest(grounds.links)
+    return Verdict(case, headline, sentence, tuple(next_steps), step, step.steps, told.often, link)
 
 
 def _told(each: CauseShare, waiting: WaitingFinding, step_s: float, costs_s: float, grounds: Grounds) -> Told:
@@ -265,22 +259,19 @@ def _within_bounds(found: BoundsFinding, grounds: Grounds) -> Verdict:
     steps = max(found.counted.of_pid.values(), default=0)
     if high < EXPOSED_MATTERS or not found.most.causes:
         headline = f"COMPUTE: the job waits {found.said} of the time"
-        return Verdict(Case.COMPUTE_BOUND, Family.COMPUTE, headline, bounds, steps=steps, page="compute", link=link)
+        return Verdict(Case.COMPUTE_BOUND, headline, bounds, steps=steps, link=link)
     exact = Advice("a torch profile of some steps gives exact times: --kineto 10, or report --with-kineto FILE")
     first = found.sure_cause
     if low < EXPOSED_MATTERS or first is None:
         headline = f"WAITS {found.said} of the time: the bounds do not tell for what most"
-        return Verdict(Case.UNSEEN, Family.UNSEEN, headline, bounds, (exact,), None, steps, page="unseen", link=link)
+        return Verdict(Case.UNSEEN, headline, bounds, (exact,), None, steps, link=link)
     words, ranks = CAUSE_WORDS[first.cause], max(1, len(found.most.by_rank))
     each_s = max(1, len(found.most.made_of.by_iteration_ns)) * 1e9
     costs_s = first.saves_s * 1e9 / each_s or first.ns / ranks / each_s
     told = _told(first, found.most, found.most.window_ns / ranks / each_s, costs_s, grounds)
     sentence = f"at most: the job waits {found.said} of the time, and {bounds}"
-    headline = fitted(words.headline(told))
-    advice = (*words.next(told), exact)
-    return Verdict(
-        Case(first.cause.name), words.family, headline, sentence, advice, None, steps, told.often, words.page, link
-    )
+    case, headline, advice = Case(first.cause.name), fitted(words.headline(told)), (*words.next(told), exact)
+    return Verdict(case, headline, sentence, advice, None, steps, told.often, link)
 
 
 def _hardly_waits(waiting: WaitingFinding, grounds: Grounds, step: Step | None) -> Verdict:
@@ -293,45 +284,25 @@ def _hardly_waits(waiting: WaitingFinding, grounds: Grounds, step: Step | None) 
         seen = f"{len(times)} whole iterations of {ranks} processes"
         headline = f"TOO LITTLE SEEN: {count(steps, 'step')} in {percent(waiting.window_ns / whole)} of the time"
         longer = Advice("record for longer", "netprof attach --duration 60s PID")
-        return Verdict(Case.TOO_LITTLE, Family.UNKNOWN, headline, seen, (longer,), step, steps, page=_LITTLE, link=link)
+        return Verdict(Case.TOO_LITTLE, headline, seen, (longer,), step, steps, link=link)
     if grounds.time is not None and grounds.time.asleep >= ASLEEP_MATTERS:
-        return Verdict(
-            Case.ASLEEP,
-            Family.UNSEEN,
-            fitted(
-                f"ASLEEP {percent(grounds.time.asleep)} of the time: threads are blocked, mostly {grounds.time.mostly}"
-            ),
+        asleep, mostly = percent(grounds.time.asleep), f"mostly {grounds.time.mostly}"
+        headline = fitted(f"ASLEEP {asleep} of the time: threads are blocked, {mostly}")
+        sentence = (
             f"neither communication nor computing: the job waits {percent(waiting.exposed_share)} of the time, its "
-            f"threads are blocked elsewhere {percent(grounds.time.asleep)} of it, mostly {grounds.time.mostly}",
-            (Advice("look at data loading and other input", "py-spy dump --pid PID"),),
-            step,
-            steps,
-            page="unseen",
-            link=link,
+            f"threads are blocked elsewhere {asleep} of it, {mostly}"
         )
+        look = Advice("look at data loading and other input", "py-spy dump --pid PID")
+        return Verdict(Case.ASLEEP, headline, sentence, (look,), step, steps, link=link)
     return _compute(waiting.exposed_share, grounds, step)
 
 
 def _compute(share: float, grounds: Grounds, step: Step | None) -> Verdict:
     headline = f"COMPUTE: the job waits {percent(share)} of the time"
     gains = f"a faster network would gain at most {milliseconds(step.waits_s)} of a step" if step is not None else ""
-    usage = _usage(grounds.links)
-    return Verdict(
-        Case.COMPUTE_BOUND,
-        Family.COMPUTE,
-        headline,
-        "; ".join(filter(None, (gains, usage))),
-        (Advice("profile the computation, not the network", "py-spy top --pid PID"),),
-        step,
-        0 if step is None else step.steps,
-        page="compute",
-        link=busiest(grounds.links),
-    )
-
-
-def compute_bound(exposed: float) -> str:
-    """Say that a job hardly waits: `exposed` is the share of all time in which it does."""
-    return f"COMPUTE: the job waits {percent(exposed)} of the time; a faster network would gain at most that"
+    sentence, steps = "; ".join(filter(None, (gains, _usage(grounds.links)))), 0 if step is None else step.steps
+    profile = Advice("profile the computation, not the network", "py-spy top --pid PID")
+    return Verdict(Case.COMPUTE_BOUND, headline, sentence, (profile,), step, steps, link=busiest(grounds.links))
 
 
 def _usage(links: Sequence[LinkSummary]) -> str:
@@ -349,14 +320,9 @@ def _without_iterations(grounds: Grounds) -> Verdict:
     seen = f"in {duration(grounds.recorded_s)}" if grounds.recorded_s else "in the recording"
     doctor = Advice("check that the processes train and that their framework can be read", "netprof doctor PID")
     if not busy and grounds.iterations.inferred is None:
-        return Verdict(
-            Case.NO_DATA,
-            Family.UNKNOWN,
-            f"TOO LITTLE SEEN: neither a step nor a byte of the job {seen}",
-            "nothing to judge: neither iterations nor traffic of the job were seen",
-            (doctor,),
-            page="too-little-seen",
-        )
+        sentence = "nothing to judge: neither iterations nor traffic of the job were seen"
+        headline = f"TOO LITTLE SEEN: neither a step nor a byte of the job {seen}"
+        return Verdict(Case.NO_DATA, headline, sentence, (doctor,))
     inferred = grounds.iterations.inferred
     if inferred is None:
         headline, how = f"TOO LITTLE SEEN: no step ended {seen}", "iterations are unknown (no DDP marks)"
@@ -369,16 +335,8 @@ def _without_iterations(grounds: Grounds) -> Verdict:
             f"(confidence {inferred.confidence:.2f}), their phases are unknown"
         )
     usage = _usage(busy) or "the line rate is unknown too: only bytes per flow can be shown"
-    return Verdict(
-        Case.ITERATIONS_UNKNOWN,
-        Family.UNKNOWN,
-        fitted(headline),
-        f"{how}; {usage}",
-        (doctor,),
-        steps=0 if inferred is None else inferred.count,
-        page="too-little-seen",
-        link=busiest(grounds.links),
-    )
+    steps, link = 0 if inferred is None else inferred.count, busiest(grounds.links)
+    return Verdict(Case.ITERATIONS_UNKNOWN, fitted(headline), f"{how}; {usage}", (doctor,), steps=steps, link=link)
 
 
 def _conclude(analysis: Analysis) -> Verdict:
@@ -396,7 +354,7 @@ def _conclude(analysis: Analysis) -> Verdict:
     )
     if analysis.evidence.world_size == 1 and found.case is not Case.NO_DATA:
         headline = "COMPUTE: one rank alone, it has nothing to communicate"
-        return Verdict(Case.ALONE, Family.COMPUTE, headline, "", step=found.step, page="compute", link=found.link)
+        return Verdict(Case.ALONE, headline, "", step=found.step, link=found.link)
     found = _with_shortage(found, analysis.of(CPU_SHORTAGE), analysis.of(WAITING))
     hang, sentence = analysis.of(HANG), analysis.of(STALLED_AT_END)
     said = analysis.meta.stalled
@@ -409,7 +367,7 @@ def _conclude(analysis: Analysis) -> Verdict:
     if sentence is not None:
         return _stalled(found, sentence, analysis)
     ended = analysis.of(EXITS).ended if EXITS in analysis.sections else ()
-    crash = next((each.exit for each in ended if each.is_crash), None)
+    crash = next((each.exit for each in ended if each.exit.is_crash), None)
     return found if crash is None else _killed(found, crash, analysis)
 
 
@@ -429,59 +387,41 @@ def _with_shortage(found: Verdict, short: CpuShortages, waiting: WaitingFinding 
 
 def _stalled(found: Verdict, sentence: str, analysis: Analysis) -> Verdict:
     """Return the verdict on a job that stands still when its recording ends; of digests only its sentence is known."""
-    headline, steps = f"STALLED when the recording ended: {sentence.partition(': ')[2]}", ()
-    if STALL in analysis.sections and (stall := analysis.of(STALL)) is not None:
-        evidence = analysis.evidence
-        since = clock_time(analysis.meta, stall.since_ns)
-        headline = stall_headline(stall, evidence.ranks, since, evidence.host_of)
-        return _of_a_stall(found, headline, sentence, next_steps(stall, evidence.ranks, evidence.host_of))
-    return _of_a_stall(found, headline, sentence, steps)
+    stall, evidence = analysis.of(STALL) if STALL in analysis.sections else None, analysis.evidence
+    if stall is None:
+        return _of_a_stall(found, f"STALLED when the recording ended: {sentence.partition(': ')[2]}", sentence, ())
+    headline = stall_headline(stall, evidence.ranks, clock_time(analysis.meta, stall.since_ns), evidence.host_of)
+    return _of_a_stall(found, headline, sentence, next_steps(stall, evidence.ranks, evidence.host_of))
 
 
 def _killed(found: Verdict, crash: Exit, analysis: Analysis) -> Verdict:
     """Return the verdict on a job of which a rank was killed: nothing else about it matters as much."""
     rank, at = analysis.evidence.ranks.get(crash.pid), clock_time(analysis.meta, crash.time_ns)
-    name = f"pid {crash.pid}" if rank is None else f"rank {rank} (pid {crash.pid})"
+    name = rank_and_pid(rank, crash.pid)
     headline = f"STALLED since {at}: {name} {crash.said}"
-    log = Advice(f"read the log of {name}; killed by the kernel for memory?", "dmesg | grep -i 'killed process'")
-    return _of_a_stall(found, headline, f"until then: {found.headline}", (log,))
+    return _of_a_stall(found, headline, f"until then: {found.headline}", (killed(name),))
 
 
 def _of_a_stall(found: Verdict, headline: str, sentence: str, steps: tuple[Advice, ...]) -> Verdict:
-    return replace(
-        found,
-        case=Case.STALLED,
-        family=Family.STALLED,
-        headline=fitted(headline),
-        sentence=sentence,
-        next=steps,
-        page="stalled",
-    )
+    return replace(found, case=Case.STALLED, headline=fitted(headline), sentence=sentence, next=steps)
 
 
 def _seen(verdict: Verdict) -> dict[str, Any]:
     often = verdict.often
     pattern = None if often is None else often.pattern
-    return {
-        "steps": verdict.steps,
-        "once": pattern is Pattern.ONCE,
-        "pattern": None if pattern is None else pattern.value,
-        "late_steps": None if often is None else dict(often.of_rank),
-        "warming_up": verdict.is_warming_up,
-    }
+    late_steps = None if often is None else dict(often.of_rank)
+    about = {"once": pattern is Pattern.ONCE, "pattern": plain(pattern), "late_steps": late_steps}
+    return json_of(verdict, "steps warming_up=is_warming_up", **about)
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "verdict": verdict.text,
-        "verdict_case": verdict.case.value,
-        "family": verdict.family.value,
-        "headline": verdict.headline,
-        "sentence": verdict.sentence,
-        "next": [{"text": each.text, "command": each.command or None} for each in verdict.next],
-        "seen": _seen(verdict),
-        "step": None if verdict.step is None else verdict.step.document(),
-    }
+    return json_of(
+        verdict,
+        "verdict=text verdict_case=case family headline sentence",
+        next=[{"text": each.text, "command": each.command or None} for each in verdict.next],
+        seen=_seen(verdict),
+        step=None if verdict.step is None else verdict.step.document(),
+    )
 
 
 VERDICT = Section("verdict", _conclude, document=_document)

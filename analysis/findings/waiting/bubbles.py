@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from netprof.analysis.declared import Column, added, by_key, json_of, share_of, table
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.blame import process_name
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.findings.names import name_on_host
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN, Int64
 from netprof.analysis.tables.intervals import Intervals, merge
@@ -38,9 +39,15 @@ class Bubble:
     late_ns: int
     window_ns: int
 
+    @property
+    def share(self) -> float:
+        """How long it waits, as a share of its time."""
+        return share_of(self.waits_ns, self.window_ns) or 0.0
 
-def _conclude(analysis: Analysis) -> tuple[Bubble, ...]:
-    return tuple(_bubbles(analysis.evidence))
+    @property
+    def late_share(self) -> float:
+        """The same of the time in which the other one has not come."""
+        return share_of(self.late_ns, self.window_ns) or 0.0
 
 
 def _bubbles(evidence: Evidence) -> Iterator[Bubble]:
@@ -59,9 +66,9 @@ def _bubbles(evidence: Evidence) -> Iterator[Bubble]:
             come_ns = np.where(members.last_pid[mine] == other, np.minimum(members.ready_ns[mine], end_ns), begin_ns)
             yield Bubble(
                 own,
-                process_name(own, evidence),
+                name_on_host(own, evidence, "process"),
                 evidence.ranks.get(own),
-                process_name(other, evidence),
+                name_on_host(other, evidence, "process"),
                 evidence.ranks.get(other),
                 (_spans(begin_ns, end_ns) & window).total_ns,
                 (_spans(begin_ns, come_ns) & window).total_ns,
@@ -85,53 +92,31 @@ def _peers(event: Int64, pid: Int64) -> Int64:
 
 def _merge(parts: Sequence[Sequence[Bubble]], whole: Analysis) -> tuple[Bubble, ...]:
     """Put pieces of a recording together: a rank's time is that of all pieces in which it exchanges messages."""
-    found: dict[tuple[int, str], list[Bubble]] = {}
-    for each in (one for part in parts for one in part):
-        found.setdefault((each.pid, each.peer), []).append(each)
-    whole_ns: dict[int, int] = {}
+    found, whole_ns = by_key(parts, lambda each: (each.pid, each.peer)), Counter[int]()
     for part in parts:
-        for pid, window_ns in {each.pid: each.window_ns for each in part}.items():
-            whole_ns[pid] = whole_ns.get(pid, 0) + window_ns
-    return tuple(_sum(own, whole_ns[pid]) for (pid, _), own in sorted(found.items()))
-
-
-def _sum(own: Sequence[Bubble], window_ns: int) -> Bubble:
-    one = own[0]
-    waits_ns, late_ns = sum(each.waits_ns for each in own), sum(each.late_ns for each in own)
-    return Bubble(one.pid, one.name, one.rank, one.peer, one.peer_rank, waits_ns, late_ns, window_ns)
-
-
-def _share(ns: int, each: Bubble) -> float:
-    return ns / each.window_ns if each.window_ns else 0.0
-
-
-def _document(found: Sequence[Bubble]) -> Mapping[str, Any]:
-    return {
-        "bubbles": [
-            {
-                "pid": each.pid,
-                "rank": each.rank,
-                "for_rank": each.peer_rank,
-                "seconds": each.waits_ns / 1e9,
-                "share": _share(each.waits_ns, each),
-                "late_s": each.late_ns / 1e9,
-                "late_share": _share(each.late_ns, each),
-            }
-            for each in found
-        ]
-    }
+        whole_ns.update({each.pid: each.window_ns for each in part})
+    sums = ((own[0], added(own, "waits_ns late_ns")) for _, own in sorted(found.items()))
+    return tuple(replace(one, **each, window_ns=whole_ns[one.pid]) for one, each in sums)
 
 
 def _parts(found: Sequence[Bubble]) -> Sequence[Part]:
-    known = [each for each in found if _share(each.waits_ns, each) >= _MATTERS]
-    if not known:
-        return ()
-    rows = [
-        (each.name, each.peer, percent(_share(each.waits_ns, each)), percent(_share(each.late_ns, each)))
-        for each in sorted(known, key=lambda each: -each.waits_ns)
-    ]
-    headings = ("rank", "waits for", "of its time", "until that comes")
-    return [Part("Bubbles", "waiting for messages", [Grid(headings, rows, frozenset({"waits for"}), brief=_SHOWN)])]
+    known = sorted((each for each in found if each.share >= _MATTERS), key=lambda each: -each.waits_ns)
+    return [Part("Bubbles", "waiting for messages", [table(_COLUMNS, known, brief=_SHOWN)])] if known else ()
 
 
-BUBBLES = Section("bubbles", _conclude, ("marks",), _document, _parts, merge=_merge)
+_KEYS = "pid rank for_rank=peer_rank seconds=waits_ns share late_s late_share"
+_COLUMNS = (
+    Column("rank", "name"),
+    Column("waits for", "peer", left=True),
+    Column("of its time", "share", percent),
+    Column("until that comes", "late_share", percent),
+)
+
+BUBBLES = Section(
+    "bubbles",
+    lambda analysis: tuple(_bubbles(analysis.evidence)),
+    ("marks",),
+    lambda found: {"bubbles": [json_of(each, _KEYS) for each in found]},
+    _parts,
+    merge=_merge,
+)

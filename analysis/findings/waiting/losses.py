@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from netprof.analysis.account.causes import LOSS
+from netprof.analysis.declared import Column, added, plain, put_together, table
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.links.full_links import within
 from netprof.analysis.findings.transport.loss_place import needless_packets, place_of_loss
 from netprof.analysis.findings.waiting.open_waits import open_waits
-from netprof.analysis.form import Grid, Part
+from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.intervals import union
 from netprof.schema import TRANSMIT
@@ -57,32 +57,33 @@ def _of(evidence: Evidence, row: int, resent_bytes: int, packets: tuple[int, int
 
 
 def _merge(parts: Sequence[Sequence[LostFlow]], whole: Analysis) -> tuple[LostFlow, ...]:
-    found: dict[str, LostFlow] = {}
-    for each in (each for part in parts for each in part):
-        before = found.get(each.flow, replace(each, resent_bytes=0, needless_packets=0, waited_s=0.0))
-        longer = each if each.waited_s >= before.waited_s else before
-        found[each.flow] = replace(
-            longer,
-            resent_bytes=before.resent_bytes + each.resent_bytes,
-            needless_packets=before.needless_packets + each.needless_packets,
-            waited_s=before.waited_s + each.waited_s,
-        )
-    return tuple(sorted(found.values(), key=lambda each: -each.resent_bytes)[:_MOST])
+    found = put_together(parts, lambda each: each.flow, _both)
+    return tuple(sorted(found, key=lambda each: -each.resent_bytes)[:_MOST])
 
 
-def _document(found: Sequence[LostFlow]) -> dict[str, Any]:
-    return {"lost_flows": [asdict(each) for each in found]}
+def _both(a: LostFlow, b: LostFlow) -> LostFlow:
+    """Return both together: of where it was lost, what is known of the longer wait."""
+    return replace(b if b.waited_s >= a.waited_s else a, **added((a, b), "resent_bytes needless_packets waited_s"))
 
 
 def _parts(found: Sequence[LostFlow]) -> Sequence[Part]:
-    if not any(each.waited_s for each in found):
-        return ()
-    headings = ("flow", "resent", "of it needless", "ranks waited", "where")
-    rows = [
-        (each.flow, size(each.resent_bytes), f"{each.needless_packets} packets", duration(each.waited_s), each.where)
-        for each in found
-    ]
-    return [Part("Loss", "what was sent again, and what waited for it", [Grid(headings, rows, frozenset({"where"}))])]
+    waited = any(each.waited_s for each in found)
+    return [Part("Loss", "what was sent again, and what waited for it", [table(_COLUMNS, found)])] if waited else ()
 
 
-LOSSES = Section("losses", _conclude, ("flows", "wire", "tcp", "nic", "drops"), _document, _parts, merge=_merge)
+_COLUMNS = (
+    Column("flow", "flow"),
+    Column("resent", "resent_bytes", size),
+    Column("of it needless", "needless_packets", "{} packets".format),
+    Column("ranks waited", "waited_s", duration),
+    Column("where", "where", left=True),
+)
+
+LOSSES = Section(
+    "losses",
+    _conclude,
+    ("flows", "wire", "tcp", "nic", "drops"),
+    lambda found: {"lost_flows": plain(found)},
+    _parts,
+    merge=_merge,
+)

@@ -10,14 +10,13 @@ import numpy as np
 
 from netprof.analysis.account.causes import HOST, LATE_RANK, TRANSPORT, WAIT_CAUSES, Cause
 from netprof.analysis.account.waiting import NOBODY, Waiting
+from netprof.analysis.declared import json_of, put_together, share_of
 from netprof.analysis.definitions import WAITING as DEFINITION
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.blame import Blame, most_behind
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.stragglers.doing import Doing
-from netprof.analysis.findings.stragglers.late_doings import BY_NAME, what_late_ranks_do
-from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
-from netprof.analysis.findings.stragglers.stragglers_finding import StragglersFinding
+from netprof.analysis.findings.stragglers.stragglers import BY_NAME, STRAGGLERS, StragglersFinding, what_late_ranks_do
 from netprof.analysis.findings.transport.transport_reason import APPLICATION
 from netprof.analysis.findings.waiting.open_waits import OpenWaits, open_waits
 from netprof.analysis.findings.waiting.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
@@ -27,8 +26,8 @@ from netprof.analysis.findings.waiting.waiting_finding import (
     WaitingFinding,
     WaitingParts,
     WorstIteration,
+    waiting_parts,
 )
-from netprof.analysis.findings.waiting.waiting_form import waiting_parts
 from netprof.analysis.findings.waiting.waiting_words import blame, blame_of_open_waits, words
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
@@ -92,12 +91,12 @@ def doings_of(found: StragglersFinding | None) -> dict[str, Doing]:
 
 def waiting_finding(parts: WaitingParts, doings: Mapping[str, Doing]) -> WaitingFinding:
     """Return what the parts of a recording amount to; `doings` is what ranks do, by how they are called."""
-    exposed_ns, window_ns = sum(r.exposed_ns for r in parts.by_rank), sum(r.window_ns for r in parts.by_rank)
+    exposed_ns, window_ns = (sum(getattr(r, name) for r in parts.by_rank) for name in ("exposed_ns", "window_ns"))
     notable_ns = _NOTABLE * max(float(np.median(parts.by_iteration_ns)), 1.0)
     return WaitingFinding(
         exposed_ns=exposed_ns,
         window_ns=window_ns,
-        exposed_share=exposed_ns / window_ns if window_ns else 0.0,
+        exposed_share=share_of(exposed_ns, window_ns) or 0.0,
         unknown_ns=max(0, parts.recorded_ns * len(parts.by_rank) - window_ns),
         causes=tuple(_shares(parts, exposed_ns, doings)),
         by_rank=tuple(sorted(parts.by_rank, key=lambda r: (r.rank is None, r.rank or 0, r.pid))),
@@ -120,7 +119,7 @@ def in_one(parts: Sequence[WaitingParts], recorded_ns: int, doings: Mapping[str,
     parts = [part for part in parts if not part.of_all_time] or parts
     return waiting_finding(
         WaitingParts(
-            by_rank=_sum_of_ranks([rank for part in parts for rank in part.by_rank]),
+            by_rank=tuple(put_together((part.by_rank for part in parts), lambda rank: rank.pid)),
             recorded_ns=recorded_ns,
             blames=_blames(parts),
             saves_ns=tuple(sum(column) for column in zip(*(part.saves_ns for part in parts), strict=True)),
@@ -130,13 +129,6 @@ def in_one(parts: Sequence[WaitingParts], recorded_ns: int, doings: Mapping[str,
         ),
         doings,
     )
-
-
-def _sum_of_ranks(parts: Sequence[RankWaiting]) -> tuple[RankWaiting, ...]:
-    found: dict[int, RankWaiting] = {}
-    for part in parts:
-        found[part.pid] = found[part.pid] + part if part.pid in found else part
-    return tuple(found.values())
 
 
 def _blames(parts: Sequence[WaitingParts]) -> dict[Cause, Blame]:
@@ -219,57 +211,26 @@ def _document(finding: WaitingFinding | None) -> dict[str, Any]:
         return {"waiting": None}
     return {
         "waiting": {
-            "exposed_s": finding.exposed_ns / 1e9,
-            "exposed_share_of_all_time": finding.exposed_share,
-            "unknown_s": finding.unknown_ns / 1e9,
-            "unclosed_s": finding.unclosed_ns / 1e9,
+            **json_of(finding, "exposed_s exposed_share_of_all_time=exposed_share unknown_s unclosed_s"),
             "causes": [_cause(each) for each in finding.causes],
-            "by_rank": [_of_rank(each) for each in finding.by_rank],
-            "worst_iterations": [_iteration(each) for each in finding.worst],
+            "by_rank": [json_of(each, f"{RANK} causes_s=by_cause") for each in finding.by_rank],
+            "worst_iterations": [json_of(each, _ITERATION) for each in finding.worst],
         }
     }
 
 
+RANK = "rank pid window_s exposed_s exposed_share"
+_ITERATION = "number begin_ns duration_s exposed_s cause=cause.name rank causes_s=by_cause sentence"
+
+
 def _cause(found: CauseShare) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "cause": found.cause.name,
-        "seconds": found.ns / 1e9,
-        "share": found.share,
-        "saves_s": found.saves_s,
-        "sentence": found.sentence,
-        "advice": found.advice,
-    }
-    named = {"rank": found.rank, "ranks": list(found.ranks) or None, "link": found.link, "flow": found.flow}
-    named["doing"] = found.doing
-    return document | {name: value for name, value in named.items() if value is not None}
+    return json_of(found, "cause=cause.name seconds=ns share saves_s sentence advice") | named(found, doing=found.doing)
 
 
-def _of_rank(found: RankWaiting) -> dict[str, Any]:
-    return {
-        "rank": found.rank,
-        "pid": found.pid,
-        "window_s": found.window_ns / 1e9,
-        "exposed_s": found.exposed_ns / 1e9,
-        "exposed_share": found.exposed_ns / found.window_ns if found.window_ns else None,
-        "causes_s": _named(found.causes_ns),
-    }
-
-
-def _iteration(found: WorstIteration) -> dict[str, Any]:
-    return {
-        "number": found.number,
-        "begin_ns": found.begin_ns,
-        "duration_s": found.duration_ns / 1e9,
-        "exposed_s": found.exposed_ns / 1e9,
-        "cause": found.cause.name,
-        "rank": found.rank,
-        "causes_s": _named(found.causes_ns),
-        "sentence": found.sentence,
-    }
-
-
-def _named(causes_ns: Sequence[int]) -> dict[str, float]:
-    return {cause.name: ns / 1e9 for cause, ns in zip(WAIT_CAUSES, causes_ns, strict=True)}
+def named(found: CauseShare, **more: Any) -> dict[str, Any]:
+    """Return for JSON whom a cause names, as far as it does."""
+    every = json_of(found, "rank link flow", ranks=list(found.ranks) or None, **more)
+    return {name: value for name, value in every.items() if value is not None}
 
 
 WAITING = Section(

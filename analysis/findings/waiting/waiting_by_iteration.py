@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
-from netprof.analysis.account.held_up import Windows, by_window
+from netprof.analysis.account.held_up import by_window
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.findings.stragglers.stragglers_parts import reference_windows
 from netprof.analysis.tables.columns import Float64, Int64
 
 NOBODY_LATE = -1
@@ -45,9 +46,7 @@ class WaitingByIteration:
 
 def waiting_by_iteration(iterations: Iterations, waiting: Waiting) -> WaitingByIteration:
     """Cut the account by iterations, of which there must be one."""
-    pids, counts = np.unique(iterations.pid, return_counts=True)
-    reference = iterations.where(iterations.pid == pids[np.argmax(counts)])
-    windows = Windows(reference.begin_ns, reference.end_ns)
+    pids, windows = np.unique(iterations.pid), reference_windows(iterations)
     shape = len(pids), len(windows)
     parts, window = by_window(waiting.where(np.isin(waiting.pid, pids)), windows)
     cell = np.searchsorted(pids, parts.pid) * len(windows) + window

@@ -18,9 +18,10 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, alike, process_name
+from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, alike
 from netprof.analysis.findings.links.full_links import advice_on_full, link_behind, said_full, said_full_of_others
-from netprof.analysis.findings.links.port_reports import port_reason
+from netprof.analysis.findings.links.rdma_ports import port_reason
+from netprof.analysis.findings.names import name_on_host
 from netprof.analysis.findings.stragglers.doing import Doing
 from netprof.analysis.findings.transport.loss_place import place_of_loss
 from netprof.analysis.findings.transport.transport_reason import Reason, transport_reason
@@ -72,7 +73,7 @@ def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
     pid = int(pids[np.argmax(lengths)])
     part = float(lengths.max() / lengths.sum())
     ranks = alike(pids, lengths, evidence.ranks)
-    return Blame(process_name(pid, evidence), part, rank=evidence.ranks.get(pid), ranks=ranks)
+    return Blame(name_on_host(pid, evidence, "process"), part, rank=evidence.ranks.get(pid), ranks=ranks)
 
 
 def blame_of_open_waits(evidence: Evidence, unclosed: OpenWaits | None) -> dict[Cause, Blame]:
@@ -80,9 +81,8 @@ def blame_of_open_waits(evidence: Evidence, unclosed: OpenWaits | None) -> dict[
     if unclosed is None or unclosed.total_ns < int(evidence.account.waiting.length_ns.sum()):
         return {}
     if unclosed.culprit is not None:
-        return {
-            unclosed.cause: Blame(process_name(unclosed.culprit, evidence), rank=evidence.ranks.get(unclosed.culprit))
-        }
+        name = name_on_host(unclosed.culprit, evidence, "process")
+        return {unclosed.cause: Blame(name, rank=evidence.ranks.get(unclosed.culprit))}
     if unclosed.flow is None:
         return {}
     name = evidence.fold.flows.name(unclosed.flow)

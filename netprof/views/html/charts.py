@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.declared import json_of
 from netprof.analysis.events.phases import PHASES
 from netprof.analysis.findings.collectives.anatomy import Anatomy, anatomy
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
@@ -26,7 +27,6 @@ from netprof.views.safe import safe_text
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
     from netprof.analysis.findings.collectives.ranks import RankSummary
-    from netprof.analysis.inference import InferredIterations
     from netprof.analysis.tables.columns import Float64, Int64
     from netprof.analysis.tables.flow_table import LinkKey
     from netprof.analysis.whatif.answer import Series
@@ -78,36 +78,29 @@ def iterations(analysis: Analysis) -> list[dict[str, Any]]:
     found = []
     for rank in _training(analysis):
         rows = rows_of(analysis.evidence, rank.pid)
-        kept = _some(rows.duration_s)
-        chosen = rows.where(kept)
-        found.append(
-            {
-                "label": rank.label,
-                "count": len(rows),
-                "number": (kept + 1).tolist(),
-                "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in chosen.begin_ns.tolist()],
-                "duration_s": _numbers(chosen.duration_s),
-                "exposed_s": _numbers(chosen.exposed_communication_s),
-            }
-        )
+        found.append(_run(analysis, rank.label, rows.begin_ns, rows.duration_s, rows.exposed_communication_s))
     inferred = analysis.of(ITERATIONS).inferred
-    if inferred is not None:
-        found.append(_inferred(analysis, inferred.iterations))
+    if inferred is not None:  # of which only begin and duration are known
+        its = inferred.iterations
+        unknown = np.full(len(its), np.nan)
+        found.append(_run(analysis, "inferred", its.begin_ns, its.duration_ns / 1e9, unknown))
     return found
 
 
-def _inferred(analysis: Analysis, iterations: InferredIterations) -> dict[str, Any]:
-    """Return inferred iterations as those of a rank, of which only begin and duration are known."""
-    seconds = iterations.duration_ns / 1e9
+def _run(analysis: Analysis, label: str, begin_ns: Int64, seconds: Float64, exposed_s: Float64) -> dict[str, Any]:
     kept = _some(seconds)
     return {
-        "label": "inferred",
-        "count": len(iterations),
+        "label": label,
+        "count": len(seconds),
         "number": (kept + 1).tolist(),
-        "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in iterations.begin_ns[kept].tolist()],
+        "begin_us": _since_begin_us(analysis, begin_ns[kept]),
         "duration_s": _numbers(seconds[kept]),
-        "exposed_s": [None] * len(kept),
+        "exposed_s": _numbers(exposed_s[kept]),
     }
+
+
+def _since_begin_us(analysis: Analysis, ns: Int64) -> list[float]:
+    return [(each - analysis.meta.started_ns) / 1e3 for each in ns.tolist()]
 
 
 def waiting(analysis: Analysis) -> dict[str, Any] | None:
@@ -121,7 +114,7 @@ def waiting(analysis: Analysis) -> dict[str, Any] | None:
     return {
         "number": (kept + 1).tolist(),
         "count": len(found),
-        "begin_us": [(begin - analysis.meta.started_ns) / 1e3 for begin in found.begin_ns[kept].tolist()],
+        "begin_us": _since_begin_us(analysis, found.begin_ns[kept]),
         "duration_s": _numbers((found.end_ns - found.begin_ns)[kept] / 1e9),
         "late_rank": [evidence.ranks.get(pid) for pid in found.latest_pid[kept].tolist()],
         "waits_s": {
@@ -199,15 +192,10 @@ def bandwidths(analysis: Analysis) -> dict[str, Any]:
 
 def flows(analysis: Analysis) -> list[dict[str, Any]]:
     """Return the largest flows' bytes each way."""
+    keys = "rank tx_bytes=tx.wire_bytes rx_bytes=rx.wire_bytes retransmitted_bytes=tx.retransmitted_bytes"
     return [
-        {
-            "label": safe_text(f"{flow.local} → {flow.remote}", 100),
-            "device": safe_text(flow.device, 60),
-            "rank": flow.rank,
-            "tx_bytes": flow.tx.wire_bytes,
-            "rx_bytes": flow.rx.wire_bytes,
-            "retransmitted_bytes": flow.tx.retransmitted_bytes,
-        }
+        {"label": safe_text(f"{flow.local} → {flow.remote}", 100), "device": safe_text(flow.device, 60)}
+        | json_of(flow, keys)
         for flow in analysis.of(FLOWS)[:_MOST_FLOWS]
     ]
 
@@ -236,14 +224,8 @@ def whatif(analysis: Analysis) -> tuple[dict[str, Any] | None, Curves | None, st
 
 
 def _series(series: Series) -> dict[str, Any]:
-    return {
-        "compression": series.compression,
-        "bandwidth_bps": list(series.bandwidth_bps),
-        "scaling_factor": _numbers(series.scaling_factor),
-        "iteration_s": _numbers(series.iteration_s),
-        "iteration_low_s": _numbers(series.iteration_low_s),
-        "iteration_high_s": _numbers(series.iteration_high_s),
-    }
+    names = ("scaling_factor", "iteration_s", "iteration_low_s", "iteration_high_s")
+    return json_of(series, "compression bandwidth_bps") | {name: _numbers(getattr(series, name)) for name in names}
 
 
 def _training(analysis: Analysis) -> list[RankSummary]:

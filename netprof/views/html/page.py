@@ -14,12 +14,10 @@ from netprof import units
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED, WAIT_CAUSES
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
 from netprof.analysis.findings.flows.flows import FLOWS
-from netprof.analysis.findings.flows.reconciliation import OUTSIDE, RECONCILIATION, TCP_TOTALS
-from netprof.analysis.findings.flows.seen_flows import SEEN_FLOWS
+from netprof.analysis.findings.flows.reconciliation import RECONCILIATION
 from netprof.analysis.findings.host.counters import COUNTERS
 from netprof.analysis.findings.iterations.iterations import ITERATIONS, named_phases
 from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
-from netprof.analysis.findings.recording.checks import CHECKS
 from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.findings.stalls.exits import EXITS
 from netprof.analysis.findings.stragglers.processes import PROCESSES
@@ -46,8 +44,7 @@ SCRIPTS = ("numbers.js", "data.js", "lanes.js", "tracks.js", "plot.js", "charts.
 _CHARTS = {section.name: f"{section.name}.html.j2" for section in (ITERATIONS, WAITING, COLLECTIVES, FLOWS, STACKS)}
 """What is drawn beside a section's own tables and lines."""
 _PLUMBING = frozenset(
-    section.name.replace(" ", "-")
-    for section in (PROCESSES, COUNTERS, RECONCILIATION, CHECKS, RECORDING, SEEN_FLOWS, TCP_TOTALS, OUTSIDE, EXITS)
+    section.name.replace(" ", "-") for section in (PROCESSES, COUNTERS, RECONCILIATION, RECORDING, EXITS)
 )
 """Sections on the recording and not on the job, folded at the end."""
 

@@ -13,7 +13,7 @@ from netprof.analysis.events.phases import EDGES
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.links import LINKS
-from netprof.analysis.findings.links.nic_drops import drops_by_device
+from netprof.analysis.findings.links.nic import drops_by_device
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.cells import Cells, link_cells
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from netprof.analysis.events.buckets import Buckets
     from netprof.analysis.findings.collectives.ranks import RankSummary
     from netprof.analysis.findings.links.link_summary import LinkSummary
-    from netprof.analysis.findings.links.nic_drops import Drops
+    from netprof.analysis.findings.links.nic import Drops
     from netprof.analysis.tables.columns import Int64
     from netprof.analysis.tables.intervals import Intervals
 
@@ -42,8 +42,8 @@ _LABEL = 60
 def tracks(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
     """Return the tracks; times are microseconds after `origin_ns`, rates bits per second."""
     origin_ns = analysis.meta.started_ns
-    room = _room(analysis)
-    drops = drops_by_device(analysis.evidence.table("nic"))
+    room = max(1024, _CELL_BUDGET_BYTES // max(1, 2 * len(analysis.of(LINKS))))  # cells of a lane
+    drops, seen = drops_by_device(analysis.evidence.table("nic")), set(analysis.evidence.collectives.pid.tolist())
     return {
         "origin_ns": str(origin_ns),
         "length_us": analysis.evidence.recording.total_ns / 1e3,
@@ -52,7 +52,7 @@ def tracks(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
             _link(analysis, link, idle[link.key], room) | {"drops": _drops(drops.get(link.key), origin_ns)}
             for link in analysis.of(LINKS)
         ],
-        "ranks": [_rank(analysis, rank) for rank in analysis.of(RANKS) if _has_events(analysis, rank)],
+        "ranks": [_rank(analysis, one) for one in analysis.of(RANKS) if one.durations is not None or one.pid in seen],
         "inferred": _inferred(analysis),
     }
 
@@ -63,15 +63,6 @@ def _inferred(analysis: Analysis) -> dict[str, Any] | None:
         return None
     found = inferred.iterations
     return _spans(found.begin_ns, found.end_ns, analysis.meta.started_ns)
-
-
-def _has_events(analysis: Analysis, rank: RankSummary) -> bool:
-    return rank.durations is not None or bool((analysis.evidence.collectives.pid == rank.pid).any())
-
-
-def _room(analysis: Analysis) -> int:
-    """Return how many cells each lane may have."""
-    return max(1024, _CELL_BUDGET_BYTES // max(1, 2 * len(analysis.of(LINKS))))
 
 
 def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from rich.text import Text
 
+from netprof.analysis.findings.collectives.collective_sizes import capped
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
-from netprof.analysis.findings.verdict.first_screen import capped, lost
+from netprof.analysis.findings.verdict.first_screen import lost
 from netprof.analysis.live.recent import Recent
 from netprof.units import brief_rate, count, milliseconds, percent
 from netprof.views.live.everything import everything, last_scroll

@@ -35,10 +35,8 @@ def last_scroll(recent: Recent | None, width: int, height: int) -> int:
 def _rows(analysis: Analysis, width: int) -> tuple[Text, ...]:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system="standard")
     with console.capture() as captured:
-        for section in analysis.sections:
-            for part in analysis.parts(section):
-                if not part.detail:
-                    print_part(part, console)
+        for part in analysis.brief_parts:
+            print_part(part, console)
         console.print()
         for note in analysis.notes:
             console.print(Text("! ", style="yellow") + Text(safe_text(note, 400)))

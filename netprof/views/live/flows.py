@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rich.text import Text
 
 from netprof.analysis import Analysis
+from netprof.analysis.declared import Column
 from netprof.analysis.findings.flows.flows import FLOWS
 from netprof.analysis.findings.flows.seen_flows import FlowSummary
 from netprof.analysis.live.recent import Recent
-from netprof.units import UNKNOWN, count, duration, rate, share, size
+from netprof.units import count, duration, rate, share, size
 from netprof.views.live.rows import heading, left, right, row
 from netprof.views.safe import safe_text
 
-_COLUMNS = (("sent", 9), ("received", 9), ("rate ↑", 12), ("rate ↓", 12), ("resent", 8), ("rtt", 8), ("of link", 8))
-_NARROW = (0, 2, 4, 5)
+_COLUMNS = (
+    (Column("sent", "tx.wire_bytes", size), 9),
+    (Column("received", "rx.wire_bytes", size, goes=1), 9),
+    (Column("rate ↑", "tx.rate_bps", rate), 12),
+    (Column("rate ↓", "rx.rate_bps", rate, goes=1), 12),
+    (Column("resent", "tx.retransmitted_bytes", size), 8),
+    (Column("rtt", "tcp.rtt_us", lambda us: duration(us / 1e6)), 8),
+    (Column("of link", "tx.share", share, goes=1), 8),
+)
+"""With the cells that each takes."""
 _RANK, _LEAST_NAME = 5, 40
 LEAST = 1e-3
 
@@ -39,47 +49,22 @@ def _rows(analysis: Analysis, width: int, most: int, everything: bool) -> tuple[
         flows = tuple(flow for flow in flows if flow.tx.wire_bytes + flow.rx.wire_bytes >= worth_a_row)
     if not flows:
         return (heading(name, "none yet"),)
-    chosen = _chosen(width)
-    name_width = width - _RANK - 1 - sum(_COLUMNS[index][1] + 1 for index in chosen)
+    every = _RANK + 1 + sum(wide + 1 for _, wide in _COLUMNS)
+    chosen = [each for each in _COLUMNS if width >= _LEAST_NAME + every or not each[0].goes]
+    name_width = width - _RANK - 1 - sum(wide + 1 for _, wide in chosen)
     shown = flows[: max(0, most - 1)]
-    about = (
-        f"of {count(len(flows), 'flow')}, last {analysis.evidence.recording.total_ns / 1e9:.0f} s"
-        if len(shown) < len(flows)
-        else ""
-    )
-    title = left(f"{name}  {about or f'last {analysis.evidence.recording.total_ns / 1e9:.0f} s'}", name_width)
-    numbers = "".join(" " + right(_COLUMNS[index][0], _COLUMNS[index][1]) for index in chosen)
-    rows = [
-        row(
-            (title[: len(name)], "bold"),
-            (title[len(name) :], "dim"),
-            (f"{'rank':>{_RANK + 1}}", "dim"),
-            (numbers, "dim"),
-        )
-    ]
-    return (*rows, *(_flow(flow, name_width, chosen) for flow in shown))
+    about = f"of {count(len(flows), 'flow')}, " if len(shown) < len(flows) else ""
+    title = left(f"{name}  {about}last {analysis.evidence.recording.total_ns / 1e9:.0f} s", name_width)
+    numbers = "".join(" " + right(column.heading, wide) for column, wide in chosen)
+    named = ((title[: len(name)], "bold"), (title[len(name) :], "dim"), (f"{'rank':>{_RANK + 1}}", "dim"))
+    return (row(*named, (numbers, "dim")), *(_flow(flow, name_width, chosen) for flow in shown))
 
 
-def _chosen(width: int) -> tuple[int, ...]:
-    every = tuple(range(len(_COLUMNS)))
-    needed = _LEAST_NAME + _RANK + 1 + sum(_COLUMNS[index][1] + 1 for index in every)
-    return every if width >= needed else _NARROW
-
-
-def _flow(flow: FlowSummary, name_width: int, chosen: tuple[int, ...]) -> Text:
-    values = (
-        size(flow.tx.wire_bytes),
-        size(flow.rx.wire_bytes),
-        rate(flow.tx.rate_bps),
-        rate(flow.rx.rate_bps),
-        size(flow.tx.retransmitted_bytes),
-        duration(flow.tcp.rtt_us / 1e6) if flow.tcp else UNKNOWN,
-        share(flow.tx.share),
-    )
-    resent = flow.tx.retransmitted_bytes > 0.001 * flow.tx.wire_bytes
+def _flow(flow: FlowSummary, name_width: int, chosen: Sequence[tuple[Column, int]]) -> Text:
+    is_bad = flow.tx.retransmitted_bytes > 0.001 * flow.tx.wire_bytes
     name = left(f"{safe_text(flow.local, 60)} → {safe_text(flow.remote, 60)}", name_width)
     parts = [
-        (" " + right(values[index], _COLUMNS[index][1]), "bold yellow" if index == 4 and resent else "")
-        for index in chosen
+        (" " + right(str(column.cell(flow)), wide), "bold yellow" if is_bad and column.heading == "resent" else "")
+        for column, wide in chosen
     ]
     return row(name, (f"{'?' if flow.rank is None else flow.rank:>{_RANK + 1}}", ""), *parts)

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from netprof.analysis.findings.waiting.waiting import WAITING
+from netprof.analysis.form import Spark
 from netprof.analysis.live.forms import states_of
 from netprof.analysis.live.recent import Recent
 from netprof.model import Host
 from netprof.schema import UNKNOWN_RANK
 from netprof.units import UNKNOWN, count, duration
-from netprof.views.live.rows import Part, fitted, heading, left, percent, right, row, spark
+from netprof.views.live.rows import Part, fitted, heading, left, percent, right, row
 from netprof.views.safe import safe_text
 
 _PERCENT = 5
@@ -88,7 +89,7 @@ class _Grid:
         share = self._waits.get(pid)
         style = f"reverse {_LATE_STYLE}" if pid in self._late else _ABSENT_STYLE if pid in self._absent else "bold"
         parts: list[Part | str] = [(f"{self._name_of(pid):>{self._digits}}", style)]
-        parts.append(("·", "dim") if share is None else (spark([share], 0.0, 1.0), "red"))
+        parts.append(("·", "dim") if share is None else (Spark((share,)).text, "red"))
         if self._with_percent:
             parts.append((right("" if share is None else percent(share), _PERCENT), "dim"))
         return row(*parts, " ")
@@ -112,8 +113,7 @@ def _ranks(recent: Recent, host: Host) -> list[int]:
 def _waits(recent: Recent) -> dict[int, float]:
     """Return the share of its time that each process waits, where that is known."""
     found = recent.analysis.of(WAITING) if recent.analysis is not None else None
-    by_rank = found.by_rank if found is not None else ()
-    return {each.pid: each.exposed_ns / each.window_ns for each in by_rank if each.window_ns}
+    return {} if found is None else {e.pid: e.exposed_share for e in found.by_rank if e.exposed_share is not None}
 
 
 def _heading(recent: Recent, width: int) -> Text:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.text import Text
 
 from netprof.analysis.findings.verdict.verdict import VERDICT
-from netprof.analysis.form import Bar
+from netprof.analysis.form import in_a_row
 from netprof.analysis.live.forms import rank_detail, ranks_grid, ranks_now
 from netprof.analysis.live.recent import Recent
 from netprof.units import UNKNOWN, count, milliseconds
@@ -63,10 +63,7 @@ def step_rows(recent: Recent, width: int) -> list[Text]:
             f" {safe_text(name, 24)} ",
             (f"{part.seconds * 1e3:.0f}  ", "bold"),
         ]
-    before, drawn = 0.0, []
-    for part in shown:
-        drawn.append(Bar(before, step.share(part.seconds), part.name))
-        before += step.share(part.seconds)
+    drawn = in_a_row((part.name, step.share(part.seconds)) for part in shown)
     return [fitted(row(*legend), width), fitted(row(" ", bars(drawn, width - 2)), width)]
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
+from netprof.analysis.form import SPARKS
 from netprof.units import UNKNOWN
 
-EIGHTHS = " ▁▂▃▄▅▆▇█"
+EIGHTHS = f" {SPARKS}"
 
 Part = tuple[str, str]
 """A text and its style."""
@@ -59,21 +60,9 @@ def right(text: str, width: int) -> str:
     return left(text, width) if len(text) > width else " " * (width - len(text)) + text
 
 
-def brief(seconds: float) -> str:
-    """Return a duration in three digits: 193 ms, 1.93 s, 12.0 s; at most 7 cells up to an hour."""
-    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= 0.9995 * unit:
-            return f"{_three(seconds / unit)} {name}"
-    return "0 ms" if seconds < 1e-9 else f"{seconds * 1e9:.0f} ns"
-
-
 def percent(share: float | None) -> str:
     """Return a share as a whole percentage."""
     return UNKNOWN if share is None else f"{share * 100:.0f} %"
-
-
-def _three(value: float) -> str:
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def heading(name: str, about: str | Text = "") -> Text:
@@ -109,9 +98,3 @@ def stacked(parts: Iterable[tuple[float, str, str]], width: int) -> Text:
         end = max(begin, min(width, round(before * width)))
         made.append(glyph * (end - begin), style)
     return made
-
-
-def spark(values: Sequence[float], low: float, high: float) -> str:
-    """Return a value a cell, by height between `low` (▁) and `high` (█)."""
-    span = max(high - low, 1e-12)
-    return "".join(EIGHTHS[1 + round(7 * min(1.0, max(0.0, (value - low) / span)))] for value in values)

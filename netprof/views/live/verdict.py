@@ -22,12 +22,10 @@ _STALE_S = 3
 def verdict_rows(recent: Recent, width: int, *, keys: str = "", few_colours: bool = False) -> list[Text]:
     """Return the headline, wrapped where the screen is narrow, and a row with what to do next."""
     if recent.stall is not None:
-        text = cut(headline(recent.stall, recent.ranks, clock_time(recent.meta, recent.stall.since_ns), recent.host_of))
-        steps = next_steps(recent.stall, recent.ranks, recent.host_of)
-        return [
-            *_indented(safe_text(text), width, "bold red"),
-            _next(steps[0].text, steps[0].command, "", width),
-        ]
+        since = clock_time(recent.meta, recent.stall.since_ns)
+        text = cut(headline(recent.stall, recent.ranks, since, recent.host_of))
+        step = next_steps(recent.stall, recent.ranks, recent.host_of)[0]
+        return [*_indented(safe_text(text), width, "bold red"), _next(step.text, step.command, "", width)]
     if recent.hang is not None:
         text = cut(recent.hang.sentence.replace("stalled", "STALLED", 1))
         return [*_indented(safe_text(text), width, "bold red"), _next(recent.hang.advice, "", "", width)]

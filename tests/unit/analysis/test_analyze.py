@@ -263,7 +263,7 @@ def test_without_a_line_rate_nothing_is_a_share_of_a_guess(analyzed):
     assert found.of(LINKS)[0].idle.total_ns == 10 * (ITERATION_NS - BUSY_BINS * MS)  # bins without any packet
     assert found.of(LINKS)[0].idle_basis == "bins without a packet"
     assert found.of(VERDICT).case is Case.TRANSPORT
-    assert "--line-rate" in found.of(VERDICT).advice
+    assert "--line-rate" in found.of(VERDICT).next[0].text
     assert any("line rate of eth0 is unknown" in note for note in found.notes)
 
 
@@ -300,7 +300,6 @@ def test_without_marks_iterations_are_unknown_and_the_recording_is_the_window(an
     assert link.utilization_tx == pytest.approx(11 * BUSY_BINS * MS / link.window_ns)
     assert nulls(link) == {
         "waiting_utilization",
-        "waiting_idle_share",
         "outstanding_ns",
         "rated_outstanding_ns",
         "tx_bytes_outstanding",

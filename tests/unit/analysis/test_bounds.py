@@ -27,8 +27,7 @@ from support.synthetic import (
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.account.causes import UNEXPLAINED, WAIT_CAUSES
-from netprof.analysis.findings.bounds.bounds import BOUNDS
-from netprof.analysis.findings.bounds.bounds_finding import BoundsFinding
+from netprof.analysis.findings.bounds.bounds import BOUNDS, BoundsFinding
 from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.iterations.per_iteration import rows_of

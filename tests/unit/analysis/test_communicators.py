@@ -51,10 +51,10 @@ ROWS = (
 def test_the_last_that_was_said_of_each_rank(tmp_path: Path) -> None:
     analysis = analysed(tmp_path, *ROWS)
     large, small = to_json(analysis)["nccl_communicators"]
-    assert (large["name"], large["size"], large["missing"], large["failed"]) == ("0xf:a", 4, (3,), ())
-    assert (large["most_collectives"], large["behind"]) == (90, (1,))
+    assert (large["name"], large["size"], large["missing"], large["failed"]) == ("0xf:a", 4, [3], [])
+    assert (large["most_collectives"], large["behind"]) == (90, [1])
     assert [member["pid"] for member in large["members"]] == [100, 101, None, None]
-    assert (small["size"], small["failed"], len(small["members"])) == (2, (0,), 1)
+    assert (small["size"], small["failed"], len(small["members"])) == (2, [0], 1)
     (note,) = [note for note in analysis.notes if "NCCL misses" in note]
     assert "3 (missing, process 4003 on 10.0.0.2)" in note
     (part,) = analysis.parts(COMMUNICATORS)
@@ -83,7 +83,7 @@ def test_pieces_say_what_the_whole_says(tmp_path: Path) -> None:
 
 def test_sizes_without_ranks(tmp_path: Path) -> None:
     (found,) = to_json(analysed(tmp_path, (0, "group 0", 8, UNKNOWN_RANK, 0, S.RUNNING, 0)))["nccl_communicators"]
-    assert (found["size"], found["members"], found["most_collectives"]) == (8, (), None)
+    assert (found["size"], found["members"], found["most_collectives"]) == (8, [], None)
 
 
 @pytest.mark.slow

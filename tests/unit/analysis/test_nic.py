@@ -2,8 +2,7 @@
 
 from support.synthetic import BYTES_PER_BIN, MS, START_NS, Job, wire_columns
 
-from netprof.analysis.findings.links.nic import nic_totals
-from netprof.analysis.findings.links.nic_drops import drops_by_device
+from netprof.analysis.findings.links.nic import drops_by_device, nic_totals
 from netprof.analysis.tables.flow_table import LinkKey, read_flows
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes

@@ -15,8 +15,7 @@ from support.synthetic import START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.flows.flows import FLOWS
-from netprof.analysis.findings.flows.reconciliation import RECONCILIATION
-from netprof.analysis.findings.flows.reconciliation_finding import ReconciliationFinding
+from netprof.analysis.findings.flows.reconciliation import RECONCILIATION, ReconciliationFinding
 from netprof.analysis.tables.totals import Differences, differences, last_totals
 from netprof.schema import recorded_columns, tables
 from netprof.trace import TraceReader

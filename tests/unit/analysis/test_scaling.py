@@ -102,7 +102,7 @@ def test_ranks_that_do_not_keep_step_have_a_factor_each(tmp_path: Path, longer_m
     assert found.estimate == pytest.approx(sum(factors) / 2, rel=2e-3)
     [note] = [note for note in analysis.notes if "keep step" in note]
     assert "ranks 1, 3" in note
-    assert [pace["ranks"] for pace in analysis.document()["paces"]] == [(1, 3), (0, 2)]
+    assert [pace["ranks"] for pace in analysis.document()["paces"]] == [[1, 3], [0, 2]]
 
 
 def test_a_steady_lead_or_a_few_late_steps_are_no_other_pace(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_full_link(verdict):
     assert found.family is Family.NETWORK
     assert found.headline == "NETWORK: the ranks' links (1 Gbit/s) are full for 94 ms of every step"
     assert found.sentence == "without that a step takes 106 ms instead of 200 ms"
-    assert found.advice.startswith("fewer bytes")
+    assert found.next[0].text.startswith("fewer bytes")
 
 
 def test_silence_in_the_wait_is_a_busy_host(verdict):
@@ -90,7 +90,7 @@ def test_without_a_line_rate_no_link_is_called_full(verdict):
     found = verdict(filled(33 * MS, 136 * MS, rate_bps=None))
     assert found.case is Case.TRANSPORT
     assert "its line rate is unknown" in found.headline
-    assert found.advice == "give the line rate with --line-rate"
+    assert found.next[0].text == "give the line rate with --line-rate"
 
 
 def test_iterations_and_line_rate_unknown(verdict):

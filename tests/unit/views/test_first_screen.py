@@ -10,6 +10,7 @@ from golden.conclusions import EXPECTED, names, traces
 from rich.console import Console
 
 from netprof.analysis import analyze
+from netprof.analysis.definitions import ALL
 from netprof.analysis.findings.verdict.first_screen import first_screen
 from netprof.analysis.form import Grid
 from netprof.analysis.hosts.job import open_job
@@ -17,7 +18,7 @@ from netprof.analysis.verdict_pages import PAGES
 from netprof.cli.explain import explain
 from netprof.errors import UsageError
 from netprof.views.console import render
-from netprof.views.explained import all_definitions, entries
+from netprof.views.explained import entries
 
 MOST_LINES = 30
 
@@ -46,7 +47,7 @@ def test_every_verdict_and_every_term_can_be_explained(capsys: pytest.CaptureFix
     for page in PAGES:
         explain([page.name])
         assert page.title in capsys.readouterr().out
-    for term in all_definitions():
+    for term in ALL:
         assert term.term.lower().replace("-", " ") in known
     explain(None)
     assert "late-rank" in capsys.readouterr().out
