@@ -8,8 +8,8 @@ import numpy as np
 
 from netprof.analysis.account.axis import Axis
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.tables.columns import Bool, Columns, Int64, distinct
-from netprof.analysis.tables.intervals import Intervals
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, closes, distinct
+from netprof.analysis.tables.intervals import Intervals, row_at
 
 NOTHING = -1
 """The row of a piece in which nothing is under way."""
@@ -52,16 +52,12 @@ def cut_at(begin_ns: Int64, end_ns: Int64, edges: Int64) -> tuple[Int64, Int64, 
     row = np.concatenate((np.arange(len(begin_ns)), row))
     order = np.lexsort((begin, row))
     begin, row = begin[order], row[order]
-    last = np.append(row[1:] != row[:-1], True)[: len(row)]
-    return begin, np.where(last, end_ns[row], np.append(begin[1:], 0)[: len(row)]), row
+    return begin, np.where(closes(row), end_ns[row], np.append(begin[1:], 0)[: len(row)]), row
 
 
 def contains(times: Intervals, at_ns: Int64) -> Bool:
     """Return which instants lie in some time."""
-    if len(times) == 0:
-        return np.zeros(len(at_ns), bool)
-    index = np.searchsorted(times.begin_ns, at_ns, "right") - 1
-    return np.asarray((index >= 0) & (at_ns < times.end_ns[np.maximum(index, 0)]))
+    return np.asarray(row_at(times.begin_ns, times.end_ns, at_ns) != UNKNOWN)
 
 
 def pieces_of(axis: Axis, waits: Intervals, own: Collectives) -> Pieces:
@@ -71,15 +67,10 @@ def pieces_of(axis: Axis, waits: Intervals, own: Collectives) -> Pieces:
     """
     order = np.lexsort((own.posted_ns, own.pid))
     done = np.maximum.accumulate(axis.at(own.pid[order], own.end_ns[order]))
-    inside = done[_cuts(waits, done)]
+    inside = done[contains(waits, done) & ~np.isin(done, waits.begin_ns)]
     begin = distinct(waits.begin_ns, inside)
     owner = np.searchsorted(waits.begin_ns, begin, "right") - 1
     end = np.minimum(waits.end_ns[owner], np.append(begin[1:], np.iinfo(np.int64).max)) if len(begin) else begin
     row = np.append(order, NOTHING)[np.searchsorted(done, begin, "right")]  # the first that is done after its begin
     of_another = np.append(own.pid, NOTHING)[row] != axis.pid_of(begin)
     return Pieces(begin, end, np.where(of_another, NOTHING, row))
-
-
-def _cuts(waits: Intervals, at_ns: Int64) -> Bool:
-    """Return which instants lie inside of an interval, beyond its begin."""
-    return contains(waits, at_ns) & ~np.isin(at_ns, waits.begin_ns)

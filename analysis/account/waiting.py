@@ -8,18 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from netprof.analysis.account.axis import Axis
-from netprof.analysis.account.causes import (
-    HOST,
-    LATE_RANK,
-    LINK_FULL,
-    LOSS,
-    OTHER_TRAFFIC,
-    TRANSPORT,
-    UNSEEN,
-    WAIT_CAUSES,
-    Cause,
-)
-from netprof.analysis.account.group_times import LEAST_SILENCE_NS, Held, Times
+from netprof.analysis.account.causes import HOST, LATE_RANK, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
+from netprof.analysis.account.group_times import LEAST_SILENCE_NS, Times, explanations
 from netprof.analysis.account.pieces import NOTHING, Pieces, contains, cut_at, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
@@ -54,6 +44,10 @@ class Waiting(Columns):
     def of(self, cause: Cause) -> Waiting:
         """Return the stretches with one cause."""
         return self.where(self.cause == _NUMBER[cause])
+
+    def in_order(self) -> Waiting:
+        """Return the stretches by process and begin."""
+        return self.where(np.lexsort((self.begin_ns, self.pid)))
 
     @property
     def length_ns(self) -> Int64:
@@ -232,19 +226,14 @@ def _by_wire(axis: Axis, part: Pieces, group: int, times: Times | None, all_seen
             stopped = left & axis.for_each(pids, when)
             found.append(_span(stopped, HOST, member, group))
             left = left - stopped
-        for cause, when in (
-            (LINK_FULL, times.link_full - times.alternating),
-            (OTHER_TRAFFIC, times.other_traffic - times.alternating),
-            (LOSS, times.recovering),
-            (LINK_FULL, times.link_full),
-            (OTHER_TRAFFIC, times.other_traffic),
-        ):
+        for cause, when in explanations(times):
             explained = left & axis.for_each(pids, when)
             left = left - explained
             found.append(_span(explained, cause, NOBODY, group))
         held = left & axis.for_each(pids, times.held.times) & seen
         left = left - held
-        found.append(_span(held, HOST, _holder(times.held, axis.time_of(held.begin_ns)), group))
+        row = np.searchsorted(times.held.times.begin_ns, axis.time_of(held.begin_ns), "right") - 1
+        found.append(_span(held, HOST, times.held.holder[row], group))
     found += [_span(left & seen, TRANSPORT, NOBODY, group)]
     return concatenate(Waiting, [*found, _span(left - seen, UNSEEN, NOBODY, group)])
 
@@ -255,10 +244,6 @@ def _by_links(axis: Axis, times: Intervals, links: Times, all_seen: Intervals) -
     left = times - unplaced
     seen = _by_wire(axis, Pieces(left.begin_ns, left.end_ns, left.begin_ns), WITHOUT_COLLECTIVE, links, all_seen)
     return concatenate(Waiting, [_span(unplaced, UNSEEN, NOBODY, WITHOUT_COLLECTIVE), seen])
-
-
-def _holder(held: Held, at_ns: Int64) -> Int64:
-    return held.holder[np.searchsorted(held.times.begin_ns, at_ns, "right") - 1]
 
 
 def _waiting(part: Pieces, cause: Cause, culprit: Int64 | int, group: Int64) -> Waiting:

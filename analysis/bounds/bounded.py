@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.analysis.bounds.ends import done_at_most, left_ns
+from netprof.analysis.bounds.ends import Process, done_at_most, left_ns
 from netprof.analysis.bounds.launches import LaunchedSteps
 from netprof.analysis.bounds.moved import LastBytes, Moved, last_bytes
-from netprof.analysis.bounds.process import Process
 from netprof.analysis.events.typical import is_ahead
-from netprof.analysis.inference import InferredIterations, infer_from_bins
+from netprof.analysis.inference.infer import InferredIterations, infer_from_bins
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate
 
 _QUIET_NS = 5_000_000
@@ -172,7 +171,8 @@ def _by_bytes(process: Process, sent: Moved, received: Moved, quiet_ns: int) -> 
     """
     if process.received is None:
         return Unbounded(process.pid, "its bytes pass no wire that is watched")
-    found = infer_from_bins(process.received, about=_moved_by_step(process.steps, received))
+    # as many steps are launched as are performed, a little earlier
+    found = infer_from_bins(process.received, about=float(received.through[-1]) / len(process.steps))
     if not isinstance(found, InferredIterations) or len(found) < 2:
         return Unbounded(process.pid, "its host runs ahead of its GPU, and its bytes tell no steps either")
     into = last_bytes(received, found.begin_ns, found.end_ns, quiet_ns)
@@ -185,11 +185,6 @@ def _by_bytes(process: Process, sent: Moved, received: Moved, quiet_ns: int) -> 
     gradient_ns = _first_of_last_bucket(steps, found.begin_ns, found.end_ns, sent, into.earliest_ns)
     rows = _rows(process, steps, before_ns, gradient_ns, into, done_ns)
     return _kept(rows.where(np.arange(1, len(rows))))
-
-
-def _moved_by_step(steps: LaunchedSteps, received: Moved) -> float:
-    """Return how much a step receives on average: as many are launched as are performed, a little earlier."""
-    return float(received.through[-1]) / len(steps)
 
 
 def _alike(steps: LaunchedSteps, count: int) -> LaunchedSteps:

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from netprof.analysis.bounds.launches import LaunchedSteps
 from netprof.analysis.bounds.moved import LastBytes, Moved
-from netprof.analysis.bounds.process import Process
 from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.intervals import Intervals
+from netprof.analysis.tables.intervals import Intervals, row_at
+from netprof.analysis.wire.bins import Bins
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """What is seen of one process: its launches by step, what it sent and received, and what else tells of its ends.
+
+    `period_ns` is how far apart its bytes are known (RDMA ports; 0 for packets). `goes_on_ns` are signs that a host
+    that computes by itself goes on, ascending; `blocked` is when the host of a GPU waits for it, and `computes` when
+    the GPU is seen to compute. `sees_waits` says whether such waits are recorded, `is_ddp` that the launches are DDP's
+    buckets.
+    """
+
+    pid: int
+    steps: LaunchedSteps
+    sent: Bins | None
+    received: Bins | None
+    on_gpu: bool
+    is_ddp: bool
+    period_ns: int
+    goes_on_ns: Int64
+    blocked: Intervals
+    sees_waits: bool
+    computes: Intervals
+
 
 _NEVER = np.iinfo(np.int64).max
 _ON_HOST = (2_000_000, 1.0, 0.05)
@@ -62,8 +88,4 @@ def _gone_on(
 
 def _released_ns(blocked: Intervals, at_ns: Int64) -> Int64:
     """Return when the host of a GPU came out of the wait for it that it was in at some instants; never if in none."""
-    if len(blocked) == 0:
-        return np.full(len(at_ns), _NEVER)
-    row = np.searchsorted(blocked.begin_ns, at_ns, "right") - 1
-    end_ns = blocked.end_ns[np.maximum(row, 0)]
-    return np.where((row >= 0) & (end_ns > at_ns), end_ns, _NEVER)
+    return np.append(blocked.end_ns, _NEVER)[row_at(blocked.begin_ns, blocked.end_ns, at_ns)]

@@ -1,15 +1,127 @@
-"""What two runs differ in, in the neutral form that every view can draw."""
+"""What two runs differ in: a sentence or two, and the neutral form that every view can draw."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from netprof.analysis.compare.difference import CONFIDENCE, LESS, MORE, SAME, UNSURE, Change, Difference
 from netprof.analysis.compare.quantities import SMALLEST
 from netprof.analysis.compare.run import Run
-from netprof.analysis.compare.words import amount, between, signed, signed_share
 from netprof.analysis.form import Cell, Grid, Pairs, Part
-from netprof.units import count, duration, rate
+from netprof.units import count, duration, rate, share, size
+
+_FORMATS = {"s": duration, "bytes": size, "bps": rate, "1": share}
+_MOST = 0.5
+_NAMED = 2
+"""Parts of an iteration that are named of each kind, the largest first."""
+
+
+def amount(change: Change, value: float) -> str:
+    """Return an amount of a quantity with its unit."""
+    text = _FORMATS[change.quantity.unit](abs(value))
+    return f"-{text}" if value < 0 else text
+
+
+def signed(change: Change, value: float) -> str:
+    """Return a difference of a quantity, with its sign."""
+    return ("+" if value >= 0 else "") + amount(change, value)
+
+
+def signed_share(part: float | None) -> str:
+    """Return a share with its sign; nothing where it is of nothing."""
+    return "" if part is None else f"{_percent(part)} %"
+
+
+def _percent(part: float) -> str:
+    return f"{round(part * 100, 1) + 0.0:+.1f}"  # no -0.0
+
+
+def between(change: Change) -> str:
+    """Return between what a change surely lies: as shares, or of what was nothing before, as amounts."""
+    low, high = change.share(change.low), change.share(change.high)
+    if low is None or high is None:
+        return f"{signed(change, change.low)} to {signed(change, change.high)}"
+    return f"{_percent(low)} to {signed_share(high)}"
+
+
+def sentence(difference: Difference) -> str:
+    """Return what is concluded."""
+    found = " ".join(_sentences(difference))
+    if difference.not_comparable:
+        return f"These runs cannot be compared: {'; '.join(difference.not_comparable)}. All the same: {found}"
+    return found
+
+
+def _sentences(difference: Difference) -> Iterator[str]:
+    changed = [each for each in difference.changes if each.changed]
+    told = next((each for each in changed if each.quantity.source == "iteration"), None)
+    if told is None:
+        yield _not_changed(difference.changes[0])
+        others = [each for each in changed if each.quantity.level < 2]
+    else:
+        yield _changed(told)
+        yield from _parts(told, changed)
+        yield from _by_cpu(told, changed)
+        others = [each for each in changed if each.quantity.level == 0 and each.quantity.source != "iteration"]
+    if others:
+        yield f"Changed{' too' if told else ''}: {', '.join(map(_said, others))}."
+    yield from (f"Rank {each.rank} differs from the others: {_said(each)}." for each in difference.by_rank)
+    if not difference.changed:
+        yield _nothing(difference)
+
+
+def _changed(iteration: Change) -> str:
+    longer = "longer" if iteration.difference > 0 else "shorter"
+    part = share(abs(iteration.difference) / iteration.before)
+    before, after = (amount(iteration, value) for value in (iteration.before, iteration.after))
+    return f"{_TAKE[iteration.quantity.name]} {part} {longer}: {after}, before {before} (surely {between(iteration)})."
+
+
+_TAKE = {
+    "iteration": "Iterations take",
+    "undisturbed_iteration": "Undisturbed, iterations take",
+    "mean_iteration": "In the mean, iterations take",
+}
+
+
+def _not_changed(iteration: Change) -> str:
+    if iteration.verdict == SAME:
+        return f"Iterations take as long as before (surely {between(iteration)})."
+    return f"Whether iterations take as long as before is not sure ({between(iteration)})."
+
+
+def _parts(iteration: Change, changed: Sequence[Change]) -> Iterator[str]:
+    """Yield which parts of an iteration changed as the whole did, the largest first."""
+    found = []
+    for level in (1, 2):
+        own = [each for each in changed if each.quantity.level == level]
+        own = [each for each in own if each.difference * iteration.difference > 0]
+        found += sorted(own, key=lambda each: -abs(each.difference))[:_NAMED]
+    if found:
+        yield f"Of that: {', '.join(f'{each.quantity.title} {signed(each, each.difference)}' for each in found)}."
+
+
+def _by_cpu(iteration: Change, changed: Sequence[Change]) -> Iterator[str]:
+    """Say that the ranks were on a CPU for longer, or shorter, by most of what the iteration changed by."""
+    cpu = next((each for each in changed if each.quantity.name == "cpu_time"), None)
+    if cpu is None or cpu.difference / iteration.difference < _MOST:
+        return
+    more = "more" if cpu.difference > 0 else "less"
+    yield (
+        f"The ranks are on a CPU for {amount(cpu, abs(cpu.difference))} {more}: another amount of work, or CPUs of "
+        "another speed, as a shared machine has them; no recording tells which."
+    )
+
+
+def _said(change: Change) -> str:
+    part = change.share(change.difference)
+    return f"{change.quantity.title} {signed(change, change.difference) if part is None else signed_share(part)}"
+
+
+def _nothing(difference: Difference) -> str:
+    unsure = [each.quantity.title for each in difference.changes if each.quantity.main and each.verdict == UNSURE]
+    return f"A change of {', '.join(unsure)} cannot be ruled out." if unsure else "Nothing changed."
+
 
 _VERDICTS = {MORE: "more", LESS: "less", SAME: "same", UNSURE: "not sure"}
 _INDENT = " "

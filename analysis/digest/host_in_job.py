@@ -8,18 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from netprof.analysis.account.held_up import Windows
 from netprof.analysis.account.waiting import OnWire
 from netprof.analysis.digest.communicators import SharedCommunicator, ViewKey, key_of
-from netprof.analysis.digest.digest import (
-    BoundedSteps,
-    CollectiveTimes,
-    Did,
-    Digest,
-    HostPart,
-    Tables,
-    TcpClocks,
-)
+from netprof.analysis.digest.digest import BoundedSteps, CollectiveTimes, Did, Digest, HostPart, Tables, TcpClocks
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.digest.spans import SpanKey, Spans, SpanSet, What
 from netprof.analysis.digest.ways import spread_over
@@ -32,7 +23,7 @@ from netprof.analysis.hosts.by_collectives import of_whole_job
 from netprof.analysis.hosts.moved import instant, to_reference
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, concatenate, empty
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import Intervals, Windows, merge
 from netprof.errors import TraceError
 from netprof.model import HostClock
 
@@ -91,11 +82,6 @@ class Accounted(Columns):
     def inside(self, span_ns: tuple[int, int]) -> Accounted:
         """Return those that lie in some time."""
         return self.where((self.begin_ns >= span_ns[0]) & (self.begin_ns + self.duration_ns <= span_ns[1]))
-
-    def of_most(self) -> Accounted:
-        """Return those of the process that has the most."""
-        pids, counts = np.unique(self.pid, return_counts=True)
-        return self.where(self.pid == pids[np.argmax(counts)]) if len(pids) else self
 
     def whole(self, pid: int) -> Intervals:
         """Return the time in those of a process."""

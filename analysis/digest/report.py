@@ -10,7 +10,6 @@ import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, TRANSPORT, WAIT_CAUSES
 from netprof.analysis.account.episodes import MATTERS
-from netprof.analysis.account.held_up import Windows
 from netprof.analysis.bounds.bounded import Bounds
 from netprof.analysis.digest.blame import Names, blames_of, held_up, saves_ns, worst_rank
 from netprof.analysis.digest.digest import HostPart
@@ -70,6 +69,7 @@ from netprof.analysis.hosts.meta import meta_of_hosts
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64, empty
 from netprof.analysis.tables.flow_table import LOOPBACK
+from netprof.analysis.tables.intervals import Windows
 from netprof.model import Meta
 from netprof.units import count
 

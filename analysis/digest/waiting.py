@@ -8,28 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import turns
-from netprof.analysis.account.causes import (
-    LATE_RANK,
-    LOSS,
-    TRANSPORT,
-    UNSEEN,
-    WAIT_CAUSES,
-)
+from netprof.analysis.account.causes import LATE_RANK, LOSS, TRANSPORT, UNSEEN, WAIT_CAUSES
 from netprof.analysis.account.group_times import Times
 from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.pieces import cut_at
-from netprof.analysis.account.waiting import (
-    WITHOUT_COLLECTIVE,
-    Known,
-    Waiting,
-    explain,
-    when_all_seen,
-    within,
-)
+from netprof.analysis.account.waiting import WITHOUT_COLLECTIVE, Known, Waiting, explain, when_all_seen, within
 from netprof.analysis.digest.host_in_job import JobHost, check_size
 from netprof.analysis.digest.job_iterations import by_group, in_span
 from netprof.analysis.digest.spans import What
-from netprof.analysis.digest.waited_for import Asked, Behind, ByMates, Told, behind_of, place_of
+from netprof.analysis.digest.waited_for import Asked, Behind, ByMates, Told, behind_of
 from netprof.analysis.digest.wires_of_job import WholeWire, Wires, whole_wire, wire_part
 from netprof.analysis.digest.world import World
 from netprof.analysis.events.iterations import IterationTimes
@@ -39,7 +26,7 @@ from netprof.analysis.findings.bounds.bounds_finding import CountedSteps, counte
 from netprof.analysis.findings.collectives.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting
 from netprof.analysis.tables.columns import UNKNOWN, Int32, Int64, concatenate, distinct
-from netprof.analysis.tables.intervals import Intervals, merge, union
+from netprof.analysis.tables.intervals import Intervals, merge, row_at, union
 
 _ENDLESS = np.iinfo(np.int64).max
 
@@ -119,8 +106,7 @@ def excuses_together(parts: Sequence[Excuses]) -> Excuses:
 
 def all_excuses(found: Excuses) -> Excuses:
     """Return those of all hosts: who was late because another one was waits for that one's reasons."""
-    waiting = found.waiting.where(np.lexsort((found.waiting.begin_ns, found.waiting.pid)))
-    return Excuses(resolve_lateness(waiting, {}), found.lost)
+    return Excuses(resolve_lateness(found.waiting.in_order(), {}), found.lost)
 
 
 def explained_of(own: JobHost, world: World, wires: Wires, excuses: Excuses) -> Explained:
@@ -128,7 +114,7 @@ def explained_of(own: JobHost, world: World, wires: Wires, excuses: Excuses) -> 
     known = _known(own, world, wires)
     waiting = explain(own.by_pid(What.WAITS), known)
     others = excuses.waiting.where(~np.isin(excuses.waiting.pid, waiting.pid))
-    every = resolve_lateness(_in_order(concatenate(Waiting, [waiting, others])), own.by_pid(What.WAITS))
+    every = resolve_lateness(concatenate(Waiting, [waiting, others]).in_order(), own.by_pid(What.WAITS))
     iterations = own.accounted.inside(world.span_ns)
     pids = np.unique(iterations.pid)
     check_size(len(pids), len(world.windows))
@@ -173,15 +159,12 @@ def _mates(own: JobHost, world: World, members: Members) -> dict[int, frozenset[
 def _amounts(waiting: Waiting, told: Told) -> Explained:
     """Return how much is waited for what, of stretches in whole iterations."""
     pids, windows = np.array(list(told.inside), np.int64), told.world.windows
-    window = Intervals(windows.begin_ns, windows.end_ns)
-    parts = _cut_by_group(waiting, told.wires, window)
-    parts = parts.where(place_of(window, parts.begin_ns) != UNKNOWN)
-    asked = Asked(pids, parts, place_of(window, parts.begin_ns), len(window))
-    causes_ns, least_ns = (
-        np.zeros((len(WAIT_CAUSES), len(window)), np.int64),
-        np.zeros((len(WAIT_CAUSES), len(window)), np.int64),
-    )
-    late_ns: Int64 | Int32 = np.zeros((len(pids), len(window)), np.int32)
+    parts = _cut_by_group(waiting, told.wires, Intervals(windows.begin_ns, windows.end_ns))
+    place = row_at(windows.begin_ns, windows.end_ns, parts.begin_ns)
+    inside = place != UNKNOWN
+    asked = Asked(pids, parts.where(inside), place[inside], len(windows))
+    causes_ns, least_ns = np.zeros((2, len(WAIT_CAUSES), len(windows)), np.int64)
+    late_ns: Int64 | Int32 = np.zeros((len(pids), len(windows)), np.int32)
     for number, cause in enumerate(WAIT_CAUSES):
         waited = asked.by_process(cause)
         causes_ns[number], least_ns[number] = waited.sum(axis=0), waited.min(axis=0, initial=_ENDLESS)
@@ -256,17 +239,15 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
         behind=concatenate(Behind, [part.behind for part in parts]),
         by_mates=concatenate(ByMates, [part.by_mates for part in parts]),
         slow=union([part.slow for part in parts]),
-        transport_ns=by_group([part.transport_ns for part in parts], _sum),
+        transport_ns=by_group(
+            [part.transport_ns for part in parts], lambda all_ns: np.asarray(np.sum(all_ns, axis=0, dtype=np.int64))
+        ),
         mates={pid: count for part in parts for pid, count in part.mates.items()},
         of_parts=sum(part.of_parts for part in parts),
         unplaced_ns=sum(part.unplaced_ns for part in parts),
         counted=counted_together([part.counted for part in parts]),
         surely=explained_together(surely) if surely else None,
     )
-
-
-def _sum(parts: Sequence[Int64]) -> Int64:
-    return np.asarray(np.sum(parts, axis=0, dtype=np.int64))
 
 
 def _known(own: JobHost, world: World, wires: Wires) -> Known:
@@ -297,10 +278,6 @@ def _of_part(own: JobHost, members: Members, group: int) -> WholeWire:
 def _narrow(values: Int64) -> Int64 | Int32:
     """Return values in 32 bits where they fit: there is one for each rank and iteration of the job."""
     return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
-
-
-def _in_order(waiting: Waiting) -> Waiting:
-    return waiting.where(np.lexsort((waiting.begin_ns, waiting.pid)))
 
 
 def _cut(waiting: Waiting, *sets: Intervals) -> Waiting:

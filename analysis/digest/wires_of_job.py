@@ -10,18 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import taking_turns
-from netprof.analysis.account.group_times import (
-    NOBODY_HOLDS,
-    Held,
-    least_silence_ns,
-    lost_unseen,
-    without_unsent,
-)
+from netprof.analysis.account.group_times import NOBODY_HOLDS, Held, least_silence_ns, lost_unseen, without_unsent
 from netprof.analysis.digest.host_in_job import JobHost
 from netprof.analysis.digest.spans import SpanKey, What
 from netprof.analysis.digest.world import World
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, concatenate
-from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, interval, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, at_least, interval, merge, overlap, union
 
 EVER = interval(-(1 << 62), 1 << 62)
 _WAYS = 2
@@ -146,7 +140,7 @@ def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> Links:
     best, best_ns = np.full(len(turn), UNKNOWN), np.zeros(len(turn), np.int64)
     for side, (mine, others) in full.items():
         both = mine | others
-        longest = covered_until(both, turn.end_ns) - covered_until(both, turn.begin_ns)
+        longest = overlap(both, turn.begin_ns, turn.end_ns)
         better = longest > best_ns
         best, best_ns = np.where(better, side.number, best), np.where(better, longest, best_ns)
     by_link: dict[int, list[Intervals]] = {}
@@ -160,20 +154,12 @@ def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> Links:
         best_others=union([others & won[side] for side, (_, others) in full.items()]),
         own=union([mine for mine, _ in full.values()]),
         others=union([others for _, others in full.values()]),
-        several=_twice([union(each) for each in by_link.values()]),
+        several=at_least([union(each) for each in by_link.values()], 2),
     )
 
 
 def _turns_of(turn: Intervals, rows: Bool) -> Intervals:
     return merge(turn.begin_ns[rows], turn.end_ns[rows])
-
-
-def _twice(sets: Sequence[Intervals]) -> Intervals:
-    """Return the time that is in more than one of some sets."""
-    once, twice = NOTHING, NOTHING
-    for each in sets:
-        once, twice = once | each, twice | (once & each)
-    return twice
 
 
 def _runs(spans: Mapping[SpanKey, Intervals]) -> Runs:
@@ -225,7 +211,7 @@ def _links_together(turn: Intervals, parts: Sequence[Links]) -> Links:
         best_others=union([part.best_others & times for part, times in zip(parts, won, strict=True)]),
         own=union([part.own for part in parts]),
         others=union([part.others for part in parts]),
-        several=union([*(part.several for part in parts), _twice([part.own | part.others for part in parts])]),
+        several=union([*(part.several for part in parts), at_least([part.own | part.others for part in parts], 2)]),
     )
 
 

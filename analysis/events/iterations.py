@@ -9,10 +9,11 @@ import numpy as np
 
 from netprof.analysis.events.job_steps import JobSteps, find_job_steps
 from netprof.analysis.events.local_passes import LocalPasses, find_local_passes
-from netprof.analysis.events.phase_times import PhaseTimes, overlap, phase_times
+from netprof.analysis.events.phase_times import PhaseTimes, phase_times
 from netprof.analysis.events.reducers import DDP_MARKS, find_passes, models_of, stray_times
 from netprof.analysis.events.waits import waits
 from netprof.analysis.tables.columns import Columns, Int64, by_pid, concatenate
+from netprof.analysis.tables.intervals import overlap
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 

@@ -46,6 +46,21 @@ class Members(Columns):
     ranks: Int64
 
 
+def lone_members(own: Collectives, group: Int64, at_ns: Int64) -> Members:
+    """Return members of collectives of which nobody else was seen; each was asked for at some instant."""
+    one = np.ones(len(own), np.int64)
+    return Members(
+        event=-one,
+        group=group.copy(),
+        ready_ns=at_ns.copy(),
+        last_pid=own.pid.copy(),
+        late_ns=at_ns.copy(),
+        untold_ns=0 * one,
+        seen=one,
+        ranks=own.ranks.copy(),
+    )
+
+
 def together(own: Collectives, members: Members) -> Collectives:
     """Return collectives from when all members that were seen had posted them: what bandwidths are of."""
     ready_ns = members.ready_ns

@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.typical import middle_half
-from netprof.analysis.tables.columns import Int32, Int64
+from netprof.analysis.tables.columns import Int32, Int64, nearest
 
 Rows = Int32 | Int64
 """Numbers of rows, in the narrower type that holds them: a day has millions."""
@@ -121,12 +121,9 @@ def _same_steps(iterations: IterationTimes, own: Rows, reference: Rows) -> Rows:
     mine, wanted = (
         iterations.begin_ns[rows].astype(np.int64) + iterations.level_after_ns[rows] for rows in (own, reference)
     )
-    right = np.minimum(np.searchsorted(mine, wanted), len(own) - 1)
-    left = np.maximum(right - 1, 0)
-    before, after = np.abs(mine[left] - wanted), np.abs(mine[right] - wanted)
-    nearest = np.where(before < after, left, right)
-    close = np.minimum(before, after) * 2 < iterations.duration_ns[reference]
-    return np.where(close, own[nearest], -1)
+    index = nearest(mine, wanted)
+    close = np.abs(mine[index] - wanted) * 2 < iterations.duration_ns[reference]
+    return np.where(close, own[index], -1)
 
 
 def _over(duration_ns: Int64, exposed_ns: Int64, steps: Int64, same: Mapping[int, Rows]) -> Split | None:

@@ -9,20 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netprof.analysis.hosts.clocks import Span, at, find_clocks
-from netprof.analysis.hosts.common_time import (
-    ANOTHER_TIME,
-    about_clocks,
-    about_time,
-    about_versions,
-    at_one_time,
-    common,
-    host_names,
-)
-from netprof.analysis.hosts.connected import Against, ends_of, of_one_job
+from netprof.analysis.hosts.common_time import ANOTHER_TIME, about, at_one_time, common, host_names
+from netprof.analysis.hosts.connected import Against, of_one_job
 from netprof.analysis.hosts.joined import JoinedReader
 from netprof.analysis.hosts.meta import meta_of_job
 from netprof.analysis.hosts.moved import Mover, instant
 from netprof.analysis.hosts.numbers import number_hosts
+from netprof.analysis.hosts.streams import flow_ends
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.model import LEFT_OUT, Host, HostClock, Meta
@@ -104,7 +97,7 @@ def _of_one_job(parts: Sequence[_Part], warnings: Sequence[str]) -> tuple[list[_
         found = (_against(parts[number].meta, parts[other].meta, names[other]) for other in others)
         return next(filter(None, found), None)
 
-    found = of_one_job([ends_of(part.reader) for part in parts], names, against)
+    found = of_one_job([set(flow_ends(part.reader).values()) for part in parts], names, against)
     said = [f"{names[number]}{LEFT_OUT}{why}" for number, why in sorted(found.left_out.items())]
     return [parts[number] for number in found.kept], [*warnings, *said, *found.said(names)]
 
@@ -179,7 +172,7 @@ def _joined(parts: Sequence[_Part], clocks: Sequence[HostClock], warnings: Seque
         for name, part, clock, own, (first, last) in zip(names, parts, clocks, numbers, spans, strict=True)
     ]
     meta = meta_of_job(hosts, numbers, (begin_ns, end_ns))
-    said = [*warnings, *about_time(names, spans), *about_versions(hosts), *about_clocks(hosts)]
+    said = [*warnings, *about(hosts, names, spans)]
     movers = [
         Mover(clock, own, part.meta.bin_ns, meta.bin_ns, begin_ns, end_ns + 1)
         for part, clock, own in zip(parts, clocks, numbers, strict=True)

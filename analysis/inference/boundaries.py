@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.inference.onsets import Onsets
 from netprof.analysis.inference.recurrence import Recurrence
-from netprof.analysis.tables.columns import Bool, Columns, Float64, Int64
+from netprof.analysis.tables.columns import Bool, Columns, Float64, Int64, grouped
 
 MOST_PARTS = 16
 """Equal parts of which buckets may consist by coincidence."""
@@ -132,10 +132,7 @@ def _anchor(onsets: Onsets, recurrence: Recurrence) -> int:
     for row, (target, ok) in enumerate(zip(index.tolist(), linked.tolist(), strict=True)):
         if ok:
             chain[target] = chain[row]
-    label = np.array(chain)
-    order = np.argsort(label, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
-    return int(max(groups, key=lambda rows: len(rows) * float(np.median(silence[rows])))[0])
+    return int(max(grouped(np.array(chain)), key=lambda rows: len(rows) * float(np.median(silence[rows])))[0])
 
 
 class _Walk:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.answer import Answer, goals
+from netprof.analysis.whatif.answer import Answer, Standpoint, conclude, goals
 from netprof.analysis.whatif.bucket_sizes import BucketSize, bucket_sizes, check_buckets
 from netprof.analysis.whatif.compression import Codec, Method
-from netprof.analysis.whatif.conclude import Standpoint, conclude
 from netprof.analysis.whatif.fit import AlphaBeta
 from netprof.analysis.whatif.fit_recording import fitted_transport
 from netprof.analysis.whatif.fusion import FusionSettings, fuse

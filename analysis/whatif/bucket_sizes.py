@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netprof.analysis.tables.columns import Float64
-from netprof.analysis.whatif.buckets import Buckets
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
 from netprof.analysis.whatif.points import Points
 from netprof.analysis.whatif.prices import Links
-from netprof.analysis.whatif.program import of_buckets
+from netprof.analysis.whatif.program import Buckets, of_buckets
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.sweep import Baselines, Replay
 from netprof.errors import UsageError
@@ -46,9 +45,8 @@ def bucket_sizes(
 
     DDP's own rule makes the buckets, in the order in which gradients become ready: each closes at `bucket_cap_mb`. Only
     where that is left at its default of 25 MiB, the first one closes at 1 MiB (torch before 2.4 closed it so always).
-    Raises UsageError for a job that has no DDP buckets, NetprofError without gradient marks.
+    Raises NetprofError without gradient marks.
     """
-    check_buckets(schedule)
     now_s = whole.compute_s + whole.overhead_s(points)
     before_s = _alone(schedule, whole, recorded, points)
     found = []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,24 +38,6 @@ class Cost(NamedTuple):
     link: Terms
     encode_s: Float64
     decode_s: Float64
-
-
-class Method(Hashable, Protocol):
-    """A way to make gradients smaller."""
-
-    @property
-    def label(self) -> str:
-        """Its name, as it is asked for."""
-        ...
-
-    @property
-    def assumption(self) -> str:
-        """What its prediction assumes, a sentence; empty for nothing."""
-        ...
-
-    def link(self, transport: Transport, kind: Int64, gradients: Gradients, ranks: Int64) -> Terms:
-        """Return what the link has to carry for collectives of `kind`, (K,), among `ranks`: both (K, W)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -158,3 +139,7 @@ class TopK:
         """Return the all-gather of each bucket, never larger than the dense gradients of all workers."""
         own = np.minimum(self.share * 2.0, 1.0) * gradients.bytes[:, None]
         return transport.terms(_ALL_GATHER, own * ranks, ranks)
+
+
+Method = Dense | Half | PowerSgd | TopK
+"""A way to make gradients smaller: its name, as it is asked for, what its prediction assumes, and what it leaves."""

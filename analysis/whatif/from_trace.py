@@ -20,12 +20,12 @@ from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.section import Analysis
-from netprof.analysis.tables.columns import Float64
+from netprof.analysis.tables.columns import UNKNOWN, Float64
 from netprof.analysis.tables.flow_table import LOOPBACK
+from netprof.analysis.tables.intervals import row_at
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.gradients import gradients_of, pace_of, with_tensors
 from netprof.analysis.whatif.recording import Recording, find_recording
-from netprof.analysis.whatif.schedule import GradientSchedule, Observation
+from netprof.analysis.whatif.schedule import GradientSchedule, Observation, gradients_of, pace_of, with_tensors
 from netprof.errors import NetprofError, TraceError
 from netprof.schema import MarkKind
 from netprof.units import duration
@@ -139,12 +139,7 @@ def _busiest(links: tuple[LinkSummary, ...], pids: Sequence[int]) -> LinkSummary
     """Return the link of some processes, loopback aside, that was busiest during the iterations."""
     own = [link for link in links if not set(link.pids).isdisjoint(pids)]
     real = [link for link in own if link.device != LOOPBACK and link.window == "iterations" and not link.above]
-    return max(real, key=_load, default=None)
-
-
-def _load(link: LinkSummary) -> float:
-    """Return a link's bytes in its busier direction, as a share of its line rate where that is known."""
-    return max(link.tx_bytes, link.rx_bytes) / (link.path_rate_bps or 1.0)
+    return max(real, key=lambda link: max(link.tx_bytes, link.rx_bytes) / (link.path_rate_bps or 1.0), default=None)
 
 
 def _rate(link: LinkSummary | None) -> tuple[float | None, str]:
@@ -180,9 +175,7 @@ def _carried(analysis: Analysis, pid: int, workers: int, algorithm: bool) -> flo
     own = iterations.of_pid(pid)
     found = analysis.evidence.collectives
     found = found.where((found.pid == pid) & (found.bytes > 0))
-    index = np.searchsorted(own.begin_ns, found.begin_ns, "right") - 1
-    inside = (index >= 0) & (found.begin_ns < own.end_ns[np.maximum(index, 0)]) if len(own) else index < -1
-    found = found.where(inside)
+    found = found.where(row_at(own.begin_ns, own.end_ns, found.begin_ns) != UNKNOWN)
     share = sent_per_byte(found.kind, group_sizes(found, workers)) if algorithm else 1.0
     return float((found.bytes * share).sum())
 

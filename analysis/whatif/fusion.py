@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.whatif.buckets import Buckets
+from netprof.analysis.whatif.program import Buckets
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.errors import NetprofError, UsageError
 

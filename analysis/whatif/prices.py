@@ -52,7 +52,7 @@ class Pricing:
 
 
 class ProgramPrices:
-    """The prices of one program (`replay.Prices`)."""
+    """The prices of one program at the P points of a sweep; seconds."""
 
     def __init__(self, pricing: Pricing, program: Program, points: Points, as_recorded: bool) -> None:
         self.pricing, self.program, self.points = pricing, program, points

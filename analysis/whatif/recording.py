@@ -9,10 +9,9 @@ import numpy as np
 
 from netprof.analysis.events.typical import middle_half
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.tables.columns import Bool, Float64, Int64, distinct, nearest
 from netprof.analysis.tables.intervals import covered_until
 from netprof.analysis.whatif.doings import Doing, Doings
-from netprof.analysis.whatif.own_time import link_seconds, link_starts
 from netprof.analysis.whatif.program import Program, slowest_compute_s
 from netprof.schema import Backend, CollectiveKind
 
@@ -81,7 +80,8 @@ def find_recording(evidence: Evidence, pids: Iterable[int], world_size: int) -> 
 
     Where ranks do not all do the same, the one that waits least stands for all.
     """
-    ranks = [Doings(evidence, pid, world_size) for pid in _by_rank(evidence, pids)]
+    by_rank = sorted(pids, key=lambda pid: (evidence.ranks.get(pid, 1 << 31), pid))
+    ranks = [Doings(evidence, pid, world_size) for pid in by_rank]
     every = _job_iterations(ranks)
     rows = _typical(ranks, every)
     doings, before = (
@@ -114,10 +114,6 @@ def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -
     return _recording(evidence, [ranks[pace].pid], [alone[pace]], [alone[pace]], world_size, (note,))
 
 
-def _by_rank(evidence: Evidence, pids: Iterable[int]) -> list[int]:
-    return sorted(pids, key=lambda pid: (evidence.ranks.get(pid, 1 << 31), pid))
-
-
 def _job_iterations(ranks: Sequence[Doings]) -> Int64:
     """Return the steps that all ranks have, as each one's rows, shape (R, I).
 
@@ -137,11 +133,8 @@ def _same(rank: Doings, reference: Doings, near_ns: float) -> Int64:
         order = np.argsort(own, kind="stable")
         index = order[np.minimum(np.searchsorted(own[order], wanted), len(own) - 1)]
         return np.where(own[index] == wanted, index, -1)
-    after = np.minimum(np.searchsorted(rank.end_ns, reference.end_ns), len(rank) - 1)
-    before = np.maximum(after - 1, 0)
-    apart = np.abs(rank.end_ns[np.stack((before, after))] - reference.end_ns)
-    nearer = np.where(apart[0] < apart[1], before, after)
-    return np.where(apart.min(axis=0) < near_ns, nearer, -1)
+    index = nearest(rank.end_ns, reference.end_ns)
+    return np.where(np.abs(rank.end_ns[index] - reference.end_ns) < near_ns, index, -1)
 
 
 def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
@@ -182,7 +175,7 @@ def _recording(
     if len(kept) < len(doings[0]):
         notes += (f"{len(kept)} of {len(doings[0])} typical steps are replayed: they differ in what they send",)
     chosen = [[own[i] for i in kept] for own in doings]
-    if any(_unknown_teams(program) for program in programs):
+    if any(program.rank_count > 1 and (program.teams < 0).any() for program in programs):
         notes += ("which ranks are in a smaller group together is not known: none waits for another in it",)
     return Recording(
         pids=tuple(pids),
@@ -244,10 +237,6 @@ def _teams(events: Int64, everybody: Bool) -> Int64:
     return np.asarray(np.where(known, events, np.where(everybody, 0, alone)))
 
 
-def _unknown_teams(program: Program) -> bool:
-    return program.rank_count > 1 and bool((program.teams < 0).any())
-
-
 def _stack(doings: Sequence[Sequence[Doing]], name: str) -> Float64:
     return np.array([[getattr(doing, name) for doing in own] for own in doings], dtype=np.float64)
 
@@ -271,3 +260,52 @@ def _own_s(doings: Sequence[Sequence[Doing]], teams: Int64) -> tuple[Float64, Fl
         np.array([covered_until(times, at) for times, at in zip(serving, each, strict=True)]) for each in (start, end)
     )
     return link_seconds(start, end), link_seconds(full_start, full_end)
+
+
+_NS = 1e-9
+
+
+def own_seconds(begin_ns: Int64, end_ns: Int64) -> Float64:
+    """Return, shape (M,), the integral over each interval of 1 / (intervals outstanding at that moment), in seconds.
+
+    Collectives that overlap share the link; counted so, their times add up to the time in which any is outstanding,
+    which is what a serial link has to reproduce.
+    """
+    if len(begin_ns) == 0:
+        return np.zeros(0)
+    edges = distinct(begin_ns, end_ns)
+    change = np.zeros(len(edges), dtype=np.int64)
+    np.add.at(change, np.searchsorted(edges, begin_ns), 1)
+    np.add.at(change, np.searchsorted(edges, end_ns), -1)
+    outstanding = np.maximum(np.cumsum(change)[:-1], 1)
+    shared = np.concatenate(([0.0], np.cumsum(np.diff(edges) / outstanding)))
+    own = shared[np.searchsorted(edges, end_ns)] - shared[np.searchsorted(edges, begin_ns)]
+    return np.asarray(own * _NS, dtype=np.float64)
+
+
+def link_starts(ready_ns: Int64, begin_ns: Int64, end_ns: Int64) -> Int64:
+    """Return from when on collectives occupy their link, (..., K): K of one rank and iteration.
+
+    From when the last member had posted one (`ready_ns`), or from its begin where it queued behind an earlier one until
+    then.
+    """
+    if begin_ns.shape[-1] == 0:
+        return begin_ns
+    order = np.argsort(begin_ns, axis=-1, kind="stable")
+    ends = np.maximum.accumulate(np.take_along_axis(end_ns, order, axis=-1), axis=-1)
+    before = np.empty_like(ends)  # when the last of those that began earlier had ended
+    first = np.full_like(ends[..., :1], -1)
+    np.put_along_axis(before, order, np.concatenate((first, ends[..., :-1]), axis=-1), axis=-1)
+    queued = before > ready_ns
+    return np.minimum(np.where(queued, np.maximum(ready_ns, begin_ns), ready_ns), end_ns)
+
+
+def link_seconds(start_ns: Int64, end_ns: Int64) -> Float64:
+    """Return the own time of collectives, (..., K): those of different rows have nothing to do with each other."""
+    if start_ns.size == 0:
+        return np.zeros(start_ns.shape)
+    start, end = (each.reshape(-1, each.shape[-1]) for each in (start_ns, end_ns))
+    origin = start.min(axis=1, keepdims=True)
+    reach = int((end - origin).max()) + 1
+    apart = np.arange(len(start))[:, None] * reach - origin  # one row after another, none touching the next
+    return own_seconds((start + apart).ravel(), (end + apart).ravel()).reshape(start_ns.shape)

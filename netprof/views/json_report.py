@@ -25,8 +25,7 @@ cause; add up to the step. `saves_s` is how much shorter a step is without it, `
 collectives whose sizes share a power of two: mean size and time, count over all ranks |
 | `exits[].rank`, `.pid`, `.time_ns`, `.signal`, `.code` | ranks that ended, by which signal or with which exit code |
 | `stops[].rank`, `.pid`, `.begin_ns`, `.length_s` | times in which a rank was stopped (state T) |
-| `verdict_case` | its kind: no_data, iterations_unknown, compute_bound, stalled, or the largest cause of waiting: \
-late_rank, link_full, other_traffic, loss, transport, host, unseen |
+| `verdict_case` | its kind: no_data, iterations_unknown, compute_bound, stalled, or the largest cause of waiting |
 | `iterations.count` | whole iterations of the rank that has the most; null: no marks |
 | `iterations.inferred` | false: found from the framework's own marks; true: inferred (`definitions`), phases null |
 | `iterations.{confidence,period_s,method}` | of inferred ones: how surely the count is right within 1 % (0 to 1), \
@@ -108,8 +107,7 @@ hold just one; `port_pairs` in use and `port_entropy_bits` |
 | `waiting.causes[]` | the largest first, `seconds` adding up to `exposed_s`: `cause`, `seconds`, `share`, `saves_s` \
 (by which the iterations would be shorter together without it), `sentence`, `advice`, and where it names one, \
 `rank`, `ranks` behind `link`, `flow` |
-| `waiting.by_rank[]` | `rank`, `pid`, `window_s`, `exposed_s`, `exposed_share`, `causes_s`: `late_rank`, \
-`link_full`, `other_traffic`, `loss`, `transport`, `host`, `unseen` |
+| `waiting.by_rank[]` | `rank`, `pid`, `window_s`, `exposed_s`, `exposed_share`, `causes_s`, by cause |
 | `waiting.worst_iterations[]` | those that wait for much longer than the median one: `number`, `begin_ns`, \
 `duration_s`, `exposed_s`, `cause`, `rank`, `causes_s`, `sentence` |
 | `hang` | of a job that stands and of whose steps hardly any was seen, else null: `since_ns`, `seconds`, and \

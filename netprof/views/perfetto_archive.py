@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from netprof.analysis.hosts.beside import Beside, lay_beside
+from netprof.analysis.hosts.profiled import Beside, lay_beside
 from netprof.files import unnamed_file
 from netprof.trace.kineto import copy_json, read_kineto
 from netprof.views import perfetto

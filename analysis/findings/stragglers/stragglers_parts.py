@@ -12,12 +12,13 @@ from typing import overload
 
 import numpy as np
 
-from netprof.analysis.account.held_up import HeldUp, Kind, Windows, by_links, by_paths, by_ranks, mates
+from netprof.analysis.account.held_up import HeldUp, Kind, by_links, by_paths, by_ranks, mates
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
 from netprof.analysis.tables.columns import Int32, Int64
 from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import Windows
 from netprof.analysis.wire.paths import PathKey
 from netprof.schema import TRANSMIT
 

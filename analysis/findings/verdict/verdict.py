@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, TRANSPORT, UNSEEN
+from netprof.analysis.account.causes import HOST, LATE_RANK, TRANSPORT, UNSEEN, Cause
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.events.exits import Exit, clock_time
 from netprof.analysis.findings.advice import Advice
@@ -54,7 +54,7 @@ _SLOWER = 1.5
 
 
 class Case(Enum):
-    """What kind of verdict it is: a cause of waiting, or why none is given."""
+    """What kind of verdict it is where no cause of waiting is given."""
 
     NO_DATA = "no_data"
     ITERATIONS_UNKNOWN = "iterations_unknown"
@@ -63,13 +63,6 @@ class Case(Enum):
     ASLEEP = "asleep"
     COMPUTE_BOUND = "compute_bound"
     STALLED = "stalled"
-    LATE_RANK = LATE_RANK.name
-    LINK_FULL = LINK_FULL.name
-    OTHER_TRAFFIC = OTHER_TRAFFIC.name
-    LOSS = LOSS.name
-    TRANSPORT = TRANSPORT.name
-    HOST = HOST.name
-    UNSEEN = UNSEEN.name
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,7 @@ class Verdict:
     over all. `page` is the page of the documentation on it.
     """
 
-    case: Case
+    case: Case | Cause
     family: Family
     headline: str
     sentence: str
@@ -131,7 +124,7 @@ def judge(grounds: Grounds) -> Verdict:
         return _without_iterations(grounds)
     if waiting is None or grounds.only_enqueues:
         return Verdict(
-            Case.UNSEEN,
+            UNSEEN,
             Family.UNSEEN,
             "WAITING UNKNOWN: NCCL only enqueues collectives, the host does not see them",
             _usage(grounds.links),
@@ -167,7 +160,7 @@ def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict
     if first.cause is LATE_RANK and told.often is not None and told.often.sentence:
         sentence = f"{sentence}; {told.often.sentence}"
     return Verdict(
-        Case(first.cause.name),
+        first.cause,
         words.family,
         fitted(words.headline(told)),
         sentence,
@@ -270,7 +263,7 @@ def _within_bounds(found: BoundsFinding, grounds: Grounds) -> Verdict:
     first = found.sure_cause
     if low < EXPOSED_MATTERS or first is None:
         headline = f"WAITS {found.said} of the time: the bounds do not tell for what most"
-        return Verdict(Case.UNSEEN, Family.UNSEEN, headline, bounds, (exact,), None, steps, page="unseen", link=link)
+        return Verdict(UNSEEN, Family.UNSEEN, headline, bounds, (exact,), None, steps, page="unseen", link=link)
     words, ranks = CAUSE_WORDS[first.cause], max(1, len(found.most.by_rank))
     each_s = max(1, len(found.most.made_of.by_iteration_ns)) * 1e9
     costs_s = first.saves_s * 1e9 / each_s or first.ns / ranks / each_s
@@ -278,9 +271,7 @@ def _within_bounds(found: BoundsFinding, grounds: Grounds) -> Verdict:
     sentence = f"at most: the job waits {found.said} of the time, and {bounds}"
     headline = fitted(words.headline(told))
     advice = (*words.next(told), exact)
-    return Verdict(
-        Case(first.cause.name), words.family, headline, sentence, advice, None, steps, told.often, words.page, link
-    )
+    return Verdict(first.cause, words.family, headline, sentence, advice, None, steps, told.often, words.page, link)
 
 
 def _hardly_waits(waiting: WaitingFinding, grounds: Grounds, step: Step | None) -> Verdict:
@@ -420,8 +411,8 @@ def _with_shortage(found: Verdict, short: CpuShortages, waiting: WaitingFinding 
     first = next((each for each in waiting.causes if each.cause.name == found.case.value), None)
     if first is None:
         return found
-    late = found.case is Case.LATE_RANK and short.explains(first.doing, first.rank)
-    busy = found.case is Case.HOST or (found.case is Case.TRANSPORT and first.by_hosts)
+    late = found.case is LATE_RANK and short.explains(first.doing, first.rank)
+    busy = found.case is HOST or (found.case is TRANSPORT and first.by_hosts)
     if not late and not busy:
         return found
     return replace(found, sentence=f"{found.sentence}; {short.sentence}", next=(Advice(short.advice), *found.next))

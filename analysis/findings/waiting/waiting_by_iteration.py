@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
-from netprof.analysis.account.held_up import Windows, by_window
+from netprof.analysis.account.held_up import by_window
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.intervals import Windows
 
 NOBODY_LATE = -1
 

@@ -26,7 +26,7 @@ from netprof.views.safe import safe_text
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
     from netprof.analysis.findings.collectives.ranks import RankSummary
-    from netprof.analysis.inference import InferredIterations
+    from netprof.analysis.inference.infer import InferredIterations
     from netprof.analysis.tables.columns import Float64, Int64
     from netprof.analysis.tables.flow_table import LinkKey
     from netprof.analysis.whatif.answer import Series

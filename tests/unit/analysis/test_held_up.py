@@ -28,8 +28,6 @@ from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes
 from netprof.analysis.account.held_up import (
     CAUSES,
     Kind,
-    Windows,
-    at_least,
     by_links,
     by_paths,
     by_ranks,
@@ -42,7 +40,7 @@ from netprof.analysis.account.pieces import Pieces, contains, cut_at
 from netprof.analysis.account.waiting import NOBODY, WITHOUT_COLLECTIVE, Waiting, within
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
+from netprof.analysis.tables.intervals import NOTHING, Intervals, Windows, at_least, merge
 from netprof.analysis.wire.served import NEVER
 
 A, B, C, D = 1, 2, 3, 4

@@ -10,8 +10,7 @@ import pytest
 from support.synthetic import trace_of
 
 from netprof.analysis.digest.digest import Digest
-from netprof.analysis.digest.fits import unfit
-from netprof.analysis.digest.opened import EVERY_TABLE, digest_of_trace
+from netprof.analysis.digest.opened import EVERY_TABLE, digest_of_trace, unfit
 from netprof.analysis.digest.spans import SpanSet, What
 from netprof.analysis.digest.ways import Way
 

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from netprof.analysis.whatif.answer import plot_series
 from netprof.analysis.whatif.ask import Question, ask
-from netprof.analysis.whatif.buckets import Buckets
-from netprof.analysis.whatif.program import of_buckets
+from netprof.analysis.whatif.program import Buckets, of_buckets
 from netprof.analysis.whatif.recording import Recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
 from netprof.errors import NetprofError, UsageError

@@ -20,7 +20,7 @@ from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.fit_recording import fitted_transport
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.fusion import fuse
-from netprof.analysis.whatif.own_time import own_seconds
+from netprof.analysis.whatif.recording import own_seconds
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.transport import GLOO_TURNS
 from netprof.cli.whatif import whatif

@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.profiles import examples
 
-from netprof.analysis.whatif.buckets import Buckets
 from netprof.analysis.whatif.compression import Codec
 from netprof.analysis.whatif.fit import AlphaBeta
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
 from netprof.analysis.whatif.points import at, grid, one
 from netprof.analysis.whatif.prices import Links, Pricing
-from netprof.analysis.whatif.program import of_buckets
+from netprof.analysis.whatif.program import Buckets, of_buckets
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.sweep import Replay, baselines, needed_compression, sweep
 from netprof.analysis.whatif.transport import AddTable, FittedTransport, FullLink, Spoken, Transport

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netprof.analysis.whatif.compression import Codec, Half
-from netprof.analysis.whatif.own_time import link_seconds, link_starts
 from netprof.analysis.whatif.points import Points, grid, one
 from netprof.analysis.whatif.prices import Links, Pricing
 from netprof.analysis.whatif.program import NOT_CHAINED, Program, Step
+from netprof.analysis.whatif.recording import link_seconds, link_starts
 from netprof.analysis.whatif.replay import replay
 from netprof.analysis.whatif.transport import FullLink
 from netprof.schema import CollectiveKind
