@@ -6,13 +6,13 @@ from netprof.probes.frameworks.ddp import DDP
 from netprof.probes.frameworks.gloo import GLOO
 from netprof.probes.frameworks.horovod import HOROVOD
 from netprof.probes.frameworks.mpi import MPICH, OPEN_MPI
-from netprof.probes.frameworks.nccl import NCCL
+from netprof.probes.frameworks.nccl import NCCL, ONECCL
 from netprof.probes.frameworks.python import PYTHON
 from netprof.probes.frameworks.rpc import RPC
 from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Handle, Mark, Memory, Pair, Register
 
 FRAMEWORKS: tuple[Framework, ...] = (
-    DDP, GLOO, AUTOGRAD, RPC, NCCL, HOROVOD, OPEN_MPI, MPICH, CUDA_RUNTIME, CUDA_DRIVER, *PYTHON
+    DDP, GLOO, AUTOGRAD, RPC, NCCL, ONECCL, HOROVOD, OPEN_MPI, MPICH, CUDA_RUNTIME, CUDA_DRIVER, *PYTHON
 )  # fmt: skip
 """All that netprof looks for in a process."""
 
@@ -26,6 +26,7 @@ __all__ = [
     "HOROVOD",
     "MPICH",
     "NCCL",
+    "ONECCL",
     "OPEN_MPI",
     "PYTHON",
     "RPC",
