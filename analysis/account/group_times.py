@@ -11,7 +11,7 @@ import numpy as np
 
 from netprof.analysis.account.bottlenecks import Bottleneck
 from netprof.analysis.account.causes import LINK_FULL, LOSS, OTHER_TRAFFIC, Cause
-from netprof.analysis.account.pieces import contains
+from netprof.analysis.account.wait_pieces import contains
 from netprof.analysis.events.members import UNTOLD_NS
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, overlap, union
@@ -42,7 +42,7 @@ NOBODY_HOLDS = Held(NOTHING, np.zeros(0, np.int64))
 """No such time."""
 
 
-class Times(Protocol):
+class ExplainingTimes(Protocol):
     """Sets of time for one communicator; of several that apply to a moment, the first one explains it."""
 
     @property
@@ -76,7 +76,7 @@ class Times(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class GroupTimes:
-    """`Times` of a communicator, by what explains them: links, and flows by their row."""
+    """`ExplainingTimes` of a communicator, by what explains them: links, and flows by their row."""
 
     bottlenecks: tuple[Bottleneck, ...]
     loss: Mapping[int, Intervals]
@@ -106,7 +106,7 @@ class GroupTimes:
         return union(list(self.loss.values()))
 
 
-def explanations(times: Times) -> tuple[tuple[Cause, Intervals], ...]:
+def explanations(times: ExplainingTimes) -> tuple[tuple[Cause, Intervals], ...]:
     """Return when links and loss explain that bytes take their time; of several that apply, the first one does."""
     apart = times.alternating
     return (

@@ -15,7 +15,7 @@ import numpy as np
 from netprof.analysis.account.account import Account
 from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.account.group_times import GroupTimes
-from netprof.analysis.account.pieces import cut_at
+from netprof.analysis.account.wait_pieces import cut_at
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int32, Int64, distinct
 from netprof.analysis.tables.flow_table import LinkKey

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
-from netprof.analysis.account.pieces import cut_at
+from netprof.analysis.account.wait_pieces import cut_at
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.tables.columns import Int64, concatenate, distinct
 from netprof.analysis.tables.intervals import Intervals

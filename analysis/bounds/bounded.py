@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.analysis.bounds.ends import Process, done_at_most, left_ns
+from netprof.analysis.bounds.ends import SeenProcess, done_at_most, left_ns
 from netprof.analysis.bounds.launches import LaunchedSteps
-from netprof.analysis.bounds.moved import LastBytes, Moved, last_bytes
+from netprof.analysis.bounds.new_bytes import LastBytes, NewBytes, last_bytes
 from netprof.analysis.events.typical import is_ahead
 from netprof.analysis.inference.infer import InferredIterations, infer_from_bins
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate
@@ -74,7 +74,7 @@ class Unbounded:
     reason: str
 
 
-def bounds_of(process: Process, sent: Moved, received: Moved) -> Bounds | Unbounded:
+def bounds_of(process: SeenProcess, sent: NewBytes, received: NewBytes) -> Bounds | Unbounded:
     """Return the bounds of each whole step of a process."""
     steps = _edges_on_wire(process)
     if len(steps) == 0:
@@ -100,20 +100,20 @@ def _went_another_way(steps: LaunchedSteps, into: LastBytes) -> bool:
     return bool(known.any() and np.median(into.bytes[known]) < _HARDLY_ANY * np.median(steps.bytes[known]))
 
 
-def _edges_on_wire(process: Process) -> LaunchedSteps:
+def _edges_on_wire(process: SeenProcess) -> LaunchedSteps:
     """Return the steps from first launch to first launch where forward passes are only launched too."""
     steps = process.steps
     return replace(steps, begin_ns=steps.first_ns, end_ns=steps.next_ns) if process.on_gpu else steps
 
 
-def _runs_ahead(steps: LaunchedSteps, received: Moved) -> bool:
+def _runs_ahead(steps: LaunchedSteps, received: NewBytes) -> bool:
     """Tell whether bytes of one step still pass while the next is launched: a host that is far ahead of its GPU."""
     usual = float(np.median(received.bytes_between(steps.first_ns, steps.next_ns)))
     before = received.bytes_between(steps.first_ns - _JUST_BEFORE_NS, steps.first_ns)
     return bool((before > _AHEAD * max(usual, 1.0)).mean() > _SELDOM)
 
 
-def _keeps_step(process: Process) -> bool:
+def _keeps_step(process: SeenProcess) -> bool:
     """Tell whether a host waits for its GPU between steps: else it may be several of them ahead, unseen.
 
     Where such waits were not recorded it is taken to, unless it launches many steps at once.
@@ -127,7 +127,7 @@ def _keeps_step(process: Process) -> bool:
     return bool((between > 0).mean() >= 1 - _SELDOM)
 
 
-def _launch_ns(process: Process, steps: LaunchedSteps, into: LastBytes, gradient_ns: Int64) -> Int64:
+def _launch_ns(process: SeenProcess, steps: LaunchedSteps, into: LastBytes, gradient_ns: Int64) -> Int64:
     """Return since when a rank waits at most: since its last launch, or since its GPU was still seen to compute.
 
     The last gradient is copied into its bucket before that is launched. Only DDP is known to wait for nothing before
@@ -144,7 +144,7 @@ def _launch_ns(process: Process, steps: LaunchedSteps, into: LastBytes, gradient
     return np.asarray(since)
 
 
-def _gradient_ns(process: Process, steps: LaunchedSteps, sent: Moved, end_ns: Int64) -> Int64:
+def _gradient_ns(process: SeenProcess, steps: LaunchedSteps, sent: NewBytes, end_ns: Int64) -> Int64:
     """Return when the last gradient existed at the latest.
 
     A host that computes by itself launches a bucket when that is so. A GPU may be far behind its host; its last
@@ -156,7 +156,9 @@ def _gradient_ns(process: Process, steps: LaunchedSteps, sent: Moved, end_ns: In
     return np.minimum(_first_of_last_bucket(steps, steps.first_ns, steps.next_ns, sent, end_ns), end_ns)
 
 
-def _first_of_last_bucket(steps: LaunchedSteps, begin_ns: Int64, next_ns: Int64, sent: Moved, end_ns: Int64) -> Int64:
+def _first_of_last_bucket(
+    steps: LaunchedSteps, begin_ns: Int64, next_ns: Int64, sent: NewBytes, end_ns: Int64
+) -> Int64:
     share = steps.last_share
     low, high = sent.rows_between(begin_ns, next_ns)
     total = sent.before(high) - sent.before(low)
@@ -164,7 +166,7 @@ def _first_of_last_bucket(steps: LaunchedSteps, begin_ns: Int64, next_ns: Int64,
     return np.where(np.isnan(share), end_ns, sent.when(np.asarray(sent.before(low) + earlier * total)))
 
 
-def _by_bytes(process: Process, sent: Moved, received: Moved, quiet_ns: int) -> Bounds | Unbounded:
+def _by_bytes(process: SeenProcess, sent: NewBytes, received: NewBytes, quiet_ns: int) -> Bounds | Unbounded:
     """Return the bounds where the launches tell no step's begin: steps are told by the silences between their bytes.
 
     Each begins with the end of the one before. When the last gradient exists is then not known from below.
@@ -194,7 +196,7 @@ def _alike(steps: LaunchedSteps, count: int) -> LaunchedSteps:
 
 
 def _rows(
-    process: Process,
+    process: SeenProcess,
     steps: LaunchedSteps,
     launch_ns: Int64,
     gradient_ns: Int64,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from netprof.analysis.bounds.bounded import Bounds, Unbounded, bounds_of, in_one
-from netprof.analysis.bounds.ends import Process
+from netprof.analysis.bounds.ends import SeenProcess
 from netprof.analysis.bounds.launches import computes_on_gpu, launched_steps, launches_of
-from netprof.analysis.bounds.moved import moved
+from netprof.analysis.bounds.new_bytes import moved
 from netprof.analysis.events.blocking import from_to
 from netprof.analysis.events.waits import training_threads
 from netprof.analysis.tables.columns import Int64, empty
@@ -82,7 +82,7 @@ def find_bounds(
             on_gpu.add(pid)
         threads = own.where(np.isin(own.tid, training_threads(own)))
         ports = [lanes.periods[lane.link] for lane, _, _ in lanes if lane.pid == pid and lane.link in lanes.periods]
-        process = Process(
+        process = SeenProcess(
             pid=pid,
             steps=launched_steps(own, launches_of(own, world_size)),
             sent=lanes.of_process(pid, TRANSMIT),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.compare.quantities import Quantity
-from netprof.analysis.compare.steps import LINE_RATE, Steps, joined, steps_of
+from netprof.analysis.compare.run_steps import LINE_RATE, Steps, joined, steps_of
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.sections import OnPiece

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.digest.spans import Spans, SpanSet
-from netprof.analysis.digest.ways import Way, WayBusy
+from netprof.analysis.digest.ways import WayBusy, WayOut
 from netprof.analysis.events.iterations import Dropped, IterationTimes
 from netprof.analysis.findings.collectives.ranks import RankSummary
 from netprof.analysis.findings.links.link_summary import LinkSummary
@@ -156,7 +156,7 @@ class HostPart:
     ends: Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
     spans: tuple[SpanSet, ...]
     rtt_ns: tuple[int, int]
-    ways: tuple[Way, ...]
+    ways: tuple[WayOut, ...]
     world_size: int | None
     told: bool
     inferred: InferredSummary | None

@@ -12,8 +12,8 @@ from netprof.analysis.account.causes import TRANSPORT, WAIT_CAUSES
 from netprof.analysis.account.episodes import MATTERS
 from netprof.analysis.account.held_up import MAIN
 from netprof.analysis.digest.digest import Digest, HostPart
+from netprof.analysis.digest.explained import Explained
 from netprof.analysis.digest.host_in_job import ways_in
-from netprof.analysis.digest.waiting import Explained
 from netprof.analysis.digest.ways import other_end
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64

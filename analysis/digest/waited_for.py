@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.account.causes import LOSS, WAIT_CAUSES, Cause
 from netprof.analysis.account.held_up import CAUSES, Kind
-from netprof.analysis.account.pieces import contains
+from netprof.analysis.account.wait_pieces import contains
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.digest.host_in_job import JobHost
 from netprof.analysis.digest.spans import What
@@ -63,7 +63,7 @@ class ByMates(Columns):
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class HostKnows:
     """What is known where one host's waiting is summed up; `inside` are the iterations of its processes.
 
     `lost` is when anybody waited for loss to be made good, `mates` who is in communicators with each process of the
@@ -158,7 +158,7 @@ class _Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class TurnStretches:
     """Stretches of some processes, each within one window and one turn."""
 
     pids: Int64
@@ -192,7 +192,7 @@ class Asked:
         return _Cells(kind, cause, things[cells // self.windows], cells % self.windows, every, alone)
 
 
-def behind_of(told: Told, asked: Asked) -> tuple[Behind, ByMates]:
+def behind_of(told: HostKnows, asked: TurnStretches) -> tuple[Behind, ByMates]:
     """Return what was waited for by one host's processes."""
     found = [_of_flows(told)]
     for cause in CAUSES[Kind.RANK]:
@@ -205,7 +205,7 @@ def behind_of(told: Told, asked: Asked) -> tuple[Behind, ByMates]:
     return concatenate(Behind, [each for each, _ in found]), concatenate(ByMates, [each for _, each in found])
 
 
-def _of_links(told: Told, asked: Asked, cause: Cause) -> tuple[Behind, ByMates]:
+def _of_links(told: HostKnows, asked: TurnStretches, cause: Cause) -> tuple[Behind, ByMates]:
     """Return which links were waited for, by all and by the members of each communicator."""
     rows, side, shared = _sides(told, asked, cause)
     found = []
@@ -218,7 +218,7 @@ def _of_links(told: Told, asked: Asked, cause: Cause) -> tuple[Behind, ByMates]:
     return every.behind(np.ones(every.every_ns.shape, bool)), concatenate(ByMates, found)
 
 
-def _sides(told: Told, asked: Asked, cause: Cause) -> tuple[Int64, Int64, Bool]:
+def _sides(told: HostKnows, asked: TurnStretches, cause: Cause) -> tuple[Int64, Int64, Bool]:
     """Return the rows that wait for a full link, for which one, and whether another one is full too."""
     rows = asked.of(cause)
     at_ns, groups = asked.parts.begin_ns[rows], asked.parts.group[rows]
@@ -247,7 +247,7 @@ def _own_side(own: JobHost, what: What, at_ns: Int64) -> Int64:
     return side
 
 
-def _of_flows(told: Told) -> tuple[Behind, ByMates]:
+def _of_flows(told: HostKnows) -> tuple[Behind, ByMates]:
     """Return for how long it was waited for each of the host's flows to recover."""
     first: dict[str, int] = {}
     again: dict[str, list[Intervals]] = {}

@@ -51,7 +51,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class FullSides:
     """What links did. In each turn of the job's collectives `best` is the side that is full for longest, `best_ns`.
 
     `best_own` and `best_others` are when that side is full in its turns, of the job's bytes or of others'; `own` and
@@ -74,8 +74,8 @@ class WirePart:
     `resending` is by the number of the flow, `stopped` by process.
     """
 
-    links: Links
-    ports: Links
+    links: FullSides
+    ports: FullSides
     moved: Runs
     rtt_ns: int
     recovering: Intervals
@@ -93,7 +93,7 @@ class WholeWire:
     """
 
     turn: Intervals
-    links: Links
+    links: FullSides
     link_full: Intervals
     other_traffic: Intervals
     recovering: Intervals
@@ -129,7 +129,7 @@ def wire_part(own: JobHost, turn: Intervals, pids: Collection[int]) -> WirePart:
     )
 
 
-def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> Links:
+def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> FullSides:
     """Return what some of a host's links did."""
     full: dict[Side, tuple[Intervals, Intervals]] = {}
     for key, times in own.spans.items():
@@ -147,7 +147,7 @@ def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> Links:
     for side, both_kinds in full.items():
         by_link.setdefault(side.link, []).extend(both_kinds)
     won = {side: _turns_of(turn, best == side.number) for side in full}
-    return Links(
+    return FullSides(
         best=best,
         best_ns=best_ns,
         best_own=union([mine & won[side] for side, (mine, _) in full.items()]),
@@ -200,11 +200,11 @@ def wires_together(turn: Intervals, parts: Sequence[WirePart]) -> WirePart:
     )
 
 
-def _links_together(turn: Intervals, parts: Sequence[Links]) -> Links:
+def _links_together(turn: Intervals, parts: Sequence[FullSides]) -> FullSides:
     longest = np.stack([part.best_ns for part in parts])
     winner = longest.argmax(axis=0) if len(turn) else np.zeros(0, np.int64)
     won = [_turns_of(turn, winner == number) for number in range(len(parts))]
-    return Links(
+    return FullSides(
         best=np.stack([part.best for part in parts])[winner, np.arange(len(turn))],
         best_ns=longest.max(axis=0),
         best_own=union([part.best_own & times for part, times in zip(parts, won, strict=True)]),
@@ -242,7 +242,7 @@ def ports_alone(part: WirePart) -> WholeWire:
     return WholeWire(EVER, part.ports, *full, NOTHING, NOBODY_HOLDS, part.unplaced, {}, {})
 
 
-def _full(links: Links) -> tuple[Intervals, Intervals]:
+def _full(links: FullSides) -> tuple[Intervals, Intervals]:
     """Return when a link that is full holds everybody up: the best of each turn, and where that one is not, any."""
     taken = links.best_own | links.best_others
     own = links.best_own | (links.own - taken)

@@ -171,7 +171,7 @@ def iteration_rows(pid: int, steps: JobSteps, phases: PhaseTimes) -> Iterations:
 
 
 @dataclass(frozen=True, eq=False)
-class _Process:
+class _OfProcess:
     iterations: Iterations
     dropped: Dropped
     damaged_ns: Int64
@@ -180,11 +180,11 @@ class _Process:
     phases: PhaseTimes
 
 
-def _of_process(pid: int, marks: Marks) -> _Process:
+def _of_process(pid: int, marks: Marks) -> _OfProcess:
     models = models_of(marks)
     passes = find_passes(models, marks.times(MarkKind.BACKWARD))
     local = find_local_passes(marks, passes)
     phases = phase_times(passes, local, waits(marks, passes))
     steps = find_job_steps(models, passes, local, stray_times(models, passes))
     dropped = Dropped(steps.incomplete, len(steps.damaged_ns))
-    return _Process(iteration_rows(pid, steps.whole, phases), dropped, steps.damaged_ns, len(models), local, phases)
+    return _OfProcess(iteration_rows(pid, steps.whole, phases), dropped, steps.damaged_ns, len(models), local, phases)

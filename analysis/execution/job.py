@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.account.pieces import cut_at
+from netprof.analysis.account.wait_pieces import cut_at
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.members import Members

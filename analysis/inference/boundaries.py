@@ -46,8 +46,8 @@ def find_boundaries(onsets: Onsets, recurrence: Recurrence) -> Boundaries:
     clear = np.union1d(clear, [0])
     anchor = int(clear[_anchor(onsets.where(clear), recurrence)])
     last = len(onsets) - 1
-    ahead = _Walk(onsets.moved, clear, recurrence).run(anchor)
-    behind = _Walk(-onsets.moved[::-1], last - clear[::-1], recurrence).run(last - anchor)
+    ahead = _OnsetWalk(onsets.moved, clear, recurrence).run(anchor)
+    behind = _OnsetWalk(-onsets.moved[::-1], last - clear[::-1], recurrence).run(last - anchor)
     behind = [(last - row if row >= 0 else -1, -at, follows) for row, at, follows in reversed(behind)]
     # walking backwards, a step says that the iteration after the boundary is whole: shift it by one
     follows = [False, *(flag for _, _, flag in behind[:-1]), *(flag for _, _, flag in ahead[1:])]
@@ -135,7 +135,7 @@ def _anchor(onsets: Onsets, recurrence: Recurrence) -> int:
     return int(max(grouped(np.array(chain)), key=lambda rows: len(rows) * float(np.median(silence[rows])))[0])
 
 
-class _Walk:
+class _OnsetWalk:
     """Goes from onset to onset, an amount apart."""
 
     def __init__(self, moved: Float64, clear: Int64, recurrence: Recurrence) -> None:

@@ -108,7 +108,7 @@ _KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"f
 
 
 @dataclass
-class _Part:
+class _WirePiece:
     """A piece of the wire: its rows begin where those of the next one do, or before, and may reach into that."""
 
     begin_ns: int
@@ -133,7 +133,7 @@ class Window:
         self._ranks: dict[int, int] = {}
         self._told = ToldRanks()
         self._workers: set[int] = set()  # processes with marks of a framework
-        self._parts: list[_Part] = []
+        self._parts: list[_WirePiece] = []
 
     def add(self, table: str, rows: Rows) -> None:
         """Add rows of one table."""
@@ -232,7 +232,7 @@ class Window:
         flows = self._flow_table()
         part = self._parts[-1] if self._parts else None
         if part is None or part.fold.flows is not flows or begin_ns - part.begin_ns > self._part_ns:
-            part = _Part(begin_ns, WireFold(flows, self.bin_ns, lanes=self._lanes), last_ns)
+            part = _WirePiece(begin_ns, WireFold(flows, self.bin_ns, lanes=self._lanes), last_ns)
             self._parts.append(part)
         part.fold.add(rows)
         part.last_ns = max(part.last_ns, last_ns)

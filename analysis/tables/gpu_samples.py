@@ -39,7 +39,7 @@ def read_gpu_samples(table: Any) -> GpuSamples:
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
+class GpuSeries:
     """The samples of one metric of one GPU (and process), in the order of time; at least one."""
 
     time_ns: Int64

@@ -13,7 +13,7 @@ from netprof.analysis.whatif.fit import AlphaBeta
 from netprof.analysis.whatif.points import Points, at, grid, one
 from netprof.analysis.whatif.schedule import Observation
 from netprof.analysis.whatif.sweep import Baselines, Replay, Sweep, needed_compression
-from netprof.analysis.whatif.transport import Spoken
+from netprof.analysis.whatif.transports import Spoken
 
 GOALS = (0.90, 0.95, 0.99)
 
@@ -29,7 +29,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Series:
+class Curve:
     """A curve to plot: scaling factor and iteration time over link speed, for a worker count and a compression.
 
     The interval of the iteration time is empty where it is unknown.
@@ -85,7 +85,7 @@ def goals(replay: Replay, points: Points, base: Baselines) -> tuple[Goal, ...]:
     )
 
 
-def plot_series(result: Sweep) -> tuple[Series, ...]:
+def plot_series(result: Sweep) -> tuple[Curve, ...]:
     """Return the sweep as curves over ascending link speed, one for every worker count and compression ratio."""
     points, labels = result.points, np.array(result.points.labels)
     keys = dict.fromkeys(zip(points.workers.tolist(), labels.tolist(), strict=True))
@@ -95,7 +95,7 @@ def plot_series(result: Sweep) -> tuple[Series, ...]:
         chosen = np.flatnonzero((points.workers == workers) & (labels == label))
         chosen = chosen[np.argsort(points.bandwidth_bps[chosen], kind="stable")]
         curves.append(
-            Series(
+            Curve(
                 int(workers),
                 label,
                 tuple(points.bandwidth_bps[chosen].tolist()),

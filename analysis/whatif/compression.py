@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netprof.analysis.tables.columns import Float64, Int64
-from netprof.analysis.whatif.transport import Terms, Transport
+from netprof.analysis.whatif.transports import Terms, Transport
 from netprof.schema import CollectiveKind
 
 _ALL_REDUCE = np.array(int(CollectiveKind.ALL_REDUCE))
@@ -32,7 +32,7 @@ class Gradients(NamedTuple):
     tensors: Float64
 
 
-class Cost(NamedTuple):
+class ExchangeCost(NamedTuple):
     """What exchanging gradients costs, arrays of shape (K, W): on the link, before and after."""
 
     link: Terms

@@ -14,7 +14,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, distinct
 from netprof.analysis.tables.intervals import Intervals, covered_until, row_at, union
 from netprof.analysis.tables.marks import Marks
-from netprof.analysis.whatif.program import NOT_CHAINED, Step
+from netprof.analysis.whatif.program import NOT_CHAINED, Action
 from netprof.schema import Backend, MarkKind
 
 
@@ -84,7 +84,7 @@ _NS = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Doing:
+class ProcessStep:
     """One step of one process; K collectives in the order in which they were posted, J waits.
 
     `events` are the same number on all members of a collective, -1 where they are unknown; `serving` is when links that
@@ -101,7 +101,7 @@ class Doing:
     wait_s: Float64
     tail_s: Float64
     waited: Bool
-    steps: tuple[Step, ...]
+    steps: tuple[Action, ...]
     duration_s: float
     lead_s: float
     exposed_s: float
@@ -155,7 +155,7 @@ class Doings:
         last[self._row[rows]] = self.events[rows]  # by posting: the last one stays
         return last
 
-    def of(self, row: int) -> Doing:
+    def of(self, row: int) -> ProcessStep:
         """Return what was done in one iteration."""
         chosen = np.flatnonzero(self._row == row)
         collectives = self.collectives.where(chosen)
@@ -167,7 +167,7 @@ class Doings:
         clock_s = self._clock_s(collectives.posted_ns, row)
         chained = after != NOT_CHAINED
         clock_s[chained] = (collectives.posted_ns[chained] - collectives.end_ns[after[chained]]) * _NS
-        return Doing(
+        return ProcessStep(
             collectives=collectives,
             events=self.events[chosen],
             serving=self.serving,
@@ -248,9 +248,9 @@ def _chained(collectives: Collectives, wait_begin_ns: Int64, wait_end_ns: Int64)
     return after
 
 
-def _in_order(posted_ns: Int64, wait_end_ns: Int64) -> tuple[Step, ...]:
+def _in_order(posted_ns: Int64, wait_end_ns: Int64) -> tuple[Action, ...]:
     """Return posts and ends of waits in the order of time."""
     times = np.concatenate((posted_ns, wait_end_ns))
     order = np.argsort(times, kind="stable").tolist()
     count = len(posted_ns)
-    return tuple(Step(at >= count, at - count if at >= count else at) for at in order)
+    return tuple(Action(at >= count, at - count if at >= count else at) for at in order)

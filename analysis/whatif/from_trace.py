@@ -24,7 +24,7 @@ from netprof.analysis.tables.columns import UNKNOWN, Float64
 from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.analysis.tables.intervals import row_at
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.recording import Recording, find_recording
+from netprof.analysis.whatif.recorded_steps import RecordedSteps, find_recording
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation, gradients_of, pace_of, with_tensors
 from netprof.errors import NetprofError, TraceError
 from netprof.schema import MarkKind
@@ -117,7 +117,7 @@ def _only_launched(evidence: Evidence) -> bool:
     return bool(evidence.only_launch) and len(evidence.collectives) == 0
 
 
-def _check(recording: Recording, evidence: Evidence) -> None:
+def _check(recording: RecordedSteps, evidence: Evidence) -> None:
     """Raise TraceError where nothing of known size is exchanged."""
     if any(bool((program.bytes > 0).any()) for program in recording.programs):
         return
@@ -148,7 +148,7 @@ def _rate(link: LinkSummary | None) -> tuple[float | None, str]:
     return link.path_rate_bps, f"{link.device}: {link.path_rate_source}"
 
 
-def _link_rates(analysis: Analysis, recording: Recording, otherwise_bps: float | None) -> Float64:
+def _link_rates(analysis: Analysis, recording: RecordedSteps, otherwise_bps: float | None) -> Float64:
     """Return the line rate of the device that carries each rank's traffic; `otherwise_bps` where that is unknown."""
     rates = {link.key: link.path_rate_bps for link in analysis.of(LINKS) if link.device != LOOPBACK}
     links = {rank.pid: rank.link for rank in analysis.of(RANKS)}

@@ -26,7 +26,7 @@ def replay(program: Program, prices: ProgramPrices, points: int) -> Replayed:
     replayed first: it only settles by how much they run apart. A collective begins when its last member has posted it
     and the one before it has left its rank's link: links are serial.
     """
-    state = _State(program, points)
+    state = _ReplayState(program, points)
     if program.rank_count > 1:
         if program.before is None or prices.before is None:
             state.iterate(program, prices)
@@ -36,7 +36,7 @@ def replay(program: Program, prices: ProgramPrices, points: int) -> Replayed:
     return Replayed(state.waiting, state.late - state.late_at_begin)
 
 
-class _State:
+class _ReplayState:
     """Where every iteration of every rank is, at every point; arrays of shape (R, I, P), seconds.
 
     `late` is how far the rank's time is behind its compute clock.

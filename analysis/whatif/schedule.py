@@ -9,8 +9,8 @@ import numpy as np
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.tables.columns import Float64
 from netprof.analysis.tables.marks import Marks
-from netprof.analysis.whatif.program import Buckets, Program
-from netprof.analysis.whatif.recording import Recording
+from netprof.analysis.whatif.program import GradBuckets, Program
+from netprof.analysis.whatif.recorded_steps import RecordedSteps
 from netprof.errors import NetprofError
 from netprof.schema import MarkKind
 
@@ -32,7 +32,7 @@ class Observation:
     workers: int
     workers_per_host: int
     workers_on_a_machine: int
-    pace: Buckets
+    pace: GradBuckets
     wait_s: float
     tail_s: float
     line_rate_bps: float | None = None
@@ -56,7 +56,7 @@ class GradientSchedule:
     bytes: Float64
     compute_s: float
     observed: Observation | None = None
-    recorded: Recording | None = None
+    recorded: RecordedSteps | None = None
     notes: tuple[str, ...] = ()
     gradient_notes: tuple[str, ...] = ()
 
@@ -82,19 +82,19 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Pace:
+class TypicalExchange:
     """What the rank that waits least exchanges in an iteration: means over those that are most alike; seconds.
 
     Times count from the iteration's begin, on the rank's compute clock: `wait_s` is when its last wait begins, and
     `tail_s` what follows the last arrival.
     """
 
-    buckets: Buckets
+    buckets: GradBuckets
     wait_s: float
     tail_s: float
 
 
-def pace_of(recording: Recording) -> Pace:
+def pace_of(recording: RecordedSteps) -> TypicalExchange:
     """Return what the rank that waits least exchanges."""
     program, row = recording.main, recording.pace_setter()
     chosen = program.tensors > 0
@@ -102,14 +102,14 @@ def pace_of(recording: Recording) -> Pace:
     order = np.argsort(launch_s, kind="stable")
     waits = program.wait_s[row].mean(axis=0) - recording.lead_s[row]
     last = int(np.argmax(waits)) if len(waits) else None
-    return Pace(
-        Buckets(launch_s[order], program.bytes[chosen][order]),
+    return TypicalExchange(
+        GradBuckets(launch_s[order], program.bytes[chosen][order]),
         0.0 if last is None else float(waits[last]),
         0.0 if last is None else float(program.tail_s[row, :, last].mean()),
     )
 
 
-def with_tensors(recording: Recording, ready_s: Float64) -> Recording:
+def with_tensors(recording: RecordedSteps, ready_s: Float64) -> RecordedSteps:
     """Return the recording with as many gradients in each collective as became ready since the one before it."""
     if len(ready_s) == 0:
         return recording
@@ -130,7 +130,7 @@ def _count_tensors(program: Program, ready_s: Float64, lead_s: Float64) -> Progr
 
 
 def gradients_of(
-    marks: Marks, iterations: Iterations, pid: int, buckets: Buckets
+    marks: Marks, iterations: Iterations, pid: int, buckets: GradBuckets
 ) -> tuple[Float64, Float64, tuple[str, ...]]:
     """Return ready times after the iteration's begin and bytes, shape (G,), and what is assumed; G = 0 without marks.
 
@@ -158,7 +158,7 @@ def gradients_of(
     return mean_s, _spread(mean_s, buckets), (_NOTE.format(count=len(kept)),)
 
 
-def _spread(ready_s: Float64, buckets: Buckets) -> Float64:
+def _spread(ready_s: Float64, buckets: GradBuckets) -> Float64:
     """Spread each bucket's bytes evenly over the gradients ready since the launch before it; none is lost."""
     owner = np.minimum(np.searchsorted(buckets.launch_s, ready_s, "left"), len(buckets) - 1)
     size = np.zeros(len(ready_s))

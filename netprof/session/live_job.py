@@ -15,7 +15,7 @@ from netprof.analysis.hosts.job import why_not_of_job
 from netprof.analysis.hosts.meta import meta_of_job
 from netprof.analysis.hosts.moved import Mover, instant
 from netprof.analysis.hosts.numbers import number_growing_hosts
-from netprof.analysis.live.clocks import LiveClocks
+from netprof.analysis.live.host_clocks import LiveClocks
 from netprof.analysis.live.in_step import InStep
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.recent import Recent

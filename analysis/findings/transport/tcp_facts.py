@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.account.pieces import contains
+from netprof.analysis.account.wait_pieces import contains
 from netprof.analysis.tables.columns import Bool, Int64, int64_column
 from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.tables.intervals import Intervals

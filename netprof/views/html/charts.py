@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from netprof.analysis.inference.infer import InferredIterations
     from netprof.analysis.tables.columns import Float64, Int64
     from netprof.analysis.tables.flow_table import LinkKey
-    from netprof.analysis.whatif.answer import Series
+    from netprof.analysis.whatif.answer import Curve
     from netprof.analysis.whatif.curves import Curves
     from netprof.views.html.tracks import Idle
 
@@ -235,7 +235,7 @@ def whatif(analysis: Analysis) -> tuple[dict[str, Any] | None, Curves | None, st
     )
 
 
-def _series(series: Series) -> dict[str, Any]:
+def _series(series: Curve) -> dict[str, Any]:
     return {
         "compression": series.compression,
         "bandwidth_bps": list(series.bandwidth_bps),

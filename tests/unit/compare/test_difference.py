@@ -12,7 +12,7 @@ import pytest
 from support.synthetic import ITERATION_NS, Job, enqueued, launched_ahead, trace_of
 
 from netprof.analysis.compare.difference import LESS, MORE, SAME, UNSURE, Difference, compare
-from netprof.analysis.compare.form import sentence
+from netprof.analysis.compare.difference_form import sentence
 from netprof.analysis.compare.run import Run, read_run
 from netprof.analysis.pieces import PieceSize
 from netprof.errors import TraceError

@@ -11,7 +11,7 @@ from netprof.analysis.events.typical import middle_half
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Bool, Float64, Int64, distinct, nearest
 from netprof.analysis.tables.intervals import covered_until
-from netprof.analysis.whatif.doings import Doing, Doings
+from netprof.analysis.whatif.doings import Doings, ProcessStep
 from netprof.analysis.whatif.program import Program, slowest_compute_s
 from netprof.schema import Backend, CollectiveKind
 
@@ -23,7 +23,7 @@ _ENOUGH = 0.5  # share of the typical iterations that all ranks have to do alike
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class RecordedSteps:
     """The typical iterations of `pids`, one row of the programs each; seconds.
 
     `iteration_s` is their mean over ranks, `exposed_s`, shape (R,), what each rank waited for communication in them.
@@ -75,7 +75,7 @@ class Recording:
         return f"pid {self.pids[row]}" if self.ranks[row] is None else f"rank {self.ranks[row]}"
 
 
-def find_recording(evidence: Evidence, pids: Iterable[int], world_size: int) -> Recording:
+def find_recording(evidence: Evidence, pids: Iterable[int], world_size: int) -> RecordedSteps:
     """Return the typical iterations of processes, all of which have some.
 
     Where ranks do not all do the same, the one that waits least stands for all.
@@ -104,7 +104,7 @@ def _before(rows: Int64, every: Int64) -> Int64:
     return np.where(known, before, rows)
 
 
-def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -> Recording:
+def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -> RecordedSteps:
     """Return the recording of the rank that waits least."""
     alone = [[rank.of(int(row)) for row in _typical([rank], _job_iterations([rank]))[0]] for rank in ranks]
     pace = int(np.argmin([np.mean([doing.exposed_s for doing in own]) for own in alone]))
@@ -148,7 +148,7 @@ def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
     return rows[:, typical]
 
 
-def _alike(doings: Sequence[Sequence[Doing]]) -> Bool:
+def _alike(doings: Sequence[Sequence[ProcessStep]]) -> Bool:
     """Return in which iterations all ranks do the same."""
     structures = [[doing.structure for doing in own] for own in doings]
     count = len(structures[0])
@@ -158,11 +158,11 @@ def _alike(doings: Sequence[Sequence[Doing]]) -> Bool:
 def _recording(
     evidence: Evidence,
     pids: list[int],
-    doings: Sequence[Sequence[Doing]],
-    before: Sequence[Sequence[Doing]],
+    doings: Sequence[Sequence[ProcessStep]],
+    before: Sequence[Sequence[ProcessStep]],
     world_size: int,
     notes: tuple[str, ...] = (),
-) -> Recording:
+) -> RecordedSteps:
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, doing in enumerate(doings[0]):
         groups.setdefault(doing.structure, []).append(number)
@@ -177,7 +177,7 @@ def _recording(
     chosen = [[own[i] for i in kept] for own in doings]
     if any(program.rank_count > 1 and (program.teams < 0).any() for program in programs):
         notes += ("which ranks are in a smaller group together is not known: none waits for another in it",)
-    return Recording(
+    return RecordedSteps(
         pids=tuple(pids),
         ranks=tuple(evidence.ranks.get(pid) for pid in pids),
         programs=tuple(programs),
@@ -190,7 +190,9 @@ def _recording(
     )
 
 
-def _program(doings: Sequence[Sequence[Doing]], before: Sequence[Sequence[Doing]], world_size: int) -> Program:
+def _program(
+    doings: Sequence[Sequence[ProcessStep]], before: Sequence[Sequence[ProcessStep]], world_size: int
+) -> Program:
     """Return iterations of one structure, [rank][iteration], as one program, with those that went before them.
 
     Where the ranks did something else before, an iteration is taken to have gone before itself.
@@ -205,7 +207,7 @@ def _program(doings: Sequence[Sequence[Doing]], before: Sequence[Sequence[Doing]
     return replace(_program_of(doings, teams), before=_program_of(went, teams) if ranks > 1 else None)
 
 
-def _program_of(doings: Sequence[Sequence[Doing]], teams: Int64) -> Program:
+def _program_of(doings: Sequence[Sequence[ProcessStep]], teams: Int64) -> Program:
     first = doings[0][0]
     own_s, full_s = _own_s(doings, teams)
     kind = first.collectives.kind
@@ -237,11 +239,11 @@ def _teams(events: Int64, everybody: Bool) -> Int64:
     return np.asarray(np.where(known, events, np.where(everybody, 0, alone)))
 
 
-def _stack(doings: Sequence[Sequence[Doing]], name: str) -> Float64:
+def _stack(doings: Sequence[Sequence[ProcessStep]], name: str) -> Float64:
     return np.array([[getattr(doing, name) for doing in own] for own in doings], dtype=np.float64)
 
 
-def _own_s(doings: Sequence[Sequence[Doing]], teams: Int64) -> tuple[Float64, Float64 | None]:
+def _own_s(doings: Sequence[Sequence[ProcessStep]], teams: Int64) -> tuple[Float64, Float64 | None]:
     """Return each collective's own link time, (R, I, K), counted from when its last member had posted it.
 
     And how much of it full links of its group serve bytes.

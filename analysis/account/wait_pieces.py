@@ -16,24 +16,24 @@ NOTHING = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces(Columns):
+class WaitPieces(Columns):
     """Disjoint pieces of a rank's waiting, ascending; ns. `row` is the collective that it waits for, or NOTHING."""
 
     begin_ns: Int64
     end_ns: Int64
     row: Int64
 
-    def cut(self, at_ns: Int64) -> tuple[Pieces, Pieces]:
+    def cut(self, at_ns: Int64) -> tuple[WaitPieces, WaitPieces]:
         """Return what of each piece lies before the instant of its own, and what after; empty ones are left out."""
         middle = np.clip(at_ns, self.begin_ns, self.end_ns)
-        before = Pieces(self.begin_ns, middle, self.row)
-        after = Pieces(middle, self.end_ns, self.row)
+        before = WaitPieces(self.begin_ns, middle, self.row)
+        after = WaitPieces(middle, self.end_ns, self.row)
         return before.where(before.begin_ns < before.end_ns), after.where(after.begin_ns < after.end_ns)
 
-    def split(self, times: Intervals) -> tuple[Pieces, Pieces]:
+    def split(self, times: Intervals) -> tuple[WaitPieces, WaitPieces]:
         """Return what of the pieces lies in some time, and what outside."""
         begin, end, row = cut_at(self.begin_ns, self.end_ns, distinct(times.begin_ns, times.end_ns))
-        parts, inside = Pieces(begin, end, self.row[row]), contains(times, begin)
+        parts, inside = WaitPieces(begin, end, self.row[row]), contains(times, begin)
         return parts.where(inside), parts.where(~inside)
 
     @property
@@ -60,7 +60,7 @@ def contains(times: Intervals, at_ns: Int64) -> Bool:
     return np.asarray(row_at(times.begin_ns, times.end_ns, at_ns) != UNKNOWN)
 
 
-def pieces_of(axis: Axis, waits: Intervals, own: Collectives) -> Pieces:
+def pieces_of(axis: Axis, waits: Intervals, own: Collectives) -> WaitPieces:
     """Cut the waiting of ranks, on one axis, by the collectives that each waits for; `row` is a row of `own`.
 
     They are waited for in the order in which they were posted: at each moment for the first one that is not done.
@@ -73,4 +73,4 @@ def pieces_of(axis: Axis, waits: Intervals, own: Collectives) -> Pieces:
     end = np.minimum(waits.end_ns[owner], np.append(begin[1:], np.iinfo(np.int64).max)) if len(begin) else begin
     row = np.append(order, NOTHING)[np.searchsorted(done, begin, "right")]  # the first that is done after its begin
     of_another = np.append(own.pid, NOTHING)[row] != axis.pid_of(begin)
-    return Pieces(begin, end, np.where(of_another, NOTHING, row))
+    return WaitPieces(begin, end, np.where(of_another, NOTHING, row))

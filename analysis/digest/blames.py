@@ -13,10 +13,10 @@ from netprof.analysis.account.account import MINOR_LINK
 from netprof.analysis.account.causes import LATE_RANK, LOSS, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
 from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, more_than_siblings
 from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.explained import Explained
 from netprof.analysis.digest.slow_paths import AllWays, Between, BusyWays, ways_between
 from netprof.analysis.digest.spans import SpanSet, What
 from netprof.analysis.digest.waited_for import EVERYBODY, Behind, ByMates
-from netprof.analysis.digest.waiting import Explained
 from netprof.analysis.digest.wires_of_job import Side
 from netprof.analysis.digest.world import World
 from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, alike, ranks_named

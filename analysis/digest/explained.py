@@ -9,14 +9,14 @@ import numpy as np
 
 from netprof.analysis.account.bottlenecks import turns
 from netprof.analysis.account.causes import LATE_RANK, LOSS, TRANSPORT, UNSEEN, WAIT_CAUSES
-from netprof.analysis.account.group_times import Times
+from netprof.analysis.account.group_times import ExplainingTimes
 from netprof.analysis.account.lateness import resolve_lateness
-from netprof.analysis.account.pieces import cut_at
+from netprof.analysis.account.wait_pieces import cut_at
 from netprof.analysis.account.waiting import WITHOUT_COLLECTIVE, Known, Waiting, explain, when_all_seen, within
 from netprof.analysis.digest.host_in_job import JobHost, check_size
 from netprof.analysis.digest.job_iterations import by_group, in_span
 from netprof.analysis.digest.spans import What
-from netprof.analysis.digest.waited_for import Asked, Behind, ByMates, Told, behind_of
+from netprof.analysis.digest.waited_for import Behind, ByMates, HostKnows, TurnStretches, behind_of
 from netprof.analysis.digest.wires_of_job import WholeWire, Wires, whole_wire, wire_part
 from netprof.analysis.digest.world import World
 from netprof.analysis.events.iterations import IterationTimes
@@ -119,7 +119,7 @@ def explained_of(own: JobHost, world: World, wires: Wires, excuses: Excuses) -> 
     pids = np.unique(iterations.pid)
     check_size(len(pids), len(world.windows))
     inside = {pid: iterations.whole(pid) for pid in pids.tolist()}
-    told = Told(own, world, wires, excuses.lost, inside, _mates(own, world, known.members))
+    told = HostKnows(own, world, wires, excuses.lost, inside, _mates(own, world, known.members))
     waiting = within(every.where(np.isin(every.pid, pids)), inside)
     found = replace(
         _amounts(waiting, told),
@@ -156,13 +156,13 @@ def _mates(own: JobHost, world: World, members: Members) -> dict[int, frozenset[
     return found
 
 
-def _amounts(waiting: Waiting, told: Told) -> Explained:
+def _amounts(waiting: Waiting, told: HostKnows) -> Explained:
     """Return how much is waited for what, of stretches in whole iterations."""
     pids, windows = np.array(list(told.inside), np.int64), told.world.windows
     parts = _cut_by_group(waiting, told.wires, Intervals(windows.begin_ns, windows.end_ns))
     place = row_at(windows.begin_ns, windows.end_ns, parts.begin_ns)
     inside = place != UNKNOWN
-    asked = Asked(pids, parts.where(inside), place[inside], len(windows))
+    asked = TurnStretches(pids, parts.where(inside), place[inside], len(windows))
     causes_ns, least_ns = np.zeros((2, len(WAIT_CAUSES), len(windows)), np.int64)
     late_ns: Int64 | Int32 = np.zeros((len(pids), len(windows)), np.int32)
     for number, cause in enumerate(WAIT_CAUSES):
@@ -197,7 +197,7 @@ def _cut_by_group(waiting: Waiting, wires: Wires, window: Intervals) -> Waiting:
     return concatenate(Waiting, found)
 
 
-def _by_group(asked: Asked, wires: Wires) -> dict[int, Int64]:
+def _by_group(asked: TurnStretches, wires: Wires) -> dict[int, Int64]:
     """Return for how long all wait for the transport in each window, as `Explained` has it."""
     rows = asked.of(TRANSPORT)
     group = asked.parts.group[rows]
@@ -253,7 +253,7 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
 def _known(own: JobHost, world: World, wires: Wires) -> Known:
     """Return what explains the waiting of one host's processes."""
     members = world.members_on(own)
-    groups: dict[int, Times] = {**wires.groups, WITHOUT_COLLECTIVE: wires.ports}
+    groups: dict[int, ExplainingTimes] = {**wires.groups, WITHOUT_COLLECTIVE: wires.ports}
     for number in np.unique(members.group[members.group >= world.first_local]).tolist():
         groups[number] = _of_part(own, members, number)
     return Known(

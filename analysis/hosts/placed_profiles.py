@@ -20,7 +20,7 @@ from netprof.trace.profiled import Columns, profiled_rows
 
 
 @dataclass(frozen=True)
-class Beside:
+class PlacedProfile:
     """A profile, the process that it is of and its host, and when its clock, which counts from some moment, reads 0.
 
     `pid` is the job's number of the process, `zero_ns` is on the recording's clock. The host's realtime clock stands
@@ -34,16 +34,16 @@ class Beside:
     zero_ns: int
 
 
-def lay_beside(profiles: Sequence[Kineto], hosts: Sequence[Host], ranks: Mapping[int, int]) -> list[Beside]:
+def lay_beside(profiles: Sequence[Kineto], hosts: Sequence[Host], ranks: Mapping[int, int]) -> list[PlacedProfile]:
     """Find the host and the place of each profile; `ranks` are by process. Raises TraceError for one of another job."""
     return [_beside(each, *_process(each, hosts, ranks)) for each in profiles]
 
 
-def _beside(kineto: Kineto, host: Host, pid: int) -> Beside:
+def _beside(kineto: Kineto, host: Host, pid: int) -> PlacedProfile:
     clock = host.meta.clock
     middle_ns = (kineto.first_ns + kineto.last_ns) // 2
     own_ns = middle_ns - clock.realtime_ns + clock.monotonic_ns
-    return Beside(kineto, host, pid, instant(host.clock, own_ns) - (middle_ns - kineto.base_ns))
+    return PlacedProfile(kineto, host, pid, instant(host.clock, own_ns) - (middle_ns - kineto.base_ns))
 
 
 def _process(kineto: Kineto, hosts: Sequence[Host], ranks: Mapping[int, int]) -> tuple[Host, int]:
@@ -158,7 +158,7 @@ def _with_dumps(meta: Meta, paths: Sequence[Path]) -> Meta:
     return replace(meta, warnings=(*meta.warnings, *said), stalled=found[0] if found else meta.stalled)
 
 
-def _rows(beside: Beside) -> Columns:
+def _rows(beside: PlacedProfile) -> Columns:
     """Return what a profile says, with the job's number of its process, on the job's clock."""
     rows = profiled_rows(beside.kineto, beside.pid, beside.host.meta.clock)
     return rows | {name: to_reference(beside.host.clock, rows[name]) for name in ("first_ns", "last_ns")}
