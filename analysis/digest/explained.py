@@ -25,7 +25,7 @@ from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.findings.bounds.bounds_finding import CountedSteps, counted, counted_together
 from netprof.analysis.findings.collectives.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting
-from netprof.analysis.tables.columns import UNKNOWN, Int32, Int64, concatenate, distinct
+from netprof.analysis.tables.columns import UNKNOWN, Int32, Int64, by_pid, concatenate, distinct
 from netprof.analysis.tables.intervals import Intervals, merge, row_at, union
 
 _ENDLESS = np.iinfo(np.int64).max
@@ -220,9 +220,7 @@ def _unplaced_ns(unseen: Waiting, wires: Wires) -> int:
 
 def _counted(own: JobHost, world: World) -> CountedSteps:
     """Count the steps in the time that all hosts recorded; what marks tell is no step of a profile."""
-    steps = own.steps
-    inside = (steps.begin_ns >= world.span_ns[0]) & (steps.end_ns <= world.span_ns[1])
-    steps = steps.where(inside)
+    steps = own.steps.where((own.steps.begin_ns >= world.span_ns[0]) & (own.steps.end_ns <= world.span_ns[1]))
     return counted(steps.pid, steps.least_ns, steps.most_ns, steps.exact)
 
 
@@ -297,8 +295,7 @@ def _rank(pid: int, waiting: Waiting, own: JobHost, iterations: Intervals) -> Ra
 def _of_ranks(own: JobHost, inside: Mapping[int, Intervals], known: Known, world: World) -> dict[int, OfRank]:
     times = in_span(own.times, world.span_ns)
     if own.host.bounded:  # how long a collective takes is not known
-        pids = np.unique(times.pid).tolist()
-        return {pid: OfRank(durations(times.of_pid(pid)), None) for pid in pids}
+        return {pid: OfRank(durations(its), None) for pid, its in by_pid(times)}
     return {pid: _of_rank(pid, times, iterations, known, world) for pid, iterations in inside.items()}
 
 

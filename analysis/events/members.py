@@ -12,7 +12,7 @@ import numpy as np
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.matching import partners
 from netprof.analysis.events.order import ONE_CLOCK, ClockBounds
-from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, grouped
 
 _AT_EDGES = 2  # collectives that only one of them was seen to finish, however few there are
 _SURE = 0.8
@@ -106,15 +106,9 @@ def find_members(
 
 def views_of(collectives: Collectives, ranks: Mapping[int, int], world_size: int | None) -> list[View]:
     """Return every communicator as each process sees it; `ranks` and `world_size` are as `find_members` takes them."""
-    order = np.lexsort((collectives.posted_ns, collectives.group, collectives.backend, collectives.pid))
-    edges = np.zeros(len(order), bool)
-    for name in ("pid", "backend", "group"):
-        values = getattr(collectives, name)[order]
-        edges[1:] |= values[1:] != values[:-1]
     views = []
-    for rows in np.split(order, np.flatnonzero(edges)):
-        if len(rows) == 0:
-            continue
+    for rows in grouped(collectives.group, collectives.backend, collectives.pid):
+        rows = rows[np.argsort(collectives.posted_ns[rows], kind="stable")]
         first = collectives.where(rows[:1])
         pid, size, number = int(first.pid[0]), int(first.ranks[0]), int(first.number[0])
         if first.group[0] == UNKNOWN:

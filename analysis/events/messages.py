@@ -12,7 +12,7 @@ from netprof.analysis.events.matching import partners
 from netprof.analysis.events.members import Members, lone_members
 from netprof.analysis.events.order import ONE_CLOCK, ClockBounds
 from netprof.analysis.events.sizes import bytes_of
-from netprof.analysis.tables.columns import UNKNOWN, Int64, concatenate, followed
+from netprof.analysis.tables.columns import UNKNOWN, Int64, concatenate, followed, grouped
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import CollectiveKind, MarkKind
 
@@ -64,19 +64,18 @@ def with_messages(
     left = [side for side in sides if side.receives]
     for side in [side for side in sides if not side.receives]:
         other, partner = _other_side(side, left, ranks, world_size)
+        parts.append(side.messages)
         if other is None:
             found.append(_alone(side.messages, group))
             group += 1
-        else:
-            left.remove(other)
-            pair = frozenset((side.pid, other.pid))
-            if pair not in groups:
-                groups[pair], group = group, group + 1
-            found += _both(side.messages, other.messages, partner, event, groups[pair], clocks)
-            event += len(side.messages)
-            parts += [side.messages, other.messages]
             continue
-        parts.append(side.messages)
+        left.remove(other)
+        pair = frozenset((side.pid, other.pid))
+        if pair not in groups:
+            groups[pair], group = group, group + 1
+        found += _both(side.messages, other.messages, partner, event, groups[pair], clocks)
+        event += len(side.messages)
+        parts.append(other.messages)
     for side in left:
         parts.append(side.messages)
         found.append(_alone(side.messages, group))
@@ -96,12 +95,10 @@ def _sides(marks: Marks) -> list[_Side]:
     known = (end_ns != UNKNOWN) & (peers.arg0 != UNKNOWN)
     posted, peers, wait_ns, end_ns = posted.where(known), peers.where(known), wait_ns[known], end_ns[known]
     own, size, peer = peers.arg2 & (1 << _RANKS_ABOVE) - 1, peers.arg2 >> _RANKS_ABOVE, peers.arg0
-    keys = np.stack((posted.pid, posted.kind, size, own, peer), axis=1)
     found = []
-    for key in np.unique(keys, axis=0).tolist() if len(keys) else []:
-        chosen = np.flatnonzero((keys == key).all(axis=1))
+    for chosen in grouped(peer, own, size, posted.kind, posted.pid):
         chosen = chosen[np.argsort(posted.time_ns[chosen], kind="stable")]
-        pid, kind, ranks, mine, other = key
+        pid, kind, ranks, mine, other = (int(each[chosen[0]]) for each in (posted.pid, posted.kind, size, own, peer))
         receives = kind == MarkKind.RECEIVE_POSTED
         numbers = (other, mine) if receives else (mine, other)
         messages = _messages(posted.where(chosen), peers.time_ns[chosen], wait_ns[chosen], end_ns[chosen])

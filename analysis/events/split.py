@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.typical import middle_half
-from netprof.analysis.tables.columns import Int32, Int64, nearest
+from netprof.analysis.tables.columns import Int32, Int64, grouped, nearest
 
 Rows = Int32 | Int64
 """Numbers of rows, in the narrower type that holds them: a day has millions."""
@@ -103,14 +103,8 @@ def _split_of(iterations: IterationTimes, own: Mapping[int, Rows]) -> Split | No
 
 def _rows_by_process(pid: Int64) -> dict[int, Rows]:
     """Return the rows of each process, ascending; in one pass, since a large job has thousands."""
-    order = _narrow(np.argsort(pid, kind="stable"))
-    ascending = pid[order]
-    first = np.append(0, np.flatnonzero(ascending[1:] != ascending[:-1]) + 1)
-    return dict(zip(ascending[first].tolist(), np.split(order, first[1:]), strict=True))
-
-
-def _narrow(rows: Int64) -> Rows:
-    return rows.astype(np.int32) if len(rows) <= np.iinfo(np.int32).max else rows
+    narrow = np.int32 if len(pid) <= np.iinfo(np.int32).max else np.int64
+    return {int(pid[rows[0]]): rows.astype(narrow) for rows in grouped(pid)}
 
 
 def _same_steps(iterations: IterationTimes, own: Rows, reference: Rows) -> Rows:

@@ -101,8 +101,7 @@ def _carried_on(rows: _Rows) -> Passages:
 
     Rows of a flow and direction are in the order of time.
     """
-    order = np.lexsort((np.arange(len(rows)), rows.direction, rows.flow_id))
-    rows = rows.where(order)
+    rows = rows.where(np.lexsort((rows.direction, rows.flow_id)))
     moved = np.cumsum(rows.payload_bytes)
     known = rows.stream_position_ns > 0
     rows, moved = rows.where(known), moved[known]
@@ -180,17 +179,12 @@ def _alike(
     if len(numbers) == 0:
         return {}
     wraps = (b.position[row_b] - a.position[row_a]) // _WRAP
-    keys = np.stack((a.flow_id[row_a], b.flow_id[row_b], wraps), axis=1)
+    keys, counts = np.unique(np.stack((a.flow_id[row_a], b.flow_id[row_b], wraps), axis=1), axis=0, return_counts=True)
     found: dict[tuple[int, int], tuple[int, int | None]] = {}
-    for (mine, its, wrap), number in zip(*_counted(keys), strict=True):
+    for (mine, its, wrap), number in zip(keys.tolist(), counts.tolist(), strict=True):
         if number > found.get((mine, its), (0, None))[0]:
             found[mine, its] = number, wrap
     return found
-
-
-def _counted(keys: Int64) -> tuple[list[tuple[int, int, int]], list[int]]:
-    rows, count = np.unique(keys, axis=0, return_counts=True)
-    return [(a, b, c) for a, b, c in rows.tolist()], count.tolist()
 
 
 def _joined(one: Int64, other: Int64) -> tuple[Int64, Int64, Int64]:

@@ -19,7 +19,7 @@ from netprof.analysis.findings.stalls.stall import Stall
 from netprof.analysis.findings.stragglers.stragglers_finding import Straggler
 from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.section import Analysis
-from netprof.analysis.tables.columns import Int64, column, concatenate, int64_column, text_column
+from netprof.analysis.tables.columns import Int64, by_pid, column, concatenate, int64_column, text_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.tables.marks import Marks
@@ -174,12 +174,9 @@ def latest_stacks(table: Any) -> dict[int, LastStack]:
 
 
 def _last_bandwidths(evidence: Evidence) -> dict[int, Bandwidths]:
-    found, collectives = evidence.iterations, evidence.together
-    result = {}
-    for pid in np.unique(collectives.pid).tolist():
-        last = found.where(found.rows_of(pid)[-1:])
-        if len(last):
-            own = collectives.of_pid(pid)
+    found, result = evidence.iterations, {}
+    for pid, own in by_pid(evidence.together):
+        if len(last := found.where(found.rows_of(pid)[-1:])):
             result[pid] = rank_bandwidths(own, last, evidence.world_size, None)
     return result
 
@@ -190,12 +187,11 @@ def with_unfinished(whole: Iterations, marks: Marks, through_ns: int) -> Iterati
     It is for drawing: a bucket that is still to be launched in it, or to arrive, cannot be known.
     """
     parts = []
-    for pid in np.unique(whole.pid).tolist():
-        own = whole.of_pid(pid)
+    for pid, own in by_pid(whole):
         parts.append(own)
         if own.end_ns[-1] < through_ns:
             parts.append(_unfinished(own.where(np.array([len(own) - 1])), marks.of_pid(pid), through_ns))
-    return concatenate(Iterations, parts) if parts else whole
+    return concatenate(Iterations, parts)
 
 
 def _unfinished(last: Iterations, marks: Marks, through_ns: int) -> Iterations:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -222,10 +222,7 @@ def _serving(evidence: Evidence, groups: Int64) -> Intervals | None:
 
 
 def _sized(collectives: Collectives, world_size: int) -> Collectives:
-    ranks = group_sizes(collectives, world_size)
-    size = np.maximum(collectives.bytes, 0)
-    columns = {name: getattr(collectives, name) for name in collectives.__dataclass_fields__}
-    return Collectives(**{**columns, "ranks": ranks, "bytes": size})
+    return replace(collectives, ranks=group_sizes(collectives, world_size), bytes=np.maximum(collectives.bytes, 0))
 
 
 def _chained(collectives: Collectives, wait_begin_ns: Int64, wait_end_ns: Int64) -> Int64:

@@ -54,16 +54,16 @@ def from_trace(
         recording = replace(recording, link_bps=_link_rates(analysis, recording, rate[0]))
     else:
         recording = replace(recording, link_bps=np.full(len(recording.pids), line_rate_bps))
-    pace = pace_of(recording)
+    pace, wait_s, tail_s = pace_of(recording)
     observation = Observation(
         iteration_s=recording.iteration_s,
         iterations=recording.iterations,
         workers=workers,
         workers_per_host=_per_host(analysis, pids),
         workers_on_a_machine=-(-len(pids) // len(evidence.hosts)),
-        pace=pace.buckets,
-        wait_s=pace.wait_s,
-        tail_s=pace.tail_s,
+        pace=pace,
+        wait_s=wait_s,
+        tail_s=tail_s,
         line_rate_bps=rate[0],
         line_rate_source=rate[1],
         wire_bytes_per_byte=_wire_ratio(link, analysis, workers, algorithm=False),
@@ -72,7 +72,7 @@ def from_trace(
     )
     pid = recording.pids[recording.pace_setter()]
     sampled = evidence if len(evidence.marks.of(MarkKind.GRADIENT_READY)) else whole.beginning
-    ready, size, assumed = gradients_of(sampled.marks, sampled.iterations, pid, pace.buckets)
+    ready, size, assumed = gradients_of(sampled.marks, sampled.iterations, pid, pace)
     compute = recording.compute_s if compute_s is None else compute_s
     notes += (*_of_a_part(whole), *recording.notes)
     return GradientSchedule(

@@ -81,32 +81,21 @@ _NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class TypicalExchange:
-    """What the rank that waits least exchanges in an iteration: means over those that are most alike; seconds.
+def pace_of(recording: RecordedSteps) -> tuple[GradBuckets, float, float]:
+    """Return the `pace`, `wait_s` and `tail_s` of an `Observation`: means over the iterations that are most alike.
 
-    Times count from the iteration's begin, on the rank's compute clock: `wait_s` is when its last wait begins, and
-    `tail_s` what follows the last arrival.
+    Times count from the iteration's begin, on the rank's compute clock; its last wait is meant.
     """
-
-    buckets: GradBuckets
-    wait_s: float
-    tail_s: float
-
-
-def pace_of(recording: RecordedSteps) -> TypicalExchange:
-    """Return what the rank that waits least exchanges."""
     program, row = recording.main, recording.pace_setter()
     chosen = program.tensors > 0
     launch_s = program.post_s[row].mean(axis=0)[chosen] - recording.lead_s[row]
     order = np.argsort(launch_s, kind="stable")
     waits = program.wait_s[row].mean(axis=0) - recording.lead_s[row]
-    last = int(np.argmax(waits)) if len(waits) else None
-    return TypicalExchange(
-        GradBuckets(launch_s[order], program.bytes[chosen][order]),
-        0.0 if last is None else float(waits[last]),
-        0.0 if last is None else float(program.tail_s[row, :, last].mean()),
-    )
+    buckets = GradBuckets(launch_s[order], program.bytes[chosen][order])
+    if not len(waits):
+        return buckets, 0.0, 0.0
+    last = int(np.argmax(waits))
+    return buckets, float(waits[last]), float(program.tail_s[row, :, last].mean())
 
 
 def with_tensors(recording: RecordedSteps, ready_s: Float64) -> RecordedSteps:
