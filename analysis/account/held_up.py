@@ -48,9 +48,9 @@ CAUSES: Mapping[Kind, tuple[Cause, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class HeldUp:
-    """How long the others waited for each of some things of one kind: `ns` has the shape (things, 2, iterations).
+    """How long the others waited for each of some things of one kind: `ns` has the shape (things, causes, iterations).
 
-    The two are the causes of its kind. `keys` tell the things apart: processes, links, or ways between processes.
+    The causes are those of its kind. `keys` tell the things apart: processes, links, or ways between processes.
     """
 
     kind: Kind
@@ -63,7 +63,7 @@ def by_ranks(waiting: Waiting, pids: Sequence[int], mates: Bool, windows: Window
 
     `pids` are ascending; `mates`, shape (P, P), says who is in a communicator with whom.
     """
-    found = np.zeros((len(pids), 2, len(windows)), np.int64)
+    found = np.zeros((len(pids), len(CAUSES[Kind.RANK]), len(windows)), np.int64)
     own = np.array(pids, np.int64)
     waiting = waiting.where(np.isin(waiting.pid, own) & np.isin(waiting.culprit, own))
     for number, cause in enumerate(CAUSES[Kind.RANK]):
@@ -112,7 +112,7 @@ def by_links(
     `members` are the processes of each communicator, `links` all that they use. Where those of several wait for one at
     the same time, that is one time.
     """
-    found = np.zeros((len(links), 2, len(windows)), np.int64)
+    found = np.zeros((len(links), len(CAUSES[Kind.LINK]), len(windows)), np.int64)
     for number, cause in enumerate(CAUSES[Kind.LINK]):
         held: list[list[Intervals]] = [[] for _ in links]
         for group, pids in members.items():

@@ -8,7 +8,6 @@ that goes on, or the last byte and what is left to be done with it, never earlie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +17,7 @@ from netprof.analysis.bounds.launches import LaunchedSteps
 from netprof.analysis.bounds.new_bytes import LastBytes, NewBytes, last_bytes
 from netprof.analysis.events.typical import is_ahead
 from netprof.analysis.inference.infer import InferredIterations, infer_from_bins
-from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64
 
 _QUIET_NS = 5_000_000
 _AHEAD = 0.005
@@ -66,28 +65,20 @@ class Bounds(Columns):
         return self.done_ns - self.launch_ns
 
 
-@dataclass(frozen=True)
-class Unbounded:
-    """Why nothing can be said of a process."""
-
-    pid: int
-    reason: str
-
-
-def bounds_of(process: SeenProcess, sent: NewBytes, received: NewBytes) -> Bounds | Unbounded:
-    """Return the bounds of each whole step of a process."""
+def bounds_of(process: SeenProcess, sent: NewBytes, received: NewBytes) -> Bounds | str:
+    """Return the bounds of each whole step of a process, or why nothing can be said of it."""
     steps = _edges_on_wire(process)
     if len(steps) == 0:
-        return Unbounded(process.pid, "no whole step of it was seen to be launched")
+        return "no whole step of it was seen to be launched"
     if len(received) == 0 or len(sent) == 0:
-        return Unbounded(process.pid, "its bytes pass no wire that is watched")
+        return "its bytes pass no wire that is watched"
     quiet_ns = _QUIET_NS + 2 * max(process.period_ns, process.sent.bin_ns if process.sent is not None else 0)
     if process.on_gpu and (_runs_ahead(steps, received) or not _keeps_step(process)):
         return _by_bytes(process, sent, received, quiet_ns)
     into = last_bytes(received, steps.first_ns, steps.next_ns, quiet_ns)
     out = last_bytes(sent, steps.first_ns, steps.next_ns, quiet_ns)
     if _went_another_way(steps, into):
-        return Unbounded(process.pid, "hardly any of its bytes pass a wire that is watched")
+        return "hardly any of its bytes pass a wire that is watched"
     gradient_ns = _gradient_ns(process, steps, sent, into.earliest_ns)
     launch_ns = _launch_ns(process, steps, into, gradient_ns)
     done_ns = done_at_most(process, steps, into, np.maximum(into.latest_ns, out.latest_ns), (sent, received))
@@ -166,17 +157,17 @@ def _first_of_last_bucket(
     return np.where(np.isnan(share), end_ns, sent.when(np.asarray(sent.before(low) + earlier * total)))
 
 
-def _by_bytes(process: SeenProcess, sent: NewBytes, received: NewBytes, quiet_ns: int) -> Bounds | Unbounded:
+def _by_bytes(process: SeenProcess, sent: NewBytes, received: NewBytes, quiet_ns: int) -> Bounds | str:
     """Return the bounds where the launches tell no step's begin: steps are told by the silences between their bytes.
 
     Each begins with the end of the one before. When the last gradient exists is then not known from below.
     """
     if process.received is None:
-        return Unbounded(process.pid, "its bytes pass no wire that is watched")
+        return "its bytes pass no wire that is watched"
     # as many steps are launched as are performed, a little earlier
     found = infer_from_bins(process.received, about=float(received.through[-1]) / len(process.steps))
     if not isinstance(found, InferredIterations) or len(found) < 2:
-        return Unbounded(process.pid, "its host runs ahead of its GPU, and its bytes tell no steps either")
+        return "its host runs ahead of its GPU, and its bytes tell no steps either"
     into = last_bytes(received, found.begin_ns, found.end_ns, quiet_ns)
     out = last_bytes(sent, found.begin_ns, found.end_ns, quiet_ns)
     launched = _alike(process.steps, len(found))
@@ -223,9 +214,3 @@ def _rows(
 def _kept(found: Bounds) -> Bounds:
     """Leave out steps in which far less moved than in others: something of them was not seen."""
     return found.where(found.bytes >= max(1.0, _LEAST_BYTES * float(np.median(found.bytes))))
-
-
-def in_one(found: Sequence[Bounds | Unbounded]) -> tuple[Bounds, Mapping[int, str]]:
-    """Return the bounds of all processes, and by process why there are none."""
-    kept = [each for each in found if isinstance(each, Bounds)]
-    return concatenate(Bounds, kept), {each.pid: each.reason for each in found if isinstance(each, Unbounded)}

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from netprof.analysis.bounds.bounded import Bounds, Unbounded, bounds_of, in_one
+from netprof.analysis.bounds.bounded import Bounds, bounds_of
 from netprof.analysis.bounds.ends import SeenProcess
 from netprof.analysis.bounds.launches import computes_on_gpu, launched_steps, launches_of
 from netprof.analysis.bounds.new_bytes import moved
 from netprof.analysis.events.blocking import from_to
 from netprof.analysis.events.waits import training_threads
-from netprof.analysis.tables.columns import Int64, empty
+from netprof.analysis.tables.columns import Int64, concatenate, empty
 from netprof.analysis.tables.gpu_samples import GpuSamples
 from netprof.analysis.tables.intervals import NOTHING, Intervals, overlap
 from netprof.analysis.tables.marks import Marks
@@ -74,14 +74,16 @@ def find_bounds(
 
     `samples` are of the GPUs; `sees_waits` says whether it is recorded when a host waits for one.
     """
-    found: list[Bounds | Unbounded] = []
-    on_gpu = set()
+    rows: list[Bounds] = []
+    reasons, on_gpu = {}, set()
+    periods_ns: dict[int, int] = {}
+    for lane, _, _ in lanes:
+        periods_ns[lane.pid] = max(periods_ns.get(lane.pid, 0), lanes.periods.get(lane.link, 0))
     for pid in pids:
         own = marks.of_pid(pid)
         if computes_on_gpu(pid, own, with_gpu):
             on_gpu.add(pid)
         threads = own.where(np.isin(own.tid, training_threads(own)))
-        ports = [lanes.periods[lane.link] for lane, _, _ in lanes if lane.pid == pid and lane.link in lanes.periods]
         process = SeenProcess(
             pid=pid,
             steps=launched_steps(own, launches_of(own, world_size)),
@@ -89,15 +91,18 @@ def find_bounds(
             received=lanes.of_process(pid, RECEIVE),
             on_gpu=pid in on_gpu,
             is_ddp=bool((own.kind == MarkKind.BUCKET_LAUNCH).any()),
-            period_ns=max(ports, default=0),
+            period_ns=periods_ns.get(pid, 0),
             goes_on_ns=own.of(*_GOES_ON).time_ns,
             blocked=from_to(threads, MarkKind.DEVICE_WAIT, MarkKind.DEVICE_WAIT_OVER),
             sees_waits=sees_waits,
             computes=_computes([gpu for gpu in gpus if pid in gpu.pids], samples),
         )
-        found.append(bounds_of(process, moved(process.sent), moved(process.received)))
-    rows, reasons = in_one(found)
-    return FoundBounds(rows, reasons, frozenset(on_gpu))
+        bounded = bounds_of(process, moved(process.sent), moved(process.received))
+        if isinstance(bounded, str):
+            reasons[pid] = bounded
+        else:
+            rows.append(bounded)
+    return FoundBounds(concatenate(Bounds, rows), reasons, frozenset(on_gpu))
 
 
 def _computes(gpus: Sequence[Gpu], samples: GpuSamples) -> Intervals:

@@ -12,7 +12,7 @@ from typing import overload
 
 import numpy as np
 
-from netprof.analysis.account.held_up import HeldUp, Kind, by_links, by_paths, by_ranks, mates
+from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, by_links, by_paths, by_ranks, mates
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
@@ -170,7 +170,7 @@ def one_after_another(parts: Sequence[StragglersParts]) -> StragglersParts:
 def _in_one(parts: Sequence[StragglersParts], kind: int) -> HeldUp:
     name = parts[0].held[kind].kind
     keys = tuple(dict.fromkeys(key for part in parts for key in part.held[kind].keys))
-    ns = np.zeros((len(keys), 2, sum(len(part.windows) for part in parts)), np.int32)
+    ns = np.zeros((len(keys), len(CAUSES[name]), sum(len(part.windows) for part in parts)), np.int32)
     begin = 0
     for part in parts:
         own, end = part.held[kind], begin + len(part.windows)
