@@ -32,15 +32,6 @@ ITERATION = Definition(
     "that they follow. Models that are used in one step, or in turn as in a GAN, share one iteration. The first and "
     "the last one are left out where the recording cuts them.",
 )
-INFERRED = Definition(
-    "inferred iteration",
-    "Without marks of a framework, iterations are inferred: what a job exchanges in each is the same, so the silences "
-    "between its bursts recur after a constant amount, however its time jitters. An iteration begins at the onset of "
-    "the burst that follows the longest of them. The period is their mean but for pauses, longer than they jitter. The "
-    "confidence is how surely their number is right within 1 %: the shares of iterations that begin at a silence and "
-    "of the traffic that repeats, less for doubt about chance, equal buckets and few iterations.",
-)
-"""Part of a report only where iterations are inferred."""
 PHASES = Definition(
     "phases",
     "Forward, backward, exposed communication (the job only waits for its buckets), and the rest (optimizer, data, "
@@ -49,48 +40,6 @@ PHASES = Definition(
     "step. Waiting for any other collective, by a thread that trains, is exposed communication too and taken off the "
     "phase it lies in. They add up to the iteration exactly. 'Typical' is the mean over the middle half of all "
     "iterations by duration.",
-)
-STEPS = Definition(
-    "iteration without DDP",
-    "From the first backward pass after an optimizer step to the next such pass. Where a forward pass begins is "
-    "unknown: forward, optimizer and data are in the rest. Exposed communication is the time in which a thread waits "
-    "for a collective, wherever in the iteration; what was backward pass and what was rest is counted without it.",
-)
-KINDS = Definition(
-    "bus bandwidth of a kind",
-    "S/t times 2(n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter, all-to-all, gather and scatter "
-    "with S the total over ranks, 1 for broadcast, reduce, send and receive, as in nccl-tests. t is the time in which "
-    "any collective of that kind runs.",
-)
-HOROVOD = Definition(
-    "Horovod's time",
-    "What is enqueued and not done is outstanding. Of that time, performing is packing into the fusion buffer, "
-    "transfer and unpacking, on Horovod's background thread; all else is negotiation: waiting for other ranks to "
-    "enqueue the same, for the cycle, and for the thread.",
-)
-NCCL = Definition(
-    "NCCL's enqueue times",
-    "A call of NCCL only enqueues, so its time is neither the beginning nor the end of a transfer. A launch is a burst "
-    "of such calls, its wire time from the first to the last packet that the process sent before the next launch, to "
-    "a time bin. What moves without packets (NVLink, shared memory) is not in it; what RDMA ports move is, "
-    "as finely as they are seen.",
-)
-NCCL_NETWORK = Definition(
-    "posted to NCCL's network",
-    "What NCCL handed to its network to be sent (isend), counted when it was handed over: every byte that leaves for "
-    "another host by sockets, InfiniBand, RoCE or a plugin. When the transfer was done is not seen. A send that "
-    "the network has no room for yet is asked for again and counts once. Received bytes are not counted, since a "
-    "receive is posted with room for more. What GPUs send by themselves (GIN) and what switches reduce (SHARP) is not "
-    "in it. TCP / posted is the payload that all TCP flows of the process sent over that, a little more than 1 for the "
-    "sizes and handshakes that NCCL sends besides.",
-    name="nccl_network",
-)
-COMMUNICATORS = Definition(
-    "NCCL's communicators",
-    "What NCCL says of itself where its RAS listens, asked every few seconds at most. Missing is a rank whose process "
-    "does not answer the others. Behind is one that had enqueued fewer collectives than others of its communicator at "
-    "that moment: one that stays behind holds them up. Before NCCL 2.28.7 only sizes and missing ranks are told.",
-    name="nccl_communicators",
 )
 UTILIZATION = Definition(
     "utilization",
@@ -126,12 +75,6 @@ WIRE_RATIO = Definition(
     "another algorithm or other traffic.",
     name="wire/algorithm",
 )
-THREAD_TIME = Definition(
-    "thread time",
-    "All time of the threads that train, as the kernel's scheduler saw it: in a wait that marks tell of; blocked in a "
-    "socket, a poll or a lock while bytes of the process move, or after a remote call, which is communication that no "
-    "mark tells of; blocked in something else, from 0.2 ms on; and the rest, on a CPU. They add up to the recording.",
-)
 WAITING = Definition(
     "waiting",
     "Each moment in which a rank does nothing but wait for communication has one cause, the first that applies. "
@@ -146,6 +89,12 @@ SAVES = Definition(
     "How much shorter a step is without a cause, if nothing takes its place: all ranks keep step, so it is what the "
     "rank waits for it that waits the least; a late rank itself gains what the others wait for it. netprof whatif "
     "replays the steps, and counts what takes its place.",
+)
+THREAD_TIME = Definition(
+    "thread time",
+    "All time of the threads that train, as the kernel's scheduler saw it: in a wait that marks tell of; blocked in a "
+    "socket, a poll or a lock while bytes of the process move, or after a remote call, which is communication that no "
+    "mark tells of; blocked in something else, from 0.2 ms on; and the rest, on a CPU. They add up to the recording.",
 )
 BOUNDS = Definition(
     "bounds of waiting",
@@ -192,7 +141,57 @@ FLOW_PROPERTIES = Definition(
     "one's bytes, per iteration and per collective (those that overlap count as one), medians given. The entropy of "
     "the ports, weighted by bytes, is what a hash has to tell the flows apart; see arXiv 2407.00550.",
 )
-
+INFERRED = Definition(
+    "inferred iteration",
+    "Without marks of a framework, iterations are inferred: what a job exchanges in each is the same, so the silences "
+    "between its bursts recur after a constant amount, however its time jitters. An iteration begins at the onset of "
+    "the burst that follows the longest of them. The period is their mean but for pauses, longer than they jitter. The "
+    "confidence is how surely their number is right within 1 %: the shares of iterations that begin at a silence and "
+    "of the traffic that repeats, less for doubt about chance, equal buckets and few iterations.",
+)
+"""Part of a report only where iterations are inferred."""
+STEPS = Definition(
+    "iteration without DDP",
+    "From the first backward pass after an optimizer step to the next such pass. Where a forward pass begins is "
+    "unknown: forward, optimizer and data are in the rest. Exposed communication is the time in which a thread waits "
+    "for a collective, wherever in the iteration; what was backward pass and what was rest is counted without it.",
+)
+KINDS = Definition(
+    "bus bandwidth of a kind",
+    "S/t times 2(n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter, all-to-all, gather and scatter "
+    "with S the total over ranks, 1 for broadcast, reduce, send and receive, as in nccl-tests. t is the time in which "
+    "any collective of that kind runs.",
+)
+HOROVOD = Definition(
+    "Horovod's time",
+    "What is enqueued and not done is outstanding. Of that time, performing is packing into the fusion buffer, "
+    "transfer and unpacking, on Horovod's background thread; all else is negotiation: waiting for other ranks to "
+    "enqueue the same, for the cycle, and for the thread.",
+)
+NCCL = Definition(
+    "NCCL's enqueue times",
+    "A call of NCCL only enqueues, so its time is neither the beginning nor the end of a transfer. A launch is a burst "
+    "of such calls, its wire time from the first to the last packet that the process sent before the next launch, to "
+    "a time bin. What moves without packets (NVLink, shared memory) is not in it; what RDMA ports move is, "
+    "as finely as they are seen.",
+)
+NCCL_NETWORK = Definition(
+    "posted to NCCL's network",
+    "What NCCL handed to its network to be sent (isend), counted when it was handed over: every byte that leaves for "
+    "another host by sockets, InfiniBand, RoCE or a plugin. When the transfer was done is not seen. A send that "
+    "the network has no room for yet is asked for again and counts once. Received bytes are not counted, since a "
+    "receive is posted with room for more. What GPUs send by themselves (GIN) and what switches reduce (SHARP) is not "
+    "in it. TCP / posted is the payload that all TCP flows of the process sent over that, a little more than 1 for the "
+    "sizes and handshakes that NCCL sends besides.",
+    name="nccl_network",
+)
+COMMUNICATORS = Definition(
+    "NCCL's communicators",
+    "What NCCL says of itself where its RAS listens, asked every few seconds at most. Missing is a rank whose process "
+    "does not answer the others. Behind is one that had enqueued fewer collectives than others of its communicator at "
+    "that moment: one that stays behind holds them up. Before NCCL 2.28.7 only sizes and missing ranks are told.",
+    name="nccl_communicators",
+)
 COUNTERS = Definition(
     "counters",
     "What other counters of the host say, of all CPUs (or whatever they are of) together. They are read ten times a "
@@ -214,5 +213,6 @@ RECONCILIATION = Definition(
     "that is missing is unseen. What TCP had sent and the device not yet, at the last look at a busy flow, was on its "
     "way and is neither.",
 )
+
 ALL = tuple(each for each in list(vars().values()) if isinstance(each, Definition))
 """Every term; which of them a report uses depends on the job."""

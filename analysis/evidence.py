@@ -12,22 +12,20 @@ import numpy as np
 
 from netprof.analysis.account.account import Account, Sources, make_account
 from netprof.analysis.account.idle import CauseTimes, cause_times
-from netprof.analysis.bounds.exact import with_profiles
-from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gpu_processes
+from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gpu_processes, with_profiles
 from netprof.analysis.bounds.launches import without_ends
 from netprof.analysis.events.blocking import from_to
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.elsewhere import blocked_by_process, unmarked_communication, whole_time, with_waits
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
-from netprof.analysis.events.flow_cells import FlowCells, FlowsByWindow, Windows, collective_windows
+from netprof.analysis.events.flow_cells import FlowCells, FlowsByWindow, collective_windows
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, IterationTimes, times_of
 from netprof.analysis.events.level import level_columns
 from netprof.analysis.events.members import Members, find_members, together
-from netprof.analysis.events.messages import Exchanges, with_messages
+from netprof.analysis.events.messages import Exchanges, all_posted, with_messages
 from netprof.analysis.events.order import clock_bounds
 from netprof.analysis.events.phase_times import PhaseTimes
-from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
@@ -39,7 +37,7 @@ from netprof.analysis.tables.counters import CounterSamples, read_counters
 from netprof.analysis.tables.flow_lanes import FlowLanes, passed, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
-from netprof.analysis.tables.intervals import NOTHING, Intervals, interval, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, Windows, interval, merge, union
 from netprof.analysis.tables.link_history import LinkPast, known_as, read_link_history
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
@@ -50,8 +48,7 @@ from netprof.analysis.tables.settings import Settings, read_settings
 from netprof.analysis.tables.targets import ranks_by_pid, world_size
 from netprof.analysis.tables.transport import Resends, read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
-from netprof.analysis.wire.paths import BusyClocks, Paths, find_paths, read_busy
-from netprof.analysis.wire.traffic import traffic
+from netprof.analysis.wire.paths import BusyClocks, Paths, find_paths, read_busy, traffic
 from netprof.analysis.wire.unsent import main_flows
 from netprof.model import Host, Meta
 from netprof.schema import TRANSMIT, MarkKind, Unsent
@@ -359,7 +356,7 @@ class Evidence:
 
         Filled while the wire is folded.
         """
-        own, flows = reference(self._owned_of(self.marked)), len(self.flows)
+        own, flows = self._owned_of(self.marked).of_most(), len(self.flows)
         by_iteration = FlowsByWindow(Windows(own.begin_ns, own.end_ns), flows)
         return FlowCells(by_iteration, FlowsByWindow(collective_windows(self.owned(self.collectives)), flows))
 
@@ -562,11 +559,3 @@ class Evidence:
         times = cause_times(self.found.iterations, self.outstanding, pids)
         times = times if self.piece.is_all else times.within(self.piece.time)
         return times if len(times.window) else None
-
-
-def reference(iterations: Iterations) -> Iterations:
-    """Return the iterations of the process that has the most: all ranks of a job keep step."""
-    if len(iterations) == 0:
-        return iterations
-    pids, counts = np.unique(iterations.pid, return_counts=True)
-    return iterations.where(iterations.pid == pids[np.argmax(counts)])

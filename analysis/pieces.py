@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from netprof.analysis.events.iterations import FoundIterations
+from netprof.analysis.events.iterations import FoundIterations, IterationTimes
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.events.told_ranks import ToldRanks
+from netprof.analysis.events.typical import durations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.memory import give_back
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import int64_column
+from netprof.analysis.tables.columns import closes, int64_column
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.ports import bins_of_a_reading
-from netprof.schema import MarkKind, tables, time_column
+from netprof.schema import LASTING, MarkKind, tables, time_column
 from netprof.trace import TraceSource
 from netprof.trace.index import TraceIndex
 
@@ -29,8 +30,6 @@ _WEIGHTS = {"marks": 4.0}
 """How much more memory the rows of a table take while they are concluded from than those of `wire`."""
 _WEIGHT_OF_A_BIN = 8.0
 """The same of a bin that a port's counters are spread into; so that what is not cut has no more than `MOST_BINS`."""
-LASTING = tuple(kind for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
-"""Marks of what lasts: communicators are created once, and used for as long as the job runs."""
 BEFORE_NS = 10**9
 """What is sampled is seen at least once in as long."""
 _IN_FLIGHT_NS = 10**9
@@ -53,7 +52,7 @@ class _Survey:
         self.told.add(batch)
         kind, pid = int64_column(batch, "kind"), int64_column(batch, "pid")
         self.workers.update(np.unique(pid[kind < MarkKind.PROCESS_FORK]).tolist())
-        lasts = np.isin(kind, [int(each) for each in LASTING])
+        lasts = np.isin(kind, LASTING)
         if lasts.any():
             self.lasting.append(batch.filter(pa.array(lasts)))
 
@@ -197,8 +196,7 @@ class _Counters:
 def _last_of_each(rows: pa.Table) -> pa.Table:
     series, time_ns = int64_column(rows, "series"), int64_column(rows, "time_ns")
     order = np.lexsort((time_ns, series))
-    last = np.append(series[order][1:] != series[order][:-1], True)[: len(order)]
-    return rows.take(pa.array(order[last]))
+    return rows.take(pa.array(order[closes(series[order])], pa.int64()))
 
 
 def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
@@ -266,5 +264,31 @@ def marks_since(marks: Marks, own_ns: Mapping[int, int], since_ns: int) -> Marks
     """Leave out what is older than is read of its process; of those that have iterations, but for what lasts."""
     pids, row = np.unique(marks.pid, return_inverse=True)
     limit = np.array([own_ns.get(pid, since_ns) for pid in pids.tolist()], np.int64)
-    lasts = np.isin(marks.kind, [int(kind) for kind in LASTING])
+    lasts = np.isin(marks.kind, LASTING)
     return marks.where((marks.time_ns >= limit[row]) | lasts) if len(marks) else marks
+
+
+_ENOUGH = 0.5
+"""Of the iterations that a piece usually has: the first and the last one may have few."""
+
+
+def typical_piece(pieces: Sequence[Piece], times: IterationTimes) -> Piece:
+    """Return the piece whose typical iteration is most like that of all `times`, in how long it takes and waits.
+
+    Without iterations, the piece in the middle.
+    """
+    every = durations(times)
+    if every is None:
+        return pieces[len(pieces) // 2]
+    begin_ns = times.begin_ns.astype(np.int64)
+    own = [durations(times.where(piece.owns(begin_ns))) for piece in pieces]
+    usual = np.median([found.count for found in own if found is not None])
+
+    def unlike(number: int) -> float:
+        found = own[number]
+        if found is None or found.count < _ENOUGH * usual:
+            return np.inf
+        waits_s = found.phases.exposed_communication - every.phases.exposed_communication
+        return abs(found.phases.total - every.phases.total) + abs(waits_s)
+
+    return pieces[min(range(len(pieces)), key=unlike)]

@@ -47,9 +47,8 @@ from netprof.analysis.findings.waiting.bubbles import BUBBLES
 from netprof.analysis.findings.waiting.losses import LOSSES
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.memory import give_back
-from netprof.analysis.pieces import Pieces, PieceSize
+from netprof.analysis.pieces import Pieces, PieceSize, typical_piece
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.typical_piece import typical_piece
 
 if TYPE_CHECKING:
     from netprof.trace import TraceSource
@@ -118,7 +117,7 @@ def conclude(
         sections,
         pieces=pieces,
         typical=None if again is None else partial(_most_typical, again),
-        beginning=None if again is None else partial(_first, again),
+        beginning=None if again is None else lambda: again.again(again.found[0]),
     )
     for section in sections:
         analysis.of(section)
@@ -171,10 +170,6 @@ def conclude_in_pieces(
 def _most_typical(pieces: Pieces, analysis: Analysis) -> Analysis:
     piece = typical_piece(pieces.found, analysis.of(ITERATIONS).times)
     return Analysis(pieces.again(piece), analysis.sections)
-
-
-def _first(pieces: Pieces) -> Evidence:
-    return pieces.again(pieces.found[0])
 
 
 def _findings(piece: Evidence, sections: Sequence[Section[Any]]) -> dict[Section[Any], Any]:

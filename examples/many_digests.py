@@ -22,7 +22,6 @@ from netprof.analysis.digest.digest import (
     CollectiveTimes,
     Did,
     Digest,
-    Passed,
     Tables,
     Waited,
 )
@@ -30,6 +29,7 @@ from netprof.analysis.digest.opened import open_digest
 from netprof.analysis.digest.spans import Spans, SpanSet
 from netprof.analysis.digest.ways import WayBusy
 from netprof.analysis.events.iterations import IterationTimes
+from netprof.analysis.hosts.streams import Passages
 from netprof.analysis.tables.columns import Columns, concatenate, empty
 from netprof.files import make_folder
 from netprof.model import Meta
@@ -165,7 +165,7 @@ def _of_host(base: Digest, number: int, name: str, dealt: Int64) -> Digest:
             did=_dealt(Did, tables.did, pairs),
             collectives=_dealt(CollectiveTimes, tables.collectives, pairs),
             link_seconds=tables.link_seconds,
-            passages=empty(Passed),
+            passages=empty(Passages),
             tcp_clocks=tables.tcp_clocks,
             way_busy=_ways(tables.way_busy, [row for _, row in ways]),
             spans=_spans(tables.spans, [place for _, place in spans]),

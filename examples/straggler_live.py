@@ -12,7 +12,7 @@ from netprof.analysis.findings.stalls.stall import Stall
 from netprof.analysis.findings.stragglers.stragglers import Straggler
 from netprof.analysis.live.past_iterations import continued, no_iterations
 from netprof.analysis.live.stall import StallWatch
-from netprof.analysis.live.stragglers import span_ns, stragglers_now
+from netprof.analysis.live.state import span_ns, stragglers_now
 from netprof.analysis.live.window import Window
 from netprof.analysis.tables.columns import column
 from netprof.schema import tables, time_column

@@ -201,6 +201,8 @@ class MarkKind(IntEnum):
 
 ENQUEUED = tuple(kind for kind in MarkKind if MarkKind.NCCL_ALL_REDUCE <= kind <= MarkKind.NCCL_RECEIVE)
 """The marks of what is put into a queue of the GPU: arg0 are elements, and no wait for it is seen."""
+LASTING = tuple(int(kind) for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
+"""Marks of what lasts: communicators are created once, and used for as long as the job runs."""
 
 
 class BlockedIn(IntEnum):

@@ -20,15 +20,7 @@ from netprof.analysis.account.group_times import (
     without_unsent,
 )
 from netprof.analysis.account.lateness import resolve_lateness
-from netprof.analysis.account.waiting import (
-    WITHOUT_COLLECTIVE,
-    Known,
-    OnWire,
-    Waiting,
-    explain,
-    when_all_seen,
-    within,
-)
+from netprof.analysis.account.waiting import WITHOUT_COLLECTIVE, Known, OnWire, Waiting, explain, when_all_seen, within
 from netprof.analysis.events.buckets import Buckets
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.factors import sent_per_byte
@@ -138,15 +130,12 @@ def without_collective(sources: Sources) -> dict[int, Intervals]:
 
 
 def on_ports(sources: Sources) -> dict[int, Intervals]:
-    """Return when the RDMA ports moved anything that each process uses, if they ever did."""
-    if not sources.lanes.periods:
-        return {}
-    return {pid: times for pid in sources.waits if len(times := _on_ports(pid, sources.lanes))}
-
-
-def _on_ports(pid: int, lanes: Lanes) -> Intervals:
-    """Return when the RDMA ports that a process uses moved anything, to how often they are seen."""
-    return union([bins.busy for lane, _, bins in lanes if lane.pid == pid and lane.link in lanes.periods])
+    """Return when the RDMA ports that each process uses moved anything, to how often they are seen, if ever."""
+    busy: dict[int, list[Intervals]] = {}
+    for lane, _, bins in sources.lanes:
+        if lane.pid in sources.waits and lane.link in sources.lanes.periods:
+            busy.setdefault(lane.pid, []).append(bins.busy)
+    return {pid: times for pid in sources.waits if len(times := union(busy.get(pid, [])))}
 
 
 def _times_without_marks(carried: Mapping[int, Intervals], sources: Sources) -> GroupTimes:

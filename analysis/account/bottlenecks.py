@@ -12,7 +12,7 @@ from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, overlap, union
 from netprof.analysis.tables.link_history import RateOverTime
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.served import Served, full_time, rate_at, served, window_ns
@@ -146,9 +146,7 @@ def bottlenecks(sides: Sequence[LinkSide], turn: Intervals, within: Intervals) -
     found = [each for each in found if len(each.full)]
     if not found:
         return ()
-    longest = np.stack(
-        [covered_until(each.full, turn.end_ns) - covered_until(each.full, turn.begin_ns) for each in found]
-    )
+    longest = np.stack([overlap(each.full, turn.begin_ns, turn.end_ns) for each in found])
     winner = longest.argmax(axis=0) if len(turn) else np.zeros(0, np.int64)
     first = [_during(each, merge(turn.begin_ns[winner == n], turn.end_ns[winner == n])) for n, each in enumerate(found)]
     taken = NOTHING
@@ -168,7 +166,7 @@ def taking_turns(longest_ns: Int64, full: Intervals, turn: Intervals) -> Interva
 
     `longest_ns` is for how long the one is that is full for longest in each turn, `full` when any is.
     """
-    any_ns = covered_until(full, turn.end_ns) - covered_until(full, turn.begin_ns)
+    any_ns = overlap(full, turn.begin_ns, turn.end_ns)
     rows = longest_ns < ONE_LINK * any_ns
     return merge(turn.begin_ns[rows], turn.end_ns[rows])
 
@@ -177,9 +175,7 @@ def alternation(found: Sequence[Bottleneck], turn: Intervals) -> Intervals:
     """Return the turns of a communicator's collectives in which its links take turns at being full."""
     if not found or not len(turn):
         return NOTHING
-    longest = np.stack(
-        [covered_until(each.full, turn.end_ns) - covered_until(each.full, turn.begin_ns) for each in found]
-    )
+    longest = np.stack([overlap(each.full, turn.begin_ns, turn.end_ns) for each in found])
     return taking_turns(longest.max(axis=0), union([each.full for each in found]), turn)
 
 

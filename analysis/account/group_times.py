@@ -10,10 +10,11 @@ from typing import Protocol
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import Bottleneck
-from netprof.analysis.account.pieces import contains
+from netprof.analysis.account.causes import LINK_FULL, LOSS, OTHER_TRAFFIC, Cause
+from netprof.analysis.account.wait_pieces import contains
 from netprof.analysis.events.members import UNTOLD_NS
 from netprof.analysis.tables.columns import Bool, Int64
-from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, overlap, union
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ NOBODY_HOLDS = Held(NOTHING, np.zeros(0, np.int64))
 """No such time."""
 
 
-class Times(Protocol):
+class ExplainingTimes(Protocol):
     """Sets of time for one communicator; of several that apply to a moment, the first one explains it."""
 
     @property
@@ -75,7 +76,7 @@ class Times(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class GroupTimes:
-    """`Times` of a communicator, by what explains them: links, and flows by their row."""
+    """`ExplainingTimes` of a communicator, by what explains them: links, and flows by their row."""
 
     bottlenecks: tuple[Bottleneck, ...]
     loss: Mapping[int, Intervals]
@@ -105,6 +106,18 @@ class GroupTimes:
         return union(list(self.loss.values()))
 
 
+def explanations(times: ExplainingTimes) -> tuple[tuple[Cause, Intervals], ...]:
+    """Return when links and loss explain that bytes take their time; of several that apply, the first one does."""
+    apart = times.alternating
+    return (
+        (LINK_FULL, times.link_full - apart),
+        (OTHER_TRAFFIC, times.other_traffic - apart),
+        (LOSS, times.recovering),
+        (LINK_FULL, times.link_full),
+        (OTHER_TRAFFIC, times.other_traffic),
+    )
+
+
 def least_silence_ns(rtt_ns: int, apart_ns: float) -> int:
     """Return for how long nothing has to move for a host to hold everybody.
 
@@ -125,7 +138,8 @@ def silences(sent_ns: Mapping[int, Int64], moved: Intervals, least_ns: int) -> H
     long = end - begin > least_ns
     begin, end = begin[long], end[long]
     pids = sorted(sent_ns)
-    first = np.stack([_first_from(sent_ns[pid], end) for pid in pids])
+    never = np.iinfo(np.int64).max
+    first = np.stack([np.append(sent_ns[pid], never)[np.searchsorted(sent_ns[pid], end)] for pid in pids])
     holder = np.array(pids, np.int64)[first.argmin(axis=0)]
     return Held(Intervals(begin, end), holder).where(first.min(axis=0) <= end)
 
@@ -146,10 +160,6 @@ def without_unsent(
         for receiver, times in no_room.get(pid, ()):
             holder[own & contains(times, middle)] = receiver
     return Held(held.times, holder).where(kept)
-
-
-def _first_from(times: Int64, at_ns: Int64) -> Int64:
-    return np.append(times, np.iinfo(np.int64).max)[np.searchsorted(times, at_ns, "left")]
 
 
 def recoveries(flow: Int64, before_ns: Int64, last_ns: Int64, rtt_ns: Int64) -> dict[int, Intervals]:
@@ -192,8 +202,7 @@ def while_down(held: Held, down: Mapping[int, Intervals]) -> tuple[Held, dict[in
     """Tell silences in which a device on a flow's way is down from those of a busy host."""
     kept, found = np.ones(len(held.holder), bool), {}
     for flow, times in down.items():
-        begin, end = held.times.begin_ns, held.times.end_ns
-        inside = (covered_until(times, end) - covered_until(times, begin)) > 0
+        inside = overlap(times, held.times.begin_ns, held.times.end_ns) > 0
         if inside.any():
             found[flow] = held.where(inside).times
             kept &= ~inside

@@ -6,21 +6,21 @@ more than they do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 
 from netprof.analysis.account.account import Account
-from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, TRANSPORT, Cause
+from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.account.group_times import GroupTimes
-from netprof.analysis.account.pieces import cut_at
+from netprof.analysis.account.wait_pieces import cut_at
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int32, Int64, distinct
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, merge, union
-from netprof.analysis.wire.paths import BusyClocks, PathKey, Paths
+from netprof.analysis.tables.intervals import NOTHING, Intervals, Windows, at_least, merge, union
+from netprof.analysis.wire.paths import BusyClocks, Paths
 
 MAIN = 0.1
 """Share of the bytes of the way that carries the most from which on another one is its sibling."""
@@ -40,19 +40,17 @@ class Kind(IntEnum):
     PATH = 2
 
 
-CAUSES: Mapping[Kind, tuple[Cause, Cause]] = {
-    Kind.RANK: (LATE_RANK, HOST),
-    Kind.LINK: (LINK_FULL, OTHER_TRAFFIC),
-    Kind.PATH: (LOSS, TRANSPORT),
+CAUSES: Mapping[Kind, tuple[Cause, ...]] = {
+    kind: tuple(cause for cause in WAIT_CAUSES if cause.against == kind.name.lower()) for kind in Kind
 }
 """The causes of the account that are held against each kind."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeldUp:
-    """How long the others waited for each of some things of one kind: `ns` has the shape (things, 2, iterations).
+    """How long the others waited for each of some things of one kind: `ns` has the shape (things, causes, iterations).
 
-    The two are the causes of its kind. `keys` tell the things apart: processes, links, or ways between processes.
+    The causes are those of its kind. `keys` tell the things apart: processes, links, or ways between processes.
     """
 
     kind: Kind
@@ -60,27 +58,12 @@ class HeldUp:
     ns: Int64 | Int32
 
 
-@dataclass(frozen=True, eq=False)
-class Windows:
-    """The iterations of the process that has the most, ascending and disjoint; ns."""
-
-    begin_ns: Int64
-    end_ns: Int64
-
-    def __len__(self) -> int:
-        return len(self.begin_ns)
-
-    def of(self, times: Intervals) -> Int64:
-        """Return how much of some time lies in each."""
-        return covered_until(times, self.end_ns) - covered_until(times, self.begin_ns)
-
-
 def by_ranks(waiting: Waiting, pids: Sequence[int], mates: Bool, windows: Windows) -> HeldUp:
     """Return for how long the median one of its mates waits for each process, because it is late or its host is busy.
 
     `pids` are ascending; `mates`, shape (P, P), says who is in a communicator with whom.
     """
-    found = np.zeros((len(pids), 2, len(windows)), np.int64)
+    found = np.zeros((len(pids), len(CAUSES[Kind.RANK]), len(windows)), np.int64)
     own = np.array(pids, np.int64)
     waiting = waiting.where(np.isin(waiting.pid, own) & np.isin(waiting.culprit, own))
     for number, cause in enumerate(CAUSES[Kind.RANK]):
@@ -129,7 +112,7 @@ def by_links(
     `members` are the processes of each communicator, `links` all that they use. Where those of several wait for one at
     the same time, that is one time.
     """
-    found = np.zeros((len(links), 2, len(windows)), np.int64)
+    found = np.zeros((len(links), len(CAUSES[Kind.LINK]), len(windows)), np.int64)
     for number, cause in enumerate(CAUSES[Kind.LINK]):
         held: list[list[Intervals]] = [[] for _ in links]
         for group, pids in members.items():
@@ -138,7 +121,7 @@ def by_links(
                 continue
             waits = _most_wait(account.around.of(cause), group, pids)
             for place, link in enumerate(links):
-                held[place].append(waits & _alone(times, link, others=cause is OTHER_TRAFFIC))
+                held[place].append(waits & _alone(times, link, others=cause.of_others))
         for place, each in enumerate(held):
             found[place, number] = windows.of(union(each))
     return HeldUp(Kind.LINK, tuple(links), found)
@@ -169,8 +152,8 @@ def by_paths(
     flows = [np.flatnonzero(paths.of_flow == path).tolist() for path in main.tolist()]
     for group, pids in members.items():
         times = account.groups.get(group)
-        between = [_is_between(paths.keys[path], pids) for path in main.tolist()]
-        own = np.flatnonzero(between)
+        ways = [paths.keys[path] for path in main.tolist()]  # one to nobody knows whom is one of theirs too
+        own = np.flatnonzero([way.pid in pids and (way.to_pid in pids or way.to_pid == UNKNOWN) for way in ways])
         if times is None or len(own) == 0:
             continue
         recovering, slow = (_most_wait(account.around.of(cause), group, pids) for cause in CAUSES[Kind.PATH])
@@ -183,11 +166,6 @@ def by_paths(
     for place, each in enumerate(again):
         found[place, 0] = windows.of(union(each))
     return HeldUp(Kind.PATH, tuple(paths.keys[path] for path in main.tolist()), found)
-
-
-def _is_between(path: PathKey, pids: Sequence[int]) -> bool:
-    """Tell whether a way is between two of some processes, or from one of them to nobody knows whom."""
-    return path.pid in pids and (path.to_pid in pids or path.to_pid == UNKNOWN)
 
 
 def more_than_siblings(values: Float64) -> Float64:
@@ -208,16 +186,6 @@ def _most_wait(waiting: Waiting, group: int, pids: Sequence[int]) -> Intervals:
     return at_least(
         [merge(own.begin_ns[own.pid == pid], own.end_ns[own.pid == pid]) for pid in pids], -(-len(pids) // 2)
     )
-
-
-def at_least(sets: Iterable[Intervals], count: int) -> Intervals:
-    """Return the time that is in at least `count` of some sets."""
-    given = list(sets)
-    at_ns = np.concatenate([np.zeros(0, np.int64), *(edge for each in given for edge in (each.begin_ns, each.end_ns))])
-    step = np.concatenate([np.zeros(0, np.int64), *(np.repeat([1, -1], len(each)) for each in given)])
-    order = np.lexsort((step, at_ns))  # ends first, so that what only touches is not counted twice
-    at_ns, inside = at_ns[order], np.cumsum(step[order]) >= count
-    return merge(at_ns[:-1][inside[:-1]], at_ns[1:][inside[:-1]])
 
 
 def mates(members: Mapping[int, Sequence[int]], pids: Sequence[int]) -> Bool:

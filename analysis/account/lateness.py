@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
-from netprof.analysis.account.pieces import cut_at
+from netprof.analysis.account.wait_pieces import cut_at
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.tables.columns import Int64, concatenate, distinct
 from netprof.analysis.tables.intervals import Intervals
@@ -31,23 +31,13 @@ def resolve_lateness(waiting: Waiting, waits: Mapping[int, Intervals]) -> Waitin
     """
     for _ in range(_TIMES_ASKED):
         late = (waiting.cause == _LATE) & np.isin(waiting.culprit, waiting.pid)
-        found, changed = _meanwhile(waiting.where(late), waiting.where(np.isin(waiting.pid, waiting.culprit[late])))
+        found, _, changed = _passed_on(waiting.where(late), waiting.where(np.isin(waiting.pid, waiting.culprit[late])))
         if not changed:
             break
-        waiting = _in_order(concatenate(Waiting, [waiting.where(~late), found]))
+        waiting = concatenate(Waiting, [waiting.where(~late), found]).in_order()
     late = (waiting.cause == _LATE) & np.isin(waiting.culprit, waiting.pid)
     found = _before(waiting.where(late), waiting.where(np.isin(waiting.pid, waiting.culprit[late])), waits)
-    return _in_order(concatenate(Waiting, [waiting.where(~late), found]))
-
-
-def _in_order(waiting: Waiting) -> Waiting:
-    return waiting.where(np.lexsort((waiting.begin_ns, waiting.pid)))
-
-
-def _meanwhile(late: Waiting, culprits: Waiting) -> tuple[Waiting, bool]:
-    """Give stretches that wait for late processes the causes of what those wait for at the same time."""
-    found, _, changed = _passed_on(late, culprits)
-    return found, changed
+    return concatenate(Waiting, [waiting.where(~late), found]).in_order()
 
 
 def _before(late: Waiting, culprits: Waiting, waits: Mapping[int, Intervals]) -> Waiting:

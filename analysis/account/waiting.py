@@ -8,19 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from netprof.analysis.account.axis import Axis
-from netprof.analysis.account.causes import (
-    HOST,
-    LATE_RANK,
-    LINK_FULL,
-    LOSS,
-    OTHER_TRAFFIC,
-    TRANSPORT,
-    UNSEEN,
-    WAIT_CAUSES,
-    Cause,
-)
-from netprof.analysis.account.group_times import LEAST_SILENCE_NS, Held, Times
-from netprof.analysis.account.pieces import NOTHING, Pieces, contains, cut_at, pieces_of
+from netprof.analysis.account.causes import HOST, LATE_RANK, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
+from netprof.analysis.account.group_times import LEAST_SILENCE_NS, ExplainingTimes, explanations
+from netprof.analysis.account.wait_pieces import NOTHING, WaitPieces, contains, cut_at, pieces_of
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
 from netprof.analysis.tables.columns import Bool, Columns, Int64, concatenate, distinct, empty
@@ -55,6 +45,10 @@ class Waiting(Columns):
         """Return the stretches with one cause."""
         return self.where(self.cause == _NUMBER[cause])
 
+    def in_order(self) -> Waiting:
+        """Return the stretches by process and begin."""
+        return self.where(np.lexsort((self.begin_ns, self.pid)))
+
     @property
     def length_ns(self) -> Int64:
         """How long each stretch is."""
@@ -88,7 +82,7 @@ class Known:
     collectives: Collectives
     members: Members
     on_wire: OnWire
-    groups: Mapping[int, Times]
+    groups: Mapping[int, ExplainingTimes]
     all_seen: Mapping[int, Intervals]
     hidden: Mapping[int, Intervals] = field(default_factory=dict)
     carried: Mapping[int, Intervals] = field(default_factory=dict)
@@ -134,10 +128,10 @@ def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
     pieces = pieces_of(axis, waits, mine)
     found: list[Waiting] = []
 
-    def instant(part: Pieces, time_ns: Int64) -> Int64:
+    def instant(part: WaitPieces, time_ns: Int64) -> Int64:
         return axis.at(mine.pid[part.row], time_ns[part.row])
 
-    def give(part: Pieces, cause: Cause, culprit: Int64 | int = NOBODY) -> None:
+    def give(part: WaitPieces, cause: Cause, culprit: Int64 | int = NOBODY) -> None:
         found.append(_waiting(part, cause, culprit, others.group[part.row]))
 
     outstanding = pieces.where(pieces.row != NOTHING)
@@ -219,7 +213,7 @@ def _all_seen(group: int, members: Members, collectives: Collectives) -> Interva
     return interval(int(collectives.posted_ns[rows].min()), int(collectives.end_ns[rows].max()))
 
 
-def _by_wire(axis: Axis, part: Pieces, group: int, times: Times | None, all_seen: Intervals) -> Waiting:
+def _by_wire(axis: Axis, part: WaitPieces, group: int, times: ExplainingTimes | None, all_seen: Intervals) -> Waiting:
     """Explain what is left by what the wire did; all that nothing explains is the transport's.
 
     While members are not recorded, or may not have come yet, it may as well be that they are late, or busy.
@@ -232,36 +226,27 @@ def _by_wire(axis: Axis, part: Pieces, group: int, times: Times | None, all_seen
             stopped = left & axis.for_each(pids, when)
             found.append(_span(stopped, HOST, member, group))
             left = left - stopped
-        for cause, when in (
-            (LINK_FULL, times.link_full - times.alternating),
-            (OTHER_TRAFFIC, times.other_traffic - times.alternating),
-            (LOSS, times.recovering),
-            (LINK_FULL, times.link_full),
-            (OTHER_TRAFFIC, times.other_traffic),
-        ):
+        for cause, when in explanations(times):
             explained = left & axis.for_each(pids, when)
             left = left - explained
             found.append(_span(explained, cause, NOBODY, group))
         held = left & axis.for_each(pids, times.held.times) & seen
         left = left - held
-        found.append(_span(held, HOST, _holder(times.held, axis.time_of(held.begin_ns)), group))
+        row = np.searchsorted(times.held.times.begin_ns, axis.time_of(held.begin_ns), "right") - 1
+        found.append(_span(held, HOST, times.held.holder[row], group))
     found += [_span(left & seen, TRANSPORT, NOBODY, group)]
     return concatenate(Waiting, [*found, _span(left - seen, UNSEEN, NOBODY, group)])
 
 
-def _by_links(axis: Axis, times: Intervals, links: Times, all_seen: Intervals) -> Waiting:
+def _by_links(axis: Axis, times: Intervals, links: ExplainingTimes, all_seen: Intervals) -> Waiting:
     """Explain time in which links moved what no collective was seen to carry."""
     unplaced = times & axis.for_each(np.unique(axis.pid_of(times.begin_ns)), links.unplaced)
     left = times - unplaced
-    seen = _by_wire(axis, Pieces(left.begin_ns, left.end_ns, left.begin_ns), WITHOUT_COLLECTIVE, links, all_seen)
+    seen = _by_wire(axis, WaitPieces(left.begin_ns, left.end_ns, left.begin_ns), WITHOUT_COLLECTIVE, links, all_seen)
     return concatenate(Waiting, [_span(unplaced, UNSEEN, NOBODY, WITHOUT_COLLECTIVE), seen])
 
 
-def _holder(held: Held, at_ns: Int64) -> Int64:
-    return held.holder[np.searchsorted(held.times.begin_ns, at_ns, "right") - 1]
-
-
-def _waiting(part: Pieces, cause: Cause, culprit: Int64 | int, group: Int64) -> Waiting:
+def _waiting(part: WaitPieces, cause: Cause, culprit: Int64 | int, group: Int64) -> Waiting:
     count = len(part)
     return Waiting(
         np.zeros(count, np.int64),  # the axis tells
@@ -274,5 +259,5 @@ def _waiting(part: Pieces, cause: Cause, culprit: Int64 | int, group: Int64) -> 
 
 
 def _span(times: Intervals, cause: Cause, culprit: Int64 | int, group: int) -> Waiting:
-    pieces = Pieces(times.begin_ns, times.end_ns, times.begin_ns)
+    pieces = WaitPieces(times.begin_ns, times.end_ns, times.begin_ns)
     return _waiting(pieces, cause, culprit, np.full(len(times), group)) if len(times) else _NONE

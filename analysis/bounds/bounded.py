@@ -8,18 +8,16 @@ that goes on, or the last byte and what is left to be done with it, never earlie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.analysis.bounds.ends import done_at_most, left_ns
+from netprof.analysis.bounds.ends import SeenProcess, done_at_most, left_ns
 from netprof.analysis.bounds.launches import LaunchedSteps
-from netprof.analysis.bounds.moved import LastBytes, Moved, last_bytes
-from netprof.analysis.bounds.process import Process
+from netprof.analysis.bounds.new_bytes import LastBytes, NewBytes, last_bytes
 from netprof.analysis.events.typical import is_ahead
-from netprof.analysis.inference import InferredIterations, infer_from_bins
-from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate
+from netprof.analysis.inference.infer import InferredIterations, infer_from_bins
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64
 
 _QUIET_NS = 5_000_000
 _AHEAD = 0.005
@@ -67,28 +65,20 @@ class Bounds(Columns):
         return self.done_ns - self.launch_ns
 
 
-@dataclass(frozen=True)
-class Unbounded:
-    """Why nothing can be said of a process."""
-
-    pid: int
-    reason: str
-
-
-def bounds_of(process: Process, sent: Moved, received: Moved) -> Bounds | Unbounded:
-    """Return the bounds of each whole step of a process."""
+def bounds_of(process: SeenProcess, sent: NewBytes, received: NewBytes) -> Bounds | str:
+    """Return the bounds of each whole step of a process, or why nothing can be said of it."""
     steps = _edges_on_wire(process)
     if len(steps) == 0:
-        return Unbounded(process.pid, "no whole step of it was seen to be launched")
+        return "no whole step of it was seen to be launched"
     if len(received) == 0 or len(sent) == 0:
-        return Unbounded(process.pid, "its bytes pass no wire that is watched")
+        return "its bytes pass no wire that is watched"
     quiet_ns = _QUIET_NS + 2 * max(process.period_ns, process.sent.bin_ns if process.sent is not None else 0)
     if process.on_gpu and (_runs_ahead(steps, received) or not _keeps_step(process)):
         return _by_bytes(process, sent, received, quiet_ns)
     into = last_bytes(received, steps.first_ns, steps.next_ns, quiet_ns)
     out = last_bytes(sent, steps.first_ns, steps.next_ns, quiet_ns)
     if _went_another_way(steps, into):
-        return Unbounded(process.pid, "hardly any of its bytes pass a wire that is watched")
+        return "hardly any of its bytes pass a wire that is watched"
     gradient_ns = _gradient_ns(process, steps, sent, into.earliest_ns)
     launch_ns = _launch_ns(process, steps, into, gradient_ns)
     done_ns = done_at_most(process, steps, into, np.maximum(into.latest_ns, out.latest_ns), (sent, received))
@@ -101,20 +91,20 @@ def _went_another_way(steps: LaunchedSteps, into: LastBytes) -> bool:
     return bool(known.any() and np.median(into.bytes[known]) < _HARDLY_ANY * np.median(steps.bytes[known]))
 
 
-def _edges_on_wire(process: Process) -> LaunchedSteps:
+def _edges_on_wire(process: SeenProcess) -> LaunchedSteps:
     """Return the steps from first launch to first launch where forward passes are only launched too."""
     steps = process.steps
     return replace(steps, begin_ns=steps.first_ns, end_ns=steps.next_ns) if process.on_gpu else steps
 
 
-def _runs_ahead(steps: LaunchedSteps, received: Moved) -> bool:
+def _runs_ahead(steps: LaunchedSteps, received: NewBytes) -> bool:
     """Tell whether bytes of one step still pass while the next is launched: a host that is far ahead of its GPU."""
     usual = float(np.median(received.bytes_between(steps.first_ns, steps.next_ns)))
     before = received.bytes_between(steps.first_ns - _JUST_BEFORE_NS, steps.first_ns)
     return bool((before > _AHEAD * max(usual, 1.0)).mean() > _SELDOM)
 
 
-def _keeps_step(process: Process) -> bool:
+def _keeps_step(process: SeenProcess) -> bool:
     """Tell whether a host waits for its GPU between steps: else it may be several of them ahead, unseen.
 
     Where such waits were not recorded it is taken to, unless it launches many steps at once.
@@ -128,7 +118,7 @@ def _keeps_step(process: Process) -> bool:
     return bool((between > 0).mean() >= 1 - _SELDOM)
 
 
-def _launch_ns(process: Process, steps: LaunchedSteps, into: LastBytes, gradient_ns: Int64) -> Int64:
+def _launch_ns(process: SeenProcess, steps: LaunchedSteps, into: LastBytes, gradient_ns: Int64) -> Int64:
     """Return since when a rank waits at most: since its last launch, or since its GPU was still seen to compute.
 
     The last gradient is copied into its bucket before that is launched. Only DDP is known to wait for nothing before
@@ -145,7 +135,7 @@ def _launch_ns(process: Process, steps: LaunchedSteps, into: LastBytes, gradient
     return np.asarray(since)
 
 
-def _gradient_ns(process: Process, steps: LaunchedSteps, sent: Moved, end_ns: Int64) -> Int64:
+def _gradient_ns(process: SeenProcess, steps: LaunchedSteps, sent: NewBytes, end_ns: Int64) -> Int64:
     """Return when the last gradient existed at the latest.
 
     A host that computes by itself launches a bucket when that is so. A GPU may be far behind its host; its last
@@ -157,7 +147,9 @@ def _gradient_ns(process: Process, steps: LaunchedSteps, sent: Moved, end_ns: In
     return np.minimum(_first_of_last_bucket(steps, steps.first_ns, steps.next_ns, sent, end_ns), end_ns)
 
 
-def _first_of_last_bucket(steps: LaunchedSteps, begin_ns: Int64, next_ns: Int64, sent: Moved, end_ns: Int64) -> Int64:
+def _first_of_last_bucket(
+    steps: LaunchedSteps, begin_ns: Int64, next_ns: Int64, sent: NewBytes, end_ns: Int64
+) -> Int64:
     share = steps.last_share
     low, high = sent.rows_between(begin_ns, next_ns)
     total = sent.before(high) - sent.before(low)
@@ -165,16 +157,17 @@ def _first_of_last_bucket(steps: LaunchedSteps, begin_ns: Int64, next_ns: Int64,
     return np.where(np.isnan(share), end_ns, sent.when(np.asarray(sent.before(low) + earlier * total)))
 
 
-def _by_bytes(process: Process, sent: Moved, received: Moved, quiet_ns: int) -> Bounds | Unbounded:
+def _by_bytes(process: SeenProcess, sent: NewBytes, received: NewBytes, quiet_ns: int) -> Bounds | str:
     """Return the bounds where the launches tell no step's begin: steps are told by the silences between their bytes.
 
     Each begins with the end of the one before. When the last gradient exists is then not known from below.
     """
     if process.received is None:
-        return Unbounded(process.pid, "its bytes pass no wire that is watched")
-    found = infer_from_bins(process.received, about=_moved_by_step(process.steps, received))
+        return "its bytes pass no wire that is watched"
+    # as many steps are launched as are performed, a little earlier
+    found = infer_from_bins(process.received, about=float(received.through[-1]) / len(process.steps))
     if not isinstance(found, InferredIterations) or len(found) < 2:
-        return Unbounded(process.pid, "its host runs ahead of its GPU, and its bytes tell no steps either")
+        return "its host runs ahead of its GPU, and its bytes tell no steps either"
     into = last_bytes(received, found.begin_ns, found.end_ns, quiet_ns)
     out = last_bytes(sent, found.begin_ns, found.end_ns, quiet_ns)
     launched = _alike(process.steps, len(found))
@@ -187,11 +180,6 @@ def _by_bytes(process: Process, sent: Moved, received: Moved, quiet_ns: int) -> 
     return _kept(rows.where(np.arange(1, len(rows))))
 
 
-def _moved_by_step(steps: LaunchedSteps, received: Moved) -> float:
-    """Return how much a step receives on average: as many are launched as are performed, a little earlier."""
-    return float(received.through[-1]) / len(steps)
-
-
 def _alike(steps: LaunchedSteps, count: int) -> LaunchedSteps:
     """Return as many steps as `count`, all like the median one in what they launch."""
     middle = np.argsort(steps.bytes, kind="stable")[len(steps) // 2]
@@ -199,7 +187,7 @@ def _alike(steps: LaunchedSteps, count: int) -> LaunchedSteps:
 
 
 def _rows(
-    process: Process,
+    process: SeenProcess,
     steps: LaunchedSteps,
     launch_ns: Int64,
     gradient_ns: Int64,
@@ -226,9 +214,3 @@ def _rows(
 def _kept(found: Bounds) -> Bounds:
     """Leave out steps in which far less moved than in others: something of them was not seen."""
     return found.where(found.bytes >= max(1.0, _LEAST_BYTES * float(np.median(found.bytes))))
-
-
-def in_one(found: Sequence[Bounds | Unbounded]) -> tuple[Bounds, Mapping[int, str]]:
-    """Return the bounds of all processes, and by process why there are none."""
-    kept = [each for each in found if isinstance(each, Bounds)]
-    return concatenate(Bounds, kept), {each.pid: each.reason for each in found if isinstance(each, Unbounded)}

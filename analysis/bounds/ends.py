@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from netprof.analysis.bounds.launches import LaunchedSteps
-from netprof.analysis.bounds.moved import LastBytes, Moved
-from netprof.analysis.bounds.process import Process
+from netprof.analysis.bounds.new_bytes import LastBytes, NewBytes
 from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.intervals import Intervals
+from netprof.analysis.tables.intervals import Intervals, row_at
+from netprof.analysis.wire.bins import Bins
+
+
+@dataclass(frozen=True, eq=False)
+class SeenProcess:
+    """What is seen of one process: its launches by step, what it sent and received, and what else tells of its ends.
+
+    `period_ns` is how far apart its bytes are known (RDMA ports; 0 for packets). `goes_on_ns` are signs that a host
+    that computes by itself goes on, ascending; `blocked` is when the host of a GPU waits for it, and `computes` when
+    the GPU is seen to compute. `sees_waits` says whether such waits are recorded, `is_ddp` that the launches are DDP's
+    buckets.
+    """
+
+    pid: int
+    steps: LaunchedSteps
+    sent: Bins | None
+    received: Bins | None
+    on_gpu: bool
+    is_ddp: bool
+    period_ns: int
+    goes_on_ns: Int64
+    blocked: Intervals
+    sees_waits: bool
+    computes: Intervals
+
 
 _NEVER = np.iinfo(np.int64).max
 _ON_HOST = (2_000_000, 1.0, 0.05)
@@ -23,7 +49,7 @@ _UNTIL_IT_GOES_ON = 0.15
 
 
 def done_at_most(
-    process: Process, steps: LaunchedSteps, into: LastBytes, latest_ns: Int64, moved: tuple[Moved, Moved]
+    process: SeenProcess, steps: LaunchedSteps, into: LastBytes, latest_ns: Int64, moved: tuple[NewBytes, NewBytes]
 ) -> Int64:
     """Return until when a process waits at most in each step, whose last byte is received or sent at `latest_ns`.
 
@@ -36,7 +62,7 @@ def done_at_most(
     return _gone_on(process, steps, into, done_ns, moved)
 
 
-def left_ns(process: Process, steps: LaunchedSteps, size: Int64, waited_ns: Int64, share: float = 0.0) -> Int64:
+def left_ns(process: SeenProcess, steps: LaunchedSteps, size: Int64, waited_ns: Int64, share: float = 0.0) -> Int64:
     """Return how long what is left after the last of `size` bytes takes at most; `share` of the wait, or more."""
     fixed_ns, byte_ns, busy = _ON_GPU if process.on_gpu else _ON_HOST
     last_bucket_ns = byte_ns * size / steps.launches
@@ -45,7 +71,7 @@ def left_ns(process: Process, steps: LaunchedSteps, size: Int64, waited_ns: Int6
 
 
 def _gone_on(
-    process: Process, steps: LaunchedSteps, into: LastBytes, done_ns: Int64, moved: tuple[Moved, Moved]
+    process: SeenProcess, steps: LaunchedSteps, into: LastBytes, done_ns: Int64, moved: tuple[NewBytes, NewBytes]
 ) -> Int64:
     """Return the same where marks tell that a host that computes by itself went on: whatever it waited for was before.
 
@@ -62,8 +88,4 @@ def _gone_on(
 
 def _released_ns(blocked: Intervals, at_ns: Int64) -> Int64:
     """Return when the host of a GPU came out of the wait for it that it was in at some instants; never if in none."""
-    if len(blocked) == 0:
-        return np.full(len(at_ns), _NEVER)
-    row = np.searchsorted(blocked.begin_ns, at_ns, "right") - 1
-    end_ns = blocked.end_ns[np.maximum(row, 0)]
-    return np.where((row >= 0) & (end_ns > at_ns), end_ns, _NEVER)
+    return np.append(blocked.end_ns, _NEVER)[row_at(blocked.begin_ns, blocked.end_ns, at_ns)]

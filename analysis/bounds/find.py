@@ -1,4 +1,4 @@
-"""Which processes are only seen to launch, and what is seen of each that bounds what it waits for."""
+"""Which processes are only seen to launch, and the bounds of what each waits for; exact where a profile tells."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from netprof.analysis.bounds.bounded import Bounds, Unbounded, bounds_of, in_one
+from netprof.analysis.bounds.bounded import Bounds, bounds_of
+from netprof.analysis.bounds.ends import SeenProcess
 from netprof.analysis.bounds.launches import computes_on_gpu, launched_steps, launches_of
-from netprof.analysis.bounds.moved import moved
-from netprof.analysis.bounds.process import Process
+from netprof.analysis.bounds.new_bytes import moved
 from netprof.analysis.events.blocking import from_to
 from netprof.analysis.events.waits import training_threads
-from netprof.analysis.tables.columns import Int64, empty
+from netprof.analysis.tables.columns import Int64, concatenate, empty
 from netprof.analysis.tables.gpu_samples import GpuSamples
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
+from netprof.analysis.tables.intervals import NOTHING, Intervals, overlap
 from netprof.analysis.tables.marks import Marks
+from netprof.analysis.tables.profiled import Profiles
 from netprof.analysis.wire.lanes import Lanes
 from netprof.model import Gpu, Target
-from netprof.schema import RECEIVE, TRANSMIT, GpuMetric, MarkKind
+from netprof.schema import RECEIVE, TRANSMIT, GpuMetric, MarkKind, Profiled
 
 _NCCL = "nccl"
 _COMPUTES_PERCENT = 50.0
@@ -73,42 +74,35 @@ def find_bounds(
 
     `samples` are of the GPUs; `sees_waits` says whether it is recorded when a host waits for one.
     """
-    found: list[Bounds | Unbounded] = []
-    on_gpu = set()
+    rows: list[Bounds] = []
+    reasons, on_gpu = {}, set()
+    periods_ns: dict[int, int] = {}
+    for lane, _, _ in lanes:
+        periods_ns[lane.pid] = max(periods_ns.get(lane.pid, 0), lanes.periods.get(lane.link, 0))
     for pid in pids:
         own = marks.of_pid(pid)
-        mine = [gpu for gpu in gpus if pid in gpu.pids]
         if computes_on_gpu(pid, own, with_gpu):
             on_gpu.add(pid)
-        process = _process(pid, own, lanes, world_size, on_gpu=pid in on_gpu, computes=_computes(mine, samples))
-        process = replace(process, sees_waits=sees_waits)
-        found.append(bounds_of(process, moved(process.sent), moved(process.received)))
-    rows, reasons = in_one(found)
-    return FoundBounds(rows, reasons, frozenset(on_gpu))
-
-
-def _process(
-    pid: int, own: Marks, lanes: Lanes, world_size: int | None, *, on_gpu: bool, computes: Intervals
-) -> Process:
-    threads = own.where(np.isin(own.tid, training_threads(own)))
-    ports = [lanes.periods[lane.link] for lane, _, _ in lanes if lane.pid == pid and lane.link in lanes.periods]
-    return Process(
-        pid=pid,
-        steps=launched_steps(own, launches_of(own, world_size)),
-        sent=lanes.of_process(pid, TRANSMIT),
-        received=lanes.of_process(pid, RECEIVE),
-        on_gpu=on_gpu,
-        is_ddp=bool((own.kind == MarkKind.BUCKET_LAUNCH).any()),
-        period_ns=max(ports, default=0),
-        goes_on_ns=_times(own),
-        blocked=from_to(threads, MarkKind.DEVICE_WAIT, MarkKind.DEVICE_WAIT_OVER),
-        sees_waits=False,
-        computes=computes,
-    )
-
-
-def _times(own: Marks) -> Int64:
-    return own.of(*_GOES_ON).time_ns
+        threads = own.where(np.isin(own.tid, training_threads(own)))
+        process = SeenProcess(
+            pid=pid,
+            steps=launched_steps(own, launches_of(own, world_size)),
+            sent=lanes.of_process(pid, TRANSMIT),
+            received=lanes.of_process(pid, RECEIVE),
+            on_gpu=pid in on_gpu,
+            is_ddp=bool((own.kind == MarkKind.BUCKET_LAUNCH).any()),
+            period_ns=periods_ns.get(pid, 0),
+            goes_on_ns=own.of(*_GOES_ON).time_ns,
+            blocked=from_to(threads, MarkKind.DEVICE_WAIT, MarkKind.DEVICE_WAIT_OVER),
+            sees_waits=sees_waits,
+            computes=_computes([gpu for gpu in gpus if pid in gpu.pids], samples),
+        )
+        bounded = bounds_of(process, moved(process.sent), moved(process.received))
+        if isinstance(bounded, str):
+            reasons[pid] = bounded
+        else:
+            rows.append(bounded)
+    return FoundBounds(concatenate(Bounds, rows), reasons, frozenset(on_gpu))
 
 
 def _computes(gpus: Sequence[Gpu], samples: GpuSamples) -> Intervals:
@@ -117,9 +111,40 @@ def _computes(gpus: Sequence[Gpu], samples: GpuSamples) -> Intervals:
         return NOTHING
     own = samples.where((samples.gpu == gpus[0].index) & (samples.metric == GpuMetric.SM_ACTIVE_PERCENT))
     busy = own.where((own.value >= _COMPUTES_PERCENT) & (own.period_ns > 0))
-    return _separate(busy.time_ns - busy.period_ns, busy.time_ns)
+    return Intervals(busy.time_ns - busy.period_ns, busy.time_ns)  # one by one: each tells of some moment in it
 
 
-def _separate(begin_ns: Int64, end_ns: Int64) -> Intervals:
-    """Return intervals one by one, where they touch too: each tells of some moment in it, not of all."""
-    return Intervals(begin_ns, end_ns) if len(begin_ns) else merge(begin_ns, end_ns)
+def with_profiles(found: Bounds, profiles: Profiles) -> Bounds:
+    """Return the bounds with both sides alike where a profile tells how long was communicated and not computed.
+
+    Where in the step that was is drawn as if it lay together, up to the end of its last collective.
+    """
+    least, most, exact = found.gradient_ns.copy(), found.received_ns.copy(), found.exact.copy()
+    for pid in sorted(profiles.pids & set(np.unique(found.pid).tolist())):
+        rows = found.rows_of(pid)
+        own = found.where(rows)
+        talks = profiles.when(pid, Profiled.COMMUNICATES)
+        waits = talks - profiles.when(pid, Profiled.COMPUTES)
+        seen_ns = overlap(profiles.when(pid, Profiled.SEEN), own.begin_ns, own.end_ns)
+        known = (seen_ns == own.end_ns - own.begin_ns) & (overlap(talks, own.begin_ns, own.end_ns) > 0)
+        end = _last_end(talks, own.end_ns)
+        begin = end - np.minimum(overlap(waits, own.begin_ns, own.end_ns), end - own.begin_ns)
+        least[rows[known]], most[rows[known]], exact[rows[known]] = begin[known], end[known], 1
+    told = exact == 1
+    return replace(
+        found,
+        launch_ns=np.where(told, least, found.launch_ns),
+        gradient_ns=least,
+        received_ns=most,
+        done_ns=np.where(told, most, found.done_ns),
+        exact=exact,
+    )
+
+
+def _last_end(times: Intervals, until_ns: Int64) -> Int64:
+    """Return the last end of some times at or before each instant, or the instant while some go on."""
+    if len(times) == 0:
+        return until_ns
+    row = np.searchsorted(times.begin_ns, until_ns, "left") - 1
+    end = times.end_ns[np.maximum(row, 0)]
+    return np.where(row >= 0, np.minimum(end, until_ns), until_ns)

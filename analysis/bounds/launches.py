@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.events.collectives import find_collectives
 from netprof.analysis.events.nccl import nccl_operations
-from netprof.analysis.inference import InferredIterations, infer_from_launches
+from netprof.analysis.inference.infer import InferredIterations, infer_from_launches
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64, by_pid
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import ENQUEUED, MarkKind

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.compare.quantities import Quantity
-from netprof.analysis.compare.steps import LINE_RATE, Steps, joined, steps_of
+from netprof.analysis.compare.run_steps import LINE_RATE, Steps, joined, steps_of
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.sections import OnPiece
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import Float64, Int64, nearest
 from netprof.errors import TraceError
 from netprof.model import Meta
 from netprof.schema import Backend
@@ -117,15 +117,9 @@ def _together(steps: Steps, pids: list[int]) -> Int64:
     if not own:
         return np.zeros((0, 0), np.int64)
     reference = max(own, key=len)
-    nearest = [_nearest(steps.begin_ns[rows], steps.begin_ns[reference]) for rows in own]
+    indexes = [nearest(steps.begin_ns[rows], steps.begin_ns[reference]) for rows in own]
     half_ns = steps.values["iteration"][reference] * 1e9 / 2
     known = np.ones(len(reference), bool)
-    for rows, index in zip(own, nearest, strict=True):
+    for rows, index in zip(own, indexes, strict=True):
         known &= np.abs(steps.begin_ns[rows[index]] - steps.begin_ns[reference]) < half_ns
-    return np.stack([rows[index][known] for rows, index in zip(own, nearest, strict=True)])
-
-
-def _nearest(times_ns: Int64, to_ns: Int64) -> Int64:
-    """Return for each instant the nearest of some others, which are ascending."""
-    middles = times_ns[:-1] + np.diff(times_ns) // 2
-    return np.searchsorted(middles, to_ns)
+    return np.stack([rows[index][known] for rows, index in zip(own, indexes, strict=True)])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netprof.analysis.digest.ways import Way, other_end
+from netprof.analysis.digest.ways import WayOut, other_end
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import View, communicators
 from netprof.analysis.hosts.numbers import MOST_PIDS
@@ -64,7 +64,7 @@ class SharedCommunicator:
     collectives: Collectives
 
 
-def flows_of(ways: Sequence[Way], distance: int) -> dict[str, tuple[int, float]]:
+def flows_of(ways: Sequence[WayOut], distance: int) -> dict[str, tuple[int, float]]:
     """Return a host's flows as `Fragments` has them; `distance` is what its processes are farther in the job."""
     return {way.flow: (way.pid + distance, float(way.sent_bytes)) for way in ways}
 

@@ -7,18 +7,30 @@ from dataclasses import dataclass
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.digest.spans import Spans, SpanSet
-from netprof.analysis.digest.ways import Way, WayBusy
+from netprof.analysis.digest.ways import WayBusy, WayOut
 from netprof.analysis.events.iterations import Dropped, IterationTimes
 from netprof.analysis.findings.collectives.ranks import RankSummary
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.recorded import Recorded
 from netprof.analysis.findings.waiting.open_waits import OpenWaitsOfHost
+from netprof.analysis.hosts.streams import Passages
 from netprof.analysis.inference.sources import InferredSummary
 from netprof.analysis.tables.columns import Columns, Float64, Int64
+from netprof.analysis.tables.intervals import Windows
 from netprof.model import Host
+
+WAITED_NAMES = tuple(f"{cause.name}_ns" for cause in WAIT_CAUSES)
+"""The columns of `Waited` that are causes, in the order of WAIT_CAUSES."""
+
+
+def _by_cause(kind: type[Columns]) -> type[Columns]:
+    """Give a table a column for each cause of waiting."""
+    kind.__annotations__.update(dict.fromkeys(WAITED_NAMES, Int64))
+    return kind
 
 
 @dataclass(frozen=True, eq=False)
+@_by_cause
 class Waited(Columns):
     """How long a process waited for what in an iteration of the process that has the most; ns.
 
@@ -27,13 +39,6 @@ class Waited(Columns):
 
     pid: Int64
     window: Int64
-    late_rank_ns: Int64
-    link_full_ns: Int64
-    other_traffic_ns: Int64
-    loss_ns: Int64
-    transport_ns: Int64
-    host_ns: Int64
-    unseen_ns: Int64
     late_for_ns: Int64
 
 
@@ -50,14 +55,6 @@ class BoundedSteps(Columns):
     least_ns: Int64
     most_ns: Int64
     exact: Int64
-
-
-@dataclass(frozen=True, eq=False)
-class WindowTimes(Columns):
-    """Iterations of the process that has the most; ns."""
-
-    begin_ns: Int64
-    end_ns: Int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,16 +104,6 @@ class CollectiveTimes(Columns):
 
 
 @dataclass(frozen=True, eq=False)
-class Passed(Columns):
-    """When bytes of streams passed the host, as `streams.Passages`: some of them, for clocks to be compared by."""
-
-    flow_id: Int64
-    direction: Int64
-    position: Int64
-    time_ns: Int64
-
-
-@dataclass(frozen=True, eq=False)
 class TcpClocks(Columns):
     """For how long TCP's clocks of the host's main flows ran, as `ClockSamples`: put together in short bins; us."""
 
@@ -138,6 +125,10 @@ class LinkSeconds(Columns):
     begin_ns: Int64
     tx_bytes: Int64
     rx_bytes: Int64
+
+
+OF_ITERATIONS = ("inferred", "failures", "dropped", "models", "accumulates", "forward_unseen", "only_launch")
+"""What of `HostPart` is as `IterationsFinding` has it."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +156,7 @@ class HostPart:
     ends: Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
     spans: tuple[SpanSet, ...]
     rtt_ns: tuple[int, int]
-    ways: tuple[Way, ...]
+    ways: tuple[WayOut, ...]
     world_size: int | None
     told: bool
     inferred: InferredSummary | None
@@ -190,7 +181,7 @@ class HostPart:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The tables of one host's digest, a file each.
+    """The tables of one host's digest, a file each; of the `passages` some, for clocks to be compared by.
 
     Where there are only bounds, `waiting` is what is waited at most, by the steps that are `windows`, `surely` what is
     at least, and `collectives` are the last ones of the steps, from when they may begin until they are surely done.
@@ -200,11 +191,11 @@ class Tables:
     waiting: Waited
     surely: Waited
     steps: BoundedSteps
-    windows: WindowTimes
+    windows: Windows
     did: Did
     collectives: CollectiveTimes
     link_seconds: LinkSeconds
-    passages: Passed
+    passages: Passages
     spans: Spans
     tcp_clocks: TcpClocks
     way_busy: WayBusy
@@ -216,7 +207,3 @@ class Digest:
 
     host: HostPart
     tables: Tables
-
-
-WAITED_NAMES = tuple(f"{cause.name}_ns" for cause in WAIT_CAUSES)
-"""The columns of `Waited` that are causes, in the order of WAIT_CAUSES."""

@@ -1,4 +1,4 @@
-"""What a digest holds beyond findings, gathered from a recording or, of a long one, from each of its pieces."""
+"""What a digest holds, gathered from a recording or, of a long one, from each of its pieces, and the digest of that."""
 
 from __future__ import annotations
 
@@ -8,21 +8,44 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netprof.analysis.account.account import activities_of, on_wire
-from netprof.analysis.account.held_up import Windows
-from netprof.analysis.digest.digest import WAITED_NAMES, BoundedSteps, CollectiveTimes, TcpClocks, Waited, WindowTimes
-from netprof.analysis.digest.spans import NO_SPANS, FoundSpans, find_spans, merge_spans, with_surely
-from netprof.analysis.digest.ways import NO_WAYS, FoundWays, find_ways, merge_ways
+from netprof.analysis.digest.digest import (
+    OF_ITERATIONS,
+    WAITED_NAMES,
+    BoundedSteps,
+    CollectiveTimes,
+    Did,
+    Digest,
+    HostPart,
+    LinkSeconds,
+    Tables,
+    TcpClocks,
+    Waited,
+)
+from netprof.analysis.digest.spans import NO_SPANS, FoundSpans, as_table, find_spans, merge_spans, with_surely
+from netprof.analysis.digest.ways import NO_WAYS, FoundWays, find_ways, merge_ways, ways_table
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bounds.bounds import BOUNDS
 from netprof.analysis.findings.bounds.bounds_evidence import at_least, at_most
-from netprof.analysis.findings.stragglers.doing import NO_TIMES, AllTimes, TimesOfPieces, times_of_ranks
+from netprof.analysis.findings.collectives.collectives import COLLECTIVES
+from netprof.analysis.findings.collectives.nccl import NCCL
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.links import LINKS
+from netprof.analysis.findings.recording.recording import RECORDING
+from netprof.analysis.findings.stalls.stall import STALLED_AT_END
+from netprof.analysis.findings.stragglers.doing import NO_TIMES, AllTimes, Of, TimesOfPieces, times_of_ranks
 from netprof.analysis.findings.transport.transport_reason import main_samples
 from netprof.analysis.findings.waiting.open_waits import OpenWaitsOfHost, open_waits_of_host
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.findings.waiting.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
+from netprof.analysis.hosts.clocks import backwards
+from netprof.analysis.hosts.moved import to_reference
+from netprof.analysis.hosts.streams import HostStreams
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate, empty
 from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import Windows, row_at
+from netprof.model import Host
 from netprof.schema import RECEIVE, TRANSMIT
 
 _SECOND_NS = 10**9
@@ -53,7 +76,7 @@ class Gathered:
     waited: Waited
     surely: Waited
     steps: BoundedSteps
-    windows: WindowTimes
+    windows: Windows
     times: AllTimes
     collectives: CollectiveTimes
     seconds: Mapping[LinkKey, Seconds]
@@ -67,7 +90,7 @@ _NOTHING = Gathered(
     empty(Waited),
     empty(Waited),
     empty(BoundedSteps),
-    empty(WindowTimes),
+    empty(Windows),
     NO_TIMES,
     empty(CollectiveTimes),
     {},
@@ -97,16 +120,16 @@ def _gather(evidence: Evidence) -> Gathered:
     found = _NOTHING
     if len(evidence.iterations):
         table = waiting_by_iteration(evidence.iterations, evidence.account.around)
-        found = replace(found, waited=_rows(table), windows=WindowTimes(table.begin_ns, table.end_ns))
+        found = replace(found, waited=_rows(table), windows=Windows(table.begin_ns, table.end_ns))
     if len(evidence.hosts) > 1:
         return found
-    windows = Windows(found.windows.begin_ns, found.windows.end_ns)
+    windows = found.windows
     pids = np.unique(found.waited.pid).tolist()
     return replace(
         found,
         times=times_of_ranks(evidence, pids, windows) if len(windows) else NO_TIMES,
         collectives=_collectives(evidence),
-        seconds=_seconds(evidence),
+        seconds={link: each for link in evidence.links.lanes.links if len(each := _of_link(evidence, link))},
         spans=find_spans(evidence),
         tcp_clocks=_tcp_clocks(evidence),
         ways=find_ways(evidence, windows.begin_ns, windows.end_ns),
@@ -116,11 +139,9 @@ def _gather(evidence: Evidence) -> Gathered:
 
 def _rows(table: WaitingByIteration) -> Waited:
     pids, count = len(table.pids), len(table)
-    causes = {
-        name: table.waited_ns[:, :, number].reshape(-1) for number, name in enumerate(WAITED_NAMES)
-    }  # fmt: skip
+    causes = {name: table.waited_ns[:, :, number].reshape(-1) for number, name in enumerate(WAITED_NAMES)}
     window = np.tile(np.arange(count), pids)
-    return Waited(np.repeat(table.pids, count), window, **causes, late_for_ns=table.late_for_ns.reshape(-1))
+    return Waited(np.repeat(table.pids, count), window, table.late_for_ns.reshape(-1), **causes)
 
 
 def _collectives(evidence: Evidence) -> CollectiveTimes:
@@ -144,28 +165,16 @@ def _tcp_clocks(evidence: Evidence) -> TcpClocks:
     return TcpClocks(found.begin_ns, found.end_ns, found.watched_ns, *clocks).where(evidence.piece.owns(found.end_ns))
 
 
-def _seconds(evidence: Evidence) -> dict[LinkKey, Seconds]:
-    return {link: found for link in evidence.links.lanes.links if len(found := _of_link(evidence, link))}
-
-
 def _of_link(evidence: Evidence, link: LinkKey) -> Seconds:
-    amounts = []
+    parts = []
     for way in (TRANSMIT, RECEIVE):
         bins = evidence.links.lanes.of_link(link, way)
-        if bins is None:
-            amounts.append((np.zeros(0, np.int64), np.zeros(0, np.int64)))
-            continue
-        own = np.flatnonzero(evidence.piece.owns(bins.begin_ns))
-        amounts.append((bins.begin_ns[own] // _SECOND_NS, bins.wire_bytes[own].astype(np.int64)))
-    second = np.unique(np.concatenate([each for each, _ in amounts]))
-    tx, rx = (_added(second, *each) for each in amounts)
-    return Seconds(second * _SECOND_NS, tx, rx)
-
-
-def _added(second: Int64, own: Int64, amount: Int64) -> Int64:
-    found = np.zeros(len(second), np.int64)
-    np.add.at(found, np.searchsorted(second, own), amount)
-    return found
+        if bins is not None:
+            own = np.flatnonzero(evidence.piece.owns(bins.begin_ns))
+            amounts = np.zeros((2, len(own)), np.int64)
+            amounts[way] = bins.wire_bytes[own]
+            parts.append(Seconds(bins.begin_ns[own] // _SECOND_NS * _SECOND_NS, *amounts))
+    return _in_one(parts)
 
 
 def _merge(parts: Sequence[Gathered], whole: Analysis) -> Gathered:
@@ -179,7 +188,7 @@ def _merge(parts: Sequence[Gathered], whole: Analysis) -> Gathered:
         concatenate(Waited, waited),
         concatenate(Waited, surely),
         concatenate(BoundedSteps, [part.steps for part in parts]),
-        concatenate(WindowTimes, [part.windows for part in parts]),
+        concatenate(Windows, [part.windows for part in parts]),
         TimesOfPieces([part.times for part in parts], np.cumsum([0, *(len(part.windows) for part in parts)])),
         concatenate(CollectiveTimes, [part.collectives for part in parts]),
         {link: _in_one([part.seconds[link] for part in parts if link in part.seconds]) for link in links},
@@ -191,11 +200,119 @@ def _merge(parts: Sequence[Gathered], whole: Analysis) -> Gathered:
 
 
 def _in_one(parts: Sequence[Seconds]) -> Seconds:
-    """Return the seconds of consecutive pieces; the one in which a piece ends is in two."""
+    """Return the seconds of both ways and of consecutive pieces; the one in which a piece ends is in two."""
     every = concatenate(Seconds, list(parts))
-    second = np.unique(every.begin_ns)
-    return Seconds(second, *(_added(second, every.begin_ns, each) for each in (every.tx_bytes, every.rx_bytes)))
+    second, row = np.unique(every.begin_ns, return_inverse=True)
+    amounts = np.zeros((2, len(second)), np.int64)
+    for amount, each in zip(amounts, (every.tx_bytes, every.rx_bytes), strict=True):
+        np.add.at(amount, row.reshape(-1), each)
+    return Seconds(second, *amounts)
 
 
 GATHERED = Section("gathered", _conclude, ("marks", "wire", "flows"), merge=_merge)
 """What a digest holds beyond what a report says."""
+
+
+def digest_of(analysis: Analysis, sampled: HostStreams) -> Digest:
+    """Return the digest of a host, of whose recording GATHERED has to be concluded too.
+
+    `sampled` is what is kept of its streams, by which its clock is compared with others'.
+    """
+    evidence, gathered, links = analysis.evidence, analysis.of(GATHERED), analysis.of(LINKS)
+    iterations, recording, nccl = analysis.of(ITERATIONS), analysis.of(RECORDING), analysis.of(NCCL)
+    waiting, bounds = analysis.of(WAITING), analysis.of(BOUNDS)
+    bounds = bounds if waiting is None else None
+    sets, spans = as_table(gathered.spans, [each.key for each in links])
+    ways, way_busy = ways_table(gathered.ways)
+    host = HostPart(
+        made="0" * 16,
+        host=_slim(evidence.hosts[0], {each.pid for each in analysis.of(RANKS)}),
+        span_ns=_span(analysis),
+        told_ranks=dict(evidence.ranks),
+        ranks=tuple(analysis.of(RANKS)),
+        links=tuple(links),
+        unbounded={} if bounds is None else dict(bounds.reasons),
+        on_gpu=() if bounds is None else tuple(sorted(bounds.on_gpu)),
+        profiled=() if bounds is None else tuple(sorted(bounds.profiled)),
+        ends=sampled.ends,
+        spans=sets,
+        rtt_ns=gathered.spans.rtt_ns,
+        ways=ways,
+        world_size=evidence.world_size,
+        told=iterations.count is not None,
+        stepped=tuple(iterations.stepped),
+        **{name: getattr(iterations, name) for name in OF_ITERATIONS},
+        recorded=recording.recorded,
+        enqueued=analysis.of(COLLECTIVES).only_enqueued,
+        collectives_seen=nccl.collectives_seen,
+        nccl_is_used=nccl.is_used,
+        stalled=analysis.of(STALLED_AT_END),
+        damage=recording.damage,
+        still_recording=recording.still_recording,
+        waits_known=waiting is not None,
+        bounded=bounds is not None,
+        open_waits=gathered.open_waits,
+    )
+    tables = Tables(
+        iterations=iterations.times,
+        waiting=gathered.waited,
+        surely=gathered.surely,
+        steps=gathered.steps,
+        windows=gathered.windows,
+        did=_did(gathered.times),
+        collectives=gathered.collectives,
+        link_seconds=_link_seconds(gathered, [each.key for each in links]),
+        passages=sampled.passages,
+        spans=spans,
+        tcp_clocks=gathered.tcp_clocks,
+        way_busy=way_busy,
+    )
+    return Digest(host, tables)
+
+
+def with_waiting_of_job(digest: Digest, host: Host, gathered: Gathered) -> Digest:
+    """Return the digest of a host of a job with what its processes waited for as all traces together tell.
+
+    `host` is what that is in the job, `gathered` is of the job.
+    """
+    own, clock = digest.tables.windows, backwards(host.clock)
+    begin_ns, end_ns = (to_reference(clock, each) for each in (gathered.windows.begin_ns, gathered.windows.end_ns))
+    place = row_at(own.begin_ns, own.end_ns, (begin_ns + end_ns) // 2)
+
+    def on_host(waited: Waited) -> Waited:
+        found = waited.where(np.isin(waited.pid, list(host.pids)) & (place[waited.window] >= 0))
+        pids = np.array([host.pids[pid] for pid in found.pid.tolist()], np.int64)
+        return replace(found, pid=pids, window=place[found.window])
+
+    tables = replace(digest.tables, waiting=on_host(gathered.waited), surely=on_host(gathered.surely))
+    named = replace(digest.host, host=replace(digest.host.host, name=host.name, trace=host.trace))
+    return Digest(named, tables)
+
+
+def _slim(host: Host, wanted: set[int]) -> Host:
+    """Return a host without counters, of which a machine has thousands, and with the processes that are `wanted`."""
+    pids: Mapping[int, int] = {pid: own for pid, own in host.pids.items() if pid in wanted}
+    return replace(host, meta=replace(host.meta, series=()), pids=pids)
+
+
+def _span(analysis: Analysis) -> tuple[int, int]:
+    recording = analysis.evidence.recording
+    if len(recording) == 0:
+        return analysis.meta.started_ns, analysis.meta.started_ns
+    return int(recording.begin_ns[0]), int(recording.end_ns[-1])
+
+
+def _did(times: AllTimes) -> Did:
+    parts = []
+    for pid in times.pids:
+        ns = times.of(pid).astype(np.float64)
+        parts.append(Did(np.full(ns.shape[1], pid), np.arange(ns.shape[1]), *(ns[of] for of in Of)))
+    return concatenate(Did, parts)
+
+
+def _link_seconds(gathered: Gathered, links: Sequence[LinkKey]) -> LinkSeconds:
+    parts = []
+    for number, link in enumerate(links):
+        if (found := gathered.seconds.get(link)) is not None:
+            parts.append(LinkSeconds(np.full(len(found), number), found.begin_ns, found.tx_bytes, found.rx_bytes))
+    return concatenate(LinkSeconds, parts)

@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
-from netprof.analysis.account.held_up import Windows
 from netprof.analysis.account.waiting import OnWire
 from netprof.analysis.digest.communicators import SharedCommunicator, ViewKey, key_of
-from netprof.analysis.digest.digest import (
-    BoundedSteps,
-    CollectiveTimes,
-    Did,
-    Digest,
-    HostPart,
-    Tables,
-    TcpClocks,
-)
+from netprof.analysis.digest.digest import BoundedSteps, CollectiveTimes, Did, Digest, HostPart, Tables, TcpClocks
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.digest.spans import SpanKey, Spans, SpanSet, What
 from netprof.analysis.digest.ways import spread_over
@@ -31,8 +23,8 @@ from netprof.analysis.findings.transport.transport_reason import ClockSamples, C
 from netprof.analysis.hosts.by_collectives import of_whole_job
 from netprof.analysis.hosts.moved import instant, to_reference
 from netprof.analysis.hosts.numbers import MOST_PIDS
-from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, concatenate, empty
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, by_pid, concatenate, empty
+from netprof.analysis.tables.intervals import Intervals, Windows, merge
 from netprof.errors import TraceError
 from netprof.model import HostClock
 
@@ -40,6 +32,7 @@ MOST_HOSTS = 1 << 20
 _MOST_CELLS = 1 << 25
 TABLES = ("iterations", "collectives", "spans", "steps")
 """What a digest is read for."""
+T = TypeVar("T", Collectives, IterationTimes, BoundedSteps)
 NEVER = np.iinfo(np.int64).min
 
 
@@ -91,11 +84,6 @@ class Accounted(Columns):
     def inside(self, span_ns: tuple[int, int]) -> Accounted:
         """Return those that lie in some time."""
         return self.where((self.begin_ns >= span_ns[0]) & (self.begin_ns + self.duration_ns <= span_ns[1]))
-
-    def of_most(self) -> Accounted:
-        """Return those of the process that has the most."""
-        pids, counts = np.unique(self.pid, return_counts=True)
-        return self.where(self.pid == pids[np.argmax(counts)]) if len(pids) else self
 
     def whole(self, pid: int) -> Intervals:
         """Return the time in those of a process."""
@@ -169,11 +157,7 @@ def reference_of(source: Source) -> Reference:
     return Reference(digest.host, of_whole_job(exact, size), tuple(sorted(of_one, key=len, reverse=True)), size)
 
 
-def own_of(
-    numbered: tuple[int, Source],
-    reference: Reference,
-    clocks: Mapping[int, HostClock],
-) -> JobHost:
+def own_of(numbered: tuple[int, Source], reference: Reference, clocks: Mapping[int, HostClock]) -> JobHost:
     """Return one host as a part of the job; `clocks` are by number. Raises TraceError."""
     number, source = numbered
     if number >= MOST_HOSTS:
@@ -188,13 +172,13 @@ def own_of(
     return JobHost(
         number=number,
         host=_moved_host(digest.host, clock, distance),
-        times=_moved_times(digest.tables.iterations, clock, distance),
+        times=_moved(digest.tables.iterations, clock, distance, "begin_ns"),
         collectives=moved,
         on_wire=OnWire(table.another_way[order] == 1, moved_ns),
         group=group,
         event=event,
         spans=_spans(digest.host, digest.tables.spans, clock, distance),
-        steps=_moved_steps(digest.tables.steps, clock, distance),
+        steps=_moved(digest.tables.steps, clock, distance, "begin_ns", "end_ns"),
     )
 
 
@@ -208,19 +192,13 @@ def collectives_of(table: CollectiveTimes) -> Collectives:
 
 def moved_collectives(table: CollectiveTimes, clock: HostClock, distance: int) -> Collectives:
     """Return the collectives of a host on the job's clock, whose processes have numbers that are `distance` farther."""
-    found = collectives_of(table)
-    times = {name: to_reference(clock, getattr(found, name)) for name in ("begin_ns", "end_ns", "posted_ns")}
-    return replace(found, pid=found.pid + distance, **times)
+    return _moved(collectives_of(table), clock, distance, "begin_ns", "end_ns", "posted_ns")
 
 
-def _moved_times(times: IterationTimes, clock: HostClock, distance: int) -> IterationTimes:
-    begin_ns = to_reference(clock, times.begin_ns.astype(np.int64))
-    return replace(times, pid=times.pid.astype(np.int64) + distance, begin_ns=begin_ns)
-
-
-def _moved_steps(steps: BoundedSteps, clock: HostClock, distance: int) -> BoundedSteps:
-    times = {name: to_reference(clock, getattr(steps, name)) for name in ("begin_ns", "end_ns")}
-    return replace(steps, pid=steps.pid + distance, **times)
+def _moved(table: T, clock: HostClock, distance: int, *times: str) -> T:
+    """Return rows of a host as the job's: some columns are times."""
+    moved = {name: to_reference(clock, getattr(table, name).astype(np.int64)) for name in times}
+    return replace(table, pid=table.pid.astype(np.int64) + distance, **moved)
 
 
 def _moved_host(host: HostPart, clock: HostClock, distance: int) -> HostPart:
@@ -307,8 +285,7 @@ def did_in(tables: Tables, number: int, clock: HostClock, windows: Windows) -> D
     own, wanted = _edges(tables, clock), (windows.begin_ns, windows.end_ns)
     check_size(len(np.unique(tables.did.pid)), max(len(own[0]), len(windows)))
     parts, names = [], [name for name in Did.__dataclass_fields__ if name not in ("pid", "window")]
-    for pid in np.unique(tables.did.pid).tolist():
-        its = tables.did.of_pid(pid)
+    for pid, its in by_pid(tables.did):
         values = np.full((len(names), len(own[0])), np.nan)
         values[:, its.window] = np.stack([getattr(its, name) for name in names])
         told = ~np.isnan(values)

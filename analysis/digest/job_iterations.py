@@ -12,15 +12,16 @@ from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.host_in_job import Accounted, JobHost, Reference, accounted, bounds_ns
 from netprof.analysis.digest.last_arrivals import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.digest.opened import Source, open_digest
-from netprof.analysis.digest.passages import NumberedStreams, streams_of
 from netprof.analysis.digest.world import Seen, World, groups_of, seen_by_all, seen_of
 from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.iterations import IterationTimes, narrow
 from netprof.analysis.findings.collectives.scaling import Scaling, scaling
 from netprof.analysis.findings.iterations.iterations import IterationsFinding, most_iterations
 from netprof.analysis.hosts.by_collectives import needs_all
+from netprof.analysis.hosts.clocks import NumberedStreams
 from netprof.analysis.hosts.common_time import host_names
-from netprof.analysis.tables.columns import UNKNOWN, concatenate, empty
+from netprof.analysis.hosts.streams import HostStreams
+from netprof.analysis.tables.columns import UNKNOWN, concatenate, empty, opens
 
 T = TypeVar("T")
 
@@ -29,12 +30,11 @@ T = TypeVar("T")
 class HostsPart:
     """Some hosts of a job: all times are the reference's, all processes have the job's numbers.
 
-    `steps` are those of the process that has the most, of what is only seen to launch; `latest` and `seen` are by the
-    number of the communicator.
+    `hosts` are by number; `steps` are those of the process that has the most, of what is only seen to launch; `latest`
+    and `seen` are by the number of the communicator.
     """
 
-    numbers: tuple[int, ...]
-    hosts: tuple[HostPart, ...]
+    hosts: Mapping[int, HostPart]
     times: IterationTimes
     steps: Accounted
     latest: Mapping[int, Latest]
@@ -61,7 +61,7 @@ def streams_part(numbered: tuple[int, Source]) -> tuple[NumberedStreams, ...]:
     number, source = numbered
     digest = open_digest(source, ("passages",))
     host = digest.host
-    streams = streams_of(digest.tables.passages, host.ends)
+    streams = HostStreams(digest.tables.passages, host.ends)
     return (NumberedStreams(number, host.host.meta.boot_id, host.span_ns, streams),)
 
 
@@ -79,8 +79,7 @@ def part_of_host(
     """Return what one host adds to the report of some time; `opened` is how it is. Raises TraceError, UsageError."""
     own = opened(numbered)
     return HostsPart(
-        numbers=(own.number,),
-        hosts=(own.host,),
+        hosts={own.number: own.host},
         times=narrow(own.times),
         steps=own.accounted.inside(span).of_most() if own.host.bounded else empty(Accounted),
         latest=_latest(own, reference),
@@ -100,8 +99,7 @@ def _latest(own: JobHost, reference: Reference) -> dict[int, Latest]:
 def parts_together(parts: Sequence[HostsPart]) -> HostsPart:
     """Return the parts of some hosts as one."""
     return HostsPart(
-        numbers=tuple(number for part in parts for number in part.numbers),
-        hosts=tuple(host for part in parts for host in part.hosts),
+        hosts={number: host for part in parts for number, host in part.hosts.items()},
         times=concatenate(IterationTimes, [part.times for part in parts]),
         steps=concatenate(Accounted, [part.steps for part in parts]).of_most(),
         latest=by_group([part.latest for part in parts], latest_of_all),
@@ -119,8 +117,8 @@ def conclude_iterations(
     part: HostsPart, reference: Reference, span: tuple[int, int], baseline_s: float | None = None
 ) -> JobIterations:
     """Conclude from all hosts; `span` is the time that the report is of."""
-    order = np.argsort(part.numbers, kind="stable").tolist()
-    hosts = dict(zip([part.numbers[n] for n in order], _named([part.hosts[n] for n in order]), strict=True))
+    numbers = sorted(part.hosts)
+    hosts = dict(zip(numbers, _named([part.hosts[number] for number in numbers]), strict=True))
     times = in_order(in_span(part.times, span))
     iterations = _iterations(list(hosts.values()), times)
     bounded = any(host.bounded for host in hosts.values())
@@ -174,7 +172,7 @@ def in_span(times: IterationTimes, span_ns: tuple[int, int]) -> IterationTimes:
     if inside.all():
         return times
     found = times.where(inside)
-    first = np.append(True, found.pid[1:] != found.pid[:-1])[: len(found)]
+    first = opens(found.pid)
     first &= np.append(True, ~inside[:-1])[inside]
     level = {name: np.where(first, 0, getattr(found, name)) for name in ("level_ns", "level_exposed_ns")}
     return replace(found, **level)

@@ -10,7 +10,8 @@ import numpy as np
 from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import UNTOLD_NS
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64, empty
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64, closes
+from netprof.analysis.tables.intervals import row_at
 
 NEVER = -(1 << 62)
 _NOBODY_KNOWS = 1 << 61
@@ -45,7 +46,7 @@ def latest_of(event: Int64, own: Collectives, host: int, bound_ns: float | None,
     """
     order = np.lexsort((own.posted_ns, event))
     event, posted_ns, pid = event[order], own.posted_ns[order], own.pid[order]
-    last = np.flatnonzero(np.append(event[1:] != event[:-1], True)[: len(event)])
+    last = np.flatnonzero(closes(event))
     found = {name: np.full(events, NEVER) for name in Latest.__dataclass_fields__}
     at = event[last]
     found["seen"] = np.bincount(event, minlength=events).astype(np.int64)
@@ -94,15 +95,12 @@ def arrivals_of(found: Latest, bounds_ns: Float64, begin_ns: Int64, end_ns: Int6
     `bounds_ns` is how well the times of each host are known, infinite where nobody knows.
     """
     found = found.where(found.seen > 1)
-    if len(found) == 0 or len(begin_ns) == 0:
-        return empty(Arrivals)
-    place = np.searchsorted(begin_ns, found.last_ns, "right") - 1
-    inside = (place >= 0) & (found.last_ns < end_ns[np.maximum(place, 0)])
+    place = row_at(begin_ns, end_ns, found.last_ns)
     pid = np.where(is_sure(found, bounds_ns), found.last_pid, UNKNOWN)
     late_ns = found.last_ns - found.before_ns
-    arrived = Arrivals(place, np.zeros(len(found), np.int64), pid, late_ns).where(inside)
+    arrived = Arrivals(place, np.zeros(len(found), np.int64), pid, late_ns).where(place != UNKNOWN)
     arrived = arrived.where(np.lexsort((arrived.late_ns, arrived.iteration)))
-    return arrived.where(np.append(arrived.iteration[1:] != arrived.iteration[:-1], True)[: len(arrived)])
+    return arrived.where(closes(arrived.iteration))
 
 
 def untold_ns(found: Latest, bounds_ns: Float64) -> Int64:

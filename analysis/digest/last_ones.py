@@ -10,8 +10,9 @@ import numpy as np
 
 from netprof.analysis.account.episodes import MATTERS
 from netprof.analysis.digest.job_iterations import JobIterations
+from netprof.analysis.digest.made_from import no_digest
 from netprof.analysis.form import Grid, Part
-from netprof.analysis.section import Analysis, Section
+from netprof.analysis.section import Section
 from netprof.units import count, duration, share
 
 _BRIEF = 16
@@ -77,11 +78,7 @@ def _parts(found: LastOnes) -> Sequence[Part]:
     return [Part("Last arrivals", about, [replace(grid, total=len(found.ranks))])]
 
 
-def _no_digest(analysis: Analysis) -> LastOnes:
-    raise KeyError("a trace is no digest")
-
-
-LAST_ONES = Section("last ones", _no_digest, document=_document, parts=_parts)
+LAST_ONES: Section[LastOnes] = Section("last ones", no_digest, document=_document, parts=_parts)
 """Last arrivals to the collectives of the job, by digests."""
 
 
@@ -93,7 +90,8 @@ def last_ones(found: JobIterations) -> LastOnes:
     iteration_ns = windows.end_ns - windows.begin_ns
     sure = arrived.where(arrived.pid >= 0)
     matters = sure.late_ns >= MATTERS * iteration_ns[sure.iteration]
-    names = _names(found)
+    hosts = found.hosts.values()
+    names = {pid: (rank, host.host.name) for host in hosts for pid, rank in host.told_ranks.items()}
     ranks = []
     for pid in np.unique(sure.pid).tolist():
         own = sure.pid == pid
@@ -102,7 +100,3 @@ def last_ones(found: JobIterations) -> LastOnes:
         ranks.append(LastOne(rank, host, int(own.sum()), int((own & matters).sum()), late_ns))
     ranks.sort(key=lambda each: (-each.late_ns, -each.iterations))
     return LastOnes(tuple(ranks), len(windows), len(arrived) - len(sure))
-
-
-def _names(found: JobIterations) -> dict[int, tuple[int | None, str]]:
-    return {pid: (rank, host.host.name) for host in found.hosts.values() for pid, rank in host.told_ranks.items()}

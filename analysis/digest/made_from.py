@@ -19,6 +19,11 @@ _NOT_TOLD = (
 _PICTURES = "pictures over time, tables of events and predictions"
 
 
+def no_digest(analysis: Analysis) -> Any:
+    """Raise KeyError: what only digests tell is not concluded from a trace."""
+    raise KeyError("a trace is no digest")
+
+
 @dataclass(frozen=True)
 class Digested:
     """From how many digests a report is, which hosts' are missing, and what it cannot say for other reasons.
@@ -66,9 +71,5 @@ def _first(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def _no_digest(analysis: Analysis) -> Digested:
-    raise KeyError("a trace is no digest")
-
-
-DIGESTED = Section("digested", _no_digest, document=_document, parts=_parts, notes=_notes)
+DIGESTED: Section[Digested] = Section("digested", no_digest, document=_document, parts=_parts, notes=_notes)
 """What the report is made from."""

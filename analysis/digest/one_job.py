@@ -9,16 +9,10 @@ from netprof.analysis.digest.host_in_job import Reference, collectives_of
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.hosts.by_collectives import of_whole_job, paired
 from netprof.analysis.hosts.clocks import Span, by_collectives, by_realtime
-from netprof.analysis.hosts.common_time import (
-    ANOTHER_TIME,
-    about_clocks,
-    about_time,
-    about_versions,
-    at_one_time,
-    common,
-)
-from netprof.analysis.hosts.connected import Against, Ends, of_one_job
+from netprof.analysis.hosts.common_time import ANOTHER_TIME, about, at_one_time, common
+from netprof.analysis.hosts.connected import Against, of_one_job
 from netprof.analysis.hosts.moved import instant
+from netprof.analysis.hosts.streams import Ends
 from netprof.model import Host, HostClock
 from netprof.schema import UNKNOWN_RANK
 
@@ -85,12 +79,7 @@ def usable(placed: Sequence[Placed]) -> Usable:
     left_out |= {kept[n].number: ANOTHER_TIME for n in sorted(set(range(len(kept))) - set(at_time))}
     kept = [kept[n] for n in at_time]
     hosts, spans = [each.host for each in kept], [each.span_ns for each in kept]
-    said = (
-        *found.said(names),
-        *about_time([host.name for host in hosts], spans),
-        *about_versions(hosts),
-        *about_clocks(hosts),
-    )
+    said = (*found.said(names), *about(hosts, [host.name for host in hosts], spans))
     return Usable({each.number: each.host.clock for each in kept}, common(spans), left_out, said)
 
 

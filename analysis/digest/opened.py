@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,15 +12,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from netprof.analysis.digest.digest import Digest, HostPart, Tables
-from netprof.analysis.digest.fits import unfit
-from netprof.analysis.digest.gather import GATHERED
+from netprof.analysis.digest.gather import GATHERED, digest_of, with_waiting_of_job
 from netprof.analysis.digest.passages import sample
 from netprof.analysis.digest.spans import SpanSet, What
-from netprof.analysis.digest.take import digest_of, with_waiting_of_job
 from netprof.analysis.hosts.joined import JoinedReader
+from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.section import Analysis
 from netprof.analysis.sections import analyze
-from netprof.analysis.tables.columns import Columns, empty
+from netprof.analysis.tables.columns import Columns, Int64, empty
 from netprof.errors import TraceError
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.trace import TraceSource
@@ -77,19 +76,9 @@ def plain_part(host: HostPart) -> dict[str, Any]:
 def _document(path: Path) -> HostPart:
     document = read_json(path)
     try:
-        found = from_plain(HostPart, document)
-        _check(found)
-        return found
+        return from_plain(HostPart, document)
     except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise TraceError(f"{path} is damaged: {error}", "make the digest again from its trace") from error
-
-
-def _check(host: HostPart) -> None:
-    """Raise ValueError for what fits its kinds and is said of no host all the same."""
-    _require(all(each.past is None or each.past.changes for each in host.links), "links")
-    _require(host.span_ns[0] <= host.span_ns[1], "time")
-    _require(all(_can_be(each, len(host.links)) for each in host.spans), "sets of time")
-    _require(host.made.isalnum(), "making")
 
 
 def _can_be(found: SpanSet, links: int) -> bool:
@@ -99,21 +88,13 @@ def _can_be(found: SpanSet, links: int) -> bool:
     return found.what in What.__members__.values() and fits
 
 
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise ValueError(f"its {what} cannot be")
-
-
 def _tables(folder: Path, wanted: Collection[str]) -> Tables:
     kinds = typing.get_type_hints(Tables)
     found: dict[str, Any] = {
-        name: _table(folder, name, kind) if name in wanted else empty(kind) for name, kind in kinds.items()
+        name: kind(**read_table(folder, name, columns_of(kind))) if name in wanted else empty(kind)
+        for name, kind in kinds.items()
     }
     return Tables(**found)
-
-
-def _table(folder: Path, name: str, kind: type[C]) -> C:
-    return kind(**read_table(folder, name, columns_of(kind)))
 
 
 def columns_of(kind: type[Columns]) -> dict[str, type]:
@@ -125,3 +106,55 @@ def columns_of(kind: type[Columns]) -> dict[str, type]:
 def _number(hint: Any) -> type:
     scalar = typing.get_args(typing.get_args(hint)[1])[0]
     return float if np.dtype(scalar).kind == "f" else int
+
+
+_ROWS = {
+    ("waiting", "window"): "windows",
+    ("surely", "window"): "windows",
+    ("way_busy", "window"): "windows",
+    ("did", "window"): "windows",
+}
+"""Columns that number the rows of another table."""
+
+_LISTED = {
+    ("link_seconds", "link"): "links",
+    ("spans", "set"): "spans",
+    ("way_busy", "way"): "ways",
+}
+"""Columns that number what a list of the host's document holds."""
+
+_OF_PROCESSES = ("iterations", "waiting", "surely", "steps", "did", "collectives")
+
+
+def unfit(host: HostPart, tables: Tables, read: Collection[str]) -> Iterator[str]:
+    """Yield what cannot be in the digest of a host; of tables that are not in `read` nothing is known."""
+    holds = {
+        "links": all(each.past is None or each.past.changes for each in host.links),
+        "time": host.span_ns[0] <= host.span_ns[1],
+        "sets of time": all(_can_be(each, len(host.links)) for each in host.spans),
+        "making": host.made.isalnum(),
+    }
+    yield from (f"its {what} cannot be" for what, can_be in holds.items() if not can_be)
+    counts = {place: len(getattr(tables, table)) for place, table in _ROWS.items() if {place[0], table} <= set(read)}
+    counts |= {place: len(getattr(host, listed)) for place, listed in _LISTED.items()}
+    for (table, column), count in counts.items():
+        if not _within(getattr(getattr(tables, table), column), 0, count):
+            yield f"column {column} of table {table} numbers what is not there"
+    named = all(-1 <= pid < MOST_PIDS for pid in _pids(host))
+    if not (named and all(_within(getattr(tables, each).pid, -1, MOST_PIDS) for each in _OF_PROCESSES)):
+        yield "it names processes that no kernel has"
+    longest_ns = max(host.span_ns[1] - host.span_ns[0], 0)
+    if host.open_waits is not None and not all(0 <= ns <= longest_ns for ns in host.open_waits.waited_ns.values()):
+        yield "its processes wait for longer than it recorded"
+
+
+def _pids(host: HostPart) -> Iterator[int]:
+    """Yield the processes that a host's document names; -1 is none."""
+    yield from (*host.told_ranks, *host.host.pids, *host.unbounded, *host.on_gpu, *host.profiled)
+    yield from (() if host.open_waits is None else host.open_waits.waited_ns)
+    for listed in (host.ranks, host.spans, host.ways):
+        yield from (each.pid for each in listed)
+
+
+def _within(numbers: Int64, first: int, end: int) -> bool:
+    return len(numbers) == 0 or bool(numbers.min() >= first and numbers.max() < end)

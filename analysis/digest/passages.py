@@ -6,16 +6,13 @@ smallest hashes (bottom-k sampling). One that keeps fewer keeps some of what the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
-from netprof.analysis.digest.digest import Passed
-from netprof.analysis.hosts.clocks import SAME_HOST, Steps, by_delays, join, join_by_detours, windows_of
-from netprof.analysis.hosts.streams import Delays, HostStreams, Passages, delays, read_streams
-from netprof.analysis.tables.columns import Int64
-from netprof.model import HostClock
+from netprof.analysis.hosts.clocks import NumberedStreams, Steps, steps_of, windows_of
+from netprof.analysis.hosts.streams import HostStreams, Passages, read_streams
+from netprof.analysis.tables.columns import Int64, opens
 from netprof.trace import TraceSource
 from netprof.trace.index import TraceIndex
 
@@ -25,27 +22,15 @@ _WRAP = 1 << 32
 _ODD = 2654435761
 """The golden ratio of 32 bits (Knuth, The Art of Computer Programming, 6.4)."""
 
-Ends = Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
-"""Local and remote address and port of each flow."""
 
-
-@dataclass(frozen=True, eq=False)
-class Sampled:
-    """What is kept of the streams of one host."""
-
-    passed: Passed
-    ends: Ends
-
-
-def sample(reader: TraceSource) -> Sampled:
+def sample(reader: TraceSource) -> HostStreams:
     """Return what is kept of the streams of the trace of one host. Raises TraceError."""
     index, meta = TraceIndex(reader), reader.meta
     span_ns = meta.started_ns, meta.started_ns + 1 if meta.stopped_ns is None else meta.stopped_ns
     streams = read_streams(index, windows_of([index], span_ns))
     found = streams.passages.where(_kept(streams.passages))
     seen = {flow % _WRAP for flow in np.unique(found.flow_id).tolist()}
-    passed = Passed(found.flow_id, found.direction, found.position, found.time_ns)
-    return Sampled(passed, {flow: ends for flow, ends in streams.ends.items() if flow in seen})
+    return HostStreams(found, {flow: ends for flow, ends in streams.ends.items() if flow in seen})
 
 
 def _kept(passages: Passages) -> Int64:
@@ -53,40 +38,14 @@ def _kept(passages: Passages) -> Int64:
     mixed = (passages.position % _WRAP) * _ODD % _WRAP
     stream = passages.flow_id * 2 + passages.direction
     order = np.lexsort((mixed, stream))
-    first = np.flatnonzero(np.append(True, np.diff(stream[order]) != 0)[: len(order)])
+    first = np.flatnonzero(opens(stream[order]))
     place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
     return np.sort(order[place < KEPT])
 
 
-@dataclass(frozen=True, eq=False)
-class NumberedStreams:
-    """The streams of one host of a job, and when it recorded, on its own clock."""
-
-    number: int
-    boot_id: str
-    span_ns: tuple[int, int]
-    streams: HostStreams
-
-
-def streams_of(passed: Passed, ends: Ends) -> HostStreams:
-    """Return what was kept as streams."""
-    return HostStreams(Passages(passed.flow_id, passed.direction, passed.position, passed.time_ns), ends)
-
-
 def steps_between(hosts: Sequence[NumberedStreams]) -> Steps:
     """Return how the clocks of hosts run beside each other that streams, or one kernel, join."""
-    by_number = {host.number: host for host in hosts}
-    ways: dict[tuple[int, int], Delays] = {}
-    steps: dict[int, dict[int, HostClock]] = {number: {} for number in by_number}
-    for one, other in _neighbours(hosts):
-        mine, its = by_number[one], by_number[other]
-        ways[one, other], ways[other, one] = delays(mine.streams, its.streams)
-        join(steps, one, other, by_delays(ways[one, other], ways[other, one], mine.span_ns))
-    for one, other in _of_one_kernel(hosts):
-        join(steps, one, other, HostClock(SAME_HOST, at_ns=by_number[one].span_ns[0]))
-    first = min(by_number)
-    join_by_detours(steps, ways, first, by_number[first].span_ns)
-    return steps
+    return steps_of({host.number: host for host in hosts}, [*_neighbours(hosts), *_of_one_kernel(hosts)])
 
 
 def _neighbours(hosts: Sequence[NumberedStreams]) -> list[tuple[int, int]]:

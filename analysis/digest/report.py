@@ -10,17 +10,16 @@ import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, TRANSPORT, WAIT_CAUSES
 from netprof.analysis.account.episodes import MATTERS
-from netprof.analysis.account.held_up import Windows
 from netprof.analysis.bounds.bounded import Bounds
-from netprof.analysis.digest.blame import Names, blames_of, held_up, saves_ns, worst_rank
+from netprof.analysis.digest.blames import Names, blames_of, held_up, saves_ns, worst_rank
 from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.explained import Explained, OfRank
 from netprof.analysis.digest.job_iterations import JobIterations
 from netprof.analysis.digest.last_ones import LAST_ONES, last_ones
 from netprof.analysis.digest.made_from import DIGESTED, Digested
 from netprof.analysis.digest.saved import without_tables
 from netprof.analysis.digest.slow_paths import BusyWays
 from netprof.analysis.digest.stragglers import MOST_ASKED, Asked, Sums, all_sums, ask_stragglers, with_doings
-from netprof.analysis.digest.waiting import Explained, OfRank
 from netprof.analysis.events.nccl import Operations
 from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.bounds.bounds import BOUNDS, BoundsFinding, CountedSteps
@@ -67,6 +66,7 @@ from netprof.analysis.hosts.meta import meta_of_hosts
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64, empty
 from netprof.analysis.tables.flow_table import LOOPBACK
+from netprof.analysis.tables.intervals import Windows
 from netprof.model import Meta
 from netprof.units import count
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from netprof.analysis.account.causes import TRANSPORT, WAIT_CAUSES
 from netprof.analysis.account.episodes import MATTERS
-from netprof.analysis.account.held_up import MAIN, Windows, more_than_siblings
+from netprof.analysis.account.held_up import MAIN
 from netprof.analysis.digest.digest import Digest, HostPart
+from netprof.analysis.digest.explained import Explained
 from netprof.analysis.digest.host_in_job import ways_in
-from netprof.analysis.digest.waiting import Explained
 from netprof.analysis.digest.ways import other_end
 from netprof.analysis.hosts.numbers import MOST_PIDS
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64
+from netprof.analysis.tables.intervals import Windows
 from netprof.model import HostClock
 
 
@@ -92,12 +93,3 @@ def busy_ways(number: int, digest: Digest, clock: HostClock, windows: Windows) -
 def all_ways(parts: Sequence[BusyWays]) -> BusyWays:
     """Return how busy the ways of all hosts were."""
     return BusyWays(tuple(key for part in parts for key in part.keys), np.concatenate([part.busy_ns for part in parts]))
-
-
-def slow_ns(busy_ns: Int64, waited_ns: Float64) -> Int64:
-    """Return for how long each of some ways held most up by being busy for longer than the others, as `by_paths` does.
-
-    For so long most waited for the transport, by iteration. Shapes (ways, iterations) and (iterations,), ns.
-    """
-    more = more_than_siblings(busy_ns.astype(np.float64))
-    return np.asarray(np.minimum(more, waited_ns), np.int64)

@@ -16,7 +16,7 @@ from netprof.analysis.account.group_times import LEAST_SILENCE_NS, recoveries
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Columns, Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey
-from netprof.analysis.tables.intervals import Intervals, union
+from netprof.analysis.tables.intervals import Intervals, joined, merge, union
 from netprof.schema import TRANSMIT
 
 
@@ -144,20 +144,11 @@ def _of_processes(sources: Sources) -> Iterator[tuple[SpanKey, Intervals]]:
     ):
         yield from ((SpanKey(what, pid), times) for pid, times in found.items())
     for pid, found_activity in activities_of(sources).items():
-        runs = _runs(found_activity.first_ns, found_activity.last_ns + 1)
+        runs = joined(merge(found_activity.first_ns, found_activity.last_ns + 1), LEAST_SILENCE_NS)
         sent = activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns
         sends = np.isin(runs.begin_ns, sent)
         yield SpanKey(What.SENDS, pid), runs.where(sends)
         yield SpanKey(What.RECEIVES, pid), runs.where(~sends)
-
-
-def _runs(first_ns: Int64, end_ns: Int64) -> Intervals:
-    """Return when payload moves; what is no silence (`silences`) is taken for moving."""
-    if len(first_ns) == 0:
-        return Intervals(first_ns, end_ns)
-    reach = np.maximum.accumulate(end_ns)
-    opens = np.append(True, first_ns[1:] - reach[:-1] > LEAST_SILENCE_NS)
-    return Intervals(first_ns[opens], reach[np.append(opens[1:], True)])
 
 
 def _of_flows(sources: Sources) -> dict[SpanKey, Intervals]:

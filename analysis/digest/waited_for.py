@@ -7,22 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, WAIT_CAUSES, Cause
-from netprof.analysis.account.held_up import Kind
-from netprof.analysis.account.pieces import contains
+from netprof.analysis.account.causes import LOSS, WAIT_CAUSES, Cause
+from netprof.analysis.account.held_up import CAUSES, Kind
+from netprof.analysis.account.wait_pieces import contains
 from netprof.analysis.account.waiting import NOBODY, Waiting
 from netprof.analysis.digest.host_in_job import JobHost
 from netprof.analysis.digest.spans import What
 from netprof.analysis.digest.wires_of_job import Side, Wires
 from netprof.analysis.digest.world import World
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, concatenate
-from netprof.analysis.tables.intervals import Intervals, union
+from netprof.analysis.tables.intervals import Intervals, row_at, union
 
 EVERYBODY = -1
 """So many are all."""
 _DETAILED = 64
 """Ranks up to which it is told of each for how long it waited for what."""
-_FULL = {LINK_FULL: What.FULL, OTHER_TRAFFIC: What.OTHERS}
 _NUMBER = {cause: number for number, cause in enumerate(WAIT_CAUSES)}
 
 
@@ -64,7 +63,7 @@ class ByMates(Columns):
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class HostKnows:
     """What is known where one host's waiting is summed up; `inside` are the iterations of its processes.
 
     `lost` is when anybody waited for loss to be made good, `mates` who is in communicators with each process of the
@@ -159,7 +158,7 @@ class _Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class TurnStretches:
     """Stretches of some processes, each within one window and one turn."""
 
     pids: Int64
@@ -193,28 +192,20 @@ class Asked:
         return _Cells(kind, cause, things[cells // self.windows], cells % self.windows, every, alone)
 
 
-def place_of(times: Intervals, at_ns: Int64) -> Int64:
-    """Return in which interval each instant lies, UNKNOWN for none; they are ascending and disjoint, and may touch."""
-    if len(times) == 0:
-        return np.full(len(at_ns), UNKNOWN)
-    place = np.searchsorted(times.begin_ns, at_ns, "right") - 1
-    return np.where((place >= 0) & (at_ns < times.end_ns[place]), place, UNKNOWN)
-
-
-def behind_of(told: Told, asked: Asked) -> tuple[Behind, ByMates]:
+def behind_of(told: HostKnows, asked: TurnStretches) -> tuple[Behind, ByMates]:
     """Return what was waited for by one host's processes."""
     found = [_of_flows(told)]
-    for cause in (LATE_RANK, HOST):
+    for cause in CAUSES[Kind.RANK]:
         rows = asked.of(cause)
         rows = rows[asked.parts.culprit[rows] != NOBODY]
         cells = asked.cells(Kind.RANK, cause, rows, asked.parts.culprit[rows], np.zeros(len(rows), bool))
         mates = told.are_mates(cells.thing)
         found.append((cells.behind(mates), cells.by_mates(mates, UNKNOWN, EVERYBODY, is_large=told.is_large)))
-    found += [_of_links(told, asked, cause) for cause in (LINK_FULL, OTHER_TRAFFIC)]
+    found += [_of_links(told, asked, cause) for cause in CAUSES[Kind.LINK]]
     return concatenate(Behind, [each for each, _ in found]), concatenate(ByMates, [each for _, each in found])
 
 
-def _of_links(told: Told, asked: Asked, cause: Cause) -> tuple[Behind, ByMates]:
+def _of_links(told: HostKnows, asked: TurnStretches, cause: Cause) -> tuple[Behind, ByMates]:
     """Return which links were waited for, by all and by the members of each communicator."""
     rows, side, shared = _sides(told, asked, cause)
     found = []
@@ -227,7 +218,7 @@ def _of_links(told: Told, asked: Asked, cause: Cause) -> tuple[Behind, ByMates]:
     return every.behind(np.ones(every.every_ns.shape, bool)), concatenate(ByMates, found)
 
 
-def _sides(told: Told, asked: Asked, cause: Cause) -> tuple[Int64, Int64, Bool]:
+def _sides(told: HostKnows, asked: TurnStretches, cause: Cause) -> tuple[Int64, Int64, Bool]:
     """Return the rows that wait for a full link, for which one, and whether another one is full too."""
     rows = asked.of(cause)
     at_ns, groups = asked.parts.begin_ns[rows], asked.parts.group[rows]
@@ -235,9 +226,9 @@ def _sides(told: Told, asked: Asked, cause: Cause) -> tuple[Int64, Int64, Bool]:
     for group in np.unique(groups).tolist():
         own, wire = np.flatnonzero(groups == group), told.wires.of(group)
         if group in told.wires.groups:
-            side[own] = np.append(wire.links.best, UNKNOWN)[place_of(wire.turn, at_ns[own])]
+            side[own] = np.append(wire.links.best, UNKNOWN)[row_at(wire.turn.begin_ns, wire.turn.end_ns, at_ns[own])]
         else:
-            side[own] = _own_side(told.own, _FULL[cause], at_ns[own])
+            side[own] = _own_side(told.own, What.OTHERS if cause.of_others else What.FULL, at_ns[own])
         shared[own] = contains(wire.links.several, at_ns[own])
     known = side != UNKNOWN
     return rows[known], side[known], shared[known]
@@ -256,7 +247,7 @@ def _own_side(own: JobHost, what: What, at_ns: Int64) -> Int64:
     return side
 
 
-def _of_flows(told: Told) -> tuple[Behind, ByMates]:
+def _of_flows(told: HostKnows) -> tuple[Behind, ByMates]:
     """Return for how long it was waited for each of the host's flows to recover."""
     first: dict[str, int] = {}
     again: dict[str, list[Intervals]] = {}

@@ -19,7 +19,7 @@ _MEASURED = 0.01
 
 
 @dataclass(frozen=True)
-class Way:
+class WayOut:
     """What a process sends on one connection: local and remote address and port as one text; bytes with headers.
 
     To which process that goes the other host's digest says.
@@ -91,7 +91,7 @@ def merge_ways(parts: Sequence[FoundWays]) -> FoundWays:
     return FoundWays(sent, busy, sum(part.windows for part in parts))
 
 
-def ways_table(found: FoundWays) -> tuple[tuple[Way, ...], WayBusy]:
+def ways_table(found: FoundWays) -> tuple[tuple[WayOut, ...], WayBusy]:
     """Return what is written of ways, those that carry the most first."""
     keys = sorted(found.sent_bytes, key=lambda key: (-found.sent_bytes[key], key))[:_MOST]
     parts = []
@@ -99,7 +99,7 @@ def ways_table(found: FoundWays) -> tuple[tuple[Way, ...], WayBusy]:
         busy_ns = found.busy_ns.get(key, np.zeros(0, np.int64))
         window = np.flatnonzero(busy_ns)
         parts.append(WayBusy(np.full(len(window), number), window, busy_ns[window]))
-    return tuple(Way(*key, found.sent_bytes[key]) for key in keys), concatenate(WayBusy, parts)
+    return tuple(WayOut(*key, found.sent_bytes[key]) for key in keys), concatenate(WayBusy, parts)
 
 
 def spread_over(values: Float64, own: tuple[Int64, Int64], wanted: tuple[Int64, Int64]) -> Float64:

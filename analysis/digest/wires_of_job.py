@@ -10,18 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import taking_turns
-from netprof.analysis.account.group_times import (
-    NOBODY_HOLDS,
-    Held,
-    least_silence_ns,
-    lost_unseen,
-    without_unsent,
-)
+from netprof.analysis.account.group_times import NOBODY_HOLDS, Held, least_silence_ns, lost_unseen, without_unsent
 from netprof.analysis.digest.host_in_job import JobHost
 from netprof.analysis.digest.spans import SpanKey, What
 from netprof.analysis.digest.world import World
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, concatenate
-from netprof.analysis.tables.intervals import NOTHING, Intervals, covered_until, interval, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, at_least, interval, merge, overlap, union
 
 EVER = interval(-(1 << 62), 1 << 62)
 _WAYS = 2
@@ -57,7 +51,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class FullSides:
     """What links did. In each turn of the job's collectives `best` is the side that is full for longest, `best_ns`.
 
     `best_own` and `best_others` are when that side is full in its turns, of the job's bytes or of others'; `own` and
@@ -80,8 +74,8 @@ class WirePart:
     `resending` is by the number of the flow, `stopped` by process.
     """
 
-    links: Links
-    ports: Links
+    links: FullSides
+    ports: FullSides
     moved: Runs
     rtt_ns: int
     recovering: Intervals
@@ -99,7 +93,7 @@ class WholeWire:
     """
 
     turn: Intervals
-    links: Links
+    links: FullSides
     link_full: Intervals
     other_traffic: Intervals
     recovering: Intervals
@@ -135,7 +129,7 @@ def wire_part(own: JobHost, turn: Intervals, pids: Collection[int]) -> WirePart:
     )
 
 
-def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> Links:
+def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> FullSides:
     """Return what some of a host's links did."""
     full: dict[Side, tuple[Intervals, Intervals]] = {}
     for key, times in own.spans.items():
@@ -146,34 +140,26 @@ def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> Links:
     best, best_ns = np.full(len(turn), UNKNOWN), np.zeros(len(turn), np.int64)
     for side, (mine, others) in full.items():
         both = mine | others
-        longest = covered_until(both, turn.end_ns) - covered_until(both, turn.begin_ns)
+        longest = overlap(both, turn.begin_ns, turn.end_ns)
         better = longest > best_ns
         best, best_ns = np.where(better, side.number, best), np.where(better, longest, best_ns)
     by_link: dict[int, list[Intervals]] = {}
     for side, both_kinds in full.items():
         by_link.setdefault(side.link, []).extend(both_kinds)
     won = {side: _turns_of(turn, best == side.number) for side in full}
-    return Links(
+    return FullSides(
         best=best,
         best_ns=best_ns,
         best_own=union([mine & won[side] for side, (mine, _) in full.items()]),
         best_others=union([others & won[side] for side, (_, others) in full.items()]),
         own=union([mine for mine, _ in full.values()]),
         others=union([others for _, others in full.values()]),
-        several=_twice([union(each) for each in by_link.values()]),
+        several=at_least([union(each) for each in by_link.values()], 2),
     )
 
 
 def _turns_of(turn: Intervals, rows: Bool) -> Intervals:
     return merge(turn.begin_ns[rows], turn.end_ns[rows])
-
-
-def _twice(sets: Sequence[Intervals]) -> Intervals:
-    """Return the time that is in more than one of some sets."""
-    once, twice = NOTHING, NOTHING
-    for each in sets:
-        once, twice = once | each, twice | (once & each)
-    return twice
 
 
 def _runs(spans: Mapping[SpanKey, Intervals]) -> Runs:
@@ -214,18 +200,18 @@ def wires_together(turn: Intervals, parts: Sequence[WirePart]) -> WirePart:
     )
 
 
-def _links_together(turn: Intervals, parts: Sequence[Links]) -> Links:
+def _links_together(turn: Intervals, parts: Sequence[FullSides]) -> FullSides:
     longest = np.stack([part.best_ns for part in parts])
     winner = longest.argmax(axis=0) if len(turn) else np.zeros(0, np.int64)
     won = [_turns_of(turn, winner == number) for number in range(len(parts))]
-    return Links(
+    return FullSides(
         best=np.stack([part.best for part in parts])[winner, np.arange(len(turn))],
         best_ns=longest.max(axis=0),
         best_own=union([part.best_own & times for part, times in zip(parts, won, strict=True)]),
         best_others=union([part.best_others & times for part, times in zip(parts, won, strict=True)]),
         own=union([part.own for part in parts]),
         others=union([part.others for part in parts]),
-        several=union([*(part.several for part in parts), _twice([part.own | part.others for part in parts])]),
+        several=union([*(part.several for part in parts), at_least([part.own | part.others for part in parts], 2)]),
     )
 
 
@@ -256,7 +242,7 @@ def ports_alone(part: WirePart) -> WholeWire:
     return WholeWire(EVER, part.ports, *full, NOTHING, NOBODY_HOLDS, part.unplaced, {}, {})
 
 
-def _full(links: Links) -> tuple[Intervals, Intervals]:
+def _full(links: FullSides) -> tuple[Intervals, Intervals]:
     """Return when a link that is full holds everybody up: the best of each turn, and where that one is not, any."""
     taken = links.best_own | links.best_others
     own = links.best_own | (links.own - taken)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import one_after_another
-from netprof.analysis.account.held_up import Windows
 from netprof.analysis.digest.communicators import exchanged, flows_of
 from netprof.analysis.digest.host_in_job import JobHost, Reference
 from netprof.analysis.digest.last_arrivals import Latest, is_sure, untold_ns
-from netprof.analysis.events.members import Members, find_members
+from netprof.analysis.events.members import Members, find_members, lone_members
 from netprof.analysis.hosts.numbers import MOST_PIDS
-from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
-from netprof.analysis.tables.intervals import Intervals, interval, union
+from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64, grouped
+from netprof.analysis.tables.intervals import Intervals, Windows, interval, union
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +73,7 @@ class World:
         alone = own.collectives.where(rest)
         connected = exchanged(flows_of(own.host.ways, own.number * MOST_PIDS))
         local = find_members(alone, own.host.told_ranks, self.world_size, connected)
-        posted_ns, one = own.collectives.posted_ns, np.ones(len(own.collectives), np.int64)
-        found = Members(
-            event=-one,
-            group=own.group.copy(),
-            ready_ns=posted_ns.copy(),
-            last_pid=own.collectives.pid.copy(),
-            late_ns=posted_ns.copy(),
-            untold_ns=0 * one,
-            seen=one,
-            ranks=own.collectives.ranks.copy(),
-        )
+        found = lone_members(own.collectives, own.group, own.collectives.posted_ns)
         events = 0
         for number, group in self.groups.items():
             self._fill(found, own, number, group, events)
@@ -131,11 +120,10 @@ def _seen_of(own: JobHost, number: int, starts: Sequence[int]) -> Seen:
     rows = (own.group == number) & (own.event != UNKNOWN)
     pid, event = own.collectives.pid[rows], own.event[rows]
     view = np.searchsorted(np.array(starts[1:], np.int64), event, "right")
-    for one in np.unique(pid).tolist():
-        for place in np.unique(view[pid == one]).tolist():
-            its = event[(pid == one) & (view == place)]
-            processes[place] += 1
-            first[place], last[place] = max(first[place], its.min()), min(last[place], its.max())
+    for same in grouped(pid, view):
+        place, its = view[same[0]], event[same]
+        processes[place] += 1
+        first[place], last[place] = max(first[place], its.min()), min(last[place], its.max())
     return Seen(processes, first, last)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import Members
-from netprof.analysis.tables.columns import Columns, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, closes, opens
+from netprof.analysis.tables.intervals import row_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +31,11 @@ def find_arrivals(collectives: Collectives, members: Members, begin_ns: Int64, e
     rows = np.flatnonzero((members.event >= 0) & (members.seen > 1))
     rows = rows[np.lexsort((collectives.posted_ns[rows], members.event[rows]))]
     event = members.event[rows]
-    last = np.flatnonzero(np.append(event[1:] != event[:-1], True)[: len(event)])
-    last = last[last > 0] if len(last) else last
-    last = last[event[last] == event[last - 1]]
+    last = np.flatnonzero(closes(event) & ~opens(event))
     mine, before = rows[last], rows[last - 1]
     at_ns = collectives.posted_ns[mine]
-    place = np.searchsorted(begin_ns, at_ns, "right") - 1
-    inside = (place >= 0) & (at_ns < end_ns[np.maximum(place, 0)]) if len(begin_ns) else np.zeros(len(at_ns), bool)
+    place = row_at(begin_ns, end_ns, at_ns)
     late_ns = at_ns - collectives.posted_ns[before]
-    found = Arrivals(place, members.group[mine], members.last_pid[mine], late_ns).where(inside)
+    found = Arrivals(place, members.group[mine], members.last_pid[mine], late_ns).where(place != UNKNOWN)
     found = found.where(np.lexsort((found.late_ns, found.group, found.iteration)))
-    changes = (found.iteration[1:] != found.iteration[:-1]) | (found.group[1:] != found.group[:-1])
-    return found.where(np.append(changes, True)[: len(found)])
+    return found.where(closes(found.iteration, found.group))

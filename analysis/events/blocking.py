@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from netprof.analysis.events.collectives import find_collectives
+from netprof.analysis.tables.columns import followed
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
@@ -30,7 +29,6 @@ def from_to(marks: Marks, begin: MarkKind, end: MarkKind) -> Intervals:
     rows = marks.of(begin, end)
     if len(rows) == 0:
         return NOTHING
-    rows = rows.where(np.lexsort((rows.time_ns, rows.tid)))
-    begins = rows.kind == begin
-    paired = np.flatnonzero(begins[:-1] & ~begins[1:] & (rows.tid[:-1] == rows.tid[1:]))
-    return merge(rows.time_ns[paired], rows.time_ns[paired + 1])
+    before, after = followed(rows.time_ns, rows.tid)
+    paired = (rows.kind[before] == begin) & (rows.kind[after] == end)
+    return merge(rows.time_ns[before[paired]], rows.time_ns[after[paired]])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, empty
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, empty, followed
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -128,10 +128,9 @@ def _waited_ns(marks: Marks, own: Collectives) -> Int64:
     asked, enqueued = marks.of(MarkKind.WORK_WAIT), marks.of(MarkKind.COLLECTIVE_ENQUEUE)
     work = np.concatenate((enqueued.arg0, own.work, asked.arg0))
     times = np.concatenate((enqueued.time_ns, own.posted_ns, asked.time_ns))
-    order = np.lexsort((times, work))  # stable: a collective follows its own enqueuing
-    row, following = order[:-1] - len(enqueued), order[1:] - len(enqueued)
-    pairs = (row >= 0) & (row < len(own)) & (following >= len(own))
-    pairs &= (work[order[:-1]] == work[order[1:]]) & (work[order[1:]] != 0)
+    before, after = followed(times, work)  # stable: a collective follows its own enqueuing
+    row, following = before - len(enqueued), after - len(enqueued)
+    pairs = (row >= 0) & (row < len(own)) & (following >= len(own)) & (work[after] != 0)
     waited = np.full(len(own), UNKNOWN)
-    waited[row[pairs]] = times[order[1:]][pairs]
+    waited[row[pairs]] = times[after[pairs]]
     return waited

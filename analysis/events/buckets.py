@@ -11,7 +11,7 @@ from netprof.analysis.events.bucket_collectives import by_order, by_posting, tel
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, by_pid, concatenate, empty
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import Intervals, merge, row_at
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -84,8 +84,8 @@ def _fill(own: Iterations, times: Intervals) -> Intervals:
 def _of_process(marks: Marks, iterations: Iterations, rows: Int64, collectives: Collectives) -> Buckets:
     launch, tid, unpacked = _pair(marks)
     own = iterations.where(rows)
-    index = np.searchsorted(own.begin_ns, launch, "right") - 1
-    inside = (index >= 0) & (launch < own.end_ns[np.maximum(index, 0)])
+    index = row_at(own.begin_ns, own.end_ns, launch)
+    inside = index != UNKNOWN
     if tells_postings(collectives):
         carried = by_posting(launch, tid, marks, collectives).where(inside)
     else:

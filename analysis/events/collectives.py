@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.analysis.events.groups import find_groups, with_whole_sizes
-from netprof.analysis.events.posting import find_postings
 from netprof.analysis.events.sizes import bytes_of
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, followed
 from netprof.analysis.tables.marks import Marks
-from netprof.schema import CollectiveKind, MarkKind
+from netprof.schema import ALL_RANKS, CollectiveKind, MarkKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +41,15 @@ class Collectives(Columns):
     def duration_ns(self) -> Int64:
         """The time from begin to end: the true time where it runs on the thread that the marks are of."""
         return self.end_ns - self.begin_ns
+
+    @classmethod
+    def of_no_group(cls, rows: Marks, **known: Int64) -> Collectives:
+        """Return what marks of single calls tell, with what is `known` of them beside; of no group, posted at begin."""
+        unknown, nothing = np.full(len(rows), UNKNOWN), np.zeros(len(rows), np.int64)
+        times = {"begin_ns": rows.time_ns, "end_ns": rows.time_ns, "posted_ns": rows.time_ns}
+        who = {"pid": rows.pid, "tid": rows.tid, "posted_tid": rows.tid}
+        groups = {"group": unknown, "ranks": unknown, "number": unknown, "work": nothing}
+        return cls(**who | times | groups | known)
 
     def all_reduces(self) -> Collectives:
         """Return those that are known to be all-reduces."""
@@ -92,11 +99,11 @@ def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollec
     closed, first = np.unique(owner[ends], return_index=True)
     end_row = np.full(len(begins), -1)
     end_row[closed] = ends[first]
-    groups = find_groups(rows, owner, same, len(begins), world_size)
-    postings = find_postings(marks.of(MarkKind.COLLECTIVE_ENQUEUE), begins)
+    group, ranks, number = _groups(rows, owner, same, len(begins), world_size)
+    posted_ns, posted_tid = _postings(marks.of(MarkKind.COLLECTIVE_ENQUEUE), begins)
     whole = end_row >= 0
     before = np.where(whole, end_row, len(rows))
-    size, kind = _sizes(with_whole_sizes(rows, owner, groups.ranks), owner, same, before)
+    size, kind = _sizes(_with_whole_sizes(rows, owner, ranks), owner, same, before)
     end_ns = np.where(whole, rows.time_ns[end_row], begins.time_ns) if len(rows) else end_row
     found = Collectives(
         pid=begins.pid,
@@ -106,11 +113,11 @@ def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollec
         bytes=size,
         kind=kind,
         backend=begins.arg1,
-        group=groups.group,
-        ranks=groups.ranks,
-        number=groups.number,
-        posted_ns=postings.time_ns,
-        posted_tid=postings.tid,
+        group=group,
+        ranks=ranks,
+        number=number,
+        posted_ns=posted_ns,
+        posted_tid=posted_tid,
         work=begins.arg0,
     )
     is_end = rows.kind == MarkKind.COLLECTIVE_END
@@ -148,3 +155,55 @@ def _sizes(rows: Marks, owner: Int64, same: Bool, end_row: Int64) -> tuple[Int64
     kind = np.full(len(end_row), UNKNOWN)
     kind[sized] = rows.arg2[size_rows[first]]
     return np.where((kind != UNKNOWN) & ~unsized, bytes_of(total), UNKNOWN), kind
+
+
+def _postings(enqueued: Marks, begins: Marks) -> tuple[Int64, Int64]:
+    """Return when and on which thread the job asked for each collective: it waits in a queue until a thread begins it.
+
+    That is the COLLECTIVE_ENQUEUE of its work, the begin itself where there is none. An address is that of another work
+    later on, so the last mark of it before the begin has to be its enqueuing.
+    """
+    time_ns, tid = begins.time_ns.copy(), begins.tid.copy()
+    kind = np.repeat([MarkKind.COLLECTIVE_ENQUEUE, MarkKind.COLLECTIVE_BEGIN], [len(enqueued), len(begins)])
+    work = np.concatenate((enqueued.arg0, begins.arg0))
+    times = np.concatenate((enqueued.time_ns, begins.time_ns))
+    pid = np.concatenate((enqueued.pid, begins.pid))
+    before, after = followed(times, work, pid)
+    pairs = (kind[before] == MarkKind.COLLECTIVE_ENQUEUE) & (kind[after] == MarkKind.COLLECTIVE_BEGIN)
+    pairs &= work[after] != 0
+    mine = after[pairs] - len(enqueued)
+    time_ns[mine], tid[mine] = enqueued.time_ns[before[pairs]], enqueued.tid[before[pairs]]
+    return time_ns, tid
+
+
+def _groups(rows: Marks, owner: Int64, belongs: Bool, count: int, world_size: int | None) -> tuple[Int64, Int64, Int64]:
+    """Return the communicator of each of `count` collectives, its ranks and this one's number in it; else UNKNOWN.
+
+    `owner` is the collective of each row, where it `belongs` to one. `world_size` is the number of ranks of the job.
+    """
+    group, ranks, number = (np.full(count, UNKNOWN) for _ in range(3))
+    found = np.flatnonzero(belongs & (rows.kind == MarkKind.COLLECTIVE_GROUP))
+    stated = rows.arg1[found]
+    whole_job = UNKNOWN if world_size is None else world_size
+    group[owner[found]] = rows.arg0[found]
+    number[owner[found]] = rows.arg2[found]
+    ranks[owner[found]] = np.where(stated == ALL_RANKS, whole_job, np.where(stated == 0, UNKNOWN, stated))
+    return group, ranks, number
+
+
+def _with_whole_sizes(rows: Marks, owner: Int64, ranks: Int64) -> Marks:
+    """Return the rows with sizes of whole buffers only: a part has been multiplied by the `ranks` of its collective.
+
+    What nothing says is UNKNOWN elements of one byte.
+    """
+    is_part, is_size = rows.kind == MarkKind.COLLECTIVE_PART, rows.kind == MarkKind.COLLECTIVE_SIZE
+    parts = np.where(is_part & (owner >= 0), np.append(ranks, UNKNOWN)[owner], 1)
+    unknown = (rows.arg0 == UNKNOWN) | (parts == UNKNOWN) | ((rows.arg0 > 0) & (rows.arg1 == 0))
+    unknown &= is_part | is_size
+    whole = np.where(is_part, bytes_of(rows.arg0, parts), rows.arg0)
+    return replace(
+        rows,
+        kind=np.where(is_part, int(MarkKind.COLLECTIVE_SIZE), rows.kind),
+        arg0=np.where(unknown, UNKNOWN, whole),
+        arg1=np.where(unknown, 1, rows.arg1),
+    )

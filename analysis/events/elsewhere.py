@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from netprof.analysis.events.iterations import FoundIterations, Iterations
-from netprof.analysis.events.phase_times import PhaseTimes, overlap
+from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.waits import training_threads
-from netprof.analysis.tables.blocked import Blocked, ThreadWaits, joined
+from netprof.analysis.tables.blocked import Blocked, ThreadWaits
 from netprof.analysis.tables.columns import Bool, Int64, by_pid, concatenate
-from netprof.analysis.tables.intervals import NOTHING, Intervals, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, joined, overlap, union
 from netprof.analysis.tables.marks import Marks
 from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import RECEIVE, TRANSMIT, BlockedIn, MarkKind

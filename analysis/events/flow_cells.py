@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.tables.columns import Columns, Int64, int64_column
-from netprof.analysis.tables.intervals import merge
+from netprof.analysis.tables.columns import UNKNOWN, Int64, int64_column
+from netprof.analysis.tables.intervals import Windows, merge, row_at
 from netprof.schema import TRANSMIT
 
 _MOST_CELLS = 1 << 19
 NEVER = np.iinfo(np.int64).max
 """The first packet of a flow that sent none."""
-
-
-@dataclass(frozen=True, eq=False)
-class Windows(Columns):
-    """Windows of time, ascending, no two of which overlap; ns."""
-
-    begin_ns: Int64
-    end_ns: Int64
 
 
 class FlowsByWindow:
@@ -47,8 +38,8 @@ class FlowsByWindow:
             return
         rows = np.flatnonzero((direction == TRANSMIT) & (columns["payload_bytes"] > 0))
         first = int64_column(columns, "first_ns")[rows]
-        index = np.searchsorted(self.windows.begin_ns, first, "right") - 1
-        inside = (index >= 0) & (first < self.windows.end_ns[np.maximum(index, 0)])
+        index = row_at(self.windows.begin_ns, self.windows.end_ns, first)
+        inside = index != UNKNOWN
         rows, cell = rows[inside], flow[rows[inside]] * len(self.windows) + index[inside]
         size = self.payload_bytes.size
         payload = np.bincount(cell, weights=columns["payload_bytes"][rows], minlength=size).astype(np.int64)
@@ -77,9 +68,6 @@ def collective_windows(collectives: Collectives) -> Windows:
 
 def held_alone(windows: Windows, collectives: Collectives) -> npt.NDArray[np.bool_]:
     """Return the windows in which the process with the most collectives has just one."""
-    if len(collectives) == 0:
-        return np.zeros(len(windows), bool)
-    pids, counts = np.unique(collectives.pid, return_counts=True)
-    begin = np.sort(collectives.begin_ns[collectives.pid == pids[np.argmax(counts)]])
+    begin = np.sort(collectives.of_most().begin_ns)
     inside = np.searchsorted(begin, windows.end_ns) - np.searchsorted(begin, windows.begin_ns)
     return np.asarray(inside == 1)

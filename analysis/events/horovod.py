@@ -8,9 +8,10 @@ import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.sizes import bytes_of
+from netprof.analysis.events.waits import until_done
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import UNKNOWN, Int64
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
+from netprof.analysis.tables.columns import UNKNOWN, Int64, followed
+from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import Backend, CollectiveKind, MarkKind
 
@@ -77,22 +78,14 @@ def horovod_transfers(marks: Marks) -> Collectives:
     ends &= (after > here) & (rows.tid[after] == rows.tid[here]) & (rows.pid[after] == rows.pid[here])
     begin, end = rows.where(here[ends]), rows.time_ns[after[ends]]
     size = bytes_of(begin.arg0, begin.arg1)
-    unknown = np.full(len(begin), UNKNOWN)
     posted_ns = _last_enqueued(rows, here[ends], marks.of(MarkKind.HOROVOD_ENQUEUE))
-    found = Collectives(
-        pid=begin.pid,
-        tid=begin.tid,
-        begin_ns=begin.time_ns,
+    found = Collectives.of_no_group(
+        begin,
         end_ns=end,
         bytes=np.where(size > 0, size, UNKNOWN),
         kind=begin.arg2,
         backend=np.full(len(begin), int(Backend.HOROVOD)),
-        group=unknown,
-        ranks=unknown,
-        number=unknown,
         posted_ns=np.where(posted_ns == UNKNOWN, begin.time_ns, posted_ns),
-        posted_tid=begin.tid,
-        work=np.zeros(len(begin), np.int64),
     )
     return found.where(np.argsort(found.begin_ns, kind="stable"))
 
@@ -145,20 +138,13 @@ def _summarize(pid: int, marks: Marks, piece: Piece) -> HorovodSummary:
 
 def _outstanding(marks: Marks) -> Intervals:
     """Pair the enqueuing of each handle with its done mark; what was enqueued before the recording is left out."""
-    enqueue, done = marks.of(MarkKind.HOROVOD_ENQUEUE), marks.of(MarkKind.HOROVOD_DONE)
-    if len(enqueue) == 0 or len(done) == 0:
-        return NOTHING
-    handles, first = np.unique(done.arg0, return_index=True)
-    wanted: Int64 = enqueue.arg0 + 1
-    index = np.minimum(np.searchsorted(handles, wanted), len(handles) - 1)
-    known = handles[index] == wanted
-    return merge(enqueue.time_ns[known], done.time_ns[first[index[known]]])
+    enqueue = marks.of(MarkKind.HOROVOD_ENQUEUE)
+    return until_done(enqueue.time_ns, enqueue.arg0 + 1, marks.of(MarkKind.HOROVOD_DONE))
 
 
 def _stage(marks: Marks, kind: MarkKind) -> Intervals:
     """Return the time from each mark of a stage to the next mark of any stage on its thread."""
     rows = marks.of(*_STAGES)
-    rows = rows.where(np.lexsort((rows.time_ns, rows.tid)))
-    here = np.flatnonzero(rows.kind[:-1] == kind)
-    here = here[rows.tid[here] == rows.tid[here + 1]]
-    return merge(rows.time_ns[here], rows.time_ns[here + 1])
+    before, after = followed(rows.time_ns, rows.tid)
+    own = rows.kind[before] == kind
+    return merge(rows.time_ns[before[own]], rows.time_ns[after[own]])

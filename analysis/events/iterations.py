@@ -9,10 +9,11 @@ import numpy as np
 
 from netprof.analysis.events.job_steps import JobSteps, find_job_steps
 from netprof.analysis.events.local_passes import LocalPasses, find_local_passes
-from netprof.analysis.events.phase_times import PhaseTimes, overlap, phase_times
+from netprof.analysis.events.phase_times import PhaseTimes, phase_times
 from netprof.analysis.events.reducers import DDP_MARKS, find_passes, models_of, stray_times
 from netprof.analysis.events.waits import waits
 from netprof.analysis.tables.columns import Columns, Int64, by_pid, concatenate
+from netprof.analysis.tables.intervals import overlap
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -170,7 +171,7 @@ def iteration_rows(pid: int, steps: JobSteps, phases: PhaseTimes) -> Iterations:
 
 
 @dataclass(frozen=True, eq=False)
-class _Process:
+class _OfProcess:
     iterations: Iterations
     dropped: Dropped
     damaged_ns: Int64
@@ -179,11 +180,11 @@ class _Process:
     phases: PhaseTimes
 
 
-def _of_process(pid: int, marks: Marks) -> _Process:
+def _of_process(pid: int, marks: Marks) -> _OfProcess:
     models = models_of(marks)
     passes = find_passes(models, marks.times(MarkKind.BACKWARD))
     local = find_local_passes(marks, passes)
     phases = phase_times(passes, local, waits(marks, passes))
     steps = find_job_steps(models, passes, local, stray_times(models, passes))
     dropped = Dropped(steps.incomplete, len(steps.damaged_ns))
-    return _Process(iteration_rows(pid, steps.whole, phases), dropped, steps.damaged_ns, len(models), local, phases)
+    return _OfProcess(iteration_rows(pid, steps.whole, phases), dropped, steps.damaged_ns, len(models), local, phases)

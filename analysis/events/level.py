@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.events.phase_times import overlap
 from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.intervals import NOTHING, Intervals
+from netprof.analysis.tables.intervals import NOTHING, Intervals, overlap
 
 
 class LevelSteps(NamedTuple):

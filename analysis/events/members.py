@@ -12,7 +12,7 @@ import numpy as np
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.matching import partners
 from netprof.analysis.events.order import ONE_CLOCK, ClockBounds
-from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, grouped
 
 _AT_EDGES = 2  # collectives that only one of them was seen to finish, however few there are
 _SURE = 0.8
@@ -44,6 +44,21 @@ class Members(Columns):
     untold_ns: Int64
     seen: Int64
     ranks: Int64
+
+
+def lone_members(own: Collectives, group: Int64, at_ns: Int64) -> Members:
+    """Return members of collectives of which nobody else was seen; each was asked for at some instant."""
+    one = np.ones(len(own), np.int64)
+    return Members(
+        event=-one,
+        group=group.copy(),
+        ready_ns=at_ns.copy(),
+        last_pid=own.pid.copy(),
+        late_ns=at_ns.copy(),
+        untold_ns=0 * one,
+        seen=one,
+        ranks=own.ranks.copy(),
+    )
 
 
 def together(own: Collectives, members: Members) -> Collectives:
@@ -91,15 +106,9 @@ def find_members(
 
 def views_of(collectives: Collectives, ranks: Mapping[int, int], world_size: int | None) -> list[View]:
     """Return every communicator as each process sees it; `ranks` and `world_size` are as `find_members` takes them."""
-    order = np.lexsort((collectives.posted_ns, collectives.group, collectives.backend, collectives.pid))
-    edges = np.zeros(len(order), bool)
-    for name in ("pid", "backend", "group"):
-        values = getattr(collectives, name)[order]
-        edges[1:] |= values[1:] != values[:-1]
     views = []
-    for rows in np.split(order, np.flatnonzero(edges)):
-        if len(rows) == 0:
-            continue
+    for rows in grouped(collectives.group, collectives.backend, collectives.pid):
+        rows = rows[np.argsort(collectives.posted_ns[rows], kind="stable")]
         first = collectives.where(rows[:1])
         pid, size, number = int(first.pid[0]), int(first.ranks[0]), int(first.number[0])
         if first.group[0] == UNKNOWN:

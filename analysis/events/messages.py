@@ -1,18 +1,18 @@
-"""Point-to-point messages whose end was seen, and which of them is the same on both sides."""
+"""Messages between two: whose end was seen, and which is the same on both sides; and what is handed over unseen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.matching import partners
-from netprof.analysis.events.members import Members
+from netprof.analysis.events.members import Members, lone_members
 from netprof.analysis.events.order import ONE_CLOCK, ClockBounds
 from netprof.analysis.events.sizes import bytes_of
-from netprof.analysis.tables.columns import UNKNOWN, Int64, concatenate, empty
+from netprof.analysis.tables.columns import UNKNOWN, Int64, concatenate, followed, grouped
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import CollectiveKind, MarkKind
 
@@ -64,19 +64,18 @@ def with_messages(
     left = [side for side in sides if side.receives]
     for side in [side for side in sides if not side.receives]:
         other, partner = _other_side(side, left, ranks, world_size)
+        parts.append(side.messages)
         if other is None:
             found.append(_alone(side.messages, group))
             group += 1
-        else:
-            left.remove(other)
-            pair = frozenset((side.pid, other.pid))
-            if pair not in groups:
-                groups[pair], group = group, group + 1
-            found += _both(side.messages, other.messages, partner, event, groups[pair], clocks)
-            event += len(side.messages)
-            parts += [side.messages, other.messages]
             continue
-        parts.append(side.messages)
+        left.remove(other)
+        pair = frozenset((side.pid, other.pid))
+        if pair not in groups:
+            groups[pair], group = group, group + 1
+        found += _both(side.messages, other.messages, partner, event, groups[pair], clocks)
+        event += len(side.messages)
+        parts.append(other.messages)
     for side in left:
         parts.append(side.messages)
         found.append(_alone(side.messages, group))
@@ -89,20 +88,17 @@ def with_messages(
 def _sides(marks: Marks) -> list[_Side]:
     """Return the messages by process, peer and direction."""
     rows = marks.of(MarkKind.MESSAGE_PEER, *_POSTED)
-    rows = rows.where(np.lexsort((rows.time_ns, rows.tid, rows.pid)))
-    after = np.flatnonzero(np.isin(rows.kind[1:], _POSTED) & (rows.kind[:-1] == MarkKind.MESSAGE_PEER)) + 1
-    after = after[(rows.tid[after] == rows.tid[after - 1]) & (rows.pid[after] == rows.pid[after - 1])]
-    posted, peers = rows.where(after), rows.where(after - 1)
+    before, after = followed(rows.time_ns, rows.tid, rows.pid)
+    pairs = np.isin(rows.kind[after], _POSTED) & (rows.kind[before] == MarkKind.MESSAGE_PEER)
+    posted, peers = rows.where(after[pairs]), rows.where(before[pairs])
     wait_ns, end_ns = _waited(marks, posted)
     known = (end_ns != UNKNOWN) & (peers.arg0 != UNKNOWN)
     posted, peers, wait_ns, end_ns = posted.where(known), peers.where(known), wait_ns[known], end_ns[known]
     own, size, peer = peers.arg2 & (1 << _RANKS_ABOVE) - 1, peers.arg2 >> _RANKS_ABOVE, peers.arg0
-    keys = np.stack((posted.pid, posted.kind, size, own, peer), axis=1)
     found = []
-    for key in np.unique(keys, axis=0).tolist() if len(keys) else []:
-        chosen = np.flatnonzero((keys == key).all(axis=1))
+    for chosen in grouped(peer, own, size, posted.kind, posted.pid):
         chosen = chosen[np.argsort(posted.time_ns[chosen], kind="stable")]
-        pid, kind, ranks, mine, other = key
+        pid, kind, ranks, mine, other = (int(each[chosen[0]]) for each in (posted.pid, posted.kind, size, own, peer))
         receives = kind == MarkKind.RECEIVE_POSTED
         numbers = (other, mine) if receives else (mine, other)
         messages = _messages(posted.where(chosen), peers.time_ns[chosen], wait_ns[chosen], end_ns[chosen])
@@ -116,19 +112,14 @@ def _waited(marks: Marks, posted: Marks) -> tuple[Int64, Int64]:
     A work is told by its address, which a later one may have again: a wait is for the last one that was posted there.
     """
     waits = marks.of(MarkKind.POSTED_WAIT, MarkKind.POSTED_WAIT_OVER)
-    waits = waits.where(np.lexsort((waits.time_ns, waits.tid, waits.pid)))
-    begin = np.flatnonzero((waits.kind[:-1] == MarkKind.POSTED_WAIT) & (waits.kind[1:] == MarkKind.POSTED_WAIT_OVER))
-    begin = begin[(waits.tid[begin] == waits.tid[begin + 1]) & (waits.pid[begin] == waits.pid[begin + 1])]
-    over_ns, asked = waits.time_ns[begin + 1], waits.where(begin)
+    begin, over = followed(waits.time_ns, waits.tid, waits.pid)
+    whole = (waits.kind[begin] == MarkKind.POSTED_WAIT) & (waits.kind[over] == MarkKind.POSTED_WAIT_OVER)
+    over_ns, asked = waits.time_ns[over[whole]], waits.where(begin[whole])
     pid, work = np.concatenate((posted.pid, asked.pid)), np.concatenate((posted.arg2, asked.arg0))
     time_ns = np.concatenate((posted.time_ns, asked.time_ns))
-    order = np.lexsort((time_ns, work, pid))
     wait_ns, end_ns = np.full(len(posted), UNKNOWN), np.full(len(posted), UNKNOWN)
-    before, after = order[:-1], order[1:]
-    pairs = (
-        (before < len(posted)) & (after >= len(posted)) & (pid[before] == pid[after]) & (work[before] == work[after])
-    )
-    pairs &= work[before] != 0
+    before, after = followed(time_ns, work, pid)
+    pairs = (before < len(posted)) & (after >= len(posted)) & (work[before] != 0)
     row = after[pairs] - len(posted)
     wait_ns[before[pairs]], end_ns[before[pairs]] = asked.time_ns[row], over_ns[row]
     return wait_ns, end_ns
@@ -139,21 +130,15 @@ def _messages(posted: Marks, begin_ns: Int64, wait_ns: Int64, end_ns: Int64) -> 
 
     They begin where they are asked for: a send has often arrived before its sender has what it waits for it with.
     """
-    count = len(posted)
-    unknown = np.full(count, UNKNOWN)
-    return Collectives(
-        pid=posted.pid,
-        tid=posted.tid,
+    return Collectives.of_no_group(
+        posted,
         begin_ns=begin_ns,
         end_ns=end_ns,
         bytes=bytes_of(posted.arg0),
-        kind=np.full(count, int(CollectiveKind.SEND)),
+        kind=np.full(len(posted), int(CollectiveKind.SEND)),
         backend=posted.arg1,
-        group=unknown,
-        ranks=np.full(count, 2),
-        number=unknown,
+        ranks=np.full(len(posted), 2),
         posted_ns=wait_ns,
-        posted_tid=posted.tid,
         work=posted.arg2,
     )
 
@@ -177,19 +162,7 @@ def _other_side(
 
 
 def _alone(messages: Collectives, group: int) -> Members:
-    none = np.full(len(messages), UNKNOWN)
-    members = empty(Members)
-    return replace(
-        members,
-        event=none,
-        group=np.full(len(messages), group),
-        ready_ns=messages.begin_ns.copy(),
-        last_pid=messages.pid.copy(),
-        late_ns=messages.begin_ns.copy(),
-        untold_ns=np.zeros(len(messages), np.int64),
-        seen=np.ones(len(messages), np.int64),
-        ranks=np.full(len(messages), 2),
-    )
+    return lone_members(messages, np.full(len(messages), group), messages.begin_ns)
 
 
 def _both(
@@ -212,3 +185,17 @@ def _both(
         members.seen[rows] = 2
         found.append(members)
     return found[0], found[1]
+
+
+_MESSAGES = {MarkKind.SEND_POSTED: CollectiveKind.SEND, MarkKind.RECEIVE_POSTED: CollectiveKind.RECEIVE}
+
+
+def all_posted(marks: Marks, found: FoundCollectives) -> Collectives:
+    """Return everything that was posted; `found` are the collectives of these marks."""
+    return concatenate(Collectives, [found.posted, *(_handed_over(marks, mark) for mark in _MESSAGES)])
+
+
+def _handed_over(marks: Marks, mark: MarkKind) -> Collectives:
+    rows = marks.of(mark)
+    kind = np.full(len(rows), int(_MESSAGES[mark]))
+    return Collectives.of_no_group(rows, bytes=bytes_of(rows.arg0), kind=kind, backend=rows.arg1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.events.factors import sends_the_same, sent_per_byte
 from netprof.analysis.events.sizes import bytes_of
-from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate, empty
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate
 from netprof.analysis.tables.marks import Marks
 from netprof.analysis.wire.bins import Bins
 from netprof.schema import NCCL_ELEMENT_BYTES, CollectiveKind, MarkKind
@@ -111,11 +111,8 @@ def _plus(a: float | None, b: float | None) -> float | None:
 
 def nccl_operations(marks: Marks, world_size: int | None) -> Operations:
     """Return everything that was enqueued; `world_size` stands in where a process created no communicator in sight."""
-    rows = marks.of(*_KINDS)
-    if len(rows) == 0:
-        return empty(Operations)
-    parts = [_of_process(marks.of_pid(pid), world_size) for pid in np.unique(rows.pid)]
-    found = concatenate(Operations, parts)
+    pids = np.unique(marks.of(*_KINDS).pid).tolist()
+    found = concatenate(Operations, [_of_process(marks.of_pid(pid), world_size) for pid in pids])
     return found.where(np.argsort(found.time_ns, kind="stable"))
 
 

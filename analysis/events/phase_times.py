@@ -10,7 +10,7 @@ from netprof.analysis.events import phases
 from netprof.analysis.events.local_passes import LocalPasses
 from netprof.analysis.events.reducers import Passes
 from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.intervals import Intervals, covered_until, merge
+from netprof.analysis.tables.intervals import Intervals, merge
 
 _REST, _FORWARD, _BACKWARD = range(3)
 
@@ -58,11 +58,6 @@ def phase_times(passes: Passes, local: LocalPasses, waits: Intervals) -> PhaseTi
     time_ns, said = time_ns[order], said[order]
     forward, backward = (_while(time_ns, said == phase) for phase in (_FORWARD, _BACKWARD))
     return PhaseTimes(forward - waits, backward - waits, waits)
-
-
-def overlap(times: Intervals, begin_ns: Int64, end_ns: Int64) -> Int64:
-    """Return for each window [begin_ns, end_ns) how much of `times` lies in it, ns."""
-    return covered_until(times, end_ns) - covered_until(times, begin_ns)
 
 
 def _while(time_ns: Int64, holds: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Intervals:

@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.typical import middle_half
-from netprof.analysis.tables.columns import Int32, Int64
+from netprof.analysis.tables.columns import Int32, Int64, grouped, nearest
 
 Rows = Int32 | Int64
 """Numbers of rows, in the narrower type that holds them: a day has millions."""
@@ -103,14 +103,8 @@ def _split_of(iterations: IterationTimes, own: Mapping[int, Rows]) -> Split | No
 
 def _rows_by_process(pid: Int64) -> dict[int, Rows]:
     """Return the rows of each process, ascending; in one pass, since a large job has thousands."""
-    order = _narrow(np.argsort(pid, kind="stable"))
-    ascending = pid[order]
-    first = np.append(0, np.flatnonzero(ascending[1:] != ascending[:-1]) + 1)
-    return dict(zip(ascending[first].tolist(), np.split(order, first[1:]), strict=True))
-
-
-def _narrow(rows: Int64) -> Rows:
-    return rows.astype(np.int32) if len(rows) <= np.iinfo(np.int32).max else rows
+    narrow = np.int32 if len(pid) <= np.iinfo(np.int32).max else np.int64
+    return {int(pid[rows[0]]): rows.astype(narrow) for rows in grouped(pid)}
 
 
 def _same_steps(iterations: IterationTimes, own: Rows, reference: Rows) -> Rows:
@@ -121,12 +115,9 @@ def _same_steps(iterations: IterationTimes, own: Rows, reference: Rows) -> Rows:
     mine, wanted = (
         iterations.begin_ns[rows].astype(np.int64) + iterations.level_after_ns[rows] for rows in (own, reference)
     )
-    right = np.minimum(np.searchsorted(mine, wanted), len(own) - 1)
-    left = np.maximum(right - 1, 0)
-    before, after = np.abs(mine[left] - wanted), np.abs(mine[right] - wanted)
-    nearest = np.where(before < after, left, right)
-    close = np.minimum(before, after) * 2 < iterations.duration_ns[reference]
-    return np.where(close, own[nearest], -1)
+    index = nearest(mine, wanted)
+    close = np.abs(mine[index] - wanted) * 2 < iterations.duration_ns[reference]
+    return np.where(close, own[index], -1)
 
 
 def _over(duration_ns: Int64, exposed_ns: Int64, steps: Int64, same: Mapping[int, Rows]) -> Split | None:

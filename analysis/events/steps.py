@@ -9,10 +9,11 @@ import numpy as np
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, find_iterations, iteration_rows
 from netprof.analysis.events.job_steps import JobSteps
 from netprof.analysis.events.local_passes import LocalPasses
-from netprof.analysis.events.phase_times import PhaseTimes, overlap, phase_times
+from netprof.analysis.events.phase_times import PhaseTimes, phase_times
 from netprof.analysis.events.reducers import Passes
 from netprof.analysis.events.waits import waits
-from netprof.analysis.tables.columns import Bool, Int64, by_pid, concatenate, empty
+from netprof.analysis.tables.columns import by_pid, concatenate, empty, opens
+from netprof.analysis.tables.intervals import overlap
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import ENQUEUED, MarkKind
 
@@ -85,7 +86,7 @@ def _of_process(pid: int, marks: Marks, phases: PhaseTimes) -> tuple[Iterations,
     rest.
     """
     step, backward = marks.times(MarkKind.OPTIMIZER_STEP), marks.times(MarkKind.BACKWARD)
-    first = _first_of_each(np.searchsorted(step, backward))
+    first = opens(np.searchsorted(step, backward))
     begin = backward[first]
     begin = begin[begin > step[0]]  # the pass that was going on, or the one before the first step, may be cut off
     if len(begin) < 2:
@@ -96,7 +97,3 @@ def _of_process(pid: int, marks: Marks, phases: PhaseTimes) -> tuple[Iterations,
     wait = stepped - before_step
     steps = JobSteps(begin, begin, wait, wait + before_step + after_step, end)
     return iteration_rows(pid, steps, phases), Dropped(incomplete=2)
-
-
-def _first_of_each(groups: Int64) -> Bool:
-    return np.concatenate(([True], groups[1:] != groups[:-1])) if len(groups) else np.zeros(0, bool)

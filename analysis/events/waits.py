@@ -30,7 +30,9 @@ def waits(marks: Marks, passes: Passes | None = None) -> Intervals:
     """
     threads = training_threads(marks)
     own = marks.where(np.isin(marks.tid, threads))
-    found = _work_waits(marks, threads) | _horovod_waits(own, marks.of(MarkKind.HOROVOD_DONE)) | blocked(own)
+    horovod = own.of(MarkKind.HOROVOD_WAIT)
+    found = until_done(horovod.time_ns, horovod.arg0, marks.of(MarkKind.HOROVOD_DONE))
+    found = _work_waits(marks, threads) | found | blocked(own)
     return found if passes is None else found | _bucket_waits(passes)
 
 
@@ -67,12 +69,11 @@ def _work_waits(marks: Marks, threads: Int64) -> Intervals:
     return merge(rows.time_ns[paired], rows.time_ns[ends[paired]])
 
 
-def _horovod_waits(own: Marks, done: Marks) -> Intervals:
-    """Pair HOROVOD_WAIT with the HOROVOD_DONE of its handle, whichever thread that is on."""
-    wait = own.of(MarkKind.HOROVOD_WAIT)
-    if len(wait) == 0 or len(done) == 0:
+def until_done(time_ns: Int64, handle: Int64, done: Marks) -> Intervals:
+    """Return the time from some instants until Horovod's operation of each handle is done, on whichever thread."""
+    if len(time_ns) == 0 or len(done) == 0:
         return NOTHING
     handles, first = np.unique(done.arg0, return_index=True)
-    index = np.minimum(np.searchsorted(handles, wait.arg0), len(handles) - 1)
-    known = handles[index] == wait.arg0
-    return merge(wait.time_ns[known], done.time_ns[first[index[known]]])
+    index = np.minimum(np.searchsorted(handles, handle), len(handles) - 1)
+    known = handles[index] == handle
+    return merge(time_ns[known], done.time_ns[first[index[known]]])

@@ -11,7 +11,6 @@ from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.every_collective import all_collectives
 from netprof.analysis.hosts.corridor import MOST_DRIFT, Line
 from netprof.analysis.hosts.moved import to_reference
-from netprof.analysis.hosts.streams import Delays
 from netprof.analysis.tables.columns import Bool, Float64, Int64
 from netprof.analysis.tables.marks import read_marks
 from netprof.analysis.tables.targets import world_size
@@ -52,11 +51,6 @@ def paired(mine: Collectives, its: Collectives, rough: HostClock) -> tuple[Colle
     return None if pairs is None else (mine.where(pairs[0]), its.where(pairs[1]))
 
 
-def begun_to_done(mine: Collectives, its: Collectives) -> tuple[Delays, Delays]:
-    """Return from when one rank began to when the other was done with the same collectives, and the other way round."""
-    return Delays(mine.posted_ns, its.end_ns), Delays(its.posted_ns, mine.end_ns)
-
-
 def by_ends(mine: Collectives, its: Collectives) -> Line:
     """Return the line on which the ends lie: all ranks are done at about the same time.
 
@@ -76,12 +70,6 @@ def _of_trace(reader: TraceSource) -> Collectives:
     return of_whole_job(all_collectives(marks, size).collectives, size)
 
 
-def for_all(found: Collectives, size: int | None) -> Collectives:
-    """Return the collectives in which every one of `size` ranks of a job waits for every other."""
-    found = found.where(needs_all(found))
-    return found.where((found.ranks == size) | (found.ranks < 0)) if size is not None else found
-
-
 def needs_all(found: Collectives) -> Bool:
     """Return which collectives are such that every rank needs something of every other one."""
     return np.isin(found.kind, [int(kind) for kind in _FOR_ALL])
@@ -89,11 +77,8 @@ def needs_all(found: Collectives) -> Bool:
 
 def of_whole_job(every: Collectives, size: int | None) -> Collectives:
     """Return those of them that the process saw that has the most, in the order in which they were posted."""
-    found = for_all(every, size)
-    if len(found) == 0:
-        return found
-    pids, counts = np.unique(found.pid, return_counts=True)
-    found = found.where(found.pid == pids[np.argmax(counts)])
+    found = every.where(needs_all(every))
+    found = (found if size is None else found.where((found.ranks == size) | (found.ranks < 0))).of_most()
     return found.where(np.argsort(found.posted_ns, kind="stable"))
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.hosts.by_collectives import begun_to_done, by_ends, same_collectives
-from netprof.analysis.hosts.corridor import Corridor, Line, corridor
-from netprof.analysis.hosts.detours import Ways, there_and_back
-from netprof.analysis.hosts.streams import Delays, delays, read_streams
+from netprof.analysis.hosts.by_collectives import by_ends, same_collectives
+from netprof.analysis.hosts.corridor import MOST_DRIFT, Corridor, Line, corridor
+from netprof.analysis.hosts.streams import Delays, HostStreams, delays, read_streams
+from netprof.analysis.tables.columns import Int64, opens
 from netprof.model import Clock, HostClock
 from netprof.trace.index import TraceIndex
 
@@ -39,19 +40,11 @@ def find_clocks(indexes: Sequence[TraceIndex], spans: Sequence[Span]) -> list[Ho
     readers = [index.reader for index in indexes]
     rough = [by_realtime(readers[0].meta.clock, reader.meta.clock) for reader in readers]
     windows = windows_of(indexes, spans[0])
-    streams = [
-        read_streams(index, [_moved(window, clock) for window in windows])
-        for index, clock in zip(indexes, rough, strict=True)
-    ]
-    ways: dict[tuple[int, int], Delays] = {}
-    steps: dict[int, dict[int, HostClock]] = {host: {} for host in range(len(readers))}
-    for one, other in combinations(range(len(readers)), 2):
-        if readers[one].meta.boot_id == readers[other].meta.boot_id:
-            join(steps, one, other, HostClock(SAME_HOST, at_ns=spans[one][0]))
-            continue
-        ways[one, other], ways[other, one] = delays(streams[one], streams[other])
-        join(steps, one, other, by_delays(ways[one, other], ways[other, one], spans[one]))
-    join_by_detours(steps, ways, 0, spans[0])
+    hosts = {}
+    for number, (index, clock, span) in enumerate(zip(indexes, rough, spans, strict=True)):
+        streams = read_streams(index, [_moved(window, clock) for window in windows])
+        hosts[number] = NumberedStreams(number, index.reader.meta.boot_id, span, streams)
+    steps = steps_of(hosts, combinations(hosts, 2))
     known = nearest(steps)
     for host in sorted(steps.keys() - known.keys()):
         both = same_collectives(readers[0], readers[host], rough[host])
@@ -59,6 +52,32 @@ def find_clocks(indexes: Sequence[TraceIndex], spans: Sequence[Span]) -> list[Ho
             join(steps, 0, host, by_collectives(*both, spans[0]))
     known = nearest(steps)
     return [known.get(host, rough[host]) for host in range(len(readers))]
+
+
+@dataclass(frozen=True, eq=False)
+class NumberedStreams:
+    """The streams of one host of a job, and when it recorded, on its own clock."""
+
+    number: int
+    boot_id: str
+    span_ns: Span
+    streams: HostStreams
+
+
+def steps_of(hosts: Mapping[int, NumberedStreams], pairs: Iterable[tuple[int, int]]) -> dict[int, dict[int, HostClock]]:
+    """Return how the clocks of hosts run beside each other that streams, or one kernel, join; some `pairs` may be."""
+    ways: dict[tuple[int, int], Delays] = {}
+    steps: dict[int, dict[int, HostClock]] = {number: {} for number in hosts}
+    for one, other in pairs:
+        mine, its = hosts[one], hosts[other]
+        if mine.boot_id == its.boot_id:
+            join(steps, one, other, HostClock(SAME_HOST, at_ns=mine.span_ns[0]))
+            continue
+        ways[one, other], ways[other, one] = delays(mine.streams, its.streams)
+        join(steps, one, other, by_delays(ways[one, other], ways[other, one], mine.span_ns))
+    first = min(hosts)
+    join_by_detours(steps, ways, first, hosts[first].span_ns)
+    return steps
 
 
 def windows_of(indexes: Sequence[TraceIndex], span_ns: Span) -> list[Span]:
@@ -103,7 +122,7 @@ def by_collectives(mine: Collectives, its: Collectives, span_ns: Span) -> HostCl
 
     Ranks are done at about the same time, but all that is sure is that nobody is before all have begun.
     """
-    there, back = begun_to_done(mine, its)
+    there, back = Delays(mine.posted_ns, its.end_ns), Delays(its.posted_ns, mine.end_ns)
     found = _corridor(there, back)
     return None if found is None else _clock(COLLECTIVES, found, by_ends(mine, its), there, back, span_ns)
 
@@ -122,14 +141,10 @@ def _clock(source: str, found: Corridor, line: Line, there: Delays, back: Delays
         line.drift,
         line.at_ns + round(line.offset_ns),
         bound_ns=_ROUNDED_NS + max(found.farthest_ns(line, time_ns) for time_ns in span_ns),
-        drift_bound=_drift_bound(found, line.drift),
+        drift_bound=float(max(found.drifts[-1] - line.drift, line.drift - found.drifts[0])),
         residual_ns=float(np.median(np.concatenate((above - above.min(), below - below.min())))),
         pairs=len(there) + len(back),
     )
-
-
-def _drift_bound(found: Corridor, drift: float) -> float:
-    return float(max(found.drifts[-1] - drift, drift - found.drifts[0]))
 
 
 def by_realtime(reference: Clock, clock: Clock) -> HostClock:
@@ -191,3 +206,69 @@ def nearest(steps: Steps, first: int = 0) -> dict[int, HostClock]:
             there = one_after_other(clock, step)
             heapq.heappush(waiting, (there.bound_ns or 0.0, turn, other, there))
     return found
+
+
+_WINDOWS_NS = (10_000_000, 100_000_000, 1_000_000_000)
+"""So near to each other in time have the two bytes to be whose delays are added: as little as there are enough."""
+_ENOUGH = 20
+
+Ways = Mapping[tuple[int, int], Delays]
+"""What went from one host to another, and how long that took at most, by both hosts."""
+
+
+def there_and_back(ways: Ways, first: int, hosts: Collection[int]) -> dict[int, tuple[Delays, Delays]]:
+    """Return, for those of some hosts to which streams lead from the first one and back, the delays of both ways.
+
+    Around a ring bytes go one way only between two hosts. Along a way of several streams the bounds add up, to that of
+    the first clock and the last; two ways, there and back, bound it on both sides.
+    """
+    out = _from(first, {pair: each for pair, each in ways.items() if len(each)})
+    back = _from(first, {pair[::-1]: _turned(each) for pair, each in ways.items() if len(each)})
+    return {host: (out[host], _turned(back[host])) for host in sorted(hosts) if host in out and host in back}
+
+
+def _from(first: int, ways: Ways) -> dict[int, Delays]:
+    """Return the delays on the way from one host to every other one, over as few streams as that takes."""
+    neighbours: dict[int, list[int]] = {}
+    for one, other in sorted(ways):
+        neighbours.setdefault(one, []).append(other)
+    found: dict[int, Delays] = {}
+    waiting = deque([first])
+    while waiting:
+        here = waiting.popleft()
+        for other in neighbours.get(here, ()):
+            if other not in found and other != first:
+                step = ways[here, other]
+                found[other] = step if here == first else _after(found[here], step)
+                waiting.append(other)
+    return {host: each for host, each in found.items() if len(each)}
+
+
+def _turned(delays: Delays) -> Delays:
+    """Return the same as if time ran backwards: what arrived left, later, for where it came from."""
+    return Delays(-delays.arrived_ns, -delays.sent_ns)
+
+
+def _after(first: Delays, second: Delays) -> Delays:
+    """Return the delays of two ways, one after the other: those of bytes that passed the host between at about a time.
+
+    In the time between the two its clock may have gained on the others'.
+    """
+    for width_ns in _WINDOWS_NS:
+        mine, its = _least(first, first.arrived_ns // width_ns), _least(second, second.sent_ns // width_ns)
+        _, ours, theirs = np.intersect1d(
+            first.arrived_ns[mine] // width_ns, second.sent_ns[its] // width_ns, assume_unique=True, return_indices=True
+        )
+        if len(ours) >= _ENOUGH:
+            break
+    mine, its = mine[ours], its[theirs]
+    apart_ns = np.abs(second.sent_ns[its] - first.arrived_ns[mine])
+    gained_ns = np.ceil(MOST_DRIFT * apart_ns).astype(np.int64)
+    took_ns = second.arrived_ns[its] - second.sent_ns[its] + gained_ns
+    return Delays(first.sent_ns[mine], first.arrived_ns[mine] + took_ns)
+
+
+def _least(delays: Delays, window: Int64) -> Int64:
+    """Return the row of each window that took least, by window."""
+    order = np.lexsort((delays.arrived_ns - delays.sent_ns, window))
+    return np.asarray(order[opens(window[order])], np.int64)

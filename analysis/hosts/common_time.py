@@ -57,7 +57,12 @@ def host_names(called: Sequence[tuple[str, str]]) -> list[str]:
     return [name if again[name] == 1 else f"{name} ({number})" for number, name in enumerate(found, 1)]
 
 
-def about_time(names: Sequence[str], spans: Sequence[Span]) -> list[str]:
+def about(hosts: Sequence[Host], names: Sequence[str], spans: Sequence[Span]) -> list[str]:
+    """Return what one must know of the recordings of hosts, called so: their times, recorders and clocks."""
+    return [*_about_time(names, spans), *_about_versions(hosts), *_about_clocks(hosts)]
+
+
+def _about_time(names: Sequence[str], spans: Sequence[Span]) -> list[str]:
     """Return what has to be said of the time that hosts, called so, did and did not record."""
     begin, end = common(spans)
     whole = duration((end - begin) / 1e9)
@@ -79,7 +84,7 @@ def about_time(names: Sequence[str], spans: Sequence[Span]) -> list[str]:
     return said
 
 
-def about_versions(hosts: Sequence[Host]) -> list[str]:
+def _about_versions(hosts: Sequence[Host]) -> list[str]:
     """Return what has to be said of the recorders."""
     versions = sorted({host.meta.netprof_version for host in hosts})
     schemas = sorted({host.meta.schema_version for host in hosts})
@@ -88,7 +93,7 @@ def about_versions(hosts: Sequence[Host]) -> list[str]:
     return [f"the traces were recorded by different versions of netprof ({', '.join(versions)})"]
 
 
-def about_clocks(hosts: Sequence[Host]) -> list[str]:
+def _about_clocks(hosts: Sequence[Host]) -> list[str]:
     """Return what has to be said of hosts whose clocks were not compared."""
     names = [host.name for host in hosts if host.clock.source == REALTIME]
     if not names:

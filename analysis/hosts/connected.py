@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from netprof.analysis.tables.columns import int64_column, text_column
-from netprof.trace import TraceSource
-
-End = tuple[str, int]
-"""Address and port."""
-Ends = tuple[End, End]
-"""The local and the remote end of a connection."""
+from netprof.analysis.hosts.streams import Ends
 
 
 @dataclass(frozen=True)
@@ -40,16 +34,6 @@ class OneJob:
             return []
         which = ", ".join(names[number] for number in self.alone)
         return [f"no connection joins {which} to {names[self.kept[0]]}, as some join others: is it of the same job?"]
-
-
-def ends_of(source: TraceSource) -> set[Ends]:
-    """Return the ends of all connections of a recording."""
-    flows = source.table("flows")
-    local, remote = (
-        zip(text_column(flows, f"{end}_addr"), int64_column(flows, f"{end}_port").tolist(), strict=True)
-        for end in ("local", "remote")
-    )
-    return set(zip(local, remote, strict=True))
 
 
 def of_one_job(

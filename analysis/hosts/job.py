@@ -9,20 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netprof.analysis.hosts.clocks import Span, at, find_clocks
-from netprof.analysis.hosts.common_time import (
-    ANOTHER_TIME,
-    about_clocks,
-    about_time,
-    about_versions,
-    at_one_time,
-    common,
-    host_names,
-)
-from netprof.analysis.hosts.connected import Against, ends_of, of_one_job
+from netprof.analysis.hosts.common_time import ANOTHER_TIME, about, at_one_time, common, host_names
+from netprof.analysis.hosts.connected import Against, of_one_job
 from netprof.analysis.hosts.joined import JoinedReader
 from netprof.analysis.hosts.meta import meta_of_job
 from netprof.analysis.hosts.moved import Mover, instant
 from netprof.analysis.hosts.numbers import number_hosts
+from netprof.analysis.hosts.streams import flow_ends
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.model import LEFT_OUT, Host, HostClock, Meta
@@ -33,7 +26,7 @@ from netprof.trace.ring import reader_of
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _HostTrace:
     """The trace of one host, and from when to when it recorded, on its own clock."""
 
     index: TraceIndex
@@ -64,12 +57,12 @@ def open_job(paths: Sequence[Path], only: Collection[str] = ()) -> TraceSource:
     return _joined(parts, clocks, [*warnings, *apart])
 
 
-def _opened(paths: Iterable[Path]) -> tuple[list[_Part], list[str]]:
+def _opened(paths: Iterable[Path]) -> tuple[list[_HostTrace], list[str]]:
     parts, warnings, errors = [], [], []
     for path in dict.fromkeys(path.resolve() for path in paths):
         try:
             index = TraceIndex(reader_of(path))
-            parts.append(_Part(index, _span(index)))
+            parts.append(_HostTrace(index, _span(index)))
         except TraceError as error:
             warnings.append(as_named(f"{path.name}{LEFT_OUT}{error.message}"))
             errors.append(error)
@@ -78,7 +71,7 @@ def _opened(paths: Iterable[Path]) -> tuple[list[_Part], list[str]]:
     return parts, warnings
 
 
-def _on(parts: Sequence[_Part], names: Collection[str]) -> list[_Part]:
+def _on(parts: Sequence[_HostTrace], names: Collection[str]) -> list[_HostTrace]:
     """Return the traces of some hosts, named by the host or by the trace."""
     known = [{part.meta.host, name} for part, name in zip(parts, host_names(_called(parts)), strict=True)]
     for name in names:
@@ -96,7 +89,7 @@ def _span(index: TraceIndex) -> Span:
     return meta.started_ns, max([meta.started_ns + 1, *last])
 
 
-def _of_one_job(parts: Sequence[_Part], warnings: Sequence[str]) -> tuple[list[_Part], list[str]]:
+def _of_one_job(parts: Sequence[_HostTrace], warnings: Sequence[str]) -> tuple[list[_HostTrace], list[str]]:
     """Leave out what is not of the first trace's job, or is in another trace already."""
     names = _names([part.reader.path for part in parts])
 
@@ -104,7 +97,7 @@ def _of_one_job(parts: Sequence[_Part], warnings: Sequence[str]) -> tuple[list[_
         found = (_against(parts[number].meta, parts[other].meta, names[other]) for other in others)
         return next(filter(None, found), None)
 
-    found = of_one_job([ends_of(part.reader) for part in parts], names, against)
+    found = of_one_job([set(flow_ends(part.reader).values()) for part in parts], names, against)
     said = [f"{names[number]}{LEFT_OUT}{why}" for number, why in sorted(found.left_out.items())]
     return [parts[number] for number in found.kept], [*warnings, *said, *found.said(names)]
 
@@ -144,7 +137,9 @@ def _processes(meta: Meta) -> set[tuple[int, ...]]:
     return {(t.pid_namespace, t.inner_pid or t.pid, t.start_ticks, t.netns) for t in meta.targets}
 
 
-def _at_one_time(parts: Sequence[_Part], clocks: Sequence[HostClock]) -> tuple[list[_Part], list[HostClock], list[str]]:
+def _at_one_time(
+    parts: Sequence[_HostTrace], clocks: Sequence[HostClock]
+) -> tuple[list[_HostTrace], list[HostClock], list[str]]:
     """Leave out what was recorded at another time than the first trace and those that recorded most of it."""
     kept = at_one_time(_on_reference(parts, clocks))
     said = [
@@ -153,7 +148,7 @@ def _at_one_time(parts: Sequence[_Part], clocks: Sequence[HostClock]) -> tuple[l
     return [parts[number] for number in kept], [clocks[number] for number in kept], said
 
 
-def _on_reference(parts: Sequence[_Part], clocks: Sequence[HostClock]) -> list[Span]:
+def _on_reference(parts: Sequence[_HostTrace], clocks: Sequence[HostClock]) -> list[Span]:
     """Return from when to when each trace was recorded, on the reference's clock."""
     return [
         (instant(clock, part.span_ns[0]), instant(clock, part.span_ns[1]))
@@ -161,7 +156,7 @@ def _on_reference(parts: Sequence[_Part], clocks: Sequence[HostClock]) -> list[S
     ]
 
 
-def _joined(parts: Sequence[_Part], clocks: Sequence[HostClock], warnings: Sequence[str]) -> TraceSource:
+def _joined(parts: Sequence[_HostTrace], clocks: Sequence[HostClock], warnings: Sequence[str]) -> TraceSource:
     spans = _on_reference(parts, clocks)
     begin_ns, end_ns = common(spans)
     numbers = number_hosts([part.reader for part in parts])
@@ -179,7 +174,7 @@ def _joined(parts: Sequence[_Part], clocks: Sequence[HostClock], warnings: Seque
         for name, part, clock, own, (first, last) in zip(names, parts, clocks, numbers, spans, strict=True)
     ]
     meta = meta_of_job(hosts, numbers, (begin_ns, end_ns))
-    said = [*warnings, *about_time(names, spans), *about_versions(hosts), *about_clocks(hosts)]
+    said = [*warnings, *about(hosts, names, spans)]
     movers = [
         Mover(clock, own, part.meta.bin_ns, meta.bin_ns, begin_ns, end_ns + 1)
         for part, clock, own in zip(parts, clocks, numbers, strict=True)
@@ -187,5 +182,5 @@ def _joined(parts: Sequence[_Part], clocks: Sequence[HostClock], warnings: Seque
     return JoinedReader([part.reader for part in parts], movers, hosts, replace(meta, warnings=(*said, *meta.warnings)))
 
 
-def _called(parts: Sequence[_Part]) -> list[tuple[str, str]]:
+def _called(parts: Sequence[_HostTrace]) -> list[tuple[str, str]]:
     return [(part.meta.host, part.reader.path.name) for part in parts]

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.analysis.hosts.numbers import Numbers
-from netprof.analysis.hosts.on_grid import on_grid
 from netprof.analysis.tables.columns import Int64, column
 from netprof.model import HostClock
-from netprof.schema import MarkKind, time_column
+from netprof.schema import LASTING, MarkKind, time_column
 from netprof.trace.columns import to_arrow
 
 _TIMES = ("time_ns", "bin_start_ns", "first_ns", "last_ns", "since_ns")
@@ -24,8 +23,6 @@ _PLACED_BY = ("first_ns", "last_ns")
 _UNCUT = ("counters", "totals", "blocked")
 """Tables whose rows stand for more than an instant: until the next row, since the recorder began, or for a time that
 ends there. Their readers clip them."""
-LASTING = tuple(int(kind) for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
-"""Marks of what lasts: communicators are created once, and used for as long as the job runs."""
 
 
 def to_reference(clock: HostClock, times_ns: Int64) -> Int64:
@@ -65,17 +62,14 @@ class Mover:
         """Return the rows of table `name`, or of some of its columns."""
         found = {each: self._column(name, each, batch) for each in batch.schema.names}
         rows = np.arange(batch.num_rows)
-        if name == "wire" and not self._is_on_grid:
+        is_moved = self.clock.offset_ns or self.clock.drift or self.own_bin_ns != self.bin_ns
+        if name == "wire" and is_moved:
             found, rows = on_grid(found, self.bin_ns)
         kept = self._wanted(name, found)
         if kept is not None and not kept.all():
             found = {each: None if values is None else values[kept] for each, values in found.items()}
             rows = rows[kept]
         return _with(batch, found, rows)
-
-    @property
-    def _is_on_grid(self) -> bool:
-        return self.clock.offset_ns == 0 and self.clock.drift == 0 and self.own_bin_ns == self.bin_ns
 
     def _column(self, table: str, name: str, batch: pa.RecordBatch) -> Any:
         """Return a column as numbers of the job; texts, and what an old trace does not hold, stay as they are."""
@@ -113,3 +107,39 @@ def _with(batch: pa.RecordBatch, found: Mapping[str, Any], rows: Int64) -> pa.Re
         for index, field in enumerate(batch.schema)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+_AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
+
+Rows = dict[str, Any]
+"""Columns of table `wire`, or some of them; None for one that is not known."""
+
+
+def on_grid(rows: Rows, bin_ns: int) -> tuple[Rows, Int64]:
+    """Return rows of which each lies in one bin of the grid, and which of `rows` each is a part of.
+
+    Bytes are spread evenly from the first packet to the last, as they are wherever a bin is cut
+    (`definitions.UTILIZATION`); the last new byte of the stream is of the later part. A row that holds several bins
+    (it was merged while the recorder was held up) stays one: when its bytes passed is unknown.
+    """
+    first, last, start = rows["first_ns"], rows["last_ns"], rows["bin_start_ns"]
+    merged = last - start > bin_ns
+    edge = (first // bin_ns + 1) * bin_ns
+    cut = np.flatnonzero((last > edge) & ~merged)
+    share = (edge[cut] - first[cut]) / np.maximum(last[cut] - first[cut], 1)
+    parts = {name: np.rint(rows[name][cut] * share).astype(np.int64) for name in _AMOUNTS if name in rows}
+    row = np.concatenate((np.arange(len(first)), cut))
+    found: Rows = {name: None if values is None else values[row] for name, values in rows.items()}
+    for name, early in parts.items():
+        found[name] = found[name].astype(np.int64)
+        found[name][len(first) :] -= early
+        found[name][cut] = early
+    found["bin_start_ns"] = np.where(merged[row], start[row], first[row] // bin_ns * bin_ns)
+    found["bin_start_ns"][len(first) :] = edge[cut]
+    found["first_ns"][len(first) :] = edge[cut]
+    found["last_ns"][cut] = edge[cut]
+    for name in ("stream_position", "stream_position_ns"):
+        if found.get(name) is not None:
+            found[name][cut] = 0
+    order = np.argsort(row, kind="stable")
+    return {name: None if values is None else values[order] for name, values in found.items()}, row[order]

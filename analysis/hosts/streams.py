@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Columns, Int64, concatenate, int64_column, text_column
+from netprof.analysis.tables.columns import Columns, Int64, concatenate, int64_column, opens, read_columns, text_column
 from netprof.schema import RECEIVE, TRANSMIT
+from netprof.trace import TraceSource
 from netprof.trace.index import TraceIndex
 
 _WRAP = 1 << 32
@@ -18,6 +19,12 @@ _LEAST_ALIKE = 3
 """Positions that two flows with each other's addresses have in common if they are the ends of one connection."""
 _LEAST_ALIKE_ANYWHERE = 16
 """Positions that two flows with other addresses have in common if they are: a router changed the addresses."""
+
+
+End = tuple[str, int]
+"""Address and port."""
+Ends = tuple[End, End]
+"""The local and the remote end of a connection."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +50,7 @@ class HostStreams:
     """The streams of one host: their passages, and the two ends of each flow."""
 
     passages: Passages
-    ends: Mapping[int, tuple[tuple[str, int], tuple[str, int]]]
+    ends: Mapping[int, Ends]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +69,17 @@ def read_streams(index: TraceIndex, windows: Sequence[tuple[int, int]]) -> HostS
         for batch in index.between("wire", *window)
     ]  # fmt: skip
     passages = _carried_on(concatenate(_Rows, [part for part in parts if len(part)]))
-    flows = index.reader.table("flows")
-    ids, local_port, remote_port = (int64_column(flows, n).tolist() for n in ("flow_id", "local_port", "remote_port"))
-    local, remote = (zip(text_column(flows, f"{end}_addr"), ports, strict=True) for end, ports in (
-        ("local", local_port), ("remote", remote_port)
-    ))  # fmt: skip
-    return HostStreams(passages, dict(zip(ids, zip(local, remote, strict=True), strict=True)))
+    return HostStreams(passages, flow_ends(index.reader))
+
+
+def flow_ends(source: TraceSource) -> dict[int, Ends]:
+    """Return the local and the remote address and port of each flow of a recording."""
+    flows = source.table("flows")
+    local, remote = (
+        zip(text_column(flows, f"{end}_addr"), int64_column(flows, f"{end}_port").tolist(), strict=True)
+        for end in ("local", "remote")
+    )
+    return dict(zip(int64_column(flows, "flow_id").tolist(), zip(local, remote, strict=True), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +92,8 @@ class _Rows(Columns):
 
 
 def _passages(batch: object, window: int) -> _Rows:
-    columns = {name: int64_column(batch, name) for name in _Rows.__dataclass_fields__}
-    return _Rows(**columns | {"flow_id": columns["flow_id"] + window * _FLOWS})
+    rows = read_columns(_Rows, batch)
+    return replace(rows, flow_id=rows.flow_id + window * _FLOWS)
 
 
 def _carried_on(rows: _Rows) -> Passages:
@@ -89,14 +101,13 @@ def _carried_on(rows: _Rows) -> Passages:
 
     Rows of a flow and direction are in the order of time.
     """
-    order = np.lexsort((np.arange(len(rows)), rows.direction, rows.flow_id))
-    rows = rows.where(order)
+    rows = rows.where(np.lexsort((rows.direction, rows.flow_id)))
     moved = np.cumsum(rows.payload_bytes)
     known = rows.stream_position_ns > 0
     rows, moved = rows.where(known), moved[known]
     if len(rows) == 0:
         return Passages(rows.flow_id, rows.direction, rows.stream_position, rows.stream_position_ns)
-    first = np.append(True, np.diff(rows.flow_id) != 0) | np.append(True, np.diff(rows.direction) != 0)
+    first = opens(rows.flow_id, rows.direction)
     step = np.diff(rows.stream_position, prepend=0) % _WRAP
     expected = np.diff(moved, prepend=0)
     step += _WRAP * np.rint((expected - step) / _WRAP).astype(np.int64)
@@ -168,17 +179,12 @@ def _alike(
     if len(numbers) == 0:
         return {}
     wraps = (b.position[row_b] - a.position[row_a]) // _WRAP
-    keys = np.stack((a.flow_id[row_a], b.flow_id[row_b], wraps), axis=1)
+    keys, counts = np.unique(np.stack((a.flow_id[row_a], b.flow_id[row_b], wraps), axis=1), axis=0, return_counts=True)
     found: dict[tuple[int, int], tuple[int, int | None]] = {}
-    for (mine, its, wrap), number in zip(*_counted(keys), strict=True):
+    for (mine, its, wrap), number in zip(keys.tolist(), counts.tolist(), strict=True):
         if number > found.get((mine, its), (0, None))[0]:
             found[mine, its] = number, wrap
     return found
-
-
-def _counted(keys: Int64) -> tuple[list[tuple[int, int, int]], list[int]]:
-    rows, count = np.unique(keys, axis=0, return_counts=True)
-    return [(a, b, c) for a, b, c in rows.tolist()], count.tolist()
 
 
 def _joined(one: Int64, other: Int64) -> tuple[Int64, Int64, Int64]:

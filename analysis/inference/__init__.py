@@ -4,27 +4,3 @@ A job's time jitters, what it exchanges in an iteration does not. So the bursts 
 what was moved: there the silences recur exactly (`recurrence`), and the longest of them are where iterations begin
 (`boundaries`). `infer` puts that together and judges it.
 """
-
-from netprof.analysis.inference.infer import (
-    SURE,
-    Inference,
-    InferredIterations,
-    NoPeriod,
-    confidence_of,
-    infer_from_bins,
-    infer_from_collectives,
-    infer_from_launches,
-    period_of,
-)
-
-__all__ = [
-    "SURE",
-    "Inference",
-    "InferredIterations",
-    "NoPeriod",
-    "confidence_of",
-    "infer_from_bins",
-    "infer_from_collectives",
-    "infer_from_launches",
-    "period_of",
-]

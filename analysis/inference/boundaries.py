@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.inference.onsets import Onsets
 from netprof.analysis.inference.recurrence import Recurrence
-from netprof.analysis.tables.columns import Bool, Columns, Float64, Int64
+from netprof.analysis.tables.columns import Bool, Columns, Float64, Int64, grouped
 
 MOST_PARTS = 16
 """Equal parts of which buckets may consist by coincidence."""
@@ -46,8 +46,8 @@ def find_boundaries(onsets: Onsets, recurrence: Recurrence) -> Boundaries:
     clear = np.union1d(clear, [0])
     anchor = int(clear[_anchor(onsets.where(clear), recurrence)])
     last = len(onsets) - 1
-    ahead = _Walk(onsets.moved, clear, recurrence).run(anchor)
-    behind = _Walk(-onsets.moved[::-1], last - clear[::-1], recurrence).run(last - anchor)
+    ahead = _OnsetWalk(onsets.moved, clear, recurrence).run(anchor)
+    behind = _OnsetWalk(-onsets.moved[::-1], last - clear[::-1], recurrence).run(last - anchor)
     behind = [(last - row if row >= 0 else -1, -at, follows) for row, at, follows in reversed(behind)]
     # walking backwards, a step says that the iteration after the boundary is whole: shift it by one
     follows = [False, *(flag for _, _, flag in behind[:-1]), *(flag for _, _, flag in ahead[1:])]
@@ -132,13 +132,10 @@ def _anchor(onsets: Onsets, recurrence: Recurrence) -> int:
     for row, (target, ok) in enumerate(zip(index.tolist(), linked.tolist(), strict=True)):
         if ok:
             chain[target] = chain[row]
-    label = np.array(chain)
-    order = np.argsort(label, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
-    return int(max(groups, key=lambda rows: len(rows) * float(np.median(silence[rows])))[0])
+    return int(max(grouped(np.array(chain)), key=lambda rows: len(rows) * float(np.median(silence[rows])))[0])
 
 
-class _Walk:
+class _OnsetWalk:
     """Goes from onset to onset, an amount apart."""
 
     def __init__(self, moved: Float64, clear: Int64, recurrence: Recurrence) -> None:

@@ -15,12 +15,7 @@ from netprof.analysis.inference.boundaries import (
     parts_per_iteration,
     silences_before,
 )
-from netprof.analysis.inference.onsets import (
-    BUSY_SHARES,
-    Onsets,
-    onsets_of_bins,
-    onsets_of_collectives,
-)
+from netprof.analysis.inference.onsets import BUSY_SHARES, Onsets, onsets_of_bins, onsets_of_collectives
 from netprof.analysis.inference.recurrence import (
     FEWEST,
     Recurrence,
@@ -162,7 +157,8 @@ def _whole(onsets: Onsets, boundaries: Boundaries) -> tuple[Boundaries, int, flo
     silence_ns = silences_before(onsets, boundaries)
     k, sure = bursts_per_iteration(silence_ns[1:])
     boundaries = every(k, boundaries, silence_ns)
-    parts, really = parts_per_iteration(durations(onsets, boundaries))
+    begin_ns, end_ns = spans(onsets, boundaries)
+    parts, really = parts_per_iteration(end_ns - begin_ns)
     return every(parts, boundaries, silences_before(onsets, boundaries)), k * parts, sure * really
 
 
@@ -173,12 +169,6 @@ def spans(onsets: Onsets, boundaries: Boundaries) -> tuple[Int64, Int64]:
     time_ns[on_silence] = onsets.onset_ns[boundaries.row[on_silence]]
     whole = np.flatnonzero(boundaries.follows)
     return time_ns[whole - 1], time_ns[whole]
-
-
-def durations(onsets: Onsets, boundaries: Boundaries) -> Int64:
-    """Return how long the iterations between boundaries take, ns."""
-    begin_ns, end_ns = spans(onsets, boundaries)
-    return end_ns - begin_ns
 
 
 def _confidence(onsets: Onsets, boundaries: Boundaries, bursts: int, recurrence: Recurrence) -> float:

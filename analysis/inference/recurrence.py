@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.inference.onsets import Onsets
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import Float64, Int64, nearest
 
 _FARTHEST = 64  # silences of one scale between a silence and its recurrence, at most
 _STARTS = 2048  # silences of one scale that are looked at, at most
@@ -193,10 +193,7 @@ def _hits(moved: Float64, rows: Int64, amount: float, tolerance: float) -> float
 def _offsets(moved: Float64, rows: Int64, amount: float) -> Float64:
     """Return how far from `amount` after each row the nearest silence is."""
     target = moved[rows] + amount
-    right = np.minimum(np.searchsorted(moved, target), len(moved) - 1)
-    left = np.maximum(right - 1, 0)
-    nearest = np.where(np.abs(moved[left] - target) < np.abs(moved[right] - target), left, right)
-    return np.asarray(moved[nearest] - target)
+    return np.asarray(moved[nearest(moved, target)] - target)
 
 
 def _median(values: Float64) -> float:

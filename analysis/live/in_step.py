@@ -41,7 +41,8 @@ class InStep:
         None where that is not known, or not a step further. Where all are quiet, the one that came furthest counts.
         """
         heard = [self._through[host] for host in range(len(self._through)) if host not in quiet]
-        known = [each for each in heard or [_latest(self._through)] if each is not None]
+        latest = max((each for each in self._through if each is not None), default=None)
+        known = [each for each in heard or [latest] if each is not None]
         through_ns = min(known) if known and len(known) == len(heard or [0]) else None
         self.settle()
         if through_ns is not None and self._handed_ns is not None and through_ns < self._handed_ns + self._least_ns:
@@ -55,10 +56,6 @@ class InStep:
                 taken += [(name, now)] if now is not None else []
                 self._waiting[host] += [(name, later)] if later is not None else []
         return through_ns, sorted(taken, key=_first_ns)
-
-
-def _latest(times: Collection[int | None]) -> int | None:
-    return max((each for each in times if each is not None), default=None)
 
 
 def _split(name: str, rows: Rows, through_ns: int | None) -> tuple[Rows | None, Rows | None]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from netprof.analysis.account.idle import CauseTimes
+from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.links.links import UNKNOWN_RATE, links_by_rank
@@ -18,14 +19,14 @@ from netprof.analysis.findings.stalls.stall import Stall
 from netprof.analysis.findings.stragglers.stacks import is_native
 from netprof.analysis.findings.stragglers.stragglers import Straggler
 from netprof.analysis.live.past_iterations import PastIterations
-from netprof.analysis.live.unfinished import with_unfinished
 from netprof.analysis.section import Analysis
-from netprof.analysis.tables.columns import column, int64_column, text_column
+from netprof.analysis.tables.columns import Int64, by_pid, column, concatenate, int64_column, text_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
+from netprof.analysis.tables.marks import Marks
 from netprof.analysis.wire.bins import Bins
 from netprof.model import Host, LineRate, Meta
-from netprof.schema import RECEIVE, TRANSMIT, UNKNOWN_RANK, GpuMetric
+from netprof.schema import RECEIVE, TRANSMIT, UNKNOWN_RANK, GpuMetric, MarkKind
 
 _EARLY_NS = 10 * 10**9
 _STRIPS_BEHIND_NS = 4 * 10**9
@@ -138,14 +139,15 @@ def last_seen(evidence: Evidence, through_ns: int) -> LastSeen:
 
 def links_now(evidence: Evidence, seen: LastSeen) -> tuple[LinkNow, ...]:
     """Return the last seconds of every device that the recording watches or that carried a byte in them."""
+    lanes, ranks = evidence.links.lanes, evidence.ranks
     rates = {key: past.changes[-1] for key, past in evidence.pasts.items()}
     return tuple(
         LinkNow(
             key=key,
-            ranks=_ranks(evidence.links.lanes.pids_of(key), evidence.ranks),
+            ranks=tuple(sorted({ranks[pid] for pid in lanes.pids_of(key) if pid in ranks})),
             line_rate=LineRate(now.line_rate_bps, now.line_rate_source) if (now := rates.get(key)) else UNKNOWN_RATE,
-            transmitted=evidence.links.lanes.of_link(key, TRANSMIT),
-            received=evidence.links.lanes.of_link(key, RECEIVE),
+            transmitted=lanes.of_link(key, TRANSMIT),
+            received=lanes.of_link(key, RECEIVE),
             causes=seen.causes.get(key),
             unknown=(evidence.links.unknown(key, TRANSMIT), evidence.links.unknown(key, RECEIVE)),
         )
@@ -172,16 +174,38 @@ def latest_stacks(table: Any) -> dict[int, LastStack]:
     return {int(pid[row]): LastStack(int(time_ns[row]), tuple(frames[row].split(";"))) for row in rows}
 
 
-def _ranks(pids: Iterable[int], ranks: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(sorted({ranks[pid] for pid in pids if pid in ranks}))
-
-
 def _last_bandwidths(evidence: Evidence) -> dict[int, Bandwidths]:
-    found, collectives = evidence.iterations, evidence.together
-    result = {}
-    for pid in np.unique(collectives.pid).tolist():
-        last = found.where(found.rows_of(pid)[-1:])
-        if len(last):
-            own = collectives.of_pid(pid)
+    found, result = evidence.iterations, {}
+    for pid, own in by_pid(evidence.together):
+        if len(last := found.where(found.rows_of(pid)[-1:])):
             result[pid] = rank_bandwidths(own, last, evidence.world_size, None)
     return result
+
+
+def with_unfinished(whole: Iterations, marks: Marks, through_ns: int) -> Iterations:
+    """Add to each process's whole iterations what follows the last one until `through_ns`; by process and time.
+
+    It is for drawing: a bucket that is still to be launched in it, or to arrive, cannot be known.
+    """
+    parts = []
+    for pid, own in by_pid(whole):
+        parts.append(own)
+        if own.end_ns[-1] < through_ns:
+            parts.append(_unfinished(own.where(np.array([len(own) - 1])), marks.of_pid(pid), through_ns))
+    return concatenate(Iterations, parts)
+
+
+def _unfinished(last: Iterations, marks: Marks, through_ns: int) -> Iterations:
+    begin_ns = int(last.end_ns[0])
+    since = marks.where((marks.time_ns >= begin_ns) & (marks.time_ns <= through_ns))
+    wait_ns = _first(since.times(MarkKind.DDP_WAIT), through_ns)
+    unpacked = since.times(MarkKind.BUCKET_DONE)
+    stats = since.times(MarkKind.DDP_STATS)
+    done_ns = _first(stats[stats > max([wait_ns, *unpacked[-1:].tolist()])], through_ns)
+    backward_ns = min(_first(since.times(MarkKind.DDP_BACKWARD), through_ns), wait_ns)
+    edges = {"backward_ns": backward_ns, "wait_ns": wait_ns, "done_ns": done_ns, "end_ns": through_ns}
+    return replace(last, begin_ns=last.end_ns, **{name: np.array([at_ns]) for name, at_ns in edges.items()})
+
+
+def _first(times: Int64, otherwise: int) -> int:
+    return int(times[0]) if len(times) else otherwise

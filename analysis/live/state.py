@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from netprof.analysis.account.episodes import LEAST_ITERATIONS, LEAST_NS
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.stalls.hang import LEAST_SEEN_NS, Hang, find_hang
-from netprof.analysis.findings.stragglers.stragglers import Straggler
+from netprof.analysis.findings.stragglers.stragglers import Straggler, find_stragglers
+from netprof.analysis.findings.stragglers.stragglers_parts import gather
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.past_iterations import continued, has_changed, no_iterations
-from netprof.analysis.live.recent import (
-    NOTHING_SEEN,
-    Recent,
-    last_seen,
-    latest_of_gpus,
-    latest_stacks,
-    links_now,
-)
+from netprof.analysis.live.recent import NOTHING_SEEN, Recent, last_seen, latest_of_gpus, latest_stacks, links_now
 from netprof.analysis.live.stall import StallWatch
-from netprof.analysis.live.stragglers import span_ns, stragglers_now
 from netprof.analysis.live.window import LONGEST_NS, Window
 from netprof.analysis.section import Analysis
 from netprof.analysis.sections import conclude
@@ -185,3 +179,14 @@ class LiveState:
 
     def _typical_ns(self) -> int:
         return int(np.median(self._past.duration_ns)) if len(self._past) else 0
+
+
+def span_ns(typical_ns: int) -> int:
+    """Return how far back to look: a window of the test, and an iteration that is cut."""
+    return max(LEAST_NS, LEAST_ITERATIONS * typical_ns) + 2 * typical_ns
+
+
+def stragglers_now(evidence: Evidence) -> tuple[Straggler, ...]:
+    """Return who holds the job up in the last window, what costs most first."""
+    parts = gather(evidence)
+    return () if parts is None else tuple(each for each in find_stragglers(parts).stragglers if each.still)

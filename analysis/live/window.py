@@ -4,23 +4,96 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.live.fold import RecentFold
 from netprof.analysis.live.inbox import Rows
 from netprof.analysis.sections import SECTIONS
+from netprof.analysis.tables.columns import UNKNOWN, concatenate
 from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
-from netprof.analysis.tables.flow_table import Flows, read_flows
+from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey, read_flows
+from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.tables.link_history import known_as, read_link_history
 from netprof.analysis.tables.path_table import read_paths
 from netprof.analysis.tables.targets import ranks_by_pid
+from netprof.analysis.wire.bins import Bins, combine
 from netprof.analysis.wire.fold import WireFold
+from netprof.analysis.wire.lanes import Lanes
+from netprof.analysis.wire.recovery import Resent
+from netprof.analysis.wire.unsent import UnsentFlows
 from netprof.model import Host, Meta
 from netprof.schema import RECEIVE, TRANSMIT, MarkKind, tables, time_column
+
+T = TypeVar("T", Resent, UnsentFlows)
+
+
+class RecentFold(WireFold):
+    """The sum of `parts`, as if their rows had been added to one fold; flows unknown to `flows` are left out."""
+
+    def __init__(self, flows: Flows, bin_ns: int, parts: Sequence[WireFold], lanes: FlowLanes | None = None) -> None:
+        super().__init__(flows, bin_ns, lanes=lanes)
+        self._parts = parts
+        self.rows = sum(part.rows for part in parts)
+        self.unknown_bytes = sum(part.unknown_bytes for part in parts)
+        for part in parts:
+            self._add_totals(part)
+
+    def lanes(self) -> Lanes:
+        """Return the bins of every lane that moved a byte in any part."""
+        found: dict[tuple[LaneKey, int], list[Bins]] = {}
+        for part in self._parts:
+            for lane, direction, bins in part.lanes():
+                found.setdefault((lane, direction), []).append(bins)
+        return Lanes({key: whole for key, bins in found.items() if (whole := combine(bins)) is not None})
+
+    def moved_bytes(self, direction: int) -> dict[int, dict[LinkKey, int]]:
+        """Return what each process moved in one direction in all parts, by pid and device."""
+        found: dict[int, dict[LinkKey, int]] = {}
+        for part in self._parts:
+            for pid, links in part.moved_bytes(direction).items():
+                own = found.setdefault(pid, {})
+                for link, amount in links.items():
+                    own[link] = own.get(link, 0) + amount
+        return found
+
+    def unknown(self) -> dict[tuple[LaneKey, int], Intervals]:
+        """Return the time in which it is not known when the bytes of a lane passed, in any part."""
+        found: dict[tuple[LaneKey, int], Intervals] = {}
+        for part in self._parts:
+            for key, times in part.unknown().items():
+                found[key] = found.get(key, NOTHING) | times
+        return found
+
+    def resent(self) -> Resent:
+        """Return what the flows sent again in any part."""
+        return self._of_flows(Resent, [part.resent() for part in self._parts])
+
+    def unsent(self) -> UnsentFlows:
+        """Return when the flows had bytes that they had not sent in any part."""
+        return self._of_flows(UnsentFlows, [part.unsent() for part in self._parts])
+
+    def _of_flows(self, kind: type[T], tables: Sequence[T]) -> T:
+        """Put together what the parts say of flows, which each of them numbers by itself."""
+        found = []
+        for part, own in zip(self._parts, tables, strict=True):
+            row = self.flows.positions(part.flows.flow_id[own.flow])
+            found.append(replace(own, flow=row).where(row >= 0))
+        return concatenate(kind, found)
+
+    def _add_totals(self, part: WireFold) -> None:
+        row = self.flows.positions(part.flows.flow_id)
+        known = np.repeat(row >= 0, 2)
+        slot = (np.repeat(row, 2) * 2 + np.tile([0, 1], len(row)))[known]
+        for name, total in self._sums.items():
+            total[slot] += part._sums[name][known]
+        moved = part._position[known] != UNKNOWN
+        self._position[slot[moved]] = part._position[known][moved]
+        self._first[slot] = np.minimum(self._first[slot], part._first[known])
+        self._last[slot] = np.maximum(self._last[slot], part._last[known])
+
 
 LONGEST_NS = 300 * 10**9
 _BIN_BUDGET = 1 << 20  # bins held over all lanes: 30 MB at most, less where they are silent
@@ -35,7 +108,7 @@ _KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"f
 
 
 @dataclass
-class _Part:
+class _WirePiece:
     """A piece of the wire: its rows begin where those of the next one do, or before, and may reach into that."""
 
     begin_ns: int
@@ -60,7 +133,7 @@ class Window:
         self._ranks: dict[int, int] = {}
         self._told = ToldRanks()
         self._workers: set[int] = set()  # processes with marks of a framework
-        self._parts: list[_Part] = []
+        self._parts: list[_WirePiece] = []
 
     def add(self, table: str, rows: Rows) -> None:
         """Add rows of one table."""
@@ -117,7 +190,7 @@ class Window:
         parts = [part for part in self._rows.get(table, ()) if part[age][-1] >= since_ns]
         joined = {name: _join([part[name] for part in parts]) for name in tables()[table].names}
         recent = np.asarray(joined[age], np.int64) >= since_ns
-        return joined if recent.all() else {name: _select(values, recent) for name, values in joined.items()}
+        return joined if recent.all() else {name: np.asarray(values)[recent] for name, values in joined.items()}
 
     def _take_marks(self, rows: Rows) -> Rows:
         """Note whose they are, and leave out those that nothing rests on."""
@@ -159,7 +232,7 @@ class Window:
         flows = self._flow_table()
         part = self._parts[-1] if self._parts else None
         if part is None or part.fold.flows is not flows or begin_ns - part.begin_ns > self._part_ns:
-            part = _Part(begin_ns, WireFold(flows, self.bin_ns, lanes=self._lanes), last_ns)
+            part = _WirePiece(begin_ns, WireFold(flows, self.bin_ns, lanes=self._lanes), last_ns)
             self._parts.append(part)
         part.fold.add(rows)
         part.last_ns = max(part.last_ns, last_ns)
@@ -194,7 +267,3 @@ def _join(parts: list[Any]) -> Any:
     if not parts:
         return np.zeros(0, np.int64)
     return parts[0] if len(parts) == 1 else np.concatenate([np.asarray(part) for part in parts])
-
-
-def _select(values: Any, rows: Any) -> Any:
-    return np.asarray(values)[rows]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Int64, column, int64_column
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
+from netprof.analysis.tables.columns import column, grouped, int64_column
+from netprof.analysis.tables.intervals import Intervals, merge, union
 from netprof.schema import BlockedIn
 
 ThreadWaits = Mapping[BlockedIn, Intervals]
@@ -71,27 +71,8 @@ def read_blocked(table: Any) -> Blocked:
     kind = np.where(np.isin(kind, [int(each) for each in BlockedIn]), kind, int(BlockedIn.OTHER))
     begin_ns = end_ns - np.maximum(int64_column(table, "period_ns"), 0)
     found: dict[int, dict[int, dict[BlockedIn, Intervals]]] = {}
-    for rows in _groups(pid, tid, kind):
+    for rows in grouped(pid, tid, kind):
         first = rows[0]
         times = found.setdefault(int(pid[first]), {}).setdefault(int(tid[first]), {})
         times[BlockedIn(int(kind[first]))] = merge(begin_ns[rows], end_ns[rows])
     return Blocked(found)
-
-
-def _groups(*columns: Int64) -> list[Int64]:
-    """Return the rows that have the same values in all columns."""
-    order = np.lexsort(columns)
-    if not len(order):
-        return []
-    changes = np.zeros(len(order) - 1, bool)
-    for each in columns:
-        changes |= np.diff(each[order]) != 0
-    return np.split(order, np.flatnonzero(changes) + 1)
-
-
-def joined(times: Intervals, gap_ns: int) -> Intervals:
-    """Return intervals with those joined that lie no further apart than that."""
-    if len(times) == 0:
-        return NOTHING
-    apart = times.begin_ns[1:] - times.end_ns[:-1] > gap_ns
-    return Intervals(times.begin_ns[np.append(True, apart)], times.end_ns[np.append(apart, True)])

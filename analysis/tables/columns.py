@@ -52,6 +52,12 @@ class Columns:
         at = int(np.searchsorted(pids, pid))
         return order[edges[at] : edges[at + 1]] if at < len(pids) and pids[at] == pid else order[:0]
 
+    def of_most(self: T) -> T:
+        """Return the rows of the process that has the most, of a table that has a column `pid`."""
+        own: Int64 = self.pid  # type: ignore[attr-defined]
+        pids, counts = np.unique(own, return_counts=True)
+        return self.where(own == pids[np.argmax(counts)]) if len(pids) else self
+
     @cached_property
     def _by_pid(self) -> tuple[Int64, Int64, Int64]:
         """The processes, ascending, where the rows of each begin in an order, and the order."""
@@ -114,8 +120,38 @@ def distinct(*columns: Int64) -> Int64:
     `np.unique` does the same by a hash, which for many times that are multiples of a round number takes minutes.
     """
     values: Int64 = np.sort(np.concatenate(columns), kind="stable")  # merges columns that are sorted in linear time
-    found: Int64 = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
-    return found
+    return np.asarray(values[opens(values)])
+
+
+def opens(*columns: npt.NDArray[Any]) -> Bool:
+    """Return which rows differ in any of some columns from the row before; the first one does."""
+    changes = np.logical_or.reduce([each[1:] != each[:-1] for each in columns])
+    return np.append(True, changes)[: len(columns[0])]
+
+
+def closes(*columns: npt.NDArray[Any]) -> Bool:
+    """Return which rows differ in any of some columns from the row after; the last one does."""
+    return np.append(opens(*columns)[1:], True)[: len(columns[0])]
+
+
+def followed(time_ns: Int64, *keys: npt.NDArray[Any]) -> tuple[Int64, Int64]:
+    """Return which rows follow one another in time, of those alike in some columns: the earlier, then the later."""
+    order = np.lexsort((time_ns, *keys))
+    same = ~opens(*(each[order] for each in keys))[1:]
+    return order[:-1][same], order[1:][same]
+
+
+def grouped(*columns: Int64) -> list[Int64]:
+    """Return the rows that have the same values in all of some columns, in their order."""
+    order = np.lexsort(columns)
+    return np.split(order, np.flatnonzero(opens(*(each[order] for each in columns)))[1:]) if len(order) else []
+
+
+def nearest(ascending: npt.NDArray[Any], values: npt.NDArray[Any]) -> Int64:
+    """Return which of some ascending numbers is the nearest to each value; there is one at least."""
+    right = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    left = np.maximum(right - 1, 0)
+    return np.where(np.abs(ascending[left] - values) < np.abs(ascending[right] - values), left, right)
 
 
 def column(table: Any, name: str) -> npt.NDArray[Any]:
@@ -136,6 +172,11 @@ def int64_column(table: Any, name: str) -> Int64:
     A uint64 beyond 2**63 wraps: only opaque addresses are that large.
     """
     return column(table, name).astype(np.int64, copy=False)
+
+
+def read_columns(kind: type[T], table: Any) -> T:
+    """Return the integer columns of a table that a class of tables has, as `int64_column`."""
+    return kind(**{name: int64_column(table, name) for name in kind.__dataclass_fields__})
 
 
 def text_column(table: Any, name: str) -> list[str]:

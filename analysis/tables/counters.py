@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Columns, Int64, int64_column
+from netprof.analysis.tables.columns import Columns, Int64, read_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,5 +21,5 @@ class CounterSamples(Columns):
 
 def read_counters(table: Any) -> CounterSamples:
     """Return the `counters` table (Arrow, DataFrame or mapping of columns, rows in any order)."""
-    samples = CounterSamples(**{name: int64_column(table, name) for name in ("series", "time_ns", "value")})
+    samples = read_columns(CounterSamples, table)
     return samples.where(np.lexsort((samples.time_ns, samples.series)))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import Columns, Int64, int64_column, text_column
+from netprof.analysis.tables.columns import Columns, Int64, closes, int64_column, text_column
 from netprof.schema import UNKNOWN_RANK, HopKind
 
 _ENDS = ("local", "remote")
@@ -96,8 +96,7 @@ def read_flows(
         for name in ("local_addr", "remote_addr", "device", "congestion_control")
     }
     order = np.argsort(columns["flow_id"], kind="stable")
-    ids = columns["flow_id"][order]
-    order = order[np.append(ids[1:] != ids[:-1], True)[: len(ids)]]
+    order = order[closes(columns["flow_id"][order])]
     columns = {name: values[order] for name, values in columns.items()}
     if known_as:
         links = zip(columns["netns"].tolist(), columns["device"].tolist(), strict=True)

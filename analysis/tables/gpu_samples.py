@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.tables.columns import Columns, Float64, Int64, column, int64_column
-from netprof.analysis.tables.intervals import Intervals, covered_until
+from netprof.analysis.tables.intervals import Intervals, overlap
 
 _LONGEST_GAP = 4
 """In median intervals: a value stands for no more than this before it; beyond is a gap in the sampling."""
@@ -39,7 +39,7 @@ def read_gpu_samples(table: Any) -> GpuSamples:
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
+class GpuSeries:
     """The samples of one metric of one GPU (and process), in the order of time; at least one."""
 
     time_ns: Int64
@@ -74,8 +74,7 @@ class Series:
 
     def weights(self, times: Intervals) -> Int64:
         """Return for how many nanoseconds of `times` each value stands."""
-        begin, end = self.spans()
-        return covered_until(times, end) - covered_until(times, begin)
+        return overlap(times, *self.spans())
 
     def inside(self, times: Intervals, held_ns: int = 0) -> Float64:
         """Return the values that are of `times` and nothing else: the whole period, or the instant, lies in there.
@@ -83,5 +82,5 @@ class Series:
         An instant's value may be as old as `held_ns`: that time must lie in there too.
         """
         begin = np.where(self.period_ns > 0, self.time_ns - self.period_ns, self.time_ns - max(held_ns, 1))
-        covered = covered_until(times, self.time_ns) - covered_until(times, begin)
+        covered = overlap(times, begin, self.time_ns)
         return np.asarray(self.value[covered == self.time_ns - begin], np.float64)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Bool, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64
 
 _ALWAYS, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -73,6 +73,24 @@ def union(sets: Sequence[Intervals]) -> Intervals:
     return merge(np.concatenate([s.begin_ns for s in some]), np.concatenate([s.end_ns for s in some]))
 
 
+def joined(times: Intervals, gap_ns: int) -> Intervals:
+    """Return intervals with those joined that lie no further apart than that."""
+    if len(times) == 0:
+        return NOTHING
+    apart = times.begin_ns[1:] - times.end_ns[:-1] > gap_ns
+    return Intervals(times.begin_ns[np.append(True, apart)], times.end_ns[np.append(apart, True)])
+
+
+def at_least(sets: Iterable[Intervals], count: int) -> Intervals:
+    """Return the time that is in at least `count` of some sets."""
+    given = list(sets)
+    at_ns = np.concatenate([np.zeros(0, np.int64), *(edge for each in given for edge in (each.begin_ns, each.end_ns))])
+    step = np.concatenate([np.zeros(0, np.int64), *(np.repeat([1, -1], len(each)) for each in given)])
+    order = np.lexsort((step, at_ns))  # ends first, so that what only touches is not counted twice
+    at_ns, inside = at_ns[order], np.cumsum(step[order]) >= count
+    return merge(at_ns[:-1][inside[:-1]], at_ns[1:][inside[:-1]])
+
+
 def covered_until(times: Intervals, at_ns: Int64) -> Int64:
     """Return for each instant how many nanoseconds of `times` lie before it; shape as `at_ns`."""
     if len(times) == 0:
@@ -83,6 +101,36 @@ def covered_until(times: Intervals, at_ns: Int64) -> Int64:
     current = np.maximum(index - 1, 0)
     beyond = np.maximum(times.end_ns[current] - at_ns, 0)
     return np.asarray(before[index] - np.where(index > 0, beyond, 0), np.int64)
+
+
+def overlap(times: Intervals, begin_ns: Int64, end_ns: Int64) -> Int64:
+    """Return for each window [begin_ns, end_ns) how much of `times` lies in it, ns."""
+    return covered_until(times, end_ns) - covered_until(times, begin_ns)
+
+
+def row_at(begin_ns: Int64, end_ns: Int64, at_ns: Int64) -> Int64:
+    """Return which of some intervals, ascending and disjoint, each instant lies in; UNKNOWN for none."""
+    if len(begin_ns) == 0:
+        return np.full(len(at_ns), UNKNOWN)
+    row = np.searchsorted(begin_ns, at_ns, "right") - 1
+    return np.where((row >= 0) & (at_ns < end_ns[np.maximum(row, 0)]), row, UNKNOWN)
+
+
+@dataclass(frozen=True, eq=False)
+class Windows(Columns):
+    """Windows of time, ascending and disjoint: mostly the iterations of the process that has the most; ns."""
+
+    begin_ns: Int64
+    end_ns: Int64
+
+    @property
+    def duration_ns(self) -> Int64:
+        """How long each is."""
+        return self.end_ns - self.begin_ns
+
+    def of(self, times: Intervals) -> Int64:
+        """Return how much of some time lies in each."""
+        return overlap(times, self.begin_ns, self.end_ns)
 
 
 def _common(a: Intervals, b: Intervals) -> Intervals:

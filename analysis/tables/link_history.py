@@ -30,11 +30,6 @@ class RateOverTime(Columns):
     begin_ns: Int64
     bps: Float64
 
-    @classmethod
-    def constant(cls, bps: float) -> RateOverTime:
-        """Return a rate that never changes."""
-        return cls(np.array([_ALWAYS]), np.array([bps]))
-
     @property
     def most(self) -> float:
         """The highest rate that is known; NaN where none is."""
@@ -48,7 +43,8 @@ class RateOverTime(Columns):
     @property
     def known(self) -> Intervals:
         """When it is known."""
-        return self._when(~np.isnan(self.bps))
+        is_known = ~np.isnan(self.bps)
+        return merge(self.begin_ns[is_known], np.append(self.begin_ns[1:], _FOREVER)[is_known])
 
     def at(self, time_ns: Int64) -> Float64:
         """Return the rate at some instants."""
@@ -64,10 +60,6 @@ class RateOverTime(Columns):
     def times(self, factor: float) -> RateOverTime:
         """Return the same rate, times a factor."""
         return RateOverTime(self.begin_ns, self.bps * factor)
-
-    def _when(self, pieces: np.ndarray[Any, np.dtype[np.bool_]]) -> Intervals:
-        ends = np.append(self.begin_ns[1:], _FOREVER)
-        return merge(self.begin_ns[pieces], ends[pieces])
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Bool, Columns, Int64, int64_column
+from netprof.analysis.tables.columns import Bool, Columns, Int64, read_columns
 from netprof.schema import MarkKind
 
 
@@ -42,6 +42,5 @@ class Marks(Columns):
 
 def read_marks(table: Any) -> Marks:
     """Return the `marks` table (Arrow, DataFrame or mapping of columns, rows in any order) sorted by time."""
-    names = ("time_ns", "pid", "tid", "kind", "arg0", "arg1", "arg2")
-    marks = Marks(**{name: int64_column(table, name) for name in names})
+    marks = read_columns(Marks, table)
     return marks.where(np.argsort(marks.time_ns, kind="stable"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import Columns, Int64, int64_column, text_column
+from netprof.analysis.tables.columns import Columns, Int64, closes, int64_column, text_column
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +27,9 @@ class NcclRanks(Columns):
 
     def latest(self) -> NcclRanks:
         """Return the last that was said of each rank, by communicator and rank."""
-        if not len(self):
-            return self
         _, number = np.unique(self.communicator.astype(str), return_inverse=True)
         rows = self.where(np.lexsort((self.time_ns, self.rank, number)))
-        _, number = np.unique(rows.communicator.astype(str), return_inverse=True)
-        same = (number[1:] == number[:-1]) & (rows.rank[1:] == rows.rank[:-1])
-        return rows.where(np.append(~same, True))
+        return rows.where(closes(rows.communicator, rows.rank))
 
 
 def read_nccl_ranks(table: Any) -> NcclRanks:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Int64, int64_column, text_column
+from netprof.analysis.tables.columns import Int64, grouped, int64_column, text_column
 from netprof.analysis.tables.flow_table import LinkKey
 
 
@@ -25,7 +25,6 @@ def rows_by_device(table: Any, time_ns: Int64) -> dict[LinkKey, Int64]:
     netns, device = int64_column(table, "netns").tolist(), text_column(table, "device")
     numbers: dict[LinkKey, int] = {}
     of_row = [numbers.setdefault(LinkKey(*key), len(numbers)) for key in zip(netns, device, strict=True)]
-    number = np.array(of_row, np.int64)
-    order = np.lexsort((time_ns, number))
-    edges = np.searchsorted(number[order], np.arange(1, len(numbers)))
-    return dict(zip(numbers, np.split(order, edges), strict=True)) if numbers else {}
+    by_time = np.argsort(time_ns, kind="stable")
+    rows = grouped(np.array(of_row, np.int64)[by_time])
+    return {link: by_time[own] for link, own in zip(numbers, rows, strict=True)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Columns, Int64, int64_column
+from netprof.analysis.tables.columns import Columns, Int64, opens, read_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +30,7 @@ class Posted(Columns):
             return self
         order = np.lexsort((self.direction, self.connection, self.network, self.pid))
         rows = self.where(order)
-        keys = (rows.pid, rows.network, rows.connection, rows.direction)
-        begins = np.append(True, np.any([key[1:] != key[:-1] for key in keys], axis=0))
-        first = np.flatnonzero(begins)
+        first = np.flatnonzero(opens(rows.pid, rows.network, rows.connection, rows.direction))
         summed = {name: np.add.reduceat(getattr(rows, name), first) for name in ("posted_bytes", "posts", "refused")}
         same = {name: getattr(rows, name)[first] for name in ("pid", "connection", "direction", "network")}
         first_ns, last_ns = np.minimum.reduceat(rows.first_ns, first), np.maximum.reduceat(rows.last_ns, first)
@@ -41,4 +39,4 @@ class Posted(Columns):
 
 def read_posted(table: Any) -> Posted:
     """Return the `nccl_posted` table (Arrow, DataFrame or mapping of columns, rows in any order)."""
-    return Posted(**{name: int64_column(table, name) for name in Posted.__dataclass_fields__})
+    return read_columns(Posted, table)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Bool, Columns, Int64, int64_column
+from netprof.analysis.tables.columns import Bool, Columns, Int64, closes, read_columns
 
 _SEGMENTS = 1 << 32
 """Where TCP's counts of segments begin again."""
@@ -58,16 +58,14 @@ class Differences(Columns):
 
 def last_totals(table: Any) -> TcpTotals:
     """Return the last totals of each flow; `table` is the `totals` table: Arrow, DataFrame or mapping of columns."""
-    columns: dict[str, Any] = {name: int64_column(table, name) for name in TcpTotals.__dataclass_fields__}
-    columns |= {name: columns[name] > 0 for name in ("closed", "settled")}
-    return last_of_each(TcpTotals(**columns))
+    read = read_columns(TcpTotals, table)
+    return last_of_each(replace(read, closed=read.closed > 0, settled=read.settled > 0))
 
 
 def last_of_each(totals: TcpTotals) -> TcpTotals:
     """Return the last row of each flow, by flow."""
     order = np.lexsort((totals.time_ns, totals.flow_id))
-    ids = totals.flow_id[order]
-    return totals.where(order[np.append(ids[1:] != ids[:-1], True)[: len(ids)]])
+    return totals.where(order[closes(totals.flow_id[order])])
 
 
 def differences(totals: TcpTotals) -> Differences:

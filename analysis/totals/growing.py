@@ -2,18 +2,128 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from netprof.analysis.events.steps import find_all_iterations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.live.inbox import Rows
+from netprof.analysis.live.window import Window
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.pieces import BEFORE_NS, end_of_piece, marks_since, open_since, sight_before
-from netprof.analysis.tables.columns import by_pid
+from netprof.analysis.tables.columns import by_pid, closes
 from netprof.analysis.tables.marks import read_marks
-from netprof.analysis.totals.backlog import Backlog
 from netprof.analysis.totals.sums import Totals
+from netprof.analysis.wire.fold import WireFold
 from netprof.model import Meta
+from netprof.schema import LASTING, tables, time_column
+
+_MOST_LASTING = 100_000
+_NO_COUNTERS: dict[str, Any] = {name: np.zeros(0, np.int64) for name in tables()["counters"].names}
+_WHOLE = ("link_changes", "nccl_ranks")  # few rows, and each holds until the next of its device or rank
+_AGE = {name: age for name in tables() if name not in _WHOLE and (age := time_column(name)) is not None}
+
+
+class Backlog(Window):
+    """A window whose wire is kept row by row, since where a piece ends is only known once its steps are over."""
+
+    def __init__(self, bin_ns: int) -> None:
+        super().__init__(bin_ns)
+        self._wire: list[tuple[int, Rows]] = []  # the last bin of some rows, and the rows
+        self._lasting: list[Rows] = []
+        self._counters = _NO_COUNTERS  # of each series the last one that was let go of
+        self.rows = 0
+        """How many rows are kept."""
+
+    def add(self, table: str, rows: Rows) -> None:
+        """Add rows of one table."""
+        super().add(table, rows)
+        self.rows += len(next(iter(rows.values())))
+
+    def _add_wire(self, rows: Rows) -> None:
+        self._wire.append((int(np.max(rows["bin_start_ns"])), rows))
+
+    def let_go(self, since_ns: int) -> None:
+        """Forget what no later piece looks at: rows that are older than `since_ns`."""
+        for table, parts in self._rows.items():
+            name = _AGE.get(table)
+            if name is None:
+                continue
+            old = [part for part in parts if np.max(part[name]) < since_ns]
+            if table == "counters":
+                self._counters = _last_of_each([self._counters, *old], since_ns)
+            if table == "marks":
+                self._note_lasting(old)
+            gone = {id(part) for part in old}
+            self._rows[table] = [part for part in parts if id(part) not in gone]
+        self._wire = [part for part in self._wire if part[0] >= since_ns]
+        kept = (*(rows for _, rows in self._wire), *(part for parts in self._rows.values() for part in parts))
+        self.rows = sum(len(next(iter(rows.values()))) for rows in kept)
+
+    def marks(self, since_ns: int) -> dict[str, Any]:
+        """Return the marks since then, and older ones of what lasts."""
+        seen = self.columns("marks", since_ns)
+        parts = [*self._lasting_before(since_ns), seen]
+        return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in seen}
+
+    def evidence_of(self, piece: Piece, meta: Meta, since_ns: int, known: Mapping[str, Any]) -> Evidence:
+        """Return the evidence of a piece, with rows since `since_ns` in sight. `known` is found already."""
+
+        def table(name: str) -> dict[str, Any]:
+            if name == "marks":
+                return self.marks(since_ns)
+            rows = self.columns(name, since_ns)
+            return self._with_earlier(rows, since_ns) if name == "counters" else rows
+
+        def fold(evidence: Evidence) -> WireFold:
+            folded = WireFold(evidence.flows, self.bin_ns, evidence.cells, piece=piece)
+            folded.add_all(rows for last_ns, rows in self._wire if last_ns >= since_ns)
+            return folded
+
+        found = {"flows": self._flow_table(), "_told": self._told, "workers": frozenset(self._workers)}
+        evidence = Evidence(meta, table, fold, piece=piece, known=found | dict(known), is_recent=True)
+        evidence.hosts = self.hosts or evidence.hosts
+        return evidence
+
+    def late_bytes(self, rows: list[Rows]) -> WireFold:
+        """Return rows that came after their piece was concluded from, folded."""
+        folded = WireFold(self._flow_table(), self.bin_ns)
+        folded.add_all(rows)
+        return folded
+
+    def _note_lasting(self, parts: list[Rows]) -> None:
+        for part in parts:
+            rows = np.flatnonzero(np.isin(part["kind"], LASTING))
+            if len(rows):
+                self._lasting.append({name: np.asarray(values)[rows] for name, values in part.items()})
+        while sum(len(part["kind"]) for part in self._lasting) > _MOST_LASTING:
+            self._lasting.pop(0)
+
+    def _lasting_before(self, since_ns: int) -> list[Rows]:
+        kept = [part for part in self._rows.get("marks", ()) if np.min(part["time_ns"]) < since_ns]
+        found: list[Rows] = []
+        for part in (*self._lasting, *kept):
+            rows = np.flatnonzero(np.isin(part["kind"], LASTING) & (np.asarray(part["time_ns"]) < since_ns))
+            found.append({name: np.asarray(values)[rows] for name, values in part.items()})
+        return found
+
+    def _with_earlier(self, rows: dict[str, Any], since_ns: int) -> dict[str, Any]:
+        """Put before some counters the value that each series had until then."""
+        kept = [part for part in self._rows.get("counters", ()) if np.min(part["time_ns"]) < since_ns]
+        last = _last_of_each([self._counters, *kept], since_ns)
+        return {name: np.concatenate([last[name], np.asarray(values)]) for name, values in rows.items()}
+
+
+def _last_of_each(parts: Sequence[Rows], before_ns: int) -> dict[str, Any]:
+    """Return the last counter of each series before some time."""
+    rows = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in _NO_COUNTERS}
+    before = np.flatnonzero(rows["time_ns"].astype(np.int64) < before_ns)
+    order = before[np.lexsort((rows["time_ns"][before], rows["series"][before]))]
+    last = order[closes(rows["series"][order])]
+    return {name: values[last] for name, values in rows.items()}
+
 
 _SETTLED_NS = 1_500_000_000
 """Rows of a bin are handed over by then, and what began before is seen to its end."""

@@ -8,19 +8,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.answer import Answer, goals
+from netprof.analysis.whatif.answer import Answer, Standpoint, conclude, goals
 from netprof.analysis.whatif.bucket_sizes import BucketSize, bucket_sizes, check_buckets
 from netprof.analysis.whatif.compression import Codec, Method
-from netprof.analysis.whatif.conclude import Standpoint, conclude
 from netprof.analysis.whatif.fit import AlphaBeta
 from netprof.analysis.whatif.fit_recording import fitted_transport
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
 from netprof.analysis.whatif.points import Points, grid, one
-from netprof.analysis.whatif.prices import Links, Pricing
+from netprof.analysis.whatif.prices import Pricing, RankLinks
 from netprof.analysis.whatif.program import Program, of_buckets, slowest_compute_s
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.sweep import Baselines, Replay, Sweep, baselines, bracketed, sweep
-from netprof.analysis.whatif.transport import AddTable, FullLink, Spoken, Transport
+from netprof.analysis.whatif.transports import AddTable, FullLink, Spoken, Transport
 from netprof.errors import UsageError
 
 TRANSPORTS = ("measured", "ideal")
@@ -198,11 +197,11 @@ def _replay(schedule: GradientSchedule, question: Question, transport: Transport
     return Replay(programs, pricing, compute_s)
 
 
-def _links(schedule: GradientSchedule, question: Question, count: int) -> Links:
+def _links(schedule: GradientSchedule, question: Question, count: int) -> RankLinks:
     """Return the links of the replayed ranks. Raises UsageError for a leg of a rank that is not among the recorded."""
     recording, observed = schedule.recorded, schedule.observed
     rate_bps = None if observed is None else observed.line_rate_bps
-    links = Links.alike(count, rate_bps)
+    links = RankLinks.alike(count, rate_bps)
     if recording is None or observed is None:
         if question.legs_bps:
             raise UsageError("a log knows no ranks, so none has a leg", "give --bandwidth instead of --leg")

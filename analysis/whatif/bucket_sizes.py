@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netprof.analysis.tables.columns import Float64
-from netprof.analysis.whatif.buckets import Buckets
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
 from netprof.analysis.whatif.points import Points
-from netprof.analysis.whatif.prices import Links
-from netprof.analysis.whatif.program import of_buckets
+from netprof.analysis.whatif.prices import RankLinks
+from netprof.analysis.whatif.program import GradBuckets, of_buckets
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.sweep import Baselines, Replay
 from netprof.errors import UsageError
@@ -40,15 +39,19 @@ def check_buckets(schedule: GradientSchedule) -> None:
 
 
 def bucket_sizes(
-    schedule: GradientSchedule, whole: Replay, recorded: Buckets, sizes: Sequence[int], points: Points, base: Baselines
+    schedule: GradientSchedule,
+    whole: Replay,
+    recorded: GradBuckets,
+    sizes: Sequence[int],
+    points: Points,
+    base: Baselines,
 ) -> tuple[BucketSize, ...]:
     """Return every size at every point; `recorded` are the buckets that `whole` replays.
 
     DDP's own rule makes the buckets, in the order in which gradients become ready: each closes at `bucket_cap_mb`. Only
     where that is left at its default of 25 MiB, the first one closes at 1 MiB (torch before 2.4 closed it so always).
-    Raises UsageError for a job that has no DDP buckets, NetprofError without gradient marks.
+    Raises NetprofError without gradient marks.
     """
-    check_buckets(schedule)
     now_s = whole.compute_s + whole.overhead_s(points)
     before_s = _alone(schedule, whole, recorded, points)
     found = []
@@ -64,10 +67,10 @@ def bucket_sizes(
     return tuple(found)
 
 
-def _alone(schedule: GradientSchedule, whole: Replay, buckets: Buckets, points: Points) -> Float64:
+def _alone(schedule: GradientSchedule, whole: Replay, buckets: GradBuckets, points: Points) -> Float64:
     """Return the overhead of buckets that nothing but the transport's model prices, on the rank that waits least."""
     compute_s = whole.compute_s  # so that what is added counts from it
     program = of_buckets(buckets, whole.pricing.workers, schedule.last_ready_s, compute_s)
     legs = float(whole.pricing.links.legs_bps.min())
-    links = Links(np.full(1, np.inf), np.full(1, legs))
+    links = RankLinks(np.full(1, np.inf), np.full(1, legs))
     return replace(whole, programs=(program,), pricing=replace(whole.pricing, links=links)).overhead_s(points)

@@ -17,7 +17,7 @@ _WORTH = 0.01  # of a step: what saves less is not listed
 
 
 @dataclass(frozen=True)
-class Change:
+class Prediction:
     """A change: a step with it, the interval of that (None where it is not known), and what is assumed."""
 
     name: str
@@ -27,7 +27,7 @@ class Change:
     assumption: str = ""
 
 
-def changes(schedule: GradientSchedule, question: Question) -> tuple[Change, ...]:
+def changes(schedule: GradientSchedule, question: Question) -> tuple[Prediction, ...]:
     """Return the changes that would save time, the one that saves most first; none for what holds no measured point."""
     observed = schedule.observed
     if observed is None or observed.line_rate_bps is None or observed.workers < 2 or question.transport != "measured":
@@ -47,7 +47,7 @@ def changes(schedule: GradientSchedule, question: Question) -> tuple[Change, ...
     return tuple(sorted((each for each in found if each.iteration_s < most_s), key=lambda each: each.iteration_s))
 
 
-def _of_the_network(schedule: GradientSchedule, here: Question, now: Answer, rate_bps: float) -> Iterator[Change]:
+def _of_the_network(schedule: GradientSchedule, here: Question, now: Answer, rate_bps: float) -> Iterator[Prediction]:
     faster = ask(schedule, replace(here, bandwidth_bps=(_FASTER * rate_bps,)))
     yield _change(f"links of {text.rate(_FASTER * rate_bps)}", faster)
     smaller = ask(schedule, replace(here, compression=(_SMALLER,)))
@@ -57,10 +57,10 @@ def _of_the_network(schedule: GradientSchedule, here: Question, now: Answer, rat
     low_s, high_s = (None if each is None else compute_s + (each - compute_s) / _STEPS for each in (low_s, high_s))
     step_s = compute_s + (float(now.sweep.iteration_s[0]) - compute_s) / _STEPS
     name = f"gradients exchanged every {_STEPS} steps"
-    yield Change(name, step_s, low_s, high_s, "batches get larger by as much")
+    yield Prediction(name, step_s, low_s, high_s, "batches get larger by as much")
 
 
-def _of_the_job(schedule: GradientSchedule, here: Question, now: Answer) -> Iterator[Change]:
+def _of_the_job(schedule: GradientSchedule, here: Question, now: Answer) -> Iterator[Prediction]:
     recording, observed = schedule.recorded, schedule.observed
     try:
         level = ask(schedule, replace(here, without_straggler=True))
@@ -78,12 +78,12 @@ def _of_the_job(schedule: GradientSchedule, here: Question, now: Answer) -> Iter
     low_s, high_s = _interval(now)
     by_s = best.iteration_s - float(now.sweep.iteration_s[0])
     low_s, high_s = (None if each is None else each + by_s for each in (low_s, high_s))
-    yield Change(f"buckets of {best.bucket_bytes >> 20} MiB", best.iteration_s, low_s, high_s)
+    yield Prediction(f"buckets of {best.bucket_bytes >> 20} MiB", best.iteration_s, low_s, high_s)
 
 
-def _change(name: str, answer: Answer, assumption: str = "") -> Change:
+def _change(name: str, answer: Answer, assumption: str = "") -> Prediction:
     low_s, high_s = _interval(answer)
-    return Change(name, float(answer.sweep.iteration_s[0]), low_s, high_s, assumption)
+    return Prediction(name, float(answer.sweep.iteration_s[0]), low_s, high_s, assumption)
 
 
 def _interval(answer: Answer) -> tuple[float | None, float | None]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from netprof.analysis.tables.columns import Float64, Int64
-from netprof.analysis.whatif.transport import Terms, Transport
+from netprof.analysis.whatif.transports import Terms, Transport
 from netprof.schema import CollectiveKind
 
 _ALL_REDUCE = np.array(int(CollectiveKind.ALL_REDUCE))
@@ -33,30 +32,12 @@ class Gradients(NamedTuple):
     tensors: Float64
 
 
-class Cost(NamedTuple):
+class ExchangeCost(NamedTuple):
     """What exchanging gradients costs, arrays of shape (K, W): on the link, before and after."""
 
     link: Terms
     encode_s: Float64
     decode_s: Float64
-
-
-class Method(Hashable, Protocol):
-    """A way to make gradients smaller."""
-
-    @property
-    def label(self) -> str:
-        """Its name, as it is asked for."""
-        ...
-
-    @property
-    def assumption(self) -> str:
-        """What its prediction assumes, a sentence; empty for nothing."""
-        ...
-
-    def link(self, transport: Transport, kind: Int64, gradients: Gradients, ranks: Int64) -> Terms:
-        """Return what the link has to carry for collectives of `kind`, (K,), among `ranks`: both (K, W)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -158,3 +139,7 @@ class TopK:
         """Return the all-gather of each bucket, never larger than the dense gradients of all workers."""
         own = np.minimum(self.share * 2.0, 1.0) * gradients.bytes[:, None]
         return transport.terms(_ALL_GATHER, own * ranks, ranks)
+
+
+Method = Dense | Half | PowerSgd | TopK
+"""A way to make gradients smaller: its name, as it is asked for, what its prediction assumes, and what it leaves."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.section import Analysis
-from netprof.analysis.whatif.answer import Answer, Series, plot_series
+from netprof.analysis.whatif.answer import Answer, Curve, plot_series
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.errors import NetprofError
@@ -25,8 +25,8 @@ class Curves:
     """
 
     workers: int
-    measured: tuple[Series, ...]
-    ideal: tuple[Series, ...]
+    measured: tuple[Curve, ...]
+    ideal: tuple[Curve, ...]
     answer: Answer
     reason: str
 

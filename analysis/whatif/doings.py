@@ -2,25 +2,89 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives, group_sizes
 from netprof.analysis.events.level import level_steps
+from netprof.analysis.events.waits import training_threads
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64
-from netprof.analysis.tables.intervals import Intervals, covered_until, union
-from netprof.analysis.whatif.program import NOT_CHAINED, Step
-from netprof.analysis.whatif.waiting import Waits, find_waits
-from netprof.schema import Backend
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, distinct
+from netprof.analysis.tables.intervals import Intervals, covered_until, row_at, union
+from netprof.analysis.tables.marks import Marks
+from netprof.analysis.whatif.program import NOT_CHAINED, Action
+from netprof.schema import Backend, MarkKind
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """The waits of one process, by begin, (J,): also those of no length, for what was there already.
+
+    `asked` are pairs (wait, row of the collective), shape (A, 2), where a mark says what the wait is for, and
+    `at_begin` whether that mark is the wait's begin. A wait that begins otherwise (DDP's) is for everything that was
+    posted before its end and had arrived by then.
+    """
+
+    begin_ns: Int64
+    end_ns: Int64
+    asked: Int64
+    at_begin: Bool
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+
+def find_waits(marks: Marks, collectives: Collectives, times: Intervals) -> Waits:
+    """Return the waits of a process: the `times` in which it does nothing else, and calls that return at once.
+
+    All of one process; `collectives` are numbered by row.
+    """
+    called_ns, row = _asked_for(marks, collectives)
+    index = row_at(times.begin_ns, times.end_ns, called_ns)
+    inside = index != UNKNOWN
+    at_once = distinct(called_ns[~inside])
+    begin = np.concatenate((times.begin_ns, at_once))
+    end = np.concatenate((times.end_ns, at_once))
+    order = np.argsort(begin, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    number = np.where(inside, index, len(times) + np.searchsorted(at_once, called_ns))
+    wait = place[number]
+    return Waits(begin[order], end[order], np.column_stack((wait, row)), called_ns == begin[order][wait])
+
+
+def _asked_for(marks: Marks, collectives: Collectives) -> tuple[Int64, Int64]:
+    """Return when WORK_WAIT was called, and for which row: the last one of that address that was posted before.
+
+    Only by threads that train: a callback that waits on another one keeps nobody waiting.
+    """
+    calls = marks.of(MarkKind.WORK_WAIT)
+    calls = calls.where(np.isin(calls.tid, training_threads(marks)))
+    if len(calls) == 0 or len(collectives) == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = np.lexsort((collectives.posted_ns, collectives.work))
+    work, posted = collectives.work[order], collectives.posted_ns[order]
+    merged = np.concatenate((work, calls.arg0))
+    times = np.concatenate((posted, calls.time_ns))
+    is_call = np.repeat([0, 1], [len(work), len(calls)])
+    together = np.lexsort((is_call, times, merged))
+    position = np.where(is_call[together] == 0, np.arange(len(together)), -1)
+    last = np.maximum.accumulate(position)
+    mine = np.flatnonzero(is_call[together] == 1)
+    found = last[mine]
+    known = (found >= 0) & (merged[together[np.maximum(found, 0)]] == merged[together[mine]])
+    known &= merged[together[mine]] != 0
+    call = together[mine[known]] - len(work)
+    return calls.time_ns[call], order[together[found[known]]]
+
 
 _NS = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Doing:
+class ProcessStep:
     """One step of one process; K collectives in the order in which they were posted, J waits.
 
     `events` are the same number on all members of a collective, -1 where they are unknown; `serving` is when links that
@@ -37,7 +101,7 @@ class Doing:
     wait_s: Float64
     tail_s: Float64
     waited: Bool
-    steps: tuple[Step, ...]
+    steps: tuple[Action, ...]
     duration_s: float
     lead_s: float
     exposed_s: float
@@ -91,7 +155,7 @@ class Doings:
         last[self._row[rows]] = self.events[rows]  # by posting: the last one stays
         return last
 
-    def of(self, row: int) -> Doing:
+    def of(self, row: int) -> ProcessStep:
         """Return what was done in one iteration."""
         chosen = np.flatnonzero(self._row == row)
         collectives = self.collectives.where(chosen)
@@ -103,7 +167,7 @@ class Doings:
         clock_s = self._clock_s(collectives.posted_ns, row)
         chained = after != NOT_CHAINED
         clock_s[chained] = (collectives.posted_ns[chained] - collectives.end_ns[after[chained]]) * _NS
-        return Doing(
+        return ProcessStep(
             collectives=collectives,
             events=self.events[chosen],
             serving=self.serving,
@@ -126,11 +190,7 @@ class Doings:
 
     def _iteration_of(self, at_ns: Int64) -> Int64:
         """Return the row of the iteration in which each instant lies, UNKNOWN for none."""
-        index = np.searchsorted(self.begin_ns, at_ns, "right") - 1
-        if len(self) == 0:
-            return index
-        inside = (index >= 0) & (at_ns < self.end_ns[np.maximum(index, 0)])
-        return np.where(inside, index, UNKNOWN)
+        return row_at(self.begin_ns, self.end_ns, at_ns)
 
     def _collectives_rows(self) -> Int64:
         """Return the iteration of each collective: in which it is first asked for, else in which it was posted."""
@@ -162,10 +222,7 @@ def _serving(evidence: Evidence, groups: Int64) -> Intervals | None:
 
 
 def _sized(collectives: Collectives, world_size: int) -> Collectives:
-    ranks = group_sizes(collectives, world_size)
-    size = np.maximum(collectives.bytes, 0)
-    columns = {name: getattr(collectives, name) for name in collectives.__dataclass_fields__}
-    return Collectives(**{**columns, "ranks": ranks, "bytes": size})
+    return replace(collectives, ranks=group_sizes(collectives, world_size), bytes=np.maximum(collectives.bytes, 0))
 
 
 def _chained(collectives: Collectives, wait_begin_ns: Int64, wait_end_ns: Int64) -> Int64:
@@ -188,9 +245,9 @@ def _chained(collectives: Collectives, wait_begin_ns: Int64, wait_end_ns: Int64)
     return after
 
 
-def _in_order(posted_ns: Int64, wait_end_ns: Int64) -> tuple[Step, ...]:
+def _in_order(posted_ns: Int64, wait_end_ns: Int64) -> tuple[Action, ...]:
     """Return posts and ends of waits in the order of time."""
     times = np.concatenate((posted_ns, wait_end_ns))
     order = np.argsort(times, kind="stable").tolist()
     count = len(posted_ns)
-    return tuple(Step(at >= count, at - count if at >= count else at) for at in order)
+    return tuple(Action(at >= count, at - count if at >= count else at) for at in order)

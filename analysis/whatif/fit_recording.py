@@ -9,9 +9,9 @@ import numpy as np
 from netprof.analysis.tables.columns import Float64
 from netprof.analysis.whatif.fit import AlphaBeta, CollectiveSamples, fit_alpha_beta
 from netprof.analysis.whatif.program import Program
-from netprof.analysis.whatif.recording import Recording
+from netprof.analysis.whatif.recorded_steps import RecordedSteps
 from netprof.analysis.whatif.schedule import Observation
-from netprof.analysis.whatif.transport import GLOO_TURNS, FittedTransport, FullLink, Spoken
+from netprof.analysis.whatif.transports import GLOO_TURNS, FittedTransport, FullLink, Spoken
 from netprof.errors import NetprofError
 
 _NO_TURNS: Mapping[Spoken, float] = {}
@@ -19,7 +19,7 @@ _NO_FIT = "use --transport ideal for a link fully used"
 
 
 def fitted_transport(
-    observed: Observation, recording: Recording, *, by_rate: bool = True
+    observed: Observation, recording: RecordedSteps, *, by_rate: bool = True
 ) -> tuple[FittedTransport, tuple[str, ...]]:
     """Fit the trace's own transport; also return what it had to assume.
 

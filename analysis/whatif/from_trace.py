@@ -20,12 +20,12 @@ from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.section import Analysis
-from netprof.analysis.tables.columns import Float64
+from netprof.analysis.tables.columns import UNKNOWN, Float64
 from netprof.analysis.tables.flow_table import LOOPBACK
+from netprof.analysis.tables.intervals import row_at
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.gradients import gradients_of, pace_of, with_tensors
-from netprof.analysis.whatif.recording import Recording, find_recording
-from netprof.analysis.whatif.schedule import GradientSchedule, Observation
+from netprof.analysis.whatif.recorded_steps import RecordedSteps, find_recording
+from netprof.analysis.whatif.schedule import GradientSchedule, Observation, gradients_of, pace_of, with_tensors
 from netprof.errors import NetprofError, TraceError
 from netprof.schema import MarkKind
 from netprof.units import duration
@@ -54,16 +54,16 @@ def from_trace(
         recording = replace(recording, link_bps=_link_rates(analysis, recording, rate[0]))
     else:
         recording = replace(recording, link_bps=np.full(len(recording.pids), line_rate_bps))
-    pace = pace_of(recording)
+    pace, wait_s, tail_s = pace_of(recording)
     observation = Observation(
         iteration_s=recording.iteration_s,
         iterations=recording.iterations,
         workers=workers,
         workers_per_host=_per_host(analysis, pids),
         workers_on_a_machine=-(-len(pids) // len(evidence.hosts)),
-        pace=pace.buckets,
-        wait_s=pace.wait_s,
-        tail_s=pace.tail_s,
+        pace=pace,
+        wait_s=wait_s,
+        tail_s=tail_s,
         line_rate_bps=rate[0],
         line_rate_source=rate[1],
         wire_bytes_per_byte=_wire_ratio(link, analysis, workers, algorithm=False),
@@ -72,7 +72,7 @@ def from_trace(
     )
     pid = recording.pids[recording.pace_setter()]
     sampled = evidence if len(evidence.marks.of(MarkKind.GRADIENT_READY)) else whole.beginning
-    ready, size, assumed = gradients_of(sampled.marks, sampled.iterations, pid, pace.buckets)
+    ready, size, assumed = gradients_of(sampled.marks, sampled.iterations, pid, pace)
     compute = recording.compute_s if compute_s is None else compute_s
     notes += (*_of_a_part(whole), *recording.notes)
     return GradientSchedule(
@@ -117,7 +117,7 @@ def _only_launched(evidence: Evidence) -> bool:
     return bool(evidence.only_launch) and len(evidence.collectives) == 0
 
 
-def _check(recording: Recording, evidence: Evidence) -> None:
+def _check(recording: RecordedSteps, evidence: Evidence) -> None:
     """Raise TraceError where nothing of known size is exchanged."""
     if any(bool((program.bytes > 0).any()) for program in recording.programs):
         return
@@ -139,12 +139,7 @@ def _busiest(links: tuple[LinkSummary, ...], pids: Sequence[int]) -> LinkSummary
     """Return the link of some processes, loopback aside, that was busiest during the iterations."""
     own = [link for link in links if not set(link.pids).isdisjoint(pids)]
     real = [link for link in own if link.device != LOOPBACK and link.window == "iterations" and not link.above]
-    return max(real, key=_load, default=None)
-
-
-def _load(link: LinkSummary) -> float:
-    """Return a link's bytes in its busier direction, as a share of its line rate where that is known."""
-    return max(link.tx_bytes, link.rx_bytes) / (link.path_rate_bps or 1.0)
+    return max(real, key=lambda link: max(link.tx_bytes, link.rx_bytes) / (link.path_rate_bps or 1.0), default=None)
 
 
 def _rate(link: LinkSummary | None) -> tuple[float | None, str]:
@@ -153,7 +148,7 @@ def _rate(link: LinkSummary | None) -> tuple[float | None, str]:
     return link.path_rate_bps, f"{link.device}: {link.path_rate_source}"
 
 
-def _link_rates(analysis: Analysis, recording: Recording, otherwise_bps: float | None) -> Float64:
+def _link_rates(analysis: Analysis, recording: RecordedSteps, otherwise_bps: float | None) -> Float64:
     """Return the line rate of the device that carries each rank's traffic; `otherwise_bps` where that is unknown."""
     rates = {link.key: link.path_rate_bps for link in analysis.of(LINKS) if link.device != LOOPBACK}
     links = {rank.pid: rank.link for rank in analysis.of(RANKS)}
@@ -180,9 +175,7 @@ def _carried(analysis: Analysis, pid: int, workers: int, algorithm: bool) -> flo
     own = iterations.of_pid(pid)
     found = analysis.evidence.collectives
     found = found.where((found.pid == pid) & (found.bytes > 0))
-    index = np.searchsorted(own.begin_ns, found.begin_ns, "right") - 1
-    inside = (index >= 0) & (found.begin_ns < own.end_ns[np.maximum(index, 0)]) if len(own) else index < -1
-    found = found.where(inside)
+    found = found.where(row_at(own.begin_ns, own.end_ns, found.begin_ns) != UNKNOWN)
     share = sent_per_byte(found.kind, group_sizes(found, workers)) if algorithm else 1.0
     return float((found.bytes * share).sum())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.whatif.buckets import Buckets
+from netprof.analysis.whatif.program import GradBuckets
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.errors import NetprofError, UsageError
 
@@ -38,7 +38,7 @@ class FusionSettings:
             raise UsageError("a fusion buffer of zero bytes holds nothing", "give a threshold above zero")
 
 
-def fuse(schedule: GradientSchedule, policy: str, settings: FusionSettings | None = None) -> Buckets:
+def fuse(schedule: GradientSchedule, policy: str, settings: FusionSettings | None = None) -> GradBuckets:
     """Return the buckets that `policy` makes of a schedule's gradients.
 
     Raises UsageError for an unknown policy, NetprofError where the schedule lacks what the policy needs.
@@ -57,7 +57,7 @@ def fuse(schedule: GradientSchedule, policy: str, settings: FusionSettings | Non
     return _MAKERS[policy](schedule, settings or FusionSettings())
 
 
-def _paper(schedule: GradientSchedule, settings: FusionSettings) -> Buckets:
+def _paper(schedule: GradientSchedule, settings: FusionSettings) -> GradBuckets:
     """Flush when the waits since the last flush reach 5 ms or the bytes 64 MiB, this gradient included.
 
     The artifact's rule (`sim_with_compression_comm.py` of arXiv 2006.10103): the timeout is looked at only when a
@@ -75,7 +75,7 @@ def _paper(schedule: GradientSchedule, settings: FusionSettings) -> Buckets:
     return _finish(launches, sizes, float(schedule.ready_s[-1]), held)
 
 
-def _horovod(schedule: GradientSchedule, settings: FusionSettings) -> Buckets:
+def _horovod(schedule: GradientSchedule, settings: FusionSettings) -> GradBuckets:
     """At each tick of the cycle timer, launch all that is ready, in buckets that do not exceed the threshold.
 
     Ticks are counted from the schedule's origin. A gradient larger than the threshold travels alone. As in Horovod,
@@ -93,7 +93,7 @@ def _horovod(schedule: GradientSchedule, settings: FusionSettings) -> Buckets:
     return _finish(launches, sizes, launch, held)
 
 
-def _ddp(schedule: GradientSchedule, settings: FusionSettings) -> Buckets:
+def _ddp(schedule: GradientSchedule, settings: FusionSettings) -> GradBuckets:
     """Close a bucket once it holds its limit (the gradient that reaches it included), the first one being smaller.
 
     torch's `compute_bucket_assignment_by_size`, on gradients in ready order (what DDP's buckets are rebuilt to after
@@ -110,19 +110,19 @@ def _ddp(schedule: GradientSchedule, settings: FusionSettings) -> Buckets:
     return _finish(launches, sizes, float(schedule.ready_s[-1]), held)
 
 
-def _none(schedule: GradientSchedule, settings: FusionSettings) -> Buckets:
+def _none(schedule: GradientSchedule, settings: FusionSettings) -> GradBuckets:
     """Every gradient is a bucket of its own."""
     del settings
-    return Buckets(schedule.ready_s, schedule.bytes)
+    return GradBuckets(schedule.ready_s, schedule.bytes)
 
 
-def _finish(launches: list[float], sizes: list[float], last_s: float, held: float) -> Buckets:
+def _finish(launches: list[float], sizes: list[float], last_s: float, held: float) -> GradBuckets:
     if held:
         launches, sizes = [*launches, last_s], [*sizes, held]
-    return Buckets(np.array(launches, dtype=np.float64), np.array(sizes, dtype=np.float64))
+    return GradBuckets(np.array(launches, dtype=np.float64), np.array(sizes, dtype=np.float64))
 
 
-_MAKERS: dict[str, Callable[[GradientSchedule, FusionSettings], Buckets]] = {
+_MAKERS: dict[str, Callable[[GradientSchedule, FusionSettings], GradBuckets]] = {
     "paper": _paper,
     "horovod": _horovod,
     "ddp": _ddp,

@@ -8,7 +8,7 @@ import numpy as np
 
 from netprof.analysis.tables.columns import Float64
 from netprof.analysis.whatif.schedule import GradientSchedule
-from netprof.analysis.whatif.transport import AddTable
+from netprof.analysis.whatif.transports import AddTable
 from netprof.errors import NetprofError
 
 _FORMATS = "a gradient log is 'ready_s,bytes' a line, or the format described in the README"

@@ -9,14 +9,14 @@ from functools import cached_property
 import numpy as np
 
 from netprof.analysis.tables.columns import Float64, Int64
-from netprof.analysis.whatif.compression import DENSE, Codec, Cost, Gradients
+from netprof.analysis.whatif.compression import DENSE, Codec, ExchangeCost, Gradients
 from netprof.analysis.whatif.points import Points
 from netprof.analysis.whatif.program import Program
-from netprof.analysis.whatif.transport import Terms, Transport
+from netprof.analysis.whatif.transports import Terms, Transport
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class RankLinks:
     """The links of R ranks, shape (R,), bits per second.
 
     `recorded_bps` is what each had while it was recorded, `legs_bps` what each is held to, infinite where to nothing.
@@ -26,7 +26,7 @@ class Links:
     legs_bps: Float64
 
     @classmethod
-    def alike(cls, ranks: int, recorded_bps: float | None) -> Links:
+    def alike(cls, ranks: int, recorded_bps: float | None) -> RankLinks:
         """Return links of one rate."""
         return cls(np.full(ranks, np.inf if recorded_bps is None else recorded_bps), np.full(ranks, np.inf))
 
@@ -41,7 +41,7 @@ class Pricing:
     """
 
     transport: Transport
-    links: Links
+    links: RankLinks
     workers: int
     keeps_recorded: bool
     codecs: Mapping[str, Codec]
@@ -52,7 +52,7 @@ class Pricing:
 
 
 class ProgramPrices:
-    """The prices of one program (`replay.Prices`)."""
+    """The prices of one program at the P points of a sweep; seconds."""
 
     def __init__(self, pricing: Pricing, program: Program, points: Points, as_recorded: bool) -> None:
         self.pricing, self.program, self.points = pricing, program, points
@@ -133,19 +133,19 @@ class ProgramPrices:
         rows = [(*cost.link, cost.encode_s, cost.decode_s) for cost in costs]
         return tuple(np.stack(each) for each in zip(*rows, strict=True))
 
-    def _cost(self, number: int) -> Cost:
+    def _cost(self, number: int) -> ExchangeCost:
         """Return what one method makes of every collective; those without gradients stay as they are."""
         program, method = self.program, self.points.methods[number]
         ranks = self._ranks()
         plain = DENSE.link(self.pricing.transport, program.kind, self._gradients, ranks)
         nothing = np.zeros(ranks.shape)
         if method is DENSE:
-            return Cost(plain, nothing, nothing)
+            return ExchangeCost(plain, nothing, nothing)
         small = method.link(self.pricing.transport, program.kind, self._gradients, ranks)
         codec, size = self.pricing.codecs.get(method.label, Codec()), program.bytes[:, None]
         carries = (program.tensors > 0)[:, None]
         decode = (codec.decode_s_per_byte + codec.decode_s_per_byte_and_worker * ranks) * size
-        return Cost(
+        return ExchangeCost(
             Terms(*(np.where(carries, less, full) for less, full in zip(small, plain, strict=True))),
             np.where(carries, codec.encode_s_per_byte * size, nothing),
             np.where(carries, decode, nothing),

@@ -14,13 +14,24 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.analysis.tables.columns import Bool, Float64, Int64
-from netprof.analysis.whatif.buckets import Buckets
 from netprof.schema import CollectiveKind
+
+
+@dataclass(frozen=True, eq=False)
+class GradBuckets:
+    """Buckets in the order they are launched: `launch_s` (seconds, any origin) and `bytes`, both of shape (K,)."""
+
+    launch_s: Float64
+    bytes: Float64
+
+    def __len__(self) -> int:
+        return len(self.launch_s)
+
 
 NOT_CHAINED = -1
 
 
-class Step(NamedTuple):
+class Action(NamedTuple):
     """One thing that a rank does: the collective of this number is posted, or (`is_wait`) the wait of it begins."""
 
     is_wait: bool
@@ -52,7 +63,7 @@ class Program:
     tensors: Float64
     after: Int64
     teams: Int64
-    steps: tuple[Step, ...]
+    steps: tuple[Action, ...]
     post_s: Float64
     own_s: Float64 | None
     full_s: Float64 | None
@@ -103,7 +114,7 @@ class Program:
         return replace(change(self), before=None if self.before is None else change(self.before))
 
 
-def of_buckets(buckets: Buckets, ranks: int, last_ready_s: float, compute_s: float, tail_s: float = 0.0) -> Program:
+def of_buckets(buckets: GradBuckets, ranks: int, last_ready_s: float, compute_s: float, tail_s: float = 0.0) -> Program:
     """Return one iteration of one rank: its buckets, all-reduced among `ranks`, and one wait for them at its end."""
     count = len(buckets)
     return Program(
@@ -113,7 +124,7 @@ def of_buckets(buckets: Buckets, ranks: int, last_ready_s: float, compute_s: flo
         tensors=np.ones(count),
         after=np.full(count, NOT_CHAINED),
         teams=np.zeros((1, count), np.int64),
-        steps=(*(Step(False, k) for k in range(count)), Step(True, 0)),
+        steps=(*(Action(False, k) for k in range(count)), Action(True, 0)),
         post_s=buckets.launch_s[None, None, :],
         own_s=None,
         full_s=None,

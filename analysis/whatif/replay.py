@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from netprof.analysis.tables.columns import Float64
+from netprof.analysis.whatif.prices import ProgramPrices
 from netprof.analysis.whatif.program import NOT_CHAINED, Program
-
-
-class Prices(Protocol):
-    """What each collective of a program costs at the P points of a sweep; seconds."""
-
-    @property
-    def before(self) -> Prices | None:
-        """The prices of what went before the program, None where that is not known."""
-
-    def link_s(self, collective: int) -> Float64:
-        """Return how long it occupies the link, of a shape that broadcasts to (R, I, P)."""
-        ...
-
-    def encode_s(self, collective: int) -> Float64:
-        """Return what the rank computes before it posts it, shape (P,)."""
-        ...
-
-    def decode_s(self, collective: int) -> Float64:
-        """Return what is computed after its arrival, shape (P,)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +19,14 @@ class Replayed:
     added_s: Float64
 
 
-def replay(program: Program, prices: Prices, points: int) -> Replayed:
+def replay(program: Program, prices: ProgramPrices, points: int) -> Replayed:
     """Replay every iteration of a program at `points` points.
 
     Where there are several ranks, what went before each iteration (or the iteration itself, where that is not known) is
     replayed first: it only settles by how much they run apart. A collective begins when its last member has posted it
     and the one before it has left its rank's link: links are serial.
     """
-    state = _State(program, points)
+    state = _ReplayState(program, points)
     if program.rank_count > 1:
         if program.before is None or prices.before is None:
             state.iterate(program, prices)
@@ -56,7 +36,7 @@ def replay(program: Program, prices: Prices, points: int) -> Replayed:
     return Replayed(state.waiting, state.late - state.late_at_begin)
 
 
-class _State:
+class _ReplayState:
     """Where every iteration of every rank is, at every point; arrays of shape (R, I, P), seconds.
 
     `late` is how far the rank's time is behind its compute clock.
@@ -72,7 +52,7 @@ class _State:
         self.decoder_free = np.full(shape, -np.inf)
         self.done: list[Float64 | None] = [None] * len(program)
 
-    def iterate(self, program: Program, prices: Prices) -> None:
+    def iterate(self, program: Program, prices: ProgramPrices) -> None:
         """Do an iteration of a program, which begins where the last one ended."""
         self.program = program
         self.late = self.late + self.computed_s
@@ -84,7 +64,7 @@ class _State:
             else:
                 self.collective(index, prices)
 
-    def collective(self, index: int, prices: Prices) -> None:
+    def collective(self, index: int, prices: ProgramPrices) -> None:
         """Post a collective, and find out when it is done."""
         program = self.program
         encode_s, decode_s = prices.encode_s(index), prices.decode_s(index)

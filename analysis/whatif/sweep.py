@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netprof.analysis.tables.columns import Bool, Float64
-from netprof.analysis.whatif import spread
 from netprof.analysis.whatif.points import Points, at, check, one
 from netprof.analysis.whatif.prices import Pricing
 from netprof.analysis.whatif.program import Program, slowest_compute_s
@@ -48,7 +47,7 @@ class Sweep:
 
     iteration_s = compute + overhead; scaling factor, against one worker = compute / iteration; against one host
     (`host_scaling_factor`) = one host's iteration / iteration. `iteration_low_s` and `iteration_high_s` are the 5th and
-    95th percentile of what the recording's own spread allows (`spread`), None where a single iteration is known.
+    95th percentile of what the recording's own spread allows, None where a single iteration is known.
     """
 
     points: Points
@@ -94,7 +93,7 @@ def sweep(replay: Replay, points: Points, base: Baselines | None = None) -> Swee
     each = replay.iterations_s(points)
     overhead = np.asarray(each.mean(axis=0))
     iteration = replay.compute_s + overhead
-    around = spread.interval_of_mean(each)
+    around = interval_of_mean(each)
     low, high = (None, None) if around is None else (replay.compute_s + around[0], replay.compute_s + around[1])
     return Sweep(points, overhead, iteration, base.worker_s / iteration, base.host_s / iteration, low, high)
 
@@ -136,3 +135,24 @@ def needed_compression(replay: Replay, points: Points, scaling_factor: float | F
         most = least + width
     with np.errstate(divide="ignore"):
         return np.where(plain, 1.0, np.where(none & (least > 0), 1.0 / least, np.inf))
+
+
+PERCENTILES = (5.0, 95.0)
+_DRAWS = 400
+_FEWEST = 4
+
+
+def interval_of_mean(iterations: Float64) -> tuple[Float64, Float64] | None:
+    """Return the 5th and the 95th percentile of the mean over iterations, (I, P) to (P,) each.
+
+    As many iterations are drawn anew, with replacement, some hundred times; the draws are the same for all points and
+    every time. None for fewer than four iterations, which tell no spread.
+    """
+    count = len(iterations)
+    if count < _FEWEST:
+        return None
+    drawn = np.random.default_rng(0).integers(count, size=(_DRAWS, count))
+    weight = np.zeros((_DRAWS, count))
+    np.add.at(weight, (np.arange(_DRAWS)[:, None], drawn), 1.0 / count)
+    low, high = np.percentile(weight @ iterations, PERCENTILES, axis=0)
+    return low, high

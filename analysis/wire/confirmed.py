@@ -61,7 +61,12 @@ def shares_below(lanes: Lanes, counted: Counted) -> dict[Side, float]:
             kinds[side] = passage.kind
             rivals[side] = tuple((p.link, p.direction) for p in lane.below if p.kind == passage.kind)
     whole = {side: combine(parts) for side, parts in booked.items()}
-    found = {side: _share(whole[side], counted.get(side[0]), side[1]) for side in booked}
+    found = {
+        (link, way): counted_share(whole[link, way], counted[link][0], counted[link][1 + way])
+        if link in counted
+        else None
+        for link, way in booked
+    }
     shares = {side: 1.0 if share is None or share >= LEAST_COUNTED else 0.0 for side, share in found.items()}
     for side, kind in kinds.items():
         if kind == HopKind.MEMBER:
@@ -69,10 +74,6 @@ def shares_below(lanes: Lanes, counted: Counted) -> dict[Side, float]:
         elif kind == HopKind.ASSUMED:
             shares[side] = float(side == _likeliest(rivals[side], whole, found, counted))
     return shares
-
-
-def _share(bins: Bins | None, counted: tuple[Int64, Int64, Int64] | None, way: int) -> float | None:
-    return None if counted is None else counted_share(bins, counted[0], counted[1 + way])
 
 
 def _part_of(side: Side, members: tuple[Side, ...], counted: Counted) -> float:

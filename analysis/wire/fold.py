@@ -14,9 +14,8 @@ from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, colum
 from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
-from netprof.analysis.wire.bins import Bins
+from netprof.analysis.wire.bins import Bins, GrowingLane
 from netprof.analysis.wire.by_bin import ByBin
-from netprof.analysis.wire.growing_lane import GrowingLane
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.peers import find_peers
 from netprof.analysis.wire.recovery import Recovery, Resent

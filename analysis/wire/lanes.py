@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.wire.bins import Bins, combine
-
-K = TypeVar("K")
 
 _PACKET_BYTES = 1500
 """What a packet of much data has; so a tunnel's headers are a share of the bytes."""
@@ -98,12 +96,9 @@ class Lanes:
 
     @cached_property
     def _by_process(self) -> dict[int, list[tuple[LaneKey, int, Bins]]]:
-        return self._sorted_by(lambda lane: lane.pid)
-
-    def _sorted_by(self, key_of: Callable[[LaneKey], K]) -> dict[K, list[tuple[LaneKey, int, Bins]]]:
-        found: dict[K, list[tuple[LaneKey, int, Bins]]] = {}
+        found: dict[int, list[tuple[LaneKey, int, Bins]]] = {}
         for lane, way, bins in self:
-            found.setdefault(key_of(lane), []).append((lane, way, bins))
+            found.setdefault(lane.pid, []).append((lane, way, bins))
         return found
 
     def of_link(self, link: LinkKey, direction: int) -> Bins | None:

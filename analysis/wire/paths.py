@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ import numpy as np
 from netprof.analysis.piece import Piece
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, int64_column
 from netprof.analysis.tables.flow_table import Flows, LinkKey
+from netprof.analysis.wire.fold import WireFold
+from netprof.schema import TRANSMIT
 
 
 class PathKey(NamedTuple):
@@ -61,18 +64,12 @@ class BusyClocks(Columns):
         """Return for how long some flows were busy in windows, in all; spread evenly between samples."""
         total = np.zeros(len(begin_ns))
         for row in rows:
-            own = self.where(slice_of(self.row, row))
+            own = self.where(np.arange(*np.searchsorted(self.row, (row, row + 1))))
             if len(own):
                 at_ns = np.append(own.begin_ns, own.end_ns[-1:])
                 through = np.concatenate(([0.0], np.cumsum(own.busy_ns)))
                 total += np.interp(end_ns, at_ns, through) - np.interp(begin_ns, at_ns, through)
         return total
-
-
-def slice_of(ascending: Int64, value: int) -> Int64:
-    """Return the rows that hold a value."""
-    first, last = np.searchsorted(ascending, (value, value + 1))
-    return np.arange(first, last)
 
 
 def read_busy(table: Any, flows: Flows, piece: Piece) -> BusyClocks:
@@ -89,3 +86,17 @@ def read_busy(table: Any, flows: Flows, piece: Piece) -> BusyClocks:
     grown = np.clip(busy_ns[before + 1] - busy_ns[before], 0, time_ns[before + 1] - time_ns[before])
     clocks = BusyClocks(row[before], time_ns[before], time_ns[before + 1], grown)
     return clocks if piece.is_all else clocks.where(piece.owns(clocks.end_ns))
+
+
+def traffic(fold: WireFold, peers: Int64) -> dict[tuple[int, int], float]:
+    """Return the payload bytes that went between each two processes, in both directions; keys in both orders.
+
+    `peers` are the rows of flows' other ends.
+    """
+    flows, sent = fold.flows, fold.totals(TRANSMIT).payload_bytes
+    found: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for row in np.flatnonzero(peers != UNKNOWN).tolist():
+        pair = int(flows.pid[row]), int(flows.pid[peers[row]])
+        for key in (pair, pair[::-1]):
+            found[key] += float(sent[row])
+    return dict(found)

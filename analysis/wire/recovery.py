@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import Columns, Int64, concatenate, int64_column
+from netprof.analysis.tables.columns import Columns, Int64, closes, concatenate, int64_column, opens
 from netprof.schema import TRANSMIT
 
 _NEVER = np.iinfo(np.int64).min
@@ -39,13 +39,12 @@ class Recovery:
             return
         owner = flow[rows]
         first, last = (int64_column(columns, name)[rows] for name in ("first_ns", "last_ns"))
-        opens = np.concatenate(([True], owner[1:] != owner[:-1]))
-        before = np.where(opens, self._last_ns[owner], np.concatenate((last[:1], last[:-1])))
+        before = np.where(opens(owner), self._last_ns[owner], np.concatenate((last[:1], last[:-1])))
         before = np.where(before == _NEVER, first, before)
         again = np.flatnonzero(columns["retransmitted_bytes"][rows] > 0)
         self._found.append(Resent(owner[again], before[again], first[again], last[again]))
-        closes = np.concatenate((opens[1:], [True]))
-        self._last_ns[owner[closes]] = last[closes]
+        ends = closes(owner)
+        self._last_ns[owner[ends]] = last[ends]
 
     @property
     def resent(self) -> Resent:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import Columns, Int64, concatenate, int64_column
+from netprof.analysis.tables.columns import Columns, Int64, closes, concatenate, int64_column, opens
 from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.schema import RECEIVE, Unsent
@@ -29,8 +29,7 @@ class UnsentFlows(Columns):
     def times(self, what: Unsent) -> dict[int, Intervals]:
         """Return when that was the case, by flow; flows of which it ever was."""
         own = self.where(np.lexsort((self.time_ns, self.flow)))
-        last = np.append(own.flow[1:] != own.flow[:-1], True)[: len(own)]
-        until_ns = np.where(last, _EVER, np.append(own.time_ns[1:], _EVER)[: len(own)])
+        until_ns = np.where(closes(own.flow), _EVER, np.append(own.time_ns[1:], _EVER)[: len(own)])
         rows = own.unsent == what
         flows, begin, end = own.flow[rows], own.time_ns[rows], until_ns[rows]
         return {flow: merge(begin[flows == flow], end[flows == flow]) for flow in np.unique(flows).tolist()}
@@ -52,12 +51,11 @@ class UnsentCollector:
         if len(rows) == 0:
             return
         owner, now = flow[rows], unsent[rows]
-        opens = np.append(True, owner[1:] != owner[:-1])
-        before = np.where(opens, self._last[owner], np.append(0, now[:-1]))
+        before = np.where(opens(owner), self._last[owner], np.append(0, now[:-1]))
         changed = np.flatnonzero(now != before)
         self._found.append(UnsentFlows(owner[changed], last_ns[rows][changed], now[changed]))
-        closes = np.append(opens[1:], True)
-        self._last[owner[closes]] = now[closes]
+        ends = closes(owner)
+        self._last[owner[ends]] = now[ends]
 
     @property
     def found(self) -> UnsentFlows:

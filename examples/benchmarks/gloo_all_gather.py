@@ -1,7 +1,7 @@
 """How long an all-gather of gloo takes against its bytes' own time on the wire. Needs root. Prints a table.
 
 Among two ranks it takes half as long again: `netprof whatif` counts with that where it predicts all-gathers (top-k
-gradients) for a job in which none was recorded (`analysis/whatif/transport.py`). Small ones take less here: the token
+gradients) for a job in which none was recorded (`analysis/whatif/transports.py`). Small ones take less here: the token
 bucket that stands for a link lets the first 16 kB pass at once. Ranks sleep 20 ms between.
 """
 

@@ -22,7 +22,7 @@ import _places  # noqa: F401 - finds rhythm
 import numpy as np
 from rhythm import MS, START_NS, Played, Rhythm, full_bins, play
 
-from netprof.analysis.inference import (
+from netprof.analysis.inference.infer import (
     InferredIterations,
     NoPeriod,
     infer_from_bins,

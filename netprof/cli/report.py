@@ -129,7 +129,7 @@ def _opened(
     reader = open_traces(traces, hosts)
     if not beside and not dumps:
         return reader
-    from netprof.analysis.hosts.profiled import WithProfiles
+    from netprof.analysis.hosts.placed_profiles import WithProfiles
 
     with ExitStack() as stack:
         return WithProfiles(reader, beside, Bar(stack, "reading profiles"), dumps)

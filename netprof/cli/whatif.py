@@ -17,7 +17,7 @@ from netprof.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
-    from netprof.analysis.whatif.changes import Change
+    from netprof.analysis.whatif.changes import Prediction
     from netprof.analysis.whatif.compression import Method
     from netprof.analysis.whatif.schedule import GradientSchedule
     from netprof.views.output import Target
@@ -159,7 +159,7 @@ def _show_paths(source: Path, paths: int | None, splits: tuple[int, ...], line_r
         view.draw(found, standard_output())
 
 
-def _show(answer: Answer, changes: Sequence[Change], as_json: bool, csv: Target | None) -> None:
+def _show(answer: Answer, changes: Sequence[Prediction], as_json: bool, csv: Target | None) -> None:
     """Print an answer as it was asked for."""
     from netprof.views import whatif as view
     from netprof.views import whatif_data as data

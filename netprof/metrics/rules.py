@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.live.stragglers import stragglers_now
+from netprof.analysis.live.state import stragglers_now
 from netprof.errors import UsageError
 from netprof.metrics.accountant import Now
 from netprof.units import duration, parse_duration_ns, percent

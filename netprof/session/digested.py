@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from netprof.analysis.digest.communicators import all_fragments, find_shared
 from netprof.analysis.digest.digest import HostPart
+from netprof.analysis.digest.explained import (
+    Excuses,
+    Explained,
+    all_excuses,
+    excuses_of,
+    excuses_together,
+    explained_of,
+    explained_together,
+)
 from netprof.analysis.digest.host_communicators import (
     all_collectives,
     collectives_of_first,
@@ -32,15 +41,6 @@ from netprof.analysis.digest.report import Answers, all_answers, conclude_waitin
 from netprof.analysis.digest.saved import SavedReport, saved_report
 from netprof.analysis.digest.slow_paths import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
 from netprof.analysis.digest.stragglers import sums_of
-from netprof.analysis.digest.waiting import (
-    Excuses,
-    Explained,
-    all_excuses,
-    excuses_of,
-    excuses_together,
-    explained_of,
-    explained_together,
-)
 from netprof.analysis.digest.wires_of_job import WirePart, Wires, all_wires, wires_of, wires_on
 from netprof.analysis.digest.world import World
 from netprof.analysis.hosts.clocks import nearest

@@ -13,9 +13,9 @@ import pyarrow as pa
 from netprof.analysis.hosts.common_time import host_names
 from netprof.analysis.hosts.job import why_not_of_job
 from netprof.analysis.hosts.meta import meta_of_job
-from netprof.analysis.hosts.moved import LASTING, Mover, instant
+from netprof.analysis.hosts.moved import Mover, instant
 from netprof.analysis.hosts.numbers import number_growing_hosts
-from netprof.analysis.live.clocks import LiveClocks
+from netprof.analysis.live.host_clocks import LiveClocks
 from netprof.analysis.live.in_step import InStep
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.recent import Recent
@@ -23,7 +23,7 @@ from netprof.analysis.live.state import LiveState
 from netprof.analysis.tables.columns import column
 from netprof.errors import TraceError
 from netprof.model import Host, Meta
-from netprof.schema import MarkKind, time_column
+from netprof.schema import LASTING, MarkKind, time_column
 from netprof.session.live_follow import WITHOUT_A_WORD, FollowedTrace, recent_rows
 from netprof.trace.recent import RecentRows
 from netprof.units import count

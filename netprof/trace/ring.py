@@ -23,7 +23,7 @@ import pyarrow as pa
 from netprof.errors import TraceError
 from netprof.files import Place
 from netprof.model import Cost, Host, Losses, Meta, ProbeCost, ProgramCost
-from netprof.schema import MarkKind, tables, time_column
+from netprof.schema import LASTING, tables, time_column
 from netprof.trace import at_work
 from netprof.trace.keep import Keep
 from netprof.trace.meta import open_trace, read_meta, write_meta
@@ -42,7 +42,6 @@ _PARTS = 8
 """Into so many parts a full ring is cut: up to one of them it holds more than was asked for, by time."""
 _WHOLE = ("flows", "link_changes", "nccl_ranks", "flow_devices", "flow_paths", "settings")
 _MOST_CARRIED = 50_000
-_LASTING = [int(kind) for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK]
 _SEGMENT_BITS = 44
 _HELD_PARTS = 4
 """So many parts more than wanted are left while somebody saves the ring."""
@@ -190,7 +189,7 @@ class _Carried:
         elif name in _WHOLE:
             self._add(name, columns)
         elif name == "marks":
-            rows = np.flatnonzero(np.isin(columns["kind"], _LASTING))
+            rows = np.flatnonzero(np.isin(columns["kind"], LASTING))
             if len(rows):
                 self._add(name, {key: np.asarray(values)[rows] for key, values in columns.items()})
         elif name == "counters":
@@ -288,7 +287,7 @@ class RingReader:
             return batch
         kept = batch.column(column).to_numpy(zero_copy_only=False).astype(np.int64) >= self.meta.started_ns
         if name == "marks" and "kind" in batch.schema.names:
-            kept |= np.isin(batch.column("kind").to_numpy(zero_copy_only=False), _LASTING)
+            kept |= np.isin(batch.column("kind").to_numpy(zero_copy_only=False), LASTING)
         return batch if kept.all() else batch.filter(pa.array(kept))
 
 

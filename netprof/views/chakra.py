@@ -16,8 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from netprof.analysis.execution.job import JobExecution, job_execution
-from netprof.analysis.execution.nodes import COMPUTE, Execution
+from netprof.analysis.execution.job import COMPUTE, Execution, JobExecution, job_execution
 from netprof.errors import NetprofError
 from netprof.schema import CollectiveKind
 from netprof.views.chakra_schema import VERSION, CommType, NodeType, message

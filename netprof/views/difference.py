@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from netprof.analysis.compare.difference import CONFIDENCE, Change, Difference
-from netprof.analysis.compare.form import parts
+from netprof.analysis.compare.difference_form import parts, sentence
 from netprof.analysis.compare.run import Run
-from netprof.analysis.compare.words import sentence
 from netprof.analysis.declared import json_of
 from netprof.views.console_form import print_part
 from netprof.views.markdown import escaped, folded, part_lines

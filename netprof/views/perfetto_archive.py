@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
-from netprof.analysis.hosts.beside import Beside, lay_beside
+from netprof.analysis.hosts.placed_profiles import PlacedProfile, lay_beside
 from netprof.files import unnamed_file
 from netprof.trace.kineto import copy_json, read_kineto
 from netprof.views import perfetto
@@ -35,7 +35,7 @@ class _Member:
     name: str
     machine: str
     zero_ns: int
-    content: Host | Beside
+    content: Host | PlacedProfile
 
 
 def write(report: Report, out: IO[bytes]) -> None:
@@ -48,13 +48,13 @@ def write(report: Report, out: IO[bytes]) -> None:
         manifest = json.dumps(_manifest(analysis, members), separators=(",", ":"), allow_nan=False)
         _add(archive, MANIFEST, lambda file: file.write(manifest.encode()))
         for member in members:
-            if isinstance(member.content, Beside):
+            if isinstance(member.content, PlacedProfile):
                 _add(archive, member.name, partial(copy_json, member.content.kineto.path))
             else:
                 _add(archive, member.name, partial(perfetto.write_analysis, analysis, host=member.content))
 
 
-def _members(analysis: Analysis, beside: Sequence[Beside]) -> list[_Member]:
+def _members(analysis: Analysis, beside: Sequence[PlacedProfile]) -> list[_Member]:
     hosts = analysis.evidence.hosts
     started_ns = analysis.meta.started_ns
     names = {id(host): safe_text(host.name, 60) or "host" for host in hosts}
@@ -75,7 +75,7 @@ def _manifest(analysis: Analysis, members: Sequence[_Member]) -> dict[str, Any]:
         files.append(entry)
     about = {"netprof.version": safe_text(analysis.meta.netprof_version)}
     for member in members:
-        if not isinstance(member.content, Beside):
+        if not isinstance(member.content, PlacedProfile):
             about[f"netprof.clock.{member.machine}"] = _clock(member.content)
     return {"perfetto_manifest": {"version": 1, "files": files, "attributes": about}}
 

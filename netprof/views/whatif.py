@@ -20,16 +20,16 @@ from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
-    from netprof.analysis.whatif.changes import Change
+    from netprof.analysis.whatif.changes import Prediction
     from netprof.analysis.whatif.fit import AlphaBeta
     from netprof.analysis.whatif.schedule import Observation
-    from netprof.analysis.whatif.transport import Spoken
+    from netprof.analysis.whatif.transports import Spoken
 
 _CERTAIN = 0.2
 _SHOWN = 0.01  # share of the bytes below which a kind of collective is not described
 
 
-def draw(answer: Answer, console: Console, changes: Sequence[Change] = ()) -> None:
+def draw(answer: Answer, console: Console, changes: Sequence[Prediction] = ()) -> None:
     """Print the conclusion, what could be changed, the tables for each worker count, and what they rest on."""
     if changes and answer.observed is not None:
         console.print(Text(safe_text(_most(changes[0], answer.observed.iteration_s)), style="bold"))
@@ -49,7 +49,7 @@ def draw(answer: Answer, console: Console, changes: Sequence[Change] = ()) -> No
     pairs(console, Pairs(_basis(answer)))
 
 
-def _changes(changes: Sequence[Change], iteration_s: float) -> Grid:
+def _changes(changes: Sequence[Prediction], iteration_s: float) -> Grid:
     """A row a change: a step with it, what that saves of the recorded one, and how sure it is."""
     columns = (
         Column("change", "name"),
@@ -60,13 +60,13 @@ def _changes(changes: Sequence[Change], iteration_s: float) -> Grid:
     return table(columns, changes)
 
 
-def _most(change: Change, iteration_s: float) -> str:
+def _most(change: Prediction, iteration_s: float) -> str:
     """Return the headline: the change that saves most."""
     step = f"a step of {text.seconds(change.iteration_s)} instead of {text.seconds(iteration_s)}"
     return f"{change.name[0].upper()}{change.name[1:]} would save most: {step}"
 
 
-def _saved(change: Change, iteration_s: float) -> str:
+def _saved(change: Prediction, iteration_s: float) -> str:
     saved = text.percent(1 - change.iteration_s / iteration_s)
     if change.low_s is None or change.high_s is None:
         return f"{saved}, how sure is unknown"

@@ -14,9 +14,9 @@ from netprof.views.json_text import finite
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
-    from netprof.analysis.whatif.changes import Change
+    from netprof.analysis.whatif.changes import Prediction
     from netprof.analysis.whatif.fit import AlphaBeta
-    from netprof.analysis.whatif.transport import Spoken
+    from netprof.analysis.whatif.transports import Spoken
 
 CSV_COLUMNS = ("workers", "bandwidth_gbps", "compression", "scaling_factor", "overhead_s", "iteration_s")
 
@@ -30,7 +30,7 @@ def to_csv(answer: Answer) -> str:
     return out.getvalue()
 
 
-def to_json(answer: Answer, changes: Sequence[Change] = ()) -> dict[str, Any]:
+def to_json(answer: Answer, changes: Sequence[Prediction] = ()) -> dict[str, Any]:
     """Return the answer as JSON-ready values; what is infinite, and a goal out of reach, is null."""
     observed = answer.observed
     document = {

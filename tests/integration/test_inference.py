@@ -14,7 +14,7 @@ from support.training import netprof, training
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
-from netprof.analysis.inference import InferredIterations, infer_from_collectives, infer_from_launches
+from netprof.analysis.inference.infer import InferredIterations, infer_from_collectives, infer_from_launches
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")

@@ -12,12 +12,13 @@ import numpy as np
 from netprof.analysis.declared import Column, json_of, table
 from netprof.analysis.definitions import FLOW_PROPERTIES as DEFINITION
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.events.flow_cells import NEVER, FlowsByWindow, Windows, held_alone
+from netprof.analysis.events.flow_cells import NEVER, FlowsByWindow, held_alone
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.spread import Spread, spread_of, sum_of
 from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.intervals import Windows
 from netprof.schema import TRANSMIT
 from netprof.units import duration, ratio, share
 

@@ -11,7 +11,7 @@ from netprof.analysis.declared import added, by_key, put_together
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.phases import PHASES
-from netprof.analysis.tables.gpu_samples import GpuSamples, Series
+from netprof.analysis.tables.gpu_samples import GpuSamples, GpuSeries
 from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.model import Gpu
 from netprof.schema import GpuMetric
@@ -218,13 +218,13 @@ def _metrics(samples: GpuSamples, window: Intervals, phases: Mapping[str, Interv
     return {metric: summary for metric, summary in found.items() if summary is not None}
 
 
-def _series(samples: GpuSamples, metric: GpuMetric) -> Series | None:
+def _series(samples: GpuSamples, metric: GpuMetric) -> GpuSeries | None:
     rows = samples.where(samples.metric == int(metric))
-    return Series(rows.time_ns, rows.period_ns, rows.value) if len(rows) else None
+    return GpuSeries(rows.time_ns, rows.period_ns, rows.value) if len(rows) else None
 
 
 def _metric(
-    metric: GpuMetric, series: Series, window: Intervals, phases: Mapping[str, Intervals]
+    metric: GpuMetric, series: GpuSeries, window: Intervals, phases: Mapping[str, Intervals]
 ) -> MetricSummary | None:
     """Summarise one series over the window; None where no sample is of it."""
     weights = series.weights(window)

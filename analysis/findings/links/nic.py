@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.account.pieces import contains
+from netprof.analysis.account.wait_pieces import contains
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.columns import Columns, Int64, int64_column
 from netprof.analysis.tables.flow_table import LinkKey

@@ -9,11 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
-from netprof.analysis.account.held_up import Windows
 from netprof.analysis.events.phases import BACKWARD, FORWARD, REST
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Bool, Float32, Float64, Int64
-from netprof.analysis.tables.intervals import NOTHING
+from netprof.analysis.tables.intervals import NOTHING, Windows
 from netprof.analysis.tables.process_counts import CPU_WAIT, ON_CPU, WRITTEN
 from netprof.analysis.tables.process_counts import THROTTLED as THROTTLED_TIME
 from netprof.schema import BlockedIn

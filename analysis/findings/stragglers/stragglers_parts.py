@@ -12,13 +12,14 @@ from typing import overload
 
 import numpy as np
 
-from netprof.analysis.account.held_up import HeldUp, Kind, Windows, by_links, by_paths, by_ranks, mates
+from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, by_links, by_paths, by_ranks, mates
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.evidence import Evidence, reference
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.names import name_on_host
 from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
 from netprof.analysis.tables.columns import Int32, Int64
 from netprof.analysis.tables.flow_table import LinkKey
+from netprof.analysis.tables.intervals import Windows
 from netprof.analysis.wire.paths import PathKey
 from netprof.schema import TRANSMIT
 
@@ -105,7 +106,7 @@ def _narrow(values: Int64 | Int32) -> Int64 | Int32:
 
 def reference_windows(its: Iterations) -> Windows:
     """Return the iterations of the process that has the most: all ranks of a job keep step."""
-    own = reference(its)
+    own = its.of_most()
     return Windows(own.begin_ns, own.end_ns)
 
 
@@ -161,7 +162,7 @@ def one_after_another(parts: Sequence[StragglersParts]) -> StragglersParts:
 def _in_one(parts: Sequence[StragglersParts], kind: int) -> HeldUp:
     name = parts[0].held[kind].kind
     keys = tuple(dict.fromkeys(key for part in parts for key in part.held[kind].keys))
-    ns = np.zeros((len(keys), 2, sum(len(part.windows) for part in parts)), np.int32)
+    ns = np.zeros((len(keys), len(CAUSES[name]), sum(len(part.windows) for part in parts)), np.int32)
     begin = 0
     for part in parts:
         own, end = part.held[kind], begin + len(part.windows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.account.pieces import contains
+from netprof.analysis.account.wait_pieces import contains
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.names import rank_or_pid
 from netprof.analysis.findings.transport.stuck import StuckFlow, stuck_flows

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from netprof.analysis.account.causes import HOST, LATE_RANK, LINK_FULL, LOSS, OTHER_TRAFFIC, TRANSPORT, UNSEEN
+from netprof.analysis.account.causes import HOST, LATE_RANK, TRANSPORT, UNSEEN, Cause
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.declared import json_of, plain
 from netprof.analysis.events.exits import Exit, clock_time
@@ -53,7 +53,7 @@ _SLOWER = 1.5
 
 
 class Case(Enum):
-    """What kind of verdict it is: a cause of waiting, or why none is given."""
+    """What kind of verdict it is where no cause of waiting is given."""
 
     NO_DATA = "no_data"
     ITERATIONS_UNKNOWN = "iterations_unknown"
@@ -62,13 +62,6 @@ class Case(Enum):
     ASLEEP = "asleep"
     COMPUTE_BOUND = "compute_bound"
     STALLED = "stalled"
-    LATE_RANK = LATE_RANK.name
-    LINK_FULL = LINK_FULL.name
-    OTHER_TRAFFIC = OTHER_TRAFFIC.name
-    LOSS = LOSS.name
-    TRANSPORT = TRANSPORT.name
-    HOST = HOST.name
-    UNSEEN = UNSEEN.name
 
 
 _FAMILIES = {
@@ -79,7 +72,6 @@ _FAMILIES = {
     Case.ASLEEP: Family.UNSEEN,
     Case.COMPUTE_BOUND: Family.COMPUTE,
     Case.STALLED: Family.STALLED,
-    **{Case(cause.name): words.family for cause, words in CAUSE_WORDS.items()},
 }
 
 
@@ -92,7 +84,7 @@ class Verdict:
     over all.
     """
 
-    case: Case
+    case: Case | Cause
     headline: str
     sentence: str
     next: tuple[Advice, ...] = ()
@@ -104,7 +96,7 @@ class Verdict:
     @property
     def family(self) -> Family:
         """What kind of problem it is."""
-        return _FAMILIES[self.case]
+        return CAUSE_WORDS[self.case].family if isinstance(self.case, Cause) else _FAMILIES[self.case]
 
     @property
     def text(self) -> str:
@@ -141,7 +133,7 @@ def judge(grounds: Grounds) -> Verdict:
     if waiting is None or grounds.only_enqueues:
         headline = "WAITING UNKNOWN: NCCL only enqueues collectives, the host does not see them"
         profile = Advice("record a torch profile of some steps: --kineto 10")
-        return Verdict(Case.UNSEEN, headline, _usage(grounds.links), (profile,))
+        return Verdict(UNSEEN, headline, _usage(grounds.links), (profile,))
     step = mean_step(iterations, waiting)
     if waiting.exposed_share < EXPOSED_MATTERS or not waiting.causes or step is None:
         return _hardly_waits(waiting, grounds, step)
@@ -170,8 +162,8 @@ def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict
             next_steps = next_steps + CAUSE_WORDS[each.cause].next(tolds[each.cause])
     if first.cause is LATE_RANK and told.often is not None and told.often.sentence:
         sentence = f"{sentence}; {told.often.sentence}"
-    case, headline, link = Case(first.cause.name), fitted(words.headline(told)), busiest(grounds.links)
-    return Verdict(case, headline, sentence, tuple(next_steps), step, step.steps, told.often, link)
+    headline, link = fitted(words.headline(told)), busiest(grounds.links)
+    return Verdict(first.cause, headline, sentence, tuple(next_steps), step, step.steps, told.often, link)
 
 
 def _told(each: CauseShare, waiting: WaitingFinding, step_s: float, costs_s: float, grounds: Grounds) -> Told:
@@ -264,14 +256,14 @@ def _within_bounds(found: BoundsFinding, grounds: Grounds) -> Verdict:
     first = found.sure_cause
     if low < EXPOSED_MATTERS or first is None:
         headline = f"WAITS {found.said} of the time: the bounds do not tell for what most"
-        return Verdict(Case.UNSEEN, headline, bounds, (exact,), None, steps, link=link)
+        return Verdict(UNSEEN, headline, bounds, (exact,), None, steps, link=link)
     words, ranks = CAUSE_WORDS[first.cause], max(1, len(found.most.by_rank))
     each_s = max(1, len(found.most.made_of.by_iteration_ns)) * 1e9
     costs_s = first.saves_s * 1e9 / each_s or first.ns / ranks / each_s
     told = _told(first, found.most, found.most.window_ns / ranks / each_s, costs_s, grounds)
     sentence = f"at most: the job waits {found.said} of the time, and {bounds}"
-    case, headline, advice = Case(first.cause.name), fitted(words.headline(told)), (*words.next(told), exact)
-    return Verdict(case, headline, sentence, advice, None, steps, told.often, link)
+    headline, advice = fitted(words.headline(told)), (*words.next(told), exact)
+    return Verdict(first.cause, headline, sentence, advice, None, steps, told.often, link)
 
 
 def _hardly_waits(waiting: WaitingFinding, grounds: Grounds, step: Step | None) -> Verdict:
@@ -378,8 +370,8 @@ def _with_shortage(found: Verdict, short: CpuShortages, waiting: WaitingFinding 
     first = next((each for each in waiting.causes if each.cause.name == found.case.value), None)
     if first is None:
         return found
-    late = found.case is Case.LATE_RANK and short.explains(first.doing, first.rank)
-    busy = found.case is Case.HOST or (found.case is Case.TRANSPORT and first.by_hosts)
+    late = found.case is LATE_RANK and short.explains(first.doing, first.rank)
+    busy = found.case is HOST or (found.case is TRANSPORT and first.by_hosts)
     if not late and not busy:
         return found
     return replace(found, sentence=f"{found.sentence}; {short.sentence}", next=(Advice(short.advice), *found.next))

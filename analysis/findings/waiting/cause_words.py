@@ -1,4 +1,4 @@
-"""What a verdict says of each cause of waiting: its family, its headline, and what to do next. One entry a cause."""
+"""What is said of each cause of waiting: its verdict, a sentence, and what to do next. One entry a cause."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.blame import ALONE, Blame
+from netprof.analysis.findings.links.full_links import advice_on_full, said_full, said_full_of_others
 from netprof.analysis.findings.stragglers.doing import PAUSED, Doing
 from netprof.analysis.findings.stragglers.how_often import HeldUpSteps, Pattern
 from netprof.analysis.findings.waiting.waiting_finding import CauseShare
 from netprof.units import count, milliseconds, percent, rate
 
+UNMARKED = "no mark tells what is waited for"
+PORT_GONE = "an RDMA port was not there"
 _NEARLY_ALL = 0.995
 """Share of a cause from which on it is all of it."""
 
@@ -108,12 +111,17 @@ class Told:
 
 @dataclass(frozen=True)
 class CauseWords:
-    """Of one cause: the family of its verdict, its headline, what to do next, and its page of the documentation."""
+    """Of one cause: the family of its verdict, its headline, what to do next, and its page of the documentation.
+
+    `sentence` says what happened, given who is behind the cause and its share of all waiting, `advice` what to do.
+    """
 
     family: Family
     headline: Callable[[Told], str]
     next: Callable[[Told], list[Advice]]
     page: str
+    sentence: Callable[[Blame, float], str]
+    advice: Callable[[Blame], str]
 
 
 def _late(told: Told) -> str:
@@ -294,10 +302,53 @@ def _unseen_next(told: Told) -> list[Advice]:
     return [Advice(text if not told.who.label else f"{told.who.label}: {told.share.advice}", "netprof doctor PID")]
 
 
+def _comes_last(who: Blame, part: float) -> str:
+    if who.label and who.part >= ALONE:
+        return f"{percent(part)} of the waiting is for {who.label}, which asks for its collectives after everybody else"
+    often = f"most often {who.label}" if who.label else "which of them, their hosts' clocks do not tell"
+    return f"{percent(part)} of the waiting is for ranks that ask for their collectives last, {often}"
+
+
+def _recovers(who: Blame, part: float) -> str:
+    whose = f", most of all {who.label}" if who.label else ""
+    return f"in {percent(part)} of the waiting TCP recovers from loss{whose}{f': {who.detail}' if who.detail else ''}"
+
+
+def _lost_advice(who: Blame) -> str:
+    return (
+        who.advice or "find where packets are dropped: full switch buffers, errors of a port (ethtool -S), a wrong MTU"
+    )
+
+
+_NOT_FULL_NOR_LOST = ", no link is known to be full and nothing is lost"
+_NOT_FULL = " and no link is known to be full"
+
+
 CAUSE_WORDS: Mapping[Cause, CauseWords] = {
-    LATE_RANK: CauseWords(Family.HELD_UP, _late, _rank_next, "late-rank"),
-    HOST: CauseWords(Family.HELD_UP, _host, _host_next, "busy-host"),
-    LINK_FULL: CauseWords(Family.NETWORK, _link, _link_next, "full-link"),
+    LATE_RANK: CauseWords(
+        Family.HELD_UP,
+        _late,
+        _rank_next,
+        "late-rank",
+        _comes_last,
+        lambda who: (
+            f"look at what {who.label} does before: data loading, a slower or busier CPU or GPU, uneven batches"
+            if who.label
+            else "look at what makes some ranks slower"
+        ),
+    ),
+    HOST: CauseWords(
+        Family.HELD_UP,
+        _host,
+        _host_next,
+        "busy-host",
+        lambda who, part: (
+            f"in {percent(part)} of the waiting all bytes have arrived and a host is busy with them"
+            f"{': ' if who.label else ''}{who.label}"
+        ),
+        lambda who: f"give {who.label or 'the hosts'} more CPU: cores to itself, pinning, fewer neighbours",
+    ),
+    LINK_FULL: CauseWords(Family.NETWORK, _link, _link_next, "full-link", said_full, advice_on_full),
     OTHER_TRAFFIC: CauseWords(
         Family.NETWORK,
         lambda told: (
@@ -306,12 +357,48 @@ CAUSE_WORDS: Mapping[Cause, CauseWords] = {
         ),
         _others_next,
         "other-traffic",
+        said_full_of_others,
+        lambda who: "move the other traffic to another link or another time, or give the job priority on this one",
     ),
-    LOSS: CauseWords(Family.NETWORK, _loss, _loss_next, "packet-loss"),
-    TRANSPORT: CauseWords(Family.NETWORK, _transport, lambda told: [Advice(told.who.reason.advice)], "transport"),
-    UNSEEN: CauseWords(Family.UNSEEN, _unseen, _unseen_next, "unseen"),
+    LOSS: CauseWords(Family.NETWORK, _loss, _loss_next, "packet-loss", _recovers, _lost_advice),
+    TRANSPORT: CauseWords(
+        Family.NETWORK,
+        _transport,
+        lambda told: [Advice(told.who.reason.advice)],
+        "transport",
+        lambda who, part: (
+            f"in {percent(part)} of the waiting bytes are under way"
+            f"{_NOT_FULL if who.reason.of_port else _NOT_FULL_NOR_LOST}; {who.reason.happened}"
+        ),
+        lambda who: who.reason.advice,
+    ),
+    UNSEEN: CauseWords(
+        Family.UNSEEN,
+        _unseen,
+        _unseen_next,
+        "unseen",
+        lambda who, part: (
+            f"in {percent(part)} of the waiting the ranks are blocked in sockets or locks while their bytes move, and "
+            f"{who.label}"
+            if who.label == UNMARKED
+            else f"in {percent(part)} of the waiting bytes passed of which it is not known when: {who.label}"
+            if who.label
+            else f"{percent(part)} of the waiting is for bytes that passed no wire that netprof watches{who.detail}"
+        ),
+        lambda who: (
+            "see dmesg for why its driver let go of the port"
+            if who.label == PORT_GONE
+            else "look at who carries those bytes: the flows and links below, and at what the ranks are blocked in"
+            if who.label == UNMARKED
+            else "give the recorder a core that is not so busy, or wider bins (--bin)"
+            if who.label
+            else who.advice
+            or "they go through shared memory, over NVLink, over an RDMA port whose bytes nothing counts, or between "
+            "members that are not recorded: record those too"
+        ),
+    ),
 }
-"""All causes of waiting. Adding a cause is adding a line here and one in `account.causes`."""
+"""All causes of waiting: what a new one needs besides its line in `account.causes` and when it applies."""
 
 LONGEST = 78
 """Columns of a headline."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from netprof.analysis.findings.collectives.ranks import RankSummary
     from netprof.analysis.tables.columns import Float64, Int64
     from netprof.analysis.tables.flow_table import LinkKey
-    from netprof.analysis.whatif.answer import Series
+    from netprof.analysis.whatif.answer import Curve
     from netprof.analysis.whatif.curves import Curves
     from netprof.views.html.tracks import Idle
 
@@ -223,7 +223,7 @@ def whatif(analysis: Analysis) -> tuple[dict[str, Any] | None, Curves | None, st
     )
 
 
-def _series(series: Series) -> dict[str, Any]:
+def _series(series: Curve) -> dict[str, Any]:
     names = ("scaling_factor", "iteration_s", "iteration_low_s", "iteration_high_s")
     return json_of(series, "compression bandwidth_bps") | {name: _numbers(getattr(series, name)) for name in names}
 

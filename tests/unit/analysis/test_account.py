@@ -27,8 +27,8 @@ from netprof.analysis.account.group_times import (
     silences,
 )
 from netprof.analysis.account.lateness import resolve_lateness
-from netprof.analysis.account.pieces import NOTHING as NO_COLLECTIVE
-from netprof.analysis.account.pieces import pieces_of
+from netprof.analysis.account.wait_pieces import NOTHING as NO_COLLECTIVE
+from netprof.analysis.account.wait_pieces import pieces_of
 from netprof.analysis.account.waiting import (
     WITHOUT_COLLECTIVE,
     Known,

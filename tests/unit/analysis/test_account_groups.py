@@ -197,7 +197,8 @@ def test_a_link_has_sides_if_its_line_rate_is_known_at_some_time_of_the_recordin
     uncounted = LinkKey(9, "eth0")
     moved = {(A, link, TRANSMIT): packets(100) for link in (OTHER, PORT, CARD, uncounted)}
     briefly = RateOverTime(np.array([-(1 << 62), 0, 500 * MS]), np.array([np.nan, 1e9, np.nan]))
-    rates = {(PORT, TRANSMIT): RateOverTime.constant(np.nan), (uncounted, RECEIVE): RateOverTime.constant(1e10)}
+    unknown, known = (RateOverTime(np.zeros(1, np.int64), np.array([bps])) for bps in (np.nan, 1e10))
+    rates = {(PORT, TRANSMIT): unknown, (uncounted, RECEIVE): known}
     rates |= {(CARD, way): briefly for way in (TRANSMIT, RECEIVE)}
     counted = {CARD: (np.array([0, 300 * MS]), np.array([0, 25_001_000]), np.array([0, 12_500_000]))}
     found = link_sides(lanes(moved), rates, counted, ms((0, 2000)))

@@ -98,9 +98,9 @@ def test_only_a_process_s_own_ports_carry_what_it_waits_for() -> None:
     lanes = Lane(
         (A, PORT, spans((0, 10))), (A, CARD, spans((20, 30))), (B, PORT, spans((40, 50))), (A, PORT, spans((60, 70)))
     )
-    assert pairs(account._on_ports(A, cast(Lanes, lanes))) == [(0, 10), (60, 70)]
-    assert pairs(account._on_ports(B, cast(Lanes, lanes))) == [(40, 50)]
-    assert pairs(account._on_ports(3, cast(Lanes, lanes))) == []
+    sources = SimpleNamespace(lanes=lanes, waits=dict.fromkeys((A, B, 3), spans()))
+    on_ports = account.on_ports(cast(Sources, sources))
+    assert {pid: pairs(times) for pid, times in on_ports.items()} == {A: [(0, 10), (60, 70)], B: [(40, 50)]}
 
 
 def hidden(waits: Intervals, posted: list[int], *buckets: tuple[int, int, int, int]) -> list[tuple[int, int]]:

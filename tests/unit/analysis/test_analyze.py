@@ -24,6 +24,7 @@ from support.synthetic import (
 )
 
 from netprof.analysis import analyze
+from netprof.analysis.account.causes import LINK_FULL, TRANSPORT, UNSEEN
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.collectives.scaling import SCALING
@@ -262,7 +263,7 @@ def test_without_a_line_rate_nothing_is_a_share_of_a_guess(analyzed):
     assert found.of(COLLECTIVES).summary.bus_bandwidth_bps is not None
     assert found.of(LINKS)[0].idle.total_ns == 10 * (ITERATION_NS - BUSY_BINS * MS)  # bins without any packet
     assert found.of(LINKS)[0].idle_basis == "bins without a packet"
-    assert found.of(VERDICT).case is Case.TRANSPORT
+    assert found.of(VERDICT).case is TRANSPORT
     assert "--line-rate" in found.of(VERDICT).next[0].text
     assert any("line rate of eth0 is unknown" in note for note in found.notes)
 
@@ -326,7 +327,7 @@ def test_without_traffic(analyzed):
     job.wire = []
     found = analyzed(job)
     assert found.of(FLOWS) == ()
-    assert found.of(VERDICT).case is Case.UNSEEN
+    assert found.of(VERDICT).case is UNSEEN
     assert found.of(LINKS)[0].utilization_tx == 0
 
 
@@ -408,7 +409,7 @@ def test_nccl_times_are_called_launch_times(analyzed):
     job.changes["targets"] = (Target(100, 5, "train", 7, 0, 2, ("ddp", "nccl")),)
     found = analyzed(job)
     assert any("launch times" in note for note in found.notes)
-    assert found.of(VERDICT).case is Case.UNSEEN
+    assert found.of(VERDICT).case is UNSEEN
     assert "NCCL only enqueues" in found.of(VERDICT).sentence
 
 
@@ -418,7 +419,7 @@ def test_a_library_that_is_there_and_not_used_changes_nothing(analyzed):
     job.changes["targets"] = (Target(100, 5, "train", 7, 0, 2, ("ddp", "gloo", "nccl")),)
     found = analyzed(job)
     assert not any("NCCL" in note for note in found.notes)
-    assert found.of(VERDICT).case is Case.LINK_FULL
+    assert found.of(VERDICT).case is LINK_FULL
 
 
 def test_a_bin_width_of_nothing_is_damage(tmp_path):

@@ -26,13 +26,13 @@ from support.synthetic import (
 )
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.account.causes import UNEXPLAINED, WAIT_CAUSES
+from netprof.analysis.account.causes import LINK_FULL, UNEXPLAINED, UNSEEN, WAIT_CAUSES
 from netprof.analysis.findings.bounds.bounds import BOUNDS, BoundsFinding
 from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.iterations.per_iteration import rows_of
 from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.whatif.from_trace import from_trace
@@ -120,7 +120,7 @@ def test_causes_and_verdict_are_those_of_the_account(tmp_path: Path) -> None:
     assert found.sure_cause is not None
     assert found.sure_cause.cause.name == "link_full"
     verdict = analysis.of(VERDICT)
-    assert verdict.case is Case.LINK_FULL
+    assert verdict.case is LINK_FULL
     assert verdict.sentence.startswith("at most: the job waits 44 % to 59 % of the time")
     assert analysis.of(WAITING) is None
 
@@ -190,7 +190,7 @@ def test_without_sizes_nothing_is_waited_for_surely(tmp_path: Path) -> None:
     found, analysis = bounds_of(job, tmp_path)
     assert found.least.exposed_ns == 0
     assert found.most.exposed_ns > 0
-    assert analysis.of(VERDICT).case is Case.UNSEEN
+    assert analysis.of(VERDICT).case is UNSEEN
     assert analysis.of(VERDICT).headline.startswith("WAITS 0 % to ")
 
 
@@ -251,7 +251,7 @@ def test_what_passes_no_wire_has_no_bounds_and_why_is_said(tmp_path: Path) -> No
     assert not found.is_known
     assert any("not even by bounds: its bytes pass no wire" in note for note in analysis.notes)
     assert analysis.document()["waiting_bounds"] is None
-    assert analysis.of(VERDICT).case is Case.UNSEEN
+    assert analysis.of(VERDICT).case is UNSEEN
 
 
 def test_a_barrier_over_gloo_does_not_make_gpus_seen(tmp_path: Path) -> None:

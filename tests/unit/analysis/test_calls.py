@@ -7,8 +7,8 @@ import pytest
 
 from netprof.analysis.events.collectives import find_collectives
 from netprof.analysis.events.every_collective import all_collectives
+from netprof.analysis.events.messages import all_posted
 from netprof.analysis.events.nccl import nccl_operations
-from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.steps import find_steps
 from netprof.analysis.events.waits import waits
 from netprof.analysis.findings.collectives.bandwidth import rank_bandwidths

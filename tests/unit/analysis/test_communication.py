@@ -9,8 +9,8 @@ from rhythm import full_bins
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.factors import bus_factor
 from netprof.analysis.events.horovod import horovod_summaries, horovod_transfers
+from netprof.analysis.events.messages import all_posted
 from netprof.analysis.events.nccl import nccl_operations, summarize_nccl
-from netprof.analysis.events.posted import all_posted
 from netprof.analysis.findings.collectives.collective_kinds import KindSummary, Timing, summarize_kinds
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import Marks, read_marks

@@ -7,13 +7,14 @@ import pytest
 from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 
 from netprof.analysis import analyze
+from netprof.analysis.account.causes import LINK_FULL
 from netprof.analysis.findings.stalls.hang import HANG
 from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME
 from netprof.analysis.findings.verdict.verdict import VERDICT, Case
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.section import Analysis
-from netprof.analysis.tables.blocked import joined, read_blocked
-from netprof.analysis.tables.intervals import merge
+from netprof.analysis.tables.blocked import read_blocked
+from netprof.analysis.tables.intervals import joined, merge
 from netprof.schema import BlockedIn
 from netprof.trace import TraceReader
 
@@ -61,7 +62,7 @@ def test_a_trainer_blocked_in_a_socket_while_bytes_move_communicates(tmp_path: P
         ("link_full", 0.8),
         ("unseen", 0.2),
     ]
-    assert found.of(VERDICT).case is Case.LINK_FULL
+    assert found.of(VERDICT).case is LINK_FULL
     own = found.evidence.iterations
     assert (own.exposed_phase_ns == 100 * MS).all()
     assert (own.backward_ns <= own.wait_ns).all()

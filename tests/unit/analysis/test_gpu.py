@@ -14,7 +14,7 @@ from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.findings.host.gpu_summary import MetricSummary, PhaseMean, gpu_notes, summarize_gpus
 from netprof.analysis.findings.host.gpus import GPUS
 from netprof.analysis.tables.columns import empty
-from netprof.analysis.tables.gpu_samples import GpuSamples, Series, read_gpu_samples
+from netprof.analysis.tables.gpu_samples import GpuSamples, GpuSeries, read_gpu_samples
 from netprof.analysis.tables.intervals import Intervals, interval
 from netprof.model import Clock, Gpu, Meta
 from netprof.schema import GpuMetric
@@ -113,7 +113,7 @@ def test_power_that_is_measured_more_rarely_than_read_is_as_coarse_as_it_is_meas
 
 
 def test_a_gap_in_the_sampling_is_not_filled() -> None:
-    series = Series(np.array([10, 20, 30, 40, 500]) * MS, np.zeros(5, np.int64), value=np.arange(5.0))
+    series = GpuSeries(np.array([10, 20, 30, 40, 500]) * MS, np.zeros(5, np.int64), value=np.arange(5.0))
     assert series.weights(RECORDING).tolist() == [10 * MS, 10 * MS, 10 * MS, 10 * MS, 40 * MS]
 
 

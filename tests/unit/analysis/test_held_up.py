@@ -28,8 +28,6 @@ from netprof.analysis.account.group_times import NOBODY_HOLDS, GroupTimes
 from netprof.analysis.account.held_up import (
     CAUSES,
     Kind,
-    Windows,
-    at_least,
     by_links,
     by_paths,
     by_ranks,
@@ -38,11 +36,11 @@ from netprof.analysis.account.held_up import (
     more_than_siblings,
 )
 from netprof.analysis.account.lateness import resolve_lateness
-from netprof.analysis.account.pieces import Pieces, contains, cut_at
+from netprof.analysis.account.wait_pieces import WaitPieces, contains, cut_at
 from netprof.analysis.account.waiting import NOBODY, WITHOUT_COLLECTIVE, Waiting, within
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
+from netprof.analysis.tables.intervals import NOTHING, Intervals, Windows, at_least, merge
 from netprof.analysis.wire.served import NEVER
 
 A, B, C, D = 1, 2, 3, 4
@@ -362,7 +360,7 @@ def test_what_lies_within_some_time_is_cut_to_it() -> None:
 
 
 def test_pieces_are_cut_at_an_instant_each() -> None:
-    pieces = Pieces(np.array([0, 10, 20, 30]), np.array([10, 20, 30, 40]), np.array([0, 1, 2, 3]))
+    pieces = WaitPieces(np.array([0, 10, 20, 30]), np.array([10, 20, 30, 40]), np.array([0, 1, 2, 3]))
     before, after = pieces.cut(np.array([-5, 15, 30, 99]))
     assert [each.tolist() for each in (before.begin_ns, before.end_ns, before.row)] == [
         [10, 20, 30],
@@ -373,7 +371,7 @@ def test_pieces_are_cut_at_an_instant_each() -> None:
 
 
 def test_pieces_are_split_by_time() -> None:
-    pieces = Pieces(np.array([0, 20]), np.array([10, 40]), np.array([5, 7]))
+    pieces = WaitPieces(np.array([0, 20]), np.array([10, 40]), np.array([5, 7]))
     inside, outside = pieces.split(spans((5, 25), (40, 50)))
     assert [each.tolist() for each in (inside.begin_ns, inside.end_ns, inside.row)] == [[5, 20], [10, 25], [5, 7]]
     assert [each.tolist() for each in (outside.begin_ns, outside.end_ns, outside.row)] == [[0, 25], [5, 40], [5, 7]]

@@ -11,11 +11,12 @@ from support.synthetic import MS, START_NS
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import LATE_RANK
-from netprof.analysis.account.held_up import HeldUp, Kind, Windows
+from netprof.analysis.account.held_up import HeldUp, Kind
 from netprof.analysis.findings.stragglers.doing import NO_TIMES
 from netprof.analysis.findings.stragglers.how_often import HeldUpSteps, Pattern, how_often
 from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts, Who
 from netprof.analysis.hosts.job import open_job
+from netprof.analysis.tables.intervals import Windows
 
 EVERY_NS = 100 * MS
 

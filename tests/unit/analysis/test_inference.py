@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from rhythm import MS, START_NS, Rhythm, full_bins, play
 
-from netprof.analysis.inference import (
+from netprof.analysis.inference.infer import (
     InferredIterations,
     NoPeriod,
+    infer,
     infer_from_bins,
     infer_from_collectives,
     infer_from_launches,
     period_of,
 )
-from netprof.analysis.inference.infer import infer
 from netprof.analysis.inference.onsets import Onsets
 from netprof.analysis.tables.columns import UNKNOWN
 

@@ -35,7 +35,7 @@ def test_the_rate_of_the_time() -> None:
     assert HALVED.longest(interval(0, 350)) != HALVED.longest(interval(0, 350))  # unknown for longest
     assert HALVED.longest(interval(0, 350) & HALVED.known) == 1e9
     assert HALVED.longest(interval(90, 1000)) == 5e8
-    assert not RateOverTime.constant(float("nan")).is_known
+    assert not RateOverTime(np.zeros(1, np.int64), np.array([np.nan])).is_known
 
 
 def test_where_a_rate_came_from_is_told_of_the_nearest_one() -> None:

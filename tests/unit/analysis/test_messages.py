@@ -7,8 +7,9 @@ import pytest
 from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 
 from netprof.analysis import analyze
+from netprof.analysis.account.causes import LATE_RANK
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.bubbles import BUBBLES
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.schema import NOT_SAID
@@ -68,7 +69,7 @@ def test_who_sends_late_is_waited_for(tmp_path: Path) -> None:
     assert (first.cause.name, first.rank) == ("late_rank", 1)
     # of the 108 ms for which rank 1 is late, it waits for 8 itself
     assert first.ns / waiting.exposed_ns == pytest.approx(100 / 135, abs=0.01)
-    assert found.of(VERDICT).case is Case.LATE_RANK
+    assert found.of(VERDICT).case is LATE_RANK
 
 
 def test_a_message_whose_other_side_is_not_recorded_names_nobody(tmp_path: Path) -> None:

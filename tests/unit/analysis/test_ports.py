@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from support.synthetic import DONE, ITERATION_NS, MS, RATE_BPS, START_NS, WAIT, Job, mark_columns, wire_columns
 
+from netprof.analysis.account.causes import LINK_FULL, TRANSPORT, UNSEEN
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.links.queue_pairs import QUEUE_PAIRS
 from netprof.analysis.findings.recording.recording import RECORDING
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.form import Grid
 from netprof.analysis.live.window import Window
@@ -269,7 +270,7 @@ def test_a_full_port_is_named(tmp_path: Path) -> None:
     job = port_job()
     job.rate_bps = 8e9 * max(row[4] for row in job.wire) / MS * 1.02
     found = analysis_of(job, tmp_path)
-    assert found.of(VERDICT).case is Case.LINK_FULL
+    assert found.of(VERDICT).case is LINK_FULL
     assert "seen every 10.0 ms" in first_sentence(found)
 
 
@@ -281,7 +282,7 @@ def test_what_a_port_reports_is_evidence(tmp_path: Path, reports: dict[str, int]
     job = port_job(100e9)
     job.reports = reports
     found = analysis_of(job, tmp_path)
-    assert found.of(VERDICT).case is Case.TRANSPORT
+    assert found.of(VERDICT).case is TRANSPORT
     assert word in first_sentence(found)
 
 
@@ -290,7 +291,7 @@ def test_without_collectives_a_port_tells_what_carried_the_buckets(tmp_path: Pat
     job.without(COLLECTIVES)
     job.rate_bps = 8e9 * max(row[4] for row in job.wire) / MS * 1.02
     found = analysis_of(job, tmp_path)
-    assert found.of(VERDICT).case is Case.LINK_FULL
+    assert found.of(VERDICT).case is LINK_FULL
     assert "mlx5" in first_sentence(found)
 
 
@@ -298,7 +299,7 @@ def test_what_no_port_moves_is_unseen_and_never_idle(tmp_path: Path) -> None:
     job = port_job(10e9)
     job.wire = []
     found = analysis_of(job, tmp_path)
-    assert found.of(VERDICT).case is Case.UNSEEN
+    assert found.of(VERDICT).case is UNSEEN
 
 
 def is_idle_known(found: Analysis) -> bool:
@@ -326,7 +327,7 @@ def test_counters_that_stand_still_while_the_job_communicates_tell_no_idleness(t
     job = port_job(10e9)
     job.stands_still = True
     found = analyze(TraceReader(job.write(tmp_path / "t.netprof")), size=job.in_pieces(pieces))
-    assert found.of(VERDICT).case is Case.UNSEEN
+    assert found.of(VERDICT).case is UNSEEN
     assert not is_idle_known(found)
     said = [note for note in found.notes if "did not move" in note]
     assert [note.split(" did")[0] for note in said] == ["the counters of mlx5_0/1", "the counters of mlx5_1/1"]

@@ -13,7 +13,7 @@ from unit.analysis.test_bounds import hidden
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.bounds.bounds import BOUNDS
-from netprof.analysis.hosts.profiled import WithProfiles
+from netprof.analysis.hosts.placed_profiles import WithProfiles
 from netprof.errors import NetprofError, TraceError
 from netprof.model import Clock
 from netprof.schema import Profiled

@@ -8,8 +8,8 @@ from support.synthetic import Job, K, mark_columns
 
 from netprof.analysis.events.collectives import find_collectives
 from netprof.analysis.events.horovod import horovod_transfers
+from netprof.analysis.events.messages import all_posted
 from netprof.analysis.events.nccl import nccl_operations
-from netprof.analysis.events.posted import all_posted
 from netprof.analysis.events.sizes import MOST_BYTES, bytes_of
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import Marks, read_marks

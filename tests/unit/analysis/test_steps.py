@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from netprof.analysis.events.phase_times import overlap
 from netprof.analysis.events.steps import find_all_iterations, find_steps
 from netprof.analysis.events.waits import waits
-from netprof.analysis.tables.intervals import merge
+from netprof.analysis.tables.intervals import merge, overlap
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.schema import MarkKind as K
 

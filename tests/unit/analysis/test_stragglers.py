@@ -11,14 +11,14 @@ from support.synthetic import ITERATION_NS, MS, START_NS, Job, trace_of, with_la
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import LATE_RANK
 from netprof.analysis.account.episodes import MATTERS, episodes
-from netprof.analysis.account.held_up import HeldUp, Kind, Windows, at_least
+from netprof.analysis.account.held_up import HeldUp, Kind
 from netprof.analysis.findings.stragglers import doing
 from netprof.analysis.findings.stragglers.doing import Doing, Of, Times, TimesOfPieces, what_it_did
 from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
 from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts, one_after_another
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.result_tables import result_table
-from netprof.analysis.tables.intervals import interval
+from netprof.analysis.tables.intervals import Windows, at_least, interval
 from netprof.trace import TraceReader
 
 EVERY_NS = 100 * MS

@@ -11,8 +11,7 @@ from support.synthetic import ITERATION_NS, MS, START_NS, Job
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.piece import Piece
-from netprof.analysis.pieces import PieceSize
-from netprof.analysis.typical_piece import typical_piece
+from netprof.analysis.pieces import PieceSize, typical_piece
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.schema import MarkKind
 from netprof.trace import TraceReader

@@ -7,7 +7,7 @@ import pytest
 from support.synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K
 
 from netprof.analysis import analyze
-from netprof.analysis.account.causes import WAIT_CAUSES
+from netprof.analysis.account.causes import HOST, LINK_FULL, TRANSPORT, UNSEEN, WAIT_CAUSES
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.stragglers.stragglers_parts import Who
@@ -37,7 +37,7 @@ def filled(begin, end, every=1, **about):
 
 def test_a_full_link(verdict):
     found = verdict(filled(33 * MS, 136 * MS))
-    assert found.case is Case.LINK_FULL
+    assert found.case is LINK_FULL
     assert found.family is Family.NETWORK
     assert found.headline == "NETWORK: the ranks' links (1 Gbit/s) are full for 94 ms of every step"
     assert found.sentence == "without that a step takes 106 ms instead of 200 ms"
@@ -46,7 +46,7 @@ def test_a_full_link(verdict):
 
 def test_silence_in_the_wait_is_a_busy_host(verdict):
     found = verdict(filled(33 * MS, 68 * MS))
-    assert found.case is Case.HOST
+    assert found.case is HOST
     assert found.family is Family.HELD_UP
     assert found.headline == "HELD UP BY BOTH RANKS: 72 ms of every step on their CPUs, after the last byte"
     assert "a full link costs 26 ms of it" in found.sentence, "the second cause matters too"
@@ -57,7 +57,7 @@ def test_a_few_bytes_on_a_link_say_nothing_of_what_goes_another_way(verdict):
     job = filled(100 * MS, 136 * MS)
     job.wire = [(flow, direction, at, payload // 50, wire // 50) for flow, direction, at, payload, wire in job.wire]
     found = verdict(job)
-    assert found.case is Case.UNSEEN
+    assert found.case is UNSEEN
     assert found.headline == "WAITS 48 % of the time for something netprof cannot see"
 
 
@@ -65,7 +65,7 @@ def test_neither_silent_nor_full(verdict):
     job = filled(33 * MS, 136 * MS)
     job.wire = [(flow, direction, at, payload // 2, wire // 2) for flow, direction, at, payload, wire in job.wire]
     found = verdict(job)
-    assert found.case is Case.TRANSPORT
+    assert found.case is TRANSPORT
     assert found.headline == "NETWORK: 94 ms of every step, no link full: the senders have nothing to send"
 
 
@@ -88,7 +88,7 @@ def test_the_link_that_holds_everybody_is_the_one_that_is_named(verdict):
 
 def test_without_a_line_rate_no_link_is_called_full(verdict):
     found = verdict(filled(33 * MS, 136 * MS, rate_bps=None))
-    assert found.case is Case.TRANSPORT
+    assert found.case is TRANSPORT
     assert "its line rate is unknown" in found.headline
     assert found.next[0].text == "give the line rate with --line-rate"
 
@@ -104,13 +104,13 @@ def test_iterations_and_line_rate_unknown(verdict):
 def test_no_traffic(verdict):
     job = Job().fill()
     job.wire = []
-    assert verdict(job).case is Case.UNSEEN
+    assert verdict(job).case is UNSEEN
 
 
 def test_traffic_of_other_processes_than_the_ranks_says_nothing_about_the_wait(verdict):
     job = Job().fill()
     job.flow_changes |= {"pid": [900, 901], "rank": [-1, -1]}
-    assert verdict(job).case is Case.UNSEEN
+    assert verdict(job).case is UNSEEN
 
 
 @pytest.mark.parametrize("cause", WAIT_CAUSES)

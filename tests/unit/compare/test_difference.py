@@ -12,8 +12,8 @@ import pytest
 from support.synthetic import ITERATION_NS, Job, enqueued, launched_ahead, trace_of
 
 from netprof.analysis.compare.difference import LESS, MORE, SAME, UNSURE, Difference, compare
+from netprof.analysis.compare.difference_form import sentence
 from netprof.analysis.compare.run import Run, read_run
-from netprof.analysis.compare.words import sentence
 from netprof.analysis.pieces import PieceSize
 from netprof.errors import TraceError
 from netprof.trace import TraceReader

@@ -18,7 +18,6 @@ from support.made_alone import apart, digested, document, of_traces, who
 from support.synthetic import MS, RATE_BPS, Job, collectives, in_parts, parts_of, with_late_rank
 
 from netprof.analysis import analyze
-from netprof.analysis.account.held_up import Windows
 from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.digest.host_in_job import JobHost, check_size
 from netprof.analysis.digest.ways import spread_over
@@ -26,7 +25,7 @@ from netprof.analysis.digest.world import Group, World
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.tables.columns import concatenate
-from netprof.analysis.tables.intervals import NOTHING
+from netprof.analysis.tables.intervals import NOTHING, Windows
 from netprof.errors import TraceError
 from netprof.model import Device, LineRate
 from netprof.session.digest import write_digests

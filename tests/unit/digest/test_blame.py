@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from netprof.analysis.account.causes import OTHER_TRAFFIC
-from netprof.analysis.digest.blame import _blame
+from netprof.analysis.digest.blames import _blame
 from netprof.analysis.digest.spans import What
 from netprof.analysis.digest.wires_of_job import Side
 from netprof.schema import RECEIVE, TRANSMIT

@@ -10,10 +10,9 @@ import pytest
 from support.synthetic import trace_of
 
 from netprof.analysis.digest.digest import Digest
-from netprof.analysis.digest.fits import unfit
-from netprof.analysis.digest.opened import EVERY_TABLE, digest_of_trace
+from netprof.analysis.digest.opened import EVERY_TABLE, digest_of_trace, unfit
 from netprof.analysis.digest.spans import SpanSet, What
-from netprof.analysis.digest.ways import Way
+from netprof.analysis.digest.ways import WayOut
 
 _MOST_PIDS = 1 << 22
 
@@ -21,7 +20,7 @@ _MOST_PIDS = 1 << 22
 @pytest.fixture(scope="module")
 def digest() -> Digest:
     found = digest_of_trace(trace_of(iterations=12))
-    spans, ways = SpanSet(What.RESENDS, -1, -1, -1, "", 0.0, 0.0), Way(-1, "", 0)
+    spans, ways = SpanSet(What.RESENDS, -1, -1, -1, "", 0.0, 0.0), WayOut(-1, "", 0)
     host = found.host
     more: dict[str, Any] = {"spans": (*host.spans, spans), "ways": (*host.ways, ways)}
     return replace(found, host=replace(host, **more))

@@ -9,7 +9,7 @@ import pytest
 from support.synthetic import collectives
 
 from netprof.analysis.digest.communicators import Fragment, Fragments, ViewKey, exchanged, find_shared, flows_of
-from netprof.analysis.digest.ways import Way
+from netprof.analysis.digest.ways import WayOut
 from netprof.analysis.events.members import communicators, views_of
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import UNKNOWN
@@ -95,7 +95,7 @@ def test_those_with_the_fewest_collectives_are_told_as_long_as_there_is_room(mon
 
 
 def test_connections_are_of_processes_that_both_ends_name():
-    ways = (Way(5, "a → b", 700), Way(5, "c → d", 10), Way(6, "b → a", 30), Way(6, "e → e", 1))
+    ways = (WayOut(5, "a → b", 700), WayOut(5, "c → d", 10), WayOut(6, "b → a", 30), WayOut(6, "e → e", 1))
     flows = flows_of(ways, 100)
     assert flows["a → b"] == (105, 700.0)
     assert exchanged(flows) == {(105, 106): 730.0, (106, 105): 730.0}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from netprof.analysis.account.bottlenecks import LinkSide, bottlenecks
 from netprof.analysis.account.group_times import NOBODY_HOLDS, least_silence_ns, silences
 from netprof.analysis.digest.wires_of_job import (
-    Links,
+    FullSides,
     Runs,
     Side,
     WirePart,
@@ -41,12 +41,12 @@ some_times = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8)), max_size
 )
 
 
-def links(turn: Intervals, side: int, own: Intervals) -> Links:
+def links(turn: Intervals, side: int, own: Intervals) -> FullSides:
     """What a host says whose one link is full now and then."""
     longest = covered_until(own, turn.end_ns) - covered_until(own, turn.begin_ns)
     best = np.where(longest > 0, side, -1)
     won = merge(turn.begin_ns[best >= 0], turn.end_ns[best >= 0])
-    return Links(best, longest, own & won, NOTHING, own, NOTHING, NOTHING)
+    return FullSides(best, longest, own & won, NOTHING, own, NOTHING, NOTHING)
 
 
 @pytest.mark.slow
@@ -95,14 +95,14 @@ def test_silences_are_those_of_the_account(rows, cut):
 
 
 def held(moved: Runs):
-    nothing = Links(*(np.zeros(0, np.int64),) * 2, *(NOTHING,) * 5)
+    nothing = FullSides(*(np.zeros(0, np.int64),) * 2, *(NOTHING,) * 5)
     return whole_wire(NOTHING, WirePart(nothing, nothing, moved, 0, NOTHING, {}, NOTHING, {}), apart_ns=0.0)
 
 
 def test_what_is_lost_unseen_is_no_busy_host():
     """A silence that ends while TCP of another host says that it sends again is that flow's."""
-    nothing = Links(*(np.zeros(0, np.int64),) * 2, *(NOTHING,) * 5)
-    ever = Links(np.array([-1]), np.array([0]), *(NOTHING,) * 5)
+    nothing = FullSides(*(np.zeros(0, np.int64),) * 2, *(NOTHING,) * 5)
+    ever = FullSides(np.array([-1]), np.array([0]), *(NOTHING,) * 5)
     moved = runs([(0, 10, 1, True), (50, 10, 1, True)])
     mine = WirePart(nothing, ever, moved, 0, NOTHING, {}, NOTHING, {})
     its = WirePart(nothing, ever, runs([]), 3 * MS, spans((0, 5)), {7: spans((45 * MS, 55 * MS))}, NOTHING, {})

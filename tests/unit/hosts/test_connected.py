@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netprof.analysis.hosts.connected import Against, Ends, OneJob, of_one_job
+from netprof.analysis.hosts.connected import Against, OneJob, of_one_job
+from netprof.analysis.hosts.streams import Ends
 
 ALL = "abcdefgh"
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from support.streaming_hosts import MS, WRAP, S, Wire, assert_true, bursts
 
-from netprof.analysis.hosts.clocks import by_delays, join_by_detours
-from netprof.analysis.hosts.detours import Ways, there_and_back
+from netprof.analysis.hosts.clocks import Ways, by_delays, join_by_detours, there_and_back
 from netprof.analysis.hosts.streams import Delays, delays, read_streams
 from netprof.model import HostClock
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from support.synthetic import MS, Job, mark_columns
 
 from netprof.analysis.hosts.meta import meta_of_job
-from netprof.analysis.hosts.moved import Mover
+from netprof.analysis.hosts.moved import Mover, on_grid
 from netprof.analysis.hosts.numbers import Numbers
-from netprof.analysis.hosts.on_grid import on_grid
 from netprof.model import Host, HostClock, Series
 from netprof.schema import COUNT, MarkKind, tables
 

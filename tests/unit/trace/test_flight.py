@@ -15,8 +15,7 @@ from support.synthetic import Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.verdict.verdict import VERDICT, Case
-from netprof.analysis.hosts.dumps import disagreements
-from netprof.analysis.hosts.profiled import WithProfiles
+from netprof.analysis.hosts.placed_profiles import WithProfiles, disagreements
 from netprof.errors import TraceError
 from netprof.trace import TraceReader
 from netprof.trace.flight import read_flight

@@ -16,9 +16,9 @@ from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.points import one
-from netprof.analysis.whatif.prices import Links, Pricing
+from netprof.analysis.whatif.prices import Pricing, RankLinks
 from netprof.analysis.whatif.replay import replay
-from netprof.analysis.whatif.transport import FullLink
+from netprof.analysis.whatif.transports import FullLink
 from netprof.trace import TraceReader
 
 
@@ -84,7 +84,7 @@ def test_each_rank_waits_as_long_as_it_was_recorded_to(tmp_path: Path, name: str
     analysis = analysed(name, tmp_path)
     recording = from_trace(analysis).recorded
     assert recording is not None
-    links = Links.alike(len(recording.pids), 1e9)
+    links = RankLinks.alike(len(recording.pids), 1e9)
     pricing = Pricing(FullLink(), links, len(recording.pids), True, {})
     here = one(len(recording.pids), 1e9)
     waiting = [

@@ -12,9 +12,8 @@ from rich.console import Console
 
 from netprof.analysis.whatif.answer import plot_series
 from netprof.analysis.whatif.ask import Question, ask
-from netprof.analysis.whatif.buckets import Buckets
-from netprof.analysis.whatif.program import of_buckets
-from netprof.analysis.whatif.recording import Recording
+from netprof.analysis.whatif.program import GradBuckets, of_buckets
+from netprof.analysis.whatif.recorded_steps import RecordedSteps
 from netprof.analysis.whatif.schedule import GradientSchedule, Observation
 from netprof.errors import NetprofError, UsageError
 from netprof.views import whatif as view
@@ -26,7 +25,7 @@ WIRE = 1.0  # per byte: 0.8 s at 1 Gbit/s
 
 def observed(collective_s: float, compute_s: float, *, workers: int = 2, wire: float | None = WIRE) -> GradientSchedule:
     """A job with one bucket, launched when the last gradient is ready, on a link of 1 Gbit/s."""
-    buckets = Buckets(np.array([compute_s]), np.array([S]))
+    buckets = GradBuckets(np.array([compute_s]), np.array([S]))
     seen = Observation(
         iteration_s=compute_s + collective_s,
         iterations=10,
@@ -42,7 +41,7 @@ def observed(collective_s: float, compute_s: float, *, workers: int = 2, wire: f
         overhead=None if wire is None or workers < 2 else wire / (2 * (workers - 1) / workers),
     )
     program = replace(of_buckets(buckets, workers, compute_s, compute_s), own_s=np.full((1, 1, 1), collective_s))
-    recorded = Recording(
+    recorded = RecordedSteps(
         (100,), (0,), (program,), compute_s + collective_s, np.array([collective_s]), np.array([1e9]), np.zeros(1), True
     )
     notes = ("it is [bold]assumed[/bold]",)

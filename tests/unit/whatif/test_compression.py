@@ -10,7 +10,7 @@ import pytest
 
 from netprof.analysis.whatif.compression import DENSE, Gradients, Half, Method, PowerSgd, TopK
 from netprof.analysis.whatif.fit import AlphaBeta
-from netprof.analysis.whatif.transport import GLOO_TURNS, FittedTransport, FullLink, Spoken
+from netprof.analysis.whatif.transports import GLOO_TURNS, FittedTransport, FullLink, Spoken
 from netprof.cli import whatif_options as options
 from netprof.cli.codec_cost import codecs, measured
 from netprof.cli.codec_steps import BYTES, steps_of

@@ -20,9 +20,9 @@ from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.fit_recording import fitted_transport
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.fusion import fuse
-from netprof.analysis.whatif.own_time import own_seconds
+from netprof.analysis.whatif.recorded_steps import own_seconds
 from netprof.analysis.whatif.schedule import GradientSchedule
-from netprof.analysis.whatif.transport import GLOO_TURNS
+from netprof.analysis.whatif.transports import GLOO_TURNS
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.model import StartedProbe

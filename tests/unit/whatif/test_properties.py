@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.profiles import examples
 
-from netprof.analysis.whatif.buckets import Buckets
 from netprof.analysis.whatif.compression import Codec
 from netprof.analysis.whatif.fit import AlphaBeta
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
 from netprof.analysis.whatif.points import at, grid, one
-from netprof.analysis.whatif.prices import Links, Pricing
-from netprof.analysis.whatif.program import of_buckets
+from netprof.analysis.whatif.prices import Pricing, RankLinks
+from netprof.analysis.whatif.program import GradBuckets, of_buckets
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.sweep import Replay, baselines, needed_compression, sweep
-from netprof.analysis.whatif.transport import AddTable, FittedTransport, FullLink, Spoken, Transport
+from netprof.analysis.whatif.transports import AddTable, FittedTransport, FullLink, Spoken, Transport
 from netprof.schema import CollectiveKind
 
 POLICIES = ("paper", "horovod", "ddp", "none")
@@ -48,10 +47,10 @@ rates = st.lists(st.floats(1e6, 1e13), min_size=2, max_size=5, unique=True).map(
 ratios = st.lists(st.floats(1, 1e4), min_size=2, max_size=5, unique=True).map(sorted)
 
 
-def of(buckets: Buckets, cost: Transport, last_ready_s: float, codec: float = 0.0, workers: int = 2) -> Replay:
+def of(buckets: GradBuckets, cost: Transport, last_ready_s: float, codec: float = 0.0, workers: int = 2) -> Replay:
     program = of_buckets(buckets, workers, last_ready_s, 0.1)
     codecs = {"": Codec(codec / 2, codec / 2)}
-    return Replay((program,), Pricing(cost, Links.alike(1, None), workers, False, codecs), 0.1)
+    return Replay((program,), Pricing(cost, RankLinks.alike(1, None), workers, False, codecs), 0.1)
 
 
 def replay(schedule: GradientSchedule, policy: str, cost: Transport, codec: float = 0.0) -> Replay:
@@ -132,7 +131,7 @@ def test_a_codec_counts_only_where_something_is_compressed(schedule, policy, bps
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(1, 1e8)), min_size=1, max_size=20), rings)
 def test_the_sweep_is_the_event_loop(rows, cost) -> None:
     rows.sort()
-    buckets = Buckets(np.array([r[0] for r in rows]), np.array([r[1] for r in rows]))
+    buckets = GradBuckets(np.array([r[0] for r in rows]), np.array([r[1] for r in rows]))
     point = at(np.array([8.0]), np.array([1e9]), np.array([3.0]))
     reduce = np.array(int(CollectiveKind.ALL_REDUCE))
     fixed, bits, _ = cost.terms(reduce, buckets.bytes, np.array(8))
@@ -145,7 +144,7 @@ def test_the_sweep_is_the_event_loop(rows, cost) -> None:
 
 def test_the_one_host_baseline_keeps_what_is_not_the_network() -> None:
     add = AddTable(np.array([1.0, 1e9]), np.array([1e-3, 1e-3]))
-    alone = of(Buckets(np.array([0.0]), np.array([8e6])), FullLink(add), 0.0)
+    alone = of(GradBuckets(np.array([0.0]), np.array([8e6])), FullLink(add), 0.0)
     assert baselines(alone, 1).host_s == 0.1
     assert baselines(alone, 8).host_s == pytest.approx(0.1 + 7e-3)
     assert baselines(alone, 8, worker_s=0.09).host_s == pytest.approx(0.09 + 7e-3)

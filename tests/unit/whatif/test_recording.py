@@ -16,7 +16,7 @@ from netprof.analysis import analyze
 from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.from_trace import from_trace
-from netprof.analysis.whatif.recording import _before, _teams
+from netprof.analysis.whatif.recorded_steps import _before, _teams
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError

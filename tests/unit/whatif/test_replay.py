@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netprof.analysis.whatif.compression import Codec, Half
-from netprof.analysis.whatif.own_time import link_seconds, link_starts
 from netprof.analysis.whatif.points import Points, grid, one
-from netprof.analysis.whatif.prices import Links, Pricing
-from netprof.analysis.whatif.program import NOT_CHAINED, Program, Step
+from netprof.analysis.whatif.prices import Pricing, RankLinks
+from netprof.analysis.whatif.program import NOT_CHAINED, Action, Program
+from netprof.analysis.whatif.recorded_steps import link_seconds, link_starts
 from netprof.analysis.whatif.replay import replay
-from netprof.analysis.whatif.transport import FullLink
+from netprof.analysis.whatif.transports import FullLink
 from netprof.schema import CollectiveKind
 
 MB_S = 8e-3  # what a megabyte takes at 1 Gbit/s; an all-reduce among two sends its size
@@ -35,7 +35,7 @@ def program(posts: Table, waits: Table, compute: list[float], megabytes: list[fl
         tensors=np.ones(count),
         after=np.full(count, NOT_CHAINED),
         teams=np.zeros((ranks, count), np.int64),
-        steps=tuple(Step(is_wait, k) for k in range(count) for is_wait in (False, True)),
+        steps=tuple(Action(is_wait, k) for k in range(count) for is_wait in (False, True)),
         post_s=np.array(posts)[:, None, :] * 1e-3,
         own_s=None,
         full_s=None,
@@ -51,7 +51,7 @@ def iteration_ms(
 ) -> Pairs:
     """Return each rank's iteration and waiting, in ms, at 1 Gbit/s."""
     points = points or one(2, 1e9)
-    links = Links(np.full(told.rank_count, 1e9), np.array(legs or [np.inf] * told.rank_count))
+    links = RankLinks(np.full(told.rank_count, 1e9), np.array(legs or [np.inf] * told.rank_count))
     prices = Pricing(FullLink(), links, 2, False, codecs).of(told, points)
     found = replay(told, prices, len(points))
     total = told.compute_s[:, :, None] + found.added_s
@@ -73,7 +73,8 @@ def test_what_comes_after_a_wait_comes_later_by_as_much() -> None:
 
 def test_links_are_serial() -> None:
     told = replace(
-        program([[0, 1]], [[5, 5]], [10], [1, 1]), steps=(Step(False, 0), Step(False, 1), Step(True, 0), Step(True, 1))
+        program([[0, 1]], [[5, 5]], [10], [1, 1]),
+        steps=(Action(False, 0), Action(False, 1), Action(True, 0), Action(True, 1)),
     )
     assert iteration_ms(told) == [(10 + 11, 11)]
 
@@ -113,12 +114,12 @@ def test_the_one_that_is_last_is_so_by_more_on_slower_links() -> None:
     full_s = np.array([[[0.008], [0.012]], [[0.012], [0.008]]])
     told = program([[10], [10]], [[10], [10]], [20, 20], [1])
     told = replace(told, own_s=full_s, full_s=full_s)
-    links = Links(np.full(2, 1e9), np.full(2, np.inf))
+    links = RankLinks(np.full(2, 1e9), np.full(2, np.inf))
     prices = Pricing(FullLink(), links, 2, True, {})
     for bps, apart_ms in ((1e9, 4), (5e8, 8), (1e8, 40)):
         one_ms, other_ms = prices.of(told, one(2, bps)).link_s(0)[:, 0, 0] * 1e3
         assert other_ms - one_ms == pytest.approx(apart_ms)
-    unknown = replace(prices, links=Links(np.full(2, np.inf), np.full(2, np.inf)))
+    unknown = replace(prices, links=RankLinks(np.full(2, np.inf), np.full(2, np.inf)))
     assert np.isfinite(unknown.of(told, one(2, 1e9)).link_s(0)).all()
 
 
@@ -127,7 +128,7 @@ def test_what_the_one_slow_link_took_is_nobody_elses_turn(bps: float, apart_ms: 
     """Ranks before a narrow link are done while data still wait there, so that it is full for less of their time."""
     full_s = np.array([[[0.036]], [[0.028]]])
     told = replace(program([[10], [10]], [[10], [10]], [20, 20], [1]), own_s=full_s, full_s=full_s)
-    prices = Pricing(FullLink(), Links(np.array([1e9, 2.5e8]), np.full(2, np.inf)), 2, True, {})
+    prices = Pricing(FullLink(), RankLinks(np.array([1e9, 2.5e8]), np.full(2, np.inf)), 2, True, {})
     one_ms, other_ms = prices.of(told, one(2, bps)).link_s(0)[:, 0, 0] * 1e3
     assert one_ms - other_ms == pytest.approx(apart_ms)
     assert (one_ms + other_ms) / 2 == pytest.approx(32 * 2.5e8 / bps)
@@ -139,7 +140,7 @@ def test_a_collective_that_the_end_of_another_posts() -> None:
         told,
         after=np.array([NOT_CHAINED, 0]),
         waited=np.array([[True, True], [True, True]]),
-        steps=(Step(False, 0), Step(False, 1), Step(True, 0), Step(True, 1)),
+        steps=(Action(False, 0), Action(False, 1), Action(True, 0), Action(True, 1)),
     )
     assert iteration_ms(told) == [(10 + 13, 13)], "8, then 2 until it is posted, then 8: there at 18"
 
@@ -172,7 +173,7 @@ def test_at_the_recorded_conditions_the_replay_returns_what_was_recorded(rows: l
     posted_ns, begin_ns, end_ns = (np.array([column]) * 1_000_000 for column in (posted, begin, end))
     own_s = link_seconds(link_starts(posted_ns, begin_ns, end_ns), end_ns)
     told = replace(told, own_s=own_s[:, None, :])
-    prices = Pricing(FullLink(), Links.alike(1, 1e9), 2, True, {}).of(told, one(2, 1e9), as_recorded=True)
+    prices = Pricing(FullLink(), RankLinks.alike(1, 1e9), 2, True, {}).of(told, one(2, 1e9), as_recorded=True)
     assert replay(told, prices, 1).waiting_s.item() == pytest.approx(waited * 1e-3)
 
 
@@ -180,7 +181,7 @@ def test_what_was_recorded_differs_from_the_model_by_as_much_elsewhere_and_shrin
     told = replace(program([[10]], [[10]], [20], [1]), own_s=np.full((1, 1, 1), 12e-3))
 
     def at(points: Points) -> float:
-        prices = Pricing(FullLink(), Links.alike(1, 1e9), 2, True, {}).of(told, points)
+        prices = Pricing(FullLink(), RankLinks.alike(1, 1e9), 2, True, {}).of(told, points)
         return float(replay(told, prices, 1).waiting_s.item())
 
     assert at(one(2, 1e9)) == pytest.approx(12e-3)
@@ -191,7 +192,7 @@ def test_what_was_recorded_differs_from_the_model_by_as_much_elsewhere_and_shrin
 
 def test_buckets_that_were_not_served_evenly_leave_nothing_behind_when_they_shrink() -> None:
     told = replace(program([[0, 0]], [[20, 20]], [20], [1, 1]), own_s=np.array([[[14e-3, 2e-3]]]))
-    prices = Pricing(FullLink(), Links.alike(1, 1e9), 2, True, {}).of(told, grid([2], [1e9], [1.0, 1e6]))
+    prices = Pricing(FullLink(), RankLinks.alike(1, 1e9), 2, True, {}).of(told, grid([2], [1e9], [1.0, 1e6]))
     assert replay(told, prices, 2).waiting_s.ravel().tolist() == [0.0, 0.0]
     found = np.sum([prices.link_s(k) for k in (0, 1)], axis=0).ravel()
     assert found == pytest.approx([16e-3, 16e-9])

@@ -23,11 +23,10 @@ from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.live import budget as budget_module
 from netprof.analysis.live import state as state_module
-from netprof.analysis.live.fold import RecentFold
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.past_iterations import continued, no_iterations
 from netprof.analysis.live.state import LiveState
-from netprof.analysis.live.window import Window
+from netprof.analysis.live.window import RecentFold, Window
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.sections import conclude
 from netprof.analysis.tables.flow_table import read_flows

@@ -14,8 +14,8 @@ from netprof.analysis.events.typical import is_ahead
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.iterations.per_iteration import rows_of
 from netprof.analysis.inference.sources import infer_iterations
-from netprof.analysis.tables.columns import Columns, Float64, Int64
-from netprof.analysis.tables.intervals import covered_until, merge
+from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
+from netprof.analysis.tables.intervals import Windows, merge, overlap, row_at
 from netprof.analysis.tables.process_counts import ON_CPU
 from netprof.schema import TRANSMIT
 
@@ -34,19 +34,6 @@ class Steps:
     pid: Int64
     begin_ns: Int64
     values: Mapping[str, Float64]
-
-
-@dataclass(frozen=True, eq=False)
-class _Spans(Columns):
-    """When iterations begin and end, ns."""
-
-    begin_ns: Int64
-    end_ns: Int64
-
-    @property
-    def duration_ns(self) -> Int64:
-        """How long each is."""
-        return self.end_ns - self.begin_ns
 
 
 def steps_of(evidence: Evidence) -> Steps:
@@ -68,7 +55,7 @@ def _inferred(evidence: Evidence) -> Steps:
     if found.summary is None:
         return joined([])
     spans = found.summary.iterations
-    own = _Spans(spans.begin_ns, spans.end_ns)
+    own = Windows(spans.begin_ns, spans.end_ns)
     pids = sorted((evidence.workers | set(evidence.ranks)) & evidence.links.lanes.pids or evidence.links.lanes.pids)
     values = {pid: {"iteration": own.duration_ns / 1e9, **_moved(pid, own, evidence)} for pid in pids}
     return joined([Steps(np.full(len(own), pid), own.begin_ns, values[pid]) for pid in pids])
@@ -105,7 +92,7 @@ def _of_process(pid: int, evidence: Evidence) -> Steps:
         "exposed_communication": rows.exposed_communication_s,
         **_waited_s(own, evidence.account.waiting.of_pid(pid)),
         "bus_bandwidth": rows.bus_bandwidth_bps,
-        **_moved(pid, _Spans(own.begin_ns, own.end_ns), evidence),
+        **_moved(pid, Windows(own.begin_ns, own.end_ns), evidence),
     }
     return Steps(own.pid, own.begin_ns, values)
 
@@ -119,7 +106,7 @@ def _launched(pid: int, evidence: Evidence) -> Steps:
     performed = bounds.where((bounds.pid == pid) & evidence.piece.owns(bounds.begin_ns))
     launched = evidence.iterations.of_pid(pid)
     spans = performed if len(performed) else launched
-    own = _Spans(spans.begin_ns, spans.end_ns)
+    own = Windows(spans.begin_ns, spans.end_ns)
     duration_s = own.duration_ns / 1e9
     if spans is launched and is_ahead(own.duration_ns):
         duration_s = np.full(len(own), np.nan)
@@ -127,13 +114,13 @@ def _launched(pid: int, evidence: Evidence) -> Steps:
     return Steps(np.full(len(own), pid), own.begin_ns, values | _moved(pid, own, evidence))
 
 
-def _cpu_s(pid: int, own: Iterations | _Spans, evidence: Evidence) -> Float64:
+def _cpu_s(pid: int, own: Iterations | Windows, evidence: Evidence) -> Float64:
     """Return how long the threads of a process were on a CPU in each iteration, as the kernel counts; NaN: unknown."""
     begin, end = (evidence.process_counts.until(pid, ON_CPU, at_ns) for at_ns in (own.begin_ns, own.end_ns))
     return (end - begin) / 1e6
 
 
-def _moved(pid: int, own: _Spans, evidence: Evidence) -> dict[str, Float64]:
+def _moved(pid: int, own: Windows, evidence: Evidence) -> dict[str, Float64]:
     """Return what a process exchanges in each of some iterations."""
     asked = _asked_bytes(pid, own, evidence)
     return {"collective_bytes": asked, **_sent_bytes(pid, own, evidence), **_of_link(pid, own, evidence)}
@@ -144,23 +131,22 @@ def _waited_s(own: Iterations, waiting: Waiting) -> dict[str, Float64]:
     found = {}
     for cause in WAIT_CAUSES:
         part = waiting.of(cause)
-        times = merge(part.begin_ns, part.end_ns)
-        found[cause.name] = (covered_until(times, own.end_ns) - covered_until(times, own.begin_ns)) / 1e9
+        found[cause.name] = overlap(merge(part.begin_ns, part.end_ns), own.begin_ns, own.end_ns) / 1e9
     return found
 
 
-def _asked_bytes(pid: int, own: _Spans, evidence: Evidence) -> Float64:
+def _asked_bytes(pid: int, own: Windows, evidence: Evidence) -> Float64:
     """Return the buffers of the collectives that an iteration asks for; NaN where it asks for none of known size."""
     both = [each.where((each.pid == pid) & (each.bytes > 0)) for each in (evidence.collectives, evidence.posted)]
     posted = np.concatenate([each.posted_ns for each in both])
     sizes = np.concatenate([each.bytes for each in both])
-    index = np.searchsorted(own.begin_ns, posted, "right") - 1
-    inside = (index >= 0) & (posted < own.end_ns[np.maximum(index, 0)])
+    index = row_at(own.begin_ns, own.end_ns, posted)
+    inside = index != UNKNOWN
     total = np.bincount(index[inside], weights=sizes[inside], minlength=len(own))
     return np.where(total > 0, total, np.nan)
 
 
-def _sent_bytes(pid: int, own: _Spans, evidence: Evidence) -> dict[str, Float64]:
+def _sent_bytes(pid: int, own: Windows, evidence: Evidence) -> dict[str, Float64]:
     bins = evidence.links.lanes.of_process(pid, TRANSMIT)
     if bins is None:
         return {}
@@ -170,7 +156,7 @@ def _sent_bytes(pid: int, own: _Spans, evidence: Evidence) -> dict[str, Float64]
     }
 
 
-def _of_link(pid: int, own: _Spans, evidence: Evidence) -> dict[str, Float64]:
+def _of_link(pid: int, own: Windows, evidence: Evidence) -> dict[str, Float64]:
     """Return the line rate of the device that a process sends most over, and how much of it all its ranks use."""
     sent = evidence.fold.moved_bytes(TRANSMIT).get(pid, {})
     link = max(sent, key=lambda each: sent[each], default=None)

@@ -14,7 +14,7 @@ _STRAY = 0.005
 
 
 @dataclass(frozen=True, eq=False)
-class Moved:
+class NewBytes:
     """New bytes of one process in one direction, by the bins that hold any; ns, and bytes up to each bin's end."""
 
     first_ns: Int64
@@ -57,17 +57,17 @@ class LastBytes:
     bytes: Int64
 
 
-def moved(bins: Bins | None) -> Moved:
+def moved(bins: Bins | None) -> NewBytes:
     """Return what moved; nothing for None."""
     if bins is None:
-        return Moved(*(np.zeros(0, np.int64) for _ in range(3)))
+        return NewBytes(*(np.zeros(0, np.int64) for _ in range(3)))
     bins = bins.where(bins.payload_bytes > 0)
     first = (bins.begin_ns + bins.bin_ns - bins.lead_ns).astype(np.int64)
     last = np.maximum(bins.begin_ns + bins.last_ns, first).astype(np.int64)
-    return Moved(first, last, np.cumsum(bins.payload_bytes, dtype=np.int64))
+    return NewBytes(first, last, np.cumsum(bins.payload_bytes, dtype=np.int64))
 
 
-def last_bytes(found: Moved, begin_ns: Int64, end_ns: Int64, quiet_ns: int) -> LastBytes:
+def last_bytes(found: NewBytes, begin_ns: Int64, end_ns: Int64, quiet_ns: int) -> LastBytes:
     """Return where what moved in each of some windows ends, which are ascending and do not overlap.
 
     Nearly all of it has to have passed; what follows without a silence of `quiet_ns` may be of it too. Windows in which

@@ -9,10 +9,9 @@ import numpy as np
 
 from netprof.analysis.events.typical import middle_half
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.tables.columns import Bool, Float64, Int64, distinct, nearest
 from netprof.analysis.tables.intervals import covered_until
-from netprof.analysis.whatif.doings import Doing, Doings
-from netprof.analysis.whatif.own_time import link_seconds, link_starts
+from netprof.analysis.whatif.doings import Doings, ProcessStep
 from netprof.analysis.whatif.program import Program, slowest_compute_s
 from netprof.schema import Backend, CollectiveKind
 
@@ -24,7 +23,7 @@ _ENOUGH = 0.5  # share of the typical iterations that all ranks have to do alike
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class RecordedSteps:
     """The typical iterations of `pids`, one row of the programs each; seconds.
 
     `iteration_s` is their mean over ranks, `exposed_s`, shape (R,), what each rank waited for communication in them.
@@ -76,12 +75,13 @@ class Recording:
         return f"pid {self.pids[row]}" if self.ranks[row] is None else f"rank {self.ranks[row]}"
 
 
-def find_recording(evidence: Evidence, pids: Iterable[int], world_size: int) -> Recording:
+def find_recording(evidence: Evidence, pids: Iterable[int], world_size: int) -> RecordedSteps:
     """Return the typical iterations of processes, all of which have some.
 
     Where ranks do not all do the same, the one that waits least stands for all.
     """
-    ranks = [Doings(evidence, pid, world_size) for pid in _by_rank(evidence, pids)]
+    by_rank = sorted(pids, key=lambda pid: (evidence.ranks.get(pid, 1 << 31), pid))
+    ranks = [Doings(evidence, pid, world_size) for pid in by_rank]
     every = _job_iterations(ranks)
     rows = _typical(ranks, every)
     doings, before = (
@@ -104,7 +104,7 @@ def _before(rows: Int64, every: Int64) -> Int64:
     return np.where(known, before, rows)
 
 
-def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -> Recording:
+def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -> RecordedSteps:
     """Return the recording of the rank that waits least."""
     alone = [[rank.of(int(row)) for row in _typical([rank], _job_iterations([rank]))[0]] for rank in ranks]
     pace = int(np.argmin([np.mean([doing.exposed_s for doing in own]) for own in alone]))
@@ -112,10 +112,6 @@ def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -
     who = f"rank {name}" if name is not None else f"pid {ranks[pace].pid}"
     note = f"the ranks do not all do the same: {who}, which waits least, stands for all, and others are not waited for"
     return _recording(evidence, [ranks[pace].pid], [alone[pace]], [alone[pace]], world_size, (note,))
-
-
-def _by_rank(evidence: Evidence, pids: Iterable[int]) -> list[int]:
-    return sorted(pids, key=lambda pid: (evidence.ranks.get(pid, 1 << 31), pid))
 
 
 def _job_iterations(ranks: Sequence[Doings]) -> Int64:
@@ -137,11 +133,8 @@ def _same(rank: Doings, reference: Doings, near_ns: float) -> Int64:
         order = np.argsort(own, kind="stable")
         index = order[np.minimum(np.searchsorted(own[order], wanted), len(own) - 1)]
         return np.where(own[index] == wanted, index, -1)
-    after = np.minimum(np.searchsorted(rank.end_ns, reference.end_ns), len(rank) - 1)
-    before = np.maximum(after - 1, 0)
-    apart = np.abs(rank.end_ns[np.stack((before, after))] - reference.end_ns)
-    nearer = np.where(apart[0] < apart[1], before, after)
-    return np.where(apart.min(axis=0) < near_ns, nearer, -1)
+    index = nearest(rank.end_ns, reference.end_ns)
+    return np.where(np.abs(rank.end_ns[index] - reference.end_ns) < near_ns, index, -1)
 
 
 def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
@@ -155,7 +148,7 @@ def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
     return rows[:, typical]
 
 
-def _alike(doings: Sequence[Sequence[Doing]]) -> Bool:
+def _alike(doings: Sequence[Sequence[ProcessStep]]) -> Bool:
     """Return in which iterations all ranks do the same."""
     structures = [[doing.structure for doing in own] for own in doings]
     count = len(structures[0])
@@ -165,11 +158,11 @@ def _alike(doings: Sequence[Sequence[Doing]]) -> Bool:
 def _recording(
     evidence: Evidence,
     pids: list[int],
-    doings: Sequence[Sequence[Doing]],
-    before: Sequence[Sequence[Doing]],
+    doings: Sequence[Sequence[ProcessStep]],
+    before: Sequence[Sequence[ProcessStep]],
     world_size: int,
     notes: tuple[str, ...] = (),
-) -> Recording:
+) -> RecordedSteps:
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, doing in enumerate(doings[0]):
         groups.setdefault(doing.structure, []).append(number)
@@ -182,9 +175,9 @@ def _recording(
     if len(kept) < len(doings[0]):
         notes += (f"{len(kept)} of {len(doings[0])} typical steps are replayed: they differ in what they send",)
     chosen = [[own[i] for i in kept] for own in doings]
-    if any(_unknown_teams(program) for program in programs):
+    if any(program.rank_count > 1 and (program.teams < 0).any() for program in programs):
         notes += ("which ranks are in a smaller group together is not known: none waits for another in it",)
-    return Recording(
+    return RecordedSteps(
         pids=tuple(pids),
         ranks=tuple(evidence.ranks.get(pid) for pid in pids),
         programs=tuple(programs),
@@ -197,7 +190,9 @@ def _recording(
     )
 
 
-def _program(doings: Sequence[Sequence[Doing]], before: Sequence[Sequence[Doing]], world_size: int) -> Program:
+def _program(
+    doings: Sequence[Sequence[ProcessStep]], before: Sequence[Sequence[ProcessStep]], world_size: int
+) -> Program:
     """Return iterations of one structure, [rank][iteration], as one program, with those that went before them.
 
     Where the ranks did something else before, an iteration is taken to have gone before itself.
@@ -212,7 +207,7 @@ def _program(doings: Sequence[Sequence[Doing]], before: Sequence[Sequence[Doing]
     return replace(_program_of(doings, teams), before=_program_of(went, teams) if ranks > 1 else None)
 
 
-def _program_of(doings: Sequence[Sequence[Doing]], teams: Int64) -> Program:
+def _program_of(doings: Sequence[Sequence[ProcessStep]], teams: Int64) -> Program:
     first = doings[0][0]
     own_s, full_s = _own_s(doings, teams)
     kind = first.collectives.kind
@@ -244,15 +239,11 @@ def _teams(events: Int64, everybody: Bool) -> Int64:
     return np.asarray(np.where(known, events, np.where(everybody, 0, alone)))
 
 
-def _unknown_teams(program: Program) -> bool:
-    return program.rank_count > 1 and bool((program.teams < 0).any())
-
-
-def _stack(doings: Sequence[Sequence[Doing]], name: str) -> Float64:
+def _stack(doings: Sequence[Sequence[ProcessStep]], name: str) -> Float64:
     return np.array([[getattr(doing, name) for doing in own] for own in doings], dtype=np.float64)
 
 
-def _own_s(doings: Sequence[Sequence[Doing]], teams: Int64) -> tuple[Float64, Float64 | None]:
+def _own_s(doings: Sequence[Sequence[ProcessStep]], teams: Int64) -> tuple[Float64, Float64 | None]:
     """Return each collective's own link time, (R, I, K), counted from when its last member had posted it.
 
     And how much of it full links of its group serve bytes.
@@ -271,3 +262,52 @@ def _own_s(doings: Sequence[Sequence[Doing]], teams: Int64) -> tuple[Float64, Fl
         np.array([covered_until(times, at) for times, at in zip(serving, each, strict=True)]) for each in (start, end)
     )
     return link_seconds(start, end), link_seconds(full_start, full_end)
+
+
+_NS = 1e-9
+
+
+def own_seconds(begin_ns: Int64, end_ns: Int64) -> Float64:
+    """Return, shape (M,), the integral over each interval of 1 / (intervals outstanding at that moment), in seconds.
+
+    Collectives that overlap share the link; counted so, their times add up to the time in which any is outstanding,
+    which is what a serial link has to reproduce.
+    """
+    if len(begin_ns) == 0:
+        return np.zeros(0)
+    edges = distinct(begin_ns, end_ns)
+    change = np.zeros(len(edges), dtype=np.int64)
+    np.add.at(change, np.searchsorted(edges, begin_ns), 1)
+    np.add.at(change, np.searchsorted(edges, end_ns), -1)
+    outstanding = np.maximum(np.cumsum(change)[:-1], 1)
+    shared = np.concatenate(([0.0], np.cumsum(np.diff(edges) / outstanding)))
+    own = shared[np.searchsorted(edges, end_ns)] - shared[np.searchsorted(edges, begin_ns)]
+    return np.asarray(own * _NS, dtype=np.float64)
+
+
+def link_starts(ready_ns: Int64, begin_ns: Int64, end_ns: Int64) -> Int64:
+    """Return from when on collectives occupy their link, (..., K): K of one rank and iteration.
+
+    From when the last member had posted one (`ready_ns`), or from its begin where it queued behind an earlier one until
+    then.
+    """
+    if begin_ns.shape[-1] == 0:
+        return begin_ns
+    order = np.argsort(begin_ns, axis=-1, kind="stable")
+    ends = np.maximum.accumulate(np.take_along_axis(end_ns, order, axis=-1), axis=-1)
+    before = np.empty_like(ends)  # when the last of those that began earlier had ended
+    first = np.full_like(ends[..., :1], -1)
+    np.put_along_axis(before, order, np.concatenate((first, ends[..., :-1]), axis=-1), axis=-1)
+    queued = before > ready_ns
+    return np.minimum(np.where(queued, np.maximum(ready_ns, begin_ns), ready_ns), end_ns)
+
+
+def link_seconds(start_ns: Int64, end_ns: Int64) -> Float64:
+    """Return the own time of collectives, (..., K): those of different rows have nothing to do with each other."""
+    if start_ns.size == 0:
+        return np.zeros(start_ns.shape)
+    start, end = (each.reshape(-1, each.shape[-1]) for each in (start_ns, end_ns))
+    origin = start.min(axis=1, keepdims=True)
+    reach = int((end - origin).max()) + 1
+    apart = np.arange(len(start))[:, None] * reach - origin  # one row after another, none touching the next
+    return own_seconds((start + apart).ravel(), (end + apart).ravel()).reshape(start_ns.shape)

@@ -8,28 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import turns
-from netprof.analysis.account.causes import (
-    LATE_RANK,
-    LOSS,
-    TRANSPORT,
-    UNSEEN,
-    WAIT_CAUSES,
-)
-from netprof.analysis.account.group_times import Times
+from netprof.analysis.account.causes import LATE_RANK, LOSS, TRANSPORT, UNSEEN, WAIT_CAUSES
+from netprof.analysis.account.group_times import ExplainingTimes
 from netprof.analysis.account.lateness import resolve_lateness
-from netprof.analysis.account.pieces import cut_at
-from netprof.analysis.account.waiting import (
-    WITHOUT_COLLECTIVE,
-    Known,
-    Waiting,
-    explain,
-    when_all_seen,
-    within,
-)
+from netprof.analysis.account.wait_pieces import cut_at
+from netprof.analysis.account.waiting import WITHOUT_COLLECTIVE, Known, Waiting, explain, when_all_seen, within
 from netprof.analysis.digest.host_in_job import JobHost, check_size
 from netprof.analysis.digest.job_iterations import by_group, in_span
 from netprof.analysis.digest.spans import What
-from netprof.analysis.digest.waited_for import Asked, Behind, ByMates, Told, behind_of, place_of
+from netprof.analysis.digest.waited_for import Behind, ByMates, HostKnows, TurnStretches, behind_of
 from netprof.analysis.digest.wires_of_job import WholeWire, Wires, whole_wire, wire_part
 from netprof.analysis.digest.world import World
 from netprof.analysis.events.iterations import IterationTimes
@@ -38,8 +25,8 @@ from netprof.analysis.events.typical import Durations, durations
 from netprof.analysis.findings.bounds.bounds import CountedSteps, counted, counted_together
 from netprof.analysis.findings.collectives.bandwidth import Bandwidths, rank_bandwidths
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting
-from netprof.analysis.tables.columns import UNKNOWN, Int32, Int64, concatenate, distinct
-from netprof.analysis.tables.intervals import Intervals, merge, union
+from netprof.analysis.tables.columns import UNKNOWN, Int32, Int64, by_pid, concatenate, distinct
+from netprof.analysis.tables.intervals import Intervals, merge, row_at, union
 
 _ENDLESS = np.iinfo(np.int64).max
 
@@ -119,8 +106,7 @@ def excuses_together(parts: Sequence[Excuses]) -> Excuses:
 
 def all_excuses(found: Excuses) -> Excuses:
     """Return those of all hosts: who was late because another one was waits for that one's reasons."""
-    waiting = found.waiting.where(np.lexsort((found.waiting.begin_ns, found.waiting.pid)))
-    return Excuses(resolve_lateness(waiting, {}), found.lost)
+    return Excuses(resolve_lateness(found.waiting.in_order(), {}), found.lost)
 
 
 def explained_of(own: JobHost, world: World, wires: Wires, excuses: Excuses) -> Explained:
@@ -128,12 +114,12 @@ def explained_of(own: JobHost, world: World, wires: Wires, excuses: Excuses) -> 
     known = _known(own, world, wires)
     waiting = explain(own.by_pid(What.WAITS), known)
     others = excuses.waiting.where(~np.isin(excuses.waiting.pid, waiting.pid))
-    every = resolve_lateness(_in_order(concatenate(Waiting, [waiting, others])), own.by_pid(What.WAITS))
+    every = resolve_lateness(concatenate(Waiting, [waiting, others]).in_order(), own.by_pid(What.WAITS))
     iterations = own.accounted.inside(world.span_ns)
     pids = np.unique(iterations.pid)
     check_size(len(pids), len(world.windows))
     inside = {pid: iterations.whole(pid) for pid in pids.tolist()}
-    told = Told(own, world, wires, excuses.lost, inside, _mates(own, world, known.members))
+    told = HostKnows(own, world, wires, excuses.lost, inside, _mates(own, world, known.members))
     waiting = within(every.where(np.isin(every.pid, pids)), inside)
     found = replace(
         _amounts(waiting, told),
@@ -170,18 +156,15 @@ def _mates(own: JobHost, world: World, members: Members) -> dict[int, frozenset[
     return found
 
 
-def _amounts(waiting: Waiting, told: Told) -> Explained:
+def _amounts(waiting: Waiting, told: HostKnows) -> Explained:
     """Return how much is waited for what, of stretches in whole iterations."""
     pids, windows = np.array(list(told.inside), np.int64), told.world.windows
-    window = Intervals(windows.begin_ns, windows.end_ns)
-    parts = _cut_by_group(waiting, told.wires, window)
-    parts = parts.where(place_of(window, parts.begin_ns) != UNKNOWN)
-    asked = Asked(pids, parts, place_of(window, parts.begin_ns), len(window))
-    causes_ns, least_ns = (
-        np.zeros((len(WAIT_CAUSES), len(window)), np.int64),
-        np.zeros((len(WAIT_CAUSES), len(window)), np.int64),
-    )
-    late_ns: Int64 | Int32 = np.zeros((len(pids), len(window)), np.int32)
+    parts = _cut_by_group(waiting, told.wires, Intervals(windows.begin_ns, windows.end_ns))
+    place = row_at(windows.begin_ns, windows.end_ns, parts.begin_ns)
+    inside = place != UNKNOWN
+    asked = TurnStretches(pids, parts.where(inside), place[inside], len(windows))
+    causes_ns, least_ns = np.zeros((2, len(WAIT_CAUSES), len(windows)), np.int64)
+    late_ns: Int64 | Int32 = np.zeros((len(pids), len(windows)), np.int32)
     for number, cause in enumerate(WAIT_CAUSES):
         waited = asked.by_process(cause)
         causes_ns[number], least_ns[number] = waited.sum(axis=0), waited.min(axis=0, initial=_ENDLESS)
@@ -214,7 +197,7 @@ def _cut_by_group(waiting: Waiting, wires: Wires, window: Intervals) -> Waiting:
     return concatenate(Waiting, found)
 
 
-def _by_group(asked: Asked, wires: Wires) -> dict[int, Int64]:
+def _by_group(asked: TurnStretches, wires: Wires) -> dict[int, Int64]:
     """Return for how long all wait for the transport in each window, as `Explained` has it."""
     rows = asked.of(TRANSPORT)
     group = asked.parts.group[rows]
@@ -237,9 +220,7 @@ def _unplaced_ns(unseen: Waiting, wires: Wires) -> int:
 
 def _counted(own: JobHost, world: World) -> CountedSteps:
     """Count the steps in the time that all hosts recorded; what marks tell is no step of a profile."""
-    steps = own.steps
-    inside = (steps.begin_ns >= world.span_ns[0]) & (steps.end_ns <= world.span_ns[1])
-    steps = steps.where(inside)
+    steps = own.steps.where((own.steps.begin_ns >= world.span_ns[0]) & (own.steps.end_ns <= world.span_ns[1]))
     return counted(steps.pid, steps.least_ns, steps.most_ns, steps.exact)
 
 
@@ -256,7 +237,9 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
         behind=concatenate(Behind, [part.behind for part in parts]),
         by_mates=concatenate(ByMates, [part.by_mates for part in parts]),
         slow=union([part.slow for part in parts]),
-        transport_ns=by_group([part.transport_ns for part in parts], _sum),
+        transport_ns=by_group(
+            [part.transport_ns for part in parts], lambda all_ns: np.asarray(np.sum(all_ns, axis=0, dtype=np.int64))
+        ),
         mates={pid: count for part in parts for pid, count in part.mates.items()},
         of_parts=sum(part.of_parts for part in parts),
         unplaced_ns=sum(part.unplaced_ns for part in parts),
@@ -265,14 +248,10 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
     )
 
 
-def _sum(parts: Sequence[Int64]) -> Int64:
-    return np.asarray(np.sum(parts, axis=0, dtype=np.int64))
-
-
 def _known(own: JobHost, world: World, wires: Wires) -> Known:
     """Return what explains the waiting of one host's processes."""
     members = world.members_on(own)
-    groups: dict[int, Times] = {**wires.groups, WITHOUT_COLLECTIVE: wires.ports}
+    groups: dict[int, ExplainingTimes] = {**wires.groups, WITHOUT_COLLECTIVE: wires.ports}
     for number in np.unique(members.group[members.group >= world.first_local]).tolist():
         groups[number] = _of_part(own, members, number)
     return Known(
@@ -299,10 +278,6 @@ def _narrow(values: Int64) -> Int64 | Int32:
     return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
 
 
-def _in_order(waiting: Waiting) -> Waiting:
-    return waiting.where(np.lexsort((waiting.begin_ns, waiting.pid)))
-
-
 def _cut(waiting: Waiting, *sets: Intervals) -> Waiting:
     """Cut stretches by the edges of some sets of time."""
     edges = distinct(*(edge for each in sets for edge in (each.begin_ns, each.end_ns)))
@@ -320,8 +295,7 @@ def _rank(pid: int, waiting: Waiting, own: JobHost, iterations: Intervals) -> Ra
 def _of_ranks(own: JobHost, inside: Mapping[int, Intervals], known: Known, world: World) -> dict[int, OfRank]:
     times = in_span(own.times, world.span_ns)
     if own.host.bounded:  # how long a collective takes is not known
-        pids = np.unique(times.pid).tolist()
-        return {pid: OfRank(durations(times.of_pid(pid)), None) for pid in pids}
+        return {pid: OfRank(durations(its), None) for pid, its in by_pid(times)}
     return {pid: _of_rank(pid, times, iterations, known, world) for pid, iterations in inside.items()}
 
 

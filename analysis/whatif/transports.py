@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,14 +30,6 @@ class Terms(NamedTuple):
     def then(self, other: Terms) -> Terms:
         """Return what both cost, one after the other."""
         return Terms(*(a + b for a, b in zip(self, other, strict=True)))
-
-
-class Transport(Protocol):
-    """What a message costs."""
-
-    def terms(self, kind: Int64, size_bytes: Float64, ranks: Int64) -> Terms:
-        """Return the terms of messages of these kinds (CollectiveKind) and sizes among `ranks`; shapes broadcast."""
-        ...
 
 
 class Spoken(NamedTuple):
@@ -161,3 +153,7 @@ class FittedTransport:
 
 def _ratio(pair: Float64) -> float:
     return float(pair[0] / pair[1]) if pair[1] > 0 else 1.0
+
+
+Transport = FullLink | FittedTransport
+"""What a message costs."""

@@ -10,23 +10,13 @@ from typing import TypeVar
 import numpy as np
 
 from netprof.analysis.account.account import MINOR_LINK
-from netprof.analysis.account.causes import (
-    HOST,
-    LATE_RANK,
-    LINK_FULL,
-    LOSS,
-    OTHER_TRAFFIC,
-    TRANSPORT,
-    UNSEEN,
-    WAIT_CAUSES,
-    Cause,
-)
-from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, Windows
+from netprof.analysis.account.causes import LATE_RANK, LOSS, TRANSPORT, UNSEEN, WAIT_CAUSES, Cause
+from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, more_than_siblings
 from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.slow_paths import AllWays, Between, BusyWays, slow_ns, ways_between
+from netprof.analysis.digest.explained import Explained
+from netprof.analysis.digest.slow_paths import AllWays, Between, BusyWays, ways_between
 from netprof.analysis.digest.spans import SpanSet, What
 from netprof.analysis.digest.waited_for import EVERYBODY, Behind, ByMates
-from netprof.analysis.digest.waiting import Explained
 from netprof.analysis.digest.wires_of_job import Side
 from netprof.analysis.digest.world import World
 from netprof.analysis.findings.blame import ALONE, HELD_UP, Blame, alike
@@ -34,13 +24,12 @@ from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.names import ranks_named
 from netprof.analysis.findings.stragglers.stragglers_parts import Who
 from netprof.analysis.hosts.numbers import MOST_PIDS
-from netprof.analysis.tables.columns import Bool, Int64
+from netprof.analysis.tables.columns import Bool, Int64, opens
+from netprof.analysis.tables.intervals import Windows
 from netprof.schema import TRANSMIT
 from netprof.units import duration, percent, rate
 
 C = TypeVar("C", Behind, ByMates)
-_OF_RANK = (LATE_RANK, HOST)
-_OF_LINK = (LINK_FULL, OTHER_TRAFFIC)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +87,7 @@ def blames_of(found: Explained, names: Names, lost_ns: int) -> dict[Cause, Blame
     For `lost_ns` anybody waited for flows to recover from loss.
     """
     blames: dict[Cause, Blame] = {}
-    for cause in (*_OF_RANK, *_OF_LINK, LOSS):
+    for cause in (*CAUSES[Kind.RANK], *CAUSES[Kind.LINK], LOSS):
         own = found.behind.where(found.behind.cause == WAIT_CAUSES.index(cause))
         if len(own):
             things, index = np.unique(own.thing, return_inverse=True)
@@ -107,14 +96,14 @@ def blames_of(found: Explained, names: Names, lost_ns: int) -> dict[Cause, Blame
             whole_ns = lost_ns if cause is LOSS else ns.sum()
             part = float(ns[most] / max(whole_ns, 1))
             who = _blame(cause, int(things[most]), min(part, 1.0), own, names)
-            blames[cause] = replace(who, ranks=alike(things, ns, names.ranks)) if cause in _OF_RANK else who
+            blames[cause] = replace(who, ranks=alike(things, ns, names.ranks)) if cause in CAUSES[Kind.RANK] else who
     unseen_ns = int(found.causes_ns[WAIT_CAUSES.index(UNSEEN)].sum())
     blames[UNSEEN] = Blame(HELD_UP) if 2 * found.unplaced_ns > unseen_ns else Blame()
     return blames
 
 
 def _blame(cause: Cause, thing: int, part: float, own: Behind, names: Names) -> Blame:
-    if cause in _OF_RANK:
+    if cause in CAUSES[Kind.RANK]:
         who = names.process(thing)
         return Blame(who.label, part, rank=who.rank)
     if cause is LOSS:
@@ -131,7 +120,7 @@ def _blame(cause: Cause, thing: int, part: float, own: Behind, names: Names) -> 
         ranks=link.ranks,
         link=link.device,
         alone=names.has_siblings(side) and bool(own.shared_ns.sum() < (1 - ALONE) * own.ns.sum()),
-        detail=_others_share(side, names) if cause is OTHER_TRAFFIC else "",
+        detail=_others_share(side, names) if cause.of_others else "",
         at_least=True,
     )
 
@@ -182,7 +171,7 @@ def held_up(
 
 
 def _slow_ns(found: Explained, ways: AllWays, busy: BusyWays, world: World) -> Int64:
-    """Return for how long each way held up most of those that it is between, communicator by communicator."""
+    """Return for how long each way held up most of those that it is between, as `by_paths`, group by group."""
     slow, busy_ns = np.zeros((2, len(ways.keys), len(world.windows)), np.int64)
     for key, each in zip(busy.keys, busy.busy_ns, strict=True):
         if key in ways.of_connection:
@@ -192,7 +181,8 @@ def _slow_ns(found: Explained, ways: AllWays, busy: BusyWays, world: World) -> I
     for group, waited_ns in found.transport_ns.items():
         of_part = world.groups[group].pids
         own = np.flatnonzero(ways.within(of_part)) if of_part else np.arange(len(ways.keys))
-        held = slow_ns(busy_ns[own], waited_ns / max(len(of_part) or len(found.pids), 1))
+        most_wait_ns = waited_ns / max(len(of_part) or len(found.pids), 1)
+        held = np.minimum(more_than_siblings(busy_ns[own].astype(np.float64)), most_wait_ns).astype(np.int64)
         slow[own] = np.maximum(slow[own], held)
     return slow
 
@@ -243,8 +233,8 @@ def _medians(kind: Kind, own: ByMates, found: Explained) -> tuple[Int64, Int64]:
     cells = (own.thing, own.group, own.cause, own.window)
     order = np.lexsort((-own.ns, *cells))
     sorted_by = own.where(order)
-    opens = np.logical_or.reduce([np.diff(each[order], prepend=-2) != 0 for each in cells])
-    first, mates = np.flatnonzero(opens), np.cumsum(sorted_by.mates)
+    starts = opens(*(each[order] for each in cells))
+    first, mates = np.flatnonzero(starts), np.cumsum(sorted_by.mates)
     before = np.repeat((mates - sorted_by.mates)[first], np.diff(np.append(first, len(order))))
     twice, every = (mates - before) * 2, _of_mates(kind, sorted_by, found)
     half_ns, more_ns = (_largest(sorted_by.ns, rows, first) for rows in (twice >= every, twice > every))
