@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.account.pieces import contains
+from netprof.analysis.account.wait_pieces import contains
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, int64_column
