@@ -13,7 +13,7 @@ import typer
 
 from netprof.cli.outputs import output
 from netprof.cli.reading import Bar
-from netprof.cli.recording import Json
+from netprof.cli.recording import Force, Json
 from netprof.cli.traces import open_traces
 from netprof.errors import EXIT_WORSE, NetprofError, UsageError
 
@@ -32,7 +32,7 @@ def diff(
     markdown: Annotated[
         Path | None, output(metavar="FILE", help="Write Markdown, to paste into an issue; - prints it.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace a file that exists.")] = False,
+    force: Force = False,
     fail_above: Annotated[
         list[str] | None,
         typer.Option(

@@ -11,6 +11,7 @@ import typer
 
 from netprof.cli.outputs import output, output_place
 from netprof.cli.reading import Bar
+from netprof.cli.recording import Force
 from netprof.cli.traces import OnlyHosts, Traces, open_traces
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def digest(
         ),
     ],
     hosts: OnlyHosts = None,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace digests that exist.")] = False,
+    force: Force = False,
 ) -> None:
     """Write the digests of a job's hosts: Parquet, below DIR/job=NAME/host=HOST. netprof report DIR reads them."""
     write(traces, out, hosts or (), force=force)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 WIDTH = {"max_content_width": 100}
 """Settings of a command: its help is as wide as the terminal, up to this."""
 WHICH, WHAT, ALL_DAY, RESULT = "Which job", "What is recorded", "All day", "Result"
 """Groups of the options with which a job is recorded."""
+which, what, all_day, result = (partial(typer.Option, rich_help_panel=each) for each in (WHICH, WHAT, ALL_DAY, RESULT))
+"""What declares an option of each."""
 _REST = "Options"
 
 

@@ -12,6 +12,7 @@ from netprof.cli import whatif_options as options
 from netprof.cli import whatif_source as source_of
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
+from netprof.cli.recording import Json
 from netprof.errors import UsageError
 from netprof.units import parse_duration_ns
 
@@ -86,7 +87,7 @@ def whatif(
     split: Annotated[
         str | None, typer.Option(metavar="LIST", help="With --paths: each flow split into so many parts, as 2,4.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    as_json: Json = False,
     csv: Annotated[
         Path | None, output(metavar="FILE", help="Write every point as CSV; - prints it instead of the table.")
     ] = None,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from netprof.errors import UsageError
 from netprof.session.given import GivenRanks
@@ -50,20 +51,13 @@ class RecordingOptions:
         out: Path | None,
         bin_width: str = DEFAULT_BIN,
         duration: str | None = None,
-        iterations: int | None = None,
-        line_rate_bps: float | None = None,
         devices: Sequence[str] = (),
-        ras: bool = True,
-        kineto: int | None = None,
-        stacks: bool = False,
-        force: bool = False,
         world_size: int | None = None,
         ranks: Sequence[str] = (),
-        command_lines: bool = True,
-        keeps_trace: bool = True,
         keep: str | None = None,
+        **plain: Any,
     ) -> RecordingOptions:
-        """Read the options as typed. Raises UsageError for what cannot be meant."""
+        """Read the options as typed; what needs no reading is `plain`. Raises UsageError for what cannot be meant."""
         duration_ns = parse_duration_ns(duration) if duration else None
         if duration_ns == 0:
             raise UsageError("a recording of no time records nothing", "give --duration above zero")
@@ -71,15 +65,8 @@ class RecordingOptions:
             out=out or Path(time.strftime("netprof-%Y%m%d-%H%M%S.netprof")),
             bin_ns=parse_bin_ns(bin_width),
             duration_ns=duration_ns,
-            iterations=iterations,
-            line_rate_bps=line_rate_bps,
             devices=tuple(dict.fromkeys(devices)),
-            ras=ras,
-            kineto_iterations=kineto,
-            stacks=stacks,
-            force=force,
-            command_lines=command_lines,
             given=GivenRanks.parse(world_size, ranks),
-            keeps_trace=keeps_trace,
             keep=Keep.parse(keep) if keep else None,
+            **plain,
         )
