@@ -25,7 +25,6 @@ DROP_RECORD = np.dtype(
 )
 """`struct drop_record` of flow.h."""
 
-_RING_BYTES = 256 << 10
 _PREFIX = "SKB_DROP_REASON_"
 
 
@@ -33,7 +32,7 @@ class Drops(FlowRecords):
     """Takes the drops of a loaded flow object."""
 
     def __init__(self, loaded: BpfObject) -> None:
-        super().__init__(loaded, "drops", _RING_BYTES, DROP_RECORD)
+        super().__init__(loaded, "drops", DROP_RECORD)
 
     def drain(self, published: NDArray[np.uint32], used: NDArray[np.uint32]) -> dict[str, Any]:
         """Return the rows since the last call; as `take`."""

@@ -15,9 +15,8 @@ _COMPARED = 1 << 16
 class FlowRecords:
     """Takes records of type `kind`, which has a field `flow_id`, from a ring of a loaded flow object."""
 
-    def __init__(self, loaded: BpfObject, ring: str, ring_bytes: int, kind: np.dtype[Any]) -> None:
-        self._kind = kind
-        self._ring = RingBuffer(loaded.map_fd(ring), ring_bytes, kind.itemsize)
+    def __init__(self, loaded: BpfObject, ring: str, kind: np.dtype[Any]) -> None:
+        self._ring = RingBuffer(loaded, ring, kind)
         self._early = np.zeros(0, kind)  # of flows that nobody has heard of yet
 
     def take(self, published: NDArray[np.uint32], used: NDArray[np.uint32]) -> NDArray[Any]:
@@ -25,7 +24,7 @@ class FlowRecords:
 
         Those of other flows wait for that, as long as the flow is one of `used`.
         """
-        fresh = self._ring.drain().view(self._kind).reshape(-1)
+        fresh = self._ring.drain()
         if not len(fresh) and not len(self._early):
             return fresh
         records = np.concatenate([self._early, fresh]) if len(self._early) else fresh

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netprof.probes.flow.bins import STREAM
-from netprof.probes.kernel.loader import BpfObject, map_array, map_update
+from netprof.probes.kernel.loader import BpfObject, map_array, map_update, u32
 
 ADOPTION = np.dtype(
     [
@@ -141,7 +141,7 @@ class Slots:
             parked[name] = flows["streams"][name][slots, _RECEIVE]
         descriptor = self._object.map_fd("parked_flows")
         for flow_id, kept in zip(flows["id"][slots].tolist(), parked, strict=True):
-            map_update(descriptor, flow_id.to_bytes(4, "little"), kept.tobytes())
+            map_update(descriptor, u32(flow_id), kept.tobytes())
 
     def _free(self, slots: NDArray[np.intp]) -> None:
         self._flows["id"][slots] = 0  # first: whoever copies from the slot meanwhile notices

@@ -37,7 +37,6 @@ TOTALS_RECORD = np.dtype(
 """`struct totals_record` of flow_totals.h."""
 
 _CLOSED, _SETTLED = 1, 2
-_RING_BYTES = 2 << 20
 
 
 class FlowTotals(FlowRecords):
@@ -47,7 +46,7 @@ class FlowTotals(FlowRecords):
     """
 
     def __init__(self, loaded: BpfObject) -> None:
-        super().__init__(loaded, "totals", _RING_BYTES, TOTALS_RECORD)
+        super().__init__(loaded, "totals", TOTALS_RECORD)
 
     def drain(self, published: NDArray[np.uint32], used: NDArray[np.uint32]) -> dict[str, NDArray[Any]]:
         """Return the rows since the last call; as `take`."""

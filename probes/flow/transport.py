@@ -38,7 +38,6 @@ TCP_RECORD = np.dtype(
 SAMPLE_NS = 20_000_000
 """The least time from one sample of a flow to the next: TCP's own clocks count in jiffies, of up to 10 ms."""
 
-_RING_BYTES = 1 << 20
 _CLOCK_MONOTONIC_COARSE = 6  # moves once a jiffy
 
 
@@ -50,7 +49,7 @@ class TcpSamples(FlowRecords):
     """
 
     def __init__(self, loaded: BpfObject) -> None:
-        super().__init__(loaded, "tcp_samples", _RING_BYTES, TCP_RECORD)
+        super().__init__(loaded, "tcp_samples", TCP_RECORD)
 
     def drain(self, published: NDArray[np.uint32], used: NDArray[np.uint32]) -> dict[str, NDArray[Any]]:
         """Return the rows since the last call; as `take`."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netprof.probes.flow.slots import ADOPTION, FLOW, Slots
-from netprof.probes.kernel.loader import BpfObject, map_keys, map_update
+from netprof.probes.kernel.loader import BpfObject, map_keys, map_update, u32
 from netprof.probes.kernel.targets import TargetMap
 
 UNTYPED = "flow/untyped"
@@ -94,7 +94,7 @@ class UntypedAdoption:
         info = held.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         if info[0] == _LISTENING:
             place = Path(f"/proc/{pid}/ns/net").stat().st_ino, held.getsockname()[1]
-            map_update(self._object.map_fd("listeners"), struct.pack("II", *place), pid.to_bytes(4, "little"))
+            map_update(self._object.map_fd("listeners"), struct.pack("II", *place), u32(pid))
         elif info[0] != _CLOSED:
             cookie = held.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE_BYTES)
             flow = _flow(pid, held, _past(info))

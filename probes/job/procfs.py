@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from netprof.probes.kernel.pids import namespace_pids
+from netprof.probes.kernel.pids import namespace_pids, status
 from netprof.redact import without_secrets
 
 PROC = "/proc"
@@ -68,10 +69,7 @@ def read_stat(pid: int) -> Stat | None:
 
 def process_of(pid: int) -> int:
     """Return the process that thread `pid` belongs to (itself, if it is a process). Raises OSError if there is none."""
-    for line in _read(f"{PROC}/{pid}/status").split(b"\n"):
-        if line.startswith(b"Tgid:"):
-            return int(line[5:])
-    return pid
+    return int(status(pid).get("Tgid", pid))
 
 
 def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
@@ -86,6 +84,14 @@ def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
             end = data.find(b"\0", start)
             found[name] = printable(data[start : end if end >= 0 else len(data)])
     return found
+
+
+def environment(pid: int, names: Iterable[str]) -> dict[str, str]:
+    """Return the same; nothing of a process that has ended, or may not be looked at."""
+    try:
+        return read_environment(pid, names)
+    except OSError:
+        return {}
 
 
 def was_started_with(pid: int, assignments: Iterable[bytes]) -> bool:
@@ -144,7 +150,16 @@ def mapped(pid: int, pattern: re.Pattern[bytes]) -> set[int]:
 
 def sockets(pid: int) -> set[int]:
     """Return the sockets that process `pid` holds, by inode; none if it may not be looked at."""
-    return {int(name[8:-1]) for name in _links(f"{PROC}/{pid}/fd") if name.startswith("socket:[")}
+    return {int(name[8:-1]) for name in open_files(pid) if name.startswith("socket:[")}
+
+
+def open_files(pid: int) -> list[str]:
+    """Return what process `pid` has open, by name; none if it may not be looked at."""
+    path, found = f"{PROC}/{pid}/fd", []
+    for name in _names(path):
+        with suppress(OSError):  # it was closed meanwhile
+            found.append(str(Path(path, name).readlink()))
+    return found
 
 
 def connections(pid: int) -> set[int]:
@@ -215,17 +230,6 @@ def _names(path: str) -> list[str]:
             return [entry.name for entry in entries]
     except OSError:
         return []
-
-
-def _links(path: str) -> list[str]:
-    """Return what the links of a directory lead to; what is gone meanwhile is left out."""
-    found = []
-    for name in _names(path):
-        try:
-            found.append(str(Path(path, name).readlink()))
-        except OSError:
-            continue
-    return found
 
 
 @lru_cache(maxsize=1)

@@ -7,15 +7,13 @@ import numpy as np
 from netprof.probes.kernel.loader import BpfObject, RingBuffer
 from netprof.probes.kernel.types import for_this_kernel
 
-_RING_BYTES = 64 << 10
-
 
 class Starts:
     """Learns of every program that is started, from now on. Raises NotPermittedError or NetprofError."""
 
     def __init__(self) -> None:
         self._object = BpfObject(for_this_kernel("job"))
-        self._ring = RingBuffer(self._object.map_fd("starts"), _RING_BYTES, np.dtype("u8").itemsize)
+        self._ring = RingBuffer(self._object, "starts", np.dtype("u8"))
         self._object.attach("program_started")
         self._missed = 0
 
@@ -24,7 +22,7 @@ class Starts:
         records = self._ring.drain()
         if not len(records):
             return set(), True
-        pids = set(records.view(np.uint64)[:, 0].tolist())
+        pids = set(records.tolist())
         before, self._missed = self._missed, self._object.counters("missed")["missed"]
         return pids, self._missed == before
 

@@ -6,8 +6,8 @@ import os
 import select
 import time
 from collections.abc import Iterable
-from types import TracebackType
 
+from netprof.closing import Closing
 from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.job import procfs
@@ -21,7 +21,7 @@ LISTEN_EVERY_S = 0.1
 _CANDIDATE_FOR_S = 60.0  # a program that was started as one of the job's may still be importing its framework
 
 
-class Watch:
+class Watch(Closing):
     """Holds a pid descriptor of each process, so that a pid given to another process cannot be mistaken for it.
 
     With `starts` it also knows at once of ranks that are started elsewhere than below the job's processes. A context
@@ -108,14 +108,6 @@ class Watch:
         self._alive.clear()
         if self._starts is not None:
             self._starts.close()
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _is_news(self, target: Target) -> bool:
         """Tell whether a process is not known, or not as it is now; one that is ending says nothing more of itself."""

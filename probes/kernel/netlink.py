@@ -6,8 +6,8 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from types import TracebackType
-from typing import TypeVar
+
+from netprof.closing import Closing
 
 DUMP = 0x300
 
@@ -18,8 +18,6 @@ _ATTRIBUTE = struct.Struct("=HH")  # struct nlattr: length, type
 _TYPE_MASK = 0x3FFF  # without the nested and byte-order flags
 _RECEIVE_BYTES = 1 << 18
 _LONGEST_S = 5.0
-
-AnySocket = TypeVar("AnySocket", bound="NetlinkSocket")
 
 
 def each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -51,7 +49,7 @@ def number(data: bytes) -> int:
     return int(struct.unpack_from("=I", data)[0]) if len(data) >= 4 else 0
 
 
-class NetlinkSocket:
+class NetlinkSocket(Closing):
     """A netlink socket of one family. A context manager. Methods raise OSError."""
 
     def __init__(self, family: int) -> None:
@@ -88,11 +86,3 @@ class NetlinkSocket:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
-
-    def __enter__(self: AnySocket) -> AnySocket:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -10,9 +10,9 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Generic, TypeVar
 
+from netprof.closing import Closing
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.kernel.rights import SYS_ADMIN, SYS_PTRACE, not_permitted
 
@@ -21,7 +21,7 @@ _CLONE_NEWNET = 0x40000000
 Result = TypeVar("Result")
 
 
-class NetworkNamespace:
+class NetworkNamespace(Closing):
     """A network namespace, kept alive by an open descriptor even when its last process ends.
 
     `inode` is its number, as in the trace's `netns` columns. A context manager: leaving it closes the descriptor.
@@ -67,14 +67,6 @@ class NetworkNamespace:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __enter__(self) -> NetworkNamespace:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Visit(threading.Thread, Generic[Result]):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netprof.errors import NotPermittedError
+from netprof.probes.kernel.pids import status
 
 USER_NAMESPACE_REMEDY = "run netprof on the host as root: in a rootless container its rights do not count there"
 _OTHER_REMEDY = "a security module refuses it: see the kernel's log ('dmesg', 'ausearch -m avc')"
@@ -118,8 +119,10 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _status() -> dict[str, str]:
-    lines = (line.partition(":") for line in _text("/proc/thread-self/status").splitlines())
-    return {name: value.strip() for name, _, value in lines}
+    try:
+        return status("thread-self")
+    except OSError:
+        return {}
 
 
 def _text(path: str) -> str:

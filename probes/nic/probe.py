@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from netprof.errors import NetprofError
 from netprof.model import Device, LineRate, SkippedProbe, StartedProbe
@@ -19,13 +18,11 @@ from netprof.probes.nic.paths import Paths, Way
 from netprof.probes.nic.places import Places
 from netprof.probes.nic.qdisc_drops import QdiscDrops
 from netprof.probes.nic.settings import Fact, beside, facts_of, route_of
-from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
-from netprof.schema import NIC_COUNTERS, TRANSMIT, tables
+from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Tables, columns_of
+from netprof.schema import NIC_COUNTERS, TRANSMIT
 
 _NAMESPACE_SHARE = 2e-3  # of a core, that reading one namespace may take: one with many devices is read less often
 _SAY_AGAIN_NS = 1_000_000_000  # a device that stands still has a row this often
-
-_Row = dict[str, Any]
 
 
 @dataclass
@@ -50,7 +47,7 @@ class _Namespace:
     history: LinkHistory
     qdiscs: QdiscDrops
     next_s: float = 0.0
-    changes: list[_Row] = field(default_factory=list)
+    changes: list[Row] = field(default_factory=list)
     samples: list[_Sample] = field(default_factory=list)
     parsed_s: float = 0.0  # CPU time that turning a sample into rows took
     costs_s: deque[float] = field(default_factory=lambda: deque(maxlen=3))  # of the last samples: one may be slow
@@ -72,7 +69,7 @@ class _Namespace:
         self.costs_s.append(time.thread_time() - begin_s + self.parsed_s)
         self.next_s = before_ns / 1e9 + min(self.costs_s) / _NAMESPACE_SHARE
 
-    def take(self) -> list[_Row]:
+    def take(self) -> list[Row]:
         """Return a row for each device that is sampled of each sample since the last call."""
         samples, self.samples = self.samples, []
         begin_s = time.thread_time()
@@ -86,7 +83,7 @@ class _Namespace:
         self.counters.close()
         self.history.close()
 
-    def _rows(self, sample: _Sample) -> list[_Row]:
+    def _rows(self, sample: _Sample) -> list[Row]:
         found = parse_counters(sample.text, sample.names)
         about = {"netns": self.netns, "time_ns": sample.time_ns}
         return [
@@ -123,8 +120,8 @@ class NicProbe(Probe):
         self._facts: dict[tuple[int, str, str], str] = {}
         self._namespaces: dict[int, _Namespace] = {}
         self._skipped: list[SkippedProbe] = []
-        self._last: dict[tuple[int, str], _Row] = {}  # rows
-        self._waiting: dict[tuple[int, str], _Row] = {}  # later samples that hold the same
+        self._last: dict[tuple[int, str], Row] = {}  # rows
+        self._waiting: dict[tuple[int, str], Row] = {}  # later samples that hold the same
 
     @classmethod
     def open(cls, shared: Shared) -> NicProbe:
@@ -182,9 +179,9 @@ class NicProbe(Probe):
         for each in namespaces:
             each.changes.clear()
         found = {"link_changes": links, "flow_paths": paths, "settings": settings, "nic": rows}
-        return {name: _columns(name, rows) for name, rows in found.items()}
+        return {name: columns_of(name, rows) for name, rows in found.items()}
 
-    def _find_paths(self) -> list[_Row]:
+    def _find_paths(self) -> list[Row]:
         """Return rows of paths that are new or changed, and follow the devices on them."""
         changes = sum(namespace.history.changes_of_paths for namespace in self._namespaces.values())
         if changes != self._changes_of_paths:
@@ -197,9 +194,9 @@ class NicProbe(Probe):
                 self._add(netns, device, 0)
         return rows
 
-    def _look_at_settings(self) -> list[_Row]:
+    def _look_at_settings(self) -> list[Row]:
         """Return rows of what is set in the namespaces of flows, where something may have changed."""
-        rows: list[_Row] = []
+        rows: list[Row] = []
         due, self._due = self._due, set()
         for netns in due:
             place = self._places.known(netns)
@@ -217,7 +214,7 @@ class NicProbe(Probe):
                 rows += self._changed_facts(netns, facts)
         return rows
 
-    def _changed_facts(self, netns: int, facts: Sequence[Fact]) -> Iterator[_Row]:
+    def _changed_facts(self, netns: int, facts: Sequence[Fact]) -> Iterator[Row]:
         since_ns = time.monotonic_ns()
         for device, name, value in facts:
             if self._facts.get((netns, device, name)) != value:
@@ -275,7 +272,7 @@ class NicProbe(Probe):
             place = self._places.take(namespace)
         return _Namespace(netns, counters, LinkHistory(namespace), QdiscDrops(place))
 
-    def _rows(self, sample: _Row, *, final: bool) -> list[_Row]:
+    def _rows(self, sample: Row, *, final: bool) -> list[Row]:
         """Return the rows that a sample of a device makes: none, itself, or also the one before it."""
         key = int(sample["netns"]), str(sample["device"])
         last = self._last.get(key, {})
@@ -291,7 +288,3 @@ class NicProbe(Probe):
 def _is_network_device(name: str) -> bool:
     """Tell a device's name from that of an RDMA port, which has a slash in it."""
     return bool(name) and "/" not in name
-
-
-def _columns(table: str, rows: list[_Row]) -> Columns:
-    return {name: [row[name] for row in rows] for name in tables()[table].names}

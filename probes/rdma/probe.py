@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.pace import Pace
-from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
+from netprof.probes.probe import Description, Probe, Row, Shared, Tables, columns_of
 from netprof.probes.rdma.finding import PortFinder
 from netprof.probes.rdma.pauses import pauses, statistics_of
 from netprof.probes.rdma.ports import SYSFS, Port, any_device, number_in
@@ -32,8 +32,6 @@ _FINEST_NS = 1_000_000
 _PAUSE_BUDGET = 1e-3  # of a core, that asking network devices, which have many counters, for their pauses may take
 _MS = 1_000_000
 _PARTS = 4  # of the time for which the kernel hands out the same values: how often they are looked at
-
-Row = dict[str, Any]
 
 
 class RdmaProbe(Probe):
@@ -95,7 +93,7 @@ class RdmaProbe(Probe):
         with self._lock:
             rows, self._rows = self._rows, {name: [] for name in self._rows}
             counters = self._series.drain(final=final)
-        return {**{name: _columns(each) for name, each in rows.items() if each}, "counters": counters}
+        return {**{name: columns_of(name, each) for name, each in rows.items() if each}, "counters": counters}
 
     def describe(self) -> Description:
         """Return the ports, how often they are seen and what that costs, and what cannot be had."""
@@ -238,7 +236,3 @@ def _holds_ns(watched: WatchedPort) -> int:
 
 def _now() -> int:
     return time.monotonic_ns()
-
-
-def _columns(rows: list[Row]) -> Columns:
-    return {name: [row[name] for row in rows] for name in rows[0]}

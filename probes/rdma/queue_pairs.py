@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
+from netprof.probes.job.procfs import open_files
 from netprof.probes.kernel.netlink import DUMP, NetlinkSocket, attribute, attributes, each_attribute, number
 from netprof.probes.kernel.rtnetlink import device_name
 
@@ -65,14 +64,8 @@ def queue_pairs() -> list[QueuePair]:
 
 def open_uverbs(pids: Iterable[int]) -> dict[int, set[str]]:
     """Return the names of the RDMA devices' files that each process has open; processes that have any."""
-    found: dict[int, set[str]] = {}
-    for pid in pids:
-        with suppress(OSError):  # it has ended, or may not be looked at
-            for entry in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(OSError):
-                    if named := _UVERBS.match(str(entry.readlink())):
-                        found.setdefault(pid, set()).add(named[1])
-    return found
+    found = {pid: {match[1] for name in open_files(pid) if (match := _UVERBS.match(name))} for pid in pids}
+    return {pid: names for pid, names in found.items() if names}
 
 
 def _name(told: dict[int, bytes]) -> str:

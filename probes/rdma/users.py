@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any
 
+from netprof.probes.probe import Row, row_of
 from netprof.probes.rdma.ports import Port
 from netprof.probes.rdma.queue_pairs import QueuePair
 from netprof.schema import FIRST_QUEUE_PAIR, RDMA, ROCE
 
-Row = dict[str, Any]
 UNKNOWN = 0
-_NO_ADDRESSES: Row = {"local_addr": "", "local_port": 0, "remote_addr": "", "remote_port": 0}
-_NOTHING_EARLIER: Row = {
-    "adopted_ns": 0,
-    "earlier_sent_bytes": 0,
-    "earlier_resent_bytes": 0,
-    "earlier_received_bytes": 0,
-    "earlier_sent_packets": 0,
-    "earlier_received_packets": 0,
-}
 
 _Key = tuple[str, int, int]
 """Port, pid, local queue pair."""
@@ -41,22 +31,19 @@ class PortUsers:
         if before is not None and remote in (before, UNKNOWN):
             return []
         self._known[key] = flow_id, _ = flow_id or next(self._ids), remote
-        return [
-            {
-                "flow_id": flow_id,
-                "family": 4,
-                **_NO_ADDRESSES,
-                "protocol": ROCE if port.is_ethernet else RDMA,
-                "netns": self._netns,
-                "device": port.name,
-                "pid": pid,
-                "rank": self._rank_of(pid),
-                **_NOTHING_EARLIER,
-                "local_queue_pair": local,
-                "remote_queue_pair": remote,
-                "congestion_control": "",
-            }
-        ]
+        row = row_of(
+            "flows",
+            flow_id=flow_id,
+            family=4,
+            protocol=ROCE if port.is_ethernet else RDMA,
+            netns=self._netns,
+            device=port.name,
+            pid=pid,
+            rank=self._rank_of(pid),
+            local_queue_pair=local,
+            remote_queue_pair=remote,
+        )
+        return [row]
 
     def __len__(self) -> int:
         return sum(local != UNKNOWN for _, _, local in self._known)

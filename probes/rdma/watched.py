@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any
 
 from netprof.model import Device, LineRate
+from netprof.probes.nic.history import link_change
+from netprof.probes.nic.line_rate import Condition
+from netprof.probes.probe import Row, row_of
 from netprof.probes.rdma.changes import Changes
 from netprof.probes.rdma.counters import Moved, PortCounters
 from netprof.probes.rdma.drivers import BYTES_RECEIVED, BYTES_SENT, PACKETS_RECEIVED, PACKETS_SENT, Driver
@@ -18,8 +20,6 @@ KIND = "RDMA port"
 _SAY_AGAIN_NS = 1_000_000_000  # a port that stands still has a row this often
 _QUANTITIES = (BYTES_SENT, BYTES_RECEIVED, PACKETS_SENT, PACKETS_RECEIVED)
 _STILL = 1.5  # times the period of its changes, after which a port moves nothing
-
-Row = dict[str, Any]
 
 
 class WatchedPort:
@@ -101,7 +101,8 @@ class WatchedPort:
         if found == self._condition:
             return []
         self._condition = found
-        return [self._change(now_ns)]
+        now = Condition(self.port.name, *found, receive_rate=found[1])
+        return [link_change(self._netns, self.port.name, now_ns, now)]
 
     def close(self) -> None:
         """Close its counters."""
@@ -126,23 +127,4 @@ class WatchedPort:
     def _row(self, moved: Moved) -> Row:
         amounts = zip(NIC_COUNTERS, moved.amounts, strict=False)
         self._told_last |= {name: amount for name, amount in amounts if amount is not None}
-        return {**self._key, "time_ns": moved.time_ns, **self._told_last, "qdisc_drops": 0}
-
-    @property
-    def _key(self) -> Row:
-        return {"device": self.port.name, "netns": self._netns}
-
-    def _change(self, now_ns: int) -> Row:
-        state, rate = self._condition
-        return {
-            **self._key,
-            "since_ns": now_ns,
-            "name": self.port.name,
-            "state": int(state),
-            "line_rate_bps": rate.bps or 0.0,
-            "line_rate_source": rate.source,
-            "qdisc": "",
-            "mtu_bytes": 0,
-            "receive_rate_bps": rate.bps or 0.0,
-            "receive_rate_source": rate.source,
-        }
+        return row_of("nic", device=self.port.name, netns=self._netns, time_ns=moved.time_ns, **self._told_last)
