@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from netprof.probes.capture.packets import Bool, Int64
+from netprof.probes.capture.packets import Bool, Int64, Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Amounts:
+class Amounts(Rows):
     """Of packets: `payload` is new, `retransmitted` was seen before; the `wire` bytes and `packets` of the link.
 
     `advanced` says where the stream goes further, `position` where it then stands (-1: its bytes have no numbers),
@@ -24,7 +22,3 @@ class Amounts:
     advanced: Bool
     position: Int64
     unseen: Int64
-
-    def where(self, rows: Bool | Int64) -> Amounts:
-        """Return some of the rows, by mask or number."""
-        return Amounts(**{name: np.asarray(getattr(self, name)[rows]) for name in self.__dataclass_fields__})

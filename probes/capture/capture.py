@@ -19,7 +19,7 @@ from netprof.probes.capture.framing import FRAMED, parse
 from netprof.probes.capture.grouped import Groups
 from netprof.probes.capture.identity import identities
 from netprof.probes.capture.links import beyond_link, check_link_types, devices
-from netprof.probes.capture.packets import Bool, Int64, Packets
+from netprof.probes.capture.packets import Bool, Int64, Packets, Rows
 from netprof.probes.capture.places import Places
 from netprof.probes.capture.roce import RoceSequences
 from netprof.probes.capture.segments import Segments, concatenate
@@ -50,7 +50,7 @@ class Counts:
 
 
 @dataclass(frozen=True, eq=False)
-class Sorted:
+class Sorted(Rows):
     """The segments of a block, by stream and then by time, how long and when each was on the link, and where."""
 
     segments: Segments
@@ -117,7 +117,7 @@ class Capture:
         for packets in self._file.blocks():
             block = self._sorted(packets)
             self._book.add(self._streams.connections, self._first_times(block))
-            yield _where(block, block.segments.protocol == TCP)
+            yield block.where(block.segments.protocol == TCP)
 
     @property
     def flow_of(self) -> Int64:
@@ -132,21 +132,21 @@ class Capture:
             yield "flows", flows
         of_tcp = block.segments.protocol == TCP
         if of_tcp.any():
-            own = _where(block, of_tcp)
+            own = block.where(of_tcp)
             groups = Groups(own.stream)
             sent, received = self._tcp.account(groups, own.segments, own.length)
             kept = self._places.new(groups, own.time_ns, own.place, sent.advanced) | (own.segments.payload == 0)
             self.counts.twice += int((~kept).sum())
             yield from self._rows(own, sent, received, kept)
         if not of_tcp.all():
-            yield from self._roce_rows(_where(block, ~of_tcp))
+            yield from self._roce_rows(block.where(~of_tcp))
 
     def _roce_rows(self, own: Sorted) -> Iterator[tuple[str, Columns]]:
         amounts, events, missing = self._roce.account(own.stream, own.segments, own.length)
         self.counts.unseen_packets += int(missing[self._wanted(own.stream)].sum())
         yield from self._rows(own, amounts, amounts, np.ones(len(own.stream), np.bool_))
         kept = self._wanted(own.stream)
-        own, events = _where(own, kept), {name: event[kept] for name, event in events.items()}
+        own, events = own.where(kept), {name: event[kept] for name, event in events.items()}
         if len(own.stream):
             groups = bin_groups(own.stream, own.time_ns, self._bin_ns)
             yield "counters", self._events.rows(groups, own.stream, own.time_ns, events, self._streams.connections)
@@ -267,11 +267,3 @@ class Capture:
                     "wire",
                     wire_rows(Groups(stream[rows]), flow_id[rows], direction, time_ns[rows], own, self._bin_ns),
                 )
-
-
-def _where(block: Sorted, rows: Bool) -> Sorted:
-    if rows.all():
-        return block
-    return Sorted(
-        block.segments.where(rows), block.stream[rows], block.length[rows], block.time_ns[rows], block.place[rows]
-    )

@@ -8,12 +8,12 @@ is the n-th time on the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from netprof.probes.capture.grouped import Groups
-from netprof.probes.capture.packets import Bool, Int64, UInt64
+from netprof.probes.capture.packets import Bool, Int64, Rows, UInt64, joined
 
 WINDOW_NS = 100_000_000
 """How much later the same packet may pass again: as long as a queue holds it, and less than TCP waits to send again."""
@@ -25,7 +25,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Sightings:
+class Sightings(Rows):
     """Packets as they were captured: who they are, of which stream, when and where. `told`: their identifier says."""
 
     identity: UInt64
@@ -33,15 +33,6 @@ class Sightings:
     time_ns: Int64
     place: Int64
     told: Bool
-
-    def where(self, rows: Bool | Int64) -> Sightings:
-        """Return some of them, by mask or number."""
-        return Sightings(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
-
-    def after(self, others: Sightings) -> Sightings:
-        """Return these behind others."""
-        names = [each.name for each in fields(self)]
-        return Sightings(**{name: np.concatenate([getattr(others, name), getattr(self, name)]) for name in names})
 
 
 class Memory:
@@ -59,7 +50,7 @@ class Memory:
         seen = Sightings(
             seen.identity, seen.stream, seen.time_ns, seen.place, self._numbered[seen.stream] & (identifier != 0)
         )
-        everything, before = seen.after(self.recent), len(self.recent.stream)
+        everything, before = joined([self.recent, seen]), len(self.recent.stream)
         found = np.ones(len(everything.stream), np.bool_)
         rows = np.flatnonzero(_repeated(everything.identity))
         if len(rows):
