@@ -16,8 +16,7 @@ from netprof.schema import tables
 from netprof.trace import TraceSource
 from netprof.trace.columns import to_arrow
 from netprof.trace.flight import read_flight
-from netprof.trace.kineto import OnRead, read_kineto
-from netprof.trace.profiled import Columns, profiled_rows
+from netprof.trace.kineto import Columns, OnRead, profiled_rows, read_kineto
 
 _TABLE = "profiled"
 

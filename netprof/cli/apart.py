@@ -9,8 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from netprof.cli.ending import end_orderly
-from netprof.cli.streams import drop_unwritable, exit_code_of
+from netprof.cli.streams import drop_unwritable, end_orderly, exit_code_of
 from netprof.files.drop import while_reading
 from netprof.files.temporary import remove_all
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netprof.cli.outputs import output
-from netprof.cli.reading import Bar
 from netprof.cli.recording import Force, Json
-from netprof.cli.traces import open_traces
+from netprof.cli.traces import Bar, open_traces
 from netprof.errors import EXIT_WORSE, NetprofError, UsageError
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netprof.cli.outputs import output, output_place
-from netprof.cli.reading import Bar
 from netprof.cli.recording import Force
-from netprof.cli.traces import OnlyHosts, Traces, open_traces
+from netprof.cli.traces import Bar, OnlyHosts, Traces, open_traces
 
 if TYPE_CHECKING:
     from netprof.analysis.digest.opened import Source

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from netprof.cli.metrics import MetricsOptions, following
-from netprof.cli.reading import Bar
 from netprof.cli.recording import Json, print_report
-from netprof.cli.traces import Traces, only_traces, open_traces
+from netprof.cli.traces import Bar, Traces, only_traces, open_traces
 from netprof.copies import as_named
 from netprof.errors import EXIT_INTERRUPTED, NetprofError
 from netprof.views.safe import safe_text

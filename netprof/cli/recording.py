@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from netprof.cli.help import RESULT, all_day, result, what, which
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
-from netprof.cli.reading import analyzed
+from netprof.cli.traces import analyzed
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,9 +12,8 @@ import typer
 
 from netprof.cli.digest import Scheduler, digests_named
 from netprof.cli.outputs import output
-from netprof.cli.reading import Bar, analyzed
 from netprof.cli.recording import Force, Full, Json, show
-from netprof.cli.traces import OnlyHosts, TracesOrDigests, open_traces
+from netprof.cli.traces import Bar, OnlyHosts, TracesOrDigests, analyzed, open_traces
 from netprof.cli.whatif_options import number, seconds
 from netprof.errors import UsageError
 from netprof.views.printed import say, standard_error, standard_output

@@ -48,8 +48,7 @@ from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import Intervals
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
-from netprof.session.cluster import Work, Workers, workers
-from netprof.session.left_out import LeftOut, reduce_readable
+from netprof.session.cluster import LeftOut, Work, Workers, reduce_readable, workers
 from netprof.trace.digest import HOST_FILE, DigestPlace, made_name, read_json, report_file, reports_in
 
 if TYPE_CHECKING:

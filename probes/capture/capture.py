@@ -10,8 +10,7 @@ import numpy as np
 
 from netprof.model import Series
 from netprof.probes.capture import dissect
-from netprof.probes.capture.amounts import Amounts
-from netprof.probes.capture.bins import bin_groups, wire_rows
+from netprof.probes.capture.bins import Amounts, bin_groups, wire_rows
 from netprof.probes.capture.events import RoceEvents
 from netprof.probes.capture.file import CaptureFile
 from netprof.probes.capture.flows import LEFT_OUT, FlowBook

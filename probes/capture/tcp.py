@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from netprof.probes.capture.amounts import Amounts
+from netprof.probes.capture.bins import Amounts
 from netprof.probes.capture.grouped import LARGEST, Groups, signed
 from netprof.probes.capture.packets import Bool, Int64
 from netprof.probes.capture.segments import ACK, FIN, RST, SYN, Segments

@@ -1,4 +1,8 @@
-"""What this kernel, this machine and this user allow, found out by looking and by trying. Facts only; no advice."""
+"""What this kernel, this machine and this user allow, found out by looking and by trying.
+
+What the kernel must be able to do is tried with small programs: release numbers say little. Distributions carry
+features back to older releases (RHEL 9's 5.14 has those of 6.x), and configurations leave them out.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,13 @@ import errno
 import os
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from netprof.errors import NetprofError, NotPermittedError
+from netprof.probes.kernel.loader import BpfObject, KernelMemoryError
+from netprof.probes.kernel.types import described_by_kernel
 
 _SYSCALL_BPF = {"x86_64": 321, "aarch64": 280}
 _BPF_PROG_LOAD = 5
@@ -83,3 +92,54 @@ def _text(path: str) -> str:
         return Path(path).read_text(errors="replace")
     except OSError:
         return ""
+
+
+REMEDY = (
+    "boot a kernel that has it: Linux has had all that netprof needs since 5.15, some distributions' kernels before"
+)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Something a kernel can do: its name, the program of doctor.bpf.c that needs it, what netprof does with it.
+
+    Without one that is `needed` there is no recording; without another there are no marks.
+    """
+
+    name: str
+    program: str
+    purpose: str
+    needed: bool = True
+
+
+FEATURES = (
+    Feature("typed tracepoints", "typed_tracepoints", "see TCP's packets"),
+    Feature("socket storage in tracing programs", "socket_storage", "tell the job's sockets from others"),
+    Feature("atomic operations with a result", "atomic_results", "count on several CPUs at once"),
+    Feature("an iterator over open files", "iterator_of_files", "find the sockets of processes that run already"),
+    Feature("an iterator that locks TCP sockets", "iterator_of_locked_sockets", "count on from what they had moved"),
+    Feature("cookies of uprobes", "attach_cookies", "record marks", needed=False),
+)
+
+
+def missing_features(features: Sequence[Feature] = FEATURES, name: str = "doctor") -> tuple[Feature, ...]:
+    """Return those that the kernel does not have. `name` is the object with their programs.
+
+    Without type information none can be tried, and none is asked for: other programs do without (flow/untyped.bpf.c).
+    Raises NotPermittedError or NetprofError where it is not for a feature's sake that nothing loads.
+    """
+    if not described_by_kernel() or _loads(features, features, name):
+        return ()
+    BpfObject(name, autoload=dict.fromkeys((feature.program for feature in features), False)).close()
+    return tuple(feature for feature in features if not _loads([feature], features, name))
+
+
+def _loads(wanted: Sequence[Feature], features: Sequence[Feature], name: str) -> bool:
+    programs = {feature.program: feature in wanted for feature in features}
+    try:
+        BpfObject(name, autoload=programs).close()
+    except (NotPermittedError, KernelMemoryError):
+        raise
+    except NetprofError:
+        return False
+    return True

@@ -15,7 +15,7 @@ from netprof.probes.doctor.paths import check_paths
 from netprof.probes.job import procfs
 from netprof.probes.job.processes import find_job, kinship_of
 from netprof.probes.job.ranks import RUN
-from netprof.probes.job.roles import mapped_frameworks
+from netprof.probes.job.tree import mapped_frameworks
 from netprof.probes.kernel.rights import (
     DAC_READ_SEARCH,
     SYS_PTRACE,

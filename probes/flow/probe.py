@@ -15,11 +15,9 @@ from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.flow.adoption import Adoption
 from netprof.probes.flow.bins import BIN_RECORD, BinCollector
 from netprof.probes.flow.devices import FlowDevices
-from netprof.probes.flow.drops import Drops
+from netprof.probes.flow.records import SAMPLE_NS, Drops, FlowTotals, TcpSamples, tick_us
 from netprof.probes.flow.rows import flow_row
 from netprof.probes.flow.slots import Slots
-from netprof.probes.flow.totals import FlowTotals
-from netprof.probes.flow.transport import SAMPLE_NS, TcpSamples, tick_us
 from netprof.probes.flow.untyped import UNTYPED, WITHOUT_TYPES, UntypedAdoption
 from netprof.probes.kernel.headers import described_by_headers
 from netprof.probes.kernel.loader import BpfObject, KernelMemoryError, RingBuffer, object_path
@@ -149,11 +147,6 @@ class FlowProbe(Probe):
     def objects(self) -> Sequence[BpfObject]:
         """The loaded BPF object."""
         return (self._object,)
-
-    @property
-    def reads_plainly(self) -> bool:
-        """Tell whether the verifier allows plain reads of packet memory, which cost less than a helper's."""
-        return bool(self._object.constants["plain_reads"])
 
     def close(self) -> None:
         """Detach from the kernel."""

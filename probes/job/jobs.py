@@ -15,8 +15,7 @@ from netprof.errors import NetprofError
 from netprof.model import Cgroup, Target
 from netprof.probes.job import procfs, ranks
 from netprof.probes.job.processes import find_job
-from netprof.probes.job.roles import mapped_frameworks
-from netprof.probes.job.tree import ancestors
+from netprof.probes.job.tree import ancestors, mapped_frameworks
 from netprof.schema import UNKNOWN_RANK
 from netprof.units import count
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
 from netprof.probes.frameworks import FRAMEWORKS, Framework
-from netprof.probes.job.loaded import LoadedFrameworks
 from netprof.probes.job.processes import is_same
+from netprof.probes.job.tree import LoadedFrameworks
 from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_lookup, map_update, u32
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import for_this_kernel

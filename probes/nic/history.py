@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from netprof.errors import NetprofError
 from netprof.model import Device, LineRate
-from netprof.probes.kernel.link_events import Changed, LinkEvents
 from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.kernel.rtnetlink import Changed, LinkEvents
 from netprof.probes.nic.line_rate import Condition, conditions, gone
 from netprof.probes.probe import Row
 from netprof.schema import LinkState

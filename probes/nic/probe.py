@@ -12,11 +12,10 @@ from netprof.errors import NetprofError
 from netprof.model import Device, LineRate, SkippedProbe, StartedProbe
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.procfile import ProcFile
-from netprof.probes.nic.counters import open_counters, parse_counters
+from netprof.probes.nic.counters import QdiscDrops, open_counters, parse_counters
 from netprof.probes.nic.history import LinkHistory
 from netprof.probes.nic.paths import Paths, Way
 from netprof.probes.nic.places import Places
-from netprof.probes.nic.qdisc_drops import QdiscDrops
 from netprof.probes.nic.settings import Fact, beside, facts_of, route_of
 from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Tables, columns_of
 from netprof.schema import NIC_COUNTERS, TRANSMIT

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from contextlib import suppress
 
 from netprof.model import Device, LineRate
 from netprof.probes.nic.history import link_change
 from netprof.probes.nic.line_rate import Condition
 from netprof.probes.probe import Row, row_of
-from netprof.probes.rdma.changes import Changes
 from netprof.probes.rdma.counters import Moved, PortCounters
 from netprof.probes.rdma.drivers import BYTES_RECEIVED, BYTES_SENT, PACKETS_RECEIVED, PACKETS_SENT, Driver
 from netprof.probes.rdma.ports import Port
@@ -128,3 +128,35 @@ class WatchedPort:
         amounts = zip(NIC_COUNTERS, moved.amounts, strict=False)
         self._told_last |= {name: amount for name, amount in amounts if amount is not None}
         return row_of("nic", device=self.port.name, netns=self._netns, time_ns=moved.time_ns, **self._told_last)
+
+
+_ASSUMED_NS = 50_000_000
+"""How long counters that move may stand still before it is known how often they change."""
+_ENOUGH, _KEPT = 16, 256
+_FINEST_TENTH = 0.1
+
+
+class Changes:
+    """How often a port's counters change while they move: the finest tenth of the times between two changes."""
+
+    def __init__(self) -> None:
+        self._between_ns: deque[int] = deque(maxlen=_KEPT)
+        self._last_ns: int | None = None
+
+    def see(self, time_ns: int) -> None:
+        """Take note of a change."""
+        if self._last_ns is not None:
+            self._between_ns.append(time_ns - self._last_ns)
+        self._last_ns = time_ns
+
+    @property
+    def measured(self) -> bool:
+        """Whether there were enough changes to tell."""
+        return len(self._between_ns) >= _ENOUGH
+
+    @property
+    def period_ns(self) -> int:
+        """How often they change; until that is known, a time that is long for it."""
+        if not self.measured:
+            return _ASSUMED_NS
+        return sorted(self._between_ns)[int(_FINEST_TENTH * len(self._between_ns))]

@@ -13,7 +13,7 @@ import pytest
 from support.kernel import programs_of, still_loaded
 
 from netprof.errors import NetprofError, NotPermittedError
-from netprof.probes.doctor.features import Feature, missing_features
+from netprof.probes.doctor.machine import Feature, missing_features
 from netprof.probes.kernel import loader
 from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update
 

@@ -15,8 +15,8 @@ import pytest
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.errors import NetprofError
-from netprof.probes.kernel.link_events import Changed, LinkEvents
 from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.kernel.rtnetlink import Changed, LinkEvents
 from netprof.probes.nic.counters import parse_counters
 from netprof.probes.nic.history import LinkHistory
 from netprof.probes.nic.probe import NicProbe

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from netprof.probes.frameworks import FRAMEWORKS, Framework
-from netprof.probes.job.loaded import LoadedFrameworks
-from netprof.probes.job.roles import mapped_frameworks
+from netprof.probes.job.tree import LoadedFrameworks, mapped_frameworks
 from netprof.probes.marks.libraries import executable_mappings, matches
 
 NAMES = [
