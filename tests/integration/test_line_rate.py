@@ -173,7 +173,8 @@ def test_without_the_right_to_enter_the_line_rate_is_unknown_and_says_why(host: 
     """CAP_SYS_ADMIN dropped for real, everything else kept."""
     with process_in(host) as inside:
         script = (
-            "from netprof.probes.kernel.netns import NetworkNamespace\nfrom netprof.probes.nic.history import LinkHistory\n"
+            "from netprof.probes.kernel.netns import NetworkNamespace\n"
+            "from netprof.probes.nic.history import LinkHistory\n"
             f"history = LinkHistory(NetworkNamespace.of({inside.pid}))\n"
             f"for override in (None, 1e9): print(history.add('{host.device}', override).line_rate)"
         )
