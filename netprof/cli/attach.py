@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from netprof.cli.apart import apart
 from netprof.cli.digest import check as check_digest
 from netprof.cli.digest import root_of
 from netprof.cli.digest import write as write_digest
@@ -21,6 +20,7 @@ from netprof.cli.live import watching
 from netprof.cli.metrics import MetricsOptions, RuleOptions, measuring, together
 from netprof.cli.outputs import output, output_place
 from netprof.cli.recording import Chosen, Json, Kineto, NoLive, Ranks, Recording, finish, tell_of
+from netprof.cli.streams import apart
 from netprof.errors import EXIT_INTERRUPTED, NetprofError, UsageError
 
 

@@ -18,8 +18,7 @@ from netprof.cli.digest import digest
 from netprof.cli.doctor import doctor
 from netprof.cli.explain import explain
 from netprof.cli.exporter import exporter
-from netprof.cli.groups import grouped
-from netprof.cli.help import WIDTH, Command, Commands, Entry
+from netprof.cli.help import WIDTH, Command, Commands, Entry, grouped
 from netprof.cli.live import live
 from netprof.cli.metrics import with_default_address
 from netprof.cli.report import report, with_formats

@@ -227,8 +227,7 @@ def following(options: MetricsOptions, traces: Sequence[Path], talk: Console) ->
     if not options.is_wanted:
         yield
         return
-    from netprof.metrics.accountant import Accountant
-    from netprof.metrics.follow import FollowedAccount
+    from netprof.metrics.accountant import Accountant, FollowedAccount
 
     with closing(Shown(options, talk, str(os.getpid()))) as shown, ExitStack() as stack:
         shown.start()

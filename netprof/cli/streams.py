@@ -9,12 +9,13 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
 from netprof.copies import as_named
 from netprof.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNUSABLE, NetprofError
+from netprof.files.drop import while_reading
 from netprof.files.temporary import remove_all
 from netprof.views.safe import safe_text
 
@@ -128,3 +129,40 @@ def _set_all(handler: Any) -> None:
     for number in signal.valid_signals() - _NOT_OURS:
         if signal.getsignal(number) is _end:
             signal.signal(number, handler)
+
+
+def apart(work: Callable[[], object]) -> int:
+    """Do something with the rights of a command that only reads and writes files, and return its exit code.
+
+    For root that is a child. What is raised here meanwhile ends it.
+    """
+    if os.geteuid() != 0:
+        work()
+        return 0
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _child(work)
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except BaseException:
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+        raise
+
+
+def _child(work: Callable[[], object]) -> NoReturn:
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        end_orderly()
+        while_reading()
+        code = exit_code_of(work)
+        drop_unwritable()
+    finally:
+        remove_all()
+        os._exit(code)

@@ -11,8 +11,7 @@ import numpy as np
 
 from netprof.errors import NetprofError
 from netprof.model import Target
-from netprof.probes.job.starts import Starts
-from netprof.probes.job.watch import Watch
+from netprof.probes.job.watch import Starts, Watch
 from netprof.schema import UNKNOWN_RANK, MarkKind
 from netprof.session.options import GivenRanks
 

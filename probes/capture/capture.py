@@ -16,15 +16,13 @@ from netprof.probes.capture.file import CaptureFile
 from netprof.probes.capture.flows import LEFT_OUT, FlowBook
 from netprof.probes.capture.framing import FRAMED, parse
 from netprof.probes.capture.grouped import Groups
-from netprof.probes.capture.identity import identities
 from netprof.probes.capture.links import beyond_link, check_link_types, devices
 from netprof.probes.capture.packets import Bool, Int64, Packets, Rows
-from netprof.probes.capture.places import Places
 from netprof.probes.capture.roce import RoceSequences
 from netprof.probes.capture.segments import Segments, concatenate
 from netprof.probes.capture.streams import Names, Streams
 from netprof.probes.capture.tcp import TcpSequences
-from netprof.probes.capture.twice import Memory, Sightings
+from netprof.probes.capture.twice import Memory, Places, Sightings, identities
 from netprof.probes.probe import Columns
 from netprof.schema import RECEIVE, TCP, TRANSMIT
 

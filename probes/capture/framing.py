@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from netprof.probes.capture import bth, networks, tunnels
+from netprof.probes.capture import bth, networks
 from netprof.probes.capture.packets import Bool, Bytes, Int64, Interface, Packets, Rows, number, wide_number
 from netprof.probes.capture.segments import SYN, Segments, concatenate, segments_of
 from netprof.schema import ROCE, TCP
@@ -103,7 +103,7 @@ class _Parser:
             place = _At(place.packet, place.at + 4 * tagged, kind, network)
         place = place.where(self._have(place, 0))
         self._odd(place.packet[np.isin(place.kind, (*_ODD_ETHER, *_VLAN))])
-        self._unread(place.kind, tunnels.OF_LINK)
+        self._unread(place.kind, networks.OF_LINK)
         found = []
         for version, read in ((_IPV4, self._ipv4), (_IPV6, self._ipv6)):
             own = place.where(place.kind == version)
@@ -177,7 +177,7 @@ class _Parser:
 
     def _transport(self, place: _At, network: _Network, deep: int) -> list[Segments]:
         self._odd(place.packet[np.isin(place.kind, _ODD_IP)])
-        self._unread(place.kind[~np.isin(place.kind, _ODD_IP)], tunnels.OF_IP)
+        self._unread(place.kind[~np.isin(place.kind, _ODD_IP)], networks.OF_IP)
         own = place.kind == TCP
         found = [self._tcp(place.where(own), network.where(own))]
         own = place.kind == _UDP
@@ -198,7 +198,7 @@ class _Parser:
             found += self._vxlan(place.where(overlaid), deep)
         # A port that a program got by chance may be this one; all messages of WireGuard begin alike.
         chance = (port == _WIREGUARD_PORT) & ~_between(number(self._data, place.at + 8, 4, little=True), 1, 4)
-        self._unread(port[~overlaid & ~chance], tunnels.OF_UDP)
+        self._unread(port[~overlaid & ~chance], networks.OF_UDP)
         return found
 
     def _is_vxlan(self, place: _At, port: Int64) -> Bool:

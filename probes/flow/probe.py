@@ -19,6 +19,7 @@ from netprof.probes.flow.records import SAMPLE_NS, Drops, FlowTotals, TcpSamples
 from netprof.probes.flow.rows import flow_row
 from netprof.probes.flow.slots import Slots
 from netprof.probes.flow.untyped import UNTYPED, WITHOUT_TYPES, UntypedAdoption
+from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.headers import described_by_headers
 from netprof.probes.kernel.loader import BpfObject, KernelMemoryError, RingBuffer, object_path
 from netprof.probes.kernel.targets import TargetMap
@@ -26,9 +27,7 @@ from netprof.probes.kernel.types import described_by_kernel
 from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Tables, columns_of
 from netprof.schema import RECEIVE, UNKNOWN_RANK
 
-LIFE_RECORD = np.dtype(
-    [("time_ns", "u8"), ("pid", "u4"), ("tid", "u4"), ("kind", "u4"), ("padding", "u4"), ("arguments", "u8", 3)]
-)
+LIFE_RECORD = layout("flow", "life_record")
 """`struct life_record` of flow.h."""
 
 MAX_FLOWS = 65_536

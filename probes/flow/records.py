@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netprof.probes.flow.slots import COUNTED
+from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfObject, RingBuffer
 from netprof.probes.kernel.rtnetlink import device_name
 from netprof.probes.kernel.types import enumerators
@@ -55,16 +55,7 @@ def _are_among(ids: NDArray[np.uint32], some: NDArray[np.uint32]) -> NDArray[np.
     return np.asarray((ids[:, None] == some).any(axis=1))
 
 
-DROP_RECORD = np.dtype(
-    [
-        ("time_ns", "u8"),
-        ("flow_id", "u4"),
-        ("bytes", "u4"),
-        ("direction", "u4"),
-        ("reason", "u4"),
-        ("device", "S16"),
-    ]
-)
+DROP_RECORD = layout("flow", "drop_record")
 """`struct drop_record` of flow.h."""
 
 _PREFIX = "SKB_DROP_REASON_"
@@ -92,29 +83,10 @@ class Drops(FlowRecords):
         return {number: name.removeprefix(_PREFIX) for number, name in enumerators("skb_drop_reason").items()}
 
 
-_TCP_TOTALS = np.dtype(
-    [
-        ("sent_bytes", "u8"),
-        ("resent_bytes", "u8"),
-        ("received_bytes", "u8"),
-        ("sent_segments", "u4"),
-        ("received_segments", "u4"),
-    ]
-)
+_TCP_TOTALS = layout("flow", "tcp_totals")
 """`struct tcp_totals` of flow_totals.h."""
 
-TOTALS_RECORD = np.dtype(
-    [
-        ("time_ns", "u8"),
-        ("flow_id", "u4"),
-        ("state", "u4"),
-        ("tcp", _TCP_TOTALS),
-        ("sent", COUNTED),
-        ("received", COUNTED),
-        ("queued_bytes", "u4"),
-        ("before_queued_bytes", "u4"),
-    ]
-)
+TOTALS_RECORD = layout("flow", "totals_record")
 """`struct totals_record` of flow_totals.h."""
 
 _CLOSED, _SETTLED = 1, 2
@@ -136,7 +108,7 @@ class FlowTotals(FlowRecords):
 
 def columns(records: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Return records (TOTALS_RECORD) as the columns of table `totals`."""
-    tcp, sent, received = (records[name] for name in ("tcp", "sent", "received"))
+    tcp, (sent, received) = records["tcp"], records["counted"].T
     return {
         "flow_id": records["flow_id"],
         "time_ns": records["time_ns"],
@@ -153,28 +125,7 @@ def columns(records: NDArray[Any]) -> dict[str, NDArray[Any]]:
     }
 
 
-TCP_RECORD = np.dtype(
-    [
-        ("time_ns", "u8"),
-        ("flow_id", "u4"),
-        ("retransmits", "u4"),
-        ("rtt_us", "u4"),
-        ("cwnd", "u4"),
-        ("mss_bytes", "u4"),
-        ("notsent_bytes", "u4"),
-        ("busy_us", "u8"),
-        ("rwnd_limited_us", "u8"),
-        ("sndbuf_limited_us", "u8"),
-        ("ca_state", "u4"),
-        ("dsacked", "u4"),
-        ("send_buffer_bytes", "u4"),
-        ("send_queued_bytes", "u4"),
-        ("pacing_bytes_per_s", "u8"),
-        ("pacing_limit_bytes_per_s", "u8"),
-        ("min_rtt_us", "u4"),
-        ("unacked_bytes", "u4"),
-    ]
-)
+TCP_RECORD = layout("flow", "tcp_record")
 """`struct tcp_record` of flow.h."""
 
 SAMPLE_NS = 20_000_000

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netprof.probes.flow.slots import ADOPTION, FLOW, Slots
+from netprof.probes.flow.slots import FLOW, Slots
+from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfObject, map_keys, map_update, u32
 from netprof.probes.kernel.targets import TargetMap
 
@@ -33,7 +34,7 @@ LOOK_EVERY_S = 0.4
 _PIDFD_OPEN, _PIDFD_GETFD = 434, 438  # on every machine
 _SO_COOKIE, _COOKIE_BYTES = 57, 8
 _LISTENING, _CLOSED = 10, 7  # of TCP_INFO's state
-_FOUND = np.dtype([("adoption", ADOPTION), ("pid", "u4"), ("padding", "u4")])
+_FOUND = layout(UNTYPED, "found")
 """`struct found` of untyped.bpf.c."""
 
 

@@ -1,4 +1,4 @@
-"""Watching the job's processes: which still live, and which have joined since."""
+"""Watching the job's processes: which still live, and which have joined since; the kernel tells of what starts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import select
 import time
 from collections.abc import Iterable
 
+import numpy as np
+
 from netprof.closing import Closing
 from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.job import procfs
 from netprof.probes.job.kinship import Kinship
 from netprof.probes.job.processes import find_more, is_same, kinship_of
-from netprof.probes.job.starts import Starts
 from netprof.probes.job.tree import ancestors
+from netprof.probes.kernel.loader import BpfObject, RingBuffer
+from netprof.probes.kernel.types import for_this_kernel
 
 THOROUGH_EVERY_S = 2.0
 LISTEN_EVERY_S = 0.1
@@ -158,3 +161,27 @@ class Watch(Closing):
 
 def _identity(target: Target) -> tuple[int, int]:
     return target.pid, target.start_ticks
+
+
+class Starts:
+    """Learns of every program that is started, from now on. Raises NotPermittedError or NetprofError."""
+
+    def __init__(self) -> None:
+        self._object = BpfObject(for_this_kernel("job"))
+        self._ring = RingBuffer(self._object, "starts", np.dtype("u8"))
+        self._object.attach("program_started")
+        self._missed = 0
+
+    def drain(self) -> tuple[set[int], bool]:
+        """Return the processes that were started as programs since the last call, and whether those are all."""
+        records = self._ring.drain()
+        if not len(records):
+            return set(), True
+        pids = set(records.tolist())
+        before, self._missed = self._missed, self._object.counters("missed")["missed"]
+        return pids, self._missed == before
+
+    def close(self) -> None:
+        """Detach. May be called twice."""
+        self._ring.close()
+        self._object.close()

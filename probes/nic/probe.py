@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from netprof.errors import NetprofError
-from netprof.model import Device, LineRate, SkippedProbe, StartedProbe
+from netprof.errors import NetprofError, UsageError
+from netprof.model import Device, LineRate, SkippedProbe, StartedProbe, Target
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.procfile import ProcFile
+from netprof.probes.kernel.rtnetlink import RouteSocket
 from netprof.probes.nic.counters import QdiscDrops, open_counters, parse_counters
 from netprof.probes.nic.history import LinkHistory
 from netprof.probes.nic.paths import Paths, Way
@@ -287,3 +288,26 @@ class NicProbe(Probe):
 def _is_network_device(name: str) -> bool:
     """Tell a device's name from that of an RDMA port, which has a slash in it."""
     return bool(name) and "/" not in name
+
+
+def require_devices(devices: Sequence[str], targets: Iterable[Target]) -> None:
+    """Raise UsageError where no network namespace of the job has one of `devices`.
+
+    A namespace that may not be entered may have any.
+    """
+    found: set[str] = set()
+    for pid in {target.netns: target.pid for target in targets}.values():
+        try:
+            with NetworkNamespace.of(pid) as namespace:
+                found |= namespace.run(_names)
+        except (NetprofError, OSError):  # not permitted, or over by now: it cannot be told
+            return
+    missing = [device for device in devices if device not in found]
+    if missing:
+        there = ", ".join(sorted(found)) or "none"
+        raise UsageError(f"the job has no network device {missing[0]}", f"name one that it has with --device: {there}")
+
+
+def _names() -> set[str]:
+    with RouteSocket() as route:
+        return {link.name for link in route.links()}

@@ -15,10 +15,9 @@ from typing import ClassVar
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.pace import Pace
 from netprof.probes.probe import Description, Probe, Row, Shared, Tables, columns_of
-from netprof.probes.rdma.finding import PortFinder, PortUsers
-from netprof.probes.rdma.pauses import pauses, statistics_of
+from netprof.probes.rdma.counters import pauses, statistics_of
+from netprof.probes.rdma.finding import PortFinder, PortUsers, QueuePair, queue_pairs
 from netprof.probes.rdma.ports import SYSFS, Port, any_device, number_in
-from netprof.probes.rdma.queue_pairs import QueuePair, queue_pairs
 from netprof.probes.rdma.watched import WatchedPort
 from netprof.probes.series import SeriesRows
 from netprof.schema import RDMA_PORTS, RDMA_PROBE

@@ -15,22 +15,13 @@ import numpy as np
 
 from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.job.procfs import parse_stat
+from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update, u32
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.probes.threads.calls import kinds_of, type_by_name
 from netprof.schema import MarkKind
 
-RECORD = np.dtype(
-    [
-        ("since_ns", "<i8"),
-        ("until_ns", "<i8"),
-        ("pid", "<i4"),
-        ("tid", "<i4"),
-        ("call", "<i4"),
-        ("file_type", "<u2"),
-        ("runnable", "<u2"),
-    ]
-)
+RECORD = layout("threads", "blocked")
 """The layout of `struct blocked` (threads.h)."""
 
 LEAST_NS = 200_000
@@ -94,10 +85,10 @@ class ThreadProbe(Probe):
         records = np.concatenate((self._ring.drain(), self._going_on(_PART_NS if not final else 0)))
         return {
             "blocked": {
-                "time_ns": records["until_ns"],
-                "period_ns": records["until_ns"] - records["since_ns"],
-                "pid": records["pid"],
-                "tid": records["tid"],
+                "time_ns": records["until_ns"].astype(np.int64),
+                "period_ns": (records["until_ns"] - records["since_ns"]).astype(np.int64),
+                "pid": records["pid"].astype(np.int32),
+                "tid": records["tid"].astype(np.int32),
                 "kind": kinds_of(records["call"], records["file_type"], records["runnable"]),
             }
         }

@@ -27,7 +27,7 @@ from netprof.errors import NetprofError
 from netprof.probes.doctor.capabilities import require_recording
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.frameworks import Framework, Mark
-from netprof.probes.job.starts import Starts
+from netprof.probes.job.watch import Starts
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import described_by_kernel
 from netprof.probes.marks.libraries import executable_mappings, matches, open_library

@@ -13,8 +13,7 @@ from netprof.analysis import analyze
 from netprof.analysis.findings.stragglers.stacks import STACKS, StacksOf
 from netprof.probes.stacks import probe as stacks_probe
 from netprof.probes.stacks.chrome_trace import stacks_of
-from netprof.probes.stacks.late import LateRank
-from netprof.probes.stacks.probe import StacksProbe
+from netprof.probes.stacks.probe import LateRank, StacksProbe
 from netprof.schema import MarkKind
 from netprof.session.live_follow import TraceSource
 from netprof.trace import TraceReader
