@@ -167,29 +167,20 @@ def finish(
 
 
 def print_report(
-    trace: Path | TraceSource,
-    *,
-    as_json: bool,
-    console: Console,
-    baseline_s: float | None = None,
-    json_file: Target | None = None,
-    full: bool = False,
+    trace: Path | TraceSource, *, as_json: bool, console: Console, json_file: Target | None = None
 ) -> None:
-    """Analyze a trace and print the report, and write it to `json_file` too. Raises NetprofError, OSError.
-
-    `baseline_s` is an iteration of one worker alone, in seconds.
-    """
+    """Analyze a trace and print the report, and write it to `json_file` too. Raises NetprofError, OSError."""
     from netprof.trace.ring import reader_of
 
     reader = reader_of(trace) if isinstance(trace, Path) else trace
-    analysis = analyzed(reader, baseline_s)
+    analysis = analyzed(reader)
     if json_file is not None:  # before what a terminal that is gone may fail by
         from netprof.views.output import write
         from netprof.views.reporter import Report
         from netprof.views.reporters import by_name
 
         write(by_name("json"), Report(analysis, reader), json_file)
-    show(analysis, as_json=as_json, console=console, full=full)
+    show(analysis, as_json=as_json, console=console)
 
 
 def show(analysis: Analysis, *, as_json: bool, console: Console, full: bool = False) -> None:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from netprof.probes.frameworks import FRAMEWORKS, Framework
-from netprof.probes.frameworks.table import file_names
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.frameworks.table import Framework, file_names
 from netprof.probes.job import cgroups, procfs, ranks
 
 _MAX_PROCESSES = 100_000

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
-from netprof.probes.frameworks import FRAMEWORKS, Framework
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.frameworks.table import Framework
 from netprof.probes.job.processes import is_same
 from netprof.probes.job.tree import LoadedFrameworks
 from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_lookup, map_update, u32

@@ -26,7 +26,7 @@ import numpy as np
 from netprof.errors import NetprofError
 from netprof.probes.doctor.capabilities import require_recording
 from netprof.probes.flow.probe import FlowProbe
-from netprof.probes.frameworks import Framework, Mark
+from netprof.probes.frameworks.table import Framework, Mark
 from netprof.probes.job.watch import Starts
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import described_by_kernel

@@ -7,22 +7,11 @@ import numpy as np
 import pytest
 
 from netprof.probes import frameworks
-from netprof.probes.frameworks import (
-    AUTOGRAD,
-    FRAMEWORKS,
-    GLOO,
-    NCCL,
-    Argument,
-    Chain,
-    Constant,
-    Framework,
-    Handle,
-    Mark,
-    Memory,
-    Pair,
-    Register,
-)
-from netprof.probes.frameworks.nccl import after_an_id
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.frameworks.autograd import AUTOGRAD
+from netprof.probes.frameworks.gloo import GLOO
+from netprof.probes.frameworks.nccl import NCCL, after_an_id
+from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Handle, Mark, Memory, Pair, Register
 from netprof.probes.marks.plan import number_rows
 from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
 from netprof.probes.marks.returns import Trampoline, danger_of, is_filtered, trampoline_of_this_kernel

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from netprof.probes.frameworks import MPICH, OPEN_MPI, Framework
-from netprof.probes.frameworks.table import file_names
+from netprof.probes.frameworks.mpi import MPICH, OPEN_MPI
+from netprof.probes.frameworks.table import Framework, file_names
 from netprof.probes.marks.records import RECORD, check_records
 from netprof.probes.marks.uprobes import ROWS_A_PLACE
 from netprof.schema import ALL_RANKS, NOT_SAID, Backend, MarkKind

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from netprof.probes.frameworks import FRAMEWORKS, Framework
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.frameworks.table import Framework
 from netprof.probes.job.tree import LoadedFrameworks, mapped_frameworks
 from netprof.probes.marks.libraries import executable_mappings, matches
 
